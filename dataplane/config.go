@@ -1,0 +1,114 @@
+package dataplane
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/loomfabric/loom/overlay"
+)
+
+// Role is what a node does in the fabric.
+type Role uint8
+
+// The roles.
+const (
+	Leaf  Role = iota + 1 // VTEP: access ports on one side, uplinks on the other
+	Spine                 // routes VXLAN between leaves by the outer header
+)
+
+// Polling is how a worker waits for frames (DESIGN: busy, adaptive, interrupt).
+type Polling uint8
+
+// The polling modes.
+const (
+	Adaptive  Polling = iota // spin while there is work and shortly after, then sleep
+	Busy                     // never sleep: for dedicated cores
+	Interrupt                // sleep in ppoll(2) whenever idle: for labs and shared machines
+)
+
+// Config is all that a node needs before its first frame. It is checked by
+// the caller (package config); [Open] reports what the kernel refuses.
+type Config struct {
+	Role    Role
+	Name    string         // for logs
+	VTEP    netip.Addr     // leaf: own VTEP, IPv4
+	Remotes []netip.Prefix // spine: prefixes of the leaves' VTEPs; VXLAN to them is ours
+
+	VXLANPort uint16 // UDP, usually 4789
+	Ports     []PortConfig
+	Workers   int // worker q serves queue q of every port
+	Polling   Polling
+	SpinFor   time.Duration // Adaptive: idle time before sleeping
+	Cores     []int         // core of each worker; empty: not pinned
+	RingSize  int           // entries of each RX, TX, fill and completion ring; power of two
+	Frames    int           // UMEM frames a worker; 0: enough for the rings and queues
+	XDPMode   XDPMode
+	CopyMode  CopyMode
+	Seed      uint64 // hash seed and the seed of the worker's generators
+
+	FDBSize  int           // leaf: MAC addresses in all
+	FDBAge   time.Duration // leaf: a learned address unseen for so long is forgotten
+	HoldTime time.Duration // how long a frame waits for a neighbour's MAC
+	Drain    time.Duration // how long Run goes on sending what is queued after its context ended
+}
+
+// XDPMode chooses how the classifier is attached.
+type XDPMode uint8
+
+// The XDP modes.
+const (
+	XDPAuto    XDPMode = iota // native, generic if the driver cannot
+	XDPNative                 // native or fail
+	XDPGeneric                // generic (skb) mode
+)
+
+// CopyMode chooses how frames cross between kernel and UMEM.
+type CopyMode uint8
+
+// The copy modes.
+const (
+	CopyAuto CopyMode = iota // zero-copy, copy if the driver cannot
+	ZeroCopy                 // zero-copy or fail
+	Copy                     // copy
+)
+
+// PortKind is what a port faces; it selects the XDP program.
+type PortKind uint8
+
+// The port kinds.
+const (
+	Access    PortKind = iota + 1 // leaf port towards hosts
+	Uplink                        // leaf port towards spines
+	SpinePort                     // any port of a spine
+)
+
+// PortConfig describes one port. A port's index in [Config.Ports] is its
+// PortID in [Tables] and in [Stats].
+type PortConfig struct {
+	Name   string // interface
+	Kind   PortKind
+	Egress EgressConfig
+	// Access ports only. VNI of untagged frames (0: none) and of tagged ones.
+	Untagged overlay.VNI
+	VLANs    map[uint16]overlay.VNI
+	// Transparent keeps VLAN tags inside the tunnel: every frame of the port,
+	// tagged or not, belongs to Untagged.
+	Transparent bool
+}
+
+// EgressConfig describes what stands between a port's forwarding decision and
+// its TX ring.
+type EgressConfig struct {
+	QueueBytes uint32        // data queue limit, bytes
+	Rate       uint64        // shaper, bits per second of Ethernet frame bytes; 0: none
+	Burst      uint32        // shaper bucket, bytes
+	Delay      time.Duration // fixed extra latency, for labs; 0: none
+	// ECN marking as DCQCN's switches do it: never below Kmin bytes queued,
+	// always from Kmax, between them with a probability that rises to Pmax.
+	// Kmax 0: never.
+	Kmin, Kmax uint32
+	Pmax       float64
+	// LinkRate is the port's speed in bits per second for the utilisation
+	// meter when there is no shaper; 0: unknown.
+	LinkRate uint64
+}

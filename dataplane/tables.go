@@ -1,0 +1,98 @@
+package dataplane
+
+import (
+	"net/netip"
+
+	"github.com/gaissmai/bart"
+
+	"github.com/loomfabric/loom/overlay"
+)
+
+// Limits that table layouts depend on.
+const (
+	MaxPorts = 256  // ports of a node
+	MaxPaths = 16   // next hops of one route, as LBTag has 4 bits
+	MaxHops  = 1024 // next hops in all
+	MaxPeers = 1024 // remote VTEPs
+	MaxVNIs  = 4096 // VNIs of a node
+)
+
+// PortID indexes [Config.Ports].
+type PortID uint16
+
+// HopID indexes [Tables.Hops]. The control plane keeps it stable: a (port,
+// gateway) pair has one HopID for the life of the process.
+type HopID uint16
+
+// PeerID indexes [Tables.Peers], stable like HopID.
+type PeerID uint16
+
+// VNIIndex indexes [Tables.VNIs], stable like HopID.
+type VNIIndex uint16
+
+// Tables is everything the control plane tells the workers. It is immutable
+// once it has been given to [Node.Publish]; workers take the newest one at the
+// top of a burst.
+type Tables struct {
+	Ports  []PortState // by PortID; same length as Config.Ports
+	Hops   []Hop       // by HopID
+	Peers  []Peer      // leaf, by PeerID
+	VNIs   []VNI       // leaf, by VNIIndex
+	Static []StaticMAC // leaf
+	// Routes is the spine's longest-prefix match: destination to an index
+	// into Groups.
+	Routes *bart.Table[uint32]
+	Groups []Group
+}
+
+// PortState is what the kernel says of a port.
+type PortState struct {
+	Ifindex int  // 0: the interface does not exist now
+	Up      bool // administratively up and with carrier
+	MAC     overlay.MAC
+	MTU     int
+}
+
+// Hop is one next hop: a port, and the neighbour behind it.
+type Hop struct {
+	Port     PortID
+	Gateway  netip.Addr // neighbour's address (the destination itself when on link)
+	MAC      overlay.MAC
+	Resolved bool // MAC is known
+}
+
+// Group is a set of equal-cost next hops, in a stable order.
+type Group struct {
+	Hops []HopID // at most MaxPaths
+}
+
+// Peer is a remote VTEP and the next hops that the kernel's routes give for it.
+// Hops holds only those whose port is up; their order is stable, so that the
+// loss of one moves as few flows as possible.
+type Peer struct {
+	VTEP netip.Addr
+	Hops []HopID // at most MaxPaths
+}
+
+// VNI is one virtual network.
+type VNI struct {
+	VNI   overlay.VNI
+	Flood []PeerID // head-end replication list
+	// StormRate bounds broadcast, unknown-unicast and multicast frames that
+	// this node accepts from its access ports, frames per second and worker;
+	// 0: none are limited. StormBurst is the bucket, in frames.
+	StormRate, StormBurst uint32
+	FDBLimit              uint32 // learned addresses of this VNI; 0: only the node's limit
+}
+
+// StaticMAC is an FDB entry that neither ages nor moves.
+type StaticMAC struct {
+	VNI  VNIIndex
+	MAC  overlay.MAC
+	Peer PeerID // remote, when Port is NoPort
+	Port PortID
+	VLAN uint16 // tag that frames carry on Port; 0: none
+}
+
+// NoPort marks a StaticMAC that lies behind a peer.
+const NoPort = PortID(0xffff)

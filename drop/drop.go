@@ -1,0 +1,62 @@
+// Package drop names every way in which Loom discards a frame. A frame that
+// does not leave the fabric is counted under exactly one Reason; code that
+// discards without one is wrong. The package holds names only: counters belong
+// to the worker that drops.
+package drop
+
+// Reason says why a frame was discarded. The zero Reason, None, means that the
+// frame was not discarded.
+type Reason uint8
+
+// The reasons. Their names (see [Reason.String]) are label values of the metric
+// loom_drops_total and therefore part of the operator's interface: add, never
+// rename.
+const (
+	None Reason = iota
+
+	// Malformed frames.
+	Truncated       // shorter than its headers say
+	BadEtherType    // outer EtherType is not IPv4
+	BadIPVersion    // outer IP version is not 4 or its header length is impossible
+	BadIPLength     // outer total length contradicts the frame
+	BadIPChecksum   // outer IPv4 header checksum is wrong
+	IPFragment      // outer datagram is a fragment
+	NotVXLAN        // not UDP to the VXLAN port
+	BadUDPLength    // UDP length contradicts the IP datagram
+	BadVXLANFlags   // VNI flag missing, or a flag RFC 7348 reserves is set
+	ReservedBits    // reserved VXLAN bits set without Capable
+	BadOpcode       // fabric opcode that this node does not know
+	BadInner        // inner frame is not a possible Ethernet frame
+	InnerVLAN       // decapsulated frame carries a VLAN tag (RFC 7348 §6.1)
+	SourceMulticast // Ethernet source address is a group address or zero
+
+	// Frames that may not go where they want to.
+	VTEPUnknown    // outer source is not a configured peer
+	VTEPLooped     // outer source is this node's own VTEP
+	NotLocalVTEP   // outer destination is not this node's VTEP
+	VNIUnknown     // VNI is not configured here
+	VLANUnknown    // no VNI is bound to this VLAN on the access port
+	SplitHorizon   // fabric to fabric
+	SamePort       // destination is behind the port the frame came from
+	NoMember       // no other member of the VNI to flood to
+	StormLimit     // above the VNI's broadcast, unknown and multicast rate
+	TTLExpired     // outer TTL reached zero
+	NoRoute        // no next hop routes to the destination
+	NoNeighbour    // next hop's MAC could not be resolved in time
+	HoldFull       // too many frames wait for the next hop's MAC
+	HopGone        // next hop disappeared while frames waited for it
+	Control        // control opcode that ends here; never shown to a host
+
+	// Frames for which there was no room.
+	TooBig      // longer than the egress port's MTU
+	QueueFull   // egress data queue at its byte limit
+	ControlFull // egress control queue full
+	DelayFull   // delay line full
+	NoFrame     // no free UMEM frame for a copy
+	PortDown    // egress port is down or gone
+	PortReset   // was queued on a port that vanished
+	Shutdown    // still queued when the drain time was over
+
+	// NumReasons is the number of reasons, None included; it sizes arrays.
+	NumReasons
+)

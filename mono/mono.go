@@ -1,0 +1,19 @@
+// Package mono holds the one type that time has inside the fabric: nanoseconds
+// on a monotonic clock. The package never reads a clock; drivers (the data
+// plane, the simulator, tests) pass time in.
+package mono
+
+import "time"
+
+// Time is a point on a monotonic clock, in nanoseconds since an origin that
+// only the driver knows. Differences are meaningful, absolute values are not.
+type Time int64
+
+// Add returns t moved by d.
+func (t Time) Add(d time.Duration) Time { return t + Time(d) }
+
+// Sub returns the time that passed from u to t; negative when u is later.
+func (t Time) Sub(u Time) time.Duration { return time.Duration(t - u) }
+
+// Before reports whether t lies before u.
+func (t Time) Before(u Time) bool { return t < u }
