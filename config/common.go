@@ -1,0 +1,114 @@
+package config
+
+import "net/netip"
+
+// Common is what leaves and spines have in common.
+type Common struct {
+	// Name is the node's name in logs and metrics. Default: the host name.
+	Name string `yaml:"name,omitempty"`
+	// Log says how much is logged, and in which form.
+	Log Log `yaml:"log,omitempty"`
+	// Telemetry is where metrics and health are served.
+	Telemetry Telemetry `yaml:"telemetry,omitempty"`
+	// VXLANPort is the UDP port of the fabric's VXLAN (RFC 7348 §5).
+	// Default: 4789.
+	VXLANPort uint16 `yaml:"vxlan_port,omitempty"`
+	// Workers is the number of forwarding threads; worker q serves queue q of
+	// every port, so no port may have more receive queues. Default: 1.
+	Workers int `yaml:"workers,omitempty"`
+	// Polling is how an idle worker waits: adaptive (spin, then sleep), busy
+	// (spin always; for dedicated cores) or interrupt (sleep at once; for labs
+	// and shared machines). Default: adaptive.
+	Polling Polling `yaml:"polling,omitempty"`
+	// SpinFor is how long an adaptive worker spins before it sleeps.
+	// Default: 50us.
+	SpinFor Duration `yaml:"spin_for,omitempty"`
+	// Cores pins worker q to the q-th CPU of the list. Default: not pinned.
+	Cores []int `yaml:"cores,omitempty"`
+	// XDPMode is how the classifier is attached: auto (native, generic if the
+	// driver cannot), native or generic. Default: auto.
+	XDPMode XDPMode `yaml:"xdp_mode,omitempty"`
+	// CopyMode is how frames cross between kernel and user space: auto
+	// (zero-copy, copy if the driver cannot), zerocopy or copy. Default: auto.
+	CopyMode CopyMode `yaml:"copy_mode,omitempty"`
+	// RingSize is the number of entries of each AF_XDP ring; a power of two
+	// from 64 to 16384. Default: 2048.
+	RingSize int `yaml:"ring_size,omitempty"`
+	// Frames is the number of packet buffers of each worker. Default: enough
+	// for the rings and queues of all ports.
+	Frames int `yaml:"frames,omitempty"`
+	// Seed seeds flow hash and generators; give every run of an experiment the
+	// same one to repeat it. Default: random at every start.
+	Seed uint64 `yaml:"seed,omitempty"`
+	// HoldTime is how long a frame waits for the MAC of its next hop.
+	// Default: 1s.
+	HoldTime Duration `yaml:"hold_time,omitempty"`
+	// Drain is how long a node that was told to stop goes on sending what is
+	// queued. Default: 500ms.
+	Drain Duration `yaml:"drain,omitempty"`
+}
+
+// Log says how much is logged, and in which form.
+type Log struct {
+	// Level is debug, info, warn or error. Default: info.
+	Level string `yaml:"level,omitempty"`
+	// Format is text or json. Default: text.
+	Format string `yaml:"format,omitempty"`
+}
+
+// Telemetry is where metrics and health are served.
+type Telemetry struct {
+	// Listen is HOST:PORT, unix:/path/of/a/socket, or off for none. It serves
+	// /metrics, /healthz, /readyz and /debug/stats without authentication:
+	// keep it on loopback or a management network.
+	// Default: 127.0.0.1:9464 (leafd), 127.0.0.1:9465 (spined).
+	Listen string `yaml:"listen,omitempty"`
+}
+
+// Egress is what stands between the forwarding decision and a port's ring.
+type Egress struct {
+	// LinkRate is the port's speed, for the utilisation meter. Default: the
+	// shaper's rate if there is one, else the speed the kernel reports.
+	LinkRate Rate `yaml:"link_rate,omitempty"`
+	// Queue is the limit of the data queue. Default: 512KiB.
+	Queue Size `yaml:"queue,omitempty"`
+	// Shaper limits the port's rate, for labs and sub-rate links.
+	// Default: none.
+	Shaper Shaper `yaml:"shaper,omitempty"`
+	// Delay holds every frame back for a fixed time, for labs. Default: none.
+	Delay Duration `yaml:"delay,omitempty"`
+	// ECN marks frames while the queue is long. Default: none are marked.
+	ECN ECN `yaml:"ecn,omitempty"`
+}
+
+// Shaper is a token bucket over Ethernet frame bytes.
+type Shaper struct {
+	// Rate is the long-term rate; 0 or absent: no shaper.
+	Rate Rate `yaml:"rate,omitempty"`
+	// Burst is the bucket: what may be sent at once after a pause.
+	// Default: 1 ms at the rate, but at least 16KiB.
+	Burst Size `yaml:"burst,omitempty"`
+}
+
+// ECN marks frames as DCQCN's switches do: none below Kmin queued, every one
+// from Kmax, in between with a probability that rises to Pmax.
+type ECN struct {
+	// Kmin is the queue length below which no frame is marked.
+	Kmin Size `yaml:"kmin,omitempty"`
+	// Kmax is the queue length from which every frame is marked; 0 or absent:
+	// no marking.
+	Kmax Size `yaml:"kmax,omitempty"`
+	// Pmax is the marking probability just below Kmax, in (0, 1].
+	// Default: 0.2 when kmax is given.
+	Pmax float64 `yaml:"pmax,omitempty"`
+}
+
+// Addrs converts text to addresses; it panics on bad ones and is meant for
+// tests and for literals.
+func Addrs(s ...string) []netip.Addr {
+	out := make([]netip.Addr, len(s))
+	for i := range s {
+		out[i] = netip.MustParseAddr(s[i])
+	}
+	return out
+}

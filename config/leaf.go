@@ -1,0 +1,95 @@
+package config
+
+import "net/netip"
+
+// Leaf is the file of leafd.
+type Leaf struct {
+	Common `yaml:",inline"`
+
+	// VTEP is this leaf's tunnel address (IPv4). It must be configured on the
+	// machine, usually on lo, and routed to by the fabric. Required.
+	VTEP netip.Addr `yaml:"vtep"`
+	// Uplinks are the ports towards the spines, at most 16. Required.
+	Uplinks []Uplink `yaml:"uplinks"`
+	// Access are the ports towards hosts. Required.
+	Access []Access `yaml:"access"`
+	// VNIs are the virtual networks that this leaf has members of. Required.
+	VNIs []VNI `yaml:"vnis"`
+	// Peers are the VTEPs of the other leaves; VXLAN from any other address is
+	// dropped. Default: none.
+	Peers []netip.Addr `yaml:"peers,omitempty"`
+	// FDB bounds the table of MAC addresses.
+	FDB FDB `yaml:"fdb,omitempty"`
+}
+
+// Uplink is a port towards a spine.
+type Uplink struct {
+	// Interface is the name of the network interface. Required.
+	Interface string `yaml:"interface"`
+	Egress    `yaml:",inline"`
+}
+
+// Access is a port towards hosts.
+type Access struct {
+	// Interface is the name of the network interface. Required.
+	Interface string `yaml:"interface"`
+	// VNI is the virtual network of untagged frames. Default: untagged frames
+	// are dropped.
+	VNI uint32 `yaml:"vni,omitempty"`
+	// VLANs maps VLAN IDs (1 to 4094) to the virtual networks of frames with
+	// that tag; the tag itself stays on the port. Default: tagged frames are
+	// dropped.
+	VLANs map[uint16]uint32 `yaml:"vlans,omitempty"`
+	// Transparent carries VLAN tags through the tunnel: every frame of the
+	// port, tagged or not, belongs to vni. Default: false.
+	Transparent bool `yaml:"transparent,omitempty"`
+	Egress      `yaml:",inline"`
+}
+
+// VNI is one virtual network.
+type VNI struct {
+	// VNI is the VXLAN network identifier, 1 to 16777215. Required.
+	VNI uint32 `yaml:"vni"`
+	// Flood lists the VTEPs that get copies of broadcast, unknown-unicast and
+	// multicast frames; each must be among peers. An empty list floods to
+	// nobody. Default: every peer.
+	Flood []netip.Addr `yaml:"flood"`
+	// Storm bounds the frames that hosts of this leaf may have flooded.
+	// Default: unlimited.
+	Storm Storm `yaml:"storm,omitempty"`
+	// FDBLimit bounds the learned MAC addresses of this network. Default: only
+	// the node's limit.
+	FDBLimit uint32 `yaml:"fdb_limit,omitempty"`
+	// Static are MAC addresses that neither age nor move. Default: none.
+	Static []Static `yaml:"static,omitempty"`
+}
+
+// Storm is a token bucket over frames.
+type Storm struct {
+	// Rate is in frames per second and worker; 0 or absent: unlimited.
+	Rate uint32 `yaml:"rate,omitempty"`
+	// Burst is the bucket, in frames. Default: a tenth of a second's frames.
+	Burst uint32 `yaml:"burst,omitempty"`
+}
+
+// Static is a MAC address that neither ages nor moves: behind a VTEP, or
+// behind an access port of this leaf.
+type Static struct {
+	// MAC is the host's address. Required.
+	MAC MAC `yaml:"mac"`
+	// VTEP is the leaf that the host is behind; one of peers. Give this or
+	// interface.
+	VTEP netip.Addr `yaml:"vtep,omitempty"`
+	// Interface is the access port that the host is behind. Give this or vtep.
+	Interface string `yaml:"interface,omitempty"`
+	// VLAN is the tag of the host's frames on interface. Default: untagged.
+	VLAN uint16 `yaml:"vlan,omitempty"`
+}
+
+// FDB bounds the table of MAC addresses.
+type FDB struct {
+	// Size is the number of addresses in all. Default: 131072.
+	Size int `yaml:"size,omitempty"`
+	// Age is how long an address that is not seen stays. Default: 5m.
+	Age Duration `yaml:"age,omitempty"`
+}
