@@ -1,0 +1,106 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Attach puts the program on an interface of the calling thread's network
+// namespace and returns the mode that it got: for Auto, Native or else Generic.
+// name is the interface's, for errors. The attachment ends with Detach, Close
+// or the process; nothing is pinned, so a crash leaves the interface to the
+// kernel.
+func (p *Program) Attach(ifindex int, name string, mode Mode) (Mode, error) {
+	if p.link != nil {
+		return 0, fmt.Errorf("attach %s to %s: it is attached already; detach it first", p.cfg.name(), name)
+	}
+	var err error
+	switch mode {
+	case Native, Generic:
+		err = p.attach(ifindex, mode)
+	case Auto:
+		mode = Native
+		if err = p.attach(ifindex, mode); errors.Is(err, unix.EOPNOTSUPP) {
+			mode = Generic
+			err = p.attach(ifindex, mode)
+		}
+	default:
+		return 0, fmt.Errorf("attach %s to %s: unknown mode %v", p.cfg.name(), name, mode)
+	}
+	if err != nil {
+		return 0, explain(err, p.cfg.name(), name, ifindex, mode)
+	}
+	return mode, nil
+}
+
+func (p *Program) attach(ifindex int, mode Mode) error {
+	flags := link.XDPDriverMode
+	if mode == Generic {
+		flags = link.XDPGenericMode
+	}
+	l, err := link.AttachXDP(link.XDPOptions{Program: p.prog, Interface: ifindex, Flags: flags})
+	if err != nil {
+		return err
+	}
+	p.link = l
+	return nil
+}
+
+// Detach takes the program off its interface; the program and its sockets stay
+// and can be attached again. It is no error if it was not attached, or if the
+// interface is gone.
+func (p *Program) Detach() error {
+	if p.link == nil {
+		return nil
+	}
+	err := p.link.Close()
+	p.link = nil
+	if err != nil {
+		return fmt.Errorf("detach %s: %w", p.cfg.name(), err)
+	}
+	return nil
+}
+
+// explain turns the kernel's number into what is in the way and what to do.
+func explain(err error, prog, name string, ifindex int, mode Mode) error {
+	switch {
+	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
+		return fmt.Errorf("interface %s already has %s: is another leafd or spined running on it? Stop it, or remove the program with `ip link set dev %s xdp off`: %w",
+			name, attached(ifindex), name, err)
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Errorf("attach %s to %s: %w (needs root, or CAP_BPF and CAP_NET_ADMIN)", prog, name, err)
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("attach %s to %s: the driver has no %v XDP: %w; choose generic", prog, name, mode, err)
+	case errors.Is(err, unix.ERANGE), errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("attach %s to %s in %v mode: %w; most drivers (veth looks at its peer's too) want an MTU that fits one page, some 3500 bytes: lower it, or choose generic",
+			prog, name, mode, err)
+	case errors.Is(err, unix.ENODEV):
+		return fmt.Errorf("attach %s to %s: no interface with index %d here: %w", prog, name, ifindex, err)
+	}
+	return fmt.Errorf("attach %s to %s in %v mode: %w", prog, name, mode, err)
+}
+
+// attached describes the XDP program on an interface, as far as it can be known.
+func attached(ifindex int) string {
+	l, err := netlink.LinkByIndex(ifindex)
+	if err != nil || l.Attrs().Xdp == nil || !l.Attrs().Xdp.Attached {
+		return "an XDP program"
+	}
+	id := l.Attrs().Xdp.ProgId
+	prog, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
+	if err != nil {
+		return fmt.Sprintf("XDP program %d", id)
+	}
+	defer prog.Close()
+	info, err := prog.Info()
+	if err != nil || info.Name == "" {
+		return fmt.Sprintf("XDP program %d", id)
+	}
+	return fmt.Sprintf("XDP program %d (%s)", id, info.Name)
+}

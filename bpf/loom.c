@@ -1,0 +1,340 @@
+//go:build ignore
+
+// SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0)
+/* The XDP classifier: which frames belong to the fabric's user space, and which
+ * stay with the kernel. One program for each kind of port. A frame that is ours
+ * goes to the AF_XDP socket of its queue, with the flow hash and the header
+ * offsets in the metadata area before it; everything else is XDP_PASS. The
+ * programs never drop: a malformed frame that is addressed to us goes to user
+ * space, which discards it under a named reason.
+ */
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "loom.h"
+
+char _license[] SEC("license") = "Dual BSD/GPL";
+
+/* Set by the loader before the programs are verified. */
+const volatile __u32 vtep_addr;  /* uplink: own VTEP, network byte order */
+const volatile __u16 vxlan_port; /* UDP, host byte order */
+const volatile __u32 hash_seed;
+
+/* Sockets by queue. The loader sets the size. */
+struct {
+	__uint(type, BPF_MAP_TYPE_XSKMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} xsks SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, LOOM_VERDICTS);
+	__type(key, __u32);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+struct lpm_key {
+	__u32 prefixlen;
+	__u32 addr; /* network byte order */
+};
+
+/* Spine: prefixes of the leaves' VTEPs. The loader sets the size. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct lpm_key);
+	__type(value, __u8);
+} remotes SEC(".maps");
+
+#define ETH_LEN 14
+#define VLAN_LEN 4
+#define IPV4_LEN 20
+#define IPV6_LEN 40
+#define UDP_LEN 8
+#define VXLAN_LEN 8
+#define SHIM_LEN 4
+#define BTH_LEN 12
+
+#define ETHERTYPE_IPV4 0x0800
+#define ETHERTYPE_IPV6 0x86DD
+#define ETHERTYPE_VLAN 0x8100
+#define ETHERTYPE_QINQ 0x88A8
+
+#define PROTO_TCP 6
+#define PROTO_UDP 17
+#define PROTO_IPV6_FRAGMENT 44
+#define PROTO_SCTP 132
+
+#define IPV4_FRAGMENT 0x3FFF /* MF and the 13 bits of the offset */
+#define PORT_ROCE 4791
+
+/* Bits of the last of the VXLAN header's bytes 1 to 3. */
+#define FABRIC_CAPABLE 0x01
+#define FABRIC_SHIM 0x04
+
+/* Single loads from a header, wherever it lies: a plain dereference, as a
+ * packed type would make the compiler load and join single bytes.
+ */
+#define load8(p) (*(__u8 *)(p))
+#define load16(p) (*(__u16 *)(p)) /* memory order */
+#define load32(p) (*(__u32 *)(p))
+#define load64(p) (*(__u64 *)(p))
+#define be16(p) bpf_ntohs(load16(p))
+
+/* A frame, or the one inside another: bytes [start, start+len). len can end
+ * before the buffer does (Ethernet padding behind the outer datagram), so both
+ * it and end must be respected.
+ */
+struct frame {
+	void *start;
+	void *end; /* of the buffer: what the verifier checks against */
+	__u32 len;
+};
+
+/* has says whether n bytes at p, which lies off bytes into f, are there. */
+#define has(f, p, off, n) ((off) + (n) <= (f)->len && (p) + (n) <= (f)->end)
+
+static __always_inline __u64 mix(__u64 h, __u64 w)
+{
+	h ^= w;
+	h *= 0x9E3779B97F4A7C15ULL;
+	return h ^ h >> 32;
+}
+
+static __always_inline __u32 finish(__u64 h)
+{
+	h ^= h >> 33;
+	h *= 0xff51afd7ed558ccdULL;
+	h ^= h >> 33;
+	return h;
+}
+
+/* hash_ports mixes the protocol with the ports at l4, if they are to be had
+ * within the datagram, which ends at offset dgram of the frame.
+ */
+static __always_inline __u64 hash_ports(const struct frame *f, __u64 h, void *l4, __u32 off,
+					__u32 dgram, __u8 proto, struct loom_meta *m)
+{
+	__u32 ports;
+
+	if (proto != PROTO_TCP && proto != PROTO_UDP && proto != PROTO_SCTP)
+		return mix(h, proto);
+	if (m->flags & LOOM_FRAGMENT || off + 4 > dgram || !has(f, l4, off, 4))
+		return mix(h, proto);
+
+	ports = load32(l4);
+	m->flags |= LOOM_PORTS;
+	m->l4 = off;
+	h = mix(h, proto | (__u64)ports << 32);
+
+	if (proto == PROTO_UDP && bpf_ntohs(ports >> 16) == PORT_ROCE &&
+	    off + UDP_LEN + BTH_LEN <= dgram && has(f, l4, off, UDP_LEN + BTH_LEN)) {
+		m->flags |= LOOM_ROCE;
+		h = mix(h, bpf_ntohl(load32(l4 + UDP_LEN + 4)) & 0xFFFFFF);
+	}
+	return h;
+}
+
+/* dissect fills in m for the frame, except for inner. False when the frame is
+ * too short to be Ethernet. overlay.Dissect is the same function in Go.
+ */
+static __always_inline int dissect(const struct frame *f, struct loom_meta *m)
+{
+	__u64 h = (__u64)hash_seed ^ 0x4C6F6F6D;
+	void *start = f->start, *p;
+	__u32 off = ETH_LEN;
+	__u16 type;
+
+	if (!has(f, start, 0, ETH_LEN))
+		return 0;
+	m->magic = LOOM_META_MAGIC;
+	type = be16(start + 12);
+
+	for (int tag = 0; tag < 2; tag++) {
+		p = start + off;
+		if ((type != ETHERTYPE_VLAN && type != ETHERTYPE_QINQ) || !has(f, p, off, VLAN_LEN))
+			break;
+		if (tag == 0) {
+			m->vlan = be16(p);
+			m->flags |= LOOM_VLAN;
+		}
+		type = be16(p + 2);
+		off += VLAN_LEN;
+	}
+	p = start + off;
+
+	if (type == ETHERTYPE_IPV4 && has(f, p, off, IPV4_LEN)) {
+		__u32 hlen = (load8(p) & 0x0F) << 2;
+
+		if (load8(p) >> 4 == 4 && hlen >= IPV4_LEN && has(f, p, off, hlen)) {
+			m->flags |= LOOM_IPV4;
+			m->l3 = off;
+			if (be16(p + 6) & IPV4_FRAGMENT)
+				m->flags |= LOOM_FRAGMENT;
+			h = mix(h, load32(p + 12) | (__u64)load32(p + 16) << 32);
+			h = hash_ports(f, h, p + hlen, off + hlen, off + be16(p + 2), load8(p + 9), m);
+			m->hash = finish(h);
+			return 1;
+		}
+	}
+	if (type == ETHERTYPE_IPV6 && has(f, p, off, IPV6_LEN) && load8(p) >> 4 == 6) {
+		__u8 next = load8(p + 6);
+
+		m->flags |= LOOM_IPV6;
+		m->l3 = off;
+		if (next == PROTO_IPV6_FRAGMENT)
+			m->flags |= LOOM_FRAGMENT;
+		h = mix(h, load64(p + 8));
+		h = mix(h, load64(p + 16));
+		h = mix(h, load64(p + 24));
+		h = mix(h, load64(p + 32));
+		h = hash_ports(f, h, p + IPV6_LEN, off + IPV6_LEN,
+			       off + IPV6_LEN + be16(p + 4), next, m);
+		m->hash = finish(h);
+		return 1;
+	}
+	h = mix(h, load32(start) | (__u64)load16(start + 4) << 32 | (__u64)type << 48);
+	h = mix(h, load16(start + 6) | (__u64)load32(start + 8) << 16);
+	m->hash = finish(h);
+	return 1;
+}
+
+static __always_inline int count(__u32 verdict, int action)
+{
+	__u64 *n = bpf_map_lookup_elem(&counters, &verdict);
+
+	if (n)
+		(*n)++; /* this CPU's own */
+	return action;
+}
+
+/* put_meta writes m before the frame. False when the driver gives no room. */
+static __always_inline int put_meta(struct xdp_md *ctx, const struct loom_meta *m)
+{
+	struct loom_meta *to;
+
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*m)))
+		return 0;
+	to = (void *)(long)ctx->data_meta;
+	if ((void *)(to + 1) > (void *)(long)ctx->data)
+		return 0;
+	*to = *m;
+	return 1;
+}
+
+/* redirect_to picks the socket of the frame's queue. It only notes the target,
+ * so the metadata may still be written afterwards; XDP_PASS: there is none.
+ */
+static __always_inline int redirect_to(struct xdp_md *ctx)
+{
+	return bpf_redirect_map(&xsks, ctx->rx_queue_index, XDP_PASS);
+}
+
+static __always_inline struct frame whole(struct xdp_md *ctx)
+{
+	struct frame f = {
+		.start = (void *)(long)ctx->data,
+		.end = (void *)(long)ctx->data_end,
+		.len = ctx->data_end - ctx->data,
+	};
+	return f;
+}
+
+/* vxlan_l4 returns the offset of the UDP header if the frame is an unfragmented
+ * IPv4 datagram to the VXLAN port, else 0. Lengths and checksums are left to
+ * user space, which counts what is wrong.
+ */
+static __always_inline __u32 vxlan_l4(const struct frame *f)
+{
+	void *ip = f->start + ETH_LEN, *udp;
+	__u32 hlen;
+
+	if (ip + IPV4_LEN > f->end || be16(f->start + 12) != ETHERTYPE_IPV4)
+		return 0;
+	hlen = (load8(ip) & 0x0F) << 2;
+	if (load8(ip) >> 4 != 4 || hlen < IPV4_LEN || load8(ip + 9) != PROTO_UDP ||
+	    be16(ip + 6) & IPV4_FRAGMENT)
+		return 0;
+	udp = ip + hlen;
+	if (udp + UDP_LEN > f->end || be16(udp + 2) != vxlan_port)
+		return 0;
+	return ETH_LEN + hlen;
+}
+
+/* inner finds the frame behind the VXLAN header, 0 if there is none. */
+static __always_inline int inner(const struct frame *f, __u32 l4, struct frame *in)
+{
+	void *udp = f->start + l4;
+	__u32 skip = UDP_LEN + VXLAN_LEN, len;
+	__u8 bits;
+
+	if (udp + UDP_LEN + VXLAN_LEN > f->end)
+		return 0;
+	len = be16(udp + 4);
+	bits = load8(udp + UDP_LEN + 3);
+	if (bits & FABRIC_CAPABLE && bits & FABRIC_SHIM)
+		skip += SHIM_LEN;
+	if (len < skip + ETH_LEN || l4 + len > f->len)
+		return 0;
+	in->start = udp + skip;
+	in->end = f->end;
+	in->len = len - skip;
+	return l4 + skip;
+}
+
+SEC("xdp")
+int loom_access(struct xdp_md *ctx)
+{
+	struct frame f = whole(ctx);
+	struct loom_meta m = {};
+
+	/* 01:80:c2:00:00:00 to 0f belong to the link (IEEE 802.1Q §8.6.3). */
+	if (f.start + ETH_LEN <= f.end && load32(f.start) == bpf_htonl(0x0180C200) &&
+	    (load16(f.start + 4) & bpf_htons(0xFFF0)) == 0)
+		return count(LOOM_PASS_LINK_LOCAL, XDP_PASS);
+	if (redirect_to(ctx) != XDP_REDIRECT)
+		return count(LOOM_PASS_NO_SOCKET, XDP_PASS);
+	if (dissect(&f, &m) && put_meta(ctx, &m))
+		return count(LOOM_REDIRECT, XDP_REDIRECT);
+	return count(LOOM_REDIRECT_NO_META, XDP_REDIRECT);
+}
+
+SEC("xdp")
+int loom_uplink(struct xdp_md *ctx)
+{
+	struct frame f = whole(ctx), in;
+	struct loom_meta m = {};
+	__u32 l4 = vxlan_l4(&f);
+
+	if (!l4 || load32(f.start + ETH_LEN + 16) != vtep_addr)
+		return count(LOOM_PASS_NOT_OURS, XDP_PASS);
+	if (redirect_to(ctx) != XDP_REDIRECT)
+		return count(LOOM_PASS_NO_SOCKET, XDP_PASS);
+	m.inner = inner(&f, l4, &in);
+	if (m.inner && dissect(&in, &m) && put_meta(ctx, &m))
+		return count(LOOM_REDIRECT, XDP_REDIRECT);
+	return count(LOOM_REDIRECT_NO_META, XDP_REDIRECT);
+}
+
+SEC("xdp")
+int loom_spine(struct xdp_md *ctx)
+{
+	struct frame f = whole(ctx);
+	struct loom_meta m = {};
+	struct lpm_key key = {.prefixlen = 32};
+
+	if (!vxlan_l4(&f))
+		return count(LOOM_PASS_NOT_OURS, XDP_PASS);
+	key.addr = load32(f.start + ETH_LEN + 16);
+	if (!bpf_map_lookup_elem(&remotes, &key))
+		return count(LOOM_PASS_NOT_OURS, XDP_PASS);
+	if (redirect_to(ctx) != XDP_REDIRECT)
+		return count(LOOM_PASS_NO_SOCKET, XDP_PASS);
+	if (dissect(&f, &m) && put_meta(ctx, &m))
+		return count(LOOM_REDIRECT, XDP_REDIRECT);
+	return count(LOOM_REDIRECT_NO_META, XDP_REDIRECT);
+}

@@ -1,0 +1,179 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/rlimit"
+)
+
+// Program is the classifier of one port, loaded and maybe attached. Counters
+// may be called from any goroutine, the other methods from one at a time.
+type Program struct {
+	cfg      Config
+	prog     *ebpf.Program
+	sockets  *ebpf.Map // XSKMAP: AF_XDP socket by queue
+	counters *ebpf.Map // per CPU, by verdict
+	remotes  *ebpf.Map // spine; nil otherwise
+	link     link.Link // nil when not attached
+}
+
+// name is the program's name within loom.c and, as the kernel shows it, on the
+// interface.
+func (c *Config) name() string { return "loom_" + c.Kind.String() }
+
+// Load verifies and loads the program for cfg. The caller closes it. Errors
+// name the kind of port; for want of privilege they match [os.ErrPermission].
+func Load(cfg Config) (*Program, error) {
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("XDP program of %v port: %w", cfg.Kind, err)
+	}
+	p, err := load(cfg)
+	if errors.Is(err, os.ErrPermission) {
+		return nil, fmt.Errorf("load XDP program %s: %w (needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW)", cfg.name(), err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load XDP program %s: %w", cfg.name(), err)
+	}
+	return p, nil
+}
+
+func load(cfg Config) (*Program, error) {
+	// Kernels before 5.11 charge maps to RLIMIT_MEMLOCK; newer ones do not
+	// and the call does nothing.
+	if err := rlimit.RemoveMemlock(); err != nil {
+		return nil, fmt.Errorf("raise RLIMIT_MEMLOCK: %w", err)
+	}
+	spec, err := loadLoom()
+	if err != nil {
+		return nil, fmt.Errorf("read embedded object: %w", err)
+	}
+	if err := specialise(spec, &cfg); err != nil {
+		return nil, err
+	}
+	coll, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, err
+	}
+	defer coll.Close() // closes what was not detached from it
+	p := &Program{
+		cfg:      cfg,
+		prog:     coll.DetachProgram(cfg.name()),
+		sockets:  coll.DetachMap("xsks"),
+		counters: coll.DetachMap("counters"),
+		remotes:  coll.DetachMap("remotes"),
+	}
+	for _, r := range cfg.Remotes {
+		if p.remotes == nil {
+			break
+		}
+		key := loomLpmKey{Prefixlen: uint32(r.Bits()), Addr: beAddr(r.Masked().Addr())}
+		if err := p.remotes.Put(key, uint8(1)); err != nil {
+			return nil, errors.Join(fmt.Errorf("add VTEP prefix %v: %w", r, err), p.Close())
+		}
+	}
+	return p, nil
+}
+
+// specialise leaves only what cfg's kind of port needs and sets the constants
+// and sizes.
+func specialise(spec *ebpf.CollectionSpec, cfg *Config) error {
+	for name := range spec.Programs {
+		if name != cfg.name() {
+			delete(spec.Programs, name)
+		}
+	}
+	if cfg.Kind == Spine {
+		spec.Maps["remotes"].MaxEntries = uint32(len(cfg.Remotes))
+	} else {
+		delete(spec.Maps, "remotes")
+	}
+	spec.Maps["xsks"].MaxEntries = uint32(cfg.Queues)
+
+	consts := map[string]any{
+		"vxlan_port": cfg.VXLANPort,
+		"hash_seed":  cfg.Seed,
+		"vtep_addr":  uint32(0),
+	}
+	if cfg.Kind == Uplink {
+		consts["vtep_addr"] = beAddr(cfg.VTEP)
+	}
+	for name, value := range consts {
+		v, ok := spec.Variables[name]
+		if !ok {
+			return fmt.Errorf("embedded object has no constant %q: run go generate", name)
+		}
+		if err := v.Set(value); err != nil {
+			return fmt.Errorf("set constant %q: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// SetSocket makes the AF_XDP socket fd receive the frames of queue. The kernel
+// removes it by itself when the socket is closed.
+func (p *Program) SetSocket(queue int, fd int) error {
+	if err := p.checkQueue(queue); err != nil {
+		return err
+	}
+	if err := p.sockets.Put(uint32(queue), uint32(fd)); err != nil {
+		return fmt.Errorf("give queue %d of %s to socket %d: %w", queue, p.cfg.name(), fd, err)
+	}
+	return nil
+}
+
+// ClearSocket lets the frames of queue go to the kernel again. It is no error
+// if the queue had no socket.
+func (p *Program) ClearSocket(queue int) error {
+	if err := p.checkQueue(queue); err != nil {
+		return err
+	}
+	err := p.sockets.Delete(uint32(queue))
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("take queue %d of %s from its socket: %w", queue, p.cfg.name(), err)
+	}
+	return nil
+}
+
+func (p *Program) checkQueue(queue int) error {
+	if queue < 0 || queue >= p.cfg.Queues {
+		return fmt.Errorf("queue %d of %s: it was loaded for %d queues", queue, p.cfg.name(), p.cfg.Queues)
+	}
+	return nil
+}
+
+// Counters returns how many frames met each verdict since Load, by the names of
+// [Verdicts]. Each frame counts once.
+func (p *Program) Counters() (map[string]uint64, error) {
+	sums := make(map[string]uint64, len(verdictNames))
+	var perCPU []uint64
+	for v, name := range verdictNames {
+		if err := p.counters.Lookup(uint32(v), &perCPU); err != nil {
+			return nil, fmt.Errorf("read counter %q of %s: %w", name, p.cfg.name(), err)
+		}
+		for _, n := range perCPU {
+			sums[name] += n
+		}
+	}
+	return sums, nil
+}
+
+// Close detaches the program and frees all that the kernel holds for it.
+// Closing twice is harmless.
+func (p *Program) Close() error {
+	err := p.Detach()
+	if p.prog != nil {
+		err = errors.Join(err, p.prog.Close())
+		p.prog = nil
+	}
+	for _, m := range []**ebpf.Map{&p.sockets, &p.counters, &p.remotes} {
+		if *m != nil {
+			err = errors.Join(err, (*m).Close())
+			*m = nil
+		}
+	}
+	return err
+}

@@ -1,0 +1,14 @@
+package bpf
+
+// verdictNames are the names of enum loom_verdict (loom.h), in its order. They
+// are label values of a metric: add, never rename.
+var verdictNames = [...]string{
+	"redirect",        // to the socket, with metadata
+	"no_meta",         // to the socket, without: malformed, or the driver gives no room
+	"pass_not_ours",   // to the kernel: not VXLAN to an address of ours
+	"pass_link_local", // to the kernel: LLDP, STP, LACP and the like
+	"pass_no_socket",  // to the kernel: nobody serves the queue
+}
+
+// Verdicts returns the names that [Program.Counters] uses, in a fixed order.
+func Verdicts() []string { return append([]string(nil), verdictNames[:]...) }
