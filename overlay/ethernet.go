@@ -1,0 +1,70 @@
+package overlay
+
+import "encoding/binary"
+
+// EtherTypes that the fabric looks at.
+const (
+	EtherTypeIPv4 = 0x0800
+	EtherTypeARP  = 0x0806
+	EtherTypeVLAN = 0x8100 // IEEE 802.1Q customer tag
+	EtherTypeIPv6 = 0x86dd
+	EtherTypeQinQ = 0x88a8 // IEEE 802.1Q service tag
+)
+
+// EthernetLen is the length of an Ethernet header without tags, bytes.
+const EthernetLen = 14
+
+// Offsets inside an Ethernet header.
+const (
+	ethDst  = 0
+	ethSrc  = 6
+	ethType = 12
+)
+
+// Ethernet is a view of a frame from its destination address on.
+//
+//	 0                   1                   2                   3
+//	 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|                        destination                            |
+//	+                               +-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|                               |            source             |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+                               +
+//	|                                                               |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|           EtherType           |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//
+// The getters and setters panic on a view that is not [Ethernet.Valid].
+type Ethernet []byte
+
+// Valid reports whether the whole header is there.
+func (e Ethernet) Valid() bool { return len(e) >= EthernetLen }
+
+// Dst returns the destination address.
+func (e Ethernet) Dst() MAC { return MAC(e[ethDst : ethDst+6]) }
+
+// Src returns the source address.
+func (e Ethernet) Src() MAC { return MAC(e[ethSrc : ethSrc+6]) }
+
+// EtherType returns the type behind the addresses: of the tag, if there is one.
+func (e Ethernet) EtherType() uint16 { return binary.BigEndian.Uint16(e[ethType:EthernetLen]) }
+
+// SetDst replaces the destination address.
+func (e Ethernet) SetDst(m MAC) { copy(e[ethDst:ethDst+6], m[:]) }
+
+// SetSrc replaces the source address.
+func (e Ethernet) SetSrc(m MAC) { copy(e[ethSrc:ethSrc+6], m[:]) }
+
+// SetEtherType replaces the type behind the addresses.
+func (e Ethernet) SetEtherType(t uint16) { binary.BigEndian.PutUint16(e[ethType:EthernetLen], t) }
+
+// Tagged reports whether the frame carries a VLAN tag, of either kind.
+func (e Ethernet) Tagged() bool { return isTag(e.EtherType()) }
+
+// Payload returns what follows the untagged header.
+func (e Ethernet) Payload() []byte { return e[EthernetLen:] }
+
+func isTag(etherType uint16) bool {
+	return etherType == EtherTypeVLAN || etherType == EtherTypeQinQ
+}

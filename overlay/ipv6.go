@@ -1,0 +1,59 @@
+package overlay
+
+import "encoding/binary"
+
+// IPv6Len is the length of an IPv6 header without extensions, bytes.
+const IPv6Len = 40
+
+// Offsets inside an IPv6 header.
+const (
+	ip6Payload = 4
+	ip6Next    = 6
+	ip6Hops    = 7
+	ip6Src     = 8
+	ip6Dst     = 24
+)
+
+// IPv6 is a view of a packet from its version on (RFC 8200 §3).
+//
+//	 0                   1                   2                   3
+//	 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|  6    |    DSCP   |ECN|              flow label               |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|         payload length        |  next header  |   hop limit   |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|                        source (16 bytes)                      |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|                      destination (16 bytes)                   |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//
+// The getters and setters panic on a view that is not [IPv6.Valid].
+type IPv6 []byte
+
+// Valid reports whether the version is 6 and the whole fixed header is there.
+func (ip IPv6) Valid() bool { return len(ip) >= IPv6Len && ip[0]>>4 == 6 }
+
+// TrafficClass returns the octet of DSCP and ECN.
+func (ip IPv6) TrafficClass() uint8 { return ip[0]<<4 | ip[1]>>4 }
+
+// SetTrafficClass replaces DSCP and ECN; IPv6 has no header checksum.
+func (ip IPv6) SetTrafficClass(tos uint8) {
+	ip[0] = ip[0]&0xf0 | tos>>4
+	ip[1] = ip[1]&0x0f | tos<<4
+}
+
+// PayloadLen returns the length of what follows the fixed header, bytes.
+func (ip IPv6) PayloadLen() int { return int(binary.BigEndian.Uint16(ip[ip6Payload:])) }
+
+// NextHeader returns the protocol number of what follows the fixed header.
+func (ip IPv6) NextHeader() uint8 { return ip[ip6Next] }
+
+// HopLimit returns the hops left.
+func (ip IPv6) HopLimit() uint8 { return ip[ip6Hops] }
+
+// Src returns the source address.
+func (ip IPv6) Src() [16]byte { return [16]byte(ip[ip6Src : ip6Src+16]) }
+
+// Dst returns the destination address.
+func (ip IPv6) Dst() [16]byte { return [16]byte(ip[ip6Dst : ip6Dst+16]) }

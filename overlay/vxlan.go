@@ -1,0 +1,155 @@
+package overlay
+
+import (
+	"encoding/binary"
+
+	"github.com/loomfabric/loom/drop"
+)
+
+// VNI is a VXLAN network identifier; 24 bits.
+type VNI uint32
+
+// MaxVNI is the largest VNI.
+const MaxVNI VNI = 1<<24 - 1
+
+// Lengths of the headers that encapsulation adds, bytes.
+const (
+	VXLANLen = 8
+	ShimLen  = 4
+
+	// Overhead is what encapsulation puts in front of a tenant's frame without
+	// the shim: outer Ethernet, IPv4, UDP and VXLAN.
+	Overhead = EthernetLen + IPv4Len + UDPLen + VXLANLen
+	// MaxOverhead is Overhead with the shim.
+	MaxOverhead = Overhead + ShimLen
+	// MTUOverhead is what the underlay's MTU must exceed the hosts' MTU by for
+	// plain VXLAN: the inner Ethernet header and the outer IPv4, UDP and VXLAN
+	// headers. Headers with the shim need ShimLen more.
+	MTUOverhead = EthernetLen + IPv4Len + UDPLen + VXLANLen
+)
+
+// VXLAN is a view of a VXLAN header (RFC 7348 §5) whose reserved bits carry the
+// fabric's fields:
+//
+//	 0                   1                   2                   3
+//	 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|0 0 0 0 1 0 0 0| LBTag | CE  | FBTag |FBMetr.|Opcode |Ep.|R|T|S|F|C|
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|                      VNI                      |    PathID     |
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//	|           TX_TSTAMP           |         TAIL_TX_TSTAMP        |  only if S
+//	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+type VXLAN []byte
+
+// Positions in the header's first 8 bytes taken as one big-endian number.
+const (
+	vxFlagsShift    = 56
+	vxLBTagShift    = 52
+	vxCEShift       = 49
+	vxFBTagShift    = 45
+	vxFBMetricShift = 42
+	vxOpcodeShift   = 39
+	vxEpochShift    = 37
+	vxReroutedShift = 36
+	vxTailShift     = 35
+	vxShimShift     = 34
+	vxFBValidShift  = 33
+	vxCapableShift  = 32
+	vxVNIShift      = 8
+
+	vxFlagVNI  = 0x08                      // the I flag; the only one RFC 7348 knows
+	vxReserved = 0xffffff<<32 | 0xff       // what RFC 7348 reserves besides flags
+	vxVNIMask  = uint64(MaxVNI)            // after the shift
+	vxPlain    = vxFlagVNI << vxFlagsShift // a plain header but for its VNI
+)
+
+// Valid reports whether the fixed 8 bytes are there.
+func (v VXLAN) Valid() bool { return len(v) >= VXLANLen }
+
+// VNI returns the network identifier.
+func (v VXLAN) VNI() VNI { return VNI(binary.BigEndian.Uint32(v[4:]) >> 8) }
+
+// Encode writes a header with the low 24 bits of vni, and returns its length:
+// VXLANLen, or VXLANLen+ShimLen when f has a shim. When f is nil or not Capable
+// the header is RFC 7348's, all reserved bits zero. Fields are cut to their
+// width. The view must be long enough.
+func (v VXLAN) Encode(vni VNI, f *Fabric) int {
+	if f == nil || !f.Capable {
+		binary.BigEndian.PutUint64(v, vxPlain|uint64(vni&MaxVNI)<<vxVNIShift)
+		return VXLANLen
+	}
+	binary.BigEndian.PutUint64(v, f.word(vni))
+	if !f.Shim {
+		return VXLANLen
+	}
+	binary.BigEndian.PutUint32(v[VXLANLen:], uint32(f.TxTstamp)<<16|uint32(f.TailTxTstamp))
+	return VXLANLen + ShimLen
+}
+
+// word returns the first 8 bytes of a Capable header.
+func (f *Fabric) word(vni VNI) uint64 {
+	return vxPlain | 1<<vxCapableShift |
+		uint64(f.LBTag&0xf)<<vxLBTagShift |
+		uint64(f.CE&7)<<vxCEShift |
+		uint64(f.FBTag&0xf)<<vxFBTagShift |
+		uint64(f.FBMetric&7)<<vxFBMetricShift |
+		uint64(f.Opcode&7)<<vxOpcodeShift |
+		uint64(f.Epoch&epochMask)<<vxEpochShift |
+		bit(f.Rerouted)<<vxReroutedShift |
+		bit(f.Tail)<<vxTailShift |
+		bit(f.Shim)<<vxShimShift |
+		bit(f.FBValid)<<vxFBValidShift |
+		uint64(vni&MaxVNI)<<vxVNIShift |
+		uint64(f.Path)
+}
+
+func bit(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Decode reads a header into f, all fields of which it sets, and returns the
+// VNI and the header's length. The reason is drop.None, or drop.Truncated,
+// drop.BadVXLANFlags or drop.ReservedBits; f is then the zero value. Opcodes
+// are not judged: a spine forwards those it does not know.
+func (v VXLAN) Decode(f *Fabric) (VNI, int, drop.Reason) {
+	*f = Fabric{}
+	if len(v) < VXLANLen {
+		return 0, 0, drop.Truncated
+	}
+	w := binary.BigEndian.Uint64(v)
+	if w>>vxFlagsShift != vxFlagVNI {
+		return 0, 0, drop.BadVXLANFlags
+	}
+	vni := VNI(w >> vxVNIShift & vxVNIMask)
+	if w&vxReserved == 0 {
+		return vni, VXLANLen, drop.None
+	}
+	if w>>vxCapableShift&1 == 0 {
+		return 0, 0, drop.ReservedBits
+	}
+	n := VXLANLen
+	if w>>vxShimShift&1 != 0 {
+		n += ShimLen
+		if len(v) < n {
+			return 0, 0, drop.Truncated
+		}
+		s := binary.BigEndian.Uint32(v[VXLANLen:])
+		f.TxTstamp, f.TailTxTstamp, f.Shim = Tstamp(s>>16), Tstamp(s), true
+	}
+	f.Capable = true
+	f.LBTag = uint8(w>>vxLBTagShift) & 0xf
+	f.CE = uint8(w>>vxCEShift) & 7
+	f.FBTag = uint8(w>>vxFBTagShift) & 0xf
+	f.FBMetric = uint8(w>>vxFBMetricShift) & 7
+	f.Opcode = Opcode(w>>vxOpcodeShift) & 7
+	f.Epoch = Epoch(w>>vxEpochShift) & epochMask
+	f.Rerouted = w>>vxReroutedShift&1 != 0
+	f.Tail = w>>vxTailShift&1 != 0
+	f.FBValid = w>>vxFBValidShift&1 != 0
+	f.Path = PathID(w)
+	return vni, n, drop.None
+}
