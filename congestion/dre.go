@@ -1,0 +1,137 @@
+package congestion
+
+import (
+	"math"
+	"time"
+
+	"github.com/loomfabric/loom/mono"
+)
+
+// The parameters that CONGA §3.6 found to work well, and the α that goes with
+// them (T_dre = α·τ = 16 µs).
+const (
+	DefaultTau   = 160 * time.Microsecond
+	DefaultAlpha = 0.1
+	DefaultQ     = 3
+	maxQ         = 8 // a metric is a uint8
+)
+
+// decaySteps is how many powers of (1-α) are kept. A link that was idle for
+// longer pays for one math.Pow on its next frame.
+const decaySteps = 64
+
+// DRE is the Discounting Rate Estimator of CONGA §3.2: a register X that grows
+// by the bytes of each frame and shrinks by X ← X·(1-α) every T_dre, so that
+// X ≈ R·τ on a link that carries R bytes per second, where τ = T_dre/α.
+//
+// There is no timer: whoever touches the register first applies the decay of
+// the whole periods that have passed. Time that runs backwards by less than a
+// period counts as the same period; a larger step back re-anchors the periods
+// without decay, so that a meter never freezes.
+//
+// A DRE is owned by one worker; it is not safe for concurrent use. It is made
+// by [NewDRE]; the zero value is not useful.
+type DRE struct {
+	x      float64   // bytes
+	anchor mono.Time // start of the current period
+	period uint64    // T_dre, ns
+	tau    float64   // seconds
+	keep   float64   // 1-α
+	levels float64   // 2^Q
+	decay  [decaySteps]float64
+}
+
+// NewDRE returns an idle meter with time constant tau, decay factor alpha
+// (between 0 and 1, both excluded) and metrics of q bits (at most 8). A value
+// that makes no sense is replaced by its default.
+func NewDRE(tau time.Duration, alpha float64, q uint) DRE {
+	if tau <= 0 {
+		tau = DefaultTau
+	}
+	if !(alpha > 0 && alpha < 1) { // the negation catches NaN
+		alpha = DefaultAlpha
+	}
+	if q == 0 || q > maxQ {
+		q = DefaultQ
+	}
+	period := max(math.Round(alpha*float64(tau)), 1)
+	d := DRE{
+		period: uint64(period),
+		// τ follows from the period actually used, or X would be off by the
+		// rounding of T_dre to a nanosecond.
+		tau:    period / alpha / float64(time.Second),
+		keep:   1 - alpha,
+		levels: float64(uint(1) << q),
+	}
+	for k := range d.decay {
+		d.decay[k] = math.Pow(d.keep, float64(k))
+	}
+	return d
+}
+
+// Add accounts for a frame of the given length that is sent at now.
+func (d *DRE) Add(now mono.Time, bytes uint32) {
+	d.advance(now)
+	d.x += float64(bytes)
+}
+
+// X returns the register, in bytes. Workers that share a link publish it, and
+// the link's metric is [DRE.Quantise] of the sum.
+func (d *DRE) X(now mono.Time) float64 {
+	d.advance(now)
+	return d.x
+}
+
+// Metric returns the congestion metric of a link of the given rate, in bits
+// per second, as fabric headers carry it: X/(C·τ), quantised. A link of unknown
+// rate (0) has metric 0.
+func (d *DRE) Metric(now mono.Time, rate uint64) uint8 {
+	return d.Quantise(d.X(now), rate)
+}
+
+// Quantise maps a register, or a sum of registers, of a link of the given rate
+// (bits per second) to 2^Q levels. Level m stands for a utilisation from m/2^Q
+// to (m+1)/2^Q; the last level has no upper end.
+func (d *DRE) Quantise(x float64, rate uint64) uint8 {
+	return uint8(min(d.share(x, rate)*d.levels, d.levels-1))
+}
+
+// Utilisation returns X/(C·τ): the share of the link's rate (bits per second)
+// in use, above 1 in a burst that a queue took up. It is 0 when the rate is
+// unknown (0).
+func (d *DRE) Utilisation(now mono.Time, rate uint64) float64 {
+	return d.share(d.X(now), rate)
+}
+
+func (d *DRE) share(x float64, rate uint64) float64 {
+	if rate == 0 {
+		return 0
+	}
+	return x * 8 / (float64(rate) * d.tau)
+}
+
+// advance applies the decay of the periods that ended up to now.
+func (d *DRE) advance(now mono.Time) {
+	if now < d.anchor {
+		if uint64(d.anchor)-uint64(now) >= d.period {
+			d.anchor = now
+		}
+		return
+	}
+	// Unsigned: the difference of two far apart times does not fit int64.
+	if elapsed := uint64(now) - uint64(d.anchor); elapsed >= d.period {
+		d.catchUp(elapsed / d.period)
+	}
+}
+
+func (d *DRE) catchUp(periods uint64) {
+	if periods < decaySteps {
+		d.x *= d.decay[periods]
+	} else {
+		d.x *= math.Pow(d.keep, float64(periods))
+	}
+	if d.x < 1e-9 {
+		d.x = 0 // an idle link must not end in denormal arithmetic
+	}
+	d.anchor += mono.Time(periods * d.period)
+}
