@@ -1,0 +1,187 @@
+package balance
+
+import (
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+func mustNew(t testing.TB, name string, seed uint64) Policy {
+	t.Helper()
+	p, err := New(name, seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestNew(t *testing.T) {
+	for _, name := range Names() {
+		if got := mustNew(t, name, 1).Name(); got != name {
+			t.Errorf("New(%q).Name() = %q", name, got)
+		}
+	}
+	_, err := New("conga2", 1)
+	if err == nil {
+		t.Fatal("New of an unknown scheme succeeded")
+	}
+	for _, want := range append(Names(), `"conga2"`) {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error %q does not mention %s", err, want)
+		}
+	}
+}
+
+// allPaths has entries with 0 to MaxPaths paths, at their own index.
+func allPaths() []Paths {
+	paths := make([]Paths, MaxPaths+1)
+	for n := range paths {
+		paths[n].N = uint8(n)
+		for i := range n {
+			paths[n].Uplink[i] = uint8(i)
+		}
+	}
+	return paths
+}
+
+// TestUniform holds the share of every path of 100 000 random flows within 5 %
+// of an equal one, for any number of paths; with 16 paths that is four
+// standard deviations, and the generator's seed is fixed.
+func TestUniform(t *testing.T) {
+	const flows = 100_000
+	paths := allPaths()
+	rng := rand.New(rand.NewPCG(1, 2))
+	for n := 1; n <= MaxPaths; n++ {
+		p := mustNew(t, "ecmp", 42)
+		pkts := make([]Packet, flows)
+		for i := range pkts {
+			pkts[i] = Packet{Hash: rng.Uint32(), Leaf: uint16(n), Len: 1500}
+		}
+		p.Choose(0, paths, pkts)
+		var count [MaxPaths]int
+		for i := range pkts {
+			if int(pkts[i].Path) >= n {
+				t.Fatalf("path %d of %d", pkts[i].Path, n)
+			}
+			count[pkts[i].Path]++
+		}
+		want := flows / n
+		for i, c := range count[:n] {
+			if c < want*95/100 || c > want*105/100 {
+				t.Errorf("%d paths: path %d has %d flows of %d, want about %d", n, i, c, flows, want)
+			}
+		}
+	}
+}
+
+// Flow hashes that differ in few bits (a weak hash, consecutive ports) must be
+// spread as well.
+func TestUniformOverSimilarHashes(t *testing.T) {
+	paths := allPaths()
+	for _, shift := range []uint{0, 8, 20} {
+		var count [4]int
+		pkts := make([]Packet, 4096)
+		for i := range pkts {
+			pkts[i] = Packet{Hash: uint32(i) << shift, Leaf: 4}
+		}
+		mustNew(t, "ecmp", 7).Choose(0, paths, pkts)
+		for i := range pkts {
+			count[pkts[i].Path]++
+		}
+		for i, c := range count {
+			if c < 900 || c > 1150 {
+				t.Errorf("hashes i<<%d: path %d has %d of 4096", shift, i, c)
+			}
+		}
+	}
+}
+
+func TestSameFlowSamePath(t *testing.T) {
+	paths := allPaths()
+	p, again := mustNew(t, "ecmp", 3), mustNew(t, "ecmp", 3)
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range 1000 {
+		hash, leaf := rng.Uint32(), uint16(1+rng.IntN(MaxPaths))
+		a := []Packet{{Hash: hash, Leaf: leaf, Len: 64}}
+		b := []Packet{{Hash: rng.Uint32(), Leaf: 2}, {Hash: hash, Leaf: leaf, Len: 1500, Path: 9}}
+		p.Choose(1, paths, a)
+		p.Choose(1e9, paths, b)
+		if a[0].Path != b[1].Path {
+			t.Fatalf("flow %#x went to path %d, then to %d", hash, a[0].Path, b[1].Path)
+		}
+		c := []Packet{{Hash: hash, Leaf: leaf}}
+		again.Choose(0, paths, c)
+		if a[0].Path != c[0].Path {
+			t.Fatalf("flow %#x: same seed, other path", hash)
+		}
+	}
+}
+
+// Two tiers with different seeds must decide independently: of the flows that
+// the first sends to its path 0, the second uses all of its paths.
+func TestSeedsDoNotPolarise(t *testing.T) {
+	paths := allPaths()
+	first, second := mustNew(t, "ecmp", 1), mustNew(t, "ecmp", 2)
+	pkts := make([]Packet, 20_000)
+	for i := range pkts {
+		pkts[i] = Packet{Hash: uint32(i) * 2654435761, Leaf: 4}
+	}
+	first.Choose(0, paths, pkts)
+	var same []Packet
+	for _, p := range pkts {
+		if p.Path == 0 {
+			same = append(same, p)
+		}
+	}
+	second.Choose(0, paths, same)
+	var count [4]int
+	for _, p := range same {
+		count[p.Path]++
+	}
+	for i, c := range count {
+		if c < len(same)/5 || c > len(same)*3/10 {
+			t.Errorf("second tier's path %d has %d of %d flows", i, c, len(same))
+		}
+	}
+}
+
+func TestNoPaths(t *testing.T) {
+	pkts := []Packet{{Hash: 1, Leaf: 0}, {Hash: 2, Leaf: 1}}
+	paths := []Paths{{}, {N: 1}}
+	mustNew(t, "ecmp", 1).Choose(0, paths, pkts)
+	if pkts[1].Path != 0 {
+		t.Errorf("path %d of one", pkts[1].Path)
+	}
+}
+
+func TestChooseDoesNotAllocate(t *testing.T) {
+	paths := allPaths()
+	pkts := make([]Packet, 64)
+	for i := range pkts {
+		pkts[i] = Packet{Hash: uint32(i), Leaf: uint16(i % len(paths))}
+	}
+	for _, name := range Names() {
+		p := mustNew(t, name, 1)
+		if n := testing.AllocsPerRun(100, func() { p.Choose(0, paths, pkts) }); n != 0 {
+			t.Errorf("%s: %v allocations a burst, want none", name, n)
+		}
+	}
+}
+
+func BenchmarkChoose(b *testing.B) {
+	paths := allPaths()
+	pkts := make([]Packet, 64)
+	for i := range pkts {
+		pkts[i] = Packet{Hash: uint32(i) * 2654435761, Leaf: uint16(i % len(paths))}
+	}
+	for _, name := range Names() {
+		p := mustNew(b, name, 1)
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				p.Choose(0, paths, pkts)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(pkts)), "ns/pkt")
+		})
+	}
+}
