@@ -1,0 +1,321 @@
+package xsk
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Rings in the order in which a socket keeps their mappings.
+const (
+	ringRX = iota
+	ringTX
+	ringFill
+	ringCompletion
+)
+
+var ringNames = [4]string{"RX", "TX", "fill", "completion"}
+
+const (
+	// kernelBudget is how many frames one system call sends in copy mode by
+	// default (the kernel's TX_BATCH_SIZE).
+	kernelBudget = 32
+	// wantBudget is what we ask for where XDP_MAX_TX_SKB_BUDGET exists.
+	wantBudget = 1024
+)
+
+// errOpenHere is a queue that this very Umem is already open on: waiting does
+// not help, as it does against another process that is going away.
+var errOpenHere = errors.New("already open on this UMEM")
+
+// stepError says which of Open's system calls failed.
+type stepError struct {
+	step string
+	err  error
+}
+
+func (e *stepError) Error() string { return e.step + ": " + e.err.Error() }
+func (e *stepError) Unwrap() error { return e.err }
+
+// Open binds a socket to a queue of an interface. The first socket of a Umem
+// registers the area with the kernel, the others share that registration; when
+// the interfaces of all sharers have vanished meanwhile, the area is registered
+// anew.
+//
+// With [CopyAuto] zero-copy is tried first and a copying socket is the
+// fall-back; [Socket.ZeroCopy] and [Socket.Fallback] say what came of it. A
+// busy queue is retried within the budget. An error names the interface, the
+// queue, the mode and a remedy, and leaves nothing open or mapped.
+//
+// A socket receives only what an XDP program redirects to it; that is not
+// Open's business. Frames have to be filled before any can be received.
+func Open(u *Umem, cfg SocketConfig) (*Socket, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if cfg.Retry == 0 {
+		cfg.Retry = DefaultRetry
+	}
+	deadline := time.Now().Add(cfg.Retry)
+	for wait := time.Millisecond; ; wait = min(2*wait, 10*time.Millisecond) {
+		s, err := u.open(&cfg)
+		if err == nil {
+			return s, nil
+		}
+		if !errors.Is(err, unix.EBUSY) || time.Now().Add(wait).After(deadline) {
+			return nil, fmt.Errorf("xsk: open %s, %s mode: %w; %s", cfg.label(), cfg.CopyMode, err, remedy(&cfg, err))
+		}
+		time.Sleep(wait)
+	}
+}
+
+// open makes one attempt in each mode that cfg allows.
+func (u *Umem) open(cfg *SocketConfig) (*Socket, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.area == nil {
+		return nil, &stepError{"use UMEM", errors.New("it is closed")}
+	}
+	if u.holds(cfg.Ifindex, cfg.Queue) {
+		return nil, &stepError{"bind", errOpenHere}
+	}
+	if cfg.CopyMode == ForceCopy || cfg.Generic {
+		return u.openIn(&u.copy, cfg, unix.XDP_COPY)
+	}
+	s, err := u.openIn(&u.zero, cfg, unix.XDP_ZEROCOPY)
+	if err == nil || cfg.CopyMode == ForceZero || !copyMayHelp(err) {
+		return s, err
+	}
+	s, copyErr := u.openIn(&u.copy, cfg, unix.XDP_COPY)
+	if copyErr != nil {
+		return nil, copyErr
+	}
+	s.fallback = fmt.Errorf("zero-copy: %w", err)
+	return s, nil
+}
+
+// copyMayHelp reports whether an error of the zero-copy attempt leaves hope for
+// a copying one. Drivers refuse zero-copy with various errors (no support, an
+// MTU or queue they cannot), so all are taken for that which are not known to
+// have another cause.
+func copyMayHelp(err error) bool {
+	var step *stepError
+	if !errors.As(err, &step) || step.step != "bind" {
+		return false
+	}
+	return !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EPERM)
+}
+
+// holds reports whether a bound socket of the area has the queue. An interface
+// that was deleted may have left its index to a new one, so what counts is
+// whether the kernel still has the socket bound.
+func (u *Umem) holds(ifindex, queue int) bool {
+	for _, g := range []*group{&u.copy, &u.zero} {
+		for _, s := range g.sockets {
+			if s.cfg.Ifindex == ifindex && s.cfg.Queue == queue && s.poke() != unix.ENXIO {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// openIn opens a socket that shares the registration of g, or registers the
+// area when g has no bound socket left. mode is XDP_COPY or XDP_ZEROCOPY.
+func (u *Umem) openIn(g *group, cfg *SocketConfig, mode uint16) (*Socket, error) {
+	for len(g.sockets) > 0 {
+		s, err := u.attempt(cfg, g.sockets[0], mode)
+		if !errors.Is(err, unix.EBADF) {
+			return u.join(g, s, err)
+		}
+		// The sharer's interface is gone and the kernel has unbound it.
+		g.sockets = slices.Delete(g.sockets, 0, 1)
+	}
+	s, err := u.attempt(cfg, nil, mode)
+	return u.join(g, s, err)
+}
+
+// join makes s a member of g.
+func (u *Umem) join(g *group, s *Socket, err error) (*Socket, error) {
+	if err != nil {
+		return nil, err
+	}
+	g.sockets = append(g.sockets, s)
+	u.inUse++
+	return s, nil
+}
+
+// forget takes s out of its group; u.mu is held.
+func (u *Umem) forget(s *Socket) {
+	for _, g := range []*group{&u.copy, &u.zero} {
+		if i := slices.Index(g.sockets, s); i >= 0 {
+			g.sockets = slices.Delete(g.sockets, i, i+1)
+		}
+	}
+}
+
+// attempt opens, maps and binds one socket, once.
+func (u *Umem) attempt(cfg *SocketConfig, sharer *Socket, mode uint16) (*Socket, error) {
+	fd, err := unix.Socket(unix.AF_XDP, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, &stepError{"open AF_XDP socket", err}
+	}
+	s := &Socket{fd: uintptr(fd), umem: u, cfg: *cfg}
+	if err := s.setup(sharer, mode); err != nil {
+		return nil, errors.Join(err, s.release())
+	}
+	return s, nil
+}
+
+// setup does all of Open's system calls but the first.
+func (s *Socket) setup(sharer *Socket, mode uint16) error {
+	u, fd := s.umem, s.FD()
+	if sharer == nil {
+		reg := unix.XDPUmemReg{
+			Addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(u.area)))),
+			Len:  uint64(len(u.area)),
+			Size: uint32(u.cfg.FrameSize),
+		}
+		if err := setsockopt(fd, unix.XDP_UMEM_REG, unsafe.Pointer(&reg), unsafe.Sizeof(reg)); err != nil {
+			return &stepError{fmt.Sprintf("register UMEM of %d frames of %d bytes", u.cfg.Frames, u.cfg.FrameSize), err}
+		}
+	}
+	if err := s.mapRings(); err != nil {
+		return err
+	}
+	s.raiseBudget()
+	addr := unix.SockaddrXDP{
+		Flags:   mode | unix.XDP_USE_NEED_WAKEUP,
+		Ifindex: uint32(s.cfg.Ifindex),
+		QueueID: uint32(s.cfg.Queue),
+	}
+	if u.cfg.MultiBuffer {
+		addr.Flags |= unix.XDP_USE_SG
+	}
+	if sharer != nil {
+		// Alone: the other flags are inherited, and refused beside it.
+		addr.Flags = unix.XDP_SHARED_UMEM
+		addr.SharedUmemFD = uint32(sharer.FD())
+	}
+	if err := unix.Bind(fd, &addr); err != nil {
+		return &stepError{"bind", err}
+	}
+	s.needWakeup = true
+	var options uint32
+	if err := getsockopt(fd, unix.XDP_OPTIONS, unsafe.Pointer(&options), unsafe.Sizeof(options)); err != nil {
+		return &stepError{"read XDP_OPTIONS", err}
+	}
+	s.zeroCopy = options&unix.XDP_OPTIONS_ZEROCOPY != 0
+	return nil
+}
+
+// raiseBudget lets one system call send more than 32 frames in copy mode.
+// Kernels before 6.17 refuse, and then Kick makes more calls.
+func (s *Socket) raiseBudget() {
+	s.budget = kernelBudget
+	// The kernel takes no more than the ring holds, and no less than 32.
+	if want := uint32(min(wantBudget, s.cfg.TX)); want > kernelBudget {
+		if setsockopt(s.FD(), unix.XDP_MAX_TX_SKB_BUDGET, unsafe.Pointer(&want), unsafe.Sizeof(want)) == nil {
+			s.budget = int(want)
+		}
+	}
+	s.kickLimit = s.cfg.TX/s.budget + 1 + fruitlessKicks
+}
+
+// mapRings sizes the four rings, maps them and lays the ring types over them.
+func (s *Socket) mapRings() error {
+	fd := s.FD()
+	sizes := [4]int{ringRX: s.cfg.RX, ringTX: s.cfg.TX, ringFill: s.cfg.Fill, ringCompletion: s.cfg.Completion}
+	options := [4]int{unix.XDP_RX_RING, unix.XDP_TX_RING, unix.XDP_UMEM_FILL_RING, unix.XDP_UMEM_COMPLETION_RING}
+	for i, option := range options {
+		n := uint32(sizes[i])
+		if err := setsockopt(fd, option, unsafe.Pointer(&n), unsafe.Sizeof(n)); err != nil {
+			return &stepError{fmt.Sprintf("make %s ring of %d entries", ringNames[i], n), err}
+		}
+	}
+	var off unix.XDPMmapOffsets
+	if err := getsockopt(fd, unix.XDP_MMAP_OFFSETS, unsafe.Pointer(&off), unsafe.Sizeof(off)); err != nil {
+		return &stepError{"read ring offsets", err}
+	}
+	for i, r := range [4]struct {
+		page int64
+		off  *unix.XDPRingOffset
+		slot uintptr
+	}{
+		ringRX:         {unix.XDP_PGOFF_RX_RING, &off.Rx, unsafe.Sizeof(Desc{})},
+		ringTX:         {unix.XDP_PGOFF_TX_RING, &off.Tx, unsafe.Sizeof(Desc{})},
+		ringFill:       {unix.XDP_UMEM_PGOFF_FILL_RING, &off.Fr, 8},
+		ringCompletion: {unix.XDP_UMEM_PGOFF_COMPLETION_RING, &off.Cr, 8},
+	} {
+		length := int(r.off.Desc) + sizes[i]*int(r.slot)
+		m, err := unix.Mmap(fd, r.page, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
+		if err != nil {
+			return &stepError{fmt.Sprintf("map %s ring of %d entries", ringNames[i], sizes[i]), err}
+		}
+		s.maps[i] = m
+	}
+	s.rx.ring = overlay[Desc](s.maps[ringRX], &off.Rx, s.cfg.RX)
+	s.tx.ring = overlay[Desc](s.maps[ringTX], &off.Tx, s.cfg.TX)
+	s.fill.ring = overlay[uint64](s.maps[ringFill], &off.Fr, s.cfg.Fill)
+	s.completion.ring = overlay[uint64](s.maps[ringCompletion], &off.Cr, s.cfg.Completion)
+	return nil
+}
+
+// overlay lays a ring of n slots over memory that the kernel mapped.
+func overlay[T any](m []byte, off *unix.XDPRingOffset, n int) ring[T] {
+	word := func(at uint64) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&m[at])) }
+	slots := unsafe.Slice((*T)(unsafe.Pointer(&m[off.Desc])), n)
+	return newRing(word(off.Producer), word(off.Consumer), word(off.Flags), slots)
+}
+
+// remedy says what an operator can do about an error of Open.
+func remedy(cfg *SocketConfig, err error) string {
+	switch {
+	case errors.Is(err, errOpenHere):
+		return "close the socket that has it first"
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return "run as root or with CAP_NET_RAW and CAP_NET_ADMIN"
+	case errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
+		return "raise the limit of locked memory (ulimit -l, LimitMEMLOCK=infinity in the unit), grant CAP_IPC_LOCK, or use fewer frames"
+	case errors.Is(err, unix.EBUSY):
+		return fmt.Sprintf("another process owns queue %d of %s: stop it, or use another queue", cfg.Queue, cfg.Name)
+	case errors.Is(err, unix.ENODEV):
+		return "the interface does not exist in this network namespace"
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return "the driver cannot do this: use copy mode"
+	case errors.Is(err, unix.EAFNOSUPPORT):
+		return "the kernel was built without AF_XDP: CONFIG_XDP_SOCKETS is needed"
+	case errors.Is(err, unix.ENETDOWN):
+		return "set the interface up"
+	case errors.Is(err, unix.EINVAL):
+		return fmt.Sprintf("the interface may have no queue %d: see `ethtool -l %s`", cfg.Queue, cfg.Name)
+	}
+	return "see the kernel log"
+}
+
+// setsockopt sets an option of level SOL_XDP.
+func setsockopt(fd, option int, value unsafe.Pointer, length uintptr) error {
+	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), unix.SOL_XDP, uintptr(option), uintptr(value), length, 0)
+	runtime.KeepAlive(value)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// getsockopt reads an option of level SOL_XDP. A kernel that knows less than
+// length bytes of it leaves the rest as it is.
+func getsockopt(fd, option int, value unsafe.Pointer, length uintptr) error {
+	n := uint32(length)
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_XDP, uintptr(option), uintptr(value), uintptr(unsafe.Pointer(&n)), 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}

@@ -1,0 +1,150 @@
+package xsk
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// Owner says who holds a frame. It is 16 bits wide because a node may have 256
+// ports besides the two other owners.
+type Owner uint16
+
+// The owners. Everything from FirstPort on is a port's socket: the frame is on
+// one of its rings or in the kernel.
+const (
+	OwnerFree   Owner = iota // on the pool's stack
+	OwnerWorker              // in a vector, a queue, a delay line or a hold of the worker
+	firstPort
+)
+
+// OwnerPort returns the owner that stands for the socket of port p.
+func OwnerPort(p uint16) Owner {
+	if p > ^uint16(0)-uint16(firstPort) {
+		panic(fmt.Sprintf("xsk: port %d cannot own frames: at most %d", p, ^uint16(0)-uint16(firstPort)))
+	}
+	return firstPort + Owner(p)
+}
+
+// String names the owner: "free", "worker", "port 3".
+func (o Owner) String() string {
+	switch o {
+	case OwnerFree:
+		return "free"
+	case OwnerWorker:
+		return "worker"
+	}
+	return fmt.Sprintf("port %d", o-firstPort)
+}
+
+// Pool hands out the frames of a UMEM and remembers who owns each, so that the
+// frames of a closed socket can be found again. The most recently used frame
+// goes out first, because it is the likeliest to be in the cache.
+//
+// A frame's life is a cycle: Get makes it the worker's, Give a port's (before
+// it is filled or transmitted), Take the worker's again (after it was received
+// or completed), Put free. In a normal build the transitions are not checked;
+// with the build tag loomdebug each one is, and a wrong one panics naming
+// frame, owner and expected owner.
+//
+// Owned by one worker; not safe for concurrent use.
+type Pool struct {
+	free  []uint64 // stack of frame addresses; the top is free[n-1]
+	n     int
+	owner []Owner // by frame number
+	shift uint    // log2 of the frame size
+	base  uint64  // mask that takes an address to its frame's
+}
+
+// NewPool returns a pool of frames frames of frameSize bytes, all free.
+// frameSize must be a power of two; both come from a [UmemConfig] that
+// [NewUmem] has accepted, and anything else panics.
+func NewPool(frames, frameSize int) *Pool {
+	if frames <= 0 || frameSize <= 0 || frameSize&(frameSize-1) != 0 {
+		panic(fmt.Sprintf("xsk: a pool of %d frames of %d bytes is impossible", frames, frameSize))
+	}
+	p := &Pool{
+		free:  make([]uint64, frames),
+		n:     frames,
+		owner: make([]Owner, frames),
+		shift: uint(bits.TrailingZeros(uint(frameSize))),
+		base:  ^uint64(frameSize - 1),
+	}
+	for i := range p.free {
+		p.free[i] = uint64(frames-1-i) << p.shift
+	}
+	return p
+}
+
+// Get takes a free frame for the worker and returns its address; ok is false
+// when there is none.
+func (p *Pool) Get() (addr uint64, ok bool) {
+	if p.n == 0 {
+		return 0, false
+	}
+	p.n--
+	addr = p.free[p.n]
+	p.check("Get", addr, OwnerFree)
+	p.owner[addr>>p.shift] = OwnerWorker
+	return addr, true
+}
+
+// Put frees a frame of the worker's. addr may lie anywhere in the frame.
+func (p *Pool) Put(addr uint64) {
+	p.check("Put", addr, OwnerWorker)
+	p.owner[addr>>p.shift] = OwnerFree
+	p.free[p.n] = addr & p.base
+	p.n++
+}
+
+// Give makes a frame of the worker's the property of to, a port.
+func (p *Pool) Give(addr uint64, to Owner) {
+	p.check("Give", addr, OwnerWorker)
+	p.owner[addr>>p.shift] = to
+}
+
+// Take makes a frame of from's, a port, the worker's.
+func (p *Pool) Take(addr uint64, from Owner) {
+	p.check("Take", addr, from)
+	p.owner[addr>>p.shift] = OwnerWorker
+}
+
+// Reclaim frees every frame that o owns and returns how many those were. It is
+// for a port whose socket is closed: what was on its rings is found again by
+// owner. In zero-copy mode wait [ReleaseTime] after [Socket.Close] first.
+// It looks at every frame of the pool, and is not for the packet path.
+func (p *Pool) Reclaim(o Owner) int {
+	if o == OwnerFree {
+		return 0
+	}
+	n := 0
+	for i, have := range p.owner {
+		if have != o {
+			continue
+		}
+		p.owner[i] = OwnerFree
+		p.free[p.n] = uint64(i) << p.shift
+		p.n++
+		n++
+	}
+	return n
+}
+
+// Owner returns who owns the frame that addr lies in.
+func (p *Pool) Owner(addr uint64) Owner { return p.owner[addr>>p.shift] }
+
+// Count returns how many frames o owns. It looks at every frame of the pool.
+func (p *Pool) Count(o Owner) int {
+	n := 0
+	for _, have := range p.owner {
+		if have == o {
+			n++
+		}
+	}
+	return n
+}
+
+// Free returns how many frames Get can still hand out.
+func (p *Pool) Free() int { return p.n }
+
+// Frames returns how many frames there are in all.
+func (p *Pool) Frames() int { return len(p.owner) }

@@ -1,0 +1,80 @@
+package xsk
+
+import (
+	"fmt"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Counters are what a socket counted itself. They only grow.
+type Counters struct {
+	Kicks         uint64 // system calls to send
+	KickAgain     uint64 // of all system calls, answered EAGAIN or EBUSY
+	KickNoBuffers uint64 // ENOBUFS or ENOMEM
+	KickDown      uint64 // ENETDOWN
+	KickGone      uint64 // ENXIO
+	KickFailed    uint64 // anything else
+	RXWakeups     uint64 // system calls to wake the receiver
+	TXFull        uint64 // Transmit calls that could not place everything
+}
+
+// KickErrors sums the answers that were neither success nor "again".
+func (c *Counters) KickErrors() uint64 {
+	return c.KickNoBuffers + c.KickDown + c.KickGone + c.KickFailed
+}
+
+// count classifies the answer to a system call and counts it.
+func (c *Counters) count(errno unix.Errno) KickResult {
+	switch errno {
+	case 0:
+		return KickDone
+	case unix.EAGAIN, unix.EBUSY, unix.EINTR:
+		c.KickAgain++
+		return KickAgain
+	case unix.ENOBUFS, unix.ENOMEM:
+		c.KickNoBuffers++
+		return KickNoBuffers
+	case unix.ENETDOWN:
+		c.KickDown++
+		return KickDown
+	case unix.ENXIO:
+		c.KickGone++
+		return KickGone
+	}
+	c.KickFailed++
+	return KickFailed
+}
+
+// Stats is what the kernel counted for a socket (XDP_STATISTICS), in packets or
+// descriptors, and what the socket counted itself.
+type Stats struct {
+	RXDropped  uint64 // dropped for other reasons than those below, e.g. longer than a frame
+	RXInvalid  uint64 // invalid addresses on the fill ring
+	TXInvalid  uint64 // invalid descriptors on the TX ring
+	RXRingFull uint64 // dropped because the RX ring was full
+	FillEmpty  uint64 // times a frame was wanted and the fill ring was empty
+	TXEmpty    uint64 // times the kernel looked at an empty TX ring
+	Counters
+}
+
+// Counters returns what the socket counted, without a system call.
+func (s *Socket) Counters() Counters { return s.counters }
+
+// Stats asks the kernel for its counters and adds the socket's own. Kernels
+// before 5.9 know only the first three and report the others as 0.
+func (s *Socket) Stats() (Stats, error) {
+	var k unix.XDPStatistics
+	if err := getsockopt(s.FD(), unix.XDP_STATISTICS, unsafe.Pointer(&k), unsafe.Sizeof(k)); err != nil {
+		return Stats{}, fmt.Errorf("xsk: statistics of %s: %w", s.cfg.label(), err)
+	}
+	return Stats{
+		RXDropped:  k.Rx_dropped,
+		RXInvalid:  k.Rx_invalid_descs,
+		TXInvalid:  k.Tx_invalid_descs,
+		RXRingFull: k.Rx_ring_full,
+		FillEmpty:  k.Rx_fill_ring_empty_descs,
+		TXEmpty:    k.Tx_ring_empty_descs,
+		Counters:   s.counters,
+	}, nil
+}

@@ -1,0 +1,120 @@
+package xsk
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Headroom is how many bytes of a frame the kernel leaves free before a
+// received packet (XDP_PACKET_HEADROOM), and so how far an encapsulation can
+// move the packet's start forward. The XDP program's metadata lies at its end.
+const Headroom = unix.XDP_PACKET_HEADROOM
+
+// UmemConfig describes a packet area.
+type UmemConfig struct {
+	Frames    int // number of frames, at least 1
+	FrameSize int // bytes a frame: 2048, or 4096 where pages are that large
+	// MultiBuffer asks for XDP_USE_SG: a packet longer than a frame comes as
+	// several descriptors, all but the last with OptionContinued. It holds for
+	// all the sockets, because the kernel keeps it with the UMEM (Linux 6.6).
+	MultiBuffer bool
+}
+
+// Validate reports the first field that the kernel would refuse.
+func (c UmemConfig) Validate() error {
+	page := os.Getpagesize()
+	switch {
+	case c.Frames < 1:
+		return fmt.Errorf("xsk: UmemConfig.Frames is %d: at least 1 is needed", c.Frames)
+	case c.FrameSize != 2048 && c.FrameSize != 4096:
+		return fmt.Errorf("xsk: UmemConfig.FrameSize is %d: use 2048 or 4096", c.FrameSize)
+	case c.FrameSize > page:
+		return fmt.Errorf("xsk: UmemConfig.FrameSize is %d, but pages here have %d bytes: a frame cannot be larger than a page", c.FrameSize, page)
+	case uint64(c.Frames) > maxArea/uint64(c.FrameSize):
+		return fmt.Errorf("xsk: UmemConfig.Frames is %d: at most %d of %d bytes", c.Frames, maxArea/uint64(c.FrameSize), c.FrameSize)
+	}
+	return nil
+}
+
+// maxArea bounds the area at 16 GiB: the kernel counts its pages in 32 bits and
+// pins every one, so anything larger is a mistake in a config.
+const maxArea = 16 << 30
+
+// group is the set of sockets that share one of the kernel's UMEM objects.
+type group struct{ sockets []*Socket }
+
+// Umem is a packet area that the sockets of many interfaces share. The kernel
+// keeps all sharers of one of its UMEM objects in the copy mode of the first,
+// so the area is registered up to twice, once for the zero-copy sockets and
+// once for the others; addresses mean the same in both, and a frame may go from
+// any socket to any other.
+//
+// Opening and closing sockets is safe for concurrent use; the contents of the
+// area belong to whoever owns the frames (see [Pool]).
+type Umem struct {
+	cfg  UmemConfig
+	area []byte
+
+	mu    sync.Mutex
+	copy  group
+	zero  group
+	inUse int // sockets not yet closed, bound or not
+}
+
+// NewUmem maps a packet area. Memory is pinned, and counted against the limit
+// of locked memory, only when the first socket registers it.
+func NewUmem(cfg UmemConfig) (*Umem, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	size := cfg.Frames * cfg.FrameSize
+	area, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, fmt.Errorf("xsk: map %d frames of %d bytes: %w; reduce the number of frames", cfg.Frames, cfg.FrameSize, err)
+	}
+	// Huge pages make for fewer TLB misses. It is a hint: kernels without
+	// them refuse it, and nothing depends on it.
+	if err := unix.Madvise(area, unix.MADV_HUGEPAGE); err != nil && !errors.Is(err, unix.EINVAL) {
+		return nil, errors.Join(fmt.Errorf("xsk: advise huge pages: %w", err), unix.Munmap(area))
+	}
+	return &Umem{cfg: cfg, area: area}, nil
+}
+
+// Area returns the packet area. It must not be used after Close.
+func (u *Umem) Area() []byte { return u.area }
+
+// Frames returns how many frames the area has.
+func (u *Umem) Frames() int { return u.cfg.Frames }
+
+// FrameSize returns the size of a frame in bytes, a power of two.
+func (u *Umem) FrameSize() int { return u.cfg.FrameSize }
+
+// Sockets returns how many sockets are open on the area.
+func (u *Umem) Sockets() int {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.inUse
+}
+
+// Close unmaps the area. It fails, and changes nothing, while sockets are open.
+// Closing twice is harmless.
+func (u *Umem) Close() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.inUse > 0 {
+		return fmt.Errorf("xsk: close UMEM: %d sockets are open on it; close them first", u.inUse)
+	}
+	if u.area == nil {
+		return nil
+	}
+	area := u.area
+	u.area = nil
+	if err := unix.Munmap(area); err != nil {
+		return fmt.Errorf("xsk: unmap %d bytes of UMEM: %w", len(area), err)
+	}
+	return nil
+}
