@@ -1,6 +1,6 @@
 //go:build ignore
 
-// SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0)
+// SPDX-License-Identifier: Apache-2.0
 /* The XDP classifier: which frames belong to the fabric's user space, and which
  * stay with the kernel. One program for each kind of port. A frame that is ours
  * goes to the AF_XDP socket of its queue, with the flow hash and the header
@@ -14,7 +14,7 @@
 
 #include "loom.h"
 
-char _license[] SEC("license") = "Dual BSD/GPL";
+char _license[] SEC("license") = "Apache-2.0"; /* no helper here is GPL-only */
 
 /* Set by the loader before the programs are verified. */
 const volatile __u32 vtep_addr;  /* uplink: own VTEP, network byte order */

@@ -1,4 +1,4 @@
-/* SPDX-License-Identifier: (Apache-2.0 OR GPL-2.0) */
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the XDP programs share with user space. The Go side is overlay.Meta
  * and verdict.go in this folder; tests compare the two.
  */
