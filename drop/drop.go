@@ -28,30 +28,30 @@ const (
 	BadOpcode       // fabric opcode that this node does not know
 	BadInner        // inner frame is not a possible Ethernet frame
 	InnerVLAN       // decapsulated frame carries a VLAN tag (RFC 7348 §6.1)
+	BadECN          // congestion was marked on a packet that does not do ECN (RFC 6040 §4.2)
 	SourceMulticast // Ethernet source address is a group address or zero
 
 	// Frames that may not go where they want to.
-	VTEPUnknown    // outer source is not a configured peer
-	VTEPLooped     // outer source is this node's own VTEP
-	NotLocalVTEP   // outer destination is not this node's VTEP
-	VNIUnknown     // VNI is not configured here
-	VLANUnknown    // no VNI is bound to this VLAN on the access port
-	SplitHorizon   // fabric to fabric
-	SamePort       // destination is behind the port the frame came from
-	NoMember       // no other member of the VNI to flood to
-	StormLimit     // above the VNI's broadcast, unknown and multicast rate
-	TTLExpired     // outer TTL reached zero
-	NoRoute        // no next hop routes to the destination
-	NoNeighbour    // next hop's MAC could not be resolved in time
-	HoldFull       // too many frames wait for the next hop's MAC
-	HopGone        // next hop disappeared while frames waited for it
-	Control        // control opcode that ends here; never shown to a host
+	VTEPUnknown  // outer source is not a configured peer
+	VTEPLooped   // outer source is this node's own VTEP
+	NotLocalVTEP // outer destination is not this node's VTEP
+	VNIUnknown   // VNI is not configured here
+	VLANUnknown  // no VNI is bound to this VLAN on the access port
+	SplitHorizon // fabric to fabric
+	SamePort     // destination is behind the port the frame came from
+	NoMember     // no other member of the VNI to flood to
+	StormLimit   // above the VNI's broadcast, unknown and multicast rate
+	TTLExpired   // outer TTL reached zero
+	NoRoute      // no next hop routes to the destination
+	NoNeighbour  // next hop's MAC could not be resolved in time
+	HoldFull     // too many frames wait for the next hop's MAC
+	HopGone      // next hop disappeared while frames waited for it
+	Control      // control opcode that ends here; never shown to a host
 
 	// Frames for which there was no room.
 	TooBig      // longer than the egress port's MTU
 	QueueFull   // egress data queue at its byte limit
 	ControlFull // egress control queue full
-	DelayFull   // delay line full
 	NoFrame     // no free UMEM frame for a copy
 	PortDown    // egress port is down or gone
 	PortReset   // was queued on a port that vanished

@@ -1,0 +1,53 @@
+package drop
+
+import "fmt"
+
+// names are the label values of loom_drops_total.
+var names = [NumReasons]string{
+	None:            "none",
+	Truncated:       "truncated",
+	BadEtherType:    "bad_ethertype",
+	BadIPVersion:    "bad_ip_version",
+	BadIPLength:     "bad_ip_length",
+	BadIPChecksum:   "bad_ip_checksum",
+	IPFragment:      "ip_fragment",
+	NotVXLAN:        "not_vxlan",
+	BadUDPLength:    "bad_udp_length",
+	BadVXLANFlags:   "bad_vxlan_flags",
+	ReservedBits:    "reserved_bits",
+	BadOpcode:       "bad_opcode",
+	BadInner:        "bad_inner",
+	InnerVLAN:       "inner_vlan",
+	BadECN:          "bad_ecn",
+	SourceMulticast: "source_multicast",
+	VTEPUnknown:     "vtep_unknown",
+	VTEPLooped:      "vtep_looped",
+	NotLocalVTEP:    "not_local_vtep",
+	VNIUnknown:      "vni_unknown",
+	VLANUnknown:     "vlan_unknown",
+	SplitHorizon:    "split_horizon",
+	SamePort:        "same_port",
+	NoMember:        "no_member",
+	StormLimit:      "storm_limit",
+	TTLExpired:      "ttl_expired",
+	NoRoute:         "no_route",
+	NoNeighbour:     "no_neighbour",
+	HoldFull:        "hold_full",
+	HopGone:         "hop_gone",
+	Control:         "control",
+	TooBig:          "too_big",
+	QueueFull:       "queue_full",
+	ControlFull:     "control_full",
+	NoFrame:         "no_frame",
+	PortDown:        "port_down",
+	PortReset:       "port_reset",
+	Shutdown:        "shutdown",
+}
+
+// String returns the reason's stable name, as in metrics.
+func (r Reason) String() string {
+	if r < NumReasons {
+		return names[r]
+	}
+	return fmt.Sprintf("reason_%d", uint8(r))
+}
