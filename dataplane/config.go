@@ -1,9 +1,11 @@
 package dataplane
 
 import (
+	"fmt"
 	"net/netip"
 	"time"
 
+	"github.com/loomfabric/loom/dataplane/xsk"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -44,12 +46,46 @@ type Config struct {
 	Frames    int           // UMEM frames a worker; 0: enough for the rings and queues
 	XDPMode   XDPMode
 	CopyMode  CopyMode
+	Scheme    string // leaf: load-balancing scheme, see [balance.Names]; "": ecmp
+	MaxMTU    int    // largest MTU of a port; decides the size of a UMEM frame
 	Seed      uint64 // hash seed and the seed of the worker's generators
 
 	FDBSize  int           // leaf: MAC addresses in all
 	FDBAge   time.Duration // leaf: a learned address unseen for so long is forgotten
 	HoldTime time.Duration // how long a frame waits for a neighbour's MAC
 	Drain    time.Duration // how long Run goes on sending what is queued after its context ended
+}
+
+// MaxMTU returns the largest MTU whose packets, with an Ethernet header and a
+// VLAN tag, fit a UMEM frame of so many bytes behind the headroom that XDP
+// keeps.
+func MaxMTU(frameSize int) int {
+	return frameSize - xsk.Headroom - overlay.EthernetLen - overlay.VLANLen
+}
+
+// LargestMTU is the largest MTU a port can have: a UMEM frame is a page, and a
+// packet is one frame.
+var LargestMTU = MaxMTU(4096)
+
+func (c *Config) check() error {
+	ring := c.RingSize
+	switch {
+	case c.Role != Leaf && c.Role != Spine:
+		return fmt.Errorf("role %d is neither Leaf nor Spine", c.Role)
+	case len(c.Ports) == 0 || len(c.Ports) > MaxPorts:
+		return fmt.Errorf("%d ports: 1 to %d are possible", len(c.Ports), MaxPorts)
+	case c.Workers < 1:
+		return fmt.Errorf("%d workers: at least 1 is needed", c.Workers)
+	case ring < kickBurst || ring&(ring-1) != 0:
+		return fmt.Errorf("ring size %d: use a power of two, at least %d", ring, kickBurst)
+	case c.MaxMTU > LargestMTU:
+		return fmt.Errorf("a port has MTU %d: at most %d fits a UMEM frame", c.MaxMTU, LargestMTU)
+	case c.Role == Leaf && !c.VTEP.Is4():
+		return fmt.Errorf("VTEP %v is not an IPv4 address", c.VTEP)
+	case c.Role == Leaf && c.FDBSize < 1:
+		return fmt.Errorf("FDB size %d: at least 1 is needed", c.FDBSize)
+	}
+	return nil
 }
 
 // XDPMode chooses how the classifier is attached.

@@ -24,7 +24,6 @@ type WorkerStats struct {
 	Held   uint64      // frames inside: queues, delay lines, waiting for neighbours
 	Bursts uint64
 	Sleeps uint64
-	Wakeup uint64 // kicks of need_wakeup rings
 
 	FDBEntries   uint64 // now
 	FDBLearned   uint64
@@ -32,6 +31,7 @@ type WorkerStats struct {
 	FDBAged      uint64
 	FDBFull      uint64     // not learned: table, bucket or VNI limit
 	FDBStatic    uint64     // not learned: address is configured elsewhere
+	GossipLost   uint64     // learned addresses that other workers were not told of
 	VNIs         []VNIStats // leaf, by VNIIndex
 	PeerSent     []Traffic  // leaf, by PeerID: encapsulated towards it
 	PeerReceived []Traffic  // leaf, by PeerID: decapsulated from it
@@ -61,6 +61,7 @@ type PortStats struct {
 	// What the kernel counted (XDP_STATISTICS) and what the rings met.
 	RXDropped, RXRingFull, FillEmpty, RXInvalid, TXInvalid, TXEmpty uint64
 	Kicks, KickAgain, KickErrors, TXFull                            uint64
+	TXAbandoned                                                     uint64 // sent, but still on the TX ring when its interface vanished
 	MetaMissing                                                     uint64 // frames parsed again for want of metadata
 }
 

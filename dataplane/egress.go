@@ -1,0 +1,218 @@
+package dataplane
+
+import (
+	"math/rand/v2"
+
+	"github.com/loomfabric/loom/congestion"
+	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/overlay"
+)
+
+const (
+	dataQueueFrames    = 4096 // a data queue is limited in bytes first; this bounds its memory
+	controlQueueFrames = 256
+	delayLineFrames    = 8192
+	idle               = mono.Time(1<<63 - 1) // no deadline
+)
+
+// egress is what stands between a forwarding decision and one queue of a
+// port's TX ring: a strict-priority control queue, a byte-limited data queue
+// with ECN marking, a shaper, and a fixed delay. Owned by one worker.
+type egress struct {
+	control fifo
+	data    fifo
+	shaper  shaper
+	marker  marker
+	limit   uint64 // of the data queue, bytes
+	peak    uint64
+	dre     congestion.DRE
+	rate    uint64 // link speed for the DRE, bits per second
+
+	delay mono.Time // fixed extra latency, ns
+	line  fifo      // frames in the delay line, in due order
+	due   []mono.Time
+	ready []frame // frames taken off the queues for one transmit; len is the burst
+}
+
+func newEgress(c *EgressConfig, burst int, rng *rand.Rand) egress {
+	e := egress{
+		control: newFIFO(controlQueueFrames),
+		data:    newFIFO(dataQueueFrames),
+		shaper:  newShaper(c.Rate, c.Burst),
+		marker:  marker{kmin: uint64(c.Kmin), kmax: uint64(c.Kmax), pmax: c.Pmax, rng: rng},
+		limit:   uint64(c.QueueBytes),
+		dre:     congestion.NewDRE(congestion.DefaultTau, congestion.DefaultAlpha, congestion.DefaultQ),
+		rate:    c.Rate,
+		delay:   mono.Time(c.Delay),
+		ready:   make([]frame, 0, burst),
+	}
+	if e.rate == 0 {
+		e.rate = c.LinkRate
+	}
+	if e.delay > 0 {
+		e.line = newFIFO(delayLineFrames)
+		e.due = make([]mono.Time, delayLineFrames)
+	}
+	return e
+}
+
+// held returns the number of frames that wait here.
+func (e *egress) held() int { return e.control.len() + e.data.len() + e.line.len() }
+
+// enqueue takes ownership of f, unless it returns a reason to drop it. Frames
+// that find the data queue above the marking thresholds leave with CE set
+// when they are ECN-capable; marked tells.
+func (e *egress) enqueue(area []byte, f *frame) (reason drop.Reason, marked bool) {
+	if f.ctrl {
+		if e.control.full() {
+			return drop.ControlFull, false
+		}
+		e.control.push(f)
+		return drop.None, false
+	}
+	if e.data.bytes+uint64(f.len) > e.limit || e.data.full() {
+		return drop.QueueFull, false
+	}
+	if e.marker.kmax != 0 && e.marker.hit(e.data.bytes) && f.l3 != 0 {
+		marked = overlay.SetCE(area[f.off:f.off+uint32(f.len)], f.l3, f.flags)
+	}
+	e.data.push(f)
+	e.peak = max(e.peak, e.data.bytes)
+	return drop.None, marked
+}
+
+// next takes at most room frames that may be sent at now off the queues. The
+// slice is valid until the next call.
+func (e *egress) next(now mono.Time, room int) []frame {
+	if e.delay > 0 {
+		return e.nextDelayed(now, room)
+	}
+	out := e.ready[:0]
+	for room = min(room, cap(out)); len(out) < room; {
+		q := e.pick(now)
+		if q == nil {
+			break
+		}
+		f := q.front()
+		e.shaper.charge(now, f.len)
+		out = append(out, *f)
+		q.pop()
+	}
+	return out
+}
+
+// nextDelayed moves what the shaper admits into the delay line, and takes what
+// is due out of it: serialisation first, then propagation, like a wire.
+func (e *egress) nextDelayed(now mono.Time, room int) []frame {
+	for !e.line.full() {
+		q := e.pick(now)
+		if q == nil {
+			break
+		}
+		f := q.front()
+		e.shaper.charge(now, f.len)
+		e.due[e.line.tail&uint32(len(e.due)-1)] = now + e.delay
+		e.line.push(f)
+		q.pop()
+	}
+	out := e.ready[:0]
+	for room = min(room, cap(out)); len(out) < room && e.line.len() > 0 && e.lineDue() <= now; {
+		out = append(out, *e.line.front())
+		e.line.pop()
+	}
+	return out
+}
+
+func (e *egress) lineDue() mono.Time { return e.due[e.line.head&uint32(len(e.due)-1)] }
+
+// pick returns the queue whose front may leave at now, or nil.
+func (e *egress) pick(now mono.Time) *fifo {
+	switch {
+	case e.control.len() > 0:
+		return &e.control // control frames are few and small: they are charged, never delayed
+	case e.data.len() > 0 && e.shaper.ready(now):
+		return &e.data
+	}
+	return nil
+}
+
+// deadline returns when next will have something to give that it does not
+// have at now, or idle. A TX ring without room is not its business.
+func (e *egress) deadline(now mono.Time) mono.Time {
+	t := idle
+	if e.data.len() > 0 || e.control.len() > 0 {
+		if e.control.len() > 0 || e.shaper.ready(now) {
+			t = now
+		} else {
+			t = e.shaper.readyAt()
+		}
+	}
+	if e.delay > 0 && e.line.len() > 0 {
+		t = min(t, e.lineDue())
+	}
+	return t
+}
+
+// flush hands every frame that waits here to gone, oldest first.
+func (e *egress) flush(gone func(*frame)) {
+	for _, q := range []*fifo{&e.line, &e.control, &e.data} {
+		for q.len() > 0 {
+			gone(q.front())
+			q.pop()
+		}
+	}
+}
+
+// shaper is a token bucket as a virtual clock (GCRA): tat is when the link
+// would be idle again had everything been sent at the configured rate; a frame
+// may leave while that lies less than the bucket's depth ahead.
+type shaper struct {
+	psPerByte uint64 // 0: no shaping
+	depth     mono.Time
+	tat       mono.Time
+	rem       uint64 // picoseconds not yet in tat
+}
+
+func newShaper(rate uint64, burst uint32) shaper {
+	if rate == 0 {
+		return shaper{}
+	}
+	s := shaper{psPerByte: max(1, 8e12/rate)}
+	s.depth = mono.Time(uint64(burst) * s.psPerByte / 1000)
+	return s
+}
+
+func (s *shaper) ready(now mono.Time) bool { return s.psPerByte == 0 || s.tat-now <= s.depth }
+
+// readyAt returns the first time at which ready is true.
+func (s *shaper) readyAt() mono.Time { return s.tat - s.depth }
+
+func (s *shaper) charge(now mono.Time, n uint16) {
+	if s.psPerByte == 0 {
+		return
+	}
+	s.tat = max(s.tat, now)
+	ps := uint64(n)*s.psPerByte + s.rem
+	s.tat += mono.Time(ps / 1000)
+	s.rem = ps % 1000
+}
+
+// marker decides on ECN marks as a DCQCN switch does (Zhu et al., SIGCOMM 2015
+// §3.1, RED on the instantaneous queue).
+type marker struct {
+	kmin, kmax uint64 // bytes; kmax 0: never mark
+	pmax       float64
+	rng        *rand.Rand
+}
+
+// hit reports whether a frame that finds so many bytes queued is to be marked.
+func (m *marker) hit(queued uint64) bool {
+	switch {
+	case m.kmax == 0 || queued < m.kmin:
+		return false
+	case queued >= m.kmax:
+		return true
+	}
+	return m.rng.Float64() < m.pmax*float64(queued-m.kmin)/float64(m.kmax-m.kmin)
+}

@@ -1,0 +1,43 @@
+package dataplane
+
+// frame is a worker's handle on one UMEM frame while it is between an RX ring
+// and a TX ring. Exactly one handle exists for a frame: it is in the vector
+// being processed, in one queue, or gone.
+type frame struct {
+	off   uint32 // first byte, as an offset into the UMEM area
+	len   uint16
+	in    PortID // port it came in by; its drops are charged there
+	hash  uint32 // flow hash
+	flags uint16 // overlay.FlagIPv4 or FlagIPv6 of the IP header at l3
+	l3    uint8  // offset of the outermost IP header; 0: none
+	ctrl  bool   // belongs in the control queue
+}
+
+// fifo is a bounded queue of frames in a ring. Owned by one worker.
+type fifo struct {
+	buf        []frame // power of two
+	head, tail uint32  // free-running; tail-head frames are queued
+	bytes      uint64
+}
+
+func newFIFO(size int) fifo { return fifo{buf: make([]frame, size)} }
+
+func (q *fifo) len() int { return int(q.tail - q.head) }
+
+func (q *fifo) full() bool { return int(q.tail-q.head) == len(q.buf) }
+
+// push appends f; the caller has checked full.
+func (q *fifo) push(f *frame) {
+	q.buf[q.tail&uint32(len(q.buf)-1)] = *f
+	q.tail++
+	q.bytes += uint64(f.len)
+}
+
+// front returns the oldest frame; the caller has checked len.
+func (q *fifo) front() *frame { return &q.buf[q.head&uint32(len(q.buf)-1)] }
+
+// pop removes the oldest frame; the caller has checked len.
+func (q *fifo) pop() {
+	q.bytes -= uint64(q.front().len)
+	q.head++
+}

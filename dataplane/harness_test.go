@@ -1,0 +1,233 @@
+package dataplane
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/dataplane/xsk"
+	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/overlay"
+)
+
+const (
+	testFrameSize = 2048
+	testVTEP      = "10.0.0.1"
+)
+
+// memLink is a link in memory: what the test puts in comes out of Receive, and
+// what the worker transmits is kept.
+type memLink struct {
+	t      testing.TB
+	area   []byte
+	filled []uint64
+	rx     []xsk.Desc
+	tx     []xsk.Desc // on the ring
+	out    [][]byte   // sent frames, copied, when keep is set
+	done   []uint64   // sent, to be completed
+	size   int        // of each ring
+	stuck  bool       // the kernel takes nothing
+	keep   bool
+	sent   int
+}
+
+func (l *memLink) Receive(d []xsk.Desc) int {
+	n := copy(d, l.rx)
+	l.rx = l.rx[:copy(l.rx, l.rx[n:])]
+	return n
+}
+
+func (l *memLink) Transmit(d []xsk.Desc) int {
+	n := min(len(d), l.TXFree())
+	l.tx = append(l.tx, d[:n]...)
+	return n
+}
+
+func (l *memLink) TXFree() int    { return l.size - len(l.tx) }
+func (l *memLink) TXQueued() int  { return len(l.tx) }
+func (l *memLink) TXPending() int { return len(l.tx) + len(l.done) }
+func (l *memLink) FillFree() int  { return l.size - len(l.filled) }
+func (l *memLink) FD() int        { return -1 }
+
+func (l *memLink) Fill(a []uint64) int {
+	n := min(len(a), l.FillFree())
+	l.filled = append(l.filled, a[:n]...)
+	return n
+}
+
+func (l *memLink) Complete(a []uint64) int {
+	n := copy(a, l.done)
+	l.done = l.done[:copy(l.done, l.done[n:])]
+	return n
+}
+
+func (l *memLink) Kick() xsk.KickResult {
+	if l.stuck {
+		return xsk.KickAgain
+	}
+	for _, d := range l.tx {
+		if l.keep {
+			l.out = append(l.out, append([]byte(nil), l.area[d.Addr:d.Addr+uint64(d.Len)]...))
+		}
+		l.done = append(l.done, d.Addr)
+	}
+	l.sent += len(l.tx)
+	l.tx = l.tx[:0]
+	return xsk.KickDone
+}
+
+func (l *memLink) WakeRX() xsk.KickResult    { return xsk.KickIdle }
+func (l *memLink) Stats() (xsk.Stats, error) { return xsk.Stats{}, nil }
+
+// put makes b the next frame to be received; it reports whether there was a
+// frame to put it into.
+func (l *memLink) put(b []byte) bool {
+	if len(l.filled) == 0 {
+		return false
+	}
+	a := l.filled[len(l.filled)-1] + xsk.Headroom
+	l.filled = l.filled[:len(l.filled)-1]
+	clear(l.area[a-overlay.MetaLen : a])
+	copy(l.area[a:], b)
+	l.rx = append(l.rx, xsk.Desc{Addr: a, Len: uint32(len(b))})
+	return true
+}
+
+// rig is a worker between links in memory.
+type rig struct {
+	t     testing.TB
+	w     *worker
+	links []*memLink
+	now   mono.Time
+	ask   chan HopID
+}
+
+// newRig makes a worker for cfg and gives it tables.
+func newRig(t testing.TB, cfg Config, tables *Tables) *rig {
+	t.Helper()
+	cfg.VXLANPort = overlay.DefaultPort
+	if cfg.Workers == 0 {
+		cfg.Workers = 1
+	}
+	if cfg.RingSize == 0 {
+		cfg.RingSize = 512
+	}
+	if cfg.HoldTime == 0 {
+		cfg.HoldTime = time.Second
+	}
+	if cfg.Role == Leaf {
+		cfg.VTEP = netip.MustParseAddr(testVTEP)
+		if cfg.FDBSize == 0 {
+			cfg.FDBSize = 1 << 17
+		}
+		if cfg.FDBAge == 0 {
+			cfg.FDBAge = 5 * time.Minute
+		}
+	}
+	for i := range cfg.Ports {
+		if cfg.Ports[i].Egress.QueueBytes == 0 {
+			cfg.Ports[i].Egress.QueueBytes = 1 << 20
+		}
+	}
+	if err := cfg.check(); err != nil {
+		t.Fatal(err)
+	}
+	frames := len(cfg.Ports)*2*cfg.RingSize + dataQueueFrames
+	area := make([]byte, frames*testFrameSize)
+	policy, err := balance.New("ecmp", cfg.Seed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, now: mono.Time(time.Second), ask: make(chan HopID, 16)}
+	r.w = newWorker(0, &cfg, area, xsk.NewPool(frames, testFrameSize), testFrameSize, policy)
+	r.w.ask = r.ask
+	for i := range r.w.ports {
+		l := &memLink{t: t, area: area, size: cfg.RingSize, keep: true}
+		r.links = append(r.links, l)
+		r.w.attach(&r.w.ports[i], l)
+	}
+	r.publish(tables)
+	return r
+}
+
+func (r *rig) publish(tables *Tables) {
+	r.t.Helper()
+	v, err := compile(r.w.cfg, tables)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.w.views.Store(v)
+	r.w.round(r.now)
+}
+
+// send lets frames come in by a port and runs the worker until it is quiet. It
+// returns what left, by port.
+func (r *rig) send(p PortID, frames ...[]byte) [][][]byte {
+	r.t.Helper()
+	for _, b := range frames {
+		if !r.links[p].put(b) {
+			r.t.Fatalf("port %d has no frame to receive into", p)
+		}
+	}
+	return r.settle()
+}
+
+// settle runs the worker until nothing moves, checks the books, and returns
+// what left since the last time.
+func (r *rig) settle() [][][]byte {
+	r.t.Helper()
+	for range 4 {
+		for r.w.round(r.now) > 0 {
+			r.now += 1000
+		}
+	}
+	r.balance()
+	var out [][][]byte
+	for _, l := range r.links {
+		out = append(out, l.out)
+		l.out = nil
+	}
+	return out
+}
+
+// balance checks that no frame was lost or made from nothing, in the counters
+// and in the pool.
+func (r *rig) balance() {
+	r.t.Helper()
+	s := r.w.snapshot()
+	var in, out, drops uint64
+	owned := 0
+	for i := range s.Ports {
+		in += s.Ports[i].Received.Frames
+		out += s.Ports[i].Sent.Frames
+		for reason, n := range s.Ports[i].Drops {
+			if reason == int(drop.None) && n > 0 {
+				r.t.Fatalf("%d drops without a reason", n)
+			}
+			drops += n
+		}
+		l := r.links[i]
+		owned += len(l.filled) + len(l.rx) + len(l.tx) + len(l.done)
+	}
+	if in+s.Copied != out+drops+s.Held {
+		r.t.Fatalf("received %d + copied %d != sent %d + dropped %d + held %d", in, s.Copied, out, drops, s.Held)
+	}
+	if all := r.w.pool.Free() + owned + int(s.Held); all != r.w.pool.Frames() {
+		r.t.Fatalf("%d frames free + %d at the links + %d held = %d of %d", r.w.pool.Free(), owned, s.Held, all, r.w.pool.Frames())
+	}
+}
+
+// drops returns the worker's drops by reason, without zeroes.
+func (r *rig) drops() map[drop.Reason]uint64 {
+	m := make(map[drop.Reason]uint64)
+	for i := range r.w.ports {
+		for reason, n := range r.w.ports[i].stats.Drops {
+			if n > 0 {
+				m[drop.Reason(reason)] += n
+			}
+		}
+	}
+	return m
+}

@@ -1,0 +1,266 @@
+package dataplane
+
+import (
+	"unsafe"
+
+	"github.com/loomfabric/loom/dataplane/xsk"
+	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/overlay"
+)
+
+// fabricFrame is a frame that waits for its uplink to be chosen.
+type fabricFrame struct {
+	frame
+	peer PeerID
+	vni  VNIIndex
+}
+
+// metaOf returns what the XDP program said of the frame at off, or dissects
+// the frame when it said nothing. The magic is wiped, because the next frame
+// in this memory may come without metadata.
+func (w *worker) metaOf(p *port, off uint32, b []byte) *overlay.Meta {
+	if uint64(off)&w.frameMask >= overlay.MetaLen {
+		m := (*overlay.Meta)(unsafe.Pointer(&w.area[off-overlay.MetaLen]))
+		if m.Magic == overlay.MetaMagic {
+			m.Magic = 0
+			return m
+		}
+	}
+	p.stats.MetaMissing++
+	overlay.Dissect(b, w.seed, &w.meta)
+	return &w.meta
+}
+
+// accessInput takes a burst from a host: which VNI, where to, and for what
+// goes into the fabric, which uplink and the tunnel header.
+func (w *worker) accessInput(p *port, descs []xsk.Desc, now mono.Time) {
+	v := w.view
+	vp := &v.ports[p.id]
+	n := 0 // frames bound for the fabric
+	for i := range descs {
+		f := frame{off: uint32(descs[i].Addr), len: uint16(descs[i].Len), in: p.id}
+		b := w.bytes(&f)
+		if len(b) < overlay.EthernetLen {
+			w.discard(&f, drop.Truncated)
+			continue
+		}
+		m := w.metaOf(p, f.off, b)
+		f.hash, f.l3, f.flags = m.Hash, m.L3, m.Flags
+		vlan := uint16(0)
+		if m.Flags&overlay.FlagVLAN != 0 && !vp.keepTags {
+			vlan = m.VLAN & 0xfff
+			f.off += overlay.VLANLen
+			f.len -= overlay.VLANLen
+			overlay.PopVLAN(b)
+			if f.l3 != 0 {
+				f.l3 -= overlay.VLANLen
+			}
+			b = w.bytes(&f)
+		}
+		if vp.vlans[vlan] == 0 {
+			w.discard(&f, drop.VLANUnknown)
+			continue
+		}
+		vni := VNIIndex(vp.vlans[vlan] - 1)
+		eth := overlay.Ethernet(b)
+		src, dst := eth.Src(), eth.Dst()
+		if src.IsGroup() || src.IsZero() {
+			w.discard(&f, drop.SourceMulticast)
+			continue
+		}
+		w.learn(vni, src, overlay.DestLocal(uint16(p.id), vlan), now)
+		to := overlay.DestNone
+		if !dst.IsGroup() {
+			to = w.fdb.Lookup(uint16(vni), dst, now)
+		}
+		switch {
+		case to == overlay.DestNone:
+			n = w.flood(&f, vni, member{p.id, vlan}, n, now)
+		case to.Remote():
+			n = w.toFabric(&f, vni, PeerID(to.Peer()), n, now)
+		case PortID(to.Port()) == p.id && to.VLAN() == vlan:
+			w.discard(&f, drop.SamePort)
+		default:
+			w.stats.VNIs[vni].Local.Add(uint32(f.len))
+			w.deliver(&f, member{PortID(to.Port()), to.VLAN()})
+		}
+	}
+	w.encap(n, now)
+}
+
+// toFabric puts f into the vector of frames that wait for an uplink; a full
+// vector is sent on its way first. It returns the vector's new length.
+func (w *worker) toFabric(f *frame, vni VNIIndex, peer PeerID, n int, now mono.Time) int {
+	if n == len(w.fabric) {
+		w.encap(n, now)
+		n = 0
+	}
+	w.fabric[n] = fabricFrame{frame: *f, peer: peer, vni: vni}
+	w.choice[n].Hash, w.choice[n].Leaf, w.choice[n].Len = f.hash, uint16(peer), f.len
+	return n + 1
+}
+
+// encap asks the policy for the uplinks of the first n frames of the vector,
+// and sends them into their tunnels.
+func (w *worker) encap(n int, now mono.Time) {
+	if n == 0 {
+		return
+	}
+	v := w.view
+	w.policy.Choose(now, v.paths, w.choice[:n])
+	for i := range w.fabric[:n] {
+		f := &w.fabric[i]
+		if v.paths[f.peer].N == 0 {
+			w.discard(&f.frame, drop.NoRoute)
+			continue
+		}
+		t := &v.tunnels[int(f.peer)*MaxPaths+int(w.choice[i].Path)]
+		hop := &v.hops[t.hop]
+		if f.len+overlay.Overhead > v.ports[hop.port].maxFrame {
+			w.discard(&f.frame, drop.TooBig)
+			continue
+		}
+		tos := overlay.EncapTOS(overlay.FrameTOS(w.bytes(&f.frame), f.l3, f.flags))
+		inner := int(f.len)
+		f.off -= overlay.Overhead
+		f.len += overlay.Overhead
+		vni := &v.tables.VNIs[f.vni]
+		t.header.Encap(w.bytes(&f.frame), inner, vni.VNI, f.hash, tos, nil)
+		f.l3, f.flags = overlay.EthernetLen, overlay.FlagIPv4
+		w.stats.VNIs[f.vni].Encapsulated.Add(uint32(inner))
+		w.stats.PeerSent[f.peer].Add(uint32(f.len))
+		if !hop.resolved {
+			w.hold(&f.frame, t.hop, now)
+			continue
+		}
+		w.stats.HopSent[t.hop].Add(uint32(f.len))
+		w.enqueue(&f.frame, hop.port)
+	}
+}
+
+// uplinkInput takes a burst from the fabric: validate, decapsulate, learn, and
+// deliver to access ports only (split horizon).
+func (w *worker) uplinkInput(p *port, descs []xsk.Desc, now mono.Time) {
+	for i := range descs {
+		f := frame{off: uint32(descs[i].Addr), len: uint16(descs[i].Len), in: p.id}
+		w.fromFabric(p, &f, now)
+	}
+}
+
+func (w *worker) fromFabric(p *port, f *frame, now mono.Time) {
+	v, d := w.view, &w.decap
+	b := w.bytes(f)
+	m := (*overlay.Meta)(nil)
+	if len(b) >= overlay.EthernetLen {
+		m = w.innerMetaOf(f.off)
+	}
+	peer, vni, reason := w.admit(b)
+	if reason != drop.None {
+		w.discard(f, reason)
+		return
+	}
+	w.stats.PeerReceived[peer].Add(uint32(f.len))
+	f.off += uint32(d.Inner)
+	f.len = uint16(d.End - d.Inner)
+	b = w.bytes(f)
+	if m == nil || int(m.Inner) != d.Inner {
+		p.stats.MetaMissing++
+		m = &w.meta
+		overlay.Dissect(b, w.seed, m)
+	}
+	f.hash, f.l3, f.flags = m.Hash, m.L3, m.Flags
+	if !overlay.DecapECN(b, f.l3, f.flags, d.TOS) {
+		w.discard(f, drop.BadECN)
+		return
+	}
+	eth := overlay.Ethernet(b)
+	src, dst := eth.Src(), eth.Dst()
+	if src.IsGroup() || src.IsZero() {
+		w.discard(f, drop.SourceMulticast)
+		return
+	}
+	w.learn(vni, src, overlay.DestRemote(uint16(peer)), now)
+	w.stats.VNIs[vni].Decapsulated.Add(uint32(f.len))
+	to := overlay.DestNone
+	if !dst.IsGroup() {
+		to = w.fdb.Lookup(uint16(vni), dst, now)
+	}
+	switch {
+	case to == overlay.DestNone:
+		w.floodLocal(f, vni)
+	case to.Remote():
+		w.discard(f, drop.SplitHorizon)
+	default:
+		w.deliver(f, member{PortID(to.Port()), to.VLAN()})
+	}
+}
+
+// innerMetaOf is metaOf for frames from the fabric, where the XDP program's
+// offsets count only if they agree with the decapsulation's; nil: none.
+func (w *worker) innerMetaOf(off uint32) *overlay.Meta {
+	if uint64(off)&w.frameMask < overlay.MetaLen {
+		return nil
+	}
+	m := (*overlay.Meta)(unsafe.Pointer(&w.area[off-overlay.MetaLen]))
+	if m.Magic != overlay.MetaMagic {
+		return nil
+	}
+	m.Magic = 0
+	return m
+}
+
+// admit decapsulates b into w.decap and decides whether the fabric may send
+// it here at all.
+func (w *worker) admit(b []byte) (PeerID, VNIIndex, drop.Reason) {
+	v, d := w.view, &w.decap
+	if r := overlay.Decap(b, w.cfg.VXLANPort, d); r != drop.None {
+		return 0, 0, r
+	}
+	switch {
+	case d.Dst != v.vtep:
+		return 0, 0, drop.NotLocalVTEP
+	case d.Src == v.vtep:
+		return 0, 0, drop.VTEPLooped
+	}
+	peer, ok := v.vtepNumber.get(d.Src)
+	if !ok {
+		return 0, 0, drop.VTEPUnknown
+	}
+	if op := d.Fabric.Opcode; op.Control() {
+		return 0, 0, drop.Control
+	} else if op != overlay.OpData && op != overlay.OpRTTRequest {
+		return 0, 0, drop.BadOpcode
+	}
+	vni, ok := v.vniNumber.get(uint32(d.VNI))
+	if !ok {
+		return 0, 0, drop.VNIUnknown
+	}
+	return PeerID(peer), VNIIndex(vni), drop.None
+}
+
+// deliver sends f, an untagged tenant's frame, out of an access port.
+func (w *worker) deliver(f *frame, to member) {
+	vp := &w.view.ports[to.port]
+	if !vp.up {
+		w.discard(f, drop.PortDown)
+		return
+	}
+	if f.len > vp.maxFrame {
+		w.discard(f, drop.TooBig)
+		return
+	}
+	if !vp.keepTags && overlay.IsVLAN(overlay.Ethernet(w.bytes(f)).EtherType()) {
+		w.discard(f, drop.InnerVLAN)
+		return
+	}
+	if to.vlan != 0 {
+		overlay.PushVLAN(w.area, int(f.off), to.vlan)
+		f.off -= overlay.VLANLen
+		f.len += overlay.VLANLen
+		if f.l3 != 0 {
+			f.l3 += overlay.VLANLen
+		}
+	}
+	w.enqueue(f, to.port)
+}

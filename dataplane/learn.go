@@ -1,0 +1,149 @@
+package dataplane
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/overlay"
+)
+
+const (
+	gossipSize   = 1024 // events on their way from one worker to another; power of two
+	sweepEvery   = mono.Time(10 * time.Millisecond)
+	sweepBuckets = 64 // FDB buckets looked at for aged entries in one sweep
+)
+
+// learn tells the FDB where a source address was seen.
+func (w *worker) learn(vni VNIIndex, mac overlay.MAC, at overlay.Dest, now mono.Time) {
+	switch w.fdb.Learn(uint16(vni), mac, at, now) {
+	case overlay.LearnedKnown:
+		return
+	case overlay.LearnedRefreshed:
+	case overlay.LearnedNew:
+		w.stats.FDBLearned++
+	case overlay.LearnedMoved:
+		w.stats.FDBMoved++
+	case overlay.LearnedFull, overlay.LearnedLimit:
+		w.stats.FDBFull++
+		return
+	case overlay.LearnedStatic:
+		w.stats.FDBStatic++
+		return
+	}
+	if w.gossip != nil {
+		w.gossip.tell(w.id, learned{vni, mac, at})
+	}
+}
+
+// age forgets old addresses, a few buckets at a time.
+func (w *worker) age(now mono.Time) {
+	if w.fdb == nil || now < w.sweep {
+		return
+	}
+	w.sweep = now + sweepEvery
+	w.stats.FDBAged += uint64(w.fdb.Sweep(now, sweepBuckets))
+}
+
+// learned is what one worker tells the others about an address.
+type learned struct {
+	vni VNIIndex
+	mac overlay.MAC
+	at  overlay.Dest
+}
+
+// gossip carries learned addresses between the workers of a node: receive-side
+// scaling may bring the two directions of a conversation to different workers,
+// and each has an FDB of its own. One ring a pair of workers, each with one
+// writer and one reader. A full ring loses the event; it is told again with
+// the next refresh, a quarter of the ageing time later at most.
+type gossip struct {
+	workers int
+	rings   []gossipRing // from*workers + to
+	lost    []gossipLoss // by teller
+}
+
+type gossipLoss struct {
+	n atomic.Uint64
+	_ [56]byte
+}
+
+type gossipRing struct {
+	head atomic.Uint64 // next to read; written by the reader
+	_    [56]byte
+	tail atomic.Uint64 // next to write; written by the writer
+	_    [56]byte
+	buf  [gossipSize]learned
+}
+
+func newGossip(workers int) *gossip {
+	return &gossip{workers: workers, rings: make([]gossipRing, workers*workers), lost: make([]gossipLoss, workers)}
+}
+
+// tell is called by worker from only.
+func (g *gossip) tell(from int, e learned) {
+	for to := range g.workers {
+		if to == from {
+			continue
+		}
+		r := &g.rings[from*g.workers+to]
+		t := r.tail.Load()
+		if t-r.head.Load() == gossipSize {
+			g.lost[from].n.Add(1)
+			continue
+		}
+		r.buf[t%gossipSize] = e
+		r.tail.Store(t + 1)
+	}
+}
+
+// hear learns what the other workers told this one.
+func (w *worker) hear(now mono.Time) {
+	g := w.gossip
+	for from := range g.workers {
+		r := &g.rings[from*g.workers+w.id]
+		h, t := r.head.Load(), r.tail.Load()
+		if h == t {
+			continue
+		}
+		for ; h != t; h++ {
+			e := &r.buf[h%gossipSize]
+			w.fdb.Learn(uint16(e.vni), e.mac, e.at, now)
+		}
+		r.head.Store(h)
+	}
+}
+
+// adoptLeaf brings FDB, limits and counters in line with new tables.
+func (w *worker) adoptLeaf(old, v *view) {
+	t := v.tables
+	w.stats.VNIs = grow(w.stats.VNIs, len(t.VNIs))
+	w.stats.PeerSent = grow(w.stats.PeerSent, len(t.Peers))
+	w.stats.PeerReceived = grow(w.stats.PeerReceived, len(t.Peers))
+	for i := range t.VNIs {
+		n := &t.VNIs[i]
+		if i == len(w.storms) {
+			w.storms = append(w.storms, newBucket(n.StormRate, n.StormBurst))
+		} else if b := &w.storms[i]; b.rate != n.StormRate || b.burst != max(n.StormBurst, 1) {
+			*b = newBucket(n.StormRate, n.StormBurst)
+		}
+		w.fdb.SetLimit(uint16(i), int(n.FDBLimit))
+	}
+	if old != nil {
+		for _, s := range old.tables.Static {
+			w.fdb.DeleteStatic(uint16(s.VNI), s.MAC)
+		}
+		for i := range v.ports {
+			if old.ports[i].up && !v.ports[i].up && w.ports[i].kind == Access {
+				w.stats.FDBAged += uint64(w.fdb.FlushPort(uint16(i)))
+			}
+		}
+	}
+	for _, s := range t.Static {
+		at := overlay.DestRemote(uint16(s.Peer))
+		if s.Port != NoPort {
+			at = overlay.DestLocal(uint16(s.Port), s.VLAN)
+		}
+		w.fdb.SetStatic(uint16(s.VNI), s.MAC, at)
+	}
+}

@@ -1,0 +1,166 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/dataplane/xsk"
+)
+
+// Node is a leaf's or a spine's data plane: its workers and its ports. Its
+// methods may be called from any goroutine.
+type Node struct {
+	cfg     Config
+	log     *slog.Logger
+	workers []*worker
+	umems   []*xsk.Umem // by worker
+	view    atomic.Pointer[view]
+	ask     chan HopID
+
+	mu      sync.Mutex // guards devices and closed
+	devices []*device  // by PortID
+	closed  bool
+	changed chan struct{} // tables came whose interfaces may differ
+}
+
+// Open creates the workers, attaches the classifier to every port and binds
+// the sockets. On an error nothing stays behind. No frame is forwarded before
+// [Node.Publish] and [Node.Run].
+func Open(cfg Config, log *slog.Logger) (*Node, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	n := &Node{cfg: cfg, log: log, ask: make(chan HopID, 64), changed: make(chan struct{}, 1)}
+	if err := n.openWorkers(); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	for i := range cfg.Ports {
+		d := &device{id: PortID(i), cfg: &n.cfg.Ports[i]}
+		n.devices = append(n.devices, d)
+		if err := n.openDevice(d, 0); err != nil {
+			return nil, errors.Join(err, n.Close())
+		}
+	}
+	return n, nil
+}
+
+func (n *Node) openWorkers() error {
+	size := n.frameSize()
+	frames := n.cfg.Frames
+	if frames == 0 {
+		// Every ring full, and one data queue full besides.
+		frames = len(n.cfg.Ports)*2*n.cfg.RingSize + dataQueueFrames
+	}
+	var g *gossip
+	if n.cfg.Workers > 1 && n.cfg.Role == Leaf {
+		g = newGossip(n.cfg.Workers)
+	}
+	for q := range n.cfg.Workers {
+		u, err := xsk.NewUmem(xsk.UmemConfig{Frames: frames, FrameSize: size})
+		if err != nil {
+			return fmt.Errorf("worker %d: %w", q, err)
+		}
+		n.umems = append(n.umems, u)
+		scheme := n.cfg.Scheme
+		if scheme == "" {
+			scheme = "ecmp"
+		}
+		policy, err := balance.New(scheme, n.cfg.Seed)
+		if err != nil {
+			return fmt.Errorf("worker %d: %w", q, err)
+		}
+		w := newWorker(q, &n.cfg, u.Area(), xsk.NewPool(frames, size), size, policy)
+		w.gossip, w.ask, w.views = g, n.ask, &n.view
+		if err := w.mail.open(); err != nil {
+			return fmt.Errorf("worker %d: %w", q, err)
+		}
+		n.workers = append(n.workers, w)
+	}
+	return nil
+}
+
+// frameSize returns the smallest frame that holds what the node's rings must.
+func (n *Node) frameSize() int {
+	if n.cfg.MaxMTU > MaxMTU(2048) {
+		return 4096
+	}
+	return 2048
+}
+
+// Run forwards frames until ctx ends, sends what is queued then, and returns.
+// It returns early with an error when a worker cannot run.
+func (n *Node) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, w := range n.workers {
+		g.Go(func() error { return w.run(ctx) })
+	}
+	g.Go(func() error { n.watchDevices(ctx); return nil })
+	return g.Wait()
+}
+
+// Publish gives the workers new tables; the caller must not change them any
+// more. Tables that contradict the configuration are refused.
+func (n *Node) Publish(t *Tables) error {
+	v, err := compile(&n.cfg, t)
+	if err != nil {
+		return fmt.Errorf("new tables: %w", err)
+	}
+	n.view.Store(v)
+	for _, w := range n.workers {
+		w.mail.nudge()
+	}
+	select {
+	case n.changed <- struct{}{}:
+	default: // the watcher has yet to look at all, and will see these
+	}
+	return nil
+}
+
+// Unresolved yields next hops whose MAC frames wait for.
+func (n *Node) Unresolved() <-chan HopID { return n.ask }
+
+// Stats returns a copy of all counters. Each worker's are consistent with one
+// another; they are read between two bursts.
+func (n *Node) Stats() Stats {
+	var s Stats
+	for _, w := range n.workers {
+		var ws WorkerStats
+		w.call(func() { ws = w.snapshot() })
+		s.Workers = append(s.Workers, ws)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, d := range n.devices {
+		s.Ports = append(s.Ports, d.info(n.log))
+	}
+	return s
+}
+
+// Close detaches the classifier, closes the sockets and frees the memory. Run
+// must have returned.
+func (n *Node) Close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		return nil
+	}
+	n.closed = true
+	var errs []error
+	for _, d := range n.devices {
+		errs = append(errs, n.closeDevice(d))
+	}
+	for _, w := range n.workers {
+		w.mail.close()
+	}
+	for _, u := range n.umems {
+		errs = append(errs, u.Close())
+	}
+	return errors.Join(errs...)
+}

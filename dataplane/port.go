@@ -1,0 +1,189 @@
+package dataplane
+
+import (
+	"github.com/loomfabric/loom/dataplane/xsk"
+	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/mono"
+)
+
+// link is a port's way to the wire for one worker: an AF_XDP socket, or plain
+// memory in tests and benchmarks. All calls are for bursts.
+type link interface {
+	Receive([]xsk.Desc) int
+	Transmit([]xsk.Desc) int
+	TXFree() int
+	TXQueued() int
+	TXPending() int
+	Fill([]uint64) int
+	FillFree() int
+	Complete([]uint64) int
+	Kick() xsk.KickResult
+	WakeRX() xsk.KickResult
+	FD() int
+	Stats() (xsk.Stats, error)
+}
+
+// port is a worker's share of a port: one queue. Owned by the worker.
+type port struct {
+	id       PortID
+	kind     PortKind
+	link     link // nil while the interface is gone
+	egress   egress
+	unkicked int       // frames on the TX ring that the kernel has not been asked to send, or did not take
+	since    mono.Time // when unkicked stopped being 0
+	dirty    bool      // egress may have something to send
+	stats    PortStats
+	past     xsk.Stats // counts of links that were closed
+}
+
+// owner is the port's name in the frame pool's ledger.
+func (p *port) owner() xsk.Owner { return xsk.OwnerPort(uint16(p.id)) }
+
+// refill gives the kernel frames to receive into.
+func (w *worker) refill(p *port) {
+	want := p.link.FillFree()
+	for want > 0 {
+		n := 0
+		for n < min(want, len(w.addrs)) {
+			a, ok := w.pool.Get()
+			if !ok {
+				break
+			}
+			w.pool.Give(a, p.owner())
+			w.addrs[n] = a
+			n++
+		}
+		if n == 0 {
+			return
+		}
+		took := p.link.Fill(w.addrs[:n])
+		for _, a := range w.addrs[took:n] {
+			w.pool.Take(a, p.owner())
+			w.pool.Put(a)
+		}
+		if took == 0 {
+			return
+		}
+		want -= took
+	}
+}
+
+// complete takes back the frames that the kernel has sent.
+func (w *worker) complete(p *port) {
+	for {
+		n := p.link.Complete(w.addrs[:])
+		for _, a := range w.addrs[:n] {
+			a &^= w.frameMask
+			w.pool.Take(a, p.owner())
+			w.pool.Put(a)
+		}
+		if n < len(w.addrs) {
+			return
+		}
+	}
+}
+
+// transmit moves what p's egress admits into its TX ring.
+func (w *worker) transmit(p *port, now mono.Time) {
+	for {
+		room := p.link.TXFree()
+		if room == 0 {
+			w.complete(p)
+			if room = p.link.TXFree(); room == 0 {
+				p.stats.TXFull++
+				p.unkicked = max(p.unkicked, 1)
+				return
+			}
+		}
+		burst := p.egress.next(now, min(room, len(w.descs)))
+		if len(burst) == 0 {
+			p.dirty = p.egress.held() > 0
+			return
+		}
+		bytes := uint64(0)
+		for i := range burst {
+			f := &burst[i]
+			w.descs[i] = xsk.Desc{Addr: uint64(f.off), Len: uint32(f.len)}
+			w.pool.Give(uint64(f.off)&^w.frameMask, p.owner())
+			bytes += uint64(f.len)
+		}
+		if n := p.link.Transmit(w.descs[:len(burst)]); n != len(burst) {
+			panic("dataplane: TX ring took fewer frames than it had room for")
+		}
+		p.egress.dre.Add(now, uint32(bytes))
+		p.stats.Sent.Frames += uint64(len(burst))
+		p.stats.Sent.Bytes += bytes
+		if p.unkicked == 0 {
+			p.since = now
+		}
+		p.unkicked += len(burst)
+	}
+}
+
+// kick lets the kernel send. Frames that it does not take now are asked for
+// again at the next round.
+func (w *worker) kick(p *port) {
+	p.link.Kick()
+	p.unkicked = p.link.TXQueued()
+	w.complete(p)
+}
+
+// attach makes l the port's link.
+func (w *worker) attach(p *port, l link) {
+	p.link = l
+	w.refill(p)
+	p.link.WakeRX()
+}
+
+// detach takes the link away, drops what was queued for it, and returns the
+// link for somebody else to close; then reclaim is due.
+func (w *worker) detach(p *port) link {
+	l := p.link
+	if l == nil {
+		return nil
+	}
+	p.stats.TXAbandoned += uint64(l.TXQueued())
+	p.past = p.kernelStats()
+	p.link, p.unkicked, p.dirty = nil, 0, false
+	p.egress.flush(func(f *frame) { w.discard(f, drop.PortReset) })
+	return l
+}
+
+// reclaim takes back every frame that the closed link of p still held.
+func (w *worker) reclaim(p *port) { w.pool.Reclaim(p.owner()) }
+
+// snapshot copies the port's counters.
+func (p *port) snapshot(t mono.Time) PortStats {
+	s := p.stats
+	e := &p.egress
+	s.QueueBytes, s.QueuePeak, s.QueueFrames = e.data.bytes, e.peak, uint64(e.held())
+	s.Utilisation = e.dre.Utilisation(t, e.rate)
+	k := p.kernelStats()
+	s.RXDropped, s.RXRingFull, s.FillEmpty = k.RXDropped, k.RXRingFull, k.FillEmpty
+	s.RXInvalid, s.TXInvalid, s.TXEmpty = k.RXInvalid, k.TXInvalid, k.TXEmpty
+	s.Kicks, s.KickAgain, s.KickErrors = k.Kicks, k.KickAgain, k.KickErrors()
+	return s
+}
+
+// kernelStats returns the counts of the link, and of those before it.
+func (p *port) kernelStats() xsk.Stats {
+	sum := p.past
+	if p.link == nil {
+		return sum
+	}
+	k, _ := p.link.Stats() // the interface is gone: so are the kernel's counts since the last look
+	sum.RXDropped += k.RXDropped
+	sum.RXInvalid += k.RXInvalid
+	sum.TXInvalid += k.TXInvalid
+	sum.RXRingFull += k.RXRingFull
+	sum.FillEmpty += k.FillEmpty
+	sum.TXEmpty += k.TXEmpty
+	sum.Kicks += k.Kicks
+	sum.KickAgain += k.KickAgain
+	sum.KickNoBuffers += k.KickNoBuffers
+	sum.KickDown += k.KickDown
+	sum.KickGone += k.KickGone
+	sum.KickFailed += k.KickFailed
+	sum.RXWakeups += k.RXWakeups
+	return sum
+}

@@ -1,0 +1,130 @@
+package dataplane
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/mono"
+)
+
+const (
+	// backlogWait is how long a worker sleeps when a TX ring or the kernel had
+	// no room: nothing tells when there is some again.
+	backlogWait = 50 * time.Microsecond
+	maxSleep    = 100 * time.Millisecond
+)
+
+// run is the life of a worker: rounds until ctx ends, then the drain.
+func (w *worker) run(ctx context.Context) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := w.settle(); err != nil {
+		return err
+	}
+	w.begin()
+	defer w.end()
+	stop := context.AfterFunc(ctx, w.mail.nudge)
+	defer stop()
+
+	fds := make([]unix.PollFd, 0, len(w.ports)+1)
+	lastFrame := now()
+	for ctx.Err() == nil {
+		t := now()
+		if w.round(t) > 0 {
+			lastFrame = t
+			continue
+		}
+		switch w.cfg.Polling {
+		case Busy:
+		case Adaptive:
+			if t.Sub(lastFrame) >= w.cfg.SpinFor {
+				fds = w.sleep(fds, t)
+			}
+		case Interrupt:
+			fds = w.sleep(fds, t)
+		}
+	}
+	w.drain()
+	return nil
+}
+
+// settle prepares the worker's thread: its core, and timers that are not
+// rounded to 50 µs.
+func (w *worker) settle() error {
+	if w.id < len(w.cfg.Cores) {
+		var set unix.CPUSet
+		set.Set(w.cfg.Cores[w.id])
+		if err := unix.SchedSetaffinity(0, &set); err != nil {
+			return fmt.Errorf("worker %d: run on core %d: %w (check `cores` against `nproc`)", w.id, w.cfg.Cores[w.id], err)
+		}
+	}
+	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1000, 0, 0, 0); err != nil {
+		return fmt.Errorf("worker %d: set timer slack: %w", w.id, err)
+	}
+	return nil
+}
+
+// sleep waits for a frame, a call, or the next deadline.
+func (w *worker) sleep(fds []unix.PollFd, t mono.Time) []unix.PollFd {
+	deadline, backlog := w.nextDeadline(t)
+	wait := min(maxSleep, deadline.Sub(t))
+	if backlog {
+		wait = min(wait, backlogWait)
+	}
+	if wait <= 0 {
+		return fds
+	}
+	fds = append(fds[:0], unix.PollFd{Fd: int32(w.mail.wake), Events: unix.POLLIN})
+	for i := range w.ports {
+		if l := w.ports[i].link; l != nil {
+			fds = append(fds, unix.PollFd{Fd: int32(l.FD()), Events: unix.POLLIN})
+		}
+	}
+	ts := unix.NsecToTimespec(int64(wait))
+	w.stats.Sleeps++
+	// EINTR ends the sleep early, which is always allowed; any other error
+	// would repeat at once, and the next round finds out what it is.
+	_, _ = unix.Ppoll(fds, &ts, nil)
+	if fds[0].Revents != 0 {
+		w.mail.slept()
+	}
+	return fds
+}
+
+// drain takes in nothing more, and sends what is queued until the time
+// allowed for it is over.
+func (w *worker) drain() {
+	for end := now().Add(w.cfg.Drain); w.held() > 0 || w.unsent(); {
+		t := now()
+		if t >= end {
+			break
+		}
+		w.output(t, true)
+		w.holds.expire(w, t)
+		if d, backlog := w.nextDeadline(t); backlog || d > t {
+			time.Sleep(min(backlogWait, max(0, d.Sub(t))))
+		}
+	}
+	for i := range w.ports {
+		w.ports[i].egress.flush(func(f *frame) { w.discard(f, drop.Shutdown) })
+	}
+	w.holds.visit(w, func(_ HopID, f *heldFrame) bool {
+		w.discard(&f.frame, drop.Shutdown)
+		return true
+	})
+}
+
+// unsent reports whether a TX ring holds frames that the kernel has not taken.
+func (w *worker) unsent() bool {
+	for i := range w.ports {
+		if p := &w.ports[i]; p.link != nil && p.unkicked > 0 {
+			return true
+		}
+	}
+	return false
+}

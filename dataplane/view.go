@@ -1,0 +1,206 @@
+package dataplane
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+
+	"github.com/gaissmai/bart"
+
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/overlay"
+)
+
+// view is Tables compiled for the hot path: flat, indexed, without a decision
+// left that could be taken once. Built outside the workers, shared by them,
+// never written again.
+type view struct {
+	tables *Tables
+	vtep   uint32
+
+	ports []viewPort // by PortID
+	hops  []viewHop  // by HopID
+
+	// Leaf.
+	vniNumber  u32map          // VNI to VNIIndex
+	vtepNumber u32map          // VTEP to PeerID
+	members    [][]member      // by VNIIndex: access ports
+	paths      []balance.Paths // by PeerID
+	tunnels    []tunnel        // by PeerID*MaxPaths+path
+
+	// Spine.
+	routes *bart.Table[uint32]
+	groups []viewGroup
+}
+
+type viewPort struct {
+	up       bool
+	maxFrame uint16   // longest Ethernet frame, without FCS; tags not counted
+	vlans    []uint16 // access: by VID, VNIIndex+1; 0: not bound
+	keepTags bool     // access: transparent
+}
+
+type viewHop struct {
+	port     PortID
+	resolved bool
+	dst, src overlay.MAC
+}
+
+// member is an access port's membership in a VNI.
+type member struct {
+	port PortID
+	vlan uint16 // tag on the port; 0: none
+}
+
+// tunnel is one path to one peer.
+type tunnel struct {
+	header overlay.Tunnel
+	hop    HopID
+}
+
+type viewGroup struct {
+	n    uint32
+	hops [MaxPaths]HopID
+}
+
+// compile turns t into a view for a node configured as cfg. It reports tables
+// that contradict the configuration or the limits.
+func compile(cfg *Config, t *Tables) (*view, error) {
+	if len(t.Ports) != len(cfg.Ports) {
+		return nil, fmt.Errorf("tables have %d ports, the configuration has %d", len(t.Ports), len(cfg.Ports))
+	}
+	if len(t.Hops) > MaxHops || len(t.Peers) > MaxPeers || len(t.VNIs) > MaxVNIs {
+		return nil, fmt.Errorf("tables too large: %d next hops (at most %d), %d peers (%d), %d VNIs (%d)",
+			len(t.Hops), MaxHops, len(t.Peers), MaxPeers, len(t.VNIs), MaxVNIs)
+	}
+	v := &view{tables: t, routes: t.Routes}
+	for i, p := range t.Ports {
+		v.ports = append(v.ports, viewPort{up: p.Up, maxFrame: uint16(min(p.MTU+overlay.EthernetLen, 0xffff)), keepTags: cfg.Ports[i].Transparent})
+	}
+	for i, h := range t.Hops {
+		if int(h.Port) >= len(t.Ports) {
+			return nil, fmt.Errorf("next hop %d (%v) is on port %d of %d", i, h.Gateway, h.Port, len(t.Ports))
+		}
+		v.hops = append(v.hops, viewHop{port: h.Port, resolved: h.Resolved, dst: h.MAC, src: t.Ports[h.Port].MAC})
+	}
+	if cfg.Role == Leaf {
+		return v, v.compileLeaf(cfg, t)
+	}
+	return v, v.compileSpine(t)
+}
+
+func (v *view) compileLeaf(cfg *Config, t *Tables) error {
+	v.vtep = addr32(cfg.VTEP)
+	numbers := make([]uint32, len(t.VNIs))
+	for i := range t.VNIs {
+		numbers[i] = uint32(t.VNIs[i].VNI)
+	}
+	v.vniNumber = makeU32map(numbers)
+	v.members = make([][]member, len(t.VNIs))
+	for p := range cfg.Ports {
+		if err := v.bindAccess(PortID(p), &cfg.Ports[p]); err != nil {
+			return err
+		}
+	}
+	vteps := make([]uint32, len(t.Peers))
+	v.paths = make([]balance.Paths, len(t.Peers))
+	v.tunnels = make([]tunnel, len(t.Peers)*MaxPaths)
+	for i := range t.Peers {
+		vteps[i] = addr32(t.Peers[i].VTEP)
+		v.bindPeer(cfg, i, &t.Peers[i])
+	}
+	v.vtepNumber = makeU32map(vteps)
+	return nil
+}
+
+func (v *view) bindAccess(id PortID, p *PortConfig) error {
+	if p.Kind != Access {
+		return nil
+	}
+	vlans := make([]uint16, 4096)
+	bind := func(vid uint16, vni overlay.VNI) error {
+		i, ok := v.vniNumber.get(uint32(vni))
+		if !ok {
+			return fmt.Errorf("port %s: VNI %d is not in the tables", p.Name, vni)
+		}
+		vlans[vid] = i + 1
+		v.members[i] = append(v.members[i], member{id, vid})
+		return nil
+	}
+	if p.Untagged != 0 {
+		if err := bind(0, p.Untagged); err != nil {
+			return err
+		}
+	}
+	for vid, vni := range p.VLANs {
+		if err := bind(vid&0xfff, vni); err != nil {
+			return err
+		}
+	}
+	v.ports[id].vlans = vlans
+	return nil
+}
+
+// bindPeer prepares the paths to one peer. Next hops without a MAC take part
+// only when there is none with one: a frame then waits for the first answer.
+func (v *view) bindPeer(cfg *Config, i int, p *Peer) {
+	resolved := false
+	for _, h := range p.Hops {
+		resolved = resolved || v.hops[h].resolved
+	}
+	paths := &v.paths[i]
+	for _, h := range p.Hops {
+		hop := &v.hops[h]
+		if paths.N == MaxPaths || !v.ports[hop.port].up || resolved && !hop.resolved {
+			continue
+		}
+		paths.Uplink[paths.N] = uplinkIndex(cfg, hop.port)
+		v.tunnels[i*MaxPaths+int(paths.N)] = tunnel{
+			header: overlay.MakeTunnel(cfg.VTEP, p.VTEP, hop.src, hop.dst, cfg.VXLANPort),
+			hop:    h,
+		}
+		paths.N++
+	}
+}
+
+// uplinkIndex returns a port's position among the uplinks: its LBTag.
+func uplinkIndex(cfg *Config, id PortID) uint8 {
+	n := uint8(0)
+	for _, p := range cfg.Ports[:id] {
+		if p.Kind == Uplink {
+			n++
+		}
+	}
+	return n
+}
+
+func (v *view) compileSpine(t *Tables) error {
+	for _, g := range t.Groups {
+		vg := viewGroup{}
+		resolved := false
+		for _, h := range g.Hops {
+			if int(h) >= len(v.hops) {
+				return fmt.Errorf("route group names next hop %d of %d", h, len(v.hops))
+			}
+			resolved = resolved || v.hops[h].resolved
+		}
+		for _, h := range g.Hops {
+			hop := &v.hops[h]
+			if vg.n < MaxPaths && v.ports[hop.port].up && (hop.resolved || !resolved) {
+				vg.hops[vg.n] = h
+				vg.n++
+			}
+		}
+		v.groups = append(v.groups, vg)
+	}
+	return nil
+}
+
+// addr32 returns an IPv4 address as a big-endian number; 0 for anything else.
+func addr32(a netip.Addr) uint32 {
+	if !a.Is4() {
+		return 0
+	}
+	b := a.As4()
+	return binary.BigEndian.Uint32(b[:])
+}

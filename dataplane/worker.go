@@ -1,0 +1,278 @@
+package dataplane
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/dataplane/xsk"
+	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/overlay"
+)
+
+const (
+	burstSize = 64 // frames taken from a port at once
+	// A TX ring is kicked when nothing more comes in, and while more does, after
+	// so many frames or so long.
+	kickBurst = 256
+	kickDelay = mono.Time(20 * time.Microsecond)
+)
+
+// worker forwards the frames of one queue of every port, on one OS thread.
+// Everything in it is owned by that thread; others reach it through call.
+type worker struct {
+	id   int
+	cfg  *Config
+	seed uint32 // of the flow hash
+
+	area      []byte // the UMEM
+	pool      *xsk.Pool
+	frameMask uint64 // frame size - 1
+	ports     []port
+	view      *view
+	views     *atomic.Pointer[view] // the newest one
+	mail      mailbox
+
+	callers sync.Mutex // serialises call
+	life    sync.Mutex // guards running
+	running bool
+
+	// Leaf.
+	fdb    *overlay.FDB
+	policy balance.Policy
+	storms []bucket // by VNIIndex
+	gossip *gossip  // nil with one worker
+	sweep  mono.Time
+
+	// Spine: destination to group, direct-mapped, emptied with each view.
+	routeCache [routeCacheSize]routeCacheEntry
+
+	holds *holds
+	ask   chan<- HopID // next hops to resolve
+
+	// Scratch of one burst.
+	descs  [kickBurst]xsk.Desc
+	addrs  [burstSize]uint64
+	fabric [burstSize]fabricFrame
+	choice [burstSize]balance.Packet
+	meta   overlay.Meta
+	decap  overlay.Decapped
+
+	stats WorkerStats
+}
+
+// newWorker makes a worker without links. area and pool are its own UMEM.
+func newWorker(id int, cfg *Config, area []byte, pool *xsk.Pool, frameSize int, policy balance.Policy) *worker {
+	w := &worker{
+		id: id, cfg: cfg, seed: uint32(cfg.Seed), area: area, pool: pool, frameMask: uint64(frameSize - 1),
+		policy: policy, views: new(atomic.Pointer[view]),
+		holds: newHolds(mono.Time(cfg.HoldTime)),
+	}
+	w.mail.init()
+	w.ports = make([]port, len(cfg.Ports))
+	for i := range cfg.Ports {
+		c := &cfg.Ports[i]
+		rng := rand.New(rand.NewPCG(cfg.Seed, uint64(id)<<32|uint64(i)))
+		w.ports[i] = port{id: PortID(i), kind: c.Kind, egress: newEgress(&c.Egress, kickBurst, rng)}
+	}
+	if cfg.Role == Leaf {
+		w.fdb = overlay.NewFDB(cfg.FDBSize, cfg.FDBAge, MaxVNIs)
+	}
+	return w
+}
+
+// round does one turn of the loop: news first, then a burst from every port,
+// then what is due on the way out. It returns how many frames came in.
+func (w *worker) round(now mono.Time) int {
+	if v := w.views.Load(); v != w.view {
+		w.adopt(v, now)
+	}
+	w.mail.read()
+	if w.view == nil {
+		return 0
+	}
+	got := 0
+	for i := range w.ports {
+		p := &w.ports[i]
+		if p.link == nil {
+			continue
+		}
+		n := p.link.Receive(w.descs[:burstSize])
+		if n == 0 {
+			continue
+		}
+		got += n
+		w.input(p, w.descs[:n], now)
+		w.refill(p)
+	}
+	if w.gossip != nil {
+		w.hear(now)
+	}
+	w.holds.expire(w, now)
+	w.age(now)
+	w.output(now, got == 0)
+	w.stats.Bursts++
+	return got
+}
+
+// input counts a burst and hands it to the code for the kind of port.
+func (w *worker) input(p *port, descs []xsk.Desc, now mono.Time) {
+	bytes := uint64(0)
+	for i := range descs {
+		d := &descs[i]
+		bytes += uint64(d.Len)
+		w.pool.Take(d.Addr&^w.frameMask, p.owner())
+	}
+	p.stats.Received.Frames += uint64(len(descs))
+	p.stats.Received.Bytes += bytes
+	switch p.kind {
+	case Access:
+		w.accessInput(p, descs, now)
+	case Uplink:
+		w.uplinkInput(p, descs, now)
+	case SpinePort:
+		w.spineInput(p, descs, now)
+	}
+}
+
+// output sends what is due on every port. A kick is a system call, and worth
+// waiting for while more comes in.
+func (w *worker) output(now mono.Time, quiet bool) {
+	for i := range w.ports {
+		p := &w.ports[i]
+		if p.link == nil {
+			continue
+		}
+		if p.dirty {
+			w.transmit(p, now)
+		}
+		if p.unkicked >= kickBurst || p.unkicked > 0 && (quiet || now-p.since >= kickDelay) {
+			w.kick(p)
+		} else if quiet && p.link.TXPending() > 0 {
+			w.complete(p)
+		}
+		if quiet {
+			w.refill(p)
+			p.link.WakeRX()
+		}
+	}
+}
+
+// enqueue gives f to the egress of port id, or drops it.
+func (w *worker) enqueue(f *frame, id PortID) {
+	p := &w.ports[id]
+	if p.link == nil {
+		w.discard(f, drop.PortDown)
+		return
+	}
+	reason, marked := p.egress.enqueue(w.area, f)
+	if reason != drop.None {
+		w.discard(f, reason)
+		return
+	}
+	if marked {
+		p.stats.Marked.Add(uint32(f.len))
+	}
+	p.dirty = true
+}
+
+// discard drops f for a reason and frees its memory.
+func (w *worker) discard(f *frame, r drop.Reason) {
+	w.ports[f.in].stats.Drops[r]++
+	w.pool.Put(uint64(f.off) &^ w.frameMask)
+}
+
+// clone copies f, bytes and all, for one more destination. It fails when the
+// pool is empty; the copy that was not made is then counted as dropped.
+func (w *worker) clone(f *frame) (frame, bool) {
+	w.stats.Copied++
+	a, ok := w.pool.Get()
+	if !ok {
+		w.ports[f.in].stats.Drops[drop.NoFrame]++
+		return frame{}, false
+	}
+	c := *f
+	c.off = uint32(a | uint64(f.off)&w.frameMask)
+	copy(w.bytes(&c), w.bytes(f))
+	return c, true
+}
+
+// bytes returns the frame's bytes.
+func (w *worker) bytes(f *frame) []byte { return w.area[f.off : f.off+uint32(f.len)] }
+
+// held returns the number of frames inside.
+func (w *worker) held() uint64 {
+	n := w.holds.len()
+	for i := range w.ports {
+		n += w.ports[i].egress.held()
+	}
+	return uint64(n)
+}
+
+// nextDeadline returns when the worker has something to do that no descriptor
+// will tell it of. backlog is true when it waits for room in a TX ring.
+func (w *worker) nextDeadline(now mono.Time) (t mono.Time, backlog bool) {
+	t = w.holds.deadline()
+	for i := range w.ports {
+		p := &w.ports[i]
+		if p.link == nil {
+			continue
+		}
+		d := p.egress.deadline(now)
+		if p.unkicked > 0 || d <= now {
+			backlog = true
+		} else {
+			t = min(t, d)
+		}
+	}
+	return t, backlog
+}
+
+// adopt makes v the worker's view.
+func (w *worker) adopt(v *view, now mono.Time) {
+	old := w.view
+	w.view = v
+	w.routeCache = [routeCacheSize]routeCacheEntry{}
+	w.stats.HopSent = grow(w.stats.HopSent, len(v.hops))
+	if w.fdb != nil {
+		w.adoptLeaf(old, v)
+	}
+	w.holds.release(w, now)
+}
+
+// grow extends s with zero values to at least n elements.
+func grow[T any](s []T, n int) []T {
+	if len(s) < n {
+		s = append(s, make([]T, n-len(s))...)
+	}
+	return s
+}
+
+// snapshot copies the worker's counters.
+func (w *worker) snapshot() WorkerStats {
+	s := w.stats
+	s.VNIs = slices.Clone(s.VNIs)
+	s.PeerSent = slices.Clone(s.PeerSent)
+	s.PeerReceived = slices.Clone(s.PeerReceived)
+	s.HopSent = slices.Clone(s.HopSent)
+	s.Held = w.held()
+	t := now()
+	s.Ports = make([]PortStats, len(w.ports))
+	for i := range w.ports {
+		s.Ports[i] = w.ports[i].snapshot(t)
+	}
+	if w.fdb != nil {
+		s.FDBEntries = uint64(w.fdb.Len())
+		for i := range s.VNIs {
+			s.VNIs[i].FDBEntries = uint64(w.fdb.Count(uint16(i)))
+		}
+	}
+	if w.gossip != nil {
+		s.GossipLost = w.gossip.lost[w.id].n.Load()
+	}
+	return s
+}
