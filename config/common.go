@@ -1,7 +1,5 @@
 package config
 
-import "net/netip"
-
 // Common is what leaves and spines have in common.
 type Common struct {
 	// Name is the node's name in logs and metrics. Default: the host name.
@@ -101,14 +99,4 @@ type ECN struct {
 	// Pmax is the marking probability just below Kmax, in (0, 1].
 	// Default: 0.2 when kmax is given.
 	Pmax float64 `yaml:"pmax,omitempty"`
-}
-
-// Addrs converts text to addresses; it panics on bad ones and is meant for
-// tests and for literals.
-func Addrs(s ...string) []netip.Addr {
-	out := make([]netip.Addr, len(s))
-	for i := range s {
-		out[i] = netip.MustParseAddr(s[i])
-	}
-	return out
 }

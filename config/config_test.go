@@ -1,0 +1,234 @@
+package config
+
+import (
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/loomfabric/loom/dataplane"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+var interfaces = []string{"lo", "eth0", "eth1", "eth2", "eth3", "eth4"}
+
+// TestGoldenErrors holds the complete text of every error against a file: the
+// operator's view is what is tested.
+func TestGoldenErrors(t *testing.T) {
+	files, err := filepath.Glob("testdata/bad/*.yaml")
+	if err != nil || len(files) < 20 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, f := range files {
+		name := filepath.Base(f)
+		t.Run(name, func(t *testing.T) {
+			src, err := os.ReadFile(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(name, "spine") {
+				_, err = ParseSpine(name, src, interfaces)
+			} else {
+				_, err = ParseLeaf(name, src, interfaces)
+			}
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			golden := strings.TrimSuffix(f, ".yaml") + ".golden"
+			got := err.Error() + "\n"
+			if *update {
+				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(golden)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("got\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+func TestExamples(t *testing.T) {
+	l, err := LoadLeaf("../deploy/examples/leafd.yaml", interfaces)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := l.ToDataplane()
+	if c.Role != dataplane.Leaf || len(c.Ports) != 4 || c.Ports[0].Kind != dataplane.Uplink || c.Ports[3].VLANs[20] != 200 {
+		t.Errorf("leaf: %+v", c)
+	}
+	if e := c.Ports[1].Egress; e.QueueBytes != 1<<20 || e.Kmin != 100_000 || e.Kmax != 400_000 || e.Pmax != 0.2 {
+		t.Errorf("egress: %+v", e)
+	}
+	if c.FDBAge != 5*time.Minute || c.VXLANPort != 4789 || c.RingSize != 2048 || c.Drain != 500*time.Millisecond {
+		t.Errorf("defaults: %+v", c)
+	}
+	s, err := LoadSpine("../deploy/examples/spined.yaml", interfaces)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc := s.ToDataplane()
+	if sc.Role != dataplane.Spine || len(sc.Ports) != 2 || sc.Remotes[0] != netip.MustParsePrefix("10.255.0.0/24") {
+		t.Errorf("spine: %+v", sc)
+	}
+	if s.Telemetry.Listen != "127.0.0.1:9465" {
+		t.Errorf("spine listens at %q", s.Telemetry.Listen)
+	}
+}
+
+const minimal = `
+vtep: 10.0.0.1
+uplinks: [{interface: eth1}]
+access: [{interface: eth3, vni: 7}]
+vnis: [{vni: 7}]
+`
+
+func TestDefaults(t *testing.T) {
+	for _, tc := range []struct {
+		name, extra string
+		get         func(*Leaf) any
+		want        any
+	}{
+		{"drain absent", "", func(l *Leaf) any { return l.Drain }, Duration(500 * time.Millisecond)},
+		{"drain none", "drain: 0s\n", func(l *Leaf) any { return l.Drain }, Duration(0)},
+		{"flood absent: every peer", "peers: [10.0.0.2]\n", func(l *Leaf) any { return len(l.VNIs[0].Flood) }, 1},
+		{"level kept beside format", "log: {format: json}\n", func(l *Leaf) any { return l.Log }, Log{"info", "json"}},
+		{"queue", "", func(l *Leaf) any { return l.Uplinks[0].Queue }, Size(512 << 10)},
+		{"metrics off", "telemetry: {listen: off}\n", func(l *Leaf) any { return l.Telemetry.Off() }, true},
+		{"metrics off by empty text", "telemetry: {listen: \"\"}\n", func(l *Leaf) any { return l.Telemetry.Off() }, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			l, err := ParseLeaf("f", []byte(minimal+tc.extra), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := tc.get(l); got != tc.want {
+				t.Errorf("got %v, want %v", got, tc.want)
+			}
+		})
+	}
+	l, err := ParseLeaf("f", []byte(strings.Replace(minimal, "{vni: 7}]\n", "{vni: 7, flood: []}]\npeers: [10.0.0.2]\n", 2)), nil)
+	if err == nil && len(l.VNIs[0].Flood) != 0 {
+		t.Errorf("an empty flood list became %v", l.VNIs[0].Flood)
+	}
+}
+
+// TestRoundTrip: a generated file means what the types say.
+func TestRoundTrip(t *testing.T) {
+	want, err := LoadLeaf("../deploy/examples/leafd.yaml", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want.Telemetry.Listen, want.Polling, want.XDPMode = "unix:/run/x", Polling(dataplane.Interrupt), XDPMode(dataplane.XDPNative)
+	want.Uplinks[0].Shaper = Shaper{Rate: 2_500_000_000, Burst: 3000}
+	want.Uplinks[0].Delay = Duration(50 * time.Microsecond)
+	want.VNIs[1].Flood = []netip.Addr{}
+	text, err := yaml.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := ParseLeaf("generated", text, interfaces)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("got  %+v\nwant %+v\n%s", got, want, text)
+	}
+}
+
+func TestUnits(t *testing.T) {
+	type text interface {
+		UnmarshalText([]byte) error
+		MarshalText() ([]byte, error)
+	}
+	for _, tc := range []struct {
+		new  func() text
+		in   string
+		want string // "" when it is refused
+	}{
+		{func() text { return new(Rate) }, "10Gbit", "10Gbit"},
+		{func() text { return new(Rate) }, "2.5gbit/s", "2500Mbit"},
+		{func() text { return new(Rate) }, "1000kbit", "1Mbit"},
+		{func() text { return new(Rate) }, "1 bit", "1bit"},
+		{func() text { return new(Rate) }, "0", "0bit"},
+		{func() text { return new(Rate) }, "1000", ""},
+		{func() text { return new(Rate) }, "10GB", ""},
+		{func() text { return new(Rate) }, "-1Gbit", ""},
+		{func() text { return new(Rate) }, "1e3Gbit", ""},
+		{func() text { return new(Rate) }, "20000000Tbit", ""},
+		{func() text { return new(Rate) }, "bit", ""},
+		{func() text { return new(Size) }, "256KiB", "256KiB"},
+		{func() text { return new(Size) }, "150KB", "150KB"},
+		{func() text { return new(Size) }, "1.5MiB", "1536KiB"},
+		{func() text { return new(Size) }, "1500", "1500B"},
+		{func() text { return new(Size) }, "1500B", "1500B"},
+		{func() text { return new(Size) }, "1Mbit", ""},
+		{func() text { return new(Size) }, "..1KB", ""},
+		{func() text { return new(Duration) }, "50us", "50µs"},
+		{func() text { return new(Duration) }, "0", "0s"},
+		{func() text { return new(Duration) }, "5", ""},
+		{func() text { return new(Duration) }, "-1s", ""},
+		{func() text { return new(MAC) }, "02-00-00-00-00-0A", "02:00:00:00:00:0a"},
+		{func() text { return new(MAC) }, "02:00:00:00:00", ""},
+		{func() text { return new(MAC) }, "00:00:00:00:00:00:00:01", ""},
+		{func() text { return new(Prefix) }, "10.0.0.1", "10.0.0.1"},
+		{func() text { return new(Prefix) }, "10.0.0.0/24", "10.0.0.0/24"},
+		{func() text { return new(Prefix) }, "10.0.0.0/33", ""},
+		{func() text { return new(Polling) }, "busy", "busy"},
+		{func() text { return new(Polling) }, "lazy", ""},
+		{func() text { return new(XDPMode) }, "generic", "generic"},
+		{func() text { return new(CopyMode) }, "zerocopy", "zerocopy"},
+	} {
+		v := tc.new()
+		err := v.UnmarshalText([]byte(tc.in))
+		if tc.want == "" {
+			if err == nil {
+				t.Errorf("%T %q was accepted as %v", v, tc.in, v)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%T %q: %v", v, tc.in, err)
+			continue
+		}
+		got, _ := v.MarshalText()
+		if string(got) != tc.want {
+			t.Errorf("%T %q is written %q, want %q", v, tc.in, got, tc.want)
+		}
+		if err := tc.new().UnmarshalText(got); err != nil {
+			t.Errorf("%T cannot read %q, which it wrote: %v", v, got, err)
+		}
+	}
+}
+
+// FuzzParse: no file makes the parser panic, and every error has a remedy.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(minimal))
+	f.Add([]byte("a: &x [1]\nb: *x\n<<: *x"))
+	f.Add([]byte("vnis: {vni: 1}\nuplinks: 3\nvtep: [1]\nlog: text"))
+	f.Add([]byte("--- \n...\n---\nx: 1"))
+	f.Fuzz(func(t *testing.T, src []byte) {
+		l, err := ParseLeaf("f", src, interfaces)
+		if (l == nil) == (err == nil) {
+			t.Fatalf("%v, %v", l, err)
+		}
+		if err != nil {
+			for _, e := range err.(Errors) {
+				if e.Problem == "" || e.Fix == "" {
+					t.Errorf("error without problem or remedy: %+v", e)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,81 @@
+package config
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/overlay"
+)
+
+func (c *Common) dataplane() dataplane.Config {
+	return dataplane.Config{
+		Name:      c.Name,
+		VXLANPort: c.VXLANPort,
+		Workers:   c.Workers,
+		Polling:   dataplane.Polling(c.Polling),
+		SpinFor:   time.Duration(c.SpinFor),
+		Cores:     c.Cores,
+		RingSize:  c.RingSize,
+		Frames:    c.Frames,
+		XDPMode:   dataplane.XDPMode(c.XDPMode),
+		CopyMode:  dataplane.CopyMode(c.CopyMode),
+		Seed:      c.Seed,
+		HoldTime:  time.Duration(c.HoldTime),
+		Drain:     time.Duration(c.Drain),
+	}
+}
+
+func (e *Egress) dataplane() dataplane.EgressConfig {
+	return dataplane.EgressConfig{
+		QueueBytes: uint32(e.Queue),
+		Rate:       uint64(e.Shaper.Rate),
+		Burst:      uint32(e.Shaper.Burst),
+		Delay:      time.Duration(e.Delay),
+		Kmin:       uint32(e.ECN.Kmin),
+		Kmax:       uint32(e.ECN.Kmax),
+		Pmax:       e.ECN.Pmax,
+		LinkRate:   uint64(e.LinkRate),
+	}
+}
+
+// ToDataplane converts a validated leaf. Its ports are the uplinks in the
+// order of the file, so that an uplink's index is its PortID, then the access
+// ports.
+func (l *Leaf) ToDataplane() dataplane.Config {
+	c := l.Common.dataplane()
+	c.Role, c.VTEP = dataplane.Leaf, l.VTEP
+	c.FDBSize, c.FDBAge = l.FDB.Size, time.Duration(l.FDB.Age)
+	for i := range l.Uplinks {
+		u := &l.Uplinks[i]
+		c.Ports = append(c.Ports, dataplane.PortConfig{Name: u.Interface, Kind: dataplane.Uplink, Egress: u.Egress.dataplane()})
+	}
+	for i := range l.Access {
+		a := &l.Access[i]
+		p := dataplane.PortConfig{
+			Name: a.Interface, Kind: dataplane.Access, Egress: a.Egress.dataplane(),
+			Untagged: overlay.VNI(a.VNI), Transparent: a.Transparent,
+			VLANs: make(map[uint16]overlay.VNI, len(a.VLANs)),
+		}
+		for vid, vni := range a.VLANs {
+			p.VLANs[vid] = overlay.VNI(vni)
+		}
+		c.Ports = append(c.Ports, p)
+	}
+	return c
+}
+
+// ToDataplane converts a validated spine; its ports are in the file's order.
+func (s *Spine) ToDataplane() dataplane.Config {
+	c := s.Common.dataplane()
+	c.Role = dataplane.Spine
+	c.Remotes = make([]netip.Prefix, len(s.VTEPs))
+	for i, p := range s.VTEPs {
+		c.Remotes[i] = p.Prefix
+	}
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		c.Ports = append(c.Ports, dataplane.PortConfig{Name: p.Interface, Kind: dataplane.SpinePort, Egress: p.Egress.dataplane()})
+	}
+	return c
+}
