@@ -1,0 +1,233 @@
+package testenv
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// Namespace is a network namespace of a test's own. It has a name, so that
+// `ip netns exec` and daemons under test can enter it, and goes away with the
+// test.
+type Namespace struct {
+	Name string
+	ns   netns.NsHandle
+}
+
+var namespaces atomic.Uint32
+
+// NewNamespace makes a namespace named prefix-pid-number with its loopback up.
+// New interfaces get no IPv6 until a test asks for it with [Namespace.Sysctl],
+// so that router solicitations and the like do not mix with a test's frames.
+// The caller must be root: call [NeedRoot] first.
+func NewNamespace(t testing.TB, prefix string) *Namespace {
+	t.Helper()
+	n := &Namespace{Name: fmt.Sprintf("%s-%d-%d", prefix, os.Getpid(), namespaces.Add(1))}
+	var err error
+	onThrowawayThread(func() { n.ns, err = netns.NewNamed(n.Name) })
+	if err != nil {
+		t.Fatalf("make network namespace %s: %v", n.Name, err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(n.ns.Close(), netns.DeleteNamed(n.Name)); err != nil {
+			t.Errorf("remove network namespace %s: %v", n.Name, err)
+		}
+	})
+	n.Do(t, func() {
+		lo, err := netlink.LinkByName("lo")
+		if err == nil {
+			err = netlink.LinkSetUp(lo)
+		}
+		if err != nil {
+			t.Fatalf("set lo in %s up: %v", n.Name, err)
+		}
+	})
+	n.Sysctl(t, "net/ipv6/conf/default/disable_ipv6", "1")
+	return n
+}
+
+// FD returns the namespace's descriptor, as netlink's functions want it.
+func (n *Namespace) FD() int { return int(n.ns) }
+
+// Do runs fn inside the namespace and waits for it. fn has an OS thread to
+// itself, which dies afterwards, since a thread whose namespace could not be
+// set back must never run anything else. Sockets that fn opens stay in the
+// namespace. fn may call t.Fatal; the test then stops as if it had itself.
+func (n *Namespace) Do(t testing.TB, fn func()) {
+	t.Helper()
+	var err error
+	finished := false
+	onThrowawayThread(func() {
+		if err = netns.Set(n.ns); err == nil {
+			fn()
+		}
+		finished = true
+	})
+	if err != nil {
+		t.Fatalf("enter network namespace %s: %v", n.Name, err)
+	}
+	if !finished {
+		t.FailNow() // fn ended by runtime.Goexit: t.Fatal or t.Skip
+	}
+}
+
+// onThrowawayThread runs fn on a thread that ends with it: a goroutine that
+// exits while it is locked to its thread takes the thread along.
+func onThrowawayThread(fn func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		fn()
+	}()
+	<-done
+}
+
+// Sysctl sets a kernel parameter inside the namespace. key is the path below
+// /proc/sys with slashes, because interface names may contain dots.
+func (n *Namespace) Sysctl(t testing.TB, key, value string) {
+	t.Helper()
+	path := filepath.Join("/proc/sys", key)
+	n.Do(t, func() {
+		err := os.WriteFile(path, []byte(value), 0o644)
+		if errors.Is(err, os.ErrNotExist) && strings.HasPrefix(key, "net/ipv6/") {
+			return // a kernel without IPv6 sends none
+		}
+		if err != nil {
+			t.Fatalf("set %s to %q in %s: %v", path, value, n.Name, err)
+		}
+	})
+}
+
+// Link looks an interface of the namespace up.
+func (n *Namespace) Link(t testing.TB, name string) netlink.Link {
+	t.Helper()
+	var link netlink.Link
+	n.Do(t, func() {
+		var err error
+		if link, err = netlink.LinkByName(name); err != nil {
+			t.Fatalf("interface %s in %s: %v", name, n.Name, err)
+		}
+	})
+	return link
+}
+
+// SetUp sets an interface of the namespace administratively up or down.
+func (n *Namespace) SetUp(t testing.TB, name string, up bool) {
+	t.Helper()
+	link := n.Link(t, name)
+	n.Do(t, func() {
+		set := netlink.LinkSetDown
+		if up {
+			set = netlink.LinkSetUp
+		}
+		if err := set(link); err != nil {
+			t.Fatalf("set %s in %s up=%v: %v", name, n.Name, up, err)
+		}
+	})
+}
+
+// DeleteLink deletes an interface of the namespace; a veth takes its peer along.
+func (n *Namespace) DeleteLink(t testing.TB, name string) {
+	t.Helper()
+	link := n.Link(t, name)
+	n.Do(t, func() {
+		if err := netlink.LinkDel(link); err != nil {
+			t.Fatalf("delete %s in %s: %v", name, n.Name, err)
+		}
+	})
+}
+
+// VethOptions are the properties of both ends of a veth pair. The zero value
+// is one queue and the kernel's MTU of 1500 bytes.
+type VethOptions struct {
+	Queues     int // RX and TX queues of each end
+	MTU        int // bytes
+	MAC        net.HardwareAddr
+	PeerMAC    net.HardwareAddr
+	KeepDown   bool // do not set the ends up
+	KeepTXCsum bool // leave checksums to the (absent) hardware
+}
+
+// VethPair makes a veth pair with one end in each of two namespaces (which may
+// be the same) and sets both up. Transmit checksum offload is off: frames that
+// an XDP program takes off a veth otherwise carry unfinished checksums.
+func VethPair(t testing.TB, a *Namespace, aName string, b *Namespace, bName string, opt VethOptions) (aLink, bLink netlink.Link) {
+	t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = aName
+	attrs.HardwareAddr = opt.MAC
+	attrs.MTU = opt.MTU
+	attrs.NumTxQueues, attrs.NumRxQueues = max(opt.Queues, 1), max(opt.Queues, 1)
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName = bName
+	veth.PeerHardwareAddr = opt.PeerMAC
+	veth.PeerNamespace = netlink.NsFd(b.FD())
+	a.Do(t, func() {
+		if err := netlink.LinkAdd(veth); err != nil {
+			t.Fatalf("make veth pair %s in %s, %s in %s: %v", aName, a.Name, bName, b.Name, err)
+		}
+	})
+	for _, end := range []struct {
+		n    *Namespace
+		name string
+	}{{a, aName}, {b, bName}} {
+		if !opt.KeepTXCsum {
+			end.n.disableTXCsum(t, end.name)
+		}
+		if !opt.KeepDown {
+			end.n.SetUp(t, end.name, true)
+		}
+	}
+	return a.Link(t, aName), b.Link(t, bName)
+}
+
+// disableTXCsum turns transmit checksum offload off (ethtool -K tx off).
+func (n *Namespace) disableTXCsum(t testing.TB, name string) {
+	t.Helper()
+	n.Do(t, func() {
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			t.Fatalf("open socket in %s: %v", n.Name, err)
+		}
+		defer unix.Close(fd)
+		ifreq, err := unix.NewIfreq(name)
+		if err != nil {
+			t.Fatalf("interface name %q: %v", name, err)
+		}
+		value := struct{ cmd, data uint32 }{cmd: unix.ETHTOOL_STXCSUM}
+		err = ioctlIfreqData(fd, unix.SIOCETHTOOL, ifreq, unsafe.Pointer(&value))
+		runtime.KeepAlive(&value)
+		if err != nil {
+			t.Fatalf("turn off transmit checksums of %s in %s: %v", name, n.Name, err)
+		}
+	})
+}
+
+// ioctlIfreqData makes an ioctl whose struct ifreq points at data.
+func ioctlIfreqData(fd int, request uintptr, ifreq *unix.Ifreq, data unsafe.Pointer) error {
+	// struct ifreq: the name, then a union that begins with the pointer.
+	var raw struct {
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		pad  [16]byte
+	}
+	copy(raw.name[:], ifreq.Name())
+	raw.data = data
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(unsafe.Pointer(&raw)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
