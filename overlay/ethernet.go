@@ -60,11 +60,12 @@ func (e Ethernet) SetSrc(m MAC) { copy(e[ethSrc:ethSrc+6], m[:]) }
 func (e Ethernet) SetEtherType(t uint16) { binary.BigEndian.PutUint16(e[ethType:EthernetLen], t) }
 
 // Tagged reports whether the frame carries a VLAN tag, of either kind.
-func (e Ethernet) Tagged() bool { return isTag(e.EtherType()) }
+func (e Ethernet) Tagged() bool { return IsVLAN(e.EtherType()) }
 
 // Payload returns what follows the untagged header.
 func (e Ethernet) Payload() []byte { return e[EthernetLen:] }
 
-func isTag(etherType uint16) bool {
+// IsVLAN reports whether the EtherType announces a VLAN tag, of either kind.
+func IsVLAN(etherType uint16) bool {
 	return etherType == EtherTypeVLAN || etherType == EtherTypeQinQ
 }

@@ -1,0 +1,100 @@
+package overlay
+
+import (
+	"encoding/binary"
+
+	"github.com/loomfabric/loom/drop"
+)
+
+// Decapped is what an outer frame says, once [Decap] has found it sound.
+type Decapped struct {
+	Src, Dst   uint32 // VTEPs, first byte most significant
+	VNI        VNI
+	TOS        uint8  // outer
+	SrcPort    uint16 // outer UDP
+	Inner, End int    // the inner frame is frame[Inner:End]
+	Fabric     Fabric
+}
+
+// Decap checks an outer frame from its Ethernet header to the start of the
+// inner frame, fills d, and returns drop.None or why the frame is refused; d is
+// then meaningless. The VXLAN port is port.
+//
+// IPv4 options are allowed. Bytes behind the IP datagram (Ethernet padding), or
+// behind the UDP datagram inside it, are not part of the inner frame. The UDP
+// checksum is not looked at: senders should transmit zero, and a receiver need
+// not check another (RFC 7348 §5). Whether source, destination and VNI are
+// acceptable is the caller's to decide.
+func Decap(frame []byte, port uint16, d *Decapped) drop.Reason {
+	if len(frame) < EthernetLen {
+		return drop.Truncated
+	}
+	if Ethernet(frame).EtherType() != EtherTypeIPv4 {
+		return drop.BadEtherType
+	}
+	if len(frame) < EthernetLen+IPv4Len {
+		return drop.Truncated
+	}
+	ip := frame[EthernetLen:]
+	fixed := (*[IPv4Len]byte)(ip)
+	hlen := int(fixed[ip4VerIHL]&0xf) * 4
+	if fixed[ip4VerIHL]>>4 != 4 || hlen < IPv4Len {
+		return drop.BadIPVersion
+	}
+	total := int(binary.BigEndian.Uint16(fixed[ip4Total:]))
+	if total < hlen || total > len(ip) {
+		return drop.BadIPLength
+	}
+	if !headerSumOK(fixed, ip[IPv4Len:hlen]) {
+		return drop.BadIPChecksum
+	}
+	if binary.BigEndian.Uint16(fixed[ip4Frag:])&ip4FragMask != 0 {
+		return drop.IPFragment
+	}
+	if fixed[ip4Proto] != ProtoUDP {
+		return drop.NotVXLAN
+	}
+	udp := UDP(ip[hlen:total])
+	if !udp.Valid() {
+		return drop.BadUDPLength
+	}
+	if udp.DstPort() != port {
+		return drop.NotVXLAN
+	}
+	length := udp.Length()
+	if length < UDPLen || length > len(udp) {
+		return drop.BadUDPLength
+	}
+	vni, n, reason := VXLAN(udp[UDPLen:length]).Decode(&d.Fabric)
+	if reason != drop.None {
+		return reason
+	}
+	if length < UDPLen+n+EthernetLen {
+		return drop.BadInner
+	}
+	d.Src = binary.BigEndian.Uint32(fixed[ip4Src:])
+	d.Dst = binary.BigEndian.Uint32(fixed[ip4Dst:])
+	d.VNI = vni
+	d.TOS = fixed[ip4TOS]
+	d.SrcPort = udp.SrcPort()
+	d.Inner = EthernetLen + hlen + UDPLen + n
+	d.End = EthernetLen + hlen + length
+	return drop.None
+}
+
+// headerSumOK reports whether an IPv4 header's checksum holds. It adds 32-bit
+// words in memory order: the one's complement sum does not care about byte
+// order or word size (RFC 1071 §2).
+func headerSumOK(fixed *[IPv4Len]byte, options []byte) bool {
+	sum := uint64(binary.LittleEndian.Uint32(fixed[0:])) +
+		uint64(binary.LittleEndian.Uint32(fixed[4:])) +
+		uint64(binary.LittleEndian.Uint32(fixed[8:])) +
+		uint64(binary.LittleEndian.Uint32(fixed[12:])) +
+		uint64(binary.LittleEndian.Uint32(fixed[16:]))
+	for ; len(options) >= 4; options = options[4:] {
+		sum += uint64(binary.LittleEndian.Uint32(options))
+	}
+	sum = sum>>32 + sum&0xffffffff // below 2^32 + 15
+	sum = sum>>32 + sum>>16&0xffff + sum&0xffff
+	return fold(uint32(sum)) == 0xffff
+}

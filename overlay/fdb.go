@@ -1,0 +1,440 @@
+package overlay
+
+import (
+	"iter"
+	"math"
+	"math/bits"
+	"time"
+
+	"github.com/loomfabric/loom/mono"
+)
+
+// Dest says where an address lives: behind a peer, or behind a local port with
+// or without a VLAN tag. It is one word so that an FDB entry stays small.
+type Dest uint32
+
+// DestNone is the zero Dest: not known.
+const DestNone Dest = 0
+
+// A Dest is kind(2) static(1) 0 then, by kind, peer(16) or VLAN(12) port(16).
+const (
+	destRemote    Dest = 1 << 31
+	destLocal     Dest = 1 << 30
+	destStatic    Dest = 1 << 29 // inside the FDB only
+	destVLANShift      = 16
+)
+
+// DestRemote returns the Dest of an address behind a peer.
+func DestRemote(peer uint16) Dest { return destRemote | Dest(peer) }
+
+// DestLocal returns the Dest of an address behind a local port. vlan is the
+// identifier of the tag that frames carry there, 0 for none; 12 bits.
+func DestLocal(port, vlan uint16) Dest {
+	return destLocal | Dest(vlan&vidMask)<<destVLANShift | Dest(port)
+}
+
+// Remote reports whether the address lives behind a peer.
+func (d Dest) Remote() bool { return d&destRemote != 0 }
+
+// Peer returns the peer of a remote Dest.
+func (d Dest) Peer() uint16 { return uint16(d) }
+
+// Port returns the port of a local Dest.
+func (d Dest) Port() uint16 { return uint16(d) }
+
+// VLAN returns the VLAN identifier of a local Dest, 0 for none.
+func (d Dest) VLAN() uint16 { return uint16(d>>destVLANShift) & vidMask }
+
+// Learned is what [FDB.Learn] did.
+type Learned uint8
+
+// The outcomes.
+const (
+	LearnedKnown     Learned = iota // was there, and fresh
+	LearnedRefreshed                // was there, last noted over a quarter of the ageing time ago: tell the other workers
+	LearnedNew                      // was unknown or had aged
+	LearnedMoved                    // lived elsewhere: last seen wins
+	LearnedFull                     // not learned: table or bucket full
+	LearnedLimit                    // not learned: the VNI has as many addresses as it may
+	LearnedStatic                   // not learned: configured to live elsewhere
+	LearnedRefused                  // not learned: group or zero address, DestNone, or no such VNI
+)
+
+// fdbWays entries share a bucket, which is one cache line.
+const fdbWays = 4
+
+// fdbBucket holds its entries column by column. A free entry is all zero; no
+// entry has a zero key or a zero dest.
+type fdbBucket struct {
+	key  [fdbWays]uint64 // VNI index(16) . MAC(48)
+	dest [fdbWays]Dest
+	seen [fdbWays]uint32 // ticks
+}
+
+// fdbTickShift makes time small: a tick is 2^24 ns, 16.8 ms. 32 bits of them
+// wrap after 834 days, and tell past from future over half of that.
+const fdbTickShift = 24
+
+func fdbTick(t mono.Time) uint32 { return uint32(t >> fdbTickShift) }
+
+// fdbVNI is what the table knows of one VNI.
+type fdbVNI struct {
+	entries uint32
+	learned uint32 // of those
+	limit   uint32 // of learned; 0: none
+}
+
+// FDB is a worker's table of MAC addresses, per VNI. It is owned by one worker;
+// not safe for concurrent use.
+//
+// The table is flat and free of pointers. An address has two possible buckets of
+// four entries and lives in whichever was emptier when it came; with two slots
+// for each address that the table may learn, an address that finds neither a
+// free nor an aged entry is one in millions.
+//
+// The time an entry was last seen is written only when it is older than a
+// quarter of the ageing time, so that a steady flow does not dirty its cache
+// line: an address is forgotten between three quarters and the whole of the
+// ageing time (and a few ticks) after its last frame. Aged entries are unknown
+// to Lookup at once; [FDB.Sweep] takes them out of the counts.
+type FDB struct {
+	buckets []fdbBucket
+	mask    uint32
+	age     int32 // ticks; an entry older than that is aged
+	refresh int32 // ticks; an entry older than that is noted again
+	size    int   // learned entries that are allowed
+	learned int
+	static  int
+	aged    int // taken over by Learn since the last Sweep
+	cursor  uint32
+	vnis    []fdbVNI
+}
+
+// NewFDB returns an empty table for up to size learned addresses, rounded up to
+// a power of two, in VNI indices below vnis. A learned address is forgotten when
+// it has not been seen for age; never, if age is not positive. Ageing times of
+// more than a year are cut to that.
+func NewFDB(size int, age time.Duration, vnis int) *FDB {
+	size = 1 << bits.Len(uint(max(size, 2*fdbWays)-1))
+	n := 2 * size / fdbWays
+	f := &FDB{
+		buckets: make([]fdbBucket, n),
+		mask:    uint32(n - 1),
+		age:     math.MaxInt32,
+		size:    size,
+		vnis:    make([]fdbVNI, vnis),
+	}
+	if age > 0 {
+		age = min(age, 365*24*time.Hour)
+		f.age = int32((age + 1<<fdbTickShift - 1) >> fdbTickShift)
+	}
+	f.refresh = f.age / 4
+	return f
+}
+
+func fdbKey(vni uint16, mac MAC) uint64 { return uint64(vni)<<48 | mac.Uint64() }
+
+// fdbHash folds the 128-bit product of key and a constant, so that both halves
+// depend on all of VNI and MAC.
+func fdbHash(key uint64) uint64 {
+	hi, lo := bits.Mul64(key, 0x9E3779B97F4A7C15)
+	return hi ^ lo
+}
+
+func (f *FDB) bucket(h uint64) *fdbBucket { return &f.buckets[uint32(h)&f.mask] }
+
+// way returns the entry of the bucket that holds key, or -1.
+func (b *fdbBucket) way(key uint64) int {
+	switch key {
+	case b.key[0]:
+		return 0
+	case b.key[1]:
+		return 1
+	case b.key[2]:
+		return 2
+	case b.key[3]:
+		return 3
+	}
+	return -1
+}
+
+// find returns the bucket and entry that hold key, or a nil bucket.
+func (f *FDB) find(key uint64) (*fdbBucket, int) {
+	h := fdbHash(key)
+	b := f.bucket(h)
+	w := b.way(key)
+	if w < 0 {
+		b = f.bucket(h >> 32)
+		if w = b.way(key); w < 0 {
+			return nil, 0
+		}
+	}
+	return b, w
+}
+
+// expired reports whether entry w has aged at tick now. Time that went back
+// ages nothing.
+func (f *FDB) expired(b *fdbBucket, w int, now uint32) bool {
+	return int32(now-b.seen[w]) > f.age && b.dest[w]&destStatic == 0
+}
+
+// Lookup returns where mac lives in the VNI with index vni, or DestNone when it
+// is unknown or has aged.
+func (f *FDB) Lookup(vni uint16, mac MAC, now mono.Time) Dest {
+	b, w := f.find(fdbKey(vni, mac))
+	if b == nil || f.expired(b, w&(fdbWays-1), fdbTick(now)) {
+		return DestNone
+	}
+	return b.dest[w&(fdbWays-1)] &^ destStatic
+}
+
+// Learn notes that a frame from mac was seen at d.
+func (f *FDB) Learn(vni uint16, mac MAC, d Dest, now mono.Time) Learned {
+	if mac.IsGroup() || mac.IsZero() || d == DestNone || int(vni) >= len(f.vnis) {
+		return LearnedRefused
+	}
+	key, tick := fdbKey(vni, mac), fdbTick(now)
+	b, w := f.find(key)
+	if b == nil {
+		return f.insert(key, d, tick)
+	}
+	switch {
+	case b.dest[w]&destStatic != 0:
+		if b.dest[w]&^destStatic != d {
+			return LearnedStatic
+		}
+		return LearnedKnown
+	case f.expired(b, w, tick):
+		f.remove(b, w)
+		f.aged++
+		return f.insert(key, d, tick)
+	case b.dest[w] != d:
+		b.dest[w], b.seen[w] = d, tick
+		return LearnedMoved
+	case int32(tick-b.seen[w]) > f.refresh:
+		b.seen[w] = tick
+		return LearnedRefreshed
+	}
+	return LearnedKnown
+}
+
+// insert adds a learned entry that is not in the table.
+func (f *FDB) insert(key uint64, d Dest, tick uint32) Learned {
+	v := &f.vnis[key>>48]
+	if v.limit != 0 && v.learned >= v.limit {
+		return LearnedLimit
+	}
+	if f.learned >= f.size {
+		return LearnedFull
+	}
+	b, w := f.room(key)
+	if b == nil {
+		if b, w = f.oldest(key, tick); b == nil || !f.expired(b, w, tick) {
+			return LearnedFull
+		}
+		f.remove(b, w)
+		f.aged++
+	}
+	b.key[w], b.dest[w], b.seen[w] = key, d, tick
+	v.entries++
+	v.learned++
+	f.learned++
+	return LearnedNew
+}
+
+// room returns a free entry for key in the emptier of its buckets, or nil.
+func (f *FDB) room(key uint64) (*fdbBucket, int) {
+	h := fdbHash(key)
+	a, b := f.bucket(h), f.bucket(h>>32)
+	na, wa := a.free()
+	nb, wb := b.free()
+	if nb > na {
+		return b, wb
+	}
+	if na == 0 {
+		return nil, 0
+	}
+	return a, wa
+}
+
+// free returns how many entries are free, and one of them.
+func (b *fdbBucket) free() (n, way int) {
+	for w, d := range b.dest {
+		if d == DestNone {
+			n, way = n+1, w
+		}
+	}
+	return n, way
+}
+
+// oldest returns the learned entry in key's buckets that was noted longest ago,
+// or nil when all are static.
+func (f *FDB) oldest(key uint64, tick uint32) (oldest *fdbBucket, way int) {
+	h, most := fdbHash(key), int32(math.MinInt32)
+	for _, b := range [...]*fdbBucket{f.bucket(h), f.bucket(h >> 32)} {
+		for w, d := range b.dest {
+			if age := int32(tick - b.seen[w]); d != DestNone && d&destStatic == 0 && (oldest == nil || age > most) {
+				oldest, way, most = b, w, age
+			}
+		}
+	}
+	return oldest, way
+}
+
+// remove frees an entry.
+func (f *FDB) remove(b *fdbBucket, w int) {
+	v := &f.vnis[b.key[w]>>48]
+	v.entries--
+	if b.dest[w]&destStatic != 0 {
+		f.static--
+	} else {
+		v.learned--
+		f.learned--
+	}
+	b.key[w], b.dest[w], b.seen[w] = 0, DestNone, 0
+}
+
+// SetStatic puts mac at d, where it neither ages nor moves. It replaces what
+// was known of mac, and counts towards no limit. False: mac is a group or zero
+// address, d is DestNone, there is no such VNI, or all eight entries that could
+// hold the address are static.
+func (f *FDB) SetStatic(vni uint16, mac MAC, d Dest) bool {
+	if mac.IsGroup() || mac.IsZero() || d == DestNone || int(vni) >= len(f.vnis) {
+		return false
+	}
+	key := fdbKey(vni, mac)
+	b, w := f.find(key)
+	if b != nil {
+		f.remove(b, w)
+	} else if b, w = f.room(key); b == nil {
+		// Configuration goes before what was learned, which can be again. Ages
+		// among the eight compare alike at any tick close to them.
+		first := f.bucket(fdbHash(key))
+		if b, w = f.oldest(key, first.seen[0]); b == nil {
+			return false
+		}
+		f.remove(b, w)
+	}
+	b.key[w], b.dest[w] = key, d|destStatic
+	f.vnis[vni].entries++
+	f.static++
+	return true
+}
+
+// DeleteStatic forgets a static entry and reports whether there was one.
+func (f *FDB) DeleteStatic(vni uint16, mac MAC) bool {
+	if mac.IsZero() {
+		return false // a zero key would find a free entry
+	}
+	b, w := f.find(fdbKey(vni, mac))
+	if b == nil || b.dest[w]&destStatic == 0 {
+		return false
+	}
+	f.remove(b, w)
+	return true
+}
+
+// SetLimit lets the VNI learn at most n addresses; not positive: as many as the
+// table holds. Addresses above a lowered limit stay until they age. Aged entries
+// count until [FDB.Sweep] passes them.
+func (f *FDB) SetLimit(vni uint16, n int) {
+	if int(vni) < len(f.vnis) {
+		f.vnis[vni].limit = uint32(min(max(n, 0), math.MaxUint32))
+	}
+}
+
+// Count returns how many entries the VNI has, static ones included, and aged
+// ones that Sweep has not passed.
+func (f *FDB) Count(vni uint16) int {
+	if int(vni) >= len(f.vnis) {
+		return 0
+	}
+	return int(f.vnis[vni].entries)
+}
+
+// Len returns how many entries the table has, counted as by [FDB.Count].
+func (f *FDB) Len() int { return f.learned + f.static }
+
+// Sweep looks at the next buckets (of four entries) in turn, frees what has aged
+// there, and returns how many entries have aged since the last call: those, and
+// the ones that Learn took over.
+func (f *FDB) Sweep(now mono.Time, buckets int) (aged int) {
+	tick := fdbTick(now)
+	for range min(buckets, len(f.buckets)) {
+		b := &f.buckets[f.cursor&f.mask]
+		f.cursor++
+		for w, d := range b.dest {
+			if d != DestNone && f.expired(b, w, tick) {
+				f.remove(b, w)
+				aged++
+			}
+		}
+	}
+	aged += f.aged
+	f.aged = 0
+	return aged
+}
+
+// FlushPort forgets what was learned on a local port, on any VLAN, and returns
+// how many entries that were.
+func (f *FDB) FlushPort(port uint16) int {
+	return f.flush(func(_ uint64, d Dest) bool { return !d.Remote() && d.Port() == port })
+}
+
+// FlushPeer forgets what was learned from a peer, and returns how many entries
+// that were.
+func (f *FDB) FlushPeer(peer uint16) int {
+	return f.flush(func(_ uint64, d Dest) bool { return d.Remote() && d.Peer() == peer })
+}
+
+// FlushVNI forgets what was learned in a VNI, and returns how many entries that
+// were.
+func (f *FDB) FlushVNI(vni uint16) int {
+	return f.flush(func(key uint64, _ Dest) bool { return key>>48 == uint64(vni) })
+}
+
+// flush frees the learned entries that match. It walks the whole table.
+func (f *FDB) flush(match func(key uint64, d Dest) bool) (n int) {
+	for i := range f.buckets {
+		b := &f.buckets[i]
+		for w, d := range b.dest {
+			if d != DestNone && d&destStatic == 0 && match(b.key[w], d) {
+				f.remove(b, w)
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// FDBEntry is one address, for people to look at.
+type FDBEntry struct {
+	VNI    uint16 // index
+	MAC    MAC
+	Dest   Dest
+	Static bool
+	Age    time.Duration // since it was last noted, in steps of some 17 ms; 0 if static
+}
+
+// All yields the entries that Lookup would find, in no particular order. The
+// table must not change meanwhile.
+func (f *FDB) All(now mono.Time) iter.Seq[FDBEntry] {
+	return func(yield func(FDBEntry) bool) {
+		tick := fdbTick(now)
+		for i := range f.buckets {
+			b := &f.buckets[i]
+			for w, d := range b.dest {
+				if d == DestNone || f.expired(b, w, tick) {
+					continue
+				}
+				e := FDBEntry{VNI: uint16(b.key[w] >> 48), MAC: MACFromUint64(b.key[w]), Dest: d &^ destStatic, Static: d&destStatic != 0}
+				if !e.Static {
+					e.Age = time.Duration(max(int32(tick-b.seen[w]), 0)) << fdbTickShift
+				}
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
+}
