@@ -1,0 +1,120 @@
+// Package archtest holds the architecture of ARCHITECTURE.md as a check: which
+// package may import which, and what the sans-I/O core may not use. It is for
+// its own test; nothing imports it.
+package archtest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Module is the path that the project's own import paths start with.
+const Module = "github.com/loomfabric/loom"
+
+// layers lists the packages from the bottom to the top. A package may import
+// those of lower layers only. An entry stands for the package and those below
+// its path that have no entry of their own.
+var layers = [][]string{
+	{"mono", "drop"},
+	{"overlay"},
+	{"congestion", "reorder"},
+	{"balance"},
+	{"bpf"},
+	{"dataplane/xsk"},
+	{"dataplane"},
+	{"control", "config", "telemetry", "fabric", "workload"},
+	{"internal/daemon", "lab"},
+	{"cmd"},
+}
+
+// sameLayer lists the arrows within a layer that are wanted.
+var sameLayer = map[[2]string]bool{}
+
+// free packages are tests and tools: they may import anything of the module,
+// and nothing but tests may import them.
+var free = []string{"test", "internal/archtest", "internal/testenv", "internal/tools"}
+
+// core packages are sans-I/O.
+var core = []string{"mono", "drop", "overlay", "congestion", "reorder", "balance"}
+
+// coreImports are the standard packages that the core may import. A list of
+// what is allowed: nothing else can bring in a clock, a socket or a lock.
+var coreImports = []string{
+	"encoding/binary", "encoding/hex", "errors", "fmt", "iter", "math", "math/bits",
+	"math/rand/v2", "net/netip", "slices", "sort", "strconv", "strings", "time", "unsafe",
+}
+
+// coreForbidden are the functions of allowed packages that read a clock, wait
+// or draw on global randomness.
+var coreForbidden = map[string][]string{
+	"time": {"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"},
+	"math/rand/v2": {"Int", "IntN", "Int32", "Int32N", "Int64", "Int64N", "Uint", "UintN", "Uint32",
+		"Uint32N", "Uint64", "Uint64N", "N", "Float32", "Float64", "ExpFloat64", "NormFloat64", "Perm", "Shuffle"},
+}
+
+// find returns the entry of list that pkg belongs to: the longest that equals
+// it or is a folder above it.
+func find(list []string, pkg string) (entry string, ok bool) {
+	for _, e := range list {
+		if (pkg == e || strings.HasPrefix(pkg, e+"/")) && len(e) >= len(entry) {
+			entry, ok = e, true
+		}
+	}
+	return entry, ok
+}
+
+func layerOf(pkg string) (layer int, entry string) {
+	layer = -1
+	for i, l := range layers {
+		if e, ok := find(l, pkg); ok && len(e) > len(entry) {
+			layer, entry = i, e
+		}
+	}
+	return layer, entry
+}
+
+// Check returns what is wrong with the graph: for each package of the module,
+// by full import path, what its files other than tests import.
+func Check(graph map[string][]string) []string {
+	var wrong []string
+	for from, imports := range graph {
+		pkg := strings.TrimPrefix(from, Module+"/")
+		_, isCore := find(core, pkg)
+		_, isFree := find(free, pkg)
+		layer, entry := layerOf(pkg)
+		if layer < 0 && !isFree {
+			wrong = append(wrong, fmt.Sprintf("%s has no layer: give it one in internal/archtest and ARCHITECTURE.md", pkg))
+			continue
+		}
+		for _, path := range imports {
+			to, own := strings.CutPrefix(path, Module+"/")
+			switch {
+			case !own && isCore && !slices.Contains(coreImports, path):
+				wrong = append(wrong, fmt.Sprintf("%s is sans-I/O and must not import %s", pkg, path))
+			case own && !isFree:
+				if why := checkArrow(layer, entry, to); why != "" {
+					wrong = append(wrong, fmt.Sprintf("%s must not import %s: %s", pkg, to, why))
+				}
+			}
+		}
+	}
+	slices.Sort(wrong)
+	return wrong
+}
+
+func checkArrow(layer int, entry, to string) string {
+	if _, ok := find(free, to); ok {
+		return "it is for tests and tools"
+	}
+	toLayer, toEntry := layerOf(to)
+	switch {
+	case toLayer < 0:
+		return "it has no layer"
+	case toLayer > layer:
+		return "the arrow points up"
+	case toLayer == layer && entry != toEntry && !sameLayer[[2]string{entry, toEntry}]:
+		return "they are of one layer"
+	}
+	return ""
+}
