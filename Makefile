@@ -1,0 +1,50 @@
+# Loom. `make help` lists the targets. Everything is built as the caller; what
+# needs root is run with sudo when the caller is not root.
+
+GO         ?= go
+SUDO       := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+GOLANGCI   := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+# Packages with goroutines: their tests run with the race detector too.
+RACE       := ./control/... ./telemetry/... ./dataplane/... ./lab/... ./internal/...
+DEMO       ?= lab/examples/demo.yaml
+FUZZTIME   ?= 20s
+BENCH      ?= .
+BENCH_PKGS := ./overlay ./congestion ./reorder ./balance ./dataplane
+VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+
+.DEFAULT_GOAL := help
+.PHONY: help build generate generate-check lint test demo bench bench-peers fuzz clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## build the programs into bin/
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/...
+
+generate: ## rebuild the XDP object (needs clang and libbpf's headers)
+	$(GO) generate ./bpf
+
+generate-check: ## rebuild the XDP object elsewhere and compare with the committed one
+	sh bpf/generate-check.sh
+
+lint: ## run golangci-lint, import graph included (compiles it the first time: minutes)
+	$(GO) run $(GOLANGCI) run ./...
+
+test: ## run all tests; with root or sudo the kernel's part too
+	$(GO) run ./internal/tools/testgate -timeout 8m -race '$(RACE)'
+
+demo: build ## run a fabric of 2 leaves and 2 spines with 8 hosts, load it, fail a link
+	$(SUDO) bin/loomlab run -f $(DEMO)
+
+bench: ## measure the pipelines in memory: ns a packet and allocations
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCH_PKGS)
+
+bench-peers: build ## compare encapsulation with Open vSwitch and the kernel (needs openvswitch-switch)
+	CGO_ENABLED=0 $(GO) build -o bin/peers ./test/peers
+	$(SUDO) bin/peers -leafd bin/leafd
+
+fuzz: ## fuzz every target for FUZZTIME (20s) each
+	GO='$(GO)' scripts/fuzz.sh $(FUZZTIME)
+
+clean: ## remove what was built
+	rm -rf bin
