@@ -26,31 +26,13 @@ type Decapped struct {
 // not check another (RFC 7348 §5). Whether source, destination and VNI are
 // acceptable is the caller's to decide.
 func Decap(frame []byte, port uint16, d *Decapped) drop.Reason {
-	if len(frame) < EthernetLen {
-		return drop.Truncated
-	}
-	if Ethernet(frame).EtherType() != EtherTypeIPv4 {
-		return drop.BadEtherType
-	}
-	if len(frame) < EthernetLen+IPv4Len {
-		return drop.Truncated
+	if reason := CheckOuter(frame); reason != drop.None {
+		return reason
 	}
 	ip := frame[EthernetLen:]
 	fixed := (*[IPv4Len]byte)(ip)
-	hlen := int(fixed[ip4VerIHL]&0xf) * 4
-	if fixed[ip4VerIHL]>>4 != 4 || hlen < IPv4Len {
-		return drop.BadIPVersion
-	}
+	hlen := IPv4(ip).HeaderLen()
 	total := int(binary.BigEndian.Uint16(fixed[ip4Total:]))
-	if total < hlen || total > len(ip) {
-		return drop.BadIPLength
-	}
-	if !headerSumOK(fixed, ip[IPv4Len:hlen]) {
-		return drop.BadIPChecksum
-	}
-	if binary.BigEndian.Uint16(fixed[ip4Frag:])&ip4FragMask != 0 {
-		return drop.IPFragment
-	}
 	if fixed[ip4Proto] != ProtoUDP {
 		return drop.NotVXLAN
 	}
@@ -79,6 +61,40 @@ func Decap(frame []byte, port uint16, d *Decapped) drop.Reason {
 	d.SrcPort = udp.SrcPort()
 	d.Inner = EthernetLen + hlen + UDPLen + n
 	d.End = EthernetLen + hlen + length
+	return drop.None
+}
+
+// CheckOuter checks the Ethernet and IPv4 headers of an outer frame and returns
+// drop.None or why the frame is refused: it is cut short, not IPv4, its header
+// or total length is impossible, its checksum wrong (RFC 1812 §5.2.2), or it is
+// a fragment, which VTEPs must not make (RFC 7348 §4.3). It is all that a
+// spine checks, and where [Decap] begins.
+func CheckOuter(frame []byte) drop.Reason {
+	if len(frame) < EthernetLen {
+		return drop.Truncated
+	}
+	if Ethernet(frame).EtherType() != EtherTypeIPv4 {
+		return drop.BadEtherType
+	}
+	if len(frame) < EthernetLen+IPv4Len {
+		return drop.Truncated
+	}
+	ip := frame[EthernetLen:]
+	fixed := (*[IPv4Len]byte)(ip)
+	hlen := int(fixed[ip4VerIHL]&0xf) * 4
+	if fixed[ip4VerIHL]>>4 != 4 || hlen < IPv4Len {
+		return drop.BadIPVersion
+	}
+	total := int(binary.BigEndian.Uint16(fixed[ip4Total:]))
+	if total < hlen || total > len(ip) {
+		return drop.BadIPLength
+	}
+	if !headerSumOK(fixed, ip[IPv4Len:hlen]) {
+		return drop.BadIPChecksum
+	}
+	if binary.BigEndian.Uint16(fixed[ip4Frag:])&ip4FragMask != 0 {
+		return drop.IPFragment
+	}
 	return drop.None
 }
 

@@ -70,6 +70,16 @@ func (v VXLAN) Valid() bool { return len(v) >= VXLANLen }
 // VNI returns the network identifier.
 func (v VXLAN) VNI() VNI { return VNI(binary.BigEndian.Uint32(v[4:]) >> 8) }
 
+// Capable reports whether the header uses the fabric's fields. Path and Opcode
+// mean something only then.
+func (v VXLAN) Capable() bool { return v[0] == vxFlagVNI && v[3]&1 != 0 }
+
+// Path returns the path that the source leaf chose.
+func (v VXLAN) Path() PathID { return PathID(v[7]) }
+
+// Opcode returns what the packet is for.
+func (v VXLAN) Opcode() Opcode { return Opcode(binary.BigEndian.Uint32(v) >> (vxOpcodeShift - 32) & 7) }
+
 // Encode writes a header with the low 24 bits of vni, and returns its length:
 // VXLANLen, or VXLANLen+ShimLen when f has a shim. When f is nil or not Capable
 // the header is RFC 7348's, all reserved bits zero. Fields are cut to their
