@@ -149,7 +149,7 @@ func (w *worker) uplinkInput(p *port, descs []xsk.Desc, now mono.Time) {
 }
 
 func (w *worker) fromFabric(p *port, f *frame, now mono.Time) {
-	v, d := w.view, &w.decap
+	d := &w.decap
 	b := w.bytes(f)
 	m := (*overlay.Meta)(nil)
 	if len(b) >= overlay.EthernetLen {

@@ -91,6 +91,9 @@ func compile(cfg *Config, t *Tables) (*view, error) {
 
 func (v *view) compileLeaf(cfg *Config, t *Tables) error {
 	v.vtep = addr32(cfg.VTEP)
+	if err := checkLeaf(t); err != nil {
+		return err
+	}
 	numbers := make([]uint32, len(t.VNIs))
 	for i := range t.VNIs {
 		numbers[i] = uint32(t.VNIs[i].VNI)
@@ -110,6 +113,32 @@ func (v *view) compileLeaf(cfg *Config, t *Tables) error {
 		v.bindPeer(cfg, i, &t.Peers[i])
 	}
 	v.vtepNumber = makeU32map(vteps)
+	return nil
+}
+
+// checkLeaf makes sure that no index in t points outside.
+func checkLeaf(t *Tables) error {
+	for _, n := range t.VNIs {
+		for _, p := range n.Flood {
+			if int(p) >= len(t.Peers) {
+				return fmt.Errorf("flood list of VNI %d names peer %d of %d", n.VNI, p, len(t.Peers))
+			}
+		}
+	}
+	for _, p := range t.Peers {
+		for _, h := range p.Hops {
+			if int(h) >= len(t.Hops) {
+				return fmt.Errorf("peer %v names next hop %d of %d", p.VTEP, h, len(t.Hops))
+			}
+		}
+	}
+	for _, s := range t.Static {
+		if int(s.VNI) >= len(t.VNIs) || s.Port == NoPort && int(s.Peer) >= len(t.Peers) ||
+			s.Port != NoPort && int(s.Port) >= len(t.Ports) {
+			return fmt.Errorf("static address %v names VNI %d of %d, peer %d of %d or port %d of %d",
+				s.MAC, s.VNI, len(t.VNIs), s.Peer, len(t.Peers), s.Port, len(t.Ports))
+		}
+	}
 	return nil
 }
 

@@ -30,10 +30,6 @@ const (
 	wantBudget = 1024
 )
 
-// errOpenHere is a queue that this very Umem is already open on: waiting does
-// not help, as it does against another process that is going away.
-var errOpenHere = errors.New("already open on this UMEM")
-
 // stepError says which of Open's system calls failed.
 type stepError struct {
 	step string
@@ -69,7 +65,7 @@ func Open(u *Umem, cfg SocketConfig) (*Socket, error) {
 			return s, nil
 		}
 		if !errors.Is(err, unix.EBUSY) || time.Now().Add(wait).After(deadline) {
-			return nil, fmt.Errorf("xsk: open %s, %s mode: %w; %s", cfg.label(), cfg.CopyMode, err, remedy(&cfg, err))
+			return nil, fmt.Errorf("xsk: open %s, %s mode: %w; %s", cfg.label(), cfg.CopyMode, err, u.remedy(&cfg, err))
 		}
 		time.Sleep(wait)
 	}
@@ -81,9 +77,6 @@ func (u *Umem) open(cfg *SocketConfig) (*Socket, error) {
 	defer u.mu.Unlock()
 	if u.area == nil {
 		return nil, &stepError{"use UMEM", errors.New("it is closed")}
-	}
-	if u.holds(cfg.Ifindex, cfg.Queue) {
-		return nil, &stepError{"bind", errOpenHere}
 	}
 	if cfg.CopyMode == ForceCopy || cfg.Generic {
 		return u.openIn(&u.copy, cfg, unix.XDP_COPY)
@@ -110,20 +103,6 @@ func copyMayHelp(err error) bool {
 		return false
 	}
 	return !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EPERM)
-}
-
-// holds reports whether a bound socket of the area has the queue. An interface
-// that was deleted may have left its index to a new one, so what counts is
-// whether the kernel still has the socket bound.
-func (u *Umem) holds(ifindex, queue int) bool {
-	for _, g := range []*group{&u.copy, &u.zero} {
-		for _, s := range g.sockets {
-			if s.cfg.Ifindex == ifindex && s.cfg.Queue == queue && s.poke() != unix.ENXIO {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // openIn opens a socket that shares the registration of g, or registers the
@@ -218,14 +197,22 @@ func (s *Socket) setup(sharer *Socket, mode uint16) error {
 // raiseBudget lets one system call send more than 32 frames in copy mode.
 // Kernels before 6.17 refuse, and then Kick makes more calls.
 func (s *Socket) raiseBudget() {
-	s.budget = kernelBudget
-	// The kernel takes no more than the ring holds, and no less than 32.
-	if want := uint32(min(wantBudget, s.cfg.TX)); want > kernelBudget {
-		if setsockopt(s.FD(), unix.XDP_MAX_TX_SKB_BUDGET, unsafe.Pointer(&want), unsafe.Sizeof(want)) == nil {
-			s.budget = int(want)
-		}
+	if s.setBudget(min(wantBudget, s.cfg.TX)) != nil {
+		s.budget = kernelBudget
 	}
 	s.kickLimit = s.cfg.TX/s.budget + 1 + fruitlessKicks
+}
+
+// setBudget sets XDP_MAX_TX_SKB_BUDGET; the kernel takes no less than 32 and no
+// more than the TX ring holds.
+func (s *Socket) setBudget(frames int) error {
+	value := uint32(frames)
+	if err := setsockopt(s.FD(), unix.XDP_MAX_TX_SKB_BUDGET, unsafe.Pointer(&value), unsafe.Sizeof(value)); err != nil {
+		return err
+	}
+	s.budget = frames
+	s.kickLimit = s.cfg.TX/frames + 1 + fruitlessKicks
+	return nil
 }
 
 // mapRings sizes the four rings, maps them and lays the ring types over them.
@@ -274,16 +261,35 @@ func overlay[T any](m []byte, off *unix.XDPRingOffset, n int) ring[T] {
 	return newRing(word(off.Producer), word(off.Consumer), word(off.Flags), slots)
 }
 
+// holds reports whether a bound socket of the area has the queue. An interface
+// that was deleted may have left its index to a new one, so what counts is
+// whether the kernel still has the socket bound.
+func (u *Umem) holds(ifindex, queue int) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, g := range []*group{&u.copy, &u.zero} {
+		for _, s := range g.sockets {
+			if s.cfg.Ifindex == ifindex && s.cfg.Queue == queue && s.poke() != unix.ENXIO {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // remedy says what an operator can do about an error of Open.
-func remedy(cfg *SocketConfig, err error) string {
+func (u *Umem) remedy(cfg *SocketConfig, err error) string {
+	busy := errors.Is(err, unix.EBUSY)
 	switch {
-	case errors.Is(err, errOpenHere):
-		return "close the socket that has it first"
+	case (busy || errors.Is(err, unix.EINVAL)) && u.holds(cfg.Ifindex, cfg.Queue):
+		// Sharing with a socket on the same queue is EINVAL, as each
+		// brings its own fill and completion ring.
+		return "this UMEM has a socket on that queue: close it first"
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return "run as root or with CAP_NET_RAW and CAP_NET_ADMIN"
 	case errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
 		return "raise the limit of locked memory (ulimit -l, LimitMEMLOCK=infinity in the unit), grant CAP_IPC_LOCK, or use fewer frames"
-	case errors.Is(err, unix.EBUSY):
+	case busy:
 		return fmt.Sprintf("another process owns queue %d of %s: stop it, or use another queue", cfg.Queue, cfg.Name)
 	case errors.Is(err, unix.ENODEV):
 		return "the interface does not exist in this network namespace"

@@ -1,0 +1,186 @@
+package dataplane
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"unsafe"
+
+	"github.com/loomfabric/loom/dataplane/xsk"
+	"github.com/loomfabric/loom/overlay"
+)
+
+// benchLink gives the worker the same templates over and over, with the
+// metadata that the XDP program would have written, and takes everything at
+// once. Its cost is part of every figure: two writes a frame for the flow and
+// the metadata, and what restore rewrites.
+type benchLink struct {
+	memLink
+	worker  *worker
+	sizes   []int // of the templates, in turn
+	flows   uint32
+	next    uint32
+	budget  int // frames to hand out
+	vary    func(b []byte, flow uint32)
+	restore func(b []byte)
+	meta    overlay.Meta
+	ready   map[uint64]bool // frames that hold their template
+	tmpl    [][]byte
+}
+
+func (l *benchLink) Receive(d []xsk.Desc) int {
+	n := min(len(d), l.budget, len(l.filled))
+	l.budget -= n
+	for i := range n {
+		a := l.filled[len(l.filled)-1] + xsk.Headroom
+		l.filled = l.filled[:len(l.filled)-1]
+		size := l.sizes[l.next%uint32(len(l.sizes))]
+		b := l.area[a : a+uint64(size)]
+		flow := l.next % l.flows
+		l.next++
+		l.vary(b, flow)
+		if l.restore != nil {
+			l.restore(b)
+		}
+		m := (*overlay.Meta)(unsafe.Pointer(&l.area[a-overlay.MetaLen]))
+		*m = l.meta
+		m.Hash = flow * 0x9E3779B1
+		d[i] = xsk.Desc{Addr: a, Len: uint32(size)}
+	}
+	return n
+}
+
+func (l *benchLink) Transmit(d []xsk.Desc) int {
+	for i := range d {
+		l.done = append(l.done, d[i].Addr)
+	}
+	l.sent += len(d)
+	return len(d)
+}
+
+func (l *benchLink) Complete(a []uint64) int {
+	n := min(len(a), len(l.done))
+	copy(a, l.done[len(l.done)-n:])
+	l.done = l.done[:len(l.done)-n]
+	return n
+}
+
+// bench runs frames of the given sizes in by one port. Every UMEM frame holds
+// the same template, so that none need be copied between rounds.
+func bench(b *testing.B, r *rig, in PortID, make func(size int) []byte, sizes []int, flows int, meta overlay.Meta,
+	vary func([]byte, uint32), restore func([]byte)) {
+	links := []*benchLink{}
+	for i := range r.w.ports {
+		l := &benchLink{memLink: memLink{t: b, area: r.w.area, size: r.w.cfg.RingSize}, flows: uint32(flows), sizes: sizes, vary: vary, restore: restore, meta: meta}
+		links = append(links, l)
+		r.w.reclaim(&r.w.ports[i])
+		r.w.ports[i].link = nil
+	}
+	largest := 0
+	for _, s := range sizes {
+		largest = max(largest, s)
+	}
+	template := make(largest)
+	for off := 0; off < len(r.w.area); off += testFrameSize {
+		copy(r.w.area[off+xsk.Headroom:], template)
+	}
+	for i := range r.w.ports {
+		r.w.attach(&r.w.ports[i], links[i])
+	}
+	sent := func() (n int) {
+		for _, l := range links {
+			n += l.sent
+		}
+		return n
+	}
+	start := sent()
+	b.ReportAllocs()
+	b.ResetTimer()
+	links[in].budget = b.N
+	for links[in].budget > 0 {
+		r.w.round(r.now)
+		r.now += 5000
+	}
+	r.w.round(r.now)
+	b.StopTimer()
+	if got := sent() - start; got != b.N {
+		b.Fatalf("sent %d of %d frames; dropped %v", got, b.N, r.drops())
+	}
+}
+
+var benchSizes = []struct {
+	name  string
+	sizes []int
+}{{"64B", []int{64}}, {"1500B", []int{1514}}, {"mixed", []int{64, 64, 64, 594, 594, 1514}}} // simple IMIX 7:4:1, shortened
+
+func benchEach(b *testing.B, run func(b *testing.B, sizes []int, flows int)) {
+	for _, s := range benchSizes {
+		for _, flows := range []int{1, 1 << 16} {
+			b.Run(fmt.Sprintf("%s/flows=%d", s.name, flows), func(b *testing.B) { run(b, s.sizes, flows) })
+		}
+	}
+}
+
+// BenchmarkLeafHostToFabric is the whole way from an access port's RX ring to
+// an uplink's TX ring: look up, decide, encapsulate, queue, account.
+func BenchmarkLeafHostToFabric(b *testing.B) {
+	benchEach(b, func(b *testing.B, sizes []int, flows int) {
+		r := newRig(b, leafConfig(), leafTables())
+		r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), nil))
+		meta := overlay.Meta{Magic: overlay.MetaMagic, Flags: overlay.FlagIPv4 | overlay.FlagPorts, L3: 14, L4: 34}
+		bench(b, r, acc0, func(size int) []byte { return udp4(hostB, hostA, 0, 1, size-42) }, sizes, flows, meta,
+			func(f []byte, flow uint32) { binary.BigEndian.PutUint16(f[34:], uint16(flow)) }, nil)
+	})
+}
+
+// BenchmarkLeafFabricToHost is the way back: check, decapsulate, learn, look
+// up, queue, account.
+func BenchmarkLeafFabricToHost(b *testing.B) {
+	benchEach(b, func(b *testing.B, sizes []int, flows int) {
+		r := newRig(b, leafConfig(), leafTables())
+		r.send(acc0, udp4(bcast, hostA, 0, 1, 10))
+		meta := overlay.Meta{Magic: overlay.MetaMagic, Flags: overlay.FlagIPv4 | overlay.FlagPorts, L3: 14, L4: 34, Inner: overlay.Overhead}
+		outer := make([]int, len(sizes))
+		for i, s := range sizes {
+			outer[i] = s + overlay.Overhead
+		}
+		make := func(size int) []byte {
+			return wrap(vtep2, own(), 100, udp4(hostA, hostB, 0, 1, size-overlay.Overhead-42), nil)
+		}
+		bench(b, r, up0, make, outer, flows, meta, fixLengths, nil)
+	})
+}
+
+// BenchmarkSpine is a spine's: check the outer header, look the route up,
+// choose, rewrite, queue, account.
+func BenchmarkSpine(b *testing.B) {
+	benchEach(b, func(b *testing.B, sizes []int, flows int) {
+		r := newRig(b, spineConfig(), spineTables())
+		meta := overlay.Meta{Magic: overlay.MetaMagic, Flags: overlay.FlagIPv4 | overlay.FlagPorts, L3: 14, L4: 34}
+		outer := make([]int, len(sizes))
+		for i, s := range sizes {
+			outer[i] = s + overlay.Overhead
+		}
+		make := func(size int) []byte {
+			return wrap(vtep2, vtep3, 100, udp4(hostA, hostB, 0, 1, size-overlay.Overhead-42), nil)
+		}
+		bench(b, r, dn0, make, outer, flows, meta, fixLengths, nil)
+	})
+}
+
+// fixLengths makes the outer header of a template whole again: its lengths for
+// this frame's size, the flow's source port, TTL and checksum.
+func fixLengths(f []byte, flow uint32) {
+	binary.BigEndian.PutUint16(f[34:], 0xc000|uint16(flow)>>2)
+	ip := overlay.IPv4(f[14:])
+	total := uint16(len(f) - 14)
+	const base = 0x4500 + 0x4000 + 0x4011 + 0x0a00 + 2 // version, DF, TTL 64 and UDP, source
+	dst := uint32(binary.BigEndian.Uint16(ip[16:])) + uint32(binary.BigEndian.Uint16(ip[18:]))
+	sum := uint32(base) + uint32(total) + dst
+	sum = sum>>16 + sum&0xffff
+	sum = sum>>16 + sum&0xffff
+	binary.BigEndian.PutUint16(ip[2:], total)
+	ip[8] = 64
+	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum))
+	binary.BigEndian.PutUint16(f[38:], total-20)
+}
