@@ -17,6 +17,9 @@ import (
 // or the process; nothing is pinned, so a crash leaves the interface to the
 // kernel.
 func (p *Program) Attach(ifindex int, name string, mode Mode) (Mode, error) {
+	if p.prog == nil {
+		return 0, fmt.Errorf("attach %s to %s: %w", p.cfg.name(), name, os.ErrClosed)
+	}
 	if p.link != nil {
 		return 0, fmt.Errorf("attach %s to %s: it is attached already; detach it first", p.cfg.name(), name)
 	}
@@ -69,6 +72,11 @@ func (p *Program) Detach() error {
 
 // explain turns the kernel's number into what is in the way and what to do.
 func explain(err error, prog, name string, ifindex int, mode Mode) error {
+	var gone netlink.LinkNotFoundError
+	if _, lookup := netlink.LinkByIndex(ifindex); errors.As(lookup, &gone) {
+		// The kernel says EINVAL, which could mean anything.
+		return fmt.Errorf("attach %s to %s: no interface has index %d here: %w", prog, name, ifindex, unix.ENODEV)
+	}
 	switch {
 	case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("interface %s already has %s: is another leafd or spined running on it? Stop it, or remove the program with `ip link set dev %s xdp off`: %w",
@@ -80,8 +88,6 @@ func explain(err error, prog, name string, ifindex int, mode Mode) error {
 	case errors.Is(err, unix.ERANGE), errors.Is(err, unix.EINVAL):
 		return fmt.Errorf("attach %s to %s in %v mode: %w; most drivers (veth looks at its peer's too) want an MTU that fits one page, some 3500 bytes: lower it, or choose generic",
 			prog, name, mode, err)
-	case errors.Is(err, unix.ENODEV):
-		return fmt.Errorf("attach %s to %s: no interface with index %d here: %w", prog, name, ifindex, err)
 	}
 	return fmt.Errorf("attach %s to %s in %v mode: %w", prog, name, mode, err)
 }

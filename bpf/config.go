@@ -60,8 +60,11 @@ type Config struct {
 	Remotes   []netip.Prefix // spine: prefixes of the leaves' VTEPs, IPv4
 	VXLANPort uint16         // uplink and spine: UDP port
 	Seed      uint32         // of the flow hash; the same as given to overlay.Dissect
-	Queues    int            // receive queues, at least 1
+	Queues    int            // receive queues, 1 to 4096
 }
+
+// maxQueues is the most that Linux lets an interface have.
+const maxQueues = 4096
 
 // check reports what is wrong with c, without touching the kernel.
 func (c *Config) check() error {
@@ -86,8 +89,8 @@ func (c *Config) check() error {
 	if c.Kind != Access && c.VXLANPort == 0 {
 		return fmt.Errorf("VXLAN port is 0: usually it is 4789")
 	}
-	if c.Queues < 1 {
-		return fmt.Errorf("%d queues: a port has at least one", c.Queues)
+	if c.Queues < 1 || c.Queues > maxQueues {
+		return fmt.Errorf("%d queues: a port has 1 to %d", c.Queues, maxQueues)
 	}
 	return nil
 }

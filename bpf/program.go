@@ -11,7 +11,8 @@ import (
 )
 
 // Program is the classifier of one port, loaded and maybe attached. Counters
-// may be called from any goroutine, the other methods from one at a time.
+// may be called from any goroutine until Close is; the other methods from one
+// at a time.
 type Program struct {
 	cfg      Config
 	prog     *ebpf.Program
@@ -113,8 +114,9 @@ func specialise(spec *ebpf.CollectionSpec, cfg *Config) error {
 	return nil
 }
 
-// SetSocket makes the AF_XDP socket fd receive the frames of queue. The kernel
-// removes it by itself when the socket is closed.
+// SetSocket makes the AF_XDP socket fd receive the frames of queue. It must be
+// bound to that queue of the interface already: the kernel takes any, and then
+// drops the frames. It removes the socket by itself when that is closed.
 func (p *Program) SetSocket(queue int, fd int) error {
 	if err := p.checkQueue(queue); err != nil {
 		return err
@@ -139,6 +141,9 @@ func (p *Program) ClearSocket(queue int) error {
 }
 
 func (p *Program) checkQueue(queue int) error {
+	if p.sockets == nil {
+		return fmt.Errorf("queue %d of %s: %w", queue, p.cfg.name(), os.ErrClosed)
+	}
 	if queue < 0 || queue >= p.cfg.Queues {
 		return fmt.Errorf("queue %d of %s: it was loaded for %d queues", queue, p.cfg.name(), p.cfg.Queues)
 	}
@@ -148,6 +153,9 @@ func (p *Program) checkQueue(queue int) error {
 // Counters returns how many frames met each verdict since Load, by the names of
 // [Verdicts]. Each frame counts once.
 func (p *Program) Counters() (map[string]uint64, error) {
+	if p.counters == nil {
+		return nil, fmt.Errorf("read counters of %s: %w", p.cfg.name(), os.ErrClosed)
+	}
 	sums := make(map[string]uint64, len(verdictNames))
 	var perCPU []uint64
 	for v, name := range verdictNames {

@@ -1,0 +1,326 @@
+package bpf
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/loomfabric/loom/overlay"
+)
+
+// Flags of the expected metadata, short for the table.
+const (
+	fVLAN = overlay.FlagVLAN
+	fV4   = overlay.FlagIPv4
+	fV6   = overlay.FlagIPv6
+	fPort = overlay.FlagPorts
+	fFrag = overlay.FlagFragment
+	fRoCE = overlay.FlagRoCE
+)
+
+// tenantFrames are what hosts send: an access port sees them as they are, an
+// uplink inside VXLAN. The metadata is the same.
+var tenantFrames = []struct {
+	name   string
+	frame  []byte
+	flags  uint16
+	vlan   uint16
+	l3, l4 uint8
+}{
+	{"IPv4 TCP", eth(0x0800, ip4(6, 0, 0, tcp(1000, 80))), fV4 | fPort, 0, 14, 34},
+	{"IPv4 UDP", eth(0x0800, ip4(17, 0, 0, udp(1000, 53, nil))), fV4 | fPort, 0, 14, 34},
+	{"IPv4 SCTP", eth(0x0800, ip4(132, 0, 0, tcp(1000, 53))), fV4 | fPort, 0, 14, 34},
+	{"IPv4 UDP, ports 0", eth(0x0800, ip4(17, 0, 0, udp(0, 0, nil))), fV4 | fPort, 0, 14, 34},
+	{"IPv4 ICMP", eth(0x0800, ip4(1, 0, 0, make([]byte, 8))), fV4, 0, 14, 0},
+	{"IPv4 DF", eth(0x0800, ip4(6, 0, 0x4000, tcp(1000, 80))), fV4 | fPort, 0, 14, 34},
+	{"IPv4 one option word", eth(0x0800, ip4(6, 1, 0, tcp(1000, 80))), fV4 | fPort, 0, 14, 38},
+	{"IPv4 all options", eth(0x0800, ip4(17, 10, 0, udp(7, 4791, bth(9)))), fV4 | fPort | fRoCE, 0, 14, 74},
+	{"IPv4 first fragment", eth(0x0800, ip4(17, 0, 0x2000, udp(1000, 4791, bth(9)))), fV4 | fFrag, 0, 14, 0},
+	{"IPv4 last fragment", eth(0x0800, ip4(17, 0, 0x00b9, udp(1000, 4791, bth(9)))), fV4 | fFrag, 0, 14, 0},
+	{"IPv4 total length ends before ports", with(eth(0x0800, ip4(6, 0, 0, tcp(1, 2))), 16, 0, 23), fV4, 0, 14, 0},
+	{"IPv4 total length ends behind ports", with(eth(0x0800, ip4(6, 0, 0, tcp(1, 2))), 16, 0, 24), fV4 | fPort, 0, 14, 34},
+	{"IPv4 total length of less than a header", with(eth(0x0800, ip4(6, 0, 0, tcp(1, 2))), 16, 0, 3), fV4, 0, 14, 0},
+	{"IPv4 total length beyond the frame", with(eth(0x0800, ip4(6, 0, 0, tcp(1, 2))), 16, 0xff, 0xff), fV4 | fPort, 0, 14, 34},
+	{"IPv4 cut behind its header", eth(0x0800, ip4(6, 0, 0, tcp(1, 2))[:20]), fV4, 0, 14, 0},
+	{"IPv4 cut within its header", eth(0x0800, ip4(6, 0, 0, tcp(1, 2))[:19]), 0, 0, 0, 0},
+	{"IPv4 cut within its options", eth(0x0800, ip4(6, 3, 0, tcp(1, 2))[:31]), 0, 0, 0, 0},
+	{"IPv4 header length 4", with(eth(0x0800, ip4(6, 0, 0, tcp(1, 2))), 14, 0x44), 0, 0, 0, 0},
+	{"IPv4 EtherType, version 6", with(eth(0x0800, ip4(6, 0, 0, tcp(1, 2))), 14, 0x65), 0, 0, 0, 0},
+	{"IPv4 padded to 60 bytes", join(eth(0x0800, ip4(1, 0, 0, nil)), make([]byte, 26)), fV4, 0, 14, 0},
+
+	{"IPv6 TCP", eth(0x86dd, ip6(6, tcp(1000, 80))), fV6 | fPort, 0, 14, 54},
+	{"IPv6 UDP", eth(0x86dd, ip6(17, udp(1000, 53, nil))), fV6 | fPort, 0, 14, 54},
+	{"IPv6 ICMPv6", eth(0x86dd, ip6(58, make([]byte, 8))), fV6, 0, 14, 0},
+	{"IPv6 hop-by-hop header", eth(0x86dd, ip6(0, join([]byte{6, 0, 1, 4, 0, 0, 0, 0}, tcp(1, 2)))), fV6, 0, 14, 0},
+	{"IPv6 fragment", eth(0x86dd, ip6(44, join([]byte{17, 0, 0, 1, 0, 0, 0, 7}, udp(1, 2, nil)))), fV6 | fFrag, 0, 14, 0},
+	{"IPv6 payload length 0", with(eth(0x86dd, ip6(6, tcp(1, 2))), 18, 0, 0), fV6, 0, 14, 0},
+	{"IPv6 payload length 3", with(eth(0x86dd, ip6(6, tcp(1, 2))), 18, 0, 3), fV6, 0, 14, 0},
+	{"IPv6 cut within its header", eth(0x86dd, ip6(6, tcp(1, 2))[:39]), 0, 0, 0, 0},
+	{"IPv6 EtherType, version 4", with(eth(0x86dd, ip6(6, tcp(1, 2))), 14, 0x45), 0, 0, 0, 0},
+
+	{"RoCEv2 over IPv4", eth(0x0800, ip4(17, 0, 0, udp(1000, 4791, bth(0xabcdef)))), fV4 | fPort | fRoCE, 0, 14, 34},
+	{"RoCEv2 over IPv6", eth(0x86dd, ip6(17, udp(1000, 4791, bth(0xabcdef)))), fV6 | fPort | fRoCE, 0, 14, 54},
+	{"RoCEv2 over VLAN", eth(0x8100, tag(5, 0x0800), ip4(17, 0, 0, udp(1000, 4791, bth(1)))), fVLAN | fV4 | fPort | fRoCE, 5, 18, 38},
+	{"RoCEv2 port on TCP", eth(0x0800, ip4(6, 0, 0, tcp(1000, 4791))), fV4 | fPort, 0, 14, 34},
+	{"RoCEv2 as source port", eth(0x0800, ip4(17, 0, 0, udp(4791, 1000, bth(1)))), fV4 | fPort, 0, 14, 34},
+	{"RoCEv2 cut within its BTH", eth(0x0800, ip4(17, 0, 0, udp(1000, 4791, bth(1)[:11]))), fV4 | fPort, 0, 14, 34},
+	{"RoCEv2, BTH only in the padding", join(eth(0x0800, ip4(17, 0, 0, udp(1000, 4791, nil))), bth(1)), fV4 | fPort, 0, 14, 34},
+
+	{"VLAN IPv4", eth(0x8100, tag(0x6064, 0x0800), ip4(6, 0, 0, tcp(1, 2))), fVLAN | fV4 | fPort, 0x6064, 18, 38},
+	{"VLAN IPv6", eth(0x8100, tag(100, 0x86dd), ip6(6, tcp(1, 2))), fVLAN | fV6 | fPort, 100, 18, 58},
+	{"VLAN 0", eth(0x8100, tag(0, 0x0800), ip4(6, 0, 0, tcp(1, 2))), fVLAN | fV4 | fPort, 0, 18, 38},
+	{"VLAN ARP", eth(0x8100, tag(100, 0x0806), make([]byte, 28)), fVLAN, 100, 0, 0},
+	{"802.1ad in front of 802.1Q", eth(0x88a8, tag(7, 0x8100), tag(8, 0x0800), ip4(6, 0, 0, tcp(1, 2))), fVLAN | fV4 | fPort, 7, 22, 42},
+	{"802.1Q twice, IPv6", eth(0x8100, tag(7, 0x8100), tag(8, 0x86dd), ip6(17, udp(1, 2, nil))), fVLAN | fV6 | fPort, 7, 22, 62},
+	{"three tags", eth(0x8100, tag(7, 0x8100), tag(8, 0x8100), tag(9, 0x0800), ip4(6, 0, 0, tcp(1, 2))), fVLAN, 7, 0, 0},
+	{"VLAN cut within its tag", eth(0x8100, []byte{0, 7, 8}), 0, 0, 0, 0},
+	{"VLAN cut within its second tag", eth(0x8100, tag(7, 0x88a8), []byte{0, 8}), fVLAN, 7, 0, 0},
+
+	{"ARP", eth(0x0806, make([]byte, 28)), 0, 0, 0, 0},
+	{"802.3 length", eth(46, make([]byte, 46)), 0, 0, 0, 0},
+	{"nothing but Ethernet", eth(0x1234), 0, 0, 0, 0},
+}
+
+// fabricShim are bytes 1 to 3 of a VXLAN header that a shim follows, and the
+// shim.
+var (
+	fabricShim = [3]byte{0x12, 0x34, 5}
+	shim       = []byte{1, 2, 3, 4}
+)
+
+func TestTenantFrames(t *testing.T) {
+	access, uplink := newRunner(t, config(Access)), newRunner(t, config(Uplink))
+	for _, c := range tenantFrames {
+		t.Run(c.name, func(t *testing.T) {
+			var reference overlay.Meta
+			overlay.Dissect(c.frame, seed, &reference)
+			want := overlay.Meta{
+				Magic: overlay.MetaMagic, Hash: reference.Hash,
+				VLAN: c.vlan, Flags: c.flags, L3: c.l3, L4: c.l4,
+			}
+			for _, w := range []struct {
+				how   string
+				r     *runner
+				frame []byte
+				inner uint8
+			}{
+				{"bare", access, c.frame, 0},
+				{"VXLAN", uplink, encap(c.frame), 50},
+				{"VXLAN, Capable", uplink, outer(ownVTEP, 0, [3]byte{0, 0, 1}, nil, c.frame), 50},
+				{"VXLAN, Shim without Capable", uplink, outer(ownVTEP, 0, [3]byte{0, 0, 4}, nil, c.frame), 50},
+				{"VXLAN, shim", uplink, outer(ownVTEP, 0, fabricShim, shim, c.frame), 54},
+				{"VXLAN behind IPv4 options", uplink, outer(ownVTEP, 2, [3]byte{}, nil, c.frame), 58},
+				{"VXLAN, padded", uplink, join(encap(c.frame), make([]byte, 30)), 50},
+			} {
+				want.Inner = w.inner
+				w.r.t = t
+				if m := w.r.expect(w.frame, "redirect"); m != want {
+					t.Errorf("%s:\n got %+v\nwant %+v", w.how, m, want)
+				}
+			}
+		})
+	}
+}
+
+// The hash tells flows apart by what it should, and by nothing else.
+func TestHashCovers(t *testing.T) {
+	r := newRunner(t, config(Access))
+	roce := func(qp uint32) []byte { return eth(0x0800, ip4(17, 0, 0, udp(1000, 4791, bth(qp)))) }
+	udpFrame := eth(0x0800, ip4(17, 0, 0, udp(1000, 53, make([]byte, 8))))
+	v6 := eth(0x86dd, ip6(6, tcp(1000, 80)))
+	arp := eth(0x0806, make([]byte, 28))
+	first, last := ip4(17, 0, 0x2000, udp(1000, 53, nil)), ip4(17, 0, 0x00b9, udp(77, 99, nil))
+	for _, c := range []struct {
+		name string
+		a, b []byte
+		same bool
+	}{
+		{"destination QP", roce(1), roce(2), false},
+		{"high byte of the QP", roce(1), roce(1 | 1<<16), false},
+		{"BTH flags", roce(1), with(roce(1), 14+20+8+1, 0x40), true},
+		{"source address", udpFrame, with(udpFrame, 14+12, 9), false},
+		{"destination address", udpFrame, with(udpFrame, 14+16, 9), false},
+		{"source port", udpFrame, with(udpFrame, 14+20, 9), false},
+		{"destination port", udpFrame, with(udpFrame, 14+22, 9), false},
+		{"protocol", udpFrame, with(udpFrame, 14+9, 6), false},
+		{"TTL, DSCP, identification", udpFrame, with(with(udpFrame, 15, 0xb8), 18, 1, 2, 0, 0, 9), true},
+		{"payload", udpFrame, with(udpFrame, 14+28, 9), true},
+		{"MAC addresses of IP", udpFrame, with(udpFrame, 0, 2, 9, 9, 9, 9, 9, 2, 8), true},
+		{"VLAN of IP", udpFrame, join(udpFrame[:12], be(0x8100), tag(9, 0x0800), udpFrame[14:]), true},
+		{"fragments of one datagram", eth(0x0800, first), eth(0x0800, last), true},
+		{"first byte of the IPv6 source", v6, with(v6, 14+8, 9), false},
+		{"last byte of the IPv6 source", v6, with(v6, 14+23, 9), false},
+		{"first byte of the IPv6 destination", v6, with(v6, 14+24, 9), false},
+		{"last byte of the IPv6 destination", v6, with(v6, 14+39, 9), false},
+		{"IPv6 flow label", v6, with(v6, 15, 1, 2, 3), true},
+		{"non-IP destination MAC", arp, with(arp, 5, 9), false},
+		{"non-IP source MAC", arp, with(arp, 11, 9), false},
+		{"EtherType", arp, with(arp, 12, 9, 9), false},
+		{"non-IP payload", arp, with(arp, 14, 9, 9), true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			a, b := r.expect(c.a, "redirect"), r.expect(c.b, "redirect")
+			if (a.Hash == b.Hash) != c.same {
+				t.Errorf("hashes %#x and %#x: same %v, want %v", a.Hash, b.Hash, a.Hash == b.Hash, c.same)
+			}
+		})
+	}
+
+	cfg := config(Access)
+	cfg.Seed++
+	if other := newRunner(t, cfg); other.expect(arp, "redirect").Hash == r.expect(arp, "redirect").Hash {
+		t.Error("the seed makes no difference")
+	}
+}
+
+func TestLinkLocal(t *testing.T) {
+	r := newRunner(t, config(Access))
+	lldp := eth(0x88cc, make([]byte, 46))
+	for _, c := range []struct {
+		dst  [6]byte
+		want string
+	}{
+		{[6]byte{1, 0x80, 0xc2, 0, 0, 0}, "pass_link_local"},    // STP
+		{[6]byte{1, 0x80, 0xc2, 0, 0, 2}, "pass_link_local"},    // LACP
+		{[6]byte{1, 0x80, 0xc2, 0, 0, 0x0e}, "pass_link_local"}, // LLDP
+		{[6]byte{1, 0x80, 0xc2, 0, 0, 0x0f}, "pass_link_local"},
+		{[6]byte{1, 0x80, 0xc2, 0, 0, 0x10}, "redirect"},
+		{[6]byte{1, 0x80, 0xc2, 0, 1, 0}, "redirect"},
+		{[6]byte{0, 0x80, 0xc2, 0, 0, 0}, "redirect"},
+		{[6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, "redirect"},
+	} {
+		r.expect(with(lldp, 0, c.dst[:]...), c.want)
+		r.expect(with(lldp, 0, c.dst[:]...)[:14], c.want)
+	}
+}
+
+// notVXLAN is traffic of an underlay that must stay with the kernel whatever
+// the port.
+var notVXLAN = []struct {
+	name  string
+	frame []byte
+}{
+	{"BGP", eth(0x0800, toVTEP(ip4(6, 0, 0x4000, tcp(40000, 179))))},
+	{"VXLAN port on TCP", eth(0x0800, toVTEP(ip4(6, 0, 0x4000, tcp(40000, vxlanPort))))},
+	{"BFD", eth(0x0800, toVTEP(ip4(17, 0, 0, udp(49152, 3784, make([]byte, 24)))))},
+	{"VXLAN port as source", eth(0x0800, toVTEP(ip4(17, 0, 0, udp(vxlanPort, 50000, make([]byte, 24)))))},
+	{"ICMP", eth(0x0800, toVTEP(ip4(1, 0, 0, make([]byte, 64))))},
+	{"ARP", eth(0x0806, make([]byte, 46))},
+	{"LLDP", with(eth(0x88cc, make([]byte, 46)), 0, 1, 0x80, 0xc2, 0, 0, 0x0e)},
+	{"IPv6", eth(0x86dd, ip6(17, udp(1, vxlanPort, make([]byte, 30))))},
+	{"first fragment", with(vxlanFrame, 20, 0x20)},
+	{"last fragment", with(vxlanFrame, 20, 0x00, 0xb9)},
+	{"tagged", join(vxlanFrame[:12], be(0x8100), tag(5, 0x0800), vxlanFrame[14:])},
+	{"EtherType IPv6", with(vxlanFrame, 12, 0x86, 0xdd)},
+	{"IP version 6", with(vxlanFrame, 14, 0x65)},
+	{"header length 4", with(vxlanFrame, 14, 0x44)},
+	{"header length beyond the frame", with(vxlanFrame, 14, 0x4f)[:60]},
+	{"other UDP port", with(vxlanFrame, 36, 0x12, 0xb6)},
+	{"cut within the UDP header", vxlanFrame[:41]},
+	{"cut within the IP header", vxlanFrame[:33]},
+}
+
+var vxlanFrame = encap(eth(0x0800, ip4(6, 0, 0, tcp(1000, 80))))
+
+// toVTEP changes the destination of an IPv4 datagram to our own VTEP.
+func toVTEP(ip []byte) []byte {
+	a := ownVTEP.As4()
+	return with(ip, 16, a[:]...)
+}
+
+func TestUnderlayPasses(t *testing.T) {
+	for _, kind := range []Kind{Uplink, Spine} {
+		r := newRunner(t, config(kind))
+		for _, c := range notVXLAN {
+			t.Run(kind.String()+"/"+c.name, func(t *testing.T) {
+				r.t = t
+				r.expect(c.frame, "pass_not_ours")
+			})
+		}
+	}
+}
+
+func TestUplinkVerdicts(t *testing.T) {
+	inner := eth(0x0800, ip4(6, 0, 0, tcp(1000, 80)))
+	for _, c := range []struct {
+		name  string
+		frame []byte
+		want  string
+	}{
+		{"ours", vxlanFrame, "redirect"},
+		{"other destination", outer(otherVTEP, 0, [3]byte{}, nil, inner), "pass_not_ours"},
+		// Malformed but ours: user space drops it under a named reason.
+		{"wrong checksum", with(vxlanFrame, 24, 0, 0), "redirect"},
+		{"no VNI flag", with(vxlanFrame, 42, 0), "redirect"},
+		{"reserved bits", with(vxlanFrame, 43, 0xff), "redirect"},
+		{"UDP length beyond the frame", with(vxlanFrame, 38, 0xff, 0xff), "no_meta"},
+		{"UDP length 0", with(vxlanFrame, 38, 0, 0), "no_meta"},
+		{"UDP length of an inner frame of 13 bytes", with(vxlanFrame, 38, 0, 8+8+13), "no_meta"},
+		{"UDP length of an inner frame of 14 bytes", with(vxlanFrame, 38, 0, 8+8+14), "redirect"},
+		{"shim and an inner frame of 13 bytes", outer(ownVTEP, 0, fabricShim, shim, inner[:13]), "no_meta"},
+		{"no inner frame", encap(nil), "no_meta"},
+		{"cut behind the UDP header", vxlanFrame[:42], "no_meta"},
+		{"cut within the inner frame", vxlanFrame[:len(vxlanFrame)-1], "no_meta"},
+	} {
+		t.Run(c.name, func(t *testing.T) { newRunner(t, config(Uplink)).expect(c.frame, c.want) })
+	}
+}
+
+// A port other than 4789 is honoured, byte order included.
+func TestOtherVXLANPort(t *testing.T) {
+	frame := with(vxlanFrame, 36, 0x21, 0x18) // 8472, Linux's own default
+	for _, kind := range []Kind{Uplink, Spine} {
+		cfg := config(kind)
+		cfg.VXLANPort = 8472
+		r := newRunner(t, cfg)
+		r.expect(frame, "redirect")
+		r.expect(vxlanFrame, "pass_not_ours")
+	}
+}
+
+func TestSpineVerdicts(t *testing.T) {
+	r := newRunner(t, config(Spine))
+	inner := eth(0x0800, ip4(6, 0, 0, tcp(1000, 80)))
+	to := func(a string) []byte { return outer(netip.MustParseAddr(a), 0, [3]byte{}, nil, inner) }
+	for _, c := range []struct {
+		name  string
+		frame []byte
+		want  string
+	}{
+		{"within the /24", to("10.0.0.200"), "redirect"},
+		{"the /32", to("10.0.8.8"), "redirect"},
+		{"beside the /32", to("10.0.8.9"), "pass_not_ours"},
+		{"outside", to("10.1.0.1"), "pass_not_ours"},
+		{"options", outer(ownVTEP, 5, [3]byte{}, nil, inner), "redirect"},
+		{"wrong checksum", with(vxlanFrame, 24, 0, 0), "redirect"},
+		{"UDP length 0", with(vxlanFrame, 38, 0, 0), "redirect"},
+		{"cut behind the UDP header", vxlanFrame[:42], "redirect"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r.t = t
+			m := r.expect(c.frame, c.want)
+			if c.want != "redirect" {
+				return
+			}
+			var want overlay.Meta
+			overlay.Dissect(c.frame, seed, &want)
+			if m != want {
+				t.Errorf("metadata\n%+v, want that of the outer 5-tuple\n%+v", m, want)
+			}
+			if l4 := 14 + c.frame[14]&15*4; m.L3 != 14 || m.L4 != l4 || m.Flags != fV4|fPort {
+				t.Errorf("L3 %d, L4 %d, flags %#x; want 14, %d, %#x", m.L3, m.L4, m.Flags, l4, fV4|fPort)
+			}
+		})
+	}
+}
+
+// There is a name for each verdict of loom.h; their order is what all the other
+// tests check.
+func TestVerdictNames(t *testing.T) {
+	spec, err := loadLoom()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := int(spec.Maps["counters"].MaxEntries); n != len(Verdicts()) {
+		t.Errorf("%d counters in the object, %d names", n, len(Verdicts()))
+	}
+}

@@ -1,0 +1,199 @@
+package bpf
+
+import (
+	"bytes"
+	"encoding/binary"
+	"flag"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/overlay"
+)
+
+var seedFlag = flag.Uint64("seed", 0, "seed of the randomised tests; 0: a new one, which is logged")
+
+func generator(t *testing.T) *rand.Rand {
+	s := *seedFlag
+	if s == 0 {
+		s = uint64(time.Now().UnixNano())
+	}
+	t.Logf("replay with -seed %d", s)
+	return rand.New(rand.NewPCG(s, s))
+}
+
+// describes returns the bytes that an uplink's metadata must describe, and
+// where they start: by RFC 7348 and DESIGN's fabric header, written without
+// regard to how loom.c or package overlay do it. Zero if there are none.
+func describes(frame []byte) (inner []byte, start int) {
+	l4 := 14 + int(frame[14]&15)*4
+	start = l4 + 16
+	if len(frame) < start {
+		return nil, 0
+	}
+	if last := frame[l4+11]; last&1 != 0 && last&4 != 0 {
+		start += 4
+	}
+	end := l4 + int(binary.BigEndian.Uint16(frame[l4+4:]))
+	if end > len(frame) || end < start+14 {
+		return nil, 0
+	}
+	return frame[start:end], start
+}
+
+// checkAgainstGo compares what the three programs make of a frame with what
+// package overlay makes of it.
+type checkAgainstGo struct{ access, uplink, spine *runner }
+
+func newCheckAgainstGo(t testing.TB) *checkAgainstGo {
+	return &checkAgainstGo{newRunner(t, config(Access)), newRunner(t, config(Uplink)), newRunner(t, config(Spine))}
+}
+
+func (c *checkAgainstGo) frame(t testing.TB, frame []byte) {
+	t.Helper()
+	c.access.t, c.uplink.t, c.spine.t = t, t, t
+	var want overlay.Meta
+	overlay.Dissect(frame, seed, &want)
+
+	action, m, meta := c.access.run(frame)
+	linkLocal := bytes.HasPrefix(frame, []byte{1, 0x80, 0xc2, 0, 0}) && frame[5] < 0x10
+	switch {
+	case linkLocal && (action != xdpPass || meta):
+		t.Errorf("access: action %d, metadata %v for a link-local frame %x", action, meta, frame)
+	case linkLocal:
+	case action != xdpRedirect || !meta || m != want:
+		t.Errorf("access: action %d, metadata %v\n got %+v\nwant %+v\nframe %x", action, meta, m, want, frame)
+	}
+
+	action, m, meta = c.spine.run(frame)
+	if (action == xdpRedirect) != meta || (meta && m != want) || (action != xdpRedirect && action != xdpPass) {
+		t.Errorf("spine: action %d, metadata %v\n got %+v\nwant %+v\nframe %x", action, meta, m, want, frame)
+	}
+
+	action, m, meta = c.uplink.run(frame)
+	if (meta && action != xdpRedirect) || (action != xdpRedirect && action != xdpPass) {
+		t.Errorf("uplink: action %d, metadata %v\nframe %x", action, meta, frame)
+	}
+	want = overlay.Meta{}
+	if action == xdpRedirect {
+		inner, start := describes(frame)
+		if inner != nil {
+			overlay.Dissect(inner, seed, &want)
+			want.Inner = uint8(start)
+		}
+		if meta != (inner != nil) || m != want {
+			t.Errorf("uplink: metadata %v\n got %+v\nwant %+v\nframe %x", meta, m, want, frame)
+		}
+	}
+	// What decapsulation accepts, and is for us, must have come to user space
+	// with metadata that agrees on where the inner frame starts.
+	var d overlay.Decapped
+	if overlay.Decap(frame, vxlanPort, &d) == drop.None && d.Dst == binary.BigEndian.Uint32(ownVTEP.AsSlice()) {
+		if !meta || int(m.Inner) != d.Inner {
+			t.Errorf("uplink: metadata %v, inner frame at %d; Decap finds it at %d\nframe %x", meta, m.Inner, d.Inner, frame)
+		}
+	}
+}
+
+// corpus returns every frame of the fixtures, bare and encapsulated.
+func corpus() [][]byte {
+	var all [][]byte
+	for _, c := range tenantFrames {
+		all = append(all, c.frame, encap(c.frame), outer(ownVTEP, 0, fabricShim, shim, c.frame),
+			outer(ownVTEP, 10, [3]byte{0, 0, 1}, nil, c.frame), outer(otherVTEP, 0, [3]byte{}, nil, c.frame))
+	}
+	for _, c := range notVXLAN {
+		all = append(all, c.frame)
+	}
+	return all
+}
+
+// Every frame of the fixtures, cut at every length that a driver can deliver.
+func TestTruncated(t *testing.T) {
+	c := newCheckAgainstGo(t)
+	for _, frame := range corpus() {
+		for n := 14; n <= len(frame); n++ {
+			c.frame(t, frame[:n])
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// The inner frame cut at every length: the outer headers are right, so that the
+// limit is the UDP length and not the end of the buffer.
+func TestTruncatedInside(t *testing.T) {
+	c := newCheckAgainstGo(t)
+	padding := make([]byte, 64)
+	for _, tenant := range tenantFrames {
+		for n := 0; n <= len(tenant.frame); n++ {
+			c.frame(t, encap(tenant.frame[:n]))
+			c.frame(t, join(encap(tenant.frame[:n]), tenant.frame[n:], padding))
+		}
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// 20 000 frames that look like traffic and have been damaged.
+func TestRandomFramesAgreeWithGo(t *testing.T) {
+	r := generator(t)
+	c := newCheckAgainstGo(t)
+	frames := corpus()
+	for range 20_000 {
+		frame := mutate(r, slices.Clone(frames[r.IntN(len(frames))]))
+		c.frame(t, frame)
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// mutate damages a frame where parsers look: in its headers, its lengths and
+// its end. Some frames are left as they are, some become noise.
+func mutate(r *rand.Rand, frame []byte) []byte {
+	interesting := []byte{0, 1, 4, 6, 8, 17, 20, 44, 0x45, 0x46, 0x4f, 0x60, 0x81, 0x86, 0x88, 0xa8, 0xdd, 0xb7, 0x12, 0xff}
+	if r.IntN(50) == 0 {
+		for i := range frame {
+			frame[i] = byte(r.Uint32())
+		}
+	}
+	for range r.IntN(6) {
+		i := r.IntN(len(frame))
+		switch r.IntN(4) {
+		case 0:
+			frame[i] = byte(r.Uint32())
+		case 1:
+			frame[i] = interesting[r.IntN(len(interesting))]
+		case 2:
+			frame[i] ^= 1 << r.IntN(8)
+		case 3:
+			frame[i] += byte(1 + 254*r.IntN(2)) // one more or one less
+		}
+	}
+	switch r.IntN(6) {
+	case 0:
+		frame = frame[:14+r.IntN(len(frame)-13)]
+	case 1:
+		frame = append(frame, make([]byte, r.IntN(64))...)
+	}
+	return frame
+}
+
+// FuzzClassify hands any bytes to all three programs and to package overlay.
+func FuzzClassify(f *testing.F) {
+	for _, frame := range corpus() {
+		f.Add(frame)
+	}
+	c := newCheckAgainstGo(f)
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		if len(frame) < 14 || len(frame) > 1500 {
+			t.Skip("no driver delivers less; a test run takes one page")
+		}
+		c.frame(t, frame)
+	})
+}

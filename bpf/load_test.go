@@ -1,0 +1,223 @@
+package bpf
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/internal/testenv"
+)
+
+var kinds = []Kind{Access, Uplink, Spine}
+
+// The verifier takes every program, at a cost that leaves room: it gives up at
+// a million instructions.
+func TestVerifier(t *testing.T) {
+	testenv.NeedRoot(t)
+	for _, kind := range kinds {
+		t.Run(kind.String(), func(t *testing.T) {
+			p, err := Load(config(kind))
+			if err != nil {
+				t.Fatalf("%+v", err)
+			}
+			defer p.Close()
+			info, err := p.prog.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, ok := info.VerifiedInstructions()
+			if !ok || n == 0 || n > 100_000 {
+				t.Errorf("the verifier walked %d instructions (known: %v), want 1 to 100000", n, ok)
+			}
+			ins, err := info.Instructions()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%s: %d instructions, the verifier walked %d", info.Name, len(ins), n)
+			if want := "loom_" + kind.String(); info.Name != want {
+				t.Errorf("name %q, want %q: it is what operators see on the interface", info.Name, want)
+			}
+		})
+	}
+}
+
+func TestLoadRefuses(t *testing.T) {
+	v6 := netip.MustParseAddr("2001:db8::1")
+	for _, c := range []struct {
+		name   string
+		kind   Kind
+		change func(*Config)
+		want   string
+	}{
+		{"no kind", Access, func(c *Config) { c.Kind = 0 }, "Kind(0)"},
+		{"no queues", Access, func(c *Config) { c.Queues = 0 }, "queues"},
+		{"too many queues", Access, func(c *Config) { c.Queues = 4097 }, "4097"},
+		{"IPv6 VTEP", Uplink, func(c *Config) { c.VTEP = v6 }, v6.String()},
+		{"no VTEP", Uplink, func(c *Config) { c.VTEP = netip.Addr{} }, "IPv4"},
+		{"no port", Uplink, func(c *Config) { c.VXLANPort = 0 }, "4789"},
+		{"no remotes", Spine, func(c *Config) { c.Remotes = nil }, "prefixes"},
+		{"IPv6 remote", Spine, func(c *Config) { c.Remotes = []netip.Prefix{netip.PrefixFrom(v6, 64)} }, "2001:db8::1/64"},
+		{"invalid remote", Spine, func(c *Config) { c.Remotes = []netip.Prefix{{}} }, "prefix"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cfg := config(c.kind)
+			c.change(&cfg)
+			p, err := Load(cfg)
+			if err == nil {
+				p.Close()
+				t.Fatal("loaded")
+			}
+			if !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %q does not name %q", err, c.want)
+			}
+		})
+	}
+}
+
+// Everything that Load opens is closed by Close, and by a Load that fails at
+// whichever descriptor it cannot have.
+func TestNoDescriptorLeak(t *testing.T) {
+	testenv.NeedRoot(t)
+	once := func(cfg Config) error {
+		p, err := Load(cfg)
+		if err != nil {
+			return err
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := p.Close(); err != nil {
+			t.Errorf("second Close: %v", err)
+		}
+		return nil
+	}
+	for _, kind := range kinds {
+		cfg := config(kind)
+		if err := once(cfg); err != nil { // opens what the ebpf package keeps
+			t.Fatal(err)
+		}
+		before := descriptors(t)
+		failed := 0
+		for room := 0; ; room++ {
+			restore := limitDescriptors(t, room)
+			err := once(cfg)
+			restore()
+			if after := descriptors(t); !slices.Equal(after, before) {
+				t.Fatalf("%v, room for %d descriptors, error %v: open before %v, after %v", kind, room, err, before, after)
+			}
+			if err == nil {
+				break
+			}
+			failed++
+		}
+		if failed < 3 {
+			t.Errorf("%v: Load failed only %d times: it cannot have opened its maps and program", kind, failed)
+		}
+	}
+}
+
+// descriptors returns the numbers of the open descriptors.
+func descriptors(t *testing.T) []string {
+	t.Helper()
+	dir, err := os.Open("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := strconv.Itoa(int(dir.Fd()))
+	names, err := dir.Readdirnames(-1)
+	if err := errors.Join(err, dir.Close()); err != nil {
+		t.Fatal(err)
+	}
+	names = slices.DeleteFunc(names, func(n string) bool { return n == own })
+	slices.Sort(names)
+	return names
+}
+
+// limitDescriptors lets the process open n more descriptors, until restore.
+func limitDescriptors(t *testing.T, n int) (restore func()) {
+	t.Helper()
+	var old unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+		t.Fatal(err)
+	}
+	// The limit is on the number itself, so count the gaps below it.
+	open := descriptors(t)
+	limit := 0
+	for free := 0; ; limit++ {
+		if slices.Contains(open, strconv.Itoa(limit)) {
+			continue
+		}
+		if free == n {
+			break
+		}
+		free++
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(limit), Max: old.Max}); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &old); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestSocketsAndCounters(t *testing.T) {
+	r := newRunner(t, config(Access))
+	frame := eth(0x0800, ip4(6, 0, 0, tcp(1, 2)))
+	r.expect(frame, "redirect")
+
+	for range 2 { // clearing an empty queue is no error
+		if err := r.ClearSocket(0); err != nil {
+			t.Fatal(err)
+		}
+		r.expect(frame, "pass_no_socket")
+	}
+	if err := r.SetSocket(0, socket(t)); err != nil {
+		t.Fatal(err)
+	}
+	r.expect(frame, "redirect")
+	// A second socket takes the place of the first.
+	if err := r.SetSocket(0, socket(t)); err != nil {
+		t.Fatal(err)
+	}
+	r.expect(frame, "redirect")
+
+	for _, queue := range []int{-1, 1} {
+		if err := r.SetSocket(queue, 0); err == nil || !strings.Contains(err.Error(), "queue") {
+			t.Errorf("SetSocket(%d): error %v, want one that names the queue", queue, err)
+		}
+		if err := r.ClearSocket(queue); err == nil || !strings.Contains(err.Error(), "queue") {
+			t.Errorf("ClearSocket(%d): error %v, want one that names the queue", queue, err)
+		}
+	}
+	if err := r.SetSocket(0, 0); err == nil {
+		t.Error("SetSocket took a descriptor that is no AF_XDP socket")
+	}
+
+	want := map[string]uint64{"redirect": 3, "no_meta": 0, "pass_not_ours": 0, "pass_link_local": 0, "pass_no_socket": 2}
+	got := r.read()
+	for name, n := range want {
+		if got[name] != n {
+			t.Errorf("counter %s = %d, want %d", name, got[name], n)
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("counters %v, want %v", got, want)
+	}
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Counters(); err == nil {
+		t.Error("Counters works after Close")
+	}
+	if err := r.SetSocket(0, 0); err == nil {
+		t.Error("SetSocket works after Close")
+	}
+}
