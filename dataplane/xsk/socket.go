@@ -152,26 +152,35 @@ func (s *Socket) NeedsRXWakeup() bool { return s.needWakeup && s.fill.needWakeup
 const fruitlessKicks = 2
 
 // Kick makes the kernel send what is on the TX ring, if it needs to be told. In
-// copy mode a system call sends at most [Socket.TXBudget] frames; Kick repeats it while
-// the ring gets shorter, within a bound. After KickAgain, or when TXQueued says
-// that packets are left, complete frames and kick again in the next round.
+// copy mode a system call sends at most [Socket.TXBudget] frames and stops at
+// an invalid descriptor; Kick repeats it while the ring gets shorter, within a
+// bound. After KickAgain, or when TXQueued says that packets are left (the
+// completion ring is full), complete frames and kick again in the next round.
 func (s *Socket) Kick() KickResult {
 	if !s.NeedsTXWakeup() {
 		return KickIdle
 	}
-	left := s.tx.free()
-	fruitless := 0
+	room, fruitless := s.tx.free(), 0
 	for range s.kickLimit {
 		s.counters.Kicks++
 		_, _, errno := unix.Syscall6(unix.SYS_SENDTO, s.fd, 0, 0, unix.MSG_DONTWAIT, 0, 0)
 		result := s.counters.count(errno)
-		if result != KickAgain {
+		if result > KickAgain || result == KickDone && s.zeroCopy {
 			return result
 		}
-		if free := s.tx.free(); free != left {
-			left, fruitless = free, 0
-		} else if fruitless++; fruitless > fruitlessKicks {
-			break
+		free := s.tx.free()
+		switch {
+		case free != room:
+			room, fruitless = free, 0
+		case result == KickDone:
+			return KickDone
+		default:
+			if fruitless++; fruitless > fruitlessKicks {
+				return KickAgain
+			}
+		}
+		if free == s.tx.size() {
+			return KickDone
 		}
 	}
 	return KickAgain

@@ -49,8 +49,11 @@ func (c *Counters) count(errno unix.Errno) KickResult {
 // Stats is what the kernel counted for a socket (XDP_STATISTICS), in packets or
 // descriptors, and what the socket counted itself.
 type Stats struct {
-	RXDropped  uint64 // dropped for other reasons than those below, e.g. longer than a frame
-	RXInvalid  uint64 // invalid addresses on the fill ring
+	RXDropped uint64 // dropped for want of a frame, or because they were longer than one
+	// RXInvalid counts invalid descriptors of the receive side. Linux 6.18
+	// looks at the RX ring for it, which is its own to write: an invalid
+	// address on the fill ring shows in FillEmpty and RXDropped only.
+	RXInvalid  uint64
 	TXInvalid  uint64 // invalid descriptors on the TX ring
 	RXRingFull uint64 // dropped because the RX ring was full
 	FillEmpty  uint64 // times a frame was wanted and the fill ring was empty
