@@ -34,8 +34,10 @@ var namespaces atomic.Uint32
 func NewNamespace(t testing.TB, prefix string) *Namespace {
 	t.Helper()
 	n := &Namespace{Name: fmt.Sprintf("%s-%d-%d", prefix, os.Getpid(), namespaces.Add(1))}
-	var err error
-	onThrowawayThread(func() { n.ns, err = netns.NewNamed(n.Name) })
+	err := shareNames()
+	if err == nil {
+		onThrowawayThread(func() { n.ns, err = netns.NewNamed(n.Name) })
+	}
 	if err != nil {
 		t.Fatalf("make network namespace %s: %v", n.Name, err)
 	}
@@ -55,6 +57,40 @@ func NewNamespace(t testing.TB, prefix string) *Namespace {
 	})
 	n.Sysctl(t, "net/ipv6/conf/default/disable_ipv6", "1")
 	return n
+}
+
+// namesDir is where namespaces have their names, as ip-netns(8) has it.
+const namesDir = "/run/netns"
+
+// shareNames makes namesDir a shared mount point of its own, as the first `ip
+// netns add` does. If that came after us, it would mount over our names: they
+// could neither be found nor removed any more. ip takes the same lock.
+func shareNames() error {
+	if err := os.MkdirAll(namesDir, 0o755); err != nil {
+		return fmt.Errorf("make %s: %w", namesDir, err)
+	}
+	dir, err := os.Open(namesDir)
+	if err != nil {
+		return fmt.Errorf("open %s: %w", namesDir, err)
+	}
+	defer dir.Close()
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", namesDir, err)
+	}
+	err = unix.Mount("", namesDir, "", unix.MS_SHARED|unix.MS_REC, "")
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, unix.EINVAL) { // EINVAL: not a mount point yet
+		return fmt.Errorf("share %s: %w", namesDir, err)
+	}
+	if err := unix.Mount(namesDir, namesDir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("make %s a mount point: %w", namesDir, err)
+	}
+	if err := unix.Mount("", namesDir, "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("share %s: %w", namesDir, err)
+	}
+	return nil
 }
 
 // FD returns the namespace's descriptor, as netlink's functions want it.
