@@ -1,0 +1,187 @@
+package dataplane
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/overlay"
+)
+
+func testEgress(c EgressConfig) *egress {
+	e := newEgress(&c, 64, rand.New(rand.NewPCG(1, 2)))
+	return &e
+}
+
+func TestShaperHoldsItsRate(t *testing.T) {
+	for _, c := range []struct {
+		rate  uint64
+		burst uint32
+		size  uint16
+		step  time.Duration // between looks
+	}{
+		{100e6, 3000, 1500, 10 * time.Microsecond},
+		{1e9, 15000, 64, 3 * time.Microsecond},
+		{25e9, 64000, 1500, time.Microsecond},
+		{7_777_777, 1500, 333, 100 * time.Microsecond},
+	} {
+		e := testEgress(EgressConfig{QueueBytes: 1 << 30, Rate: c.rate, Burst: c.burst})
+		now, sent := mono.Time(0), uint64(0)
+		end := mono.Time(100 * time.Millisecond)
+		for ; now < end; now += mono.Time(c.step) {
+			for e.data.len() < 128 {
+				e.enqueue(nil, &frame{len: c.size})
+			}
+			for _, f := range e.next(now, 64) {
+				sent += uint64(f.len)
+			}
+		}
+		want := float64(c.rate) / 8 * end.Sub(0).Seconds()
+		slack := float64(c.burst) + 2*float64(c.size) + want*0.001
+		if got := float64(sent); got > want+slack || got < want-slack {
+			t.Errorf("rate %d: sent %d bytes in %v, want %.0f ± %.0f", c.rate, sent, end.Sub(0), want, slack)
+		}
+	}
+}
+
+func TestShaperNeverExceedsItsBucket(t *testing.T) {
+	// Whatever the arrivals, no window may carry more than rate·window plus
+	// bucket plus one frame: the definition of a token bucket.
+	rng := rand.New(rand.NewPCG(3, 4))
+	const rate, burst = 1e9, 10000
+	e := testEgress(EgressConfig{QueueBytes: 1 << 30, Rate: rate, Burst: burst})
+	type departure struct {
+		at    mono.Time
+		bytes int
+	}
+	var log []departure
+	now := mono.Time(0)
+	for range 5000 {
+		now += mono.Time(rng.IntN(20000))
+		for range rng.IntN(4) {
+			e.enqueue(nil, &frame{len: uint16(64 + rng.IntN(1400))})
+		}
+		for _, f := range e.next(now, 64) {
+			log = append(log, departure{now, int(f.len)})
+		}
+	}
+	for i := range log {
+		sum := 0
+		for j := i; j < len(log) && j < i+200; j++ {
+			sum += log[j].bytes
+			if limit := burst + 1464 + rate/8*log[j].at.Sub(log[i].at).Seconds(); float64(sum) > limit+1 {
+				t.Fatalf("%d bytes left within %v, at most %.0f may", sum, log[j].at.Sub(log[i].at), limit)
+			}
+		}
+	}
+}
+
+func TestDeadlineIsWhenTheNextFrameMayLeave(t *testing.T) {
+	e := testEgress(EgressConfig{QueueBytes: 1 << 20, Rate: 8e6, Burst: 0, Delay: 500 * time.Microsecond})
+	now := mono.Time(1000)
+	if e.deadline(now) != idle {
+		t.Error("an empty port has a deadline")
+	}
+	for range 3 {
+		e.enqueue(nil, &frame{len: 1000}) // 1 ms each at 8 Mbit/s
+	}
+	var left []mono.Time
+	for range 100 {
+		if n := len(e.next(now, 64)); n > 0 {
+			left = append(left, now)
+		}
+		d := e.deadline(now)
+		if d == idle {
+			break
+		}
+		if d <= now {
+			t.Fatalf("deadline %d at %d, when nothing more could leave", d, now)
+		}
+		now = d
+	}
+	want := []mono.Time{1000 + 500_000, 1000 + 1_500_000, 1000 + 2_500_000}
+	if len(left) != 3 || left[0] != want[0] || left[1] != want[1] || left[2] != want[2] {
+		t.Errorf("frames left at %v, want %v", left, want)
+	}
+}
+
+func TestControlGoesBeforeData(t *testing.T) {
+	e := testEgress(EgressConfig{QueueBytes: 1 << 20, Rate: 1e6, Burst: 0})
+	for i := range 4 {
+		e.enqueue(nil, &frame{len: 1000, hash: uint32(i)})
+	}
+	e.next(0, 64) // the shaper is busy now
+	e.enqueue(nil, &frame{len: 64, ctrl: true})
+	out := e.next(1, 64)
+	if len(out) != 1 || !out[0].ctrl {
+		t.Fatalf("got %v, want the control frame alone", out)
+	}
+}
+
+func TestQueuesAreBounded(t *testing.T) {
+	e := testEgress(EgressConfig{QueueBytes: 10000})
+	n := 0
+	for {
+		r, _ := e.enqueue(nil, &frame{len: 999})
+		if r != drop.None {
+			if r != drop.QueueFull {
+				t.Errorf("reason %v", r)
+			}
+			break
+		}
+		n++
+	}
+	if n != 10 || e.peak != 9990 {
+		t.Errorf("took %d frames, peak %d", n, e.peak)
+	}
+	for range controlQueueFrames {
+		if r, _ := e.enqueue(nil, &frame{len: 64, ctrl: true}); r != drop.None {
+			t.Fatal(r)
+		}
+	}
+	if r, _ := e.enqueue(nil, &frame{len: 64, ctrl: true}); r != drop.ControlFull {
+		t.Errorf("reason %v", r)
+	}
+}
+
+func TestMarkingFollowsKminKmaxPmax(t *testing.T) {
+	m := marker{kmin: 1000, kmax: 3000, pmax: 0.2, rng: rand.New(rand.NewPCG(5, 6))}
+	const n = 100000
+	for _, c := range []struct {
+		queued uint64
+		want   float64
+	}{{0, 0}, {999, 0}, {1000, 0}, {2000, 0.1}, {2500, 0.15}, {2999, 0.2}, {3000, 1}, {9000, 1}} {
+		hits := 0
+		for range n {
+			if m.hit(c.queued) {
+				hits++
+			}
+		}
+		if got := float64(hits) / n; math.Abs(got-c.want) > 0.006 {
+			t.Errorf("%d bytes queued: marked %.4f, want %.4f", c.queued, got, c.want)
+		}
+	}
+}
+
+func TestMarkedFramesCarryCE(t *testing.T) {
+	area := make([]byte, 4096)
+	b := udp4(hostB, hostA, 0, 1, 100)
+	b[15] = 2 // ECT(0)
+	overlay.IPv4(b[14:]).UpdateChecksum()
+	copy(area[256:], b)
+	e := testEgress(EgressConfig{QueueBytes: 1 << 20, Kmin: 1, Kmax: 2, Pmax: 1})
+	f := frame{off: 256, len: uint16(len(b)), l3: 14, flags: overlay.FlagIPv4}
+	if _, marked := e.enqueue(area, &f); marked {
+		t.Error("marked in an empty queue")
+	}
+	if _, marked := e.enqueue(area, &f); !marked {
+		t.Error("not marked above Kmax")
+	}
+	ip := overlay.IPv4(area[256+14:])
+	if ip.TOS() != 3 || !ip.ChecksumOK() {
+		t.Errorf("TOS %d, checksum ok %v", ip.TOS(), ip.ChecksumOK())
+	}
+}

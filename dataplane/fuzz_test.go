@@ -1,0 +1,46 @@
+package dataplane
+
+import (
+	"testing"
+
+	"github.com/loomfabric/loom/overlay"
+)
+
+// FuzzLeaf feeds a leaf anything by any port: nothing may panic, and every
+// frame must be accounted for.
+func FuzzLeaf(f *testing.F) {
+	good := udp4(hostB, hostA, 0, 1, 40)
+	f.Add(uint8(acc0), good)
+	f.Add(uint8(acc0), udp4(hostB, hostA, 20, 1, 40))
+	f.Add(uint8(acc2), udp4(bcast, hostA, 0, 1, 4))
+	f.Add(uint8(up0), wrap(vtep2, own(), 100, good, nil))
+	f.Add(uint8(up1), wrap(vtep3, own(), 200, good, &overlay.Fabric{Capable: true, Shim: true, Opcode: overlay.OpRTTRequest}))
+	f.Add(uint8(up1), wrap(vtep3, own(), 200, good, nil)[:60])
+	f.Fuzz(func(t *testing.T, port uint8, b []byte) {
+		if len(b) > 1792 {
+			return
+		}
+		r := newRig(t, fuzzConfig(leafConfig()), leafTables())
+		r.send(PortID(port)%5, b, b)
+	})
+}
+
+// FuzzSpine does the same to a spine.
+func FuzzSpine(f *testing.F) {
+	f.Add(viaSpine(vtep2, 1, nil))
+	f.Add(viaSpine(vtep3, 2, &overlay.Fabric{Capable: true, Path: 3}))
+	f.Add(viaSpine(vtep3, 2, &overlay.Fabric{Capable: true, Shim: true, Opcode: overlay.OpClear})[:50])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) > 1792 {
+			return
+		}
+		r := newRig(t, fuzzConfig(spineConfig()), spineTables())
+		r.send(dn0, b, b)
+	})
+}
+
+// fuzzConfig is c with less memory, so that a run is cheap.
+func fuzzConfig(c Config) Config {
+	c.RingSize, c.FDBSize = 256, 64
+	return c
+}
