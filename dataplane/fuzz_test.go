@@ -16,11 +16,12 @@ func FuzzLeaf(f *testing.F) {
 	f.Add(uint8(up0), wrap(vtep2, own(), 100, good, nil))
 	f.Add(uint8(up1), wrap(vtep3, own(), 200, good, &overlay.Fabric{Capable: true, Shim: true, Opcode: overlay.OpRTTRequest}))
 	f.Add(uint8(up1), wrap(vtep3, own(), 200, good, nil)[:60])
+	r := newRig(f, fuzzConfig(leafConfig()), leafTables())
 	f.Fuzz(func(t *testing.T, port uint8, b []byte) {
 		if len(b) > 1792 {
 			return
 		}
-		r := newRig(t, fuzzConfig(leafConfig()), leafTables())
+		r.t = t
 		r.send(PortID(port)%5, b, b)
 	})
 }
@@ -30,11 +31,12 @@ func FuzzSpine(f *testing.F) {
 	f.Add(viaSpine(vtep2, 1, nil))
 	f.Add(viaSpine(vtep3, 2, &overlay.Fabric{Capable: true, Path: 3}))
 	f.Add(viaSpine(vtep3, 2, &overlay.Fabric{Capable: true, Shim: true, Opcode: overlay.OpClear})[:50])
+	r := newRig(f, fuzzConfig(spineConfig()), spineTables())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 1792 {
 			return
 		}
-		r := newRig(t, fuzzConfig(spineConfig()), spineTables())
+		r.t = t
 		r.send(dn0, b, b)
 	})
 }
