@@ -1,0 +1,322 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/loomfabric/loom/dataplane"
+)
+
+const (
+	// settle is how long events other than a link's are collected before the
+	// kernel is asked: routing daemons change many routes at a time.
+	settle = 5 * time.Millisecond
+	// restLinks and restOther bound the work of an event storm: after a list
+	// that took d, the next one of its kind waits for so many d.
+	restLinks, restOther = 3, 9
+	// listRetry is the pause after a list that failed.
+	listRetry = 100 * time.Millisecond
+	// resync is how often everything is listed without any event.
+	resync = 30 * time.Second
+)
+
+// Publisher takes tables; dataplane.Node is one.
+type Publisher interface {
+	Publish(*dataplane.Tables)
+}
+
+// Options are a mirror's surroundings.
+type Options struct {
+	Role       dataplane.Role
+	Ports      []dataplane.PortConfig
+	Kernel     Kernel
+	Source     Source // leaf; nil on a spine
+	Publisher  Publisher
+	Unresolved <-chan dataplane.HopID // next hops that frames wait for; may be nil
+	Log        *slog.Logger
+}
+
+// Mirror keeps a node's tables in step with the kernel. An event only marks
+// its kind as changed; the kind is then listed anew and compared with what was
+// known. Lost events (ENOBUFS) mark every kind, so that resynchronisation is
+// not a case of its own.
+type Mirror struct {
+	Options
+	builder *Builder
+	state   State
+	built   *Overlay // what the newest tables were built of
+	resolve resolver
+
+	wake    chan struct{}
+	changed [numKinds]atomic.Bool
+	pending [numKinds]pending
+
+	mu      sync.Mutex
+	overlay *Overlay // newest; nil until the source has spoken
+	stats   Stats
+
+	tables atomic.Pointer[dataplane.Tables]
+}
+
+// pending is when a kind is to be listed.
+type pending struct {
+	dirty     bool
+	due       time.Time // not before
+	notBefore time.Time // the rate bound
+	listed    bool      // at least once
+	failing   bool
+}
+
+// Stats counts a mirror's work.
+type Stats struct {
+	Lists, ListErrors [numKinds]uint64
+	Published         uint64 // tables given to the data plane
+	Resolves          uint64 // requests to resolve or confirm a neighbour
+	Unresolved        int    // next hops without a MAC, now
+	TableFull         int    // hops, peers and VNIs left out because the tables were full
+}
+
+// NewMirror returns a mirror; [Mirror.Run] does the work.
+func NewMirror(o Options) *Mirror {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	m := &Mirror{Options: o, builder: NewBuilder(o.Role, o.Ports), wake: make(chan struct{}, 1)}
+	m.resolve = resolver{kernel: o.Kernel, log: o.Log, tries: make(map[target]*try)}
+	if o.Source == nil {
+		m.overlay = &Overlay{}
+	}
+	return m
+}
+
+// Tables is what was published last; nil before the first time.
+func (m *Mirror) Tables() *dataplane.Tables { return m.tables.Load() }
+
+// Stats is a copy of the counters.
+func (m *Mirror) Stats() Stats {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stats
+}
+
+// Run mirrors until ctx ends. It returns an error only if it could not start,
+// or if the source failed: whatever the kernel refuses later is retried.
+func (m *Mirror) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop, err := m.Kernel.Watch(func(k Kind) {
+		m.changed[k].Store(true)
+		m.nudge()
+	})
+	if err != nil {
+		return err
+	}
+	defer stop()
+	source := make(chan error, 1)
+	if m.Source != nil {
+		go func() { source <- m.Source.Run(ctx, m.setOverlay) }()
+	}
+	for k := range numKinds {
+		m.changed[k].Store(true)
+	}
+	return m.loop(ctx, source)
+}
+
+func (m *Mirror) loop(ctx context.Context, source <-chan error) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	nextResync := time.Now().Add(resync)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-source:
+			if ctx.Err() == nil && err != nil {
+				return err
+			}
+			source = nil
+		case id := <-m.Unresolved:
+			m.resolve.hurry(m.tables.Load(), id, time.Now())
+		case <-m.wake:
+		case <-timer.C:
+		}
+		now := time.Now()
+		if !now.Before(nextResync) {
+			nextResync = now.Add(resync)
+			for k := range numKinds {
+				m.changed[k].Store(true)
+			}
+		}
+		next := m.step(now)
+		if nextResync.Before(next) {
+			next = nextResync
+		}
+		timer.Reset(time.Until(next))
+	}
+}
+
+// step lists what is due, publishes what changed and resolves what is missing.
+// It returns when it wants to be called again at the latest.
+func (m *Mirror) step(now time.Time) (next time.Time) {
+	next = now.Add(resync)
+	listed, fresh := false, false
+	for k := range numKinds {
+		p := &m.pending[k]
+		if m.changed[k].Swap(false) && !p.dirty {
+			p.dirty, p.due = true, now
+			if k != Links && p.listed {
+				p.due = now.Add(settle)
+			}
+		}
+		if !p.dirty {
+			continue
+		}
+		at := p.due
+		if p.notBefore.After(at) {
+			at = p.notBefore
+		}
+		if at.After(now) {
+			next = earlier(next, at)
+			continue
+		}
+		listed, fresh = true, m.list(k) || fresh
+		if p.dirty {
+			next = earlier(next, p.due)
+		}
+	}
+	if m.publish(fresh) || listed {
+		m.resolve.update(&m.state, m.tables.Load())
+	}
+	next = earlier(next, m.resolve.step(now))
+	m.mu.Lock()
+	m.stats.Resolves, m.stats.Unresolved, m.stats.TableFull = m.resolve.requests, m.resolve.unresolved, m.builder.Full()
+	m.mu.Unlock()
+	return next
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// list reads one kind and reports whether it differs from what was known.
+func (m *Mirror) list(k Kind) bool {
+	p := &m.pending[k]
+	var got State
+	start := time.Now()
+	err := m.Kernel.List(k, &got)
+	end := time.Now()
+	rest := restOther
+	if k == Links {
+		rest = restLinks
+	}
+	p.notBefore = end.Add(time.Duration(rest) * end.Sub(start))
+	m.mu.Lock()
+	m.stats.Lists[k]++
+	if err != nil {
+		m.stats.ListErrors[k]++
+	}
+	m.mu.Unlock()
+	if err != nil {
+		p.due = end.Add(listRetry)
+		if errors.Is(err, netlink.ErrDumpInterrupted) {
+			p.due = end.Add(settle) // it changed while it was read: soon again
+		} else if !p.failing {
+			p.failing = true
+			m.Log.Error("cannot read the kernel's state; the last known one is kept", "kind", k, "err", err)
+		}
+		return false
+	}
+	if p.failing {
+		m.Log.Info("the kernel's state can be read again", "kind", k)
+	}
+	first := !p.listed
+	p.dirty, p.listed, p.failing = false, true, false
+	differs := first || !m.state.equal(k, &got)
+	m.state.take(k, &got) // also when equal: Stale is not compared
+	return differs
+}
+
+// publish builds tables, once everything they need is known, and hands them on
+// if they say something new.
+func (m *Mirror) publish(fresh bool) (published bool) {
+	m.mu.Lock()
+	o := m.overlay
+	m.mu.Unlock()
+	if o == nil || !fresh && o == m.built {
+		return false
+	}
+	for k := range numKinds {
+		if !m.pending[k].listed {
+			return false
+		}
+	}
+	m.built = o
+	t := m.builder.Build(&m.state, o, time.Now())
+	old := m.tables.Load()
+	if t == old {
+		return false
+	}
+	m.tables.Store(t)
+	m.Publisher.Publish(t)
+	m.mu.Lock()
+	m.stats.Published++
+	m.mu.Unlock()
+	m.report(old, t)
+	return true
+}
+
+func (m *Mirror) setOverlay(o Overlay) {
+	m.mu.Lock()
+	m.overlay = &o
+	m.mu.Unlock()
+	m.nudge()
+}
+
+// nudge wakes the loop; a nudge that finds another one waiting is the same.
+func (m *Mirror) nudge() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// report logs what an operator wants to know of a change.
+func (m *Mirror) report(old, t *dataplane.Tables) {
+	if old == nil {
+		old = &dataplane.Tables{}
+	}
+	for i, p := range t.Ports {
+		var was dataplane.PortState
+		if i < len(old.Ports) {
+			was = old.Ports[i]
+		}
+		if p.Up == was.Up && p.Ifindex == was.Ifindex && i < len(old.Ports) {
+			continue
+		}
+		level := slog.LevelInfo
+		if !p.Up {
+			level = slog.LevelWarn
+		}
+		m.Log.Log(context.Background(), level, "port", "interface", m.Ports[i].Name, "exists", p.Ifindex != 0, "up", p.Up,
+			"ifindex", p.Ifindex, "mtu", p.MTU)
+	}
+	for i, p := range t.Peers {
+		reached := i < len(old.Peers) && len(old.Peers[i].Hops) > 0
+		switch {
+		case !p.VTEP.IsValid():
+		case len(p.Hops) == 0 && (reached || i >= len(old.Peers)):
+			m.Log.Warn("no route to peer by way of an uplink that is up", "vtep", p.VTEP)
+		case len(p.Hops) > 0 && !reached:
+			m.Log.Info("peer is routed", "vtep", p.VTEP, "next_hops", len(p.Hops))
+		}
+	}
+}
