@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/internal/testenv"
 )
@@ -24,7 +25,8 @@ type redirector struct {
 	link    link.Link
 }
 
-// attach loads a redirector and attaches it to an interface of ns.
+// attach loads a redirector, which takes packets of several buffers too, and
+// attaches it to an interface of ns.
 func attach(t *testing.T, ns *testenv.Namespace, ifindex int, mode link.XDPAttachFlags) *redirector {
 	t.Helper()
 	r := &redirector{}
@@ -37,6 +39,7 @@ func attach(t *testing.T, ns *testenv.Namespace, ifindex int, mode link.XDPAttac
 		r.program, err = ebpf.NewProgram(&ebpf.ProgramSpec{
 			Type:    ebpf.XDP,
 			License: "Dual MIT/GPL",
+			Flags:   unix.BPF_F_XDP_HAS_FRAGS,
 			Instructions: asm.Instructions{
 				asm.LoadMem(asm.R2, asm.R1, rxQueueIndex, asm.Word),
 				asm.LoadMapPtr(asm.R1, r.sockets.FD()),
@@ -80,7 +83,12 @@ func smallConfig() SocketConfig {
 // newArea makes a Umem that is closed after the sockets on it.
 func newArea(t *testing.T, frames int) (*Umem, *Pool) {
 	t.Helper()
-	u, err := NewUmem(UmemConfig{Frames: frames, FrameSize: 2048})
+	return newAreaOf(t, UmemConfig{Frames: frames, FrameSize: 2048})
+}
+
+func newAreaOf(t *testing.T, cfg UmemConfig) (*Umem, *Pool) {
+	t.Helper()
+	u, err := NewUmem(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

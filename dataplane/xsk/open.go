@@ -169,6 +169,7 @@ func (s *Socket) setup(sharer *Socket, mode uint16) error {
 		return err
 	}
 	s.raiseBudget()
+	s.raiseSendBuffer()
 	addr := unix.SockaddrXDP{
 		Flags:   mode | unix.XDP_USE_NEED_WAKEUP,
 		Ifindex: uint32(s.cfg.Ifindex),
@@ -199,8 +200,8 @@ func (s *Socket) setup(sharer *Socket, mode uint16) error {
 func (s *Socket) raiseBudget() {
 	if s.setBudget(min(wantBudget, s.cfg.TX)) != nil {
 		s.budget = kernelBudget
+		s.kickLimit = s.cfg.TX/s.budget + 1 + fruitlessKicks
 	}
-	s.kickLimit = s.cfg.TX/s.budget + 1 + fruitlessKicks
 }
 
 // setBudget sets XDP_MAX_TX_SKB_BUDGET; the kernel takes no less than 32 and no
@@ -213,6 +214,18 @@ func (s *Socket) setBudget(frames int) error {
 	s.budget = frames
 	s.kickLimit = s.cfg.TX/frames + 1 + fruitlessKicks
 	return nil
+}
+
+// frameOverhead is more than what the kernel adds to a frame's bytes when it
+// accounts for a copy of it (struct sk_buff and struct skb_shared_info).
+const frameOverhead = 1024
+
+// raiseSendBuffer lets copies of a whole TX ring be in flight: they count as
+// the socket's send buffer until the device is done with them, and by default
+// that is full after less than a hundred long frames. Without CAP_NET_ADMIN the
+// kernel refuses; then Kick says KickAgain earlier.
+func (s *Socket) raiseSendBuffer() {
+	_ = unix.SetsockoptInt(s.FD(), unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, s.cfg.TX*(s.umem.cfg.FrameSize+frameOverhead))
 }
 
 // mapRings sizes the four rings, maps them and lays the ring types over them.

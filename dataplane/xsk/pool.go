@@ -51,7 +51,7 @@ type Pool struct {
 	free  []uint64 // stack of frame addresses; the top is free[n-1]
 	n     int
 	owner []Owner // by frame number
-	shift uint    // log2 of the frame size
+	shift uint8   // log2 of the frame size
 	base  uint64  // mask that takes an address to its frame's
 }
 
@@ -66,7 +66,7 @@ func NewPool(frames, frameSize int) *Pool {
 		free:  make([]uint64, frames),
 		n:     frames,
 		owner: make([]Owner, frames),
-		shift: uint(bits.TrailingZeros(uint(frameSize))),
+		shift: uint8(bits.TrailingZeros(uint(frameSize))),
 		base:  ^uint64(frameSize - 1),
 	}
 	for i := range p.free {
@@ -74,6 +74,10 @@ func NewPool(frames, frameSize int) *Pool {
 	}
 	return p
 }
+
+// frame returns the number of the frame that addr lies in. The mask tells the
+// compiler that the shift is a single instruction.
+func (p *Pool) frame(addr uint64) uint64 { return addr >> (p.shift & 63) }
 
 // Get takes a free frame for the worker and returns its address; ok is false
 // when there is none.
@@ -84,14 +88,14 @@ func (p *Pool) Get() (addr uint64, ok bool) {
 	p.n--
 	addr = p.free[p.n]
 	p.check("Get", addr, OwnerFree)
-	p.owner[addr>>p.shift] = OwnerWorker
+	p.owner[p.frame(addr)] = OwnerWorker
 	return addr, true
 }
 
 // Put frees a frame of the worker's. addr may lie anywhere in the frame.
 func (p *Pool) Put(addr uint64) {
 	p.check("Put", addr, OwnerWorker)
-	p.owner[addr>>p.shift] = OwnerFree
+	p.owner[p.frame(addr)] = OwnerFree
 	p.free[p.n] = addr & p.base
 	p.n++
 }
@@ -99,13 +103,13 @@ func (p *Pool) Put(addr uint64) {
 // Give makes a frame of the worker's the property of to, a port.
 func (p *Pool) Give(addr uint64, to Owner) {
 	p.check("Give", addr, OwnerWorker)
-	p.owner[addr>>p.shift] = to
+	p.owner[p.frame(addr)] = to
 }
 
 // Take makes a frame of from's, a port, the worker's.
 func (p *Pool) Take(addr uint64, from Owner) {
 	p.check("Take", addr, from)
-	p.owner[addr>>p.shift] = OwnerWorker
+	p.owner[p.frame(addr)] = OwnerWorker
 }
 
 // Reclaim frees every frame that o owns and returns how many those were. It is
@@ -130,7 +134,7 @@ func (p *Pool) Reclaim(o Owner) int {
 }
 
 // Owner returns who owns the frame that addr lies in.
-func (p *Pool) Owner(addr uint64) Owner { return p.owner[addr>>p.shift] }
+func (p *Pool) Owner(addr uint64) Owner { return p.owner[p.frame(addr)] }
 
 // Count returns how many frames o owns. It looks at every frame of the pool.
 func (p *Pool) Count(o Owner) int {

@@ -9,7 +9,7 @@ const Debug = true
 
 // check panics unless want owns the frame that addr lies in.
 func (p *Pool) check(op string, addr uint64, want Owner) {
-	frame := addr >> p.shift
+	frame := p.frame(addr)
 	if frame >= uint64(len(p.owner)) {
 		panic(fmt.Sprintf("xsk: Pool.%s: address %#x is outside of the pool's %d frames", op, addr, len(p.owner)))
 	}

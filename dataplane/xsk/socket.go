@@ -224,8 +224,8 @@ func (s *Socket) Close() error {
 // that failed half way.
 func (s *Socket) release() error {
 	var errs []error
-	// The rings refer to what is about to be unmapped; without slots a stray
-	// call finds them empty or panics, but does not touch foreign memory.
+	// The rings point into what is about to be unmapped: a stray call must
+	// panic instead of touching what may be mapped there next.
 	s.rx, s.tx = consumerRing[Desc]{}, producerRing[Desc]{}
 	s.fill, s.completion = producerRing[uint64]{}, consumerRing[uint64]{}
 	for i, m := range s.maps {

@@ -1,7 +1,10 @@
 package xsk
 
 import (
+	"bytes"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/internal/testenv"
 )
@@ -266,6 +269,66 @@ func TestTransmitWhenFull(t *testing.T) {
 	a.flush(t)
 	if a.TXPending() != 0 || a.TXFree() != 64 {
 		t.Errorf("%d pending, %d free after all was sent", a.TXPending(), a.TXFree())
+	}
+}
+
+// TestJumboFrames sends packets of several buffers each, from two sockets of
+// which the second only inherits the permission to.
+func TestJumboFrames(t *testing.T) {
+	testenv.NeedRoot(t)
+	ns := testenv.NewNamespace(t, "lmxsk")
+	testenv.VethPair(t, ns, "a", ns, "b", testenv.VethOptions{MTU: 9000})
+	u, p := newAreaOf(t, UmemConfig{Frames: 512, FrameSize: 2048, MultiBuffer: true})
+	ends := []*end{
+		openOn(t, ns, "a", u, p, 0, smallConfig(), 128),
+		openOn(t, ns, "b", u, p, 1, smallConfig(), 128),
+	}
+	for i, from := range ends {
+		to := ends[1-i]
+		want := bytes.Repeat(frame(i+200), 9)[:8000] // frame 200 has 1460 bytes
+		for rest := want; len(rest) > 0; {
+			addr, _ := p.Get()
+			p.Give(addr, from.owner)
+			n := copy(u.Area()[addr:addr+2048], rest)
+			rest = rest[n:]
+			d := Desc{Addr: addr, Len: uint32(n)}
+			if len(rest) > 0 {
+				d.Options = OptionContinued
+			}
+			from.Transmit([]Desc{d})
+		}
+		from.flush(t)
+		if from.TXPending() != 0 {
+			t.Errorf("%d buffers never completed", from.TXPending())
+		}
+		var got []byte
+		buffers, last := 0, false
+		to.receiveInto(t, 5, func(d Desc) {
+			if last {
+				t.Error("a buffer came after the last of the packet")
+			}
+			got = append(got, u.Area()[d.Addr:d.Addr+uint64(d.Len)]...)
+			last = d.Options&OptionContinued == 0
+			buffers++
+			p.Put(d.Addr)
+		})
+		if !last || !bytes.Equal(got, want) {
+			t.Errorf("received %d bytes in %d buffers (last: %v), want the 8000 that were sent", len(got), buffers, last)
+		}
+	}
+}
+
+// TestSendBufferHoldsARing checks that the kernel accounts for as many frames in
+// flight as the TX ring has.
+func TestSendBufferHoldsARing(t *testing.T) {
+	testenv.NeedRoot(t)
+	ns := testenv.NewNamespace(t, "lmxsk")
+	testenv.VethPair(t, ns, "a", ns, "b", testenv.VethOptions{})
+	u, p := newArea(t, 64)
+	a := openOn(t, ns, "a", u, p, 0, smallConfig(), 0)
+	got, err := unix.GetsockoptInt(a.FD(), unix.SOL_SOCKET, unix.SO_SNDBUF)
+	if err != nil || got < 2048*2048 {
+		t.Errorf("send buffer of %d bytes, %v; want at least 2048 frames of 2048 bytes", got, err)
 	}
 }
 

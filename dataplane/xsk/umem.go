@@ -50,8 +50,9 @@ type group struct{ sockets []*Socket }
 // Umem is a packet area that the sockets of many interfaces share. The kernel
 // keeps all sharers of one of its UMEM objects in the copy mode of the first,
 // so the area is registered up to twice, once for the zero-copy sockets and
-// once for the others; addresses mean the same in both, and a frame may go from
-// any socket to any other.
+// once for the others (and then counted twice against the limit of locked
+// memory); addresses mean the same in both, and a frame may go from any socket
+// to any other.
 //
 // Opening and closing sockets is safe for concurrent use; the contents of the
 // area belong to whoever owns the frames (see [Pool]).
