@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/loomfabric/loom/congestion"
+	"github.com/loomfabric/loom/dataplane/xsk"
 	"github.com/loomfabric/loom/drop"
 	"github.com/loomfabric/loom/mono"
 	"github.com/loomfabric/loom/overlay"
@@ -32,10 +33,9 @@ type egress struct {
 	delay mono.Time // fixed extra latency, ns
 	line  fifo      // frames in the delay line, in due order
 	due   []mono.Time
-	ready []frame // frames taken off the queues for one transmit; len is the burst
 }
 
-func newEgress(c *EgressConfig, burst int, rng *rand.Rand) egress {
+func newEgress(c *EgressConfig, rng *rand.Rand) egress {
 	e := egress{
 		control: newFIFO(controlQueueFrames),
 		data:    newFIFO(dataQueueFrames),
@@ -45,7 +45,6 @@ func newEgress(c *EgressConfig, burst int, rng *rand.Rand) egress {
 		dre:     congestion.NewDRE(congestion.DefaultTau, congestion.DefaultAlpha, congestion.DefaultQ),
 		rate:    c.Rate,
 		delay:   mono.Time(c.Delay),
-		ready:   make([]frame, 0, burst),
 	}
 	if e.rate == 0 {
 		e.rate = c.LinkRate
@@ -82,29 +81,41 @@ func (e *egress) enqueue(area []byte, f *frame) (reason drop.Reason, marked bool
 	return drop.None, marked
 }
 
-// next takes at most room frames that may be sent at now off the queues. The
-// slice is valid until the next call.
-func (e *egress) next(now mono.Time, room int) []frame {
+// next takes frames that may be sent at now off the queues and writes their
+// descriptors to out, as many as fit. It returns how many, and their bytes.
+func (e *egress) next(now mono.Time, out []xsk.Desc) (n int, bytes uint64) {
 	if e.delay > 0 {
-		return e.nextDelayed(now, room)
+		return e.nextDelayed(now, out)
 	}
-	out := e.ready[:0]
-	for room = min(room, cap(out)); len(out) < room; {
+	if e.shaper.psPerByte == 0 && e.control.len() == 0 {
+		q := &e.data
+		out = out[:min(len(out), q.len())]
+		for i := range out {
+			f := q.front()
+			out[i] = f.desc()
+			bytes += uint64(f.len)
+			q.pop()
+		}
+		return len(out), bytes
+	}
+	for n < len(out) {
 		q := e.pick(now)
 		if q == nil {
 			break
 		}
 		f := q.front()
 		e.shaper.charge(now, f.len)
-		out = append(out, *f)
+		out[n] = f.desc()
+		n++
+		bytes += uint64(f.len)
 		q.pop()
 	}
-	return out
+	return n, bytes
 }
 
 // nextDelayed moves what the shaper admits into the delay line, and takes what
 // is due out of it: serialisation first, then propagation, like a wire.
-func (e *egress) nextDelayed(now mono.Time, room int) []frame {
+func (e *egress) nextDelayed(now mono.Time, out []xsk.Desc) (n int, bytes uint64) {
 	for !e.line.full() {
 		q := e.pick(now)
 		if q == nil {
@@ -116,12 +127,14 @@ func (e *egress) nextDelayed(now mono.Time, room int) []frame {
 		e.line.push(f)
 		q.pop()
 	}
-	out := e.ready[:0]
-	for room = min(room, cap(out)); len(out) < room && e.line.len() > 0 && e.lineDue() <= now; {
-		out = append(out, *e.line.front())
+	for n < len(out) && e.line.len() > 0 && e.lineDue() <= now {
+		f := e.line.front()
+		out[n] = f.desc()
+		n++
+		bytes += uint64(f.len)
 		e.line.pop()
 	}
-	return out
+	return n, bytes
 }
 
 func (e *egress) lineDue() mono.Time { return e.due[e.line.head&uint32(len(e.due)-1)] }

@@ -1,5 +1,7 @@
 package dataplane
 
+import "github.com/loomfabric/loom/dataplane/xsk"
+
 // frame is a worker's handle on one UMEM frame while it is between an RX ring
 // and a TX ring. Exactly one handle exists for a frame: it is in the vector
 // being processed, in one queue, or gone.
@@ -12,6 +14,9 @@ type frame struct {
 	l3    uint8  // offset of the outermost IP header; 0: none
 	ctrl  bool   // belongs in the control queue
 }
+
+// desc is the frame as a ring knows it.
+func (f *frame) desc() xsk.Desc { return xsk.Desc{Addr: uint64(f.off), Len: uint32(f.len)} }
 
 // fifo is a bounded queue of frames in a ring. Owned by one worker.
 type fifo struct {

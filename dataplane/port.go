@@ -95,28 +95,25 @@ func (w *worker) transmit(p *port, now mono.Time) {
 				return
 			}
 		}
-		burst := p.egress.next(now, min(room, len(w.descs)))
-		if len(burst) == 0 {
+		n, bytes := p.egress.next(now, w.descs[:min(room, len(w.descs))])
+		if n == 0 {
 			p.dirty = p.egress.held() > 0
 			return
 		}
-		bytes := uint64(0)
-		for i := range burst {
-			f := &burst[i]
-			w.descs[i] = xsk.Desc{Addr: uint64(f.off), Len: uint32(f.len)}
-			w.pool.Give(uint64(f.off)&^w.frameMask, p.owner())
-			bytes += uint64(f.len)
+		descs := w.descs[:n]
+		for i := range descs {
+			w.pool.Give(descs[i].Addr, p.owner())
 		}
-		if n := p.link.Transmit(w.descs[:len(burst)]); n != len(burst) {
+		if took := p.link.Transmit(descs); took != n {
 			panic("dataplane: TX ring took fewer frames than it had room for")
 		}
 		p.egress.dre.Add(now, uint32(bytes))
-		p.stats.Sent.Frames += uint64(len(burst))
+		p.stats.Sent.Frames += uint64(n)
 		p.stats.Sent.Bytes += bytes
 		if p.unkicked == 0 {
 			p.since = now
 		}
-		p.unkicked += len(burst)
+		p.unkicked += n
 	}
 }
 

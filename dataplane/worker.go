@@ -77,7 +77,7 @@ func newWorker(id int, cfg *Config, area []byte, pool *xsk.Pool, frameSize int, 
 	for i := range cfg.Ports {
 		c := &cfg.Ports[i]
 		rng := rand.New(rand.NewPCG(cfg.Seed, uint64(id)<<32|uint64(i)))
-		w.ports[i] = port{id: PortID(i), kind: c.Kind, egress: newEgress(&c.Egress, kickBurst, rng)}
+		w.ports[i] = port{id: PortID(i), kind: c.Kind, egress: newEgress(&c.Egress, rng)}
 	}
 	if cfg.Role == Leaf {
 		w.fdb = overlay.NewFDB(cfg.FDBSize, cfg.FDBAge, MaxVNIs)
