@@ -27,7 +27,7 @@ type redirector struct {
 
 // attach loads a redirector, which takes packets of several buffers too, and
 // attaches it to an interface of ns.
-func attach(t *testing.T, ns *testenv.Namespace, ifindex int, mode link.XDPAttachFlags) *redirector {
+func attach(t testing.TB, ns *testenv.Namespace, ifindex int, mode link.XDPAttachFlags) *redirector {
 	t.Helper()
 	r := &redirector{}
 	ns.Do(t, func() {
@@ -81,12 +81,12 @@ func smallConfig() SocketConfig {
 }
 
 // newArea makes a Umem that is closed after the sockets on it.
-func newArea(t *testing.T, frames int) (*Umem, *Pool) {
+func newArea(t testing.TB, frames int) (*Umem, *Pool) {
 	t.Helper()
 	return newAreaOf(t, UmemConfig{Frames: frames, FrameSize: 2048})
 }
 
-func newAreaOf(t *testing.T, cfg UmemConfig) (*Umem, *Pool) {
+func newAreaOf(t testing.TB, cfg UmemConfig) (*Umem, *Pool) {
 	t.Helper()
 	u, err := NewUmem(cfg)
 	if err != nil {
@@ -102,7 +102,7 @@ func newAreaOf(t *testing.T, cfg UmemConfig) (*Umem, *Pool) {
 
 // openOn opens a socket on queue 0 of an interface, feeds it by XDP and fills
 // it with n frames.
-func openOn(t *testing.T, ns *testenv.Namespace, name string, u *Umem, p *Pool, port uint16, cfg SocketConfig, n int) *end {
+func openOn(t testing.TB, ns *testenv.Namespace, name string, u *Umem, p *Pool, port uint16, cfg SocketConfig, n int) *end {
 	t.Helper()
 	e := &end{u: u, p: p, owner: OwnerPort(port), ns: ns}
 	cfg.Name, cfg.Ifindex = name, ns.Link(t, name).Attrs().Index
@@ -122,14 +122,14 @@ func openOn(t *testing.T, ns *testenv.Namespace, name string, u *Umem, p *Pool, 
 }
 
 // openIn opens a socket inside ns.
-func openIn(t *testing.T, ns *testenv.Namespace, u *Umem, cfg SocketConfig) (s *Socket, err error) {
+func openIn(t testing.TB, ns *testenv.Namespace, u *Umem, cfg SocketConfig) (s *Socket, err error) {
 	t.Helper()
 	ns.Do(t, func() { s, err = Open(u, cfg) })
 	return s, err
 }
 
 // mustOpen is openIn for sockets that must open; they are closed with the test.
-func mustOpen(t *testing.T, ns *testenv.Namespace, u *Umem, cfg SocketConfig) *Socket {
+func mustOpen(t testing.TB, ns *testenv.Namespace, u *Umem, cfg SocketConfig) *Socket {
 	t.Helper()
 	s, err := openIn(t, ns, u, cfg)
 	if err != nil {
@@ -170,7 +170,7 @@ func frame(i int) []byte {
 }
 
 // send transmits frames from..from+n-1 and takes the completions back.
-func (e *end) send(t *testing.T, from, n int) {
+func (e *end) send(t testing.TB, from, n int) {
 	t.Helper()
 	deadline := time.Now().Add(5 * time.Second)
 	for i := from; i < from+n || e.TXPending() > 0; {
@@ -200,7 +200,7 @@ func (e *end) send(t *testing.T, from, n int) {
 }
 
 // flush kicks, and frees what is completed.
-func (e *end) flush(t *testing.T) {
+func (e *end) flush(t testing.TB) {
 	t.Helper()
 	if r := e.Kick(); r > KickAgain {
 		t.Fatalf("kick: %v", r)
@@ -216,7 +216,7 @@ func (e *end) flush(t *testing.T) {
 
 // receiveInto hands received descriptors to fn until n came or none does for
 // half a second, and refills. fn owns the frames.
-func (e *end) receiveInto(t *testing.T, n int, fn func(Desc)) int {
+func (e *end) receiveInto(t testing.TB, n int, fn func(Desc)) int {
 	t.Helper()
 	got := 0
 	idle := time.Now()
@@ -240,7 +240,7 @@ func (e *end) receiveInto(t *testing.T, n int, fn func(Desc)) int {
 }
 
 // expect receives frames from..from+n-1, each exactly once, in order and whole.
-func (e *end) expect(t *testing.T, from, n int) {
+func (e *end) expect(t testing.TB, from, n int) {
 	t.Helper()
 	i := from
 	got := e.receiveInto(t, n, func(d Desc) {

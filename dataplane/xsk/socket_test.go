@@ -2,6 +2,7 @@ package xsk
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -161,6 +162,50 @@ func TestForwardByAddress(t *testing.T) {
 	if p.Free() != 4096 {
 		t.Errorf("%d frames are free after all sockets are closed, want 4096", p.Free())
 	}
+}
+
+// TestTwoRegistrations forwards between sockets of different kernel UMEM objects
+// over the same area, which is what a zero-copy and a copying interface get.
+// The first stands in for the zero-copy one, which needs a driver that can.
+func TestTwoRegistrations(t *testing.T) {
+	testenv.NeedRoot(t)
+	ns := testenv.NewNamespace(t, "lmxsk")
+	u, p := newArea(t, 4096)
+	hosts, hostPool := newArea(t, 4096)
+	var host, port [3]*end
+	cfg := smallConfig()
+	cfg.CopyMode = ForceCopy
+	for i := range host {
+		h, name := fmt.Sprintf("h%d", i), fmt.Sprintf("p%d", i)
+		testenv.VethPair(t, ns, h, ns, name, testenv.VethOptions{})
+		host[i] = openOn(t, ns, h, hosts, hostPool, uint16(i), smallConfig(), 256)
+		port[i] = openOn(t, ns, name, u, p, uint16(i), cfg, 256)
+		if i == 0 { // alone in the other group
+			u.copy, u.zero = u.zero, u.copy
+		}
+	}
+	if len(u.zero.sockets) != 1 || len(u.copy.sockets) != 2 {
+		t.Fatalf("groups of %d and %d sockets, want 1 and 2", len(u.zero.sockets), len(u.copy.sockets))
+	}
+	for from := range host {
+		to := (from + 1) % len(host)
+		host[from].send(t, from*100, 100)
+		port[from].receiveInto(t, 100, func(d Desc) {
+			p.Give(d.Addr, port[to].owner)
+			port[to].Transmit([]Desc{d})
+		})
+		port[to].flush(t)
+		host[to].expect(t, from*100, 100)
+	}
+	// Each group outlives the other.
+	if err := port[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if u.Sockets() != 2 || len(u.zero.sockets) != 0 {
+		t.Errorf("%d sockets are open, %d of them in the first group", u.Sockets(), len(u.zero.sockets))
+	}
+	host[1].send(t, 0, 100)
+	port[1].expect(t, 0, 100)
 }
 
 // TestStatisticsCountLosses overruns an RX ring, and then a fill ring.

@@ -1,0 +1,61 @@
+package dataplane
+
+import (
+	"testing"
+
+	"github.com/loomfabric/loom/overlay"
+)
+
+// pair returns two workers of one leaf.
+func pair(t *testing.T) (a, b *rig) {
+	a, b = newRig(t, leafConfig(), leafTables()), newRig(t, leafConfig(), leafTables())
+	g := newGossip(2)
+	a.w.gossip, b.w.gossip = g, g
+	b.w.id = 1
+	return a, b
+}
+
+func TestWorkersTellEachOtherWhatTheyLearn(t *testing.T) {
+	a, b := pair(t)
+	a.send(up0, wrap(vtep3, own(), 100, udp4(bcast, hostB, 0, 1, 10), nil))
+	out := b.send(acc0, udp4(hostB, hostA, 0, 1, 10))
+	if len(out[acc1]) != 0 || len(out[up0])+len(out[up1]) != 1 {
+		t.Error("the other worker flooded for an address that this one had learned")
+	}
+	b.send(acc1, udp4(bcast, hostB, 0, 1, 10)) // moved, seen by b
+	if out = a.send(acc0, udp4(hostB, hostA, 0, 1, 10)); len(out[acc1]) != 1 {
+		t.Error("a did not hear of the move that b saw")
+	}
+}
+
+func TestGossipDoesNotEcho(t *testing.T) {
+	a, b := pair(t)
+	a.send(acc0, udp4(bcast, hostA, 0, 1, 10))
+	b.settle()
+	r := &a.w.gossip.rings[1*2+0]
+	if n := r.tail.Load(); n != 0 {
+		t.Errorf("what b heard from a, it told a again (%d events)", n)
+	}
+}
+
+func TestGossipLossIsCountedAndRepaired(t *testing.T) {
+	a, b := pair(t)
+	for i := range gossipSize + 10 {
+		a.send(acc0, udp4(bcast, overlay.MAC{2, 8, 0, 0, byte(i >> 8), byte(i)}, 0, 1, 10))
+	}
+	if got := a.w.snapshot().GossipLost; got != 10 {
+		t.Fatalf("%d events lost, want 10", got)
+	}
+	b.settle()
+	if got := b.w.fdb.Len(); got != gossipSize {
+		t.Errorf("b knows %d addresses, want %d", got, gossipSize)
+	}
+	last := overlay.MAC{2, 8, 0, 0, byte((gossipSize + 9) >> 8), byte((gossipSize + 9) & 0xff)}
+	a.now = a.now.Add(a.w.cfg.FDBAge/4 + a.w.cfg.FDBAge/8)
+	b.now = a.now
+	a.send(acc0, udp4(bcast, last, 0, 1, 10)) // a refresh is told again
+	out := b.send(acc1, udp4(last, hostB, 0, 1, 10))
+	if len(out[acc0]) != 1 {
+		t.Error("b still does not know the address")
+	}
+}
