@@ -12,8 +12,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -331,6 +334,86 @@ func TestQueueWithoutSocket(t *testing.T) {
 	}
 	if n := r.read(); n["redirect"] != 1 || n["pass_no_socket"] != 1 {
 		t.Errorf("counters %v, want one redirect and one pass_no_socket", n)
+	}
+}
+
+// A veth whose peer has VLAN transmit offload hands the tag over beside the
+// frame, where no XDP program and no AF_XDP socket sees it: tagged frames look
+// untagged. Only with the offload off can an access port tell VLANs apart.
+func TestVLANOffloadHidesTags(t *testing.T) {
+	for _, mode := range []Mode{Native, Generic} {
+		for offload, want := range map[string]string{"off": "pass_not_ours", "on": "pass_no_socket"} {
+			t.Run(fmt.Sprintf("%v, offload %s", mode, offload), func(t *testing.T) {
+				w := newWire(t, testenv.VethOptions{})
+				far := w.far.Link(t, "far0").Attrs().Index
+				push, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+					Type:    ebpf.SchedCLS,
+					License: "Apache-2.0",
+					Instructions: asm.Instructions{
+						asm.Mov.Imm(asm.R2, 0x0081), // 802.1Q in network byte order
+						asm.Mov.Imm(asm.R3, 5),
+						asm.FnSkbVlanPush.Call(),
+						asm.Mov.Imm(asm.R0, 0), // TC_ACT_OK
+						asm.Return(),
+					},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer push.Close()
+				w.far.Do(t, func() {
+					setTXVLAN(t, "far0", offload == "on")
+					l, err := link.AttachTCX(link.TCXOptions{Interface: far, Program: push, Attach: ebpf.AttachTCXEgress})
+					if err != nil {
+						t.Fatal(err)
+					}
+					t.Cleanup(func() { _ = l.Close() })
+				})
+				// An uplink shows whether it sees the tag: tagged VXLAN is not ours.
+				p := mustLoad(t, config(Uplink))
+				if _, err := w.attach(p, mode); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := unix.Write(packet(t, w.far, "far0"), vxlanFrame); err != nil {
+					t.Fatal(err)
+				}
+				eventually(t, "one frame counted as "+want, func() bool {
+					n, err := p.Counters()
+					if err != nil {
+						t.Fatal(err)
+					}
+					return n[want] == 1
+				})
+			})
+		}
+	}
+}
+
+// setTXVLAN does what `ethtool -K name txvlan on|off` does, in the namespace of
+// the calling thread.
+func setTXVLAN(t *testing.T, name string, on bool) {
+	t.Helper()
+	const getFlags, setFlags, txVLAN = 0x25, 0x26, 1 << 7 // linux/ethtool.h
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	value := &struct{ cmd, data uint32 }{cmd: getFlags}
+	ifreq := &struct { // struct ifreq
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}{data: unsafe.Pointer(value)}
+	copy(ifreq.name[:], name)
+	for range 2 {
+		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(ifreq))); errno != 0 {
+			t.Fatalf("ethtool command %#x on %s: %v", value.cmd, name, errno)
+		}
+		value.cmd = setFlags
+		if value.data &^= txVLAN; on {
+			value.data |= txVLAN
+		}
 	}
 }
 
