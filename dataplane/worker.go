@@ -95,6 +95,9 @@ func (w *worker) round(now mono.Time) int {
 	if w.view == nil {
 		return 0
 	}
+	if w.gossip != nil {
+		w.hear(now)
+	}
 	got := 0
 	for i := range w.ports {
 		p := &w.ports[i]
@@ -108,9 +111,6 @@ func (w *worker) round(now mono.Time) int {
 		got += n
 		w.input(p, w.descs[:n], now)
 		w.refill(p)
-	}
-	if w.gossip != nil {
-		w.hear(now)
 	}
 	w.holds.expire(w, now)
 	w.age(now)

@@ -260,15 +260,15 @@ func (s *Socket) mapRings() error {
 		}
 		s.maps[i] = m
 	}
-	s.rx.ring = overlay[Desc](s.maps[ringRX], &off.Rx, s.cfg.RX)
-	s.tx.ring = overlay[Desc](s.maps[ringTX], &off.Tx, s.cfg.TX)
-	s.fill.ring = overlay[uint64](s.maps[ringFill], &off.Fr, s.cfg.Fill)
-	s.completion.ring = overlay[uint64](s.maps[ringCompletion], &off.Cr, s.cfg.Completion)
+	s.rx.ring = layRing[Desc](s.maps[ringRX], &off.Rx, s.cfg.RX)
+	s.tx.ring = layRing[Desc](s.maps[ringTX], &off.Tx, s.cfg.TX)
+	s.fill.ring = layRing[uint64](s.maps[ringFill], &off.Fr, s.cfg.Fill)
+	s.completion.ring = layRing[uint64](s.maps[ringCompletion], &off.Cr, s.cfg.Completion)
 	return nil
 }
 
-// overlay lays a ring of n slots over memory that the kernel mapped.
-func overlay[T any](m []byte, off *unix.XDPRingOffset, n int) ring[T] {
+// layRing lays a ring of n slots over memory that the kernel mapped.
+func layRing[T any](m []byte, off *unix.XDPRingOffset, n int) ring[T] {
 	word := func(at uint64) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&m[at])) }
 	slots := unsafe.Slice((*T)(unsafe.Pointer(&m[off.Desc])), n)
 	return newRing(word(off.Producer), word(off.Consumer), word(off.Flags), slots)
