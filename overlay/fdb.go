@@ -134,11 +134,11 @@ func NewFDB(size int, age time.Duration, vnis int) *FDB {
 
 func fdbKey(vni uint16, mac MAC) uint64 { return uint64(vni)<<48 | mac.Uint64() }
 
-// fdbHash folds the 128-bit product of key and a constant, so that both halves
-// depend on all of VNI and MAC.
+// fdbHash mixes twice, so that both halves depend on all of VNI and MAC, and
+// addresses in sequence do not overfill buckets in step.
 func fdbHash(key uint64) uint64 {
-	hi, lo := bits.Mul64(key, 0x9E3779B97F4A7C15)
-	return hi ^ lo
+	h := mix(0, key) * 0xff51afd7ed558ccd
+	return h ^ h>>32
 }
 
 func (f *FDB) bucket(h uint64) *fdbBucket { return &f.buckets[uint32(h)&f.mask] }

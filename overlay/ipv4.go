@@ -110,9 +110,10 @@ func (ip IPv4) DecTTL() {
 	}
 	ip[ip4TTL] = ttl - 1
 	// The 16-bit word is TTL . protocol, so that it shrinks by 0x0100 and the
-	// one's complement sum is put right by adding as much to the checksum.
+	// one's complement sum is put right by adding as much to the checksum. The
+	// carry comes a step early: 0xffff must become 0x0000, as a full sum has it.
 	c := uint32(ip.Checksum()) + 0x0100
-	binary.BigEndian.PutUint16(ip[ip4Checksum:], uint16(c+c>>16))
+	binary.BigEndian.PutUint16(ip[ip4Checksum:], uint16(c+(c+1)>>16))
 }
 
 // SetTOS replaces DSCP and ECN and patches the checksum.

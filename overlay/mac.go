@@ -33,7 +33,9 @@ func MACFromUint64(v uint64) MAC {
 
 // Uint64 returns the address as a 48-bit number, first byte most significant.
 func (m MAC) Uint64() uint64 {
-	return uint64(binary.BigEndian.Uint16(m[0:2]))<<32 | uint64(binary.BigEndian.Uint32(m[2:6]))
+	// Four bytes and two, as the compiler copies an address onto the stack: a
+	// load that spans two stores has to wait for both.
+	return uint64(binary.BigEndian.Uint32(m[0:4]))<<16 | uint64(binary.BigEndian.Uint16(m[4:6]))
 }
 
 // IsGroup reports whether the address is multicast or broadcast (IEEE 802

@@ -1,0 +1,357 @@
+package overlay
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/loomfabric/loom/mono"
+)
+
+// modelFDB is the table as its documentation words it, over a map, without
+// buckets that can be full.
+type modelFDB struct {
+	entries      map[modelKey]*modelEntry
+	age, refresh int64 // ticks
+	size         int
+	limit        map[uint16]int
+	aged         int
+}
+
+type modelKey struct {
+	vni uint16
+	mac MAC
+}
+
+type modelEntry struct {
+	dest   Dest
+	seen   int64
+	static bool
+}
+
+func (m *modelFDB) learned(vni int) (n int) {
+	for k, e := range m.entries {
+		if !e.static && (vni < 0 || int(k.vni) == vni) {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *modelFDB) count(vni uint16) (n int) {
+	for k := range m.entries {
+		if k.vni == vni {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *modelFDB) expired(e *modelEntry, now mono.Time) bool {
+	return !e.static && int64(now)>>fdbTickShift-e.seen > m.age
+}
+
+func (m *modelFDB) lookup(k modelKey, now mono.Time) Dest {
+	if e := m.entries[k]; e != nil && !m.expired(e, now) {
+		return e.dest
+	}
+	return DestNone
+}
+
+func (m *modelFDB) learn(k modelKey, d Dest, now mono.Time) Learned {
+	tick := int64(now) >> fdbTickShift
+	e := m.entries[k]
+	if e != nil && m.expired(e, now) {
+		delete(m.entries, k)
+		m.aged++
+		e = nil
+	}
+	switch {
+	case e == nil && m.limit[k.vni] > 0 && m.learned(int(k.vni)) >= m.limit[k.vni]:
+		return LearnedLimit
+	case e == nil && m.learned(-1) >= m.size:
+		return LearnedFull
+	case e == nil:
+		m.entries[k] = &modelEntry{dest: d, seen: tick}
+		return LearnedNew
+	case e.static && e.dest != d:
+		return LearnedStatic
+	case e.static:
+		return LearnedKnown
+	case e.dest != d:
+		e.dest, e.seen = d, tick
+		return LearnedMoved
+	case tick-e.seen > m.refresh:
+		e.seen = tick
+		return LearnedRefreshed
+	}
+	return LearnedKnown
+}
+
+func (m *modelFDB) drop(match func(modelKey, *modelEntry) bool) (n int) {
+	for k, e := range m.entries {
+		if match(k, e) {
+			delete(m.entries, k)
+			n++
+		}
+	}
+	return n
+}
+
+func (m *modelFDB) sweep(now mono.Time) int {
+	n := m.aged + m.drop(func(_ modelKey, e *modelEntry) bool { return m.expired(e, now) })
+	m.aged = 0
+	return n
+}
+
+func randomDest(r *rand.Rand) Dest {
+	if r.IntN(2) == 0 {
+		return DestRemote(uint16(r.IntN(3)))
+	}
+	return DestLocal(uint16(r.IntN(3)), uint16(r.IntN(2)*100))
+}
+
+// TestFDBModel does random things to the table and to the model. Time starts
+// anywhere, so that ticks wrap. With at most 150 addresses in 256 slots no
+// bucket overflows, for any of the 450 keys there are (TestFDBFill measures
+// that), so that the model need not know of buckets.
+func TestFDBModel(t *testing.T) {
+	r := seeded(t)
+	const vnis = 3
+	for range 20 {
+		age := time.Duration(1 + r.Int64N(int64(10*time.Second)))
+		f := NewFDB(128, age, vnis)
+		ticks := (int64(age) + 1<<fdbTickShift - 1) >> fdbTickShift
+		m := &modelFDB{entries: map[modelKey]*modelEntry{}, age: ticks, refresh: ticks / 4, size: 128, limit: map[uint16]int{}}
+		now := mono.Time(1<<32<<fdbTickShift - int64(30*time.Second)) // wraps soon
+		if r.IntN(2) == 0 {
+			now = mono.Time(r.Int64N(1 << 55))
+		}
+		outcomes := map[Learned]int{}
+		for step := range 6000 {
+			now = now.Add(time.Duration(r.Int64N(int64(age)/40 + 2)))
+			k := modelKey{uint16(r.IntN(vnis)), MACFromUint64(0x02<<40 | uint64(r.IntN(50)))}
+			var got, want any
+			switch op := r.IntN(100); {
+			case op < 55:
+				d := randomDest(r)
+				if e := m.entries[k]; e != nil && r.IntN(4) > 0 {
+					d = e.dest
+				}
+				g := f.Learn(k.vni, k.mac, d, now)
+				outcomes[g]++
+				got, want = g, m.learn(k, d, now)
+			case op < 85:
+				got, want = f.Lookup(k.vni, k.mac, now), m.lookup(k, now)
+			case op < 88:
+				d := randomDest(r)
+				m.entries[k] = &modelEntry{dest: d, static: true}
+				got, want = f.SetStatic(k.vni, k.mac, d), true
+			case op < 92:
+				e := m.entries[k]
+				want = e != nil && e.static
+				if want == true {
+					delete(m.entries, k)
+				}
+				got = f.DeleteStatic(k.vni, k.mac)
+			case op < 94:
+				n := r.IntN(40) - 5
+				f.SetLimit(k.vni, n)
+				m.limit[k.vni] = n
+			case op < 96:
+				got, want = f.Sweep(now, 1<<20), m.sweep(now)
+			case op == 96:
+				got = f.FlushPort(1)
+				want = m.drop(func(_ modelKey, e *modelEntry) bool { return !e.static && !e.dest.Remote() && e.dest.Port() == 1 })
+			case op == 97:
+				got = f.FlushPeer(1)
+				want = m.drop(func(_ modelKey, e *modelEntry) bool { return !e.static && e.dest.Remote() && e.dest.Peer() == 1 })
+			case op == 98 && r.IntN(4) == 0:
+				got = f.FlushVNI(k.vni)
+				want = m.drop(func(q modelKey, e *modelEntry) bool { return !e.static && q.vni == k.vni })
+			default:
+				got, want = f.Count(k.vni), m.count(k.vni)
+			}
+			if got != want {
+				t.Fatalf("step %d, age %v: got %v, want %v", step, age, got, want)
+			}
+			if f.Len() != len(m.entries) {
+				t.Fatalf("step %d: %d entries, want %d", step, f.Len(), len(m.entries))
+			}
+		}
+		compareAll(t, f, m, now)
+		for l := LearnedKnown; l <= LearnedStatic; l++ {
+			if outcomes[l] == 0 && l != LearnedFull {
+				t.Errorf("age %v: random operations never came to outcome %d", age, l)
+			}
+		}
+	}
+}
+
+func compareAll(t *testing.T, f *FDB, m *modelFDB, now mono.Time) {
+	t.Helper()
+	n := 0
+	for e := range f.All(now) {
+		n++
+		k := modelKey{e.VNI, e.MAC}
+		want := m.entries[k]
+		if want == nil || m.expired(want, now) || want.dest != e.Dest || want.static != e.Static {
+			t.Errorf("All yields %+v, want %+v", e, want)
+		} else if age := time.Duration(int64(now)>>fdbTickShift-want.seen) << fdbTickShift; !e.Static && e.Age != age {
+			t.Errorf("All yields age %v, want %v", e.Age, age)
+		}
+	}
+	for k := range m.entries {
+		if m.lookup(k, now) != DestNone {
+			n--
+		}
+	}
+	check(t, "entries All yields too many", n, 0)
+	for range f.All(now) {
+		break // the iterator may be left
+	}
+}
+
+// TestFDBFill: a table takes the number of addresses that it was made for, and
+// hardly one less: sequential and random addresses, in one VNI and in many.
+func TestFDBFill(t *testing.T) {
+	r := seeded(t)
+	const size = 1 << 16
+	for _, c := range []struct {
+		name string
+		key  func(i int) (uint16, MAC)
+	}{
+		{"sequential", func(i int) (uint16, MAC) { return 0, MACFromUint64(0x02<<40 | uint64(i)) }},
+		{"sequential in the high bytes", func(i int) (uint16, MAC) { return 0, MACFromUint64(0x02<<40 | uint64(i)<<16) }},
+		{"random", func(int) (uint16, MAC) { return 0, MACFromUint64(r.Uint64() &^ (1 << 40)) }},
+		{"the same few in many VNIs", func(i int) (uint16, MAC) { return uint16(i & 4095), MACFromUint64(0x02<<40 | uint64(i>>12)) }},
+	} {
+		f := NewFDB(size, time.Minute, 4096)
+		full := 0
+		for i := range size {
+			vni, mac := c.key(i)
+			switch f.Learn(vni, mac, DestRemote(1), 0) {
+			case LearnedNew:
+			case LearnedFull:
+				full++
+			default:
+				t.Fatalf("%s: address %d was there before", c.name, i)
+			}
+		}
+		if full > 2 {
+			t.Errorf("%s: %d of %d addresses found no room", c.name, full, size)
+		}
+		for range full { // up to the size, if buckets were full before
+			for f.Learn(0, MACFromUint64(r.Uint64()&^(1<<40)), DestRemote(1), 0) == LearnedFull {
+			}
+		}
+		check(t, "entries", f.Len(), size)
+		check(t, "one more", f.Learn(0, MACFromUint64(r.Uint64()&^(1<<40)), DestRemote(1), 0), LearnedFull)
+	}
+}
+
+func TestFDBRefuses(t *testing.T) {
+	f := NewFDB(8, time.Minute, 2)
+	mac := MAC{2}
+	for _, c := range []struct {
+		name string
+		vni  uint16
+		mac  MAC
+		d    Dest
+	}{
+		{"group", 0, MAC{3}, DestRemote(1)},
+		{"broadcast", 0, MACFromUint64(1<<48 - 1), DestRemote(1)},
+		{"zero", 0, MAC{}, DestRemote(1)},
+		{"no destination", 0, mac, DestNone},
+		{"no such VNI", 2, mac, DestRemote(1)},
+	} {
+		check(t, c.name, f.Learn(c.vni, c.mac, c.d, 0), LearnedRefused)
+		check(t, c.name+", static", f.SetStatic(c.vni, c.mac, c.d), false)
+		check(t, c.name+", delete", f.DeleteStatic(c.vni, c.mac), false)
+		check(t, c.name+", lookup", f.Lookup(c.vni, c.mac, 0), DestNone)
+	}
+	f.SetLimit(2, 1)
+	check(t, "count of no VNI", f.Count(2), 0)
+	check(t, "entries", f.Len(), 0)
+}
+
+// TestFDBAgeing: never before three quarters of the ageing time have passed
+// since the last frame, always within a few ticks of the whole; a clock that
+// goes back ages nothing.
+func TestFDBAgeing(t *testing.T) {
+	const age = 10 * time.Second
+	const tick = 1 << fdbTickShift
+	mac, d := MAC{2}, DestLocal(1, 0)
+	for _, start := range []mono.Time{0, -5, 1<<31<<fdbTickShift - 7, 1<<32<<fdbTickShift - 7, mono.Time(time.Hour)} {
+		f := NewFDB(8, age, 1)
+		check(t, "first frame", f.Learn(0, mac, d, start), LearnedNew)
+		last := start
+		for range 50 { // frames keep it alive
+			last = last.Add(age / 5)
+			f.Learn(0, mac, d, last)
+		}
+		check(t, "before", f.Lookup(0, mac, last.Add(age*3/4-tick)), d)
+		check(t, "clock back", f.Lookup(0, mac, last.Add(-time.Hour)), d)
+		check(t, "sweep with the clock back", f.Sweep(last.Add(-time.Hour), 1000), 0)
+		late := last.Add(age + 2*tick)
+		check(t, "after", f.Lookup(0, mac, late), DestNone)
+		check(t, "entries before the sweep", f.Len(), 1)
+		check(t, "sweep", f.Sweep(late, 1000), 1)
+		check(t, "entries after the sweep", f.Len(), 0)
+	}
+	f := NewFDB(8, 0, 1)
+	f.Learn(0, mac, d, 0)
+	check(t, "a table that does not age", f.Lookup(0, mac, mono.Time(365*24*time.Hour)), d)
+}
+
+// TestFDBSweepInTurn: small steps reach every bucket.
+func TestFDBSweepInTurn(t *testing.T) {
+	f := NewFDB(64, time.Second, 1)
+	for i := range 40 {
+		f.Learn(0, MACFromUint64(0x02<<40|uint64(i)), DestRemote(1), 0)
+	}
+	aged := 0
+	for range 2 * 64 / fdbWays {
+		aged += f.Sweep(mono.Time(time.Minute), 1)
+	}
+	check(t, "aged", aged, 40)
+	check(t, "entries", f.Len(), 0)
+}
+
+// TestFDBStaticEvicts: configuration finds room where learning finds none, and
+// gives up only when every entry that could be used is static.
+func TestFDBStaticEvicts(t *testing.T) {
+	f := NewFDB(8, time.Minute, 1)
+	mac := func(i int) MAC { return MACFromUint64(0x02<<40 | uint64(i)) }
+	for i := range 8 {
+		f.Learn(0, mac(i), DestRemote(1), mono.Time(i)*mono.Time(time.Second))
+	}
+	set := 0
+	for i := 100; f.SetStatic(0, mac(i), DestRemote(2)); i++ {
+		set++
+		check(t, "static", f.Lookup(0, mac(i), 0), DestRemote(2))
+	}
+	if set < 9 || set > 16 {
+		t.Errorf("%d static addresses in 16 slots", set)
+	}
+	for i := range set {
+		check(t, "static stays", f.Lookup(0, mac(100+i), mono.Time(time.Hour)), DestRemote(2))
+	}
+}
+
+func TestDest(t *testing.T) {
+	for _, peer := range []uint16{0, 1, 1023, 65535} {
+		d := DestRemote(peer)
+		check(t, "remote", d.Remote(), true)
+		check(t, "peer", d.Peer(), peer)
+	}
+	for _, port := range []uint16{0, 1, 255, 65535} {
+		for _, vlan := range []uint16{0, 1, 4095} {
+			d := DestLocal(port, vlan)
+			check(t, "remote", d.Remote(), false)
+			check(t, "none", d == DestNone, false)
+			check(t, "port", d.Port(), port)
+			check(t, "VLAN", d.VLAN(), vlan)
+		}
+	}
+}
