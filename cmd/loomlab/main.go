@@ -1,0 +1,104 @@
+// Command loomlab builds a leaf–spine fabric on one machine from a fabric.yaml,
+// puts load on it and breaks it; see docs/lab.md.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/lab"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		if errors.Is(err, context.Canceled) {
+			err = errors.New("interrupted; everything has been taken down")
+		}
+		fmt.Fprintln(os.Stderr, "loomlab:", err)
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	var file string
+	root := &cobra.Command{
+		Use:   "loomlab",
+		Short: "A leaf–spine fabric on one machine, from one file",
+		Long: "loomlab builds the fabric that a fabric.yaml describes out of network namespaces,\n" +
+			"veth pairs, leafd and spined, puts load on it and takes links down. It needs root.",
+		SilenceUsage: true, SilenceErrors: true,
+	}
+	root.PersistentFlags().StringVarP(&file, "fabric", "f", "fabric.yaml", "the fabric file")
+	load := func() (*lab.Lab, error) {
+		f, err := fabric.Load(file)
+		if err != nil {
+			return nil, err
+		}
+		l := lab.New(f)
+		l.BaseDir = filepath.Dir(file)
+		return l, nil
+	}
+	with := func(fn func(*cobra.Command, *lab.Lab, []string) error) func(*cobra.Command, []string) error {
+		return func(cmd *cobra.Command, args []string) error {
+			l, err := load()
+			if err != nil {
+				return err
+			}
+			return fn(cmd, l, args)
+		}
+	}
+	root.AddCommand(
+		&cobra.Command{Use: "up", Short: "Build the fabric and start its daemons", Args: cobra.NoArgs,
+			RunE: with(func(c *cobra.Command, l *lab.Lab, _ []string) error { return l.Up(c.Context()) })},
+		&cobra.Command{Use: "down", Short: "Remove the fabric, whatever is left of it", Args: cobra.NoArgs,
+			RunE: with(func(_ *cobra.Command, l *lab.Lab, _ []string) error { return l.Down() })},
+		&cobra.Command{Use: "exec HOST -- COMMAND...", Short: "Run a program in a host (or a leaf or spine)", Args: cobra.MinimumNArgs(2),
+			RunE: with(func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.Exec(args[0], args[1:]) })},
+		&cobra.Command{Use: "fail LINK", Short: "Take a link down, for instance L0-S1.0", Args: cobra.ExactArgs(1),
+			RunE: with(func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.Fail(args[0]) })},
+		&cobra.Command{Use: "restore LINK", Short: "Bring a failed link up again", Args: cobra.ExactArgs(1),
+			RunE: with(func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.Restore(args[0]) })},
+		runCommand(with),
+		&cobra.Command{Use: "agent CONGESTION", Hidden: true, Args: cobra.ExactArgs(1),
+			RunE: func(_ *cobra.Command, args []string) error { return lab.Agent(os.Stdin, os.Stdout, args[0]) }},
+		&cobra.Command{Use: "guard NAME", Hidden: true, Args: cobra.ExactArgs(1),
+			RunE: func(_ *cobra.Command, args []string) error { return lab.Guard(args[0], os.Stdin) }},
+	)
+	return root
+}
+
+func runCommand(with func(func(*cobra.Command, *lab.Lab, []string) error) func(*cobra.Command, []string) error) *cobra.Command {
+	var output string
+	var keep bool
+	cmd := &cobra.Command{
+		Use: "run", Short: "Build the fabric, run its workloads and faults, report, take it down", Args: cobra.NoArgs,
+		RunE: with(func(c *cobra.Command, l *lab.Lab, _ []string) error {
+			if output != "table" && output != "json" {
+				return fmt.Errorf("output %q is unknown: write table or json", output)
+			}
+			report, err := l.Run(c.Context(), lab.RunOptions{Keep: keep, Progress: os.Stderr})
+			if err != nil {
+				return err
+			}
+			if output == "json" {
+				err = report.JSON(c.OutOrStdout())
+			} else {
+				err = report.Table(c.OutOrStdout())
+			}
+			return errors.Join(err, report.Failure())
+		}),
+	}
+	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	cmd.Flags().BoolVar(&keep, "keep", false, "leave the fabric up afterwards")
+	return cmd
+}

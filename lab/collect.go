@@ -1,0 +1,155 @@
+package lab
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/loomfabric/loom/fabric"
+)
+
+// collect ends the agents' tasks and turns what they counted into the report.
+func (r *runner) collect(ctx context.Context, rep *Report) error {
+	works := r.lab.File.Workloads
+	reports := make([]WorkloadReport, len(works))
+	flows := make([][]flowRecord, len(works))
+	received := make([][]uint64, len(works))
+	err := each(ctx, r.agents, func(*hostAgent) *request { return &request{Op: opReport} }, func(_ *hostAgent, rp *reply) error {
+		a := rp.Report
+		for _, f := range a.Flows {
+			flows[f.Workload] = append(flows[f.Workload], f)
+		}
+		for w := range works {
+			received[w] = addBuckets(received[w], a.Received[w])
+			reports[w].Unfinished += a.Unfinished[w]
+			reports[w].Failed += a.Failed[w]
+			reports[w].Refused += a.Refused[w]
+			reports[w].DatagramsSent += a.DatagramsSent[w]
+			reports[w].DatagramsReceived += a.DatagramsReceived[w]
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	var total []uint64
+	for i, w := range works {
+		wr := &reports[i]
+		wr.Name, wr.Type = w.Name, w.Type
+		wr.ReceivedBytes = sum(received[i])
+		wr.GoodputBits = goodput(received[i], w.Start.D(), w.Start.D()+w.Duration.D())
+		idle := r.idle.fresh
+		if w.Type == fabric.Incast || w.Persistent {
+			idle = r.idle.persistent
+		}
+		wr.FCT = fctStats(flows[i], idle)
+		total = addBuckets(total, received[i])
+	}
+	rep.Workloads = reports
+	rep.Timeline = timeline(total, received, r.length())
+	for i := range rep.Faults {
+		rep.Faults[i].measure(total)
+	}
+	return nil
+}
+
+func addBuckets(a, b []uint64) []uint64 {
+	if len(a) < len(b) {
+		a = append(a, make([]uint64, len(b)-len(a))...)
+	}
+	for i, v := range b {
+		a[i] += v
+	}
+	return a
+}
+
+func sum(v []uint64) (s uint64) {
+	for _, x := range v {
+		s += x
+	}
+	return s
+}
+
+// goodput is the mean rate of payload between two times, in bits per second.
+func goodput(buckets []uint64, from, to time.Duration) float64 {
+	a, b := clampBucket(buckets, from), clampBucket(buckets, to)
+	if b <= a {
+		return 0
+	}
+	return float64(sum(buckets[a:b])) * 8 / (time.Duration(b-a) * bucketLen).Seconds()
+}
+
+func clampBucket(buckets []uint64, t time.Duration) int {
+	return min(max(int(t/bucketLen), 0), len(buckets))
+}
+
+// timeline sums buckets to seconds.
+func timeline(total []uint64, each [][]uint64, length time.Duration) []Second {
+	var out []Second
+	for s := time.Duration(0); s < length; s += time.Second {
+		sec := Second{At: s, GoodputBits: goodput(total, s, s+time.Second)}
+		for _, b := range each {
+			sec.ByWorkload = append(sec.ByWorkload, goodput(b, s, s+time.Second))
+		}
+		out = append(out, sec)
+	}
+	return out
+}
+
+// around is the span before and after a fault that is compared.
+const around = time.Second
+
+// measure finds what a fault did to all goodput: the mean of the second before
+// and after it, and the longest time without payload in the latter, in whole
+// buckets.
+func (f *FaultReport) measure(total []uint64) {
+	f.BeforeBits = goodput(total, f.At-around, f.At)
+	f.AfterBits = goodput(total, f.At, f.At+around)
+	run := time.Duration(0)
+	for b := clampBucket(total, f.At); b < clampBucket(total, f.At+around); b++ {
+		if total[b] > 0 {
+			run = 0
+			continue
+		}
+		run += bucketLen
+		f.LongestGap = max(f.LongestGap, run)
+	}
+}
+
+// fctStats sums up completion times. Normalised is the mean and 99th percentile
+// of each flow's time divided by that of a flow of its size over the idle
+// fabric.
+func fctStats(flows []flowRecord, idle []IdlePoint) *FCTStats {
+	if len(flows) == 0 {
+		return nil
+	}
+	times, norm := make([]float64, len(flows)), make([]float64, 0, len(flows))
+	var mean, normMean float64
+	for i, f := range flows {
+		times[i] = float64(f.FCT)
+		mean += times[i] / float64(len(flows))
+		if base := lookup(idle, f.Bytes); base > 0 {
+			norm = append(norm, times[i]/float64(base))
+		}
+	}
+	for _, n := range norm {
+		normMean += n / float64(len(norm))
+	}
+	slices.Sort(times)
+	slices.Sort(norm)
+	return &FCTStats{
+		Flows: len(flows), Mean: time.Duration(mean),
+		P50: time.Duration(percentile(times, 50)), P99: time.Duration(percentile(times, 99)),
+		NormMean: normMean, NormP50: percentile(norm, 50), NormP99: percentile(norm, 99),
+	}
+}
+
+// percentile is the nearest-rank percentile of sorted values; 0 of none.
+func percentile(sorted []float64, p float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
+	return sorted[min(max(rank-1, 0), len(sorted)-1)]
+}

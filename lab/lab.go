@@ -1,0 +1,173 @@
+// Package lab builds a fabric on one machine and measures it: leaves, spines
+// and hosts in network namespaces, links as veth pairs, addresses and routes in
+// the kernel, leafd and spined as processes, faults, and traffic between the
+// hosts' own TCP stacks. It needs root. It must not know how frames are
+// forwarded: that is the daemons' (or, for a baseline, the kernel's) business.
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/fabric"
+)
+
+// stateRoot holds a directory for every lab that is up.
+const stateRoot = "/run/loom/lab"
+
+// Lab is one fabric on this machine. It is not safe for concurrent use.
+type Lab struct {
+	File *fabric.File
+	Topo *fabric.Topology
+	// Binaries is where leafd and spined are looked for before $PATH; empty:
+	// beside the running program.
+	Binaries string
+	// BaseDir is the directory that relative file names in the fabric file
+	// start from.
+	BaseDir string
+
+	children []*child // started by this process
+}
+
+// New prepares a lab of a checked fabric file; nothing is touched yet.
+func New(f *fabric.File) *Lab { return &Lab{File: f, Topo: f.Expand()} }
+
+// ErrUp says that a lab of this name exists already.
+var ErrUp = errors.New("is up already, or was left behind")
+
+func (l *Lab) dir() string               { return filepath.Join(stateRoot, l.File.Name) }
+func (l *Lab) path(name string) string   { return filepath.Join(l.dir(), name) }
+func (l *Lab) ns(node string) string     { return nsPrefix(l.File.Name) + node }
+func (l *Lab) kernel() bool              { return l.File.Dataplane == "kernel" }
+func (l *Lab) isUp() bool                { _, err := os.Stat(l.path(upMarker)); return err == nil }
+func (l *Lab) lockPath() string          { return l.dir() + ".lock" }
+func (l *Lab) named(err error) error     { return fmt.Errorf("lab %s: %w", l.File.Name, err) }
+func (l *Lab) socket(node string) string { return l.path(node + ".sock") }
+
+// upMarker is written when everything has been set up.
+const upMarker = "up"
+
+// lock serialises the commands on one lab. A crash releases it.
+func (l *Lab) lock() (unlock func(), err error) {
+	if err := os.MkdirAll(stateRoot, 0o755); err != nil {
+		return nil, fmt.Errorf("state directory: %w (are you root?)", err)
+	}
+	for {
+		fd, err := unix.Open(l.lockPath(), unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o644)
+		if err != nil {
+			return nil, fmt.Errorf("lock %s: %w", l.lockPath(), err)
+		}
+		if err := unix.Flock(fd, unix.LOCK_EX); err != nil {
+			unix.Close(fd)
+			return nil, fmt.Errorf("lock %s: %w", l.lockPath(), err)
+		}
+		// Down removes the file while it holds the lock; then this lock is on a
+		// file that nobody else will find.
+		var mine, now unix.Stat_t
+		if unix.Fstat(fd, &mine) == nil && unix.Stat(l.lockPath(), &now) == nil && mine.Ino == now.Ino {
+			return func() { unix.Close(fd) }, nil
+		}
+		unix.Close(fd)
+	}
+}
+
+// Up builds the lab and starts its daemons. If it fails or ctx ends, what was
+// built is taken down again. A lab that exists already is [ErrUp].
+func (l *Lab) Up(ctx context.Context) (err error) {
+	unlock, err := l.lock()
+	if err != nil {
+		return l.named(err)
+	}
+	defer unlock()
+	left, err := listNS(l.File.Name)
+	if err != nil {
+		return l.named(err)
+	}
+	if _, err := os.Stat(l.dir()); err == nil || len(left) > 0 {
+		return fmt.Errorf("lab %s: %w by an interrupted command: `loomlab down` removes it", l.File.Name, ErrUp)
+	}
+	if err := l.checkHost(); err != nil {
+		return l.named(err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(l.named(err), l.down())
+		}
+	}()
+	if err := os.MkdirAll(l.dir(), 0o755); err != nil {
+		return err
+	}
+	steps := []func(context.Context) error{l.buildNodes, l.buildLinks, l.buildHosts, l.converge, l.startDataplane}
+	for _, step := range steps {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(l.path(upMarker), nil, 0o644)
+}
+
+// checkHost looks for what a lab needs before anything is touched.
+func (l *Lab) checkHost() error {
+	if os.Geteuid() != 0 {
+		return errors.New("needs root for network namespaces: run it with sudo")
+	}
+	if l.kernel() {
+		return nil
+	}
+	for _, b := range []string{"leafd", "spined"} {
+		if _, err := l.binary(b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Down removes the lab: its processes, namespaces and state, whatever part of
+// it there is. It does not mind if there is none.
+func (l *Lab) Down() error {
+	if os.Geteuid() != 0 {
+		return l.named(errors.New("needs root: run it with sudo"))
+	}
+	unlock, err := l.lock()
+	if err != nil {
+		return l.named(err)
+	}
+	defer unlock()
+	if err := l.down(); err != nil {
+		return l.named(err)
+	}
+	return nil
+}
+
+// down does it with the lock held.
+func (l *Lab) down() error {
+	namespaces, err := listNS(l.File.Name)
+	if err != nil {
+		return err
+	}
+	procs, err1 := l.recordedProcs()
+	inside, err2 := procsIn(namespaces)
+	errs := []error{err1, err2, endAll(append(procs, inside...), 3*time.Second)}
+	for _, c := range l.children {
+		<-c.done // reaped
+	}
+	l.children = nil
+	for _, ns := range namespaces {
+		errs = append(errs, deleteNS(ns))
+	}
+	errs = append(errs, os.RemoveAll(l.dir()))
+	if err := os.Remove(l.lockPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

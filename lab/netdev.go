@@ -1,0 +1,251 @@
+package lab
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// end is one end of a veth pair.
+type end struct {
+	in   *handle
+	name string
+	mac  net.HardwareAddr // nil: the kernel's choice
+}
+
+// connect makes a veth pair between two namespaces, with one queue (daemons run
+// one worker), and leaves both ends down.
+func connect(a, b end, mtu int) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.HardwareAddr, attrs.MTU = a.name, a.mac, mtu
+	attrs.NumTxQueues, attrs.NumRxQueues = 1, 1
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName, veth.PeerHardwareAddr, veth.PeerMTU = b.name, b.mac, uint32(mtu)
+	veth.PeerNumTxQueues, veth.PeerNumRxQueues = 1, 1
+	veth.PeerNamespace = netlink.NsFd(b.in.ns)
+	if err := a.in.LinkAdd(veth); err != nil {
+		return fmt.Errorf("veth %s/%s to %s/%s: %w", a.in.name, a.name, b.in.name, b.name, err)
+	}
+	return nil
+}
+
+// setUp brings an interface up.
+func (h *handle) setUp(name string) error {
+	l, err := h.LinkByName(name)
+	if err == nil {
+		err = h.LinkSetUp(l)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: bring %s up: %w", h.name, name, err)
+	}
+	return nil
+}
+
+// setDown takes an interface down; its peer loses carrier.
+func (h *handle) setDown(name string) error {
+	l, err := h.LinkByName(name)
+	if err == nil {
+		err = h.LinkSetDown(l)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: take %s down: %w", h.name, name, err)
+	}
+	return nil
+}
+
+// addAddr gives an interface an address.
+func (h *handle) addAddr(name, cidr string) error {
+	l, err := h.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", h.name, name, err)
+	}
+	a, err := netlink.ParseAddr(cidr)
+	if err == nil {
+		if a.IP.To4() == nil {
+			a.Flags = unix.IFA_F_NODAD // addresses are ours; do not wait a second
+		}
+		err = h.AddrReplace(l, a)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: address %s on %s: %w", h.name, cidr, name, err)
+	}
+	return nil
+}
+
+// pfifo puts a real queue before a veth. Without one (noqueue, the default) the
+// kernel drops silently when the peer's ring is full; with one the sender is
+// told to wait.
+func (h *handle) pfifo(name string) error {
+	l, err := h.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", h.name, name, err)
+	}
+	q := &netlink.GenericQdisc{
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_ROOT, Handle: netlink.MakeHandle(1, 0)},
+		QdiscType:  "pfifo",
+	}
+	if err := h.QdiscReplace(q); err != nil {
+		return fmt.Errorf("%s: pfifo on %s: %w", h.name, name, err)
+	}
+	return nil
+}
+
+// tbf shapes an interface's egress in the kernel: rate in bits per second, limit
+// in bytes queued.
+func (h *handle) tbf(name string, rate uint64, limit uint32) error {
+	l, err := h.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", h.name, name, err)
+	}
+	burst := max(uint32(rate/8/1000), 16<<10) // 1 ms, as the daemons' default
+	q := &netlink.Tbf{
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_ROOT, Handle: netlink.MakeHandle(1, 0)},
+		Rate:       rate / 8,
+		Limit:      limit,
+		Buffer:     netlink.Xmittime(rate/8, burst),
+	}
+	if err := h.QdiscReplace(q); err != nil {
+		return fmt.Errorf("%s: tbf on %s: %w", h.name, name, err)
+	}
+	return nil
+}
+
+// ethtool commands of linux/ethtool.h that x/sys does not name.
+const (
+	ethtoolSTXCSUM = 0x17
+	ethtoolSTSO    = 0x1f
+	ethtoolSGSO    = 0x24
+	ethtoolGFLAGS  = 0x25
+	ethtoolSFLAGS  = 0x26
+	ethFlagTXVLAN  = 1 << 7
+)
+
+// noOffloads makes an interface of the calling thread's namespace send finished
+// frames. With transmit checksum offload on, a veth hands over frames whose TCP
+// or UDP checksum is only begun, and that state lives in the skb: a frame that
+// crosses an AF_XDP socket loses it and arrives broken. Segmentation offload
+// would make frames larger than the MTU, and VLAN offload would keep the tag out
+// of the frame's bytes.
+func noOffloads(name string) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("socket for ethtool: %w", err)
+	}
+	defer unix.Close(fd)
+	for _, cmd := range []uint32{ethtoolSTXCSUM, ethtoolSTSO, ethtoolSGSO} {
+		if _, err := ethtool(fd, name, cmd, 0); err != nil {
+			return fmt.Errorf("ethtool %#x off on %s: %w", cmd, name, err)
+		}
+	}
+	flags, err := ethtool(fd, name, ethtoolGFLAGS, 0)
+	if err == nil && flags&ethFlagTXVLAN != 0 {
+		_, err = ethtool(fd, name, ethtoolSFLAGS, flags&^ethFlagTXVLAN)
+	}
+	if err != nil {
+		return fmt.Errorf("VLAN offload off on %s: %w", name, err)
+	}
+	return nil
+}
+
+// ethtool does one SIOCETHTOOL with a struct ethtool_value.
+func ethtool(fd int, name string, cmd, value uint32) (uint32, error) {
+	data := struct{ cmd, data uint32 }{cmd, value}
+	var req struct { // struct ifreq
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}
+	copy(req.name[:unix.IFNAMSIZ-1], name)
+	req.data = unsafe.Pointer(&data)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
+	if errno != 0 {
+		return 0, errno
+	}
+	return data.data, nil
+}
+
+// tagVLAN makes an interface speak tagged frames on the wire while its stack
+// sees untagged ones, by two small tc programs. A VLAN interface would do the
+// same, but needs 8021q, which small kernels are built without.
+func (h *handle) tagVLAN(name string, vid uint16) error {
+	l, err := h.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", h.name, name, err)
+	}
+	index := l.Attrs().Index
+	clsact := &netlink.GenericQdisc{
+		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Parent: netlink.HANDLE_CLSACT, Handle: netlink.MakeHandle(0xffff, 0)},
+		QdiscType:  "clsact",
+	}
+	if err := h.QdiscReplace(clsact); err != nil {
+		return fmt.Errorf("%s: clsact on %s: %w", h.name, name, err)
+	}
+	for _, p := range []struct {
+		name   string
+		parent uint32
+		code   asm.Instructions
+	}{
+		{"loom_push", netlink.HANDLE_MIN_EGRESS, pushVLAN(vid)},
+		{"loom_pop", netlink.HANDLE_MIN_INGRESS, popVLAN(vid)},
+	} {
+		prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: p.name, Type: ebpf.SchedCLS, Instructions: p.code, License: "GPL"})
+		if err != nil {
+			return fmt.Errorf("load %s: %w", p.name, err)
+		}
+		err = h.FilterReplace(&netlink.BpfFilter{
+			FilterAttrs:  netlink.FilterAttrs{LinkIndex: index, Parent: p.parent, Handle: 1, Protocol: unix.ETH_P_ALL, Priority: 1},
+			Fd:           prog.FD(),
+			Name:         p.name,
+			DirectAction: true,
+		})
+		prog.Close() // the filter holds it now
+		if err != nil {
+			return fmt.Errorf("%s: attach %s to %s: %w", h.name, p.name, name, err)
+		}
+	}
+	return nil
+}
+
+// Offsets in struct __sk_buff and tc verdicts.
+const (
+	skbVLANPresent = 20
+	skbVLANTCI     = 24
+	actOK          = 0
+	actShot        = 2
+)
+
+func pushVLAN(vid uint16) asm.Instructions {
+	return asm.Instructions{
+		asm.Mov.Imm(asm.R2, int32(binary.NativeEndian.Uint16([]byte{0x81, 0x00}))), // htons(ETH_P_8021Q)
+		asm.Mov.Imm(asm.R3, int32(vid)),
+		asm.FnSkbVlanPush.Call(),
+		asm.JNE.Imm(asm.R0, 0, "drop"),
+		asm.Mov.Imm(asm.R0, actOK),
+		asm.Return(),
+		asm.Mov.Imm(asm.R0, actShot).WithSymbol("drop"),
+		asm.Return(),
+	}
+}
+
+// popVLAN lets in only frames with the tag, without it.
+func popVLAN(vid uint16) asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMem(asm.R2, asm.R1, skbVLANPresent, asm.Word),
+		asm.JEq.Imm(asm.R2, 0, "drop"),
+		asm.LoadMem(asm.R2, asm.R1, skbVLANTCI, asm.Word),
+		asm.And.Imm(asm.R2, 0xfff),
+		asm.JNE.Imm(asm.R2, int32(vid), "drop"),
+		asm.FnSkbVlanPop.Call(),
+		asm.JNE.Imm(asm.R0, 0, "drop"),
+		asm.Mov.Imm(asm.R0, actOK),
+		asm.Return(),
+		asm.Mov.Imm(asm.R0, actShot).WithSymbol("drop"),
+		asm.Return(),
+	}
+}

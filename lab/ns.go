@@ -1,0 +1,145 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// nsDir is where ip-netns(8) keeps named namespaces; using it makes a lab's
+// visible to `ip netns` and `nsenter`.
+const nsDir = "/run/netns"
+
+// onThread runs fn on an OS thread of its own that is thrown away afterwards:
+// a thread whose namespace was changed must not return to the Go scheduler.
+func onThread(fn func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		done <- fn()
+	}()
+	return <-done
+}
+
+// inNS runs fn on a thread inside the named namespace. What fn starts (sockets,
+// child processes) lives in that namespace.
+func inNS(name string, fn func() error) error {
+	return onThread(func() error {
+		if err := enterNS(name); err != nil {
+			return err
+		}
+		return fn()
+	})
+}
+
+// enterNS moves the calling thread, which must be locked.
+func enterNS(name string) error {
+	h, err := netns.GetFromName(name)
+	if err != nil {
+		return fmt.Errorf("namespace %s: %w (is the lab up?)", name, err)
+	}
+	defer h.Close()
+	if err := netns.Set(h); err != nil {
+		return fmt.Errorf("enter namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// createNS makes a named namespace with its loopback up.
+func createNS(name string) error {
+	err := onThread(func() error {
+		h, err := netns.NewNamed(name)
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		lo, err := netlink.LinkByName("lo")
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(lo)
+	})
+	if err != nil {
+		return fmt.Errorf("create namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// deleteNS removes the name. The namespace itself, and every interface in it,
+// goes when no process is left inside.
+func deleteNS(name string) error {
+	path := filepath.Join(nsDir, name)
+	// EINVAL: not a mount point, left by a crash between creating and mounting.
+	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("unmount namespace %s: %w", name, err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// listNS lists the namespaces of a lab. Lab names hold no dash, so that the
+// prefix of one lab is never that of another.
+func listNS(lab string) ([]string, error) {
+	entries, err := os.ReadDir(nsDir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list namespaces: %w", err)
+	}
+	var out []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), nsPrefix(lab)) {
+			out = append(out, e.Name())
+		}
+	}
+	return out, nil
+}
+
+func nsPrefix(lab string) string { return "loom-" + lab + "-" }
+
+// handle is a netlink socket inside a namespace.
+type handle struct {
+	*netlink.Handle
+	ns   netns.NsHandle
+	name string
+}
+
+// openNS opens netlink in a named namespace.
+func openNS(name string) (*handle, error) {
+	ns, err := netns.GetFromName(name)
+	if err != nil {
+		return nil, fmt.Errorf("namespace %s: %w (is the lab up?)", name, err)
+	}
+	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	if err != nil {
+		ns.Close()
+		return nil, fmt.Errorf("netlink in namespace %s: %w", name, err)
+	}
+	return &handle{h, ns, name}, nil
+}
+
+// Close closes the socket and the namespace's descriptor.
+func (h *handle) Close() {
+	h.Handle.Close()
+	h.ns.Close()
+}
+
+// sysctl writes a value below /proc/sys of the calling thread's namespace.
+func sysctl(key, value string) error {
+	path := filepath.Join("/proc/sys", strings.ReplaceAll(key, ".", "/"))
+	if err := os.WriteFile(path, []byte(value), 0); err != nil {
+		return fmt.Errorf("sysctl %s=%s: %w", key, value, err)
+	}
+	return nil
+}

@@ -1,0 +1,311 @@
+package lab
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Report is what a run found out. Durations are nanoseconds in JSON, rates
+// bits per second, amounts bytes.
+type Report struct {
+	Lab            string           `json:"lab"`
+	Dataplane      string           `json:"dataplane"`
+	Scheme         string           `json:"scheme"`
+	Duration       time.Duration    `json:"duration_ns"`
+	Reachability   Reachability     `json:"reachability"`
+	IdlePair       string           `json:"idle_pair,omitempty"` // between whom the idle fabric was measured
+	IdleFresh      []IdlePoint      `json:"idle_new_connection,omitempty"`
+	IdlePersistent []IdlePoint      `json:"idle_persistent,omitempty"`
+	Workloads      []WorkloadReport `json:"workloads"`
+	Timeline       []Second         `json:"timeline"`
+	Faults         []FaultReport    `json:"faults"`
+	Phases         []Phase          `json:"phases"`
+	Daemons        []DaemonReport   `json:"daemons"` // none when the kernel forwards
+}
+
+// Reachability is the outcome of pinging every ordered pair of a VNI.
+type Reachability struct {
+	Pairs     int           `json:"pairs"`
+	Reachable int           `json:"reachable"`
+	MedianRTT time.Duration `json:"median_rtt_ns"`
+	Results   []PairResult  `json:"results"`
+
+	rtts []float64
+}
+
+// PairResult is one ordered pair.
+type PairResult struct {
+	From string        `json:"from"`
+	To   string        `json:"to"`
+	VNI  uint32        `json:"vni"`
+	OK   bool          `json:"ok"`
+	RTT  time.Duration `json:"rtt_ns"` // of the first echo answered, address resolution included
+}
+
+func (r *Reachability) add(from, to string, vni uint32, rtt time.Duration) {
+	r.Results = append(r.Results, PairResult{from, to, vni, rtt >= 0, max(rtt, 0)})
+	r.Pairs++
+	if rtt < 0 {
+		return
+	}
+	r.Reachable++
+	r.rtts = append(r.rtts, float64(rtt))
+	slices.Sort(r.rtts)
+	r.MedianRTT = time.Duration(percentile(r.rtts, 50))
+}
+
+// IdlePoint is the completion time of one flow over the idle fabric.
+type IdlePoint struct {
+	Bytes uint64        `json:"bytes"`
+	FCT   time.Duration `json:"fct_ns"`
+}
+
+// WorkloadReport is the outcome of one workload.
+type WorkloadReport struct {
+	Name              string    `json:"name"`
+	Type              string    `json:"type"`
+	GoodputBits       float64   `json:"goodput_bits"` // mean over the workload's duration
+	ReceivedBytes     uint64    `json:"received_bytes"`
+	FCT               *FCTStats `json:"fct,omitempty"` // request and incast
+	Unfinished        uint64    `json:"unfinished"`
+	Failed            uint64    `json:"failed"`
+	Refused           uint64    `json:"refused"` // not begun: too many were in progress
+	DatagramsSent     uint64    `json:"datagrams_sent,omitempty"`
+	DatagramsReceived uint64    `json:"datagrams_received,omitempty"`
+}
+
+// FCTStats sums up flow completion times: from the receiver's request to its
+// reading of the last byte.
+type FCTStats struct {
+	Flows    int           `json:"flows"`
+	Mean     time.Duration `json:"mean_ns"`
+	P50      time.Duration `json:"p50_ns"`
+	P99      time.Duration `json:"p99_ns"`
+	NormMean float64       `json:"normalised_mean"`
+	NormP50  float64       `json:"normalised_p50"`
+	NormP99  float64       `json:"normalised_p99"`
+}
+
+// Second is one second of the timeline.
+type Second struct {
+	At          time.Duration `json:"at_ns"`
+	GoodputBits float64       `json:"goodput_bits"`
+	ByWorkload  []float64     `json:"by_workload_bits"`
+}
+
+// FaultReport is what a fault did.
+type FaultReport struct {
+	Link       string        `json:"link"`
+	Action     string        `json:"action"`
+	At         time.Duration `json:"at_ns"`
+	Converged  time.Duration `json:"converged_ns"` // until all kernel routes were right again
+	BeforeBits float64       `json:"goodput_before_bits"`
+	AfterBits  float64       `json:"goodput_after_bits"`
+	LongestGap time.Duration `json:"longest_gap_ns"` // without any payload, in steps of 100 ms
+}
+
+// Phase is the time from one fault to the next.
+type Phase struct {
+	From   string        `json:"from"`
+	Start  time.Duration `json:"start_ns"`
+	End    time.Duration `json:"end_ns"`
+	Leaves []LeafUplinks `json:"leaves"`
+}
+
+// LeafUplinks is what a leaf sent over its uplinks in a phase.
+type LeafUplinks struct {
+	Leaf      string        `json:"leaf"`
+	Uplinks   []UplinkBytes `json:"uplinks"`
+	Imbalance float64       `json:"imbalance"` // (max−min)/mean over those that were up
+}
+
+// UplinkBytes is one uplink in a phase.
+type UplinkBytes struct {
+	Link  string `json:"link"`
+	Port  string `json:"port"`
+	Up    bool   `json:"up"`
+	Bytes uint64 `json:"bytes"`
+}
+
+// DaemonReport is a daemon's account in frames since it was started.
+type DaemonReport struct {
+	Node     string            `json:"node"`
+	Received uint64            `json:"received"`
+	Copied   uint64            `json:"copied"`
+	Sent     uint64            `json:"sent"`
+	Dropped  uint64            `json:"dropped"`
+	Held     uint64            `json:"held"`
+	Marked   uint64            `json:"ecn_marked"`
+	Balanced bool              `json:"balanced"` // received + copied = sent + dropped + held
+	Drops    map[string]uint64 `json:"drops"`
+	Closed   []string          `json:"closed_ports,omitempty"`
+}
+
+// Failure says what a fabric must never do, if it did: nil otherwise.
+func (r *Report) Failure() error {
+	var errs []error
+	if n := r.Reachability.Pairs - r.Reachability.Reachable; n > 0 {
+		errs = append(errs, fmt.Errorf("%d of %d pairs are not reachable", n, r.Reachability.Pairs))
+	}
+	for _, d := range r.Daemons {
+		if !d.Balanced {
+			errs = append(errs, fmt.Errorf("%s: the account does not balance: received %d + copied %d ≠ sent %d + dropped %d + held %d",
+				d.Node, d.Received, d.Copied, d.Sent, d.Dropped, d.Held))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// JSON writes the report.
+func (r *Report) JSON(w io.Writer) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(r)
+}
+
+// Table writes the report for people.
+func (r *Report) Table(out io.Writer) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "fabric %s, dataplane %s, scheme %s\n\n", r.Lab, r.Dataplane, r.Scheme)
+	r.tableReach(w)
+	if len(r.Workloads) > 0 {
+		r.tableWorkloads(w)
+		r.tableTimeline(w)
+		r.tableFaults(w)
+		r.tableUplinks(w)
+	}
+	r.tableDaemons(w)
+	return w.Flush()
+}
+
+func (r *Report) tableReach(w io.Writer) {
+	c := r.Reachability
+	fmt.Fprintf(w, "reachability: %d of %d pairs, median first RTT %v\n", c.Reachable, c.Pairs, round(c.MedianRTT))
+	for _, p := range c.Results {
+		if !p.OK {
+			fmt.Fprintf(w, "  %s cannot reach %s (VNI %d)\n", p.From, p.To, p.VNI)
+		}
+	}
+}
+
+func (r *Report) tableWorkloads(w io.Writer) {
+	fmt.Fprint(w, "\nworkload\tgoodput\tflows\tFCT mean\tp50\tp99\t×idle mean\tp50\tp99\tnot finished\n")
+	for _, x := range r.Workloads {
+		fmt.Fprintf(w, "%s\t%s\t", x.Name, rate(x.GoodputBits))
+		if f := x.FCT; f != nil {
+			fmt.Fprintf(w, "%d\t%v\t%v\t%v\t%.2f\t%.2f\t%.2f\t", f.Flows, round(f.Mean), round(f.P50), round(f.P99), f.NormMean, f.NormP50, f.NormP99)
+		} else if x.DatagramsSent > 0 {
+			lost := max(0, 1-float64(x.DatagramsReceived)/float64(x.DatagramsSent))
+			fmt.Fprintf(w, "%d of %d datagrams (%.2f%% lost)\t\t\t\t\t\t\t", x.DatagramsReceived, x.DatagramsSent, 100*lost)
+		} else {
+			fmt.Fprint(w, "-\t-\t-\t-\t-\t-\t-\t")
+		}
+		fmt.Fprintf(w, "%d\n", x.Unfinished+x.Failed+x.Refused)
+	}
+	if r.IdlePair != "" {
+		fmt.Fprintf(w, "(FCT: from the receiver's request to its last byte read; ×idle: divided by that of a flow of its size, %s, before the load)\n", r.IdlePair)
+	}
+}
+
+func (r *Report) tableTimeline(w io.Writer) {
+	fmt.Fprint(w, "\nsecond\tgoodput")
+	for _, x := range r.Workloads {
+		fmt.Fprintf(w, "\t%s", x.Name)
+	}
+	fmt.Fprint(w, "\tfaults\n")
+	for _, s := range r.Timeline {
+		fmt.Fprintf(w, "%.0f\t%s", s.At.Seconds(), rate(s.GoodputBits))
+		for _, b := range s.ByWorkload {
+			fmt.Fprintf(w, "\t%s", rate(b))
+		}
+		var faults []string
+		for _, f := range r.Faults {
+			if f.At >= s.At && f.At < s.At+time.Second {
+				faults = append(faults, f.Action+" "+f.Link)
+			}
+		}
+		fmt.Fprintf(w, "\t%s\n", strings.Join(faults, ", "))
+	}
+}
+
+func (r *Report) tableFaults(w io.Writer) {
+	if len(r.Faults) == 0 {
+		return
+	}
+	fmt.Fprint(w, "\nfault\tat\troutes after\tgoodput 1 s before\t1 s after\tlongest gap\n")
+	for _, f := range r.Faults {
+		gap := "< 100ms"
+		if f.LongestGap > 0 {
+			gap = f.LongestGap.String()
+		}
+		fmt.Fprintf(w, "%s %s\t%.2fs\t%v\t%s\t%s\t%s\n", f.Action, f.Link, f.At.Seconds(), round(f.Converged), rate(f.BeforeBits), rate(f.AfterBits), gap)
+	}
+}
+
+func (r *Report) tableUplinks(w io.Writer) {
+	fmt.Fprint(w, "\nuplink (MB sent)")
+	for _, p := range r.Phases {
+		fmt.Fprintf(w, "\tfrom %s", p.From)
+	}
+	fmt.Fprintln(w)
+	if len(r.Phases) == 0 {
+		return
+	}
+	for i, leaf := range r.Phases[0].Leaves {
+		for j, u := range leaf.Uplinks {
+			fmt.Fprint(w, u.Link)
+			for _, p := range r.Phases {
+				x := p.Leaves[i].Uplinks[j]
+				mark := ""
+				if !x.Up {
+					mark = " (down)"
+				}
+				fmt.Fprintf(w, "\t%.1f%s", float64(x.Bytes)/1e6, mark)
+			}
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s (max−min)/mean", leaf.Leaf)
+		for _, p := range r.Phases {
+			fmt.Fprintf(w, "\t%.2f", p.Leaves[i].Imbalance)
+		}
+		fmt.Fprintln(w)
+	}
+}
+
+func (r *Report) tableDaemons(w io.Writer) {
+	if len(r.Daemons) == 0 {
+		return
+	}
+	fmt.Fprint(w, "\nframes\treceived\tcopied\tsent\tdropped\theld\taccount\tdrops by reason\n")
+	for _, d := range r.Daemons {
+		account := "balances"
+		if !d.Balanced {
+			account = "IS WRONG"
+		}
+		var drops []string
+		for _, reason := range slices.Sorted(maps.Keys(d.Drops)) {
+			drops = append(drops, fmt.Sprintf("%s %d", reason, d.Drops[reason]))
+		}
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", d.Node, d.Received, d.Copied, d.Sent, d.Dropped, d.Held, account, strings.Join(drops, ", "))
+	}
+}
+
+// rate writes bits per second in Mbit.
+func rate(bits float64) string { return fmt.Sprintf("%.1f Mbit/s", bits/1e6) }
+
+// round shortens a duration to three or four digits.
+func round(d time.Duration) time.Duration {
+	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {
+		if d >= unit {
+			return d.Round(unit / 100)
+		}
+	}
+	return d
+}

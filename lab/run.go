@@ -1,0 +1,305 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/workload"
+)
+
+// RunOptions are what the command line adds to the file.
+type RunOptions struct {
+	Keep     bool     // leave the lab up
+	Progress *os.File // where progress goes; a bar on a terminal, else sparse lines
+}
+
+// drainTime is how long flows may go on after the last workload's end.
+const drainTime = 5 * time.Second
+
+// Run builds the lab (unless it is up), measures it, runs workloads and faults,
+// and takes it down again (unless it was up, or is to be kept). Whatever ends
+// the run, a lab that it built does not stay behind.
+func (l *Lab) Run(ctx context.Context, opt RunOptions) (rep *Report, err error) {
+	cdfs, err := l.loadSizes()
+	if err != nil {
+		return nil, l.named(err)
+	}
+	prog := newProgress(opt.Progress)
+	defer prog.end()
+	if l.isUp() {
+		err = l.waitReady(ctx)
+	} else {
+		var g *guard
+		if g, err = l.startGuard(); err != nil {
+			return nil, l.named(err)
+		}
+		defer func() {
+			if !opt.Keep || err != nil || rep == nil { // rep is nil in a panic, too
+				prog.say("taking the fabric down")
+				err = errors.Join(err, l.Down())
+			}
+			err = errors.Join(err, g.release())
+		}()
+		prog.say("building %d leaves, %d spines, %d links, %d hosts", len(l.Topo.Leaves), len(l.Topo.Spines), len(l.Topo.Links), len(l.Topo.Hosts))
+		err = l.Up(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	agents, stop, err := l.startAgents()
+	if err != nil {
+		return nil, l.named(err)
+	}
+	defer stop()
+	r := &runner{lab: l, agents: agents, cdfs: cdfs, prog: prog}
+	if rep, err = r.run(ctx); err != nil {
+		return nil, l.named(err)
+	}
+	return rep, nil
+}
+
+// loadSizes reads the distributions that workloads name; those that have none
+// stay nil.
+func (l *Lab) loadSizes() ([]*workload.CDF, error) {
+	out := make([]*workload.CDF, len(l.File.Workloads))
+	for i, w := range l.File.Workloads {
+		if w.Sizes == "" {
+			continue
+		}
+		c, err := l.loadCDF(w.Sizes)
+		if err != nil {
+			return nil, fmt.Errorf("workload %s: %w", w.Name, err)
+		}
+		out[i] = c
+	}
+	return out, nil
+}
+
+func (l *Lab) loadCDF(name string) (*workload.CDF, error) {
+	if !strings.HasSuffix(name, ".csv") {
+		return workload.Builtin(name)
+	}
+	path := name
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(l.BaseDir, name)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	c, err := workload.ReadCDF(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+// runner is one run.
+type runner struct {
+	lab    *Lab
+	agents []*hostAgent
+	cdfs   []*workload.CDF // by workload
+	prog   *progress
+	idle   idleTable
+}
+
+func (r *runner) run(ctx context.Context) (*Report, error) {
+	l := r.lab
+	rep := &Report{Lab: l.File.Name, Dataplane: l.File.Dataplane, Scheme: l.File.Scheme}
+	r.prog.say("pinging all pairs")
+	if err := r.ping(ctx, rep); err != nil {
+		return nil, err
+	}
+	if len(l.File.Workloads) > 0 {
+		r.prog.say("measuring the idle fabric")
+		if err := r.measureIdle(ctx, rep); err != nil {
+			return nil, err
+		}
+		if err := r.load(ctx, rep); err != nil {
+			return nil, err
+		}
+	}
+	if err := r.daemons(ctx, rep); err != nil {
+		return nil, err
+	}
+	return rep, nil
+}
+
+// ping fills in reachability: every ordered pair of hosts of one VNI.
+func (r *runner) ping(ctx context.Context, rep *Report) error {
+	hosts := r.lab.Topo.Hosts
+	all := make([]int, len(hosts))
+	for i := range all {
+		all[i] = i
+	}
+	build := func(a *hostAgent) *request {
+		spec := &pingSpec{Attempts: 5, Timeout: 500 * time.Millisecond}
+		for _, i := range r.lab.Topo.Candidates(a.host.Index, all) {
+			spec.Targets = append(spec.Targets, hosts[i].Addr.Addr().String())
+		}
+		return &request{Op: opPing, Ping: spec}
+	}
+	return each(ctx, r.agents, build, func(a *hostAgent, rp *reply) error {
+		for k, i := range r.lab.Topo.Candidates(a.host.Index, all) {
+			rep.Reachability.add(a.host.Name, hosts[i].Name, hosts[i].VNI, rp.RTTs[k])
+		}
+		return nil
+	})
+}
+
+// tasksOf lists what a host begins.
+func (r *runner) tasksOf(host int) ([]task, error) {
+	t, f := r.lab.Topo, r.lab.File
+	var out []task
+	for i, w := range f.Workloads {
+		from, err := f.Select(w.From)
+		if err != nil {
+			return nil, err
+		}
+		to, err := f.Select(w.To)
+		if err != nil {
+			return nil, err
+		}
+		tk := task{
+			Workload: i, Type: w.Type, Start: w.Start.D(), Duration: w.Duration.D(), Seed: w.Seed, Stream: uint64(host),
+			Flows: w.Flows, Persistent: w.Persistent, FanIn: w.FanIn, Bytes: uint64(w.Bytes), Interval: w.Interval.D(),
+			Rate: uint64(w.Rate), Size: int(w.Size),
+		}
+		var peers []int
+		for _, c := range from {
+			if c == host {
+				peers = t.Candidates(host, to)
+			}
+		}
+		switch w.Type {
+		case fabric.BulkTCP, fabric.UDP:
+			peers = nil
+			for _, p := range t.Pairs(from, to) {
+				if p[0] == host {
+					peers = append(peers, p[1])
+				}
+			}
+		case fabric.Request:
+			c := r.cdfs[i]
+			tk.Sizes = c.Points()
+			tk.FlowRate = workload.FlowRate(w.Load, float64(t.ServerCapacity(to)), c.Mean()) / float64(len(from))
+		}
+		for _, p := range peers {
+			tk.Peers = append(tk.Peers, t.Hosts[p].Addr.Addr().String())
+		}
+		if len(peers) > 0 {
+			out = append(out, tk)
+		}
+	}
+	return out, nil
+}
+
+// length is the time from the start to the last planned event.
+func (r *runner) length() time.Duration {
+	var d time.Duration
+	for _, w := range r.lab.File.Workloads {
+		d = max(d, w.Start.D()+w.Duration.D())
+	}
+	for _, f := range r.lab.File.Faults {
+		d = max(d, f.At.D())
+	}
+	return d
+}
+
+// load runs workloads and faults and collects what the agents saw.
+func (r *runner) load(ctx context.Context, rep *Report) error {
+	length := r.length()
+	epoch := monotonic() + int64(200*time.Millisecond) // all agents have their tasks by then
+	var buildErr error
+	err := each(ctx, r.agents, func(a *hostAgent) *request {
+		tasks, err := r.tasksOf(a.host.Index)
+		buildErr = errors.Join(buildErr, err)
+		return &request{Op: opStart, Start: &startSpec{
+			Epoch: epoch, Length: length + drainTime, Workloads: len(r.lab.File.Workloads), Tasks: tasks}}
+	}, nil)
+	if err := errors.Join(buildErr, err); err != nil {
+		return err
+	}
+	phases := &phases{lab: r.lab}
+	if err := phases.mark(ctx, "start", 0); err != nil {
+		return err
+	}
+	if err := r.conduct(ctx, epoch, length, phases, rep); err != nil {
+		return err
+	}
+	end := time.Duration(monotonic() - epoch)
+	if err := phases.mark(ctx, "end", end); err != nil {
+		return err
+	}
+	rep.Duration = end
+	rep.Phases = phases.report()
+	return r.collect(ctx, rep)
+}
+
+// conduct lets time pass: faults at their instants, progress in between, until
+// everything is over or the drain time has passed.
+func (r *runner) conduct(ctx context.Context, epoch int64, length time.Duration, ph *phases, rep *Report) error {
+	faults := sortedFaults(r.lab.File.Faults)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	var nextLook time.Duration
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		now := time.Duration(monotonic() - epoch)
+		for len(faults) > 0 && now >= faults[0].At.D() {
+			if err := r.fault(ctx, epoch, faults[0], ph, rep); err != nil {
+				return err
+			}
+			faults = faults[1:]
+		}
+		if now < nextLook {
+			continue
+		}
+		nextLook = now + 500*time.Millisecond
+		var received uint64
+		busy := false
+		err := each(ctx, r.agents, func(*hostAgent) *request { return &request{Op: opProgress} }, func(_ *hostAgent, rp *reply) error {
+			received += rp.Received
+			busy = busy || rp.Busy
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		r.prog.load(now, length, received)
+		if now >= length && (!busy || now >= length+drainTime) {
+			return nil
+		}
+	}
+}
+
+func (r *runner) fault(ctx context.Context, epoch int64, f fabric.Fault, ph *phases, rep *Report) error {
+	link, action, do := f.Fail, "fail", r.lab.Fail
+	if f.Restore != "" {
+		link, action, do = f.Restore, "restore", r.lab.Restore
+	}
+	begun := time.Duration(monotonic() - epoch)
+	// Counted before, so that a phase's bytes are those of one link state.
+	if err := ph.mark(ctx, action+" "+link, begun); err != nil {
+		return err
+	}
+	at := time.Duration(monotonic() - epoch)
+	if err := do(link); err != nil {
+		return err
+	}
+	r.prog.say("%s %s", action, link)
+	rep.Faults = append(rep.Faults, FaultReport{
+		Link: link, Action: action, At: at, Converged: time.Duration(monotonic()-epoch) - at})
+	return ph.state()
+}
