@@ -265,7 +265,9 @@ static __always_inline __u32 vxlan_l4(const struct frame *f)
 	return ETH_LEN + hlen;
 }
 
-/* inner finds the frame behind the VXLAN header, 0 if there is none. */
+/* inner finds the bytes behind the VXLAN header, as the UDP length has them,
+ * and returns where they start; 0 if the lengths contradict the frame.
+ */
 static __always_inline int inner(const struct frame *f, __u32 l4, struct frame *in)
 {
 	void *udp = f->start + l4;
@@ -278,7 +280,7 @@ static __always_inline int inner(const struct frame *f, __u32 l4, struct frame *
 	bits = load8(udp + UDP_LEN + 3);
 	if (bits & FABRIC_CAPABLE && bits & FABRIC_SHIM)
 		skip += SHIM_LEN;
-	if (len < skip + ETH_LEN || l4 + len > f->len)
+	if (len < skip || l4 + len > f->len)
 		return 0;
 	in->start = udp + skip;
 	in->end = f->end;
