@@ -88,9 +88,9 @@ type fdbVNI struct {
 // not safe for concurrent use.
 //
 // The table is flat and free of pointers. An address has two possible buckets of
-// four entries and lives in whichever was emptier when it came; with two slots
-// for each address that the table may learn, an address that finds neither a
-// free nor an aged entry is one in millions.
+// four entries and lives in whichever was emptier when it came; there are two
+// slots for each address that the table may learn, so that even of a full
+// table's addresses about one in fifty thousand finds both buckets full.
 //
 // The time an entry was last seen is written only when it is older than a
 // quarter of the ageing time, so that a steady flow does not dirty its cache
@@ -134,11 +134,12 @@ func NewFDB(size int, age time.Duration, vnis int) *FDB {
 
 func fdbKey(vni uint16, mac MAC) uint64 { return uint64(vni)<<48 | mac.Uint64() }
 
-// fdbHash mixes twice, so that both halves depend on all of VNI and MAC, and
-// addresses in sequence do not overfill buckets in step.
+// fdbHash mixes twice, and folds the second product whole, so that the halves
+// depend on all of VNI and MAC and not on each other: addresses in sequence, or
+// the same ones in many VNIs, do not overfill buckets in step.
 func fdbHash(key uint64) uint64 {
-	h := mix(0, key) * 0xff51afd7ed558ccd
-	return h ^ h>>32
+	hi, lo := bits.Mul64(mix(0, key), 0xff51afd7ed558ccd)
+	return hi ^ lo
 }
 
 func (f *FDB) bucket(h uint64) *fdbBucket { return &f.buckets[uint32(h)&f.mask] }

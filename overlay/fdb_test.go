@@ -112,22 +112,22 @@ func randomDest(r *rand.Rand) Dest {
 }
 
 // TestFDBModel does random things to the table and to the model. Time starts
-// anywhere, so that ticks wrap. With at most 150 addresses in 256 slots no
-// bucket overflows, for any of the 450 keys there are (TestFDBFill measures
-// that), so that the model need not know of buckets.
+// anywhere, so that ticks wrap. 150 addresses share 1024 slots, so that buckets
+// do not overflow and the model need not know of them.
 func TestFDBModel(t *testing.T) {
 	r := seeded(t)
 	const vnis = 3
+	seen := map[Learned]int{}
 	for range 20 {
 		age := time.Duration(1 + r.Int64N(int64(10*time.Second)))
-		f := NewFDB(128, age, vnis)
+		f := NewFDB(512, age, vnis)
+		f.size = 64
 		ticks := (int64(age) + 1<<fdbTickShift - 1) >> fdbTickShift
-		m := &modelFDB{entries: map[modelKey]*modelEntry{}, age: ticks, refresh: ticks / 4, size: 128, limit: map[uint16]int{}}
+		m := &modelFDB{entries: map[modelKey]*modelEntry{}, age: ticks, refresh: ticks / 4, size: 64, limit: map[uint16]int{}}
 		now := mono.Time(1<<32<<fdbTickShift - int64(30*time.Second)) // wraps soon
 		if r.IntN(2) == 0 {
 			now = mono.Time(r.Int64N(1 << 55))
 		}
-		outcomes := map[Learned]int{}
 		for step := range 6000 {
 			now = now.Add(time.Duration(r.Int64N(int64(age)/40 + 2)))
 			k := modelKey{uint16(r.IntN(vnis)), MACFromUint64(0x02<<40 | uint64(r.IntN(50)))}
@@ -139,7 +139,7 @@ func TestFDBModel(t *testing.T) {
 					d = e.dest
 				}
 				g := f.Learn(k.vni, k.mac, d, now)
-				outcomes[g]++
+				seen[g]++
 				got, want = g, m.learn(k, d, now)
 			case op < 85:
 				got, want = f.Lookup(k.vni, k.mac, now), m.lookup(k, now)
@@ -180,10 +180,10 @@ func TestFDBModel(t *testing.T) {
 			}
 		}
 		compareAll(t, f, m, now)
-		for l := LearnedKnown; l <= LearnedStatic; l++ {
-			if outcomes[l] == 0 && l != LearnedFull {
-				t.Errorf("age %v: random operations never came to outcome %d", age, l)
-			}
+	}
+	for l := LearnedKnown; l <= LearnedStatic; l++ {
+		if seen[l] == 0 {
+			t.Errorf("random operations never came to outcome %d", l)
 		}
 	}
 }
@@ -238,7 +238,7 @@ func TestFDBFill(t *testing.T) {
 				t.Fatalf("%s: address %d was there before", c.name, i)
 			}
 		}
-		if full > 2 {
+		if full > 10 { // one or two by chance
 			t.Errorf("%s: %d of %d addresses found no room", c.name, full, size)
 		}
 		for range full { // up to the size, if buckets were full before

@@ -1,0 +1,94 @@
+-- Wireshark dissector for Loom's fields in the VXLAN header. The layout is in
+-- docs/wire-format.md; the code that sends it is overlay/vxlan.go.
+--
+-- It takes UDP port 4789 over from Wireshark's own VXLAN dissector. A header
+-- without Loom's Capable bit is handed back to that one, so that other VXLAN
+-- extensions still show. Another port: "Decode As..." > LOOM.
+--
+--   wireshark -X lua_script:deploy/wireshark/loom.lua
+--   or copy this file to ~/.local/lib/wireshark/plugins/
+
+local loom = Proto("loom", "Loom fabric (VXLAN)")
+
+local opcodes = {
+  [0] = "DATA", [1] = "RTT_REQUEST", [2] = "RTT_REPLY", [3] = "CLEAR",
+  [4] = "NOTIFY", [5] = "HELLO", [6] = "EXPLORE", [7] = "EXTENSION",
+}
+
+local f = {
+  flags    = ProtoField.uint8("loom.flags", "VXLAN flags", base.HEX),
+  lbtag    = ProtoField.uint24("loom.lbtag", "LBTag", base.DEC, nil, 0xf00000),
+  ce       = ProtoField.uint24("loom.ce", "CE", base.DEC, nil, 0x0e0000),
+  fbtag    = ProtoField.uint24("loom.fbtag", "FBTag", base.DEC, nil, 0x01e000),
+  fbmetric = ProtoField.uint24("loom.fbmetric", "FBMetric", base.DEC, nil, 0x001c00),
+  opcode   = ProtoField.uint24("loom.opcode", "Opcode", base.DEC, opcodes, 0x000380),
+  epoch    = ProtoField.uint24("loom.epoch", "Epoch", base.DEC, nil, 0x000060),
+  rerouted = ProtoField.bool("loom.rerouted", "Rerouted", 24, nil, 0x000010),
+  tail     = ProtoField.bool("loom.tail", "Tail", 24, nil, 0x000008),
+  shim     = ProtoField.bool("loom.shim", "Shim", 24, nil, 0x000004),
+  fbvalid  = ProtoField.bool("loom.fbvalid", "FBValid", 24, nil, 0x000002),
+  capable  = ProtoField.bool("loom.capable", "Capable", 24, nil, 0x000001),
+  vni      = ProtoField.uint24("loom.vni", "VNI", base.DEC),
+  path     = ProtoField.uint8("loom.path", "PathID", base.HEX),
+  uplink   = ProtoField.uint8("loom.path.uplink", "Uplink", base.DEC, nil, 0xf0),
+  selector = ProtoField.uint8("loom.path.selector", "Selector", base.DEC, nil, 0x0f),
+  tx       = ProtoField.uint16("loom.tx_tstamp", "TX_TSTAMP (us)", base.DEC),
+  tail_tx  = ProtoField.uint16("loom.tail_tx_tstamp", "TAIL_TX_TSTAMP (us)", base.DEC),
+}
+loom.fields = f
+
+local cut = ProtoExpert.new("loom.cut", "Shim is set, but the packet ends before it",
+  expert.group.MALFORMED, expert.severity.ERROR)
+loom.experts = { cut }
+
+local ports = DissectorTable.get("udp.port")
+local vxlan = ports:get_dissector(4789) -- Wireshark's own; it has no name to get it by
+local ethernet = Dissector.get("eth_withoutfcs")
+
+local FLAG_VNI, CAPABLE, SHIM = 0x08, 0x01, 0x04
+
+function loom.dissector(tvb, pinfo, tree)
+  if tvb:len() < 8 or tvb(0, 1):uint() ~= FLAG_VNI or
+      bit.band(tvb(3, 1):uint(), CAPABLE) == 0 then
+    if not vxlan then
+      return 0
+    end
+    vxlan:call(tvb, pinfo, tree)
+    return tvb:len() -- what was dissected in C counts for nothing here
+  end
+  local shim = bit.band(tvb(3, 1):uint(), SHIM) ~= 0
+  local length = shim and 12 or 8
+  local op = bit.band(bit.rshift(tvb(1, 3):uint(), 7), 7)
+
+  pinfo.cols.protocol = "LOOM"
+  local t = tree:add(loom, tvb(0, math.min(length, tvb:len())))
+  t:append_text(string.format(", VNI %d, %s, path %d.%d", tvb(4, 3):uint(), opcodes[op],
+    bit.rshift(tvb(7, 1):uint(), 4), bit.band(tvb(7, 1):uint(), 0xf)))
+
+  t:add(f.flags, tvb(0, 1))
+  local bits = tvb(1, 3)
+  for _, name in ipairs({ "lbtag", "ce", "fbtag", "fbmetric", "opcode", "epoch",
+      "rerouted", "tail", "shim", "fbvalid", "capable" }) do
+    t:add(f[name], bits)
+  end
+  t:add(f.vni, tvb(4, 3))
+  local path = t:add(f.path, tvb(7, 1))
+  path:add(f.uplink, tvb(7, 1))
+  path:add(f.selector, tvb(7, 1))
+  if shim then
+    if tvb:len() < 12 then
+      t:add_proto_expert_info(cut)
+      return tvb:len()
+    end
+    t:add(f.tx, tvb(8, 2))
+    t:add(f.tail_tx, tvb(10, 2))
+  end
+
+  ethernet:call(tvb(length):tvb(), pinfo, tree)
+  if op >= 2 and op <= 5 then
+    pinfo.cols.info:prepend(opcodes[op] .. " ")
+  end
+  return tvb:len()
+end
+
+ports:add(4789, loom)
