@@ -186,7 +186,10 @@ func (s *Socket) setup(sharer *Socket, mode uint16) error {
 	if err := unix.Bind(fd, &addr); err != nil {
 		return &stepError{"bind", err}
 	}
-	s.needWakeup = true
+	// A ring that is bound with need_wakeup starts with its TX flag set. In
+	// some kernels a sharer does not inherit need_wakeup; its flag stays
+	// clear then, and waiting for it would mean never to send.
+	s.needWakeup = s.tx.needWakeup()
 	var options uint32
 	if err := getsockopt(fd, unix.XDP_OPTIONS, unsafe.Pointer(&options), unsafe.Sizeof(options)); err != nil {
 		return &stepError{"read XDP_OPTIONS", err}
