@@ -1,0 +1,161 @@
+package fabric
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+const good = `name: t
+leaves: 2
+spines: 2
+links: {parallel: 2, rate: 300Mbit, delay: 10us, buffer: 256KB, ecn: {kmin: 30KB, kmax: 90KB, pmax: 0.2}}
+hosts:
+  per-leaf: 2
+  link: {rate: 1Gbit}
+  list:
+    - {name: db, leaf: L1}
+vnis:
+  - {vni: 100, hosts: [L0, h2]}
+  - {vni: 200, hosts: [h3, db], vlan: 7, subnet: 192.168.0.0/24}
+overrides:
+  - {link: L0-S1.0, direction: down, rate: 100Mbit}
+  - {link: L1-S0.1, delay: 1ms}
+workloads:
+  - {type: tcp, from: [h0], to: [h2], duration: 3s}
+  - {type: request, from: [db], to: [h3], sizes: web-search, load: 30, duration: 2s, seed: 4}
+faults:
+  - {at: 1s, fail: L0-S1.0}
+`
+
+func TestParse(t *testing.T) {
+	f, err := Parse("good.yaml", []byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Links.Rate != 300e6 || f.Links.Delay.D() != 10*time.Microsecond || f.Links.ECN.Kmax != 90_000 {
+		t.Errorf("links %+v", f.Links)
+	}
+	if f.Scheme != "ecmp" || f.Dataplane != "loom" || f.TCP != "cubic" || f.Hosts.Link.Buffer != 256_000 {
+		t.Errorf("defaults are missing: %+v", f)
+	}
+	if w := f.Workloads[0]; w.Name != "tcp-0" || w.Flows != 1 || w.Duration.D() != 3*time.Second {
+		t.Errorf("workload %+v", w)
+	}
+}
+
+// TestErrors holds every refusal against a golden file: testdata/NAME.yaml and
+// what Parse says of it in testdata/NAME.err.
+func TestErrors(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) < 10 {
+		t.Fatalf("golden files: %v, %v", files, err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = Parse(filepath.Base(file), data)
+		if err == nil {
+			t.Errorf("%s was accepted", file)
+			continue
+		}
+		golden := strings.TrimSuffix(file, ".yaml") + ".err"
+		got := err.Error() + "\n"
+		if *update {
+			if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got != string(want) {
+			t.Errorf("%s:\n got %s\nwant %s", file, got, want)
+		}
+	}
+}
+
+// TestErrorsNameLines: each golden error points at a line, except where the
+// whole file lacks something.
+func TestErrorsNameLines(t *testing.T) {
+	for _, tc := range []struct {
+		old, new string // replacement in the good file
+		line     int
+	}{
+		{"leaves: 2", "leaves: 0", 2},
+		{"rate: 300Mbit", "rate: 300", 4},
+		{"per-leaf: 2", "per-leaf: 2\n  wrong: 1", 7},
+		{"leaf: L1", "leaf: L2", 9},
+		{"hosts: [h3, db]", "hosts: [h3, db, nobody]", 12},
+		{"L1-S0.1", "L1-S0.2", 15},
+		{"load: 30", "load: 300", 18},
+		{"fail: L0-S1.0", "fail: L9-S1.0", 20},
+	} {
+		text := strings.Replace(good, tc.old, tc.new, 1)
+		if text == good {
+			t.Fatalf("%q is not in the file", tc.old)
+		}
+		_, err := Parse("f.yaml", []byte(text))
+		if err == nil {
+			t.Errorf("%q was accepted", tc.new)
+			continue
+		}
+		if !strings.Contains("\n"+err.Error(), "\nf.yaml:"+strconv.Itoa(tc.line)+":") {
+			t.Errorf("%q: %v does not name line %d", tc.new, err, tc.line)
+		}
+	}
+}
+
+func TestUnits(t *testing.T) {
+	for in, want := range map[string]Rate{"0": 0, "64kbit": 64e3, "1.5Gbit": 1.5e9, "300Mbit": 300e6, "12bit": 12} {
+		if got, err := ParseRate(in); err != nil || got != want {
+			t.Errorf("rate %s: %d, %v; want %d", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"", "5", "-1Mbit", "Mbit", "1Tbyte", "NaNbit", "1e300Gbit"} {
+		if got, err := ParseRate(in); err == nil {
+			t.Errorf("rate %q was accepted as %d", in, got)
+		}
+	}
+	for in, want := range map[string]Bytes{"0": 0, "1500": 1500, "256KB": 256e3, "1KiB": 1024, "1.5MiB": 3 << 19, "7B": 7} {
+		if got, err := ParseBytes(in); err != nil || got != want {
+			t.Errorf("bytes %s: %d, %v; want %d", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"", "-5", "1.5", "5 apples", "KB"} {
+		if got, err := ParseBytes(in); err == nil {
+			t.Errorf("bytes %q were accepted as %d", in, got)
+		}
+	}
+	for _, r := range []Rate{0, 12, 64e3, 300e6, 1500e6, 1e9} {
+		if back, err := ParseRate(r.String()); err != nil || back != r {
+			t.Errorf("rate %d is written as %s and read as %d, %v", r, r, back, err)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(good))
+	files, _ := filepath.Glob("testdata/*.yaml")
+	for _, file := range files {
+		if b, err := os.ReadFile(file); err == nil {
+			f.Add(b)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file, err := Parse("fuzz.yaml", data)
+		if err == nil && file.Leaves*file.Spines <= 64 {
+			file.Expand() // what was accepted can be built
+		}
+	})
+}
