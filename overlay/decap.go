@@ -47,9 +47,16 @@ func Decap(frame []byte, port uint16, d *Decapped) drop.Reason {
 	if length < UDPLen || length > len(udp) {
 		return drop.BadUDPLength
 	}
-	vni, n, reason := VXLAN(udp[UDPLen:length]).Decode(&d.Fabric)
-	if reason != drop.None {
-		return reason
+	// A plain header, which most are, is not worth a call.
+	var vni VNI
+	n := VXLANLen
+	if vx := VXLAN(udp[UDPLen:length]); vx.Valid() && binary.BigEndian.Uint64(vx)&^(vxVNIMask<<vxVNIShift) == vxPlain {
+		vni, d.Fabric = vx.VNI(), Fabric{}
+	} else {
+		var reason drop.Reason
+		if vni, n, reason = vx.Decode(&d.Fabric); reason != drop.None {
+			return reason
+		}
 	}
 	if length < UDPLen+n+EthernetLen {
 		return drop.BadInner
@@ -89,28 +96,23 @@ func CheckOuter(frame []byte) drop.Reason {
 	if total < hlen || total > len(ip) {
 		return drop.BadIPLength
 	}
-	if !headerSumOK(fixed, ip[IPv4Len:hlen]) {
+	// The checksum is taken over 32-bit words in memory order: the one's
+	// complement sum does not care about byte order or word size (RFC 1071 §2).
+	sum := uint64(binary.LittleEndian.Uint32(fixed[0:])) +
+		uint64(binary.LittleEndian.Uint32(fixed[4:])) +
+		uint64(binary.LittleEndian.Uint32(fixed[8:])) +
+		uint64(binary.LittleEndian.Uint32(fixed[12:])) +
+		uint64(binary.LittleEndian.Uint32(fixed[16:]))
+	for at := IPv4Len; at < hlen; at += 4 {
+		sum += uint64(binary.LittleEndian.Uint32(ip[at:]))
+	}
+	sum = sum>>32 + sum&0xffffffff // below 2^32 + 15
+	sum = sum>>32 + sum>>16&0xffff + sum&0xffff
+	if fold(uint32(sum)) != 0xffff {
 		return drop.BadIPChecksum
 	}
 	if binary.BigEndian.Uint16(fixed[ip4Frag:])&ip4FragMask != 0 {
 		return drop.IPFragment
 	}
 	return drop.None
-}
-
-// headerSumOK reports whether an IPv4 header's checksum holds. It adds 32-bit
-// words in memory order: the one's complement sum does not care about byte
-// order or word size (RFC 1071 §2).
-func headerSumOK(fixed *[IPv4Len]byte, options []byte) bool {
-	sum := uint64(binary.LittleEndian.Uint32(fixed[0:])) +
-		uint64(binary.LittleEndian.Uint32(fixed[4:])) +
-		uint64(binary.LittleEndian.Uint32(fixed[8:])) +
-		uint64(binary.LittleEndian.Uint32(fixed[12:])) +
-		uint64(binary.LittleEndian.Uint32(fixed[16:]))
-	for ; len(options) >= 4; options = options[4:] {
-		sum += uint64(binary.LittleEndian.Uint32(options))
-	}
-	sum = sum>>32 + sum&0xffffffff // below 2^32 + 15
-	sum = sum>>32 + sum>>16&0xffff + sum&0xffff
-	return fold(uint32(sum)) == 0xffff
 }

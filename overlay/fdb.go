@@ -182,8 +182,18 @@ func (f *FDB) expired(b *fdbBucket, w int, now uint32) bool {
 // Lookup returns where mac lives in the VNI with index vni, or DestNone when it
 // is unknown or has aged.
 func (f *FDB) Lookup(vni uint16, mac MAC, now mono.Time) Dest {
-	b, w := f.find(fdbKey(vni, mac))
-	if b == nil || f.expired(b, w&(fdbWays-1), fdbTick(now)) {
+	// This is find, written out: a call would cost a third of the lookup.
+	key := fdbKey(vni, mac)
+	h := fdbHash(key)
+	b := f.bucket(h)
+	w := b.way(key)
+	if w < 0 {
+		b = f.bucket(h >> 32)
+		if w = b.way(key); w < 0 {
+			return DestNone
+		}
+	}
+	if f.expired(b, w&(fdbWays-1), fdbTick(now)) {
 		return DestNone
 	}
 	return b.dest[w&(fdbWays-1)] &^ destStatic

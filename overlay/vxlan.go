@@ -34,12 +34,15 @@ const (
 //	 0                   1                   2                   3
 //	 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
 //	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
-//	|0 0 0 0 1 0 0 0| LBTag | CE  | FBTag |FBMetr.|Opcode |Ep.|R|T|S|F|C|
+//	|0 0 0 0 1 0 0 0| LBTag | CE  | FBTag |FBMet| Opc |Ep.|R|T|S|F|C|
 //	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
 //	|                      VNI                      |    PathID     |
 //	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
 //	|           TX_TSTAMP           |         TAIL_TX_TSTAMP        |  only if S
 //	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
+//
+// R, T, S, F and C are Rerouted, Tail, Shim, FBValid and Capable. The getters
+// panic on a view that is not [VXLAN.Valid].
 type VXLAN []byte
 
 // Positions in the header's first 8 bytes taken as one big-endian number.
