@@ -6,7 +6,7 @@ SUDO       := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 GOLANGCI   := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # Packages with goroutines: their tests run with the race detector too.
 RACE       := ./control/... ./telemetry/... ./dataplane/... ./lab/... ./internal/...
-DEMO       ?= lab/examples/demo.yaml
+DEMO       ?= test/netns/demo.yaml
 FUZZTIME   ?= 20s
 BENCH      ?= .
 BENCH_PKGS := ./overlay ./congestion ./reorder ./balance ./dataplane

@@ -109,9 +109,8 @@ func (d *daemon) stop() error {
 		}
 		return err
 	case <-time.After(10 * time.Second):
-		killErr := d.cmd.Process.Kill()
-		<-done
-		return errors.Join(fmt.Errorf("%s did not end within 10 s of SIGTERM", d.cmd.Path), killErr)
+		kill := d.cmd.Process.Kill()
+		return errors.Join(fmt.Errorf("%s did not end within 10 s of SIGTERM", d.cmd.Args[4]), kill, <-done)
 	}
 }
 
