@@ -33,7 +33,11 @@ func (q *fifo) full() bool { return int(q.tail-q.head) == len(q.buf) }
 
 // push appends f; the caller has checked full.
 func (q *fifo) push(f *frame) {
-	q.buf[q.tail&uint32(len(q.buf)-1)] = *f
+	// Field by field: f was just written that way, and one wide load would
+	// have to wait for all those stores.
+	s := &q.buf[q.tail&uint32(len(q.buf)-1)]
+	s.off, s.len, s.in, s.hash = f.off, f.len, f.in, f.hash
+	s.flags, s.l3, s.ctrl = f.flags, f.l3, f.ctrl
 	q.tail++
 	q.bytes += uint64(f.len)
 }

@@ -96,7 +96,10 @@ func (w *worker) toFabric(f *frame, vni VNIIndex, peer PeerID, n int, now mono.T
 		w.encap(n, now)
 		n = 0
 	}
-	w.fabric[n] = fabricFrame{frame: *f, peer: peer, vni: vni}
+	s := &w.fabric[n] // field by field, as in fifo.push
+	s.off, s.len, s.in, s.hash = f.off, f.len, f.in, f.hash
+	s.flags, s.l3, s.ctrl = f.flags, f.l3, false
+	s.peer, s.vni = peer, vni
 	w.choice[n].Hash, w.choice[n].Leaf, w.choice[n].Len = f.hash, uint16(peer), f.len
 	return n + 1
 }

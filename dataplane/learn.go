@@ -17,7 +17,7 @@ const (
 // learn tells the FDB where a source address was seen.
 func (w *worker) learn(vni VNIIndex, mac overlay.MAC, at overlay.Dest, now mono.Time) {
 	switch w.fdb.Learn(uint16(vni), mac, at, now) {
-	case overlay.LearnedKnown:
+	case overlay.LearnedKnown, overlay.LearnedRefused:
 		return
 	case overlay.LearnedRefreshed:
 	case overlay.LearnedNew:
