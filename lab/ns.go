@@ -18,6 +18,11 @@ import (
 // visible to `ip netns` and `nsenter`.
 const nsDir = "/run/netns"
 
+// init keeps the main goroutine on the main thread. That thread cannot be thrown
+// away: if another goroutine changed its namespace, the whole process would
+// count as living there (/proc/<pid>/ns is the main thread's).
+func init() { runtime.LockOSThread() }
+
 // onThread runs fn on an OS thread of its own that is thrown away afterwards:
 // a thread whose namespace was changed must not return to the Go scheduler.
 func onThread(fn func() error) error {

@@ -289,17 +289,23 @@ func (r *runner) fault(ctx context.Context, epoch int64, f fabric.Fault, ph *pha
 	if f.Restore != "" {
 		link, action, do = f.Restore, "restore", r.lab.Restore
 	}
-	begun := time.Duration(monotonic() - epoch)
-	// Counted before, so that a phase's bytes are those of one link state.
-	if err := ph.mark(ctx, action+" "+link, begun); err != nil {
-		return err
+	name := action + " " + link
+	// The phase with the link down is counted from inside, so that what the link
+	// itself sent in it is nothing, exactly.
+	if f.Restore != "" {
+		if err := ph.mark(ctx, name, time.Duration(monotonic()-epoch)); err != nil {
+			return err
+		}
 	}
 	at := time.Duration(monotonic() - epoch)
 	if err := do(link); err != nil {
 		return err
 	}
-	r.prog.say("%s %s", action, link)
+	r.prog.say("%s", name)
 	rep.Faults = append(rep.Faults, FaultReport{
 		Link: link, Action: action, At: at, Converged: time.Duration(monotonic()-epoch) - at})
+	if f.Fail != "" {
+		return ph.mark(ctx, name, time.Duration(monotonic()-epoch))
+	}
 	return ph.state()
 }

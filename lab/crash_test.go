@@ -1,0 +1,115 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+)
+
+const loaded = small + `workloads:
+  - {type: tcp, from: [L0], to: [L1], duration: 60s}
+`
+
+// victim starts the test binary as a loomlab of its own.
+func victim(t *testing.T, role, file string) *exec.Cmd {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(self, role, file)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd
+}
+
+// TestKillUp: whatever instant of `up` a kill -9 hits, `down` removes all.
+func TestKillUp(t *testing.T) {
+	for _, after := range []time.Duration{5, 20, 40, 70, 110, 160} {
+		l, file := newLab(t, small)
+		cmd := victim(t, "victim-up", file)
+		time.Sleep(after * time.Millisecond)
+		cmd.Process.Kill()
+		cmd.Wait()
+		if err := l.Down(); err != nil {
+			t.Fatalf("killed after %d ms: %v", after, err)
+		}
+		gone(t, l, nil, 0)
+		up(t, l) // and the name can be used again
+		if err := l.Down(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestKillRun: a run that dies by kill -9 in the middle of its load is cleaned
+// up after by its guard, agents included.
+func TestKillRun(t *testing.T) {
+	l, file := newLab(t, loaded)
+	cmd := victim(t, "victim-run", file)
+	procs := waitAgents(t, l)
+	cmd.Process.Kill()
+	cmd.Wait()
+	gone(t, l, procs, 10*time.Second)
+}
+
+// waitAgents waits until a run's agents are there.
+func waitAgents(t *testing.T, l *Lab) []procID {
+	t.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for time.Now().Before(deadline) {
+		namespaces, err := listNS(l.File.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		procs, err := procsIn(namespaces)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(procs) == len(l.Topo.Hosts) {
+			return procs
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	t.Fatal("no agents after 20 s")
+	return nil
+}
+
+// TestInterruptRun: a run whose context ends takes the lab down before it
+// returns.
+func TestInterruptRun(t *testing.T) {
+	l, _ := newLab(t, loaded)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	errs := make(chan error, 1)
+	go func() {
+		_, err := l.Run(ctx, RunOptions{})
+		errs <- err
+	}()
+	// Only the name is shared with the running goroutine.
+	procs := waitAgents(t, New(l.File))
+	cancel()
+	select {
+	case err := <-errs:
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("run returned %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("run goes on after it was interrupted")
+	}
+	gone(t, l, procs, 0)
+}
+
+// TestFailedUp: an up that cannot finish leaves nothing.
+func TestFailedUp(t *testing.T) {
+	l, _ := newLab(t, small)
+	l.File.TCP = "no_such_control"
+	if err := l.Up(context.Background()); err == nil {
+		t.Fatal("up worked with a congestion control that does not exist")
+	}
+	gone(t, l, nil, 0)
+}

@@ -1,0 +1,344 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/internal/testenv"
+)
+
+// TestMain lets the test binary stand in for loomlab, which starts itself as
+// agent and guard, and be the loomlab that a test kills.
+func TestMain(m *testing.M) {
+	var err error
+	switch role := os.Args; {
+	case len(role) == 3 && role[1] == "agent":
+		err = Agent(os.Stdin, os.Stdout, role[2])
+	case len(role) == 3 && role[1] == "guard":
+		err = Guard(role[2], os.Stdin)
+	case len(role) == 3 && role[1] == "victim-up":
+		err = load(role[2]).Up(context.Background())
+	case len(role) == 3 && role[1] == "victim-run":
+		_, err = load(role[2]).Run(context.Background(), RunOptions{})
+	case len(role) > 4 && role[1] == "exec":
+		err = load(role[2]).Exec(role[3], role[4:])
+	default:
+		os.Exit(m.Run())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func load(path string) *Lab {
+	f, err := fabric.Load(path)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	return New(f)
+}
+
+var labs int
+
+// newLab prepares a lab of the kernel's data plane under a name of its own, and
+// sees to it that nothing of it stays. The file is kept for child processes.
+func newLab(t *testing.T, text string) (l *Lab, file string) {
+	t.Helper()
+	testenv.NeedRoot(t)
+	labs++
+	text = fmt.Sprintf("name: t%d_%d\n%s", os.Getpid(), labs, text)
+	file = filepath.Join(t.TempDir(), "fabric.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	f, err := fabric.Parse(file, []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	l = New(f)
+	t.Cleanup(func() {
+		if err := New(f).Down(); err != nil {
+			t.Errorf("down: %v", err)
+		}
+	})
+	return l, file
+}
+
+const small = `dataplane: kernel
+leaves: 2
+spines: 2
+links: {parallel: 2, rate: 100Mbit}
+hosts: {per-leaf: 2, link: {rate: 200Mbit}}
+vnis:
+  - {vni: 10, hosts: [h0, h2]}
+  - {vni: 20, hosts: [h1, h3], vlan: 5}
+`
+
+// gone waits until nothing of a lab is left: namespaces, state, lock and the
+// processes given.
+func gone(t *testing.T, l *Lab, procs []procID, within time.Duration) {
+	t.Helper()
+	deadline := time.Now().Add(within)
+	for {
+		var left []string
+		namespaces, err := listNS(l.File.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left = append(left, namespaces...)
+		for _, path := range []string{l.dir(), l.lockPath()} {
+			if _, err := os.Stat(path); err == nil {
+				left = append(left, path)
+			}
+		}
+		for _, p := range procs {
+			if fd, ok := p.open(); ok {
+				if !waitGone(fd, 0) {
+					left = append(left, fmt.Sprintf("process %d", p.PID))
+				}
+				unix.Close(fd)
+			}
+		}
+		if len(left) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("left behind: %v", left)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+func up(t *testing.T, l *Lab) {
+	t.Helper()
+	if err := l.Up(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// inHost runs a program through Exec and returns its exit code and output.
+func inHost(t *testing.T, file, host string, argv ...string) (int, string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(self, append([]string{"exec", file, host}, argv...)...).CombinedOutput()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	if exit != nil {
+		return exit.ExitCode(), string(out)
+	}
+	return 0, string(out)
+}
+
+func TestUpTwiceExecDown(t *testing.T) {
+	l, file := newLab(t, small)
+	up(t, l)
+	if err := New(l.File).Up(context.Background()); !errors.Is(err, ErrUp) {
+		t.Errorf("second up: %v", err)
+	}
+	if code, out := inHost(t, file, "h1", "sh", "-c", "cat /sys/class/net/eth0/mtu; exit 7"); code != 7 {
+		t.Errorf("exit code %d, want 7: %s", code, out)
+	}
+	if code, out := inHost(t, file, "h0", "cat", "/proc/net/dev"); code != 0 || !strings.Contains(out, "eth0") {
+		t.Errorf("code %d, output %s", code, out)
+	}
+	if code, out := inHost(t, file, "h9", "true"); code != 1 || !strings.Contains(out, `"h9"`) {
+		t.Errorf("unknown host: code %d, output %s", code, out)
+	}
+	// A program that exec left behind must not keep the namespace alive.
+	self, _ := os.Executable()
+	sleeper := exec.Command(self, "exec", file, "h0", "sleep", "1000")
+	if err := sleeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	deadline := time.Now().Add(5 * time.Second)
+	var procs []procID
+	for len(procs) == 0 && time.Now().Before(deadline) {
+		namespaces, _ := listNS(l.File.Name)
+		procs, _ = procsIn(namespaces)
+		time.Sleep(10 * time.Millisecond)
+	}
+	if len(procs) != 1 || procs[0].PID != sleeper.Process.Pid {
+		t.Fatalf("processes in the lab: %v, want pid %d", procs, sleeper.Process.Pid)
+	}
+	go sleeper.Wait()
+	if err := l.Down(); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, l, procs, time.Second)
+	if err := l.Down(); err != nil {
+		t.Errorf("down of nothing: %v", err)
+	}
+}
+
+// kernelHops lists the devices of a node's next hops to a VTEP.
+func kernelHops(t *testing.T, l *Lab, node string, leaf int) (out []string) {
+	t.Helper()
+	h, err := openNS(l.ns(node))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	routes, err := h.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Dst: hostNet(l.Topo.Leaves[leaf].VTEP)}, netlink.RT_FILTER_DST)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range routes {
+		hops := r.MultiPath
+		if len(hops) == 0 {
+			hops = []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex}}
+		}
+		for _, hop := range hops {
+			dev, err := h.LinkByIndex(hop.LinkIndex)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out = append(out, dev.Attrs().Name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+func TestFailRestore(t *testing.T) {
+	l, file := newLab(t, small)
+	up(t, l)
+	check := func(when, node string, leaf int, want ...string) {
+		t.Helper()
+		if got := kernelHops(t, l, node, leaf); !slices.Equal(got, want) {
+			t.Errorf("%s: %s reaches L%d over %v, want %v", when, node, leaf, got, want)
+		}
+	}
+	reach := func(when string) {
+		t.Helper()
+		if code, out := inHost(t, file, "h0", "ping", "-c", "1", "-W", "2", "10.100.0.3"); code != 0 {
+			t.Errorf("%s: h0 cannot reach h2: %s", when, out)
+		}
+	}
+	reach("at first")
+	check("at first", "L0", 1, "up-s0-0", "up-s0-1", "up-s1-0", "up-s1-1")
+	fail := func(links ...string) {
+		for _, k := range links {
+			if err := l.Fail(k); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fail("L0-S1.0")
+	check("one link failed", "L0", 1, "up-s0-0", "up-s0-1", "up-s1-1")
+	check("one link failed", "S1", 0, "dn-l0-1")
+	check("one link failed", "L1", 0, "up-s0-0", "up-s0-1", "up-s1-0", "up-s1-1")
+	reach("one link failed")
+	fail("L0-S1.1")
+	check("L0 lost S1", "L0", 1, "up-s0-0", "up-s0-1")
+	check("L0 lost S1", "S1", 0)
+	check("L0 lost S1", "L1", 0, "up-s0-0", "up-s0-1") // not through S1
+	reach("L0 lost S1")
+	for _, k := range []string{"L0-S1.1", "L0-S1.0"} {
+		if err := l.Restore(k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check("restored", "L0", 1, "up-s0-0", "up-s0-1", "up-s1-0", "up-s1-1")
+	check("restored", "L1", 0, "up-s0-0", "up-s0-1", "up-s1-0", "up-s1-1")
+	check("restored", "S1", 0, "dn-l0-0", "dn-l0-1")
+	reach("restored")
+	if err := l.Fail("L7-S0.0"); err == nil || !strings.Contains(err.Error(), "L7-S0.0") {
+		t.Errorf("unknown link: %v", err)
+	}
+}
+
+func TestFailNeedsUp(t *testing.T) {
+	l, _ := newLab(t, small)
+	if err := l.Fail("L0-S0.0"); err == nil || !strings.Contains(err.Error(), "not up") {
+		t.Errorf("fail without a lab: %v", err)
+	}
+	if err := l.Down(); err != nil { // the lock file
+		t.Fatal(err)
+	}
+	gone(t, l, nil, 0)
+}
+
+// TestTwoLabs: labs of different names, with equal addresses and one name the
+// beginning of the other's, do not touch each other.
+func TestTwoLabs(t *testing.T) {
+	a, fileA := newLab(t, small)
+	b, fileB := newLab(t, small)
+	up(t, a)
+	up(t, b)
+	if err := a.Down(); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, a, nil, 0)
+	if code, out := inHost(t, fileB, "h0", "ping", "-c", "1", "-W", "2", "10.100.0.3"); code != 0 {
+		t.Errorf("the other lab was hurt: %s", out)
+	}
+	if code, _ := inHost(t, fileA, "h0", "true"); code == 0 {
+		t.Error("exec works in a lab that is down")
+	}
+}
+
+func TestIsolationAndVLAN(t *testing.T) {
+	l, file := newLab(t, small)
+	up(t, l)
+	if code, out := inHost(t, file, "h1", "ping", "-c", "1", "-W", "2", "-s", "1472", "-M", "do", "10.101.0.4"); code != 0 {
+		t.Errorf("full-size frame over VLAN 5: %s", out)
+	}
+	if code, out := inHost(t, file, "h1", "ping", "-6", "-c", "1", "-W", "2", "fd00::14:0:0:0:4"); code != 0 {
+		t.Errorf("IPv6: %s", out)
+	}
+	// h1 gives itself an address of the other VNI; nobody there may answer.
+	if code, out := inHost(t, file, "h1", "ip", "addr", "add", "10.100.0.2/16", "dev", "eth0"); code != 0 {
+		t.Fatalf("ip addr add: %s", out)
+	}
+	if code, _ := inHost(t, file, "h1", "ping", "-c", "1", "-W", "1", "-I", "10.100.0.2", "10.100.0.3"); code == 0 {
+		t.Error("VNI 20 reaches VNI 10")
+	}
+}
+
+func TestDownSparesStrangers(t *testing.T) {
+	l, _ := newLab(t, small)
+	stranger := exec.Command("sleep", "1000")
+	if err := stranger.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { stranger.Process.Kill(); stranger.Wait() }()
+	start, err := startTime(stranger.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(l.dir(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	// The pid of a daemon that died and whose number went to somebody else.
+	record := fmt.Sprintf(`{"pid":%d,"start":%d}`, stranger.Process.Pid, start-1)
+	if err := os.WriteFile(l.path("L0.pid"), []byte(record), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Down(); err != nil {
+		t.Fatal(err)
+	}
+	if fd, ok := (procID{stranger.Process.Pid, start}).open(); !ok || waitGone(fd, 50*time.Millisecond) {
+		t.Error("down ended a process that is not the lab's")
+	}
+	gone(t, l, nil, 0)
+}
