@@ -223,6 +223,10 @@ func TestFDBFill(t *testing.T) {
 	}{
 		{"sequential", func(i int) (uint16, MAC) { return 0, MACFromUint64(0x02<<40 | uint64(i)) }},
 		{"sequential in the high bytes", func(i int) (uint16, MAC) { return 0, MACFromUint64(0x02<<40 | uint64(i)<<16) }},
+		{"every 2nd", func(i int) (uint16, MAC) { return 0, MACFromUint64(0x02<<40 | uint64(i)*2) }},
+		{"every 7th", func(i int) (uint16, MAC) { return 0, MACFromUint64(0x02<<40 | uint64(i)*7) }},
+		{"every 256th", func(i int) (uint16, MAC) { return 0, MACFromUint64(0x02<<40 | uint64(i)*256) }},
+		{"sequential, address in VNI", func(i int) (uint16, MAC) { return uint16(i >> 8), MACFromUint64(0x0242<<32 | uint64(i)) }},
 		{"random", func(int) (uint16, MAC) { return 0, MACFromUint64(r.Uint64() &^ (1 << 40)) }},
 		{"the same few in many VNIs", func(i int) (uint16, MAC) { return uint16(i & 4095), MACFromUint64(0x02<<40 | uint64(i>>12)) }},
 	} {
