@@ -149,7 +149,7 @@ func (g *gate) rootTests(pkgs []pkg, flags ...string) error {
 		// test2json turns what the binary prints into what `go test -json`
 		// prints, and needs no rights itself.
 		cmd := exec.Command("go", "tool", "test2json", "-t", "-p", p.ImportPath,
-			"sudo", "-n", "PATH="+os.Getenv("PATH"), bin, "-test.v=test2json", "-test.paniconexit0", "-test.timeout", g.timeout)
+			"sudo", "-n", "env", "PATH="+os.Getenv("PATH"), bin, "-test.v=test2json", "-test.paniconexit0", "-test.timeout", g.timeout)
 		cmd.Dir = p.Dir
 		if err := g.read(cmd, true); err != nil {
 			return err
