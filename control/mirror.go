@@ -28,7 +28,7 @@ const (
 
 // Publisher takes tables; dataplane.Node is one.
 type Publisher interface {
-	Publish(*dataplane.Tables)
+	Publish(*dataplane.Tables) error
 }
 
 // Options are a mirror's surroundings.
@@ -265,8 +265,11 @@ func (m *Mirror) publish(fresh bool) (published bool) {
 	if t == old {
 		return false
 	}
+	if err := m.Publisher.Publish(t); err != nil {
+		m.Log.Error("the data plane refuses new tables and keeps the old ones", "err", err)
+		return false
+	}
 	m.tables.Store(t)
-	m.Publisher.Publish(t)
 	m.mu.Lock()
 	m.stats.Published++
 	m.mu.Unlock()

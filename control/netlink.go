@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
@@ -31,11 +31,15 @@ const maxDumps = 3
 type Netlink struct {
 	h      *netlink.Handle
 	events *nl.NetlinkSocket
+	closed atomic.Bool
+	ports  []string // whose carriers are polled
+	ioctl  int      // socket for that
 }
 
 // OpenNetlink opens the sockets. The watch begins here, so that nothing is
-// missed between the first list and Watch.
-func OpenNetlink() (*Netlink, error) {
+// missed between the first list and Watch. The carriers of ports are watched
+// more closely than the kernel's events allow.
+func OpenNetlink(ports ...string) (*Netlink, error) {
 	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
@@ -46,7 +50,13 @@ func OpenNetlink() (*Netlink, error) {
 		h.Close()
 		return nil, fmt.Errorf("subscribe to netlink events: %w", err)
 	}
-	k := &Netlink{h: h, events: events}
+	ioctl, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		events.Close()
+		h.Close()
+		return nil, fmt.Errorf("open a socket for ioctl: %w", err)
+	}
+	k := &Netlink{h: h, events: events, ports: ports, ioctl: ioctl}
 	if err := events.SetReceiveBufferSize(watchBuffer, true); err != nil {
 		// Without CAP_NET_ADMIN the limit of the system holds. Lost events are
 		// noticed and made up for, so a smaller buffer only costs time.
@@ -58,20 +68,26 @@ func OpenNetlink() (*Netlink, error) {
 	return k, nil
 }
 
-// Close closes the sockets and ends a watch.
+// Close closes the sockets. A watch must have been stopped.
 func (k *Netlink) Close() {
-	k.events.Close()
+	k.closeEvents()
+	unix.Close(k.ioctl)
 	k.h.Close()
 }
 
-// Watch calls changed until stop is called or the sockets are closed.
+// Watch calls changed until stop is called, from two goroutines.
 func (k *Netlink) Watch(changed func(Kind)) (stop func(), err error) {
-	done := make(chan struct{})
+	done, end := make(chan struct{}), make(chan struct{})
+	polled := make(chan struct{})
+	go func() {
+		defer close(polled)
+		pollCarriers(k.ioctl, k.ports, end, func() { changed(Links) })
+	}()
 	go func() {
 		defer close(done)
 		for {
 			msgs, from, err := k.events.Receive()
-			if errors.Is(err, os.ErrClosed) || errors.Is(err, unix.EBADF) {
+			if k.closed.Load() {
 				return
 			}
 			if err != nil { // ENOBUFS: events were lost; whatever else: as if they were
@@ -85,7 +101,20 @@ func (k *Netlink) Watch(changed func(Kind)) (stop func(), err error) {
 			}
 		}
 	}()
-	return func() { k.events.Close(); <-done }, nil
+	return func() {
+		close(end)
+		k.closeEvents()
+		<-done
+		<-polled
+	}, nil
+}
+
+// closeEvents marks the end first: the error of a read from a socket that is
+// being closed has no name of its own.
+func (k *Netlink) closeEvents() {
+	if !k.closed.Swap(true) {
+		k.events.Close()
+	}
 }
 
 // note names the kinds that messages are about.

@@ -89,8 +89,8 @@ type Kernel interface {
 	// Resolve asks the kernel to find out, or to confirm, the MAC of a
 	// neighbour. The answer shows as a change of Neighbours.
 	Resolve(ifindex int, addr netip.Addr) error
-	// Watch calls changed, from one goroutine of its own, for each kind that
-	// may have changed, until stop is called. It reports lost events by naming
+	// Watch calls changed, from goroutines of its own, for each kind that may
+	// have changed, until stop is called. It reports lost events by naming
 	// every kind.
 	Watch(changed func(Kind)) (stop func(), err error)
 }

@@ -1,0 +1,137 @@
+package control
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/overlay"
+)
+
+// Facts are what the start-up checks know of the machine; [Gather] finds them
+// out.
+type Facts struct {
+	NetAdmin, NetRaw, BPF, IPCLock bool   // effective capabilities
+	Memlock                        uint64 // soft limit of locked memory, bytes
+	Addrs                          []netip.Addr
+	Ports                          map[string]PortFacts // by name; one that is missing does not exist
+}
+
+// PortFacts are what the checks know of one interface.
+type PortFacts struct {
+	MTU                int
+	RXQueues, TXQueues int    // in use
+	XDP                uint32 // ID of the XDP program that it carries; 0: none
+	Speed              uint64 // bits per second; 0: unknown
+}
+
+// Finding is something that is wrong with the machine, and what to do.
+type Finding struct {
+	Fatal        bool // the node cannot forward as configured
+	Problem, Fix string
+}
+
+// String gives problem and remedy.
+func (f Finding) String() string { return f.Problem + "\n  fix: " + f.Fix }
+
+// Check holds a configuration against the machine. It touches nothing.
+func Check(c *dataplane.Config, f *Facts) []Finding {
+	var out []Finding
+	add := func(fatal bool, problem, fix string, args ...any) {
+		out = append(out, Finding{fatal, problem, fmt.Sprintf(fix, args...)})
+	}
+	checkPrivilege(c, f, add)
+	for _, p := range c.Ports {
+		checkPort(c, &p, f, add)
+	}
+	if c.Role == dataplane.Leaf {
+		checkOverhead(c, f, add)
+		if !slices.Contains(f.Addrs, c.VTEP) {
+			add(false, fmt.Sprintf("VTEP %v is not an address of this machine: the kernel cannot answer for it, nor take over when the daemon is gone", c.VTEP),
+				"ip addr add %v/32 dev lo", c.VTEP)
+		}
+	}
+	return out
+}
+
+type addFinding func(fatal bool, problem, fix string, args ...any)
+
+func checkPrivilege(c *dataplane.Config, f *Facts, add addFinding) {
+	for _, p := range []struct {
+		have      bool
+		name, why string
+	}{
+		{f.NetAdmin, "CAP_NET_ADMIN", "to attach XDP programs"},
+		{f.NetRaw, "CAP_NET_RAW", "to open AF_XDP sockets"},
+		{f.BPF, "CAP_BPF", "to load XDP programs"},
+	} {
+		if !p.have {
+			add(true, fmt.Sprintf("%s is missing, which is needed %s", p.name, p.why),
+				"run as root, or with AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW CAP_BPF CAP_PERFMON CAP_IPC_LOCK as in deploy/systemd")
+		}
+	}
+	// The kernel charges UMEM to RLIMIT_MEMLOCK (net/xdp/xdp_umem.c), whatever
+	// it does about BPF maps.
+	need := umemBytes(c)
+	if !f.IPCLock && f.Memlock < need {
+		add(true, fmt.Sprintf("the limit of locked memory is %d bytes, and packet buffers need %d", f.Memlock, need),
+			"LimitMEMLOCK=infinity in the systemd unit (ulimit -l unlimited in a shell), or CAP_IPC_LOCK")
+	}
+}
+
+// umemBytes is the least that the workers' packet buffers take.
+func umemBytes(c *dataplane.Config) uint64 {
+	frames := max(c.Frames, 2*c.RingSize*len(c.Ports))
+	size := 2048
+	if c.MaxMTU > dataplane.MaxMTU(size) {
+		size = 4096
+	}
+	return uint64(c.Workers) * uint64(frames) * uint64(size)
+}
+
+func checkPort(c *dataplane.Config, p *dataplane.PortConfig, f *Facts, add addFinding) {
+	x, ok := f.Ports[p.Name]
+	if !ok {
+		add(true, fmt.Sprintf("interface %s does not exist", p.Name), "see `ip link` for those that do")
+		return
+	}
+	if x.MTU > dataplane.LargestMTU {
+		add(true, fmt.Sprintf("interface %s has MTU %d, and a packet buffer holds %d", p.Name, x.MTU, dataplane.LargestMTU),
+			"ip link set dev %s mtu %d", p.Name, dataplane.LargestMTU)
+	}
+	if x.RXQueues != c.Workers {
+		problem := fmt.Sprintf("interface %s has %d receive queues for %d workers: ", p.Name, x.RXQueues, c.Workers)
+		if x.RXQueues > c.Workers {
+			problem += "what arrives on the others would not be forwarded"
+		} else {
+			problem += "each worker needs one"
+		}
+		add(true, problem, "ethtool -L %s combined %d (or rx %d tx %d), or workers: %d", p.Name, c.Workers, c.Workers, c.Workers, x.RXQueues)
+	} else if x.TXQueues < c.Workers {
+		add(true, fmt.Sprintf("interface %s has %d transmit queues for %d workers", p.Name, x.TXQueues, c.Workers),
+			"ethtool -L %s combined %d (or tx %d)", p.Name, c.Workers, c.Workers)
+	}
+	if x.XDP != 0 {
+		add(true, fmt.Sprintf("interface %s already carries XDP program %d", p.Name, x.XDP),
+			"stop the other daemon that uses the interface (`bpftool prog show id %d` names the program), or ip link set dev %s xdp off", x.XDP, p.Name)
+	}
+}
+
+// checkOverhead holds the uplinks' MTUs against what the hosts may send.
+func checkOverhead(c *dataplane.Config, f *Facts, add addFinding) {
+	widest, from := 0, ""
+	for _, p := range c.Ports {
+		if x := f.Ports[p.Name]; p.Kind == dataplane.Access && x.MTU > widest {
+			widest, from = x.MTU, p.Name
+		}
+	}
+	need := widest + overlay.MTUOverhead
+	for _, p := range c.Ports {
+		x, ok := f.Ports[p.Name]
+		if p.Kind == dataplane.Uplink && ok && x.MTU < need {
+			add(true, fmt.Sprintf("uplink %s has MTU %d, and needs %d for the %d of access port %s and %d bytes of VXLAN",
+				p.Name, x.MTU, need, widest, from, overlay.MTUOverhead), "ip link set dev %s mtu %d", p.Name, need)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package control
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/dataplane"
+)
+
+// Interfaces lists the names of the network interfaces.
+func Interfaces() ([]string, error) {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list network interfaces: %w", err)
+	}
+	names := make([]string, len(links))
+	for i, l := range links {
+		names[i] = l.Attrs().Name
+	}
+	return names, nil
+}
+
+// Gather finds out what [Check] needs, in the network namespace of the calling
+// thread. It changes nothing.
+func Gather(c *dataplane.Config) (*Facts, error) {
+	f := &Facts{Ports: make(map[string]PortFacts)}
+	if err := f.privilege(); err != nil {
+		return nil, err
+	}
+	k, err := OpenNetlink()
+	if err != nil {
+		return nil, err
+	}
+	defer k.Close()
+	var s State
+	if err := k.List(Addrs, &s); err != nil {
+		return nil, err
+	}
+	for _, a := range s.Addrs {
+		f.Addrs = append(f.Addrs, a.Addr)
+	}
+	links, err := k.h.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list network interfaces: %w", err)
+	}
+	byName := make(map[string]*netlink.LinkAttrs, len(links))
+	for _, l := range links {
+		byName[l.Attrs().Name] = l.Attrs()
+	}
+	for _, p := range c.Ports {
+		a := byName[p.Name]
+		if a == nil {
+			continue
+		}
+		x := PortFacts{MTU: a.MTU, Speed: speed(a)}
+		x.RXQueues, x.TXQueues = channels(k.ioctl, a)
+		if a.Xdp != nil && a.Xdp.Attached {
+			x.XDP = a.Xdp.ProgId
+		}
+		f.Ports[p.Name] = x
+	}
+	return f, nil
+}
+
+// privilege reads the effective capabilities and the memory limit.
+func (f *Facts) privilege() error {
+	file, err := os.Open("/proc/self/status")
+	if err != nil {
+		return fmt.Errorf("read the process's capabilities: %w", err)
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		text, ok := strings.CutPrefix(lines.Text(), "CapEff:")
+		if !ok {
+			continue
+		}
+		bits, err := strconv.ParseUint(strings.TrimSpace(text), 16, 64)
+		if err != nil {
+			return fmt.Errorf("read the process's capabilities: %w", err)
+		}
+		has := func(c uint) bool { return bits>>c&1 != 0 }
+		f.NetAdmin, f.NetRaw, f.IPCLock = has(unix.CAP_NET_ADMIN), has(unix.CAP_NET_RAW), has(unix.CAP_IPC_LOCK)
+		f.BPF = has(unix.CAP_BPF) || has(unix.CAP_SYS_ADMIN)
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
+		return fmt.Errorf("read the limit of locked memory: %w", err)
+	}
+	f.Memlock = limit.Cur
+	return nil
+}
+
+// channels asks for the queues in use (ETHTOOL_GCHANNELS). A driver that cannot
+// tell uses all that the interface has.
+func channels(fd int, a *netlink.LinkAttrs) (rx, tx int) {
+	var v struct {
+		cmd                                 uint32
+		maxRX, maxTX, maxOther, maxCombined uint32
+		rx, tx, other, combined             uint32
+	}
+	v.cmd = unix.ETHTOOL_GCHANNELS
+	ifreq := struct { // struct ifreq with a pointer in its union
+		name [unix.IFNAMSIZ]byte
+		data unsafe.Pointer
+		_    [16]byte
+	}{data: unsafe.Pointer(&v)}
+	copy(ifreq.name[:unix.IFNAMSIZ-1], a.Name)
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&ifreq)))
+	runtime.KeepAlive(&v)
+	if errno != 0 || v.rx+v.combined == 0 {
+		return max(a.NumRxQueues, 1), max(a.NumTxQueues, 1)
+	}
+	return int(v.rx + v.combined), int(v.tx + v.combined)
+}
+
+// speed reads the link's speed from sysfs, which may show another network
+// namespace's interface of that name: the index tells.
+func speed(a *netlink.LinkAttrs) uint64 {
+	number := func(file string) int {
+		b, err := os.ReadFile("/sys/class/net/" + a.Name + "/" + file)
+		if err != nil {
+			return -1
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(string(b)))
+		if err != nil {
+			return -1
+		}
+		return n
+	}
+	if number("ifindex") != a.Index {
+		return 0
+	}
+	return uint64(max(number("speed"), 0)) * 1_000_000
+}

@@ -1,0 +1,214 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/loomfabric/loom/dataplane"
+)
+
+// fakeKernel is a kernel whose state a test sets.
+type fakeKernel struct {
+	mu       sync.Mutex
+	state    State
+	fail     [numKinds]error
+	lists    [numKinds]int
+	slow     time.Duration // how long a list takes
+	resolves map[netip.Addr]int
+	changed  func(Kind)
+	watching chan struct{}
+}
+
+func newFake(s State) *fakeKernel {
+	return &fakeKernel{state: s, resolves: make(map[netip.Addr]int), watching: make(chan struct{})}
+}
+
+func (f *fakeKernel) List(k Kind, s *State) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lists[k]++
+	time.Sleep(f.slow)
+	if f.fail[k] != nil {
+		return f.fail[k]
+	}
+	c := State{
+		Links: slices.Clone(f.state.Links), Addrs: slices.Clone(f.state.Addrs),
+		Routes: slices.Clone(f.state.Routes), Neighbours: slices.Clone(f.state.Neighbours),
+	}
+	s.take(k, &c)
+	return nil
+}
+
+func (f *fakeKernel) Resolve(_ int, a netip.Addr) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.resolves[a]++
+	return nil
+}
+
+func (f *fakeKernel) Watch(changed func(Kind)) (func(), error) {
+	f.changed = changed
+	close(f.watching)
+	return func() {}, nil
+}
+
+// set changes the state and tells of the change.
+func (f *fakeKernel) set(k Kind, change func(*fakeKernel)) {
+	<-f.watching
+	f.mu.Lock()
+	change(f)
+	f.mu.Unlock()
+	f.changed(k)
+}
+
+// published collects tables.
+type published chan *dataplane.Tables
+
+func (p published) Publish(t *dataplane.Tables) error {
+	p <- t
+	return nil
+}
+
+// until waits for tables for which ok holds, and returns how long it took.
+func (p published) until(t *testing.T, what string, ok func(*dataplane.Tables) bool) (*dataplane.Tables, time.Duration) {
+	t.Helper()
+	start := time.Now()
+	timeout := time.After(5 * time.Second)
+	var last *dataplane.Tables
+	for {
+		select {
+		case last = <-p:
+			if ok(last) {
+				return last, time.Since(start)
+			}
+		case <-timeout:
+			t.Fatalf("%s: not within 5s; last tables %+v", what, last)
+		}
+	}
+}
+
+func startMirror(t *testing.T, o Options) (*Mirror, published) {
+	t.Helper()
+	p := make(published, 10000)
+	o.Publisher = p
+	m := NewMirror(o)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- m.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+	return m, p
+}
+
+func TestMirrorFollows(t *testing.T) {
+	k := newFake(leafState())
+	m, p := startMirror(t, Options{Role: dataplane.Leaf, Ports: leafPorts, Kernel: k, Source: Static(leafOverlay())})
+	first, _ := p.until(t, "start", func(*dataplane.Tables) bool { return true })
+	if m.Tables() != first || len(peerHops(first, "10.255.0.2")) != 2 {
+		t.Fatalf("first tables %+v", first)
+	}
+	k.set(Links, func(f *fakeKernel) { f.state.Links[0].Up = false })
+	p.until(t, "link down", func(t *dataplane.Tables) bool { return len(peerHops(t, "10.255.0.2")) == 1 })
+	k.set(Links, func(f *fakeKernel) { f.state.Links[0].Up = true })
+	p.until(t, "link up", func(t *dataplane.Tables) bool { return len(peerHops(t, "10.255.0.2")) == 2 })
+	k.set(Neighbours, func(f *fakeKernel) { f.state.Neighbours[1].MAC, f.state.Neighbours[1].Usable = mac(7), true })
+	p.until(t, "neighbour", func(t *dataplane.Tables) bool {
+		return slices.ContainsFunc(t.Hops, func(h dataplane.Hop) bool { return h.MAC == mac(7) && h.Resolved })
+	})
+}
+
+func TestMirrorWaitsForEveryKind(t *testing.T) {
+	k := newFake(leafState())
+	k.fail[Routes] = errors.New("refused")
+	_, p := startMirror(t, Options{Role: dataplane.Leaf, Ports: leafPorts, Kernel: k, Source: Static(leafOverlay())})
+	select {
+	case tables := <-p:
+		t.Fatalf("published without routes: %+v", tables)
+	case <-time.After(3 * listRetry):
+	}
+	k.set(Addrs, func(f *fakeKernel) { f.fail[Routes] = nil }) // nobody says that routes can be read again
+	p.until(t, "retry", func(t *dataplane.Tables) bool { return len(peerHops(t, "10.255.0.2")) == 2 })
+}
+
+func TestMirrorKeepsTablesWhenAListFails(t *testing.T) {
+	k := newFake(leafState())
+	m, p := startMirror(t, Options{Role: dataplane.Leaf, Ports: leafPorts, Kernel: k, Source: Static(leafOverlay())})
+	first, _ := p.until(t, "start", func(*dataplane.Tables) bool { return true })
+	k.set(Neighbours, func(f *fakeKernel) { f.fail[Neighbours] = netlink.ErrDumpInterrupted; f.state.Neighbours = nil })
+	time.Sleep(100 * time.Millisecond)
+	if m.Tables() != first || m.Stats().ListErrors[Neighbours] < 2 {
+		t.Fatalf("tables changed, or no retries: %+v", m.Stats())
+	}
+	k.set(Addrs, func(f *fakeKernel) { f.fail[Neighbours] = nil })
+	p.until(t, "recovery", func(t *dataplane.Tables) bool {
+		return !slices.ContainsFunc(t.Hops, func(h dataplane.Hop) bool { return h.Resolved })
+	})
+}
+
+func TestMirrorBoundsAStorm(t *testing.T) {
+	k := newFake(leafState())
+	k.slow = 2 * time.Millisecond
+	_, p := startMirror(t, Options{Role: dataplane.Leaf, Ports: leafPorts, Kernel: k, Source: Static(leafOverlay())})
+	p.until(t, "start", func(*dataplane.Tables) bool { return true })
+	end := time.Now().Add(400 * time.Millisecond)
+	for time.Now().Before(end) {
+		k.changed(Neighbours)
+		time.Sleep(100 * time.Microsecond)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if n := k.lists[Neighbours]; n < 3 || n > 400/20+3 { // 2 ms of work, then 18 of rest
+		t.Errorf("%d lists in 400 ms of events", n)
+	}
+}
+
+func TestResolver(t *testing.T) {
+	s, o := leafState(), leafOverlay()
+	s.Neighbours[0].Stale = true
+	k := newFake(s)
+	tables := NewBuilder(dataplane.Leaf, leafPorts).Build(&s, &o, epoch)
+	r := resolver{kernel: k, log: NewMirror(Options{}).Log, tries: make(map[target]*try)}
+	r.update(&s, tables)
+	if r.unresolved != 2 { // 10.1.1.0 and, on link, 10.255.0.3
+		t.Fatalf("%d unresolved", r.unresolved)
+	}
+	for at := epoch; at.Before(epoch.Add(10 * time.Second)); at = at.Add(10 * time.Millisecond) {
+		r.step(at)
+	}
+	// 0, 250, 750, 1750, 3750, 5750, 7750, 9750 ms; stale at 0 and 5 s.
+	if got := k.resolves[addr("10.1.1.0")]; got != 8 {
+		t.Errorf("unresolved: %d requests in 10 s, want 8", got)
+	}
+	if got := k.resolves[addr("10.1.0.0")]; got != 2 {
+		t.Errorf("stale: %d requests in 10 s, want 2", got)
+	}
+	id := slices.IndexFunc(tables.Hops, func(h dataplane.Hop) bool { return h.Gateway == addr("10.1.1.0") })
+	now := epoch.Add(10 * time.Second)
+	r.hurry(tables, dataplane.HopID(id), now)
+	r.step(now)
+	r.hurry(tables, dataplane.HopID(id), now) // not twice within 100 ms
+	r.step(now)
+	if got := k.resolves[addr("10.1.1.0")]; got != 9 {
+		t.Errorf("hurried: %d requests, want 9", got)
+	}
+	r.hurry(tables, 9999, now)
+	s.Neighbours = []Neighbour{
+		{Ifindex: 10, Addr: addr("10.1.0.0"), MAC: mac(1), Usable: true}, {Ifindex: 11, Addr: addr("10.1.1.0"), MAC: mac(2), Usable: true},
+		{Ifindex: 10, Addr: addr("10.255.0.3"), MAC: mac(3), Usable: true},
+	}
+	r.update(&s, NewBuilder(dataplane.Leaf, leafPorts).Build(&s, &o, epoch))
+	if len(r.tries) != 0 || r.unresolved != 0 {
+		t.Errorf("all is resolved, but %d tries are left", len(r.tries))
+	}
+}
