@@ -159,3 +159,16 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestShippedFiles: the files under test/netns are right.
+func TestShippedFiles(t *testing.T) {
+	files, err := filepath.Glob("../test/netns/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files: %v", err)
+	}
+	for _, file := range files {
+		if _, err := Load(file); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -183,7 +183,7 @@ func (l *Lab) hostSettings() error {
 		{"net.ipv4.tcp_ecn", ecn},
 		{"net.ipv4.tcp_no_metrics_save", "1"}, // a flow must not learn from the one before
 		{"net.ipv6.conf.all.accept_dad", "0"},
-		{"net.ipv6.conf.default.accept_dad", "0"},
+		{"net.ipv6.conf.eth0.accept_dad", "0"},
 		{"net.ipv6.conf.eth0.accept_ra", "0"},
 	}); err != nil {
 		return err

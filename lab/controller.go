@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 
@@ -46,6 +47,7 @@ func (l *Lab) startAgents() (agents []*hostAgent, stop func(), err error) {
 		}
 		for _, a := range agents {
 			<-a.child.done
+			l.children = slices.DeleteFunc(l.children, func(c *child) bool { return c == a.child })
 		}
 	}
 	for _, h := range l.Topo.Hosts {

@@ -48,7 +48,7 @@ func (l *Lab) startIn(node string, cmd *exec.Cmd) (*child, error) {
 	c := &child{name: node, cmd: cmd, done: make(chan struct{})}
 	l.children = append(l.children, c)
 	go func() {
-		cmd.Wait() // the exit status is in the log; Alive tells that it ended
+		cmd.Wait() // the exit status is in the log; alive tells that it ended
 		close(c.done)
 	}()
 	return c, nil
@@ -242,10 +242,8 @@ func (l *Lab) waitReady(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		for _, c := range l.children {
-			if !c.alive() {
-				return fmt.Errorf("%s ended: %s", c.name, l.lastLog(c.name))
-			}
+		if dead := l.deadDaemon(); dead != nil {
+			return dead
 		}
 		select {
 		case <-ctx.Done():
@@ -256,6 +254,16 @@ func (l *Lab) waitReady(ctx context.Context) error {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
+}
+
+// deadDaemon reports a child that has ended when it should not have.
+func (l *Lab) deadDaemon() error {
+	for _, c := range l.children {
+		if !c.alive() {
+			return fmt.Errorf("the process in %s has ended: %s", c.name, l.lastLog(c.name))
+		}
+	}
+	return nil
 }
 
 // ready reports the first thing that is not ready yet.

@@ -80,7 +80,13 @@ func (l *Lab) lock() (unlock func(), err error) {
 
 // Up builds the lab and starts its daemons. If it fails or ctx ends, what was
 // built is taken down again. A lab that exists already is [ErrUp].
-func (l *Lab) Up(ctx context.Context) (err error) {
+func (l *Lab) Up(ctx context.Context) error {
+	return l.build(ctx, func() error { return nil })
+}
+
+// build is Up. It calls before once it is certain that the lab is this
+// process's to build, and nothing has been built.
+func (l *Lab) build(ctx context.Context, before func() error) (err error) {
 	unlock, err := l.lock()
 	if err != nil {
 		return l.named(err)
@@ -94,6 +100,9 @@ func (l *Lab) Up(ctx context.Context) (err error) {
 		return fmt.Errorf("lab %s: %w by an interrupted command: `loomlab down` removes it", l.File.Name, ErrUp)
 	}
 	if err := l.checkHost(); err != nil {
+		return l.named(err)
+	}
+	if err := before(); err != nil {
 		return l.named(err)
 	}
 	defer func() {

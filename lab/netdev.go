@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"runtime"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -116,15 +117,8 @@ func (h *handle) tbf(name string, rate uint64, limit uint32) error {
 	return nil
 }
 
-// ethtool commands of linux/ethtool.h that x/sys does not name.
-const (
-	ethtoolSTXCSUM = 0x17
-	ethtoolSTSO    = 0x1f
-	ethtoolSGSO    = 0x24
-	ethtoolGFLAGS  = 0x25
-	ethtoolSFLAGS  = 0x26
-	ethFlagTXVLAN  = 1 << 7
-)
+// ethFlagTXVLAN is ETH_FLAG_TXVLAN of linux/ethtool.h.
+const ethFlagTXVLAN = 1 << 7
 
 // noOffloads makes an interface of the calling thread's namespace send finished
 // frames. With transmit checksum offload on, a veth hands over frames whose TCP
@@ -138,14 +132,14 @@ func noOffloads(name string) error {
 		return fmt.Errorf("socket for ethtool: %w", err)
 	}
 	defer unix.Close(fd)
-	for _, cmd := range []uint32{ethtoolSTXCSUM, ethtoolSTSO, ethtoolSGSO} {
+	for _, cmd := range []uint32{unix.ETHTOOL_STXCSUM, unix.ETHTOOL_STSO, unix.ETHTOOL_SGSO} {
 		if _, err := ethtool(fd, name, cmd, 0); err != nil {
 			return fmt.Errorf("ethtool %#x off on %s: %w", cmd, name, err)
 		}
 	}
-	flags, err := ethtool(fd, name, ethtoolGFLAGS, 0)
+	flags, err := ethtool(fd, name, unix.ETHTOOL_GFLAGS, 0)
 	if err == nil && flags&ethFlagTXVLAN != 0 {
-		_, err = ethtool(fd, name, ethtoolSFLAGS, flags&^ethFlagTXVLAN)
+		_, err = ethtool(fd, name, unix.ETHTOOL_SFLAGS, flags&^ethFlagTXVLAN)
 	}
 	if err != nil {
 		return fmt.Errorf("VLAN offload off on %s: %w", name, err)
@@ -164,6 +158,7 @@ func ethtool(fd int, name string, cmd, value uint32) (uint32, error) {
 	copy(req.name[:unix.IFNAMSIZ-1], name)
 	req.data = unsafe.Pointer(&data)
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
+	runtime.KeepAlive(&data)
 	if errno != 0 {
 		return 0, errno
 	}

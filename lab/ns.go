@@ -58,9 +58,40 @@ func enterNS(name string) error {
 	return nil
 }
 
+// shareNames makes nsDir a shared mount point of its own, as the first `ip netns
+// add` does. Were that left to ip, it would later mount over our names: they
+// could neither be found nor removed any more. ip takes the same lock.
+func shareNames() error {
+	if err := os.MkdirAll(nsDir, 0o755); err != nil {
+		return err
+	}
+	dir, err := os.Open(nsDir)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		return fmt.Errorf("lock %s: %w", nsDir, err)
+	}
+	share := func() error { return unix.Mount("", nsDir, "", unix.MS_SHARED|unix.MS_REC, "") }
+	err = share()
+	if errors.Is(err, unix.EINVAL) { // not a mount point yet
+		if err = unix.Mount(nsDir, nsDir, "", unix.MS_BIND|unix.MS_REC, ""); err == nil {
+			err = share()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("make %s a shared mount point: %w", nsDir, err)
+	}
+	return nil
+}
+
 // createNS makes a named namespace with its loopback up.
 func createNS(name string) error {
 	err := onThread(func() error {
+		if err := shareNames(); err != nil {
+			return err
+		}
 		h, err := netns.NewNamed(name)
 		if err != nil {
 			return err

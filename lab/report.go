@@ -145,7 +145,7 @@ type DaemonReport struct {
 	Marked   uint64            `json:"ecn_marked"`
 	Balanced bool              `json:"balanced"` // received + copied = sent + dropped + held
 	Drops    map[string]uint64 `json:"drops"`
-	Closed   []string          `json:"closed_ports,omitempty"`
+	Closed   []string          `json:"closed_ports,omitempty"` // not carried by AF_XDP at the end
 }
 
 // Failure says what a fabric must never do, if it did: nil otherwise.
@@ -292,6 +292,9 @@ func (r *Report) tableDaemons(w io.Writer) {
 		var drops []string
 		for _, reason := range slices.Sorted(maps.Keys(d.Drops)) {
 			drops = append(drops, fmt.Sprintf("%s %d", reason, d.Drops[reason]))
+		}
+		for _, p := range d.Closed {
+			drops = append(drops, p+" IS NOT OPEN")
 		}
 		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", d.Node, d.Received, d.Copied, d.Sent, d.Dropped, d.Held, account, strings.Join(drops, ", "))
 	}

@@ -35,19 +35,25 @@ func (l *Lab) Run(ctx context.Context, opt RunOptions) (rep *Report, err error) 
 	if l.isUp() {
 		err = l.waitReady(ctx)
 	} else {
+		prog.say("building %d leaves, %d spines, %d links, %d hosts", len(l.Topo.Leaves), len(l.Topo.Spines), len(l.Topo.Links), len(l.Topo.Hosts))
 		var g *guard
-		if g, err = l.startGuard(); err != nil {
-			return nil, l.named(err)
-		}
+		err = l.build(ctx, func() (err error) {
+			g, err = l.startGuard()
+			return err
+		})
+		built := err == nil
 		defer func() {
-			if !opt.Keep || err != nil || rep == nil { // rep is nil in a panic, too
+			if rep == nil && err == nil {
+				return // a panic: the process is about to die, and the guard will act
+			}
+			if built && (!opt.Keep || err != nil) {
 				prog.say("taking the fabric down")
 				err = errors.Join(err, l.Down())
 			}
-			err = errors.Join(err, g.release())
+			if g != nil {
+				err = errors.Join(err, g.release())
+			}
 		}()
-		prog.say("building %d leaves, %d spines, %d links, %d hosts", len(l.Topo.Leaves), len(l.Topo.Spines), len(l.Topo.Links), len(l.Topo.Hosts))
-		err = l.Up(ctx)
 	}
 	if err != nil {
 		return nil, err
@@ -265,6 +271,9 @@ func (r *runner) conduct(ctx context.Context, epoch int64, length time.Duration,
 		}
 		if now < nextLook {
 			continue
+		}
+		if err := r.lab.deadDaemon(); err != nil {
+			return err
 		}
 		nextLook = now + 500*time.Millisecond
 		var received uint64

@@ -1,0 +1,107 @@
+package lab
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/loomfabric/loom/config"
+	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/overlay"
+)
+
+// TestGeneratedConfigs: what the lab writes for leafd and spined is what they
+// accept, for every shipped fabric, and means what the fabric file says.
+func TestGeneratedConfigs(t *testing.T) {
+	files, err := filepath.Glob("../test/netns/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files: %v", err)
+	}
+	for _, file := range files {
+		f, err := fabric.Load(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := New(f)
+		for _, n := range l.Topo.Leaves {
+			text, err := yaml.Marshal(l.leafConfig(n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := config.ParseLeaf(n.Name, text, l.interfaces(n, true))
+			if err != nil {
+				t.Fatalf("%s: %s: %v\n%s", file, n.Name, err, text)
+			}
+			checkLeaf(t, l, n, c.ToDataplane())
+		}
+		for _, n := range l.Topo.Spines {
+			text, err := yaml.Marshal(l.spineConfig(n))
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := config.ParseSpine(n.Name, text, l.interfaces(n, false))
+			if err != nil {
+				t.Fatalf("%s: %s: %v\n%s", file, n.Name, err, text)
+			}
+			if d := c.ToDataplane(); len(d.Remotes) != len(l.Topo.Leaves) || d.Polling != dataplane.Interrupt {
+				t.Errorf("%s: %s: %+v", file, n.Name, d)
+			}
+		}
+	}
+}
+
+// interfaces lists the fabric's interfaces of a node.
+func (l *Lab) interfaces(n fabric.Node, leaf bool) (out []string) {
+	for _, k := range l.Topo.Links {
+		switch {
+		case leaf && k.Leaf == n.Index:
+			out = append(out, k.LeafPort)
+		case !leaf && k.Spine == n.Index:
+			out = append(out, k.SpinePort)
+		}
+	}
+	for _, h := range l.Topo.Hosts {
+		if leaf && h.Leaf == n.Index {
+			out = append(out, h.Port)
+		}
+	}
+	return out
+}
+
+func checkLeaf(t *testing.T, l *Lab, n fabric.Node, d dataplane.Config) {
+	t.Helper()
+	if d.VTEP != n.VTEP || d.Polling != dataplane.Interrupt {
+		t.Errorf("%s: VTEP %s, polling %v", n.Name, d.VTEP, d.Polling)
+	}
+	ports := map[string]dataplane.PortConfig{}
+	for _, p := range d.Ports {
+		ports[p.Name] = p
+	}
+	egress := func(name string, p fabric.LinkParams) {
+		e := ports[name].Egress
+		if e.Rate != uint64(p.Rate) || e.QueueBytes != uint32(p.Buffer) || e.Delay != time.Duration(p.Delay) {
+			t.Errorf("%s: %s has egress %+v, want %+v", n.Name, name, e, p)
+		}
+		if p.ECN != nil && (e.Kmin != uint32(p.ECN.Kmin) || e.Kmax != uint32(p.ECN.Kmax) || e.Pmax != p.ECN.Pmax) {
+			t.Errorf("%s: %s marks by %+v, want %+v", n.Name, name, e, *p.ECN)
+		}
+	}
+	for _, k := range l.Topo.Links {
+		if k.Leaf == n.Index {
+			egress(k.LeafPort, k.Up)
+		}
+	}
+	for _, h := range l.Topo.Hosts {
+		if h.Leaf != n.Index {
+			continue
+		}
+		egress(h.Port, h.Access)
+		p, vni := ports[h.Port], overlay.VNI(h.VNI)
+		if h.VLAN == 0 && p.Untagged != vni || h.VLAN != 0 && (p.VLANs[h.VLAN] != vni || p.Untagged != 0) {
+			t.Errorf("%s: %s is bound to %v and %v, want VNI %d, VLAN %d", n.Name, h.Port, p.Untagged, p.VLANs, h.VNI, h.VLAN)
+		}
+	}
+}
