@@ -1,0 +1,14 @@
+// Command spined runs a spine of a Loom fabric.
+package main
+
+import (
+	"os"
+
+	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/daemon"
+)
+
+// version is set by the linker.
+var version string
+
+func main() { os.Exit(daemon.Main(dataplane.Spine, version, os.Stderr)) }
