@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
@@ -214,24 +213,11 @@ func (b *bench) generate(f []byte, d time.Duration) (load, error) {
 // baseline measures the generator against a receiver that drops at once: what
 // a frame costs before the device under test does anything with it.
 func (b *bench) baseline(f []byte, d time.Duration) (perFrame time.Duration, err error) {
-	var detach link.Link
-	err = b.inNS("dut", -1, func() error {
-		l, err := netlink.LinkByName("acc")
-		if err != nil {
-			return err
-		}
-		prog, err := newDropper()
-		if err != nil {
-			return err
-		}
-		defer prog.Close()
-		detach, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: l.Attrs().Index, Flags: link.XDPDriverMode})
-		return err
-	})
+	attached, err := b.attachXDP("acc", xdpDrop)
 	if err != nil {
-		return 0, fmt.Errorf("attach the dropping receiver: %w", err)
+		return 0, err
 	}
-	defer detach.Close()
+	defer attached.Close()
 	l, err := b.generate(f, d)
 	if err != nil || l.frames == 0 {
 		return 0, fmt.Errorf("measure the generator (%d frames): %w", l.frames, err)

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -25,7 +27,7 @@ polling: %[3]s
 xdp_mode: native
 vxlan_port: %[4]d
 telemetry:
-  listen: %[5]s
+  listen: unix:%[5]s
 uplinks:
   - interface: upl
 access:
@@ -39,8 +41,6 @@ vnis:
         vtep: %[7]s
 `
 
-const loomListen = "127.0.0.1:9464"
-
 func (l *loomDevice) start(b *bench) error {
 	for _, line := range []string{
 		"addr add " + localVTEP + "/24 dev upl",
@@ -50,9 +50,9 @@ func (l *loomDevice) start(b *bench) error {
 			return err
 		}
 	}
-	path := filepath.Join(b.dir, "leafd.yaml")
+	path, sock := filepath.Join(b.dir, "leafd.yaml"), filepath.Join(b.dir, "leafd.sock")
 	// Busy polling, as Open vSwitch's PMD threads do.
-	text := fmt.Sprintf(loomConfig, localVTEP, dutCore, "busy", vxlanPort, loomListen, vni, peerVTEP, dstMAC)
+	text := fmt.Sprintf(loomConfig, localVTEP, dutCore, "busy", vxlanPort, sock, vni, peerVTEP, dstMAC)
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		return err
 	}
@@ -60,18 +60,15 @@ func (l *loomDevice) start(b *bench) error {
 	if l.daemon, err = startDaemon(b, "leafd.log", nil, l.leafd, "run", "-c", path); err != nil {
 		return err
 	}
-	client := http.Client{Timeout: time.Second}
+	client := http.Client{Timeout: time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", sock)
+		},
+	}}
 	err = ready("leafd's /readyz", 10*time.Second, func() bool {
-		answered := false
-		err := b.inNS("dut", -1, func() error {
-			resp, err := client.Get("http://" + loomListen + "/readyz")
-			if err != nil {
-				return err
-			}
-			answered = resp.StatusCode == http.StatusOK
-			return resp.Body.Close()
-		})
-		return err == nil && answered
+		resp, err := client.Get("http://leafd/readyz")
+		return err == nil && resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
 	})
 	if err != nil {
 		return fmt.Errorf("%w; leafd says: %s", err, l.daemon.tail())

@@ -41,6 +41,7 @@ type result struct {
 	pps    float64       // VXLAN frames that reached the sink, per second
 	cpu    time.Duration // CPU time a frame
 	offers float64       // frames per second that the generator sent
+	core   float64       // share of its core that the device got; the rest went to others
 }
 
 type key struct {
@@ -81,8 +82,8 @@ func run(leafd, only string, rounds int, duration time.Duration) (err error) {
 			}
 			for _, size := range frameSizes {
 				r := results[key{d.name(), size}][round]
-				fmt.Fprintf(os.Stderr, "round %d  %-12s  %4d bytes  %.3f Mpps of %.3f offered, %v a frame\n",
-					round+1, d.name(), size, r.pps/1e6, r.offers/1e6, r.cpu)
+				fmt.Fprintf(os.Stderr, "round %d  %-12s  %4d bytes  %.3f Mpps of %.3f offered, %v a frame, %.0f %% of the core\n",
+					round+1, d.name(), size, r.pps/1e6, r.offers/1e6, r.cpu, r.core*100)
 			}
 		}
 	}
@@ -162,6 +163,7 @@ func (b *bench) sample(d device, s *sink, f []byte, base, duration time.Duration
 		pps:    float64(arrived) / l.wall.Seconds(),
 		cpu:    (after - before) / time.Duration(arrived),
 		offers: float64(l.frames) / l.wall.Seconds(),
+		core:   (after - before).Seconds() / l.wall.Seconds(),
 	}
 	if d.softirqReceive() {
 		r.cpu += max(l.cpu/time.Duration(l.frames)-base, 0)
@@ -222,5 +224,23 @@ func report(results map[key][]result) error {
 			}
 		}
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if least := leastShare(results); least < 0.9 {
+		fmt.Printf("Other work took up to %.0f %% of core %d: repeat on an idle machine, or compare CPU time only.\n", (1-least)*100, dutCore)
+	}
+	return nil
+}
+
+// leastShare returns how little of its core a device got in any measurement.
+// Each of them is overloaded, so that an undisturbed one gets all of it.
+func leastShare(results map[key][]result) float64 {
+	least := 1.0
+	for _, rs := range results {
+		for _, r := range rs {
+			least = min(least, r.core)
+		}
+	}
+	return least
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 )
 
 // flowMask gives the load 1024 flows: UDP source ports that differ.
@@ -27,7 +28,7 @@ func newGenerator(ifindex int) (*ebpf.Program, *ebpf.Map, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("generator's counter: %w", err)
 	}
-	const xdpAborted, xdpDrop = 0, 1
+	const xdpAborted = 0
 	insns := asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.StoreImm(asm.RFP, -4, 0, asm.Word),
@@ -67,14 +68,33 @@ func newGenerator(ifindex int) (*ebpf.Program, *ebpf.Map, error) {
 	return prog, counter, nil
 }
 
-// newDropper loads an XDP program that drops all: the cheapest receiver.
-func newDropper() (*ebpf.Program, error) {
-	prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "peers_drop", Type: ebpf.XDP, License: "Apache-2.0",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 1), asm.Return()}})
+// What attachXDP's program does with every frame.
+const (
+	xdpDrop = 1
+	xdpPass = 2
+)
+
+// attachXDP attaches a program that always returns verdict to an interface of
+// the dut namespace, in native mode.
+func (b *bench) attachXDP(name string, verdict int32) (attached link.Link, err error) {
+	err = b.inNS("dut", -1, func() error {
+		l, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		prog, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "peers_verdict", Type: ebpf.XDP, License: "Apache-2.0",
+			Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, verdict), asm.Return()}})
+		if err != nil {
+			return err
+		}
+		defer prog.Close() // the link keeps it
+		attached, err = link.AttachXDP(link.XDPOptions{Program: prog, Interface: l.Attrs().Index, Flags: link.XDPDriverMode})
+		return err
+	})
 	if err != nil {
-		return nil, fmt.Errorf("load the dropping receiver: %w", err)
+		return nil, fmt.Errorf("attach an XDP program to %s: %w", name, err)
 	}
-	return prog, nil
+	return attached, nil
 }
 
 // Slots of the sink's map.
