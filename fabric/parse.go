@@ -53,6 +53,13 @@ func Parse(name string, data []byte) (*File, error) {
 	if err != nil {
 		return nil, yamlError(name, err)
 	}
+	for _, d := range doc.Docs {
+		var tags tagFinder
+		ast.Walk(&tags, d)
+		if tags.found != nil {
+			return nil, yamlError(name, &yaml.SyntaxError{Message: "YAML tags have no place here", Token: tags.found})
+		}
+	}
 	f := &File{}
 	dec := yaml.NewDecoder(bytes.NewReader(data), yaml.Strict())
 	if err := dec.Decode(f); err != nil {
@@ -65,6 +72,18 @@ func Parse(name string, data []byte) (*File, error) {
 		return nil, err
 	}
 	return f, nil
+}
+
+// tagFinder looks for a tag. The decoder ignores most, and panics when one of
+// them turns a list into something else.
+type tagFinder struct{ found *token.Token }
+
+// Visit implements [ast.Visitor].
+func (f *tagFinder) Visit(n ast.Node) ast.Visitor {
+	if t, ok := n.(*ast.TagNode); ok && f.found == nil {
+		f.found = t.GetToken()
+	}
+	return f
 }
 
 // yamlError brings a decoder's error into the form of [Error].

@@ -113,3 +113,24 @@ func TestFailedUp(t *testing.T) {
 	}
 	gone(t, l, nil, 0)
 }
+
+// TestLeftBehind: what a killed `up` left is neither used nor built upon.
+func TestLeftBehind(t *testing.T) {
+	l, _ := newLab(t, small)
+	if err := createNS(l.ns("L0")); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Up(context.Background()); !errors.Is(err, errLeft) {
+		t.Errorf("up: %v", err)
+	}
+	if _, err := os.Stat(nsDir + "/" + l.ns("L0")); err != nil {
+		t.Errorf("up removed what another command may be using: %v", err)
+	}
+	if _, err := New(l.File).Run(context.Background(), RunOptions{}); !errors.Is(err, errLeft) {
+		t.Errorf("run: %v", err)
+	}
+	if err := l.Down(); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, l, nil, 0)
+}

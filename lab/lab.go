@@ -39,8 +39,10 @@ type Lab struct {
 // New prepares a lab of a checked fabric file; nothing is touched yet.
 func New(f *fabric.File) *Lab { return &Lab{File: f, Topo: f.Expand()} }
 
-// ErrUp says that a lab of this name exists already.
-var ErrUp = errors.New("is up already, or was left behind")
+// ErrUp says that a lab of this name is up already.
+var ErrUp = errors.New("is up already")
+
+var errLeft = errors.New("something of it was left behind by an interrupted command: `loomlab down` removes it")
 
 func (l *Lab) dir() string               { return filepath.Join(stateRoot, l.File.Name) }
 func (l *Lab) path(name string) string   { return filepath.Join(l.dir(), name) }
@@ -68,11 +70,16 @@ func (l *Lab) lock() (unlock func(), err error) {
 			unix.Close(fd)
 			return nil, fmt.Errorf("lock %s: %w", l.lockPath(), err)
 		}
-		// Down removes the file while it holds the lock; then this lock is on a
-		// file that nobody else will find.
+		// Who held the lock may have removed the file; then this lock is on one
+		// that nobody else will find.
 		var mine, now unix.Stat_t
 		if unix.Fstat(fd, &mine) == nil && unix.Stat(l.lockPath(), &now) == nil && mine.Ino == now.Ino {
-			return func() { unix.Close(fd) }, nil
+			return func() {
+				if _, err := os.Stat(l.dir()); errors.Is(err, fs.ErrNotExist) {
+					os.Remove(l.lockPath()) // no lab, no lock: whoever waits opens a new one
+				}
+				unix.Close(fd)
+			}, nil
 		}
 		unix.Close(fd)
 	}
@@ -96,8 +103,11 @@ func (l *Lab) build(ctx context.Context, before func() error) (err error) {
 	if err != nil {
 		return l.named(err)
 	}
+	if l.isUp() {
+		return l.named(ErrUp)
+	}
 	if _, err := os.Stat(l.dir()); err == nil || len(left) > 0 {
-		return fmt.Errorf("lab %s: %w by an interrupted command: `loomlab down` removes it", l.File.Name, ErrUp)
+		return l.named(errLeft)
 	}
 	if err := l.checkHost(); err != nil {
 		return l.named(err)
@@ -174,9 +184,5 @@ func (l *Lab) down() error {
 	for _, ns := range namespaces {
 		errs = append(errs, deleteNS(ns))
 	}
-	errs = append(errs, os.RemoveAll(l.dir()))
-	if err := os.Remove(l.lockPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, os.RemoveAll(l.dir()))...)
 }

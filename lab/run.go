@@ -123,7 +123,7 @@ func (r *runner) run(ctx context.Context) (*Report, error) {
 	if err := r.ping(ctx, rep); err != nil {
 		return nil, err
 	}
-	if len(l.File.Workloads) > 0 {
+	if len(l.File.Workloads)+len(l.File.Faults) > 0 {
 		r.prog.say("measuring the idle fabric")
 		if err := r.measureIdle(ctx, rep); err != nil {
 			return nil, err

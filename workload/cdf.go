@@ -152,3 +152,6 @@ func (c *CDF) bytesUpTo(last int) float64 {
 func (c *CDF) Sample(r *rand.Rand) uint64 {
 	return uint64(max(1, math.Round(c.Quantile(r.Float64()))))
 }
+
+// Points returns a copy of the points.
+func (c *CDF) Points() []Point { return append([]Point(nil), c.points...) }

@@ -22,7 +22,7 @@ func main() {
 	defer stop()
 	if err := command().ExecuteContext(ctx); err != nil {
 		if errors.Is(err, context.Canceled) {
-			err = errors.New("interrupted; everything has been taken down")
+			err = errors.New("interrupted")
 		}
 		fmt.Fprintln(os.Stderr, "loomlab:", err)
 		os.Exit(1)
