@@ -1,14 +1,11 @@
-// Command leafd runs a leaf of a Loom fabric.
+// Leafd is the daemon of a leaf: it carries the frames of hosts through the
+// fabric.
 package main
 
 import (
 	"os"
 
-	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/daemon"
 )
 
-// version is set by the linker.
-var version string
-
-func main() { os.Exit(daemon.Main(dataplane.Leaf, version, os.Stderr)) }
+func main() { os.Exit(daemon.Main(daemon.Leaf)) }

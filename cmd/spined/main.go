@@ -1,14 +1,10 @@
-// Command spined runs a spine of a Loom fabric.
+// Spined is the daemon of a spine: it forwards VXLAN between leaves.
 package main
 
 import (
 	"os"
 
-	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/daemon"
 )
 
-// version is set by the linker.
-var version string
-
-func main() { os.Exit(daemon.Main(dataplane.Spine, version, os.Stderr)) }
+func main() { os.Exit(daemon.Main(daemon.Spine)) }

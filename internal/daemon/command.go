@@ -1,109 +1,138 @@
-// Package daemon is what leafd and spined have in common: the command line, the
-// checks before anything is touched, and the life of a node from its
-// configuration to its drain. It must not forward frames or know routes; it
-// only joins config, control, dataplane and telemetry.
+// Package daemon is what leafd and spined have in common: their commands, and
+// the order in which the parts of a node start and stop. It joins the other
+// packages and decides nothing about frames.
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"runtime"
-	"runtime/debug"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/loomfabric/loom/config"
+	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/telemetry"
 )
 
-// Command is the command line of leafd or spined. version may be empty: the
-// build's own is then shown.
-func Command(role dataplane.Role, version string) *cobra.Command {
-	p := &program{role: role, name: "leafd", version: version}
-	short := "Leaf of a Loom fabric: carries hosts' Ethernet in VXLAN over AF_XDP"
-	if role == dataplane.Spine {
-		p.name, short = "spined", "Spine of a Loom fabric: routes VXLAN between leaves over AF_XDP"
-	}
-	if p.version == "" {
-		p.version = buildVersion()
-	}
-	root := &cobra.Command{Use: p.name, Short: short, SilenceUsage: true, SilenceErrors: true}
-	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(p.runCommand(), p.checkCommand(), p.versionCommand())
-	return root
+// Kind is one of the two daemons.
+type Kind struct {
+	name, short string
+	load        func(file string, interfaces []string) (*node, error)
 }
 
-// Main runs the command line and returns the exit status.
-func Main(role dataplane.Role, version string, stderr io.Writer) int {
-	c := Command(role, version)
-	if err := c.Execute(); err != nil {
-		fmt.Fprintf(stderr, "%s: %v\n", c.Name(), err)
+// The daemons.
+var (
+	Leaf  = Kind{"leafd", "carry hosts' frames through the fabric (a leaf)", loadLeaf}
+	Spine = Kind{"spined", "forward VXLAN between leaves (a spine)", loadSpine}
+)
+
+// node is a file's contents in the terms of the packages that use them.
+type node struct {
+	common config.Common
+	dp     dataplane.Config
+	source control.Source // leaf
+}
+
+func loadLeaf(file string, interfaces []string) (*node, error) {
+	l, err := config.LoadLeaf(file, interfaces)
+	if err != nil {
+		return nil, err
+	}
+	return &node{common: l.Common, dp: l.ToDataplane(), source: control.Static(staticOverlay(l))}, nil
+}
+
+func loadSpine(file string, interfaces []string) (*node, error) {
+	s, err := config.LoadSpine(file, interfaces)
+	if err != nil {
+		return nil, err
+	}
+	return &node{common: s.Common, dp: s.ToDataplane()}, nil
+}
+
+// staticOverlay is the overlay as the file describes it.
+func staticOverlay(l *config.Leaf) control.Overlay {
+	o := control.Overlay{Peers: l.Peers}
+	for i := range l.VNIs {
+		v := &l.VNIs[i]
+		o.VNIs = append(o.VNIs, control.VNI{
+			VNI: overlay.VNI(v.VNI), Flood: v.Flood,
+			StormRate: v.Storm.Rate, StormBurst: v.Storm.Burst, FDBLimit: v.FDBLimit,
+		})
+		for _, s := range v.Static {
+			o.Static = append(o.Static, control.StaticMAC{
+				VNI: overlay.VNI(v.VNI), MAC: overlay.MAC(s.MAC), VTEP: s.VTEP.Addr, Interface: s.Interface, VLAN: s.VLAN,
+			})
+		}
+	}
+	return o
+}
+
+// Main runs the daemon's command line and returns the exit code.
+func Main(k Kind) int {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
+	go func() {
+		<-signals
+		cancel()
+		<-signals
+		os.Exit(130) // whoever asks twice does not want to wait for the drain
+	}()
+	if err := k.Command(os.Stdout).ExecuteContext(ctx); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", k.name, err)
 		return 1
 	}
 	return 0
 }
 
-type program struct {
-	role          dataplane.Role
-	name, version string
-}
-
-func (p *program) runCommand() *cobra.Command {
+// Command returns the daemon's command line, which prints to out.
+func (k Kind) Command(out io.Writer) *cobra.Command {
 	var file string
-	c := &cobra.Command{
-		Use: "run -c FILE", Short: "Forward frames until SIGTERM or SIGINT; a second signal ends at once", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return p.run(c.Context(), file, c.ErrOrStderr()) },
+	root := &cobra.Command{Use: k.name, Short: k.short, SilenceUsage: true, SilenceErrors: true}
+	root.SetOut(out)
+	withFile := func(c *cobra.Command) *cobra.Command {
+		c.Args = cobra.NoArgs
+		c.Flags().StringVarP(&file, "config", "c", "/etc/loom/"+k.name+".yaml", "configuration file")
+		return c
 	}
-	p.fileFlag(c, &file)
-	return c
-}
-
-func (p *program) checkCommand() *cobra.Command {
-	var file string
-	c := &cobra.Command{
-		Use: "check -c FILE", Short: "Check a configuration and this machine, and touch nothing", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			s, err := p.load(file)
-			if err != nil {
-				return err
-			}
-			warnings, err := s.preflight()
-			for _, w := range warnings {
-				fmt.Fprintf(c.ErrOrStderr(), "warning: %v\n", w)
-			}
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(c.OutOrStdout(), "%s: OK: %s with %d ports\n", file, s.dataplane.Name, len(s.dataplane.Ports))
-			return nil
-		},
-	}
-	p.fileFlag(c, &file)
-	return c
-}
-
-func (p *program) versionCommand() *cobra.Command {
-	return &cobra.Command{
+	root.AddCommand(withFile(&cobra.Command{
+		Use: "run", Short: "Forward frames until SIGTERM or SIGINT",
+		RunE: func(c *cobra.Command, _ []string) error { return k.run(c.Context(), file) },
+	}), withFile(&cobra.Command{
+		Use: "check", Short: "Check the configuration and the machine, and touch nothing",
+		RunE: func(*cobra.Command, []string) error { return k.check(file, out) },
+	}), &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
-		Run: func(c *cobra.Command, _ []string) {
-			fmt.Fprintf(c.OutOrStdout(), "%s %s %s %s/%s\n", p.name, p.version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+		RunE: func(*cobra.Command, []string) error {
+			version, revision := telemetry.Version()
+			_, err := fmt.Fprintf(out, "%s %s (%s, %s)\n", k.name, version, revision, runtime.Version())
+			return err
 		},
-	}
+	})
+	return root
 }
 
-func (p *program) fileFlag(c *cobra.Command, file *string) {
-	c.Flags().StringVarP(file, "config", "c", "/etc/loom/"+p.name+".yaml", "configuration `FILE`")
-}
-
-// buildVersion is what the Go tool recorded of the source.
-func buildVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value[:min(len(s.Value), 12)]
+// check does what run does before it touches anything.
+func (k Kind) check(file string, out io.Writer) error {
+	_, findings, err := k.prepare(file)
+	for _, f := range findings {
+		word := "warning"
+		if f.Fatal {
+			word = "error"
 		}
+		fmt.Fprintf(out, "%s: %v\n", word, f)
 	}
-	return info.Main.Version
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s: OK\n", file)
+	return err
 }

@@ -4,157 +4,196 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
-	"os/signal"
-	"sync"
+	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 
-	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/telemetry"
 )
 
-// run is the life of a daemon.
-func (p *program) run(ctx context.Context, file string, stderr io.Writer) error {
-	s, err := p.load(file)
+// prepare reads the file and holds it against the machine. It touches nothing.
+// The error says how many findings are fatal; they are for the caller to show.
+func (k Kind) prepare(file string) (*node, []control.Finding, error) {
+	interfaces, err := control.Interfaces()
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	log := logger(&s.common.Log, stderr).With("node", s.dataplane.Name)
-	warnings, err := s.preflight()
-	for _, w := range warnings {
-		log.Warn(w.Error())
-	}
+	n, err := k.load(file, interfaces)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	ctx, stop := untilSignal(ctx, log)
-	defer stop()
-
-	listener, err := telemetry.Listen(s.common.Telemetry.Listen)
-	if err != nil {
-		return err
-	}
-	node, err := dataplane.Open(s.dataplane, log)
-	if err != nil {
-		if listener != nil {
-			err = errors.Join(err, listener.Close())
+	if n.dp.Name == "" {
+		if n.dp.Name, err = os.Hostname(); err != nil {
+			return nil, nil, fmt.Errorf("find the host's name: %w; set name in %s", err, file)
 		}
-		return err
 	}
-	err = p.serve(ctx, s, node, listener, log)
-	log.Info("stopped")
-	return errors.Join(err, node.Close())
+	facts, err := control.Gather(&n.dp)
+	if err != nil {
+		return nil, nil, err
+	}
+	n.adapt(facts)
+	findings := control.Check(&n.dp, facts)
+	fatal := 0
+	for _, f := range findings {
+		if f.Fatal {
+			fatal++
+		}
+	}
+	if fatal > 0 {
+		return nil, findings, fmt.Errorf("%s cannot work on this machine: %d start-up checks failed", file, fatal)
+	}
+	return n, findings, nil
 }
 
-// serve runs control, data plane and telemetry until ctx ends or one fails.
-func (p *program) serve(ctx context.Context, s *settings, node *dataplane.Node, listener net.Listener, log *slog.Logger) error {
-	names := make([]string, len(s.dataplane.Ports))
-	for i := range s.dataplane.Ports {
-		names[i] = s.dataplane.Ports[i].Name
+// adapt takes over from the machine what the file leaves open.
+func (n *node) adapt(f *control.Facts) {
+	for i := range n.dp.Ports {
+		p := &n.dp.Ports[i]
+		x := f.Ports[p.Name]
+		n.dp.MaxMTU = max(n.dp.MaxMTU, x.MTU)
+		if p.Egress.LinkRate == 0 && p.Egress.Rate == 0 {
+			p.Egress.LinkRate = x.Speed
+		}
 	}
-	kernel, err := control.OpenNetlink(names...)
+	if n.dp.Seed == 0 {
+		n.dp.Seed = uint64(time.Now().UnixNano())
+	}
+}
+
+func (n *node) logger() *slog.Logger {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(n.common.Log.Level)); err != nil {
+		level = slog.LevelInfo // validation has let only known ones through
+	}
+	o := &slog.HandlerOptions{Level: level}
+	if n.common.Log.Format == "json" {
+		return slog.New(slog.NewJSONHandler(os.Stderr, o)).With("node", n.dp.Name)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, o)).With("node", n.dp.Name)
+}
+
+// run is the life of a daemon. What can fail without a trace comes first: the
+// checks, then the address for metrics, then the ports.
+func (k Kind) run(ctx context.Context, file string) error {
+	n, findings, err := k.prepare(file)
+	if err != nil {
+		errs := []error{err}
+		for _, f := range findings {
+			errs = append(errs, errors.New(f.String()))
+		}
+		return errors.Join(errs...)
+	}
+	log := n.logger()
+	for _, f := range findings {
+		log.Warn(f.Problem, "fix", f.Fix)
+	}
+	var listener net.Listener
+	if !n.common.Telemetry.Off() {
+		if listener, err = telemetry.Listen(n.common.Telemetry.Address()); err != nil {
+			return err
+		}
+		defer listener.Close()
+	}
+	kernel, err := control.OpenNetlink(n.portNames()...)
 	if err != nil {
 		return err
 	}
 	defer kernel.Close()
-	started := &readiness{log: log}
-	mirror := control.NewMirror(control.Options{
-		Role: s.dataplane.Role, Ports: s.dataplane.Ports, Kernel: kernel, Source: s.source,
-		Publisher: publisher{node, log, started}, Unresolved: node.Unresolved(), Log: log,
-	})
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return mirror.Run(ctx) })
-	g.Go(func() error { return node.Run(ctx) })
-	if listener != nil {
-		server := telemetry.NewServer(telemetry.Options{
-			Role: p.name, Version: p.version, Stats: node.Stats, Tables: mirror.Tables, Control: mirror.Stats,
-			Ports: s.dataplane.Ports, Log: log,
-		})
-		g.Go(func() error { return server.Serve(ctx, listener) })
-		log.Info("telemetry", "address", s.common.Telemetry.Listen)
-	}
-	return g.Wait()
-}
-
-// publisher hands the mirror's tables to the node.
-type publisher struct {
-	node  *dataplane.Node
-	log   *slog.Logger
-	ready *readiness
-}
-
-// Publish implements control.Publisher.
-func (p publisher) Publish(t *dataplane.Tables) {
-	if err := p.node.Publish(t); err != nil {
-		p.log.Error("tables refused; the last ones stay in force", "error", err)
-		return
-	}
-	p.ready.once.Do(p.ready.tell)
-}
-
-// readiness tells the service manager when the first tables are in force.
-type readiness struct {
-	once sync.Once
-	log  *slog.Logger
-}
-
-func (r *readiness) tell() {
-	r.log.Info("ready")
-	if err := notify("READY=1"); err != nil {
-		r.log.Warn("tell the service manager", "error", err)
-	}
-}
-
-// notify sends one message by sd_notify(3)'s protocol, if a service manager
-// wants to be told.
-func notify(state string) error {
-	path := os.Getenv("NOTIFY_SOCKET")
-	if path == "" {
-		return nil
-	}
-	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: path, Net: "unixgram"})
+	plane, err := dataplane.Open(n.dp, log)
 	if err != nil {
-		return fmt.Errorf("NOTIFY_SOCKET: %w", err)
+		return fmt.Errorf("open the ports: %w", err)
 	}
-	defer c.Close()
-	_, err = c.Write([]byte(state))
+	err = n.serve(ctx, plane, kernel, listener, log)
+	if cerr := plane.Close(); cerr != nil {
+		err = errors.Join(err, fmt.Errorf("close the ports: %w", cerr))
+	}
+	if err == nil {
+		log.Info("stopped")
+	}
 	return err
 }
 
-// untilSignal returns a context that the first SIGTERM or SIGINT ends; the
-// second ends the process.
-func untilSignal(parent context.Context, log *slog.Logger) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(parent)
-	c := make(chan os.Signal, 2)
-	signal.Notify(c, unix.SIGTERM, unix.SIGINT)
-	go func() {
-		select {
-		case s := <-c:
-			log.Info("draining; a second signal ends at once", "signal", s.String())
-			cancel()
-		case <-ctx.Done():
-			return
-		}
-		<-c
-		log.Warn("ended without draining")
-		os.Exit(1)
-	}()
-	return ctx, func() { signal.Stop(c); cancel() }
+func (n *node) portNames() []string {
+	names := make([]string, len(n.dp.Ports))
+	for i := range n.dp.Ports {
+		names[i] = n.dp.Ports[i].Name
+	}
+	return names
 }
 
-func logger(c *config.Log, w io.Writer) *slog.Logger {
-	var level slog.Level
-	_ = level.UnmarshalText([]byte(c.Level)) // package config has checked it
-	o := &slog.HandlerOptions{Level: level}
-	if c.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, o))
+// serve runs the node's parts. When ctx ends the data plane drains, while
+// control and telemetry go on; they end after it.
+func (n *node) serve(ctx context.Context, plane *dataplane.Node, kernel control.Kernel, l net.Listener, log *slog.Logger) error {
+	mirror := control.NewMirror(control.Options{
+		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Source: n.source,
+		Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
+	})
+	src := telemetry.Source{Config: n.dp, Stats: plane.Stats, Tables: mirror.Tables, Control: mirror.Stats}
+
+	around, stop := context.WithCancel(context.Background())
+	defer stop()
+	parts, around := errgroup.WithContext(around)
+	parts.Go(func() error { return mirror.Run(around) })
+	if l != nil {
+		parts.Go(func() error { return telemetry.Serve(around, l, telemetry.Handler(src, log), log) })
 	}
-	return slog.New(slog.NewTextHandler(w, o))
+	parts.Go(func() error { announce(around, &src, log); return nil })
+
+	// A part that fails ends the data plane, and the other way round.
+	forward, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(around, cancel)()
+	defer context.AfterFunc(ctx, func() {
+		log.Info("stopping", "drain", n.dp.Drain)
+		notify("STOPPING=1", log)
+	})()
+	err := plane.Run(forward)
+	stop()
+	return errors.Join(err, parts.Wait())
+}
+
+// announce tells systemd, and the log, as soon as the node is ready.
+func announce(ctx context.Context, src *telemetry.Source, log *slog.Logger) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	start := time.Now()
+	for complained := false; ; {
+		r := telemetry.Ready(src)
+		if r.Ready {
+			log.Info("ready", "took", time.Since(start).Round(time.Millisecond))
+			notify("READY=1", log)
+			return
+		}
+		if !complained && time.Since(start) > 5*time.Second {
+			complained = true
+			log.Warn("not ready yet", "reasons", strings.Join(r.Reasons, "; "))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// notify is sd_notify(3); without a service manager it does nothing.
+func notify(state string, log *slog.Logger) {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return
+	}
+	c, err := net.Dial("unixgram", path)
+	if err == nil {
+		_, err = c.Write([]byte(state))
+		c.Close()
+	}
+	if err != nil {
+		log.Warn("cannot notify the service manager", "socket", path, "state", state, "err", err)
+	}
 }
