@@ -109,8 +109,7 @@ static __always_inline __u32 finish(__u64 h)
 {
 	h ^= h >> 33;
 	h *= 0xff51afd7ed558ccdULL;
-	h ^= h >> 33;
-	return h;
+	return h >> 32;
 }
 
 /* hash_ports mixes the protocol with the ports at l4, if they are to be had
@@ -122,14 +121,14 @@ static __always_inline __u64 hash_ports(const struct frame *f, __u64 h, void *l4
 	__u32 ports;
 
 	if (proto != PROTO_TCP && proto != PROTO_UDP && proto != PROTO_SCTP)
-		return mix(h, proto);
+		return mix(h, (__u64)proto << 32);
 	if (m->flags & LOOM_FRAGMENT || off + 4 > dgram || !has(f, l4, off, 4))
-		return mix(h, proto);
+		return mix(h, (__u64)proto << 32);
 
 	ports = load32(l4);
 	m->flags |= LOOM_PORTS;
 	m->l4 = off;
-	h = mix(h, proto | (__u64)ports << 32);
+	h = mix(h, (__u64)proto << 32 | ports);
 
 	if (proto == PROTO_UDP && bpf_ntohs(ports >> 16) == PORT_ROCE &&
 	    off + UDP_LEN + BTH_LEN <= dgram && has(f, l4, off, UDP_LEN + BTH_LEN)) {

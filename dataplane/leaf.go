@@ -64,15 +64,15 @@ func (w *worker) accessInput(p *port, descs []xsk.Desc, now mono.Time) {
 		}
 		vni := VNIIndex(vp.vlans[vlan] - 1)
 		eth := overlay.Ethernet(b)
-		src, dst := eth.Src(), eth.Dst()
-		if src.IsGroup() || src.IsZero() {
+		src, dst := eth.SrcKey(uint16(vni)), eth.DstKey(uint16(vni))
+		if !src.Unicast() {
 			w.discard(&f, drop.SourceMulticast)
 			continue
 		}
-		w.learn(vni, src, overlay.DestLocal(uint16(p.id), vlan), now)
+		w.learn(src, overlay.DestLocal(uint16(p.id), vlan), now)
 		to := overlay.DestNone
-		if !dst.IsGroup() {
-			to = w.fdb.Lookup(uint16(vni), dst, now)
+		if !dst.Group() {
+			to = w.fdb.LookupKey(dst, now)
 		}
 		switch {
 		case to == overlay.DestNone:
@@ -178,16 +178,16 @@ func (w *worker) fromFabric(p *port, f *frame, now mono.Time) {
 		return
 	}
 	eth := overlay.Ethernet(b)
-	src, dst := eth.Src(), eth.Dst()
-	if src.IsGroup() || src.IsZero() {
+	src, dst := eth.SrcKey(uint16(vni)), eth.DstKey(uint16(vni))
+	if !src.Unicast() {
 		w.discard(f, drop.SourceMulticast)
 		return
 	}
-	w.learn(vni, src, overlay.DestRemote(uint16(peer)), now)
+	w.learn(src, overlay.DestRemote(uint16(peer)), now)
 	w.stats.VNIs[vni].Decapsulated.Add(uint32(f.len))
 	to := overlay.DestNone
-	if !dst.IsGroup() {
-		to = w.fdb.Lookup(uint16(vni), dst, now)
+	if !dst.Group() {
+		to = w.fdb.LookupKey(dst, now)
 	}
 	switch {
 	case to == overlay.DestNone:

@@ -15,8 +15,8 @@ const (
 )
 
 // learn tells the FDB where a source address was seen.
-func (w *worker) learn(vni VNIIndex, mac overlay.MAC, at overlay.Dest, now mono.Time) {
-	switch w.fdb.Learn(uint16(vni), mac, at, now) {
+func (w *worker) learn(key overlay.FDBKey, at overlay.Dest, now mono.Time) {
+	switch w.fdb.LearnKey(key, at, now) {
 	case overlay.LearnedKnown, overlay.LearnedRefused:
 		return
 	case overlay.LearnedRefreshed:
@@ -32,7 +32,7 @@ func (w *worker) learn(vni VNIIndex, mac overlay.MAC, at overlay.Dest, now mono.
 		return
 	}
 	if w.gossip != nil {
-		w.gossip.tell(w.id, learned{vni, mac, at})
+		w.gossip.tell(w.id, learned{key, at})
 	}
 }
 
@@ -47,8 +47,7 @@ func (w *worker) age(now mono.Time) {
 
 // learned is what one worker tells the others about an address.
 type learned struct {
-	vni VNIIndex
-	mac overlay.MAC
+	key overlay.FDBKey
 	at  overlay.Dest
 }
 
@@ -108,7 +107,7 @@ func (w *worker) hear(now mono.Time) {
 		}
 		for ; h != t; h++ {
 			e := &r.buf[h%gossipSize]
-			w.fdb.Learn(uint16(e.vni), e.mac, e.at, now)
+			w.fdb.LearnKey(e.key, e.at, now)
 		}
 		r.head.Store(h)
 	}

@@ -45,11 +45,12 @@ func mix(h, w uint64) uint64 {
 	return h ^ h>>32
 }
 
-// finish spreads the running hash over the 32 bits that are kept.
+// finish keeps the high half of one more product: every bit of it depends on
+// all of the running hash, which is not true of the low half.
 func finish(h uint64) uint32 {
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd
-	return uint32(h ^ h>>33)
+	return uint32(h >> 32)
 }
 
 // Dissect fills m for the frame, all fields but Inner. It is the XDP program's
@@ -120,12 +121,13 @@ func hashL4(h uint64, frame []byte, off, end int, proto uint8, m *Meta) uint64 {
 	end = min(end, len(frame))
 	if proto != ProtoTCP && proto != ProtoUDP && proto != ProtoSCTP ||
 		m.Flags&FlagFragment != 0 || off+4 > end {
-		return mix(h, uint64(proto))
+		return mix(h, uint64(proto)<<32)
 	}
 	l4 := frame[off:end]
 	m.L4 = uint8(off)
 	m.Flags |= FlagPorts
-	h = mix(h, uint64(proto)|uint64(binary.LittleEndian.Uint32(l4))<<32)
+	// Ports below: a product carries them upwards through the whole word.
+	h = mix(h, uint64(proto)<<32|uint64(binary.LittleEndian.Uint32(l4)))
 	if proto == ProtoUDP && len(l4) >= UDPLen+bthLen && UDP(l4).DstPort() == rocePort {
 		m.Flags |= FlagRoCE
 		h = mix(h, uint64(binary.BigEndian.Uint32(l4[UDPLen+4:])&0xffffff))

@@ -50,6 +50,17 @@ func (e Ethernet) Src() MAC { return MAC(e[ethSrc : ethSrc+6]) }
 // EtherType returns the type behind the addresses: of the tag, if there is one.
 func (e Ethernet) EtherType() uint16 { return binary.BigEndian.Uint16(e[ethType:EthernetLen]) }
 
+// DstKey returns the FDB key of the destination address in the VNI with index
+// vni.
+func (e Ethernet) DstKey(vni uint16) FDBKey {
+	return FDBKey(vni)<<48 | FDBKey(binary.BigEndian.Uint64(e[ethDst:])>>16)
+}
+
+// SrcKey returns the FDB key of the source address in the VNI with index vni.
+func (e Ethernet) SrcKey(vni uint16) FDBKey {
+	return FDBKey(vni)<<48 | FDBKey(binary.BigEndian.Uint64(e[ethSrc:])>>16)
+}
+
 // SetDst replaces the destination address.
 func (e Ethernet) SetDst(m MAC) { copy(e[ethDst:ethDst+6], m[:]) }
 

@@ -132,7 +132,22 @@ func NewFDB(size int, age time.Duration, vnis int) *FDB {
 	return f
 }
 
-func fdbKey(vni uint16, mac MAC) uint64 { return uint64(vni)<<48 | mac.Uint64() }
+// FDBKey is what the table is looked up by: VNI index(16) . MAC(48). Frames
+// yield it by [Ethernet.DstKey] and [Ethernet.SrcKey] without the address ever
+// being an array.
+type FDBKey uint64
+
+const fdbGroup = 1 << 40 // the group bit of the address in a key
+
+// MakeFDBKey returns the key of an address in the VNI with index vni.
+func MakeFDBKey(vni uint16, mac MAC) FDBKey { return FDBKey(vni)<<48 | FDBKey(mac.Uint64()) }
+
+// Group reports whether the address is a group address.
+func (k FDBKey) Group() bool { return k&fdbGroup != 0 }
+
+// Unicast reports whether the address can be one station's: neither a group's
+// nor zero.
+func (k FDBKey) Unicast() bool { return k&fdbGroup == 0 && k<<16 != 0 }
 
 // fdbHash folds the 128-bit product of key and a constant, so that both halves
 // depend on all of VNI and MAC and not on each other. Not any odd constant will
@@ -188,8 +203,13 @@ func (f *FDB) expired(b *fdbBucket, w int, now uint32) bool {
 // Lookup returns where mac lives in the VNI with index vni, or DestNone when it
 // is unknown or has aged.
 func (f *FDB) Lookup(vni uint16, mac MAC, now mono.Time) Dest {
+	return f.LookupKey(MakeFDBKey(vni, mac), now)
+}
+
+// LookupKey is [FDB.Lookup] by key.
+func (f *FDB) LookupKey(k FDBKey, now mono.Time) Dest {
 	// This is find, written out: a call would cost a third of the lookup.
-	key := fdbKey(vni, mac)
+	key := uint64(k)
 	h := fdbHash(key)
 	b := f.bucket(h)
 	w := b.way(key)
@@ -207,10 +227,15 @@ func (f *FDB) Lookup(vni uint16, mac MAC, now mono.Time) Dest {
 
 // Learn notes that a frame from mac was seen at d.
 func (f *FDB) Learn(vni uint16, mac MAC, d Dest, now mono.Time) Learned {
-	if mac.IsGroup() || mac.IsZero() || d == DestNone || int(vni) >= len(f.vnis) {
+	return f.LearnKey(MakeFDBKey(vni, mac), d, now)
+}
+
+// LearnKey is [FDB.Learn] by key.
+func (f *FDB) LearnKey(k FDBKey, d Dest, now mono.Time) Learned {
+	if !k.Unicast() || d == DestNone || int(k>>48) >= len(f.vnis) {
 		return LearnedRefused
 	}
-	key, tick := fdbKey(vni, mac), fdbTick(now)
+	key, tick := uint64(k), fdbTick(now)
 	b, w := f.find(key)
 	if b == nil {
 		return f.insert(key, d, tick)
@@ -319,7 +344,7 @@ func (f *FDB) SetStatic(vni uint16, mac MAC, d Dest) bool {
 	if mac.IsGroup() || mac.IsZero() || d == DestNone || int(vni) >= len(f.vnis) {
 		return false
 	}
-	key := fdbKey(vni, mac)
+	key := uint64(MakeFDBKey(vni, mac))
 	b, w := f.find(key)
 	if b != nil {
 		f.remove(b, w)
@@ -343,7 +368,7 @@ func (f *FDB) DeleteStatic(vni uint16, mac MAC) bool {
 	if mac.IsZero() {
 		return false // a zero key would find a free entry
 	}
-	b, w := f.find(fdbKey(vni, mac))
+	b, w := f.find(uint64(MakeFDBKey(vni, mac)))
 	if b == nil || b.dest[w]&destStatic == 0 {
 		return false
 	}
