@@ -1,86 +1,210 @@
 package telemetry
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
 
-// descs are all metrics, in the order of their definition.
-var descs []*prometheus.Desc
+	"github.com/loomfabric/loom/control"
+	"github.com/loomfabric/loom/dataplane"
+)
 
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	d := prometheus.NewDesc("loom_"+name, help, labels, nil)
-	descs = append(descs, d)
-	return d
+// metric is one metric name: what docs/metrics.md has a row for.
+type metric struct {
+	name, help string
+	kind       prometheus.ValueType
+	labels     []string
+	desc       *prometheus.Desc
 }
 
-// trafficDesc is a pair of metrics, frames and bytes of the same thing.
-type trafficDesc struct{ frames, bytes *prometheus.Desc }
+// all lists every metric, in the order in which they are declared.
+var all []*metric
 
-func traffic(prefix, help string, labels ...string) trafficDesc {
-	return trafficDesc{
-		frames: desc(prefix+"_frames_total", "Frames "+help+".", labels...),
-		bytes:  desc(prefix+"_bytes_total", "Bytes of frames "+help+".", labels...),
+func newMetric(kind prometheus.ValueType, labels []string, name, help string) *metric {
+	m := &metric{name: name, help: help, kind: kind, labels: labels, desc: prometheus.NewDesc(name, help, labels, nil)}
+	all = append(all, m)
+	return m
+}
+
+func (m *metric) emit(ch chan<- prometheus.Metric, v float64, labels ...string) {
+	ch <- prometheus.MustNewConstMetric(m.desc, m.kind, v, labels...)
+}
+
+// field is a metric that shows one number of a T.
+type field[T any] struct {
+	*metric
+	of func(*T) float64
+}
+
+// group is metrics of the same labels, shown of the same T.
+type group[T any] struct {
+	labels []string
+	fields []field[T]
+}
+
+func (g *group[T]) count(name, help string, of func(*T) uint64) {
+	g.fields = append(g.fields, field[T]{newMetric(prometheus.CounterValue, g.labels, name, help), func(t *T) float64 { return float64(of(t)) }})
+}
+
+func (g *group[T]) gauge(name, help string, of func(*T) float64) {
+	g.fields = append(g.fields, field[T]{newMetric(prometheus.GaugeValue, g.labels, name, help), of})
+}
+
+// traffic declares a metric of frames and one of bytes.
+func (g *group[T]) traffic(prefix, what string, of func(*T) dataplane.Traffic) {
+	g.count(prefix+"_frames_total", "Frames "+what+".", func(t *T) uint64 { return of(t).Frames })
+	g.count(prefix+"_bytes_total", "Bytes of frames "+what+".", func(t *T) uint64 { return of(t).Bytes })
+}
+
+func (g *group[T]) emit(ch chan<- prometheus.Metric, t *T, labels ...string) {
+	for _, f := range g.fields {
+		f.metric.emit(ch, f.of(t), labels...)
 	}
 }
 
-// The metrics. Their names and labels are the operator's interface.
+// Metrics with rules of their own.
 var (
-	buildInfo = desc("build_info", "1; the labels say what was built.", "version", "revision", "goversion")
-	nodeInfo  = desc("node_info", "1; the labels say what the node is.", "node", "role")
-
-	portUp   = desc("port_up", "1 when the interface is up and has a carrier.", "port")
-	portMTU  = desc("port_mtu_bytes", "MTU of the interface.", "port")
-	portOpen = desc("port_open", "1 when the port's AF_XDP sockets are bound.", "port")
-	portInfo = desc("port_info", "1; the labels say which modes were asked for and which were got.",
-		"port", "kind", "xdp_mode_asked", "xdp_mode", "copy_mode_asked", "copy_mode")
-	classifierFrames = desc("classifier_frames_total", "Frames that the port's XDP program saw, by its verdict.", "port", "verdict")
-
-	portReceived = traffic("port_received", "received from the port", "port", "queue")
-	portSent     = traffic("port_sent", "sent to the port", "port", "queue")
-	portMarked   = traffic("port_marked", "marked with ECN CE in the port's queue", "port", "queue")
-	frameDrops   = desc("frameDropstotal", "Frames discarded, by the port that they came in by and the reason.", "port", "reason")
-
-	queueBytes  = desc("port_queue_bytes", "Bytes in the port's data queue.", "port", "queue")
-	queuePeak   = desc("port_queue_peak_bytes", "Most bytes that the port's data queue has held.", "port", "queue")
-	queueFrames = desc("port_queue_frames", "Frames in the port's data queue.", "port", "queue")
-	utilisation = desc("port_utilisation_ratio", "Share of the link's rate that this queue uses; 0 when the rate is unknown.", "port", "queue")
-
-	xskRXDropped   = desc("xsk_rx_dropped_total", "Frames that the kernel dropped before the RX ring.", "port", "queue")
-	xskRXRingFull  = desc("xsk_rx_ring_full_total", "Frames that the kernel dropped because the RX ring was full.", "port", "queue")
-	xskFillEmpty   = desc("xsk_fill_ring_empty_total", "Times that the kernel found the fill ring empty.", "port", "queue")
-	xskRXInvalid   = desc("xsk_rx_invalid_descriptors_total", "Fill descriptors that the kernel refused.", "port", "queue")
-	xskTXInvalid   = desc("xsk_tx_invalid_descriptors_total", "TX descriptors that the kernel refused.", "port", "queue")
-	xskTXEmpty     = desc("xsk_tx_ring_empty_total", "Times that the kernel found the TX ring empty.", "port", "queue")
-	xskKicks       = desc("xsk_kicks_total", "System calls that woke the kernel's transmission.", "port", "queue")
-	xskKickAgain   = desc("xsk_kick_retries_total", "Wake-ups that the kernel asked to repeat.", "port", "queue")
-	xskKickErrors  = desc("xsk_kick_errors_total", "Wake-ups that failed, such as on a link that is down.", "port", "queue")
-	xskTXFull      = desc("xsk_tx_ring_full_total", "Times that the TX ring had no room.", "port", "queue")
-	xskTXAbandoned = desc("xsk_tx_abandoned_total", "Frames sent that were still on the TX ring when the interface vanished.", "port", "queue")
-	metaMissing    = desc("xsk_metadata_missing_total", "Frames parsed again because the XDP program could not attach metadata.", "port", "queue")
-
-	framesHeld   = desc("frames_held", "Frames inside: in queues, delay lines, or waiting for a neighbour.", "worker")
-	framesCopied = desc("frames_copied_total", "Frames made by replication.", "worker")
-	workerBursts = desc("worker_bursts_total", "Bursts that the worker has processed.", "worker")
-	workerSleeps = desc("worker_sleeps_total", "Times that the worker has gone to sleep.", "worker")
-
-	fdbEntries    = desc("fdb_entries", "MAC addresses in the worker's table.", "worker")
-	fdbLearned    = desc("fdb_learned_total", "MAC addresses learned.", "worker")
-	fdbMoved      = desc("fdb_moved_total", "MAC addresses seen at another place than before.", "worker")
-	fdbAged       = desc("fdb_aged_total", "MAC addresses forgotten because they were not seen.", "worker")
-	fdbRefused    = desc("fdb_refused_total", "MAC addresses not learned: the table or a VNI's share is full, or they are static elsewhere.", "worker", "reason")
-	fdbGossipLost = desc("fdb_gossip_lost_total", "Learned MAC addresses that other workers were not told of.", "worker")
-
-	vniTraffic    = traffic("vni", "of the virtual network, by what was done with them", "vni", "path")
-	vniFDBEntries = desc("vni_fdb_entries", "MAC addresses known in the virtual network.", "vni")
-
-	peerSent     = traffic("peer_sent", "encapsulated towards the VTEP", "peer")
-	peerReceived = traffic("peer_received", "decapsulated from the VTEP", "peer")
-	peerNextHops = desc("peer_next_hops", "Next hops that lead to the VTEP now.", "peer")
-	hopSent      = traffic("next_hop_sent", "sent by way of the next hop", "port", "next_hop")
-	hopResolved  = desc("next_hop_resolved", "1 when the next hop's MAC address is known.", "port", "next_hop")
-
-	controlLists      = desc("control_lists_total", "Times that the kernel's objects were listed.", "kind")
-	controlListErrors = desc("control_list_errors_total", "Lists that failed and were repeated.", "kind")
-	controlPublished  = desc("control_tables_published_total", "Tables given to the workers.")
-	controlResolves   = desc("control_resolve_requests_total", "Requests to the kernel to resolve or confirm a neighbour.")
-	controlUnresolved = desc("control_unresolved_next_hops", "Next hops in use whose MAC address is not known.")
-	controlFull       = desc("control_table_full_total", "Next hops, peers and virtual networks left out because the tables were full.")
+	buildInfo = newMetric(prometheus.GaugeValue, []string{"version", "goversion", "role"}, "loom_build_info",
+		"Always 1; the labels say what runs.")
+	drops = newMetric(prometheus.CounterValue, []string{"port", "worker", "reason"}, "loom_drops_total",
+		"Frames discarded, by the port that they came in by. A reason is shown once it has occurred.")
+	portInfo = newMetric(prometheus.GaugeValue, []string{"port", "kind", "xdp", "copy"}, "loom_port_info",
+		"Always 1; the labels say what the port faces and what the kernel granted (empty while it is not open).")
+	classified = newMetric(prometheus.CounterValue, []string{"port", "verdict"}, "loom_classifier_frames_total",
+		"Frames that the port's XDP program saw, by what it did with them.")
 )
+
+// peerView is a peer as all workers together see it.
+type peerView struct {
+	sent, received dataplane.Traffic
+	hops           int
+}
+
+// portView is what is known of a port beside the workers' counters.
+type portView struct {
+	info  *dataplane.PortInfo
+	state dataplane.PortState // zero before the first tables
+}
+
+// kindView is one kind of kernel object of a mirror.
+type kindView struct{ lists, errors uint64 }
+
+var (
+	byWorker     = workerMetrics()
+	byPortWorker = portWorkerMetrics()
+	byPort       = portMetrics()
+	byVNI        = vniMetrics()
+	byPeer       = peerMetrics()
+	byHop        = hopMetrics()
+	byKind       = kindMetrics()
+	ofControl    = controlMetrics()
+)
+
+func workerMetrics() (g group[dataplane.WorkerStats]) {
+	type w = dataplane.WorkerStats
+	g.labels = []string{"worker"}
+	g.count("loom_worker_copied_frames_total", "Frames made by replication.", func(s *w) uint64 { return s.Copied })
+	g.gauge("loom_worker_held_frames", "Frames inside: in queues, in delay lines and waiting for neighbours.",
+		func(s *w) float64 { return float64(s.Held) })
+	g.count("loom_worker_bursts_total", "Bursts processed.", func(s *w) uint64 { return s.Bursts })
+	g.count("loom_worker_sleeps_total", "Times the worker slept for want of work.", func(s *w) uint64 { return s.Sleeps })
+	g.gauge("loom_fdb_entries", "MAC addresses in the worker's table.", func(s *w) float64 { return float64(s.FDBEntries) })
+	g.count("loom_fdb_learned_total", "MAC addresses learned.", func(s *w) uint64 { return s.FDBLearned })
+	g.count("loom_fdb_moved_total", "Learned MAC addresses that appeared elsewhere.", func(s *w) uint64 { return s.FDBMoved })
+	g.count("loom_fdb_aged_total", "Learned MAC addresses forgotten because they were not seen for long.", func(s *w) uint64 { return s.FDBAged })
+	g.count("loom_fdb_full_total", "MAC addresses not learned because the table, its bucket or the VNI's share was full.",
+		func(s *w) uint64 { return s.FDBFull })
+	g.count("loom_fdb_static_total", "MAC addresses not learned because they are configured elsewhere.", func(s *w) uint64 { return s.FDBStatic })
+	g.count("loom_fdb_gossip_lost_total", "Learned MAC addresses that other workers were not told of.", func(s *w) uint64 { return s.GossipLost })
+	return g
+}
+
+func portWorkerMetrics() (g group[dataplane.PortStats]) {
+	type p = dataplane.PortStats
+	g.labels = []string{"port", "worker"}
+	g.traffic("loom_port_received", "received", func(s *p) dataplane.Traffic { return s.Received })
+	g.traffic("loom_port_sent", "sent", func(s *p) dataplane.Traffic { return s.Sent })
+	g.traffic("loom_port_marked", "on which congestion was marked here (ECN CE)", func(s *p) dataplane.Traffic { return s.Marked })
+	g.gauge("loom_port_queue_bytes", "Bytes in the data queue.", func(s *p) float64 { return float64(s.QueueBytes) })
+	g.gauge("loom_port_queue_peak_bytes", "Most bytes that the data queue has held.", func(s *p) float64 { return float64(s.QueuePeak) })
+	g.gauge("loom_port_queue_frames", "Frames in the data queue.", func(s *p) float64 { return float64(s.QueueFrames) })
+	g.gauge("loom_port_utilisation_ratio", "Share of the link rate that the worker sends at (DRE); 0 when the rate is unknown.",
+		func(s *p) float64 { return s.Utilisation })
+	g.count("loom_port_tx_abandoned_frames_total", "Frames counted as sent that were on the TX ring when the interface vanished.",
+		func(s *p) uint64 { return s.TXAbandoned })
+	g.count("loom_port_metadata_missing_frames_total", "Frames parsed again because the XDP program left no metadata.",
+		func(s *p) uint64 { return s.MetaMissing })
+	g.count("loom_xsk_rx_dropped_total", "Frames that the kernel dropped before the RX ring for another reason than a full ring.",
+		func(s *p) uint64 { return s.RXDropped })
+	g.count("loom_xsk_rx_ring_full_total", "Frames that the kernel dropped because the RX ring was full.", func(s *p) uint64 { return s.RXRingFull })
+	g.count("loom_xsk_fill_ring_empty_total", "Times the kernel found no frame to receive into.", func(s *p) uint64 { return s.FillEmpty })
+	g.count("loom_xsk_rx_invalid_descriptors_total", "Descriptors on the fill ring that the kernel refused.", func(s *p) uint64 { return s.RXInvalid })
+	g.count("loom_xsk_tx_invalid_descriptors_total", "Descriptors on the TX ring that the kernel refused.", func(s *p) uint64 { return s.TXInvalid })
+	g.count("loom_xsk_tx_ring_empty_total", "Times the kernel found the TX ring empty.", func(s *p) uint64 { return s.TXEmpty })
+	g.count("loom_xsk_tx_ring_full_total", "Times the TX ring had no room for what was to be sent.", func(s *p) uint64 { return s.TXFull })
+	g.count("loom_xsk_kicks_total", "System calls that told the kernel to send.", func(s *p) uint64 { return s.Kicks })
+	g.count("loom_xsk_kick_again_total", "Kicks that the kernel was too busy for and that were repeated.", func(s *p) uint64 { return s.KickAgain })
+	g.count("loom_xsk_kick_errors_total", "Kicks that failed, as while the link is down.", func(s *p) uint64 { return s.KickErrors })
+	return g
+}
+
+func portMetrics() (g group[portView]) {
+	g.labels = []string{"port"}
+	g.gauge("loom_port_open", "1 while the port's sockets are bound.", func(v *portView) float64 { return truth(v.info.Open) })
+	g.gauge("loom_port_up", "1 while the interface exists, is up and has carrier.", func(v *portView) float64 { return truth(v.state.Up) })
+	g.gauge("loom_port_changed_timestamp_seconds", "Unix time at which the port was opened or closed last; 0 if never.", func(v *portView) float64 {
+		if v.info.Since.IsZero() {
+			return 0
+		}
+		return float64(v.info.Since.UnixNano()) / 1e9
+	})
+	return g
+}
+
+func vniMetrics() (g group[dataplane.VNIStats]) {
+	type v = dataplane.VNIStats
+	g.labels = []string{"vni"}
+	g.traffic("loom_vni_encapsulated", "of the VNI encapsulated, replicas included", func(s *v) dataplane.Traffic { return s.Encapsulated })
+	g.traffic("loom_vni_decapsulated", "of the VNI decapsulated", func(s *v) dataplane.Traffic { return s.Decapsulated })
+	g.traffic("loom_vni_local", "of the VNI forwarded between access ports of this leaf", func(s *v) dataplane.Traffic { return s.Local })
+	g.traffic("loom_vni_flooded", "of the VNI flooded", func(s *v) dataplane.Traffic { return s.Flooded })
+	g.gauge("loom_vni_fdb_entries", "MAC addresses of the VNI in the fullest worker's table.", func(s *v) float64 { return float64(s.FDBEntries) })
+	return g
+}
+
+func peerMetrics() (g group[peerView]) {
+	g.labels = []string{"peer"}
+	g.traffic("loom_peer_sent", "encapsulated towards the peer", func(v *peerView) dataplane.Traffic { return v.sent })
+	g.traffic("loom_peer_received", "decapsulated from the peer", func(v *peerView) dataplane.Traffic { return v.received })
+	g.gauge("loom_peer_next_hops", "Next hops that lead to the peer by a port that is up; 0 when it cannot be reached.",
+		func(v *peerView) float64 { return float64(v.hops) })
+	return g
+}
+
+func hopMetrics() (g group[dataplane.Traffic]) {
+	g.labels = []string{"port", "gateway"}
+	g.traffic("loom_next_hop_sent", "sent to the next hop", func(t *dataplane.Traffic) dataplane.Traffic { return *t })
+	return g
+}
+
+func kindMetrics() (g group[kindView]) {
+	g.labels = []string{"kind"}
+	g.count("loom_control_lists_total", "Times the kernel's objects of a kind were listed.", func(v *kindView) uint64 { return v.lists })
+	g.count("loom_control_list_errors_total", "Lists that failed and were tried again.", func(v *kindView) uint64 { return v.errors })
+	return g
+}
+
+func controlMetrics() (g group[control.Stats]) {
+	type s = control.Stats
+	g.count("loom_control_tables_published_total", "Tables given to the data plane.", func(c *s) uint64 { return c.Published })
+	g.count("loom_control_resolves_total", "Requests to the kernel to resolve or confirm a neighbour.", func(c *s) uint64 { return c.Resolves })
+	g.gauge("loom_control_unresolved_next_hops", "Next hops without a MAC address.", func(c *s) float64 { return float64(c.Unresolved) })
+	g.count("loom_control_table_full_total", "Times a next hop, peer or VNI was left out because the tables were full.",
+		func(c *s) uint64 { return uint64(c.TableFull) })
+	return g
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

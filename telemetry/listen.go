@@ -1,0 +1,101 @@
+package telemetry
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// socketMode lets the daemon's user and group connect, and nobody else.
+const socketMode = 0o660
+
+// dialWait is how long a process behind an existing socket has to accept.
+const dialWait = time.Second
+
+// Listen opens the listener that an address names: HOST:PORT, or unix: and the
+// path of a socket in a directory that exists. "" and "off" give nil, nil, which
+// [Server.Serve] takes for nobody to serve.
+//
+// A socket file that a dead process left behind is removed. One that is in use,
+// and a file that is no socket, are errors and stay as they are. Every error
+// names the address and says what to do.
+func Listen(address string) (net.Listener, error) {
+	if address == "" || address == "off" {
+		return nil, nil
+	}
+	if path, ok := strings.CutPrefix(address, "unix:"); ok {
+		return listenUnix(path)
+	}
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("serve metrics at %s: %w: %s", address, err, remedy(err))
+	}
+	return l, nil
+}
+
+// remedy says what to do about a TCP address that cannot be listened at.
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "another process has the port; stop it, or give this daemon one of its own with telemetry.listen"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "no interface has this address; set telemetry.listen to one of this machine, as 127.0.0.1:9464"
+	case errors.Is(err, syscall.EACCES):
+		return "ports below 1024 need privilege; set telemetry.listen to a higher one, as 127.0.0.1:9464"
+	default:
+		return "set telemetry.listen to HOST:PORT, unix:/path/of/a/socket or off"
+	}
+}
+
+func listenUnix(path string) (net.Listener, error) {
+	if err := removeStale(path); err != nil {
+		return nil, fmt.Errorf("serve metrics at unix:%s: %w", path, err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		hint := "check that the directory can be written to and that the path is at most 107 bytes"
+		if errors.Is(err, fs.ErrNotExist) {
+			hint = "create the directory, or set telemetry.listen to a path in one that exists"
+		}
+		return nil, fmt.Errorf("serve metrics at unix:%s: %w: %s", path, err, hint)
+	}
+	if err := os.Chmod(path, socketMode); err != nil {
+		return nil, errors.Join(fmt.Errorf("serve metrics at unix:%s: %w", path, err), l.Close())
+	}
+	return l, nil
+}
+
+// removeStale removes the socket of a process that is gone. Only a refused
+// connection proves that: whatever else goes wrong, somebody may be there.
+func removeStale(path string) error {
+	st, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if st.Mode().Type() != fs.ModeSocket {
+		return errors.New("the file is not a socket; remove it, or set telemetry.listen to another path")
+	}
+	c, err := net.DialTimeout("unix", path, dialWait)
+	switch {
+	case err == nil:
+		c.Close()
+		return errors.New("a running process listens there; stop it, or set telemetry.listen to another path")
+	case errors.Is(err, syscall.ECONNREFUSED):
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove the socket of a process that is gone: %w", err)
+		}
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	default:
+		return fmt.Errorf("a socket is there, and whether it is in use cannot be told; stop its process or remove it: %w", err)
+	}
+}
