@@ -10,6 +10,6 @@ cd "$(dirname "$0")/.."
 	targets=$(cd "$dir" && "$go" test -list '^Fuzz' . | grep '^Fuzz')
 	for target in $targets; do
 		echo "== ${dir#"$PWD"/} $target"
-		(cd "$dir" && "$go" test -run '^$' -fuzz "^$target\$" -fuzztime "$duration" .)
+		(cd "$dir" && "$go" test -run '^$' -fuzz "^$target\$" -fuzztime "$duration" . </dev/null)
 	done
 done
