@@ -7,4 +7,7 @@ import (
 	"github.com/loomfabric/loom/internal/daemon"
 )
 
-func main() { os.Exit(daemon.Main(daemon.Spine)) }
+// version is set by the linker.
+var version string
+
+func main() { os.Exit(daemon.Main(daemon.Spine, version)) }

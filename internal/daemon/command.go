@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -18,19 +19,19 @@ import (
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/overlay"
-	"github.com/loomfabric/loom/telemetry"
 )
 
 // Kind is one of the two daemons.
 type Kind struct {
 	name, short string
+	version     string
 	load        func(file string, interfaces []string) (*node, error)
 }
 
 // The daemons.
 var (
-	Leaf  = Kind{"leafd", "carry hosts' frames through the fabric (a leaf)", loadLeaf}
-	Spine = Kind{"spined", "forward VXLAN between leaves (a spine)", loadSpine}
+	Leaf  = Kind{name: "leafd", short: "carry hosts' frames through the fabric (a leaf)", load: loadLeaf}
+	Spine = Kind{name: "spined", short: "forward VXLAN between leaves (a spine)", load: loadSpine}
 )
 
 // node is a file's contents in the terms of the packages that use them.
@@ -74,8 +75,12 @@ func staticOverlay(l *config.Leaf) control.Overlay {
 	return o
 }
 
-// Main runs the daemon's command line and returns the exit code.
-func Main(k Kind) int {
+// Main runs the daemon's command line and returns the exit code. version is
+// what the linker set; empty: what the Go tool recorded.
+func Main(k Kind, version string) int {
+	if k.version = version; version == "" {
+		k.version = recorded()
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	signals := make(chan os.Signal, 2)
@@ -112,12 +117,25 @@ func (k Kind) Command(out io.Writer) *cobra.Command {
 	}), &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			version, revision := telemetry.Version()
-			_, err := fmt.Fprintf(out, "%s %s (%s, %s)\n", k.name, version, revision, runtime.Version())
+			_, err := fmt.Fprintf(out, "%s %s %s %s/%s\n", k.name, k.version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	})
 	return root
+}
+
+// recorded is the version that the Go tool wrote into the program.
+func recorded() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value[:min(len(s.Value), 12)]
+		}
+	}
+	return info.Main.Version
 }
 
 // check does what run does before it touches anything.

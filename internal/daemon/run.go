@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -94,10 +93,10 @@ func (k Kind) run(ctx context.Context, file string) error {
 		log.Warn(f.Problem, "fix", f.Fix)
 	}
 	var listener net.Listener
-	if !n.common.Telemetry.Off() {
-		if listener, err = telemetry.Listen(n.common.Telemetry.Address()); err != nil {
-			return err
-		}
+	if listener, err = telemetry.Listen(n.common.Telemetry.Listen); err != nil {
+		return err
+	}
+	if listener != nil {
 		defer listener.Close()
 	}
 	kernel, err := control.OpenNetlink(n.portNames()...)
@@ -109,7 +108,7 @@ func (k Kind) run(ctx context.Context, file string) error {
 	if err != nil {
 		return fmt.Errorf("open the ports: %w", err)
 	}
-	err = n.serve(ctx, plane, kernel, listener, log)
+	err = k.serve(ctx, n, plane, kernel, listener, log)
 	if cerr := plane.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("close the ports: %w", cerr))
 	}
@@ -129,21 +128,24 @@ func (n *node) portNames() []string {
 
 // serve runs the node's parts. When ctx ends the data plane drains, while
 // control and telemetry go on; they end after it.
-func (n *node) serve(ctx context.Context, plane *dataplane.Node, kernel control.Kernel, l net.Listener, log *slog.Logger) error {
+func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel control.Kernel, l net.Listener, log *slog.Logger) error {
 	mirror := control.NewMirror(control.Options{
 		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Source: n.source,
 		Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
 	})
-	src := telemetry.Source{Config: n.dp, Stats: plane.Stats, Tables: mirror.Tables, Control: mirror.Stats}
+	server := telemetry.NewServer(telemetry.Options{
+		Role: k.name, Version: k.version, Stats: plane.Stats, Tables: mirror.Tables, Control: mirror.Stats,
+		Ports: n.dp.Ports, Log: log,
+	})
 
 	around, stop := context.WithCancel(context.Background())
 	defer stop()
 	parts, around := errgroup.WithContext(around)
 	parts.Go(func() error { return mirror.Run(around) })
 	if l != nil {
-		parts.Go(func() error { return telemetry.Serve(around, l, telemetry.Handler(src, log), log) })
+		parts.Go(func() error { return server.Serve(around, l) })
 	}
-	parts.Go(func() error { announce(around, &src, log); return nil })
+	parts.Go(func() error { announce(around, server, log); return nil })
 
 	// A part that fails ends the data plane, and the other way round.
 	forward, cancel := context.WithCancel(ctx)
@@ -159,12 +161,12 @@ func (n *node) serve(ctx context.Context, plane *dataplane.Node, kernel control.
 }
 
 // announce tells systemd, and the log, as soon as the node is ready.
-func announce(ctx context.Context, src *telemetry.Source, log *slog.Logger) {
+func announce(ctx context.Context, server *telemetry.Server, log *slog.Logger) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	start := time.Now()
 	for complained := false; ; {
-		r := telemetry.Ready(src)
+		r := server.Readiness()
 		if r.Ready {
 			log.Info("ready", "took", time.Since(start).Round(time.Millisecond))
 			notify("READY=1", log)
@@ -172,7 +174,7 @@ func announce(ctx context.Context, src *telemetry.Source, log *slog.Logger) {
 		}
 		if !complained && time.Since(start) > 5*time.Second {
 			complained = true
-			log.Warn("not ready yet", "reasons", strings.Join(r.Reasons, "; "))
+			log.Warn("not ready yet", "reasons", r.Reasons)
 		}
 		select {
 		case <-ctx.Done():
