@@ -1,0 +1,101 @@
+package control
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/testenv"
+)
+
+func checkConfig() *dataplane.Config {
+	return &dataplane.Config{
+		Role: dataplane.Leaf, VTEP: addr("10.255.0.1"), Workers: 2, RingSize: 2048, MaxMTU: 1600,
+		Ports: []dataplane.PortConfig{{Name: "eth1", Kind: dataplane.Uplink}, {Name: "eth3", Kind: dataplane.Access}},
+	}
+}
+
+func goodFacts() *Facts {
+	return &Facts{
+		NetAdmin: true, NetRaw: true, BPF: true, IPCLock: true,
+		Addrs: []netip.Addr{addr("10.255.0.1")},
+		Ports: map[string]PortFacts{
+			"eth1": {MTU: 1550, RXQueues: 2, TXQueues: 2},
+			"eth3": {MTU: 1500, RXQueues: 2, TXQueues: 2},
+		},
+	}
+}
+
+func TestCheck(t *testing.T) {
+	port := func(name string, change func(*PortFacts)) func(*Facts) {
+		return func(f *Facts) {
+			p := f.Ports[name]
+			change(&p)
+			f.Ports[name] = p
+		}
+	}
+	for _, tc := range []struct {
+		name    string
+		change  func(*Facts)
+		fatal   bool
+		problem string // "" when nothing is wrong
+		fix     string
+	}{
+		{"all is well", func(*Facts) {}, false, "", ""},
+		{"no CAP_NET_ADMIN", func(f *Facts) { f.NetAdmin = false }, true, "CAP_NET_ADMIN is missing", "run as root"},
+		{"no CAP_NET_RAW", func(f *Facts) { f.NetRaw = false }, true, "CAP_NET_RAW is missing", "AmbientCapabilities"},
+		{"no CAP_BPF", func(f *Facts) { f.BPF = false }, true, "CAP_BPF is missing", "run as root"},
+		{"little memory", func(f *Facts) { f.IPCLock, f.Memlock = false, 8<<20 }, true, "limit of locked memory is 8388608", "LimitMEMLOCK=infinity"},
+		{"enough memory", func(f *Facts) { f.IPCLock, f.Memlock = false, 64<<20 }, false, "", ""},
+		{"no interface", func(f *Facts) { delete(f.Ports, "eth3") }, true, "eth3 does not exist", "ip link"},
+		{"MTU too small", port("eth1", func(p *PortFacts) { p.MTU = 1549 }), true, "uplink eth1 has MTU 1549, and needs 1550", "ip link set dev eth1 mtu 1550"},
+		{"MTU too large", port("eth1", func(p *PortFacts) { p.MTU = 9000 }), true, "eth1 has MTU 9000", "ip link set dev eth1 mtu"},
+		{"too few queues", port("eth1", func(p *PortFacts) { p.RXQueues = 1 }), true, "each worker needs one", "ethtool -L eth1 combined 2"},
+		{"too many queues", port("eth3", func(p *PortFacts) { p.RXQueues = 8 }), true, "would not be forwarded", "workers: 8"},
+		{"too few transmit queues", port("eth3", func(p *PortFacts) { p.TXQueues = 1 }), true, "1 transmit queues for 2", "ethtool -L eth3"},
+		{"XDP in use", port("eth1", func(p *PortFacts) { p.XDP = 42 }), true, "already carries XDP program 42", "xdp off"},
+		{"no VTEP", func(f *Facts) { f.Addrs = nil }, false, "VTEP 10.255.0.1 is not an address", "ip addr add 10.255.0.1/32 dev lo"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := goodFacts()
+			tc.change(f)
+			got := Check(checkConfig(), f)
+			if tc.problem == "" {
+				if len(got) != 0 {
+					t.Errorf("findings %v", got)
+				}
+				return
+			}
+			if len(got) != 1 || got[0].Fatal != tc.fatal || !strings.Contains(got[0].Problem, tc.problem) || !strings.Contains(got[0].Fix, tc.fix) {
+				t.Errorf("findings %+v, want fatal=%v %q, %q", got, tc.fatal, tc.problem, tc.fix)
+			}
+		})
+	}
+}
+
+func TestGather(t *testing.T) {
+	testenv.NeedRoot(t)
+	a, b := testenv.NewNamespace(t, "ctl-facts"), testenv.NewNamespace(t, "ctl-facts")
+	testenv.VethPair(t, a, "eth1", b, "eth1", testenv.VethOptions{Queues: 3, MTU: 1777})
+	run(t, a, "ip addr add 10.255.0.1/32 dev lo")
+	a.Do(t, func() {
+		f, err := Gather(checkConfig())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p := f.Ports["eth1"]; p.MTU != 1777 || p.RXQueues != 3 || p.TXQueues != 3 || p.XDP != 0 {
+			t.Errorf("eth1: %+v", p)
+		}
+		if _, ok := f.Ports["eth3"]; ok {
+			t.Error("eth3 exists")
+		}
+		if !f.NetAdmin || !f.NetRaw || !f.BPF || len(f.Addrs) != 2 {
+			t.Errorf("facts %+v", f)
+		}
+		names, err := Interfaces()
+		if err != nil || len(names) != 2 {
+			t.Errorf("interfaces %v, %v", names, err)
+		}
+	})
+}
