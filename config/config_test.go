@@ -71,7 +71,7 @@ func TestExamples(t *testing.T) {
 	if e := c.Ports[1].Egress; e.QueueBytes != 1<<20 || e.Kmin != 100_000 || e.Kmax != 400_000 || e.Pmax != 0.2 {
 		t.Errorf("egress: %+v", e)
 	}
-	if c.FDBAge != 5*time.Minute || c.VXLANPort != 4789 || c.RingSize != 2048 || c.Drain != 500*time.Millisecond {
+	if c.Scheme != "ecmp" || c.FDBAge != 5*time.Minute || c.VXLANPort != 4789 || c.RingSize != 2048 || c.Drain != 500*time.Millisecond {
 		t.Errorf("defaults: %+v", c)
 	}
 	s, err := LoadSpine("../deploy/examples/spined.yaml", interfaces)

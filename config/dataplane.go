@@ -44,7 +44,7 @@ func (e *Egress) dataplane() dataplane.EgressConfig {
 // ports.
 func (l *Leaf) ToDataplane() dataplane.Config {
 	c := l.Common.dataplane()
-	c.Role, c.VTEP = dataplane.Leaf, l.VTEP
+	c.Role, c.VTEP, c.Scheme = dataplane.Leaf, l.VTEP, l.Scheme
 	c.FDBSize, c.FDBAge = l.FDB.Size, time.Duration(l.FDB.Age)
 	for i := range l.Uplinks {
 		u := &l.Uplinks[i]

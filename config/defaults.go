@@ -33,6 +33,7 @@ func DefaultLeaf() *Leaf {
 	return &Leaf{
 		Common: Defaults("127.0.0.1:9464"),
 		FDB:    FDB{Size: 128 << 10, Age: Duration(5 * time.Minute)},
+		Scheme: "ecmp",
 	}
 }
 

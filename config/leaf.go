@@ -20,6 +20,8 @@ type Leaf struct {
 	Peers []netip.Addr `yaml:"peers,omitempty"`
 	// FDB bounds the table of MAC addresses.
 	FDB FDB `yaml:"fdb,omitempty"`
+	// Scheme is how load is balanced over the uplinks. Default: ecmp.
+	Scheme string `yaml:"scheme,omitempty"`
 }
 
 // Uplink is a port towards a spine.
