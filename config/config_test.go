@@ -217,6 +217,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(minimal))
 	f.Add([]byte("a: &x [1]\nb: *x\n<<: *x"))
 	f.Add([]byte("vnis: {vni: 1}\nuplinks: 3\nvtep: [1]\nlog: text"))
+	f.Add([]byte("vtep: !!binary x\nvnis: !!set {1}\nlog: !!timestamp"))
 	f.Add([]byte("--- \n...\n---\nx: 1"))
 	f.Fuzz(func(t *testing.T, src []byte) {
 		l, err := ParseLeaf("f", src, interfaces)

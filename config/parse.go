@@ -120,8 +120,8 @@ func (d *document) walk(path string, n ast.Node, t reflect.Type) {
 	case *ast.AnchorNode:
 		d.walk(path, x.Value, t)
 		return
-	case *ast.TagNode:
-		d.walk(path, x.Value, t)
+	case *ast.TagNode: // the decoder panics on some, and no value here needs one
+		d.addAt(x.GetToken(), fmt.Sprintf("a YAML tag (%s)", x.GetToken().Value), "write the value without it")
 		return
 	case *ast.AliasNode, *ast.NullNode:
 		d.at[path] = n.GetToken()

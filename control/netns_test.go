@@ -142,7 +142,11 @@ func TestKernelResolvesNextHops(t *testing.T) {
 	id := slices.IndexFunc(r.mirror.Tables().Hops, func(h dataplane.Hop) bool { return h.Gateway == addr("10.1.0.1") })
 	r.unresolved <- dataplane.HopID(id)
 	r.tables.until(t, "resolved again", resolved("10.1.0.1", true))
-	if got := r.mirror.Stats(); got.Unresolved != 0 || got.Resolves == 0 {
+	got := r.mirror.Stats() // written after the tables were published
+	for end := time.Now().Add(time.Second); got.Unresolved != 0 && time.Now().Before(end); got = r.mirror.Stats() {
+		time.Sleep(time.Millisecond)
+	}
+	if got.Unresolved != 0 || got.Resolves == 0 {
 		t.Errorf("stats %+v", got)
 	}
 }
