@@ -104,6 +104,13 @@ func (d *document) decode(v any) {
 		d.addAt(nil, "the file is empty", "start from the example in deploy/examples")
 		return
 	}
+	// The decoder panics on some tags, and no value here needs one.
+	for _, n := range ast.FilterFile(ast.TagType, f) {
+		d.addAt(n.GetToken(), fmt.Sprintf("a YAML tag (%s)", n.GetToken().Value), "write the value without it")
+	}
+	if len(d.errs) > 0 {
+		return
+	}
 	if d.walk("", body, reflect.TypeOf(v).Elem()); len(d.errs) > 0 {
 		return
 	}
@@ -119,9 +126,6 @@ func (d *document) walk(path string, n ast.Node, t reflect.Type) {
 	switch x := n.(type) {
 	case *ast.AnchorNode:
 		d.walk(path, x.Value, t)
-		return
-	case *ast.TagNode: // the decoder panics on some, and no value here needs one
-		d.addAt(x.GetToken(), fmt.Sprintf("a YAML tag (%s)", x.GetToken().Value), "write the value without it")
 		return
 	case *ast.AliasNode, *ast.NullNode:
 		d.at[path] = n.GetToken()
