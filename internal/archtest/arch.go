@@ -29,7 +29,9 @@ var layers = [][]string{
 }
 
 // sameLayer lists the arrows within a layer that are wanted.
-var sameLayer = map[[2]string]bool{}
+var sameLayer = map[[2]string]bool{
+	{"telemetry", "control"}: true, // exports the mirror's counters
+}
 
 // free packages are tests and tools: they may import anything of the module,
 // and nothing but tests may import them.

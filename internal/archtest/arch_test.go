@@ -150,6 +150,7 @@ func TestCheck(t *testing.T) {
 		{"cmd/leafd", Module + "/internal/daemon", ""},
 		{"internal/daemon", Module + "/control", ""},
 		{"dataplane", "net", ""},
+		{"telemetry", Module + "/control", ""},
 		{"test/netns", Module + "/internal/testenv", ""},
 		{"mono", Module + "/drop", "one layer"},
 		{"mono", Module + "/overlay", "points up"},
