@@ -1,0 +1,136 @@
+package lab
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// withDaemons builds leafd and spined for a lab and makes its data plane loom.
+func withDaemons(t *testing.T, text string) (l *Lab, file string) {
+	t.Helper()
+	l, file = newLab(t, strings.Replace(text, "dataplane: kernel", "dataplane: loom", 1))
+	l.Binaries = t.TempDir()
+	cmd := exec.Command("go", "build", "-o", l.Binaries, "../cmd/leafd", "../cmd/spined")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the daemons: %v\n%s", err, out)
+	}
+	return l, file
+}
+
+// TestRunLoom is TestRun over leafd and spined: the same work through AF_XDP,
+// on every uplink, with accounts that balance.
+func TestRunLoom(t *testing.T) {
+	l, _ := withDaemons(t, busy)
+	rep, err := l.Run(context.Background(), RunOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone(t, l, nil, 0)
+	if err := rep.Failure(); err != nil || rep.Reachability.Reachable != 30 {
+		t.Errorf("reachable %d of 30, failure %v", rep.Reachability.Reachable, err)
+	}
+	if len(rep.Daemons) != 4 {
+		t.Fatalf("accounts of %d daemons, want 4", len(rep.Daemons))
+	}
+	for _, d := range rep.Daemons {
+		if d.Received == 0 || d.Sent == 0 || len(d.Closed) > 0 {
+			t.Errorf("%s: %+v", d.Node, d)
+		}
+	}
+	for _, w := range rep.Workloads {
+		if w.ReceivedBytes == 0 || w.Failed > 0 {
+			t.Errorf("workload %+v", w)
+		}
+	}
+	if len(rep.Phases) != 3 {
+		t.Fatalf("%d phases, want 3", len(rep.Phases))
+	}
+	// A daemon has 50 ms to notice that a link went down; until then it hands
+	// frames to a port that loses them: 50 Mbit/s and the bucket.
+	const late = 50e6/8*0.05 + 16*1024
+	for i, p := range rep.Phases {
+		for _, u := range p.Leaves[0].Uplinks {
+			down := i == 1 && u.Link == "L0-S1.0"
+			if down == u.Up || down && u.Bytes > late || i == 0 && u.Bytes == 0 {
+				t.Errorf("phase %d: %+v", i, u)
+			}
+		}
+	}
+	if f := rep.Faults[0]; f.AfterBits <= 0 || f.LongestGap > 500*time.Millisecond {
+		t.Errorf("traffic did not go on after the failure: %+v", f)
+	}
+}
+
+// TestLoomTenants: tagged access ports, IPv6 and isolation through the daemons.
+func TestLoomTenants(t *testing.T) {
+	l, file := withDaemons(t, small)
+	up(t, l)
+	if code, out := inHost(t, file, "h1", "ping", "-c", "1", "-W", "2", "-s", "1472", "-M", "do", "10.101.0.4"); code != 0 {
+		t.Errorf("full-size frame over VLAN 5: %s", out)
+	}
+	if code, out := inHost(t, file, "h1", "ping", "-6", "-c", "1", "-W", "2", "fd00::14:0:0:0:4"); code != 0 {
+		t.Errorf("IPv6: %s", out)
+	}
+	if code, out := inHost(t, file, "h1", "ip", "addr", "add", "10.100.0.2/16", "dev", "eth0"); code != 0 {
+		t.Fatalf("ip addr add: %s", out)
+	}
+	if code, _ := inHost(t, file, "h1", "ping", "-c", "1", "-W", "1", "-I", "10.100.0.2", "10.100.0.3"); code == 0 {
+		t.Error("VNI 20 reaches VNI 10")
+	}
+}
+
+// TestDeadDaemon: a daemon that dies during a run ends the run with its name,
+// and nothing stays behind.
+func TestDeadDaemon(t *testing.T) {
+	l, _ := withDaemons(t, loaded)
+	errs := make(chan error, 1)
+	go func() {
+		_, err := l.Run(context.Background(), RunOptions{})
+		errs <- err
+	}()
+	watch := New(l.File)
+	deadline := time.Now().Add(20 * time.Second)
+	for { // until the agents are there, the daemons are up
+		namespaces, err := listNS(watch.File.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if procs, _ := procsIn(namespaces); len(procs) == len(watch.Topo.Hosts)+4 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("no agents after 20 s")
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	record, err := watch.recordedProcs()
+	if err != nil || len(record) != 4 {
+		t.Fatalf("recorded daemons %v, %v", record, err)
+	}
+	fd, ok := record[0].open() // L0
+	if !ok {
+		t.Fatal("L0's daemon is not there")
+	}
+	defer unix.Close(fd)
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-errs:
+		if err == nil || !strings.Contains(err.Error(), "L0") {
+			t.Errorf("run returned %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("run goes on without L0's daemon")
+	}
+	gone(t, l, nil, 0)
+	if _, err := os.Stat(l.dir()); err == nil {
+		t.Error("state is left")
+	}
+}
