@@ -68,6 +68,9 @@ func (o *Options) portName(id dataplane.PortID) string {
 
 func (c *collector) worker(ch chan<- prometheus.Metric, worker string, s *dataplane.WorkerStats) {
 	byWorker.emit(ch, s, worker)
+	if c.Role != "spined" {
+		fdbByWorker.emit(ch, s, worker)
+	}
 	for i := range s.Ports {
 		p, port := &s.Ports[i], c.portName(dataplane.PortID(i))
 		byPortWorker.emit(ch, p, port, worker)
@@ -152,14 +155,15 @@ func (c *collector) hops(ch chan<- prometheus.Metric, workers []dataplane.Worker
 		port    dataplane.PortID
 		gateway netip.Addr
 	}
-	sums := make(map[key]*dataplane.Traffic)
+	sums := make(map[key]*hopView)
 	for i, h := range t.Hops {
 		if !h.Gateway.IsValid() {
 			continue // the place of a next hop that is gone
 		}
 		s := entry(sums, key{h.Port, h.Gateway})
+		s.resolved = s.resolved || h.Resolved
 		for w := range workers {
-			add(s, at(workers[w].HopSent, i))
+			add(&s.sent, at(workers[w].HopSent, i))
 		}
 	}
 	for k, s := range sums {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/netip"
 
+	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/drop"
 )
@@ -30,7 +31,15 @@ type Reason struct {
 	Detail string `json:"detail"`
 }
 
-// Readiness is ready when the workers have tables and every port is open. Links
+// String is the reason in a log.
+func (r Reason) String() string {
+	if r.Port == "" {
+		return r.Name + ": " + r.Detail
+	}
+	return r.Name + " " + r.Port + ": " + r.Detail
+}
+
+// Readiness says whether the workers have tables and every port is open. Links
 // that are down do not count: the daemon does what can be done then.
 func (s *Server) Readiness() Readiness {
 	reasons := []Reason{}
@@ -71,6 +80,7 @@ type Debug struct {
 	Tables  *DebugTables      `json:"tables"` // null before the first were published
 	Balance []Balance         `json:"balance"`
 	Drops   map[string]uint64 `json:"drops"` // by reason, of all ports and workers; none that is 0
+	Control *control.Stats    `json:"control,omitempty"`
 }
 
 // DebugTables is the part of [dataplane.Tables] that names what is counted.
@@ -129,6 +139,10 @@ func (s *Server) debug(w http.ResponseWriter, _ *http.Request) {
 				}
 			}
 		}
+	}
+	if s.Control != nil {
+		c := s.Control()
+		d.Control = &c
 	}
 	s.writeJSON(w, http.StatusOK, d)
 }

@@ -84,11 +84,18 @@ type portView struct {
 	state dataplane.PortState // zero before the first tables
 }
 
+// hopView is a next hop as all workers together see it.
+type hopView struct {
+	sent     dataplane.Traffic
+	resolved bool
+}
+
 // kindView is one kind of kernel object of a mirror.
 type kindView struct{ lists, errors uint64 }
 
 var (
 	byWorker     = workerMetrics()
+	fdbByWorker  = fdbMetrics()
 	byPortWorker = portWorkerMetrics()
 	byPort       = portMetrics()
 	byVNI        = vniMetrics()
@@ -104,8 +111,14 @@ func workerMetrics() (g group[dataplane.WorkerStats]) {
 	g.count("loom_worker_copied_frames_total", "Frames made by replication.", func(s *w) uint64 { return s.Copied })
 	g.gauge("loom_worker_held_frames", "Frames inside: in queues, in delay lines and waiting for neighbours.",
 		func(s *w) float64 { return float64(s.Held) })
-	g.count("loom_worker_bursts_total", "Bursts processed.", func(s *w) uint64 { return s.Bursts })
+	g.count("loom_worker_bursts_total", "Rounds that the worker made over its ports, each with a burst or none.", func(s *w) uint64 { return s.Bursts })
 	g.count("loom_worker_sleeps_total", "Times the worker slept for want of work.", func(s *w) uint64 { return s.Sleeps })
+	return g
+}
+
+func fdbMetrics() (g group[dataplane.WorkerStats]) {
+	type w = dataplane.WorkerStats
+	g.labels = []string{"worker"}
 	g.gauge("loom_fdb_entries", "MAC addresses in the worker's table.", func(s *w) float64 { return float64(s.FDBEntries) })
 	g.count("loom_fdb_learned_total", "MAC addresses learned.", func(s *w) uint64 { return s.FDBLearned })
 	g.count("loom_fdb_moved_total", "Learned MAC addresses that appeared elsewhere.", func(s *w) uint64 { return s.FDBMoved })
@@ -150,6 +163,7 @@ func portMetrics() (g group[portView]) {
 	g.labels = []string{"port"}
 	g.gauge("loom_port_open", "1 while the port's sockets are bound.", func(v *portView) float64 { return truth(v.info.Open) })
 	g.gauge("loom_port_up", "1 while the interface exists, is up and has carrier.", func(v *portView) float64 { return truth(v.state.Up) })
+	g.gauge("loom_port_mtu_bytes", "MTU of the interface; 0 while it does not exist.", func(v *portView) float64 { return float64(v.state.MTU) })
 	g.gauge("loom_port_changed_timestamp_seconds", "Unix time at which the port was opened or closed last; 0 if never.", func(v *portView) float64 {
 		if v.info.Since.IsZero() {
 			return 0
@@ -162,26 +176,27 @@ func portMetrics() (g group[portView]) {
 func vniMetrics() (g group[dataplane.VNIStats]) {
 	type v = dataplane.VNIStats
 	g.labels = []string{"vni"}
-	g.traffic("loom_vni_encapsulated", "of the VNI encapsulated, replicas included", func(s *v) dataplane.Traffic { return s.Encapsulated })
-	g.traffic("loom_vni_decapsulated", "of the VNI decapsulated", func(s *v) dataplane.Traffic { return s.Decapsulated })
-	g.traffic("loom_vni_local", "of the VNI forwarded between access ports of this leaf", func(s *v) dataplane.Traffic { return s.Local })
-	g.traffic("loom_vni_flooded", "of the VNI flooded", func(s *v) dataplane.Traffic { return s.Flooded })
+	g.traffic("loom_vni_encapsulated", "of the VNI put into tunnels, replicas included, outer headers not", func(s *v) dataplane.Traffic { return s.Encapsulated })
+	g.traffic("loom_vni_decapsulated", "of the VNI taken out of tunnels, outer headers not included", func(s *v) dataplane.Traffic { return s.Decapsulated })
+	g.traffic("loom_vni_local", "of the VNI forwarded to an access port of the leaf they came in by", func(s *v) dataplane.Traffic { return s.Local })
+	g.traffic("loom_vni_flooded", "of the VNI flooded, each once, however many copies were made", func(s *v) dataplane.Traffic { return s.Flooded })
 	g.gauge("loom_vni_fdb_entries", "MAC addresses of the VNI in the fullest worker's table.", func(s *v) float64 { return float64(s.FDBEntries) })
 	return g
 }
 
 func peerMetrics() (g group[peerView]) {
 	g.labels = []string{"peer"}
-	g.traffic("loom_peer_sent", "encapsulated towards the peer", func(v *peerView) dataplane.Traffic { return v.sent })
-	g.traffic("loom_peer_received", "decapsulated from the peer", func(v *peerView) dataplane.Traffic { return v.received })
+	g.traffic("loom_peer_sent", "put into the tunnel to the peer, outer headers included", func(v *peerView) dataplane.Traffic { return v.sent })
+	g.traffic("loom_peer_received", "that came out of the tunnel from the peer, outer headers included", func(v *peerView) dataplane.Traffic { return v.received })
 	g.gauge("loom_peer_next_hops", "Next hops that lead to the peer by a port that is up; 0 when it cannot be reached.",
 		func(v *peerView) float64 { return float64(v.hops) })
 	return g
 }
 
-func hopMetrics() (g group[dataplane.Traffic]) {
+func hopMetrics() (g group[hopView]) {
 	g.labels = []string{"port", "gateway"}
-	g.traffic("loom_next_hop_sent", "sent to the next hop", func(t *dataplane.Traffic) dataplane.Traffic { return *t })
+	g.traffic("loom_next_hop_sent", "sent to the next hop", func(v *hopView) dataplane.Traffic { return v.sent })
+	g.gauge("loom_next_hop_resolved", "1 while the next hop's MAC address is known.", func(v *hopView) float64 { return truth(v.resolved) })
 	return g
 }
 

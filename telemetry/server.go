@@ -31,7 +31,7 @@ const (
 // Options says what is served. Its functions are called at each request, from
 // several goroutines at a time.
 type Options struct {
-	Role    string // "leafd" or "spined"
+	Role    string // "leafd" or "spined"; the latter has no FDB to show
 	Version string
 	Stats   func() dataplane.Stats
 	Tables  func() *dataplane.Tables // nil result: none were published yet
@@ -57,7 +57,7 @@ func NewServer(o Options) *Server {
 	registry.MustRegister(NewCollector(o), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	s.mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		ErrorLog: errorLog{o.Log}, ErrorHandling: promhttp.HTTPErrorOnError,
+		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.HTTPErrorOnError,
 		MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout,
 	}))
 	s.mux.HandleFunc("GET /healthz", s.health)
@@ -99,9 +99,3 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	<-done // http.ErrServerClosed
 	return err
 }
-
-// errorLog shows a scrape's errors in the daemon's log.
-type errorLog struct{ log *slog.Logger }
-
-// Println implements [promhttp.Logger].
-func (l errorLog) Println(v ...any) { l.log.Warn("scrape", "error", fmt.Sprint(v...)) }

@@ -1,0 +1,229 @@
+package telemetry
+
+import (
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	dto "github.com/prometheus/client_model/go"
+
+	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/drop"
+)
+
+var update = flag.Bool("update", false, "rewrite testdata and the tables of docs/metrics.md")
+
+// gather scrapes a collector as the server does: a wrong or doubled metric is
+// an error.
+func gather(t *testing.T, o Options) []*dto.MetricFamily {
+	t.Helper()
+	r := prometheus.NewPedanticRegistry()
+	r.MustRegister(NewCollector(o))
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return families
+}
+
+// values are the samples of a scrape, by name and labels as Prometheus writes
+// them.
+func values(families []*dto.MetricFamily) map[string]float64 {
+	out := make(map[string]float64)
+	for _, f := range families {
+		for _, m := range f.Metric {
+			var labels []string
+			for _, l := range m.Label {
+				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			out[f.GetName()+"{"+strings.Join(labels, ",")+"}"] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
+		}
+	}
+	return out
+}
+
+func TestMetricsAreAsPromised(t *testing.T) {
+	const golden = "testdata/metrics.golden"
+	var b strings.Builder
+	for _, f := range gather(t, newFake().options()) {
+		fmt.Fprintf(&b, "%s %s\n    %s\n", f.GetName(), strings.ToLower(f.GetType().String()), f.GetHelp())
+	}
+	if *update {
+		if err := os.WriteFile(golden, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b.String() != string(want) {
+		t.Errorf("names, types or meanings are not those of %s; if that is wanted: go test -update, and say so in CHANGELOG.md. Got:\n%s", golden, &b)
+	}
+}
+
+func TestMetricsFollowPrometheusHabits(t *testing.T) {
+	problems, err := testutil.CollectAndLint(NewCollector(newFake().options()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// Every number that the data plane and the mirror count is a sample's value.
+func TestEveryCounterIsVisible(t *testing.T) {
+	f := newFake()
+	// One worker: what is summed over workers stays what it is.
+	f.stats.Workers = f.stats.Workers[:1]
+	want := make(map[string]float64)
+	numbers(reflect.ValueOf(f.stats.Workers[0]), "Worker", want)
+	numbers(reflect.ValueOf(f.control), "Control", want)
+	if len(want) < 60 {
+		t.Fatalf("only %d numbers: the test does not look at the counters", len(want))
+	}
+	seen := make(map[float64]bool)
+	for _, v := range values(gather(t, f.options())) {
+		seen[v] = true
+	}
+	for path, v := range want {
+		if !seen[v] {
+			t.Errorf("%s (%v) is no metric", path, v)
+		}
+	}
+}
+
+func TestSamples(t *testing.T) {
+	f := newFake()
+	w := f.stats.Workers
+	w[1].Ports[1].Drops = [drop.NumReasons]uint64{drop.QueueFull: 5}
+	w[0].Ports[1].Utilisation = 0.25
+	got := values(gather(t, f.options()))
+	for name, want := range map[string]float64{
+		`loom_port_received_frames_total{port="host0",worker="1"}`:               float64(w[1].Ports[0].Received.Frames),
+		`loom_port_sent_bytes_total{port="up0",worker="0"}`:                      float64(w[0].Ports[1].Sent.Bytes),
+		`loom_port_utilisation_ratio{port="up0",worker="0"}`:                     0.25,
+		`loom_drops_total{port="up0",reason="queue_full",worker="1"}`:            5,
+		`loom_vni_local_frames_total{vni="200"}`:                                 float64(w[0].VNIs[1].Local.Frames + w[1].VNIs[1].Local.Frames),
+		`loom_vni_fdb_entries{vni="200"}`:                                        float64(w[1].VNIs[1].FDBEntries), // the larger, not the sum
+		`loom_peer_received_bytes_total{peer="192.0.2.3"}`:                       float64(w[0].PeerReceived[1].Bytes + w[1].PeerReceived[1].Bytes),
+		`loom_peer_next_hops{peer="192.0.2.2"}`:                                  2,
+		`loom_peer_next_hops{peer="192.0.2.3"}`:                                  0,
+		`loom_next_hop_sent_frames_total{gateway="10.0.0.3",port="up0"}`:         float64(w[0].HopSent[1].Frames + w[1].HopSent[1].Frames),
+		`loom_next_hop_resolved{gateway="10.0.0.1",port="up0"}`:                  1,
+		`loom_next_hop_resolved{gateway="10.0.0.3",port="up0"}`:                  0,
+		`loom_port_up{port="host0"}`:                                             1,
+		`loom_port_up{port="up0"}`:                                               0,
+		`loom_port_mtu_bytes{port="up0"}`:                                        1600,
+		`loom_port_open{port="host0"}`:                                           1,
+		`loom_port_changed_timestamp_seconds{port="host0"}`:                      1700000000.5,
+		`loom_port_info{copy="zero-copy",kind="uplink",port="up0",xdp="native"}`: 1,
+		`loom_classifier_frames_total{port="up0",verdict="no_meta"}`:             20,
+		`loom_control_lists_total{kind="routes"}`:                                float64(f.control.Lists[2]),
+		`loom_control_list_errors_total{kind="links"}`:                           float64(f.control.ListErrors[0]),
+	} {
+		if v, ok := got[name]; !ok || v != want {
+			t.Errorf("%s is %v (shown: %v), want %v", name, v, ok, want)
+		}
+	}
+	for name := range got {
+		if strings.HasPrefix(name, `loom_drops_total{port="up0"`) && strings.HasSuffix(name, `worker="1"}`) && !strings.Contains(name, "queue_full") {
+			t.Errorf("%s is shown, though there was no such drop", name)
+		}
+	}
+}
+
+// What is not there yet, or any more, is left out and fails no scrape.
+func TestIncompleteTables(t *testing.T) {
+	tests := []struct {
+		name    string
+		change  func(*fake, *Options)
+		without []string // prefixes of samples that must not be shown
+		with    []string
+	}{
+		{"no tables", func(f *fake, _ *Options) { f.tables = nil },
+			[]string{"loom_vni_", "loom_peer_", "loom_next_hop_", `loom_port_up{port="host0"} 1`}, []string{`loom_port_up{port="host0"} 0`}},
+		{"nothing at all", func(f *fake, _ *Options) { f.tables, f.stats = nil, dataplane.Stats{} },
+			[]string{"loom_port_", "loom_worker_"}, []string{"loom_build_info"}},
+		{"no mirror", func(_ *fake, o *Options) { o.Control = nil }, []string{"loom_control_"}, []string{"loom_vni_"}},
+		{"spine", func(_ *fake, o *Options) { o.Role = "spined" }, []string{"loom_fdb_"}, []string{"loom_worker_bursts_total"}},
+		{"gone", func(f *fake, _ *Options) {
+			f.tables.VNIs[0].VNI, f.tables.Peers[0].VTEP, f.tables.Hops[0].Gateway = 0, netip.Addr{}, netip.Addr{}
+		}, []string{`loom_vni_local_frames_total{vni="0"}`, "loom_peer_next_hops{peer=\"192.0.2.2", `loom_next_hop_resolved{gateway="10.0.0.1"`, `loom_peer_next_hops{peer="invalid`},
+			[]string{`loom_peer_next_hops{peer="192.0.2.3"}`, `loom_next_hop_resolved{gateway="10.0.0.3"`}},
+		{"twice the same", func(f *fake, _ *Options) {
+			f.tables.VNIs[1], f.tables.Peers[1], f.tables.Hops[1] = f.tables.VNIs[0], f.tables.Peers[0], f.tables.Hops[0]
+		}, nil, []string{`loom_vni_local_frames_total{vni="100"}`}},
+		{"tables the workers have not seen", func(f *fake, _ *Options) {
+			f.tables.Peers = append(f.tables.Peers, dataplane.Peer{VTEP: addr("192.0.2.9")})
+		}, nil, []string{`loom_peer_sent_frames_total{peer="192.0.2.9"} 0`}},
+		{"port closed", func(f *fake, _ *Options) {
+			f.stats.Ports[0] = dataplane.PortInfo{Name: "host0", Kind: dataplane.Access}
+		},
+			nil, []string{`loom_port_open{port="host0"} 0`, `loom_port_changed_timestamp_seconds{port="host0"} 0`, `loom_port_info{copy="",kind="access",port="host0",xdp=""} 1`}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFake()
+			o := f.options()
+			tt.change(f, &o)
+			var lines []string
+			for name, v := range values(gather(t, o)) {
+				lines = append(lines, fmt.Sprintf("%s %v", name, v))
+			}
+			shown := func(prefix string) bool {
+				return slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, prefix) })
+			}
+			for _, p := range tt.without {
+				if shown(p) {
+					t.Errorf("%s is shown", p)
+				}
+			}
+			for _, p := range tt.with {
+				if !shown(p) {
+					t.Errorf("%s is not shown", p)
+				}
+			}
+		})
+	}
+}
+
+// Several scrapes and the workers' progress do not meet. For the race detector.
+func TestScrapesAtOnce(t *testing.T) {
+	f := newFake()
+	r := prometheus.NewRegistry()
+	r.MustRegister(NewCollector(f.options()))
+	const name = `loom_worker_bursts_total{worker="0"}`
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			last := 0.0
+			for range 50 {
+				f.mu.Lock()
+				f.stats.Workers[0].Bursts++
+				f.stats.Workers[0].Ports[0].Drops[drop.QueueFull]++
+				f.mu.Unlock()
+				families, err := r.Gather()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				now := values(families)[name]
+				if now <= last {
+					t.Errorf("%s went from %v to %v", name, last, now)
+				}
+				last = now
+			}
+		})
+	}
+	wg.Wait()
+}

@@ -1,0 +1,160 @@
+package telemetry
+
+import (
+	"net/netip"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/loomfabric/loom/control"
+	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/overlay"
+)
+
+// fake is a node whose counters and tables a test sets.
+type fake struct {
+	mu      sync.Mutex
+	stats   dataplane.Stats
+	tables  *dataplane.Tables
+	control control.Stats
+}
+
+func (f *fake) options() Options {
+	return Options{
+		Role: "leafd", Version: "v1.2.3",
+		Stats: func() dataplane.Stats {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return cloneStats(f.stats)
+		},
+		Tables: func() *dataplane.Tables {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.tables
+		},
+		Control: func() control.Stats {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.control
+		},
+		Ports: []dataplane.PortConfig{{Name: "host0", Kind: dataplane.Access}, {Name: "up0", Kind: dataplane.Uplink}},
+	}
+}
+
+// cloneStats copies what the fake changes while it is read.
+func cloneStats(s dataplane.Stats) dataplane.Stats {
+	workers := make([]dataplane.WorkerStats, len(s.Workers))
+	for i, w := range s.Workers {
+		w.Ports = append([]dataplane.PortStats(nil), w.Ports...)
+		workers[i] = w
+	}
+	s.Workers = workers
+	s.Ports = append([]dataplane.PortInfo(nil), s.Ports...)
+	return s
+}
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+// newFake is a leaf with two ports, two workers, two VNIs, two peers and two
+// next hops, all of whose numbers differ, and whose frames add up.
+func newFake() *fake {
+	f := &fake{tables: &dataplane.Tables{
+		Ports: []dataplane.PortState{
+			{Ifindex: 7, Up: true, MAC: overlay.MAC{2, 0, 0, 0, 0, 7}, MTU: 1500},
+			{Ifindex: 8, Up: false, MAC: overlay.MAC{2, 0, 0, 0, 0, 8}, MTU: 1600},
+		},
+		Hops: []dataplane.Hop{
+			{Port: 1, Gateway: addr("10.0.0.1"), MAC: overlay.MAC{2, 0, 0, 0, 1, 1}, Resolved: true},
+			{Port: 1, Gateway: addr("10.0.0.3")},
+		},
+		Peers: []dataplane.Peer{{VTEP: addr("192.0.2.2"), Hops: []dataplane.HopID{0, 1}}, {VTEP: addr("192.0.2.3")}},
+		VNIs:  []dataplane.VNI{{VNI: 100}, {VNI: 200}},
+	}}
+	next := uint64(1e6) // above all else that is shown
+	f.stats.Workers = make([]dataplane.WorkerStats, 2)
+	for i := range f.stats.Workers {
+		w := &f.stats.Workers[i]
+		w.Ports = make([]dataplane.PortStats, 2)
+		w.VNIs = make([]dataplane.VNIStats, 2)
+		w.PeerSent, w.PeerReceived = make([]dataplane.Traffic, 2), make([]dataplane.Traffic, 2)
+		w.HopSent = make([]dataplane.Traffic, 2)
+		number(reflect.ValueOf(w).Elem(), &next)
+		w.Copied, w.Held = 1<<40, 0
+		for p := range w.Ports {
+			w.Copied -= w.Ports[p].Received.Frames
+			w.Held -= w.Ports[p].Sent.Frames
+			for _, n := range w.Ports[p].Drops {
+				w.Held -= n
+			}
+		}
+		w.Held += 1 << 40 // received + copied = 2^40 = sent + dropped + held
+	}
+	since := time.Unix(1700000000, 500e6).UTC()
+	f.stats.Ports = []dataplane.PortInfo{
+		{Name: "host0", Kind: dataplane.Access, Open: true, XDPMode: "generic", CopyMode: "copy", Since: since,
+			Classifier: map[string]uint64{"redirect": 17, "pass_link_local": 18}},
+		{Name: "up0", Kind: dataplane.Uplink, Open: true, XDPMode: "native", CopyMode: "zero-copy", Since: since,
+			Classifier: map[string]uint64{"redirect": 19, "no_meta": 20}},
+	}
+	number(reflect.ValueOf(&f.control).Elem(), &next)
+	return f
+}
+
+// number gives every number inside v a value of its own, from next on. A field
+// of a type that it does not know fails the tests, lest it be overlooked.
+func number(v reflect.Value, next *uint64) {
+	switch v.Kind() {
+	case reflect.Uint64:
+		v.SetUint(*next)
+	case reflect.Int:
+		v.SetInt(int64(*next))
+	case reflect.Float64:
+		v.SetFloat(float64(*next))
+	case reflect.Struct:
+		for i := range v.NumField() {
+			number(v.Field(i), next)
+		}
+		return
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			number(v.Index(i), next)
+		}
+		return
+	default:
+		panic("telemetry test: a counter of kind " + v.Kind().String() + ": teach number about it")
+	}
+	*next++
+}
+
+// numbers collects every number inside v under the path of its field.
+func numbers(v reflect.Value, path string, into map[string]float64) {
+	switch v.Kind() {
+	case reflect.Uint64:
+		into[path] = float64(v.Uint())
+	case reflect.Int:
+		into[path] = float64(v.Int())
+	case reflect.Float64:
+		into[path] = v.Float()
+	case reflect.Struct:
+		for i := range v.NumField() {
+			numbers(v.Field(i), path+"."+v.Type().Field(i).Name, into)
+		}
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			numbers(v.Index(i), path, into)
+			if v.Type().Elem() == reflect.TypeFor[uint64]() { // drops, lists: every place counts
+				into[path+"/"+drop.Reason(i).String()] = float64(v.Index(i).Uint())
+			}
+		}
+	}
+}
+
+func TestFakeAddsUp(t *testing.T) {
+	for _, b := range balances(newFake().stats.Workers) {
+		if !b.OK || b.Dropped == 0 {
+			t.Errorf("the fake's worker %d does not add up: %+v", b.Worker, b)
+		}
+	}
+}

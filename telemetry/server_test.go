@@ -1,0 +1,266 @@
+package telemetry
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/drop"
+)
+
+// get asks a server without a network.
+func get(t *testing.T, s *Server, method, path string) (status int, contentType, body string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+	return w.Code, w.Header().Get("Content-Type"), w.Body.String()
+}
+
+func TestEndpoints(t *testing.T) {
+	tests := []struct {
+		name         string
+		change       func(*fake)
+		method, path string
+		status       int
+		contentType  string
+		body         string // a part of it
+	}{
+		{"alive", nil, "GET", "/healthz", 200, "text/plain", "ok\n"},
+		{"alive without tables", func(f *fake) { f.tables = nil }, "GET", "/healthz", 200, "text/plain", "ok\n"},
+		{"ready", nil, "GET", "/readyz", 200, "application/json", `{"ready":true,"reasons":[]}`},
+		{"ready with a link down", func(f *fake) { f.tables.Ports[0].Up = false }, "GET", "/readyz", 200, "application/json", `"ready":true`},
+		{"no tables", func(f *fake) { f.tables = nil }, "GET", "/readyz", 503, "application/json",
+			`{"ready":false,"reasons":[{"name":"no_tables","detail":"no tables have been published to the workers yet"}]}`},
+		{"port closed", func(f *fake) { f.stats.Ports[1].Open, f.stats.Ports[1].Error = false, "interface up0 is gone" }, "GET", "/readyz", 503,
+			"application/json", `{"ready":false,"reasons":[{"name":"port_closed","port":"up0","detail":"interface up0 is gone"}]}`},
+		{"port closed, no word why", func(f *fake) { f.stats.Ports[0].Open = false }, "GET", "/readyz", 503, "application/json",
+			`{"name":"port_closed","port":"host0","detail":"its sockets are not bound"}`},
+		{"port unknown", func(f *fake) { f.stats.Ports = f.stats.Ports[:1] }, "GET", "/readyz", 503, "application/json", `"port":"up0"`},
+		{"all at once", func(f *fake) { f.tables, f.stats.Ports = nil, nil }, "GET", "/readyz", 503, "application/json",
+			`"name":"no_tables","detail":"no tables have been published to the workers yet"},{"name":"port_closed","port":"host0"`},
+		{"metrics", nil, "GET", "/metrics", 200, "text/plain", `loom_build_info{goversion="go`},
+		{"metrics of the Go runtime", nil, "GET", "/metrics", 200, "text/plain", "go_goroutines "},
+		{"metrics of the process", nil, "GET", "/metrics", 200, "text/plain", "process_resident_memory_bytes "},
+		{"elsewhere", nil, "GET", "/", 404, "text/plain", "404"},
+		{"nothing to post", nil, "POST", "/metrics", 405, "text/plain", "Not Allowed"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := newFake()
+			if tt.change != nil {
+				tt.change(f)
+			}
+			status, contentType, body := get(t, NewServer(f.options()), tt.method, tt.path)
+			if status != tt.status || !strings.HasPrefix(contentType, tt.contentType) || !strings.Contains(body, tt.body) {
+				t.Errorf("%s %s: %d, %s, %s; want %d, %s, %s", tt.method, tt.path, status, contentType, body, tt.status, tt.contentType, tt.body)
+			}
+		})
+	}
+}
+
+func TestReasonsInALog(t *testing.T) {
+	for want, r := range map[string]Reason{
+		"no_tables: none yet":   {Name: "no_tables", Detail: "none yet"},
+		"port_closed up0: gone": {Name: "port_closed", Port: "up0", Detail: "gone"},
+	} {
+		if got := r.String(); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestDebugStats(t *testing.T) {
+	f := newFake()
+	f.stats.Workers[0].Ports[0].Drops[drop.QueueFull] = 0
+	f.stats.Workers[1].Held++ // a frame too many
+	_, _, body := get(t, NewServer(f.options()), "GET", "/debug/stats")
+
+	// The lab reads the answer as the data plane's counters.
+	var stats dataplane.Stats
+	if err := json.Unmarshal([]byte(body), &stats); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(stats, f.stats) {
+		t.Errorf("counters are not the same after the way through JSON:\n%+v\n%+v", stats, f.stats)
+	}
+
+	var d Debug
+	if err := json.Unmarshal([]byte(body), &d); err != nil {
+		t.Fatal(err)
+	}
+	if d.Role != "leafd" || d.Version != "v1.2.3" {
+		t.Errorf("role %q, version %q", d.Role, d.Version)
+	}
+	want := &DebugTables{
+		Ports: []DebugPort{{"host0", true, 7, 1500}, {"up0", false, 8, 1600}},
+		Hops:  []DebugHop{{"up0", addr("10.0.0.1"), "02:00:00:00:01:01", true}, {"up0", addr("10.0.0.3"), "00:00:00:00:00:00", false}},
+		Peers: []DebugPeer{{addr("192.0.2.2"), []dataplane.HopID{0, 1}}, {addr("192.0.2.3"), []dataplane.HopID{}}},
+		VNIs:  []uint32{100, 200},
+	}
+	if !reflect.DeepEqual(d.Tables, want) {
+		t.Errorf("tables are %+v, want %+v", d.Tables, want)
+	}
+	w := &f.stats.Workers[0]
+	received := w.Ports[0].Received.Frames + w.Ports[1].Received.Frames
+	if len(d.Balance) != 2 || d.Balance[0].Received != received || d.Balance[0].Copied != w.Copied || d.Balance[0].Held != w.Held {
+		t.Errorf("accounts are %+v", d.Balance)
+	}
+	// Worker 0 lacks the drops that were set to 0, worker 1 has a frame too many.
+	if d.Balance[0].OK || d.Balance[1].OK {
+		t.Errorf("accounts that do not add up are called right: %+v", d.Balance)
+	}
+	if _, _, body := get(t, NewServer(newFake().options()), "GET", "/debug/stats"); strings.Count(body, `"ok":true`) != 2 {
+		t.Errorf("accounts that add up are not called right: %s", body)
+	}
+	var all uint64
+	for _, w := range f.stats.Workers {
+		for _, p := range w.Ports {
+			all += p.Drops[drop.NoRoute]
+		}
+	}
+	if got := d.Drops["no_route"]; got != all || all == 0 {
+		t.Errorf("drops for no_route are %d, want %d", got, all)
+	}
+	if !reflect.DeepEqual(*d.Control, f.control) {
+		t.Errorf("control is %+v, want %+v", *d.Control, f.control)
+	}
+}
+
+func TestDebugStatsOfANewDaemon(t *testing.T) {
+	f := &fake{}
+	o := f.options()
+	o.Control = nil
+	status, _, body := get(t, NewServer(o), "GET", "/debug/stats")
+	const want = `{"role":"leafd","version":"v1.2.3","Workers":[],"Ports":null,"tables":null,"balance":[],"drops":{}}` + "\n"
+	if status != http.StatusOK || body != want {
+		t.Errorf("%d, %s; want 200, %s", status, body, want)
+	}
+}
+
+// client asks over the socket at path, with a connection a request.
+func client(path string) *http.Client {
+	return &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", path)
+		},
+	}}
+}
+
+// blocked is a server over a socket, with a request in progress that ends when
+// release is closed.
+type blocked struct {
+	path    string
+	release chan struct{}
+	cancel  context.CancelFunc
+	served  chan error
+	answer  chan string // the request's status, or its error
+}
+
+func newBlocked(t *testing.T) *blocked {
+	t.Helper()
+	b := &blocked{path: socketPath(t), release: make(chan struct{}), served: make(chan error, 1), answer: make(chan string, 1)}
+	inside := make(chan struct{})
+	o := newFake().options()
+	stats := o.Stats
+	o.Stats = func() dataplane.Stats {
+		close(inside)
+		<-b.release
+		return stats()
+	}
+	l, err := Listen("unix:" + b.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	b.cancel = cancel
+	go func() { b.served <- NewServer(o).Serve(ctx, l) }()
+	go func() {
+		r, err := client(b.path).Get("http://daemon/debug/stats")
+		if err != nil {
+			b.answer <- err.Error()
+			return
+		}
+		defer r.Body.Close()
+		if _, err := io.ReadAll(r.Body); err != nil {
+			b.answer <- err.Error()
+			return
+		}
+		b.answer <- r.Status
+	}()
+	<-inside
+	return b
+}
+
+func TestShutdownLetsRequestsFinish(t *testing.T) {
+	b := newBlocked(t)
+	b.cancel()
+	for refused := false; !refused; time.Sleep(time.Millisecond) {
+		c, err := net.Dial("unix", b.path)
+		if refused = err != nil; !refused {
+			c.Close()
+		}
+	}
+	if _, err := os.Stat(b.path); !os.IsNotExist(err) {
+		t.Errorf("the socket is still there: %v", err)
+	}
+	select {
+	case err := <-b.served:
+		t.Errorf("Serve returned %v before the request was answered", err)
+	default:
+	}
+	close(b.release)
+	if got := <-b.answer; got != "200 OK" {
+		t.Errorf("the request in progress got %s", got)
+	}
+	if err := <-b.served; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+}
+
+func TestShutdownDoesNotWaitForEver(t *testing.T) {
+	t.Parallel()
+	b := newBlocked(t)
+	defer close(b.release)
+	b.cancel()
+	select {
+	case err := <-b.served:
+		if err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	case <-time.After(shutdownWait + 8*time.Second):
+		t.Fatal("Serve waits for a request that does not end")
+	}
+	if got := <-b.answer; !strings.Contains(got, "EOF") {
+		t.Errorf("the request that does not end got %s", got)
+	}
+}
+
+func TestServeNobody(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := NewServer(newFake().options()).Serve(ctx, nil); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestServeReportsALostListener(t *testing.T) {
+	l, err := Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	err = NewServer(newFake().options()).Serve(t.Context(), l)
+	if err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
+		t.Errorf("the error does not name %v: %v", l.Addr(), err)
+	}
+}
