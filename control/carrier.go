@@ -1,9 +1,7 @@
 package control
 
 import (
-	"runtime"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,14 +38,6 @@ func pollCarriers(fd int, ports []string, stop <-chan struct{}, changed func()) 
 // carrier asks for a port's link (ETHTOOL_GLINK). A port that does not exist
 // has none.
 func carrier(fd int, name string) bool {
-	value := struct{ cmd, data uint32 }{cmd: unix.ETHTOOL_GLINK}
-	ifreq := struct { // struct ifreq with a pointer in its union
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}{data: unsafe.Pointer(&value)}
-	copy(ifreq.name[:unix.IFNAMSIZ-1], name)
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&ifreq)))
-	runtime.KeepAlive(&value)
-	return errno == 0 && value.data != 0
+	v := ethtoolValue{cmd: unix.ETHTOOL_GLINK}
+	return ethtool(fd, name, &v) == nil && v.data != 0
 }

@@ -24,6 +24,7 @@ type PortFacts struct {
 	RXQueues, TXQueues int    // in use
 	XDP                uint32 // ID of the XDP program that it carries; 0: none
 	Speed              uint64 // bits per second; 0: unknown
+	StripsVLAN         bool   // VLAN tags are taken off before XDP sees them
 }
 
 // Finding is something that is wrong with the machine, and what to do.
@@ -111,6 +112,10 @@ func checkPort(c *dataplane.Config, p *dataplane.PortConfig, f *Facts, add addFi
 	} else if x.TXQueues < c.Workers {
 		add(true, fmt.Sprintf("interface %s has %d transmit queues for %d workers", p.Name, x.TXQueues, c.Workers),
 			"ethtool -L %s combined %d (or tx %d)", p.Name, c.Workers, c.Workers)
+	}
+	if x.StripsVLAN && (len(p.VLANs) > 0 || p.Transparent) {
+		add(false, fmt.Sprintf("interface %s strips VLAN tags: with most drivers tagged frames then look untagged to XDP, and end in another network", p.Name),
+			"ethtool -K %s rxvlan off", p.Name)
 	}
 	if x.XDP != 0 {
 		add(true, fmt.Sprintf("interface %s already carries XDP program %d", p.Name, x.XDP),

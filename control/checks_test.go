@@ -7,12 +7,16 @@ import (
 
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/testenv"
+	"github.com/loomfabric/loom/overlay"
 )
 
 func checkConfig() *dataplane.Config {
 	return &dataplane.Config{
 		Role: dataplane.Leaf, VTEP: addr("10.255.0.1"), Workers: 2, RingSize: 2048, MaxMTU: 1600,
-		Ports: []dataplane.PortConfig{{Name: "eth1", Kind: dataplane.Uplink}, {Name: "eth3", Kind: dataplane.Access}},
+		Ports: []dataplane.PortConfig{
+			{Name: "eth1", Kind: dataplane.Uplink},
+			{Name: "eth3", Kind: dataplane.Access, VLANs: map[uint16]overlay.VNI{10: 100}},
+		},
 	}
 }
 
@@ -55,6 +59,8 @@ func TestCheck(t *testing.T) {
 		{"too many queues", port("eth3", func(p *PortFacts) { p.RXQueues = 8 }), true, "would not be forwarded", "workers: 8"},
 		{"too few transmit queues", port("eth3", func(p *PortFacts) { p.TXQueues = 1 }), true, "1 transmit queues for 2", "ethtool -L eth3"},
 		{"XDP in use", port("eth1", func(p *PortFacts) { p.XDP = 42 }), true, "already carries XDP program 42", "xdp off"},
+		{"tags stripped", port("eth3", func(p *PortFacts) { p.StripsVLAN = true }), false, "eth3 strips VLAN tags", "ethtool -K eth3 rxvlan off"},
+		{"tags stripped where none are used", port("eth1", func(p *PortFacts) { p.StripsVLAN = true }), false, "", ""},
 		{"no VTEP", func(f *Facts) { f.Addrs = nil }, false, "VTEP 10.255.0.1 is not an address", "ip addr add 10.255.0.1/32 dev lo"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -4,10 +4,8 @@ import (
 	"bufio"
 	"fmt"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
-	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -62,6 +60,7 @@ func Gather(c *dataplane.Config) (*Facts, error) {
 		}
 		x := PortFacts{MTU: a.MTU, Speed: speed(a)}
 		x.RXQueues, x.TXQueues = channels(k.ioctl, a)
+		x.StripsVLAN = stripsVLAN(k.ioctl, p.Name)
 		if a.Xdp != nil && a.Xdp.Attached {
 			x.XDP = a.Xdp.ProgId
 		}
@@ -107,15 +106,7 @@ func channels(fd int, a *netlink.LinkAttrs) (rx, tx int) {
 		rx, tx, other, combined             uint32
 	}
 	v.cmd = unix.ETHTOOL_GCHANNELS
-	ifreq := struct { // struct ifreq with a pointer in its union
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}{data: unsafe.Pointer(&v)}
-	copy(ifreq.name[:unix.IFNAMSIZ-1], a.Name)
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&ifreq)))
-	runtime.KeepAlive(&v)
-	if errno != 0 || v.rx+v.combined == 0 {
+	if err := ethtool(fd, a.Name, &v); err != nil || v.rx+v.combined == 0 {
 		return max(a.NumRxQueues, 1), max(a.NumTxQueues, 1)
 	}
 	return int(v.rx + v.combined), int(v.tx + v.combined)

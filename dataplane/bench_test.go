@@ -16,7 +16,6 @@ import (
 // the metadata, and what restore rewrites.
 type benchLink struct {
 	memLink
-	worker  *worker
 	sizes   []int // of the templates, in turn
 	flows   uint32
 	next    uint32
@@ -24,8 +23,6 @@ type benchLink struct {
 	vary    func(b []byte, flow uint32)
 	restore func(b []byte)
 	meta    overlay.Meta
-	ready   map[uint64]bool // frames that hold their template
-	tmpl    [][]byte
 }
 
 func (l *benchLink) Receive(d []xsk.Desc) int {

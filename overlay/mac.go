@@ -8,23 +8,10 @@ package overlay
 import (
 	"encoding/binary"
 	"fmt"
-	"net"
 )
 
 // MAC is an Ethernet address in transmission order.
 type MAC [6]byte
-
-// ParseMAC reads the notations of net.ParseMAC, 48-bit addresses only.
-func ParseMAC(s string) (MAC, error) {
-	hw, err := net.ParseMAC(s)
-	if err != nil {
-		return MAC{}, fmt.Errorf("MAC address %q: %w", s, err)
-	}
-	if len(hw) != len(MAC{}) {
-		return MAC{}, fmt.Errorf("MAC address %q has %d bytes: give six, as in 02:00:00:00:00:01", s, len(hw))
-	}
-	return MAC(hw), nil
-}
 
 // MACFromUint64 returns the address whose [MAC.Uint64] is v's low 48 bits.
 func MACFromUint64(v uint64) MAC {

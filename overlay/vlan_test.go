@@ -48,10 +48,7 @@ func TestPopVLANLeaves(t *testing.T) {
 }
 
 func TestMAC(t *testing.T) {
-	m, err := ParseMAC("02:AB:00:00:00:ff")
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := MAC{0x02, 0xab, 5: 0xff}
 	check(t, "text", m.String(), "02:ab:00:00:00:ff")
 	check(t, "number", m.Uint64(), 0x02ab000000ff)
 	check(t, "and back", MACFromUint64(m.Uint64()), m)
@@ -59,9 +56,4 @@ func TestMAC(t *testing.T) {
 	check(t, "group", MAC{1}.IsGroup(), true)
 	check(t, "zero", MAC{}.IsZero(), true)
 	check(t, "zero", m.IsZero(), false)
-	for _, s := range []string{"", "02:ab", "02:ab:00:00:00:fg", "02:ab:00:00:00:00:00:01"} {
-		if m, err := ParseMAC(s); err == nil {
-			t.Errorf("ParseMAC(%q) = %v", s, m)
-		}
-	}
 }
