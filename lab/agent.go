@@ -89,7 +89,7 @@ func Agent(in io.Reader, out io.Writer, congestion string) error {
 		return err
 	}
 	defer a.udp.Close()
-	a.udp.SetReadBuffer(4 << 20) // best effort: a smaller one loses datagrams sooner
+	_ = a.udp.SetReadBuffer(4 << 20) // best effort: a smaller one loses datagrams sooner
 	go a.serveTCP()
 	go a.serveUDP()
 	dec, enc := json.NewDecoder(in), json.NewEncoder(out)

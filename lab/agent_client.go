@@ -95,7 +95,9 @@ func (r *agentRun) bulkFlow(t task, peer string) error {
 	defer c.Close()
 	defer r.closeOnStop(c)()
 	// At the end a write may be stuck behind a full socket: it is given up.
-	c.SetWriteDeadline(time.Now().Add(t.Start + t.Duration - r.since()))
+	if err := c.SetWriteDeadline(time.Now().Add(t.Start + t.Duration - r.since())); err != nil {
+		return err
+	}
 	if _, err := c.Write(header{op: sinkBytes, workload: uint32(t.Workload)}.encode()); err != nil {
 		return err
 	}
@@ -108,8 +110,7 @@ func (r *agentRun) bulkFlow(t task, peer string) error {
 		}
 	}
 	// What still lies in the socket would go on for seconds after the end.
-	c.(*net.TCPConn).SetLinger(0)
-	return nil
+	return c.(*net.TCPConn).SetLinger(0)
 }
 
 // receive asks on an open connection for n bytes and reads them all.

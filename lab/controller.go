@@ -98,7 +98,7 @@ func (l *Lab) startAgent(h fabric.Host) (*hostAgent, error) {
 func each(ctx context.Context, agents []*hostAgent, build func(*hostAgent) *request, use func(*hostAgent, *reply) error) error {
 	stop := context.AfterFunc(ctx, func() {
 		for _, a := range agents {
-			a.child.cmd.Process.Kill() // ErrProcessDone: nothing to kill
+			_ = a.child.cmd.Process.Kill() // ErrProcessDone: nothing to kill
 		}
 	})
 	defer stop()

@@ -33,8 +33,8 @@ func TestKillUp(t *testing.T) {
 		l, file := newLab(t, small)
 		cmd := victim(t, "victim-up", file)
 		time.Sleep(after * time.Millisecond)
-		cmd.Process.Kill()
-		cmd.Wait()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
 		if err := l.Down(); err != nil {
 			t.Fatalf("killed after %d ms: %v", after, err)
 		}
@@ -52,8 +52,8 @@ func TestKillRun(t *testing.T) {
 	l, file := newLab(t, loaded)
 	cmd := victim(t, "victim-run", file)
 	procs := waitAgents(t, l)
-	cmd.Process.Kill()
-	cmd.Wait()
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
 	gone(t, l, procs, 10*time.Second)
 }
 

@@ -48,7 +48,7 @@ func (l *Lab) startIn(node string, cmd *exec.Cmd) (*child, error) {
 	c := &child{name: node, cmd: cmd, done: make(chan struct{})}
 	l.children = append(l.children, c)
 	go func() {
-		cmd.Wait() // the exit status is in the log; alive tells that it ended
+		_ = cmd.Wait() // the exit status is in the log; alive tells that it ended
 		close(c.done)
 	}()
 	return c, nil

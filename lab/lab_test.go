@@ -180,7 +180,7 @@ func TestUpTwiceExecDown(t *testing.T) {
 	if len(procs) != 1 || procs[0].PID != sleeper.Process.Pid {
 		t.Fatalf("processes in the lab: %v, want pid %d", procs, sleeper.Process.Pid)
 	}
-	go sleeper.Wait()
+	go func() { _ = sleeper.Wait() }()
 	if err := l.Down(); err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,7 @@ func ping(s *pingSpec) ([]time.Duration, error) {
 			}
 			sent[i] = time.Now()
 			// An unreachable target makes the send fail; it counts as no answer.
-			conn.WriteTo(echoRequest(id, uint16(attempt)), &net.IPAddr{IP: net.ParseIP(t)})
+			_, _ = conn.WriteTo(echoRequest(id, uint16(attempt)), &net.IPAddr{IP: net.ParseIP(t)})
 		}
 		n, err := collect(conn, id, uint16(attempt), time.Now().Add(s.Timeout), missing, func(from string, now time.Time) bool {
 			i, ok := index[from]

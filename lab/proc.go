@@ -57,7 +57,7 @@ func endAll(procs []procID, grace time.Duration) error {
 	for _, p := range procs {
 		if fd, ok := p.open(); ok {
 			fds = append(fds, fd)
-			unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0) // ESRCH: gone already
+			_ = unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0) // ESRCH: gone already
 		}
 	}
 	defer func() {
@@ -70,7 +70,7 @@ func endAll(procs []procID, grace time.Duration) error {
 		if waitGone(fd, time.Until(deadline)) {
 			continue
 		}
-		unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0) // ESRCH: gone after all
 		if !waitGone(fd, 5*time.Second) {
 			return errors.New("a process of the lab survives SIGKILL: is it stuck in the kernel?")
 		}
