@@ -59,6 +59,22 @@ func NewNamespace(t testing.TB, prefix string) *Namespace {
 	return n
 }
 
+// OpenNamespace opens a namespace that has a name already, and that somebody
+// else removes.
+func OpenNamespace(t testing.TB, name string) *Namespace {
+	t.Helper()
+	ns, err := netns.GetFromName(name)
+	if err != nil {
+		t.Fatalf("open network namespace %s: %v", name, err)
+	}
+	t.Cleanup(func() {
+		if err := ns.Close(); err != nil {
+			t.Errorf("close network namespace %s: %v", name, err)
+		}
+	})
+	return &Namespace{Name: name, ns: ns}
+}
+
 // namesDir is where namespaces have their names, as ip-netns(8) has it.
 const namesDir = "/run/netns"
 

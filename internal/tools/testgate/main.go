@@ -138,6 +138,10 @@ func (g *gate) rootTests(pkgs []pkg, flags ...string) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
+	daemons, err := buildDaemons(dir, flags)
+	if err != nil {
+		return err
+	}
 	for _, p := range pkgs {
 		bin := filepath.Join(dir, "test")
 		build := exec.Command("go", append(append([]string{"test", "-c", "-o", bin}, flags...), p.ImportPath)...)
@@ -149,13 +153,26 @@ func (g *gate) rootTests(pkgs []pkg, flags ...string) error {
 		// test2json turns what the binary prints into what `go test -json`
 		// prints, and needs no rights itself.
 		cmd := exec.Command("go", "tool", "test2json", "-t", "-p", p.ImportPath,
-			"sudo", "-n", "env", "PATH="+os.Getenv("PATH"), bin, "-test.v=test2json", "-test.paniconexit0", "-test.timeout", g.timeout)
+			"sudo", "-n", "env", "PATH="+os.Getenv("PATH"), "LOOM_DAEMONS="+daemons, bin, "-test.v=test2json", "-test.paniconexit0", "-test.timeout", g.timeout)
 		cmd.Dir = p.Dir
 		if err := g.read(cmd, true); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// buildDaemons builds the daemons under test as the caller, for tests that run
+// as root; testenv.Daemons finds them.
+func buildDaemons(dir string, flags []string) (string, error) {
+	dir = filepath.Join(dir, "daemons")
+	args := append(append([]string{"build"}, flags...), "-o", dir+"/", "./cmd/leafd", "./cmd/spined")
+	cmd := exec.Command("go", args...)
+	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("build the daemons: %w", err)
+	}
+	return dir, nil
 }
 
 // sudoWorks asks for the password, if there is somebody to ask.

@@ -1,0 +1,37 @@
+package testenv
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+)
+
+// daemonsVar names the environment variable with the folder that holds leafd
+// and spined. testgate sets it when a test binary runs as root that was built
+// as the caller: root must not fill the caller's build cache, and may not have
+// a Go toolchain at all.
+const daemonsVar = "LOOM_DAEMONS"
+
+// Daemons returns a folder that holds leafd and spined: the one that
+// $LOOM_DAEMONS names, or else one that they are built into, with the race
+// detector if asked for. The caller calls remove when no daemon runs any more.
+func Daemons(race bool) (dir string, remove func() error, err error) {
+	if dir = os.Getenv(daemonsVar); dir != "" {
+		return dir, func() error { return nil }, nil
+	}
+	if dir, err = os.MkdirTemp("", "loom-daemons-"); err != nil {
+		return "", nil, fmt.Errorf("folder for the daemons: %w", err)
+	}
+	remove = func() error { return os.RemoveAll(dir) }
+	args := []string{"build", "-o", dir}
+	if race {
+		args = append(args, "-race")
+	}
+	const cmds = "github.com/loomfabric/loom/cmd/"
+	cmd := exec.Command("go", append(args, cmds+"leafd", cmds+"spined")...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", nil, errors.Join(fmt.Errorf("build leafd and spined (or name a folder that has them in $%s): %w\n%s", daemonsVar, err, out), remove())
+	}
+	return dir, remove, nil
+}

@@ -1,0 +1,256 @@
+package netns
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os/exec"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/loomfabric/loom/internal/testenv"
+)
+
+// transfer sends size random bytes over TCP from one namespace to an address of
+// another and back, and compares them.
+func transfer(t *testing.T, from, to *testenv.Namespace, addr netip.Addr, size int) {
+	t.Helper()
+	if err := tryTransfer(t, from, to, addr, size, 30*time.Second); err != nil {
+		t.Fatalf("TCP from %s to %s (%v): %v", from.Name, to.Name, addr, err)
+	}
+}
+
+func tryTransfer(t *testing.T, from, to *testenv.Namespace, addr netip.Addr, size int, within time.Duration) error {
+	t.Helper()
+	l := listen(t, to, netip.AddrPortFrom(addr, 0))
+	defer l.Close()
+	served := make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			defer c.Close()
+			_, err = io.Copy(c, c)
+		}
+		served <- err
+	}()
+	deadline := time.Now().Add(within)
+	c, err := dial(t, from, l.Addr().String(), within)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(deadline); err != nil {
+		return err
+	}
+	sent := make([]byte, size)
+	seed := uint64(time.Now().UnixNano())
+	random := rand.New(rand.NewPCG(seed, seed))
+	for i := range sent {
+		sent[i] = byte(random.Uint32())
+	}
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := c.Write(sent)
+		wrote <- errors.Join(err, c.(*net.TCPConn).CloseWrite())
+	}()
+	got, err := io.ReadAll(c)
+	if err := errors.Join(err, <-wrote); err != nil {
+		return fmt.Errorf("after %d of %d bytes came back: %w", len(got), size, err)
+	}
+	if !bytes.Equal(got, sent) {
+		return fmt.Errorf("%d bytes came back that are not the %d sent", len(got), size)
+	}
+	return <-served
+}
+
+func listen(t *testing.T, ns *testenv.Namespace, at netip.AddrPort) net.Listener {
+	t.Helper()
+	var l net.Listener
+	ns.Do(t, func() {
+		var err error
+		if l, err = net.Listen("tcp", at.String()); err != nil {
+			t.Fatalf("listen at %v in %s: %v", at, ns.Name, err)
+		}
+	})
+	return l
+}
+
+func dial(t *testing.T, ns *testenv.Namespace, addr string, within time.Duration) (net.Conn, error) {
+	t.Helper()
+	var c net.Conn
+	var err error
+	ns.Do(t, func() { c, err = net.DialTimeout("tcp", addr, within) })
+	return c, err
+}
+
+// ping sends echo requests of a payload size with DF set. It returns ping's
+// output and whether all were answered; more are further arguments.
+func ping(t *testing.T, from *testenv.Namespace, to netip.Addr, payload, count int, more ...string) (string, bool) {
+	t.Helper()
+	args := append(more, "-n", "-q", "-c", strconv.Itoa(count), "-i", "0.05", "-W", "2", "-s", strconv.Itoa(payload), "-M", "do", to.String())
+	var out []byte
+	var err error
+	from.Do(t, func() { out, err = exec.Command("ping", args...).CombinedOutput() })
+	return string(out), err == nil && bytes.Contains(out, []byte(" 0% packet loss"))
+}
+
+// A stream is one TCP connection that a sender keeps full.
+type stream struct {
+	t        *testing.T
+	received atomic.Int64
+	failed   atomic.Pointer[error]
+}
+
+// startStream opens a connection and sends at up to a rate in bytes per second
+// until the test ends.
+func startStream(t *testing.T, from, to *testenv.Namespace, addr netip.Addr, rate int) *stream {
+	t.Helper()
+	s := &stream{t: t}
+	l := listen(t, to, netip.AddrPortFrom(addr, 0))
+	t.Cleanup(func() { l.Close() })
+	c, err := dial(t, from, l.Addr().String(), 5*time.Second)
+	if err != nil {
+		t.Fatalf("TCP from %s to %v: %v", from.Name, l.Addr(), err)
+	}
+	peer, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close(); peer.Close() })
+	fail := func(err error) { s.failed.CompareAndSwap(nil, &err) }
+	const period = 5 * time.Millisecond
+	chunk := make([]byte, rate/int(time.Second/period))
+	go func() {
+		for tick := time.NewTicker(period); ; <-tick.C {
+			if _, err := c.Write(chunk); err != nil {
+				fail(err)
+				return
+			}
+		}
+	}()
+	go func() {
+		for buf := make([]byte, 64<<10); ; {
+			n, err := peer.Read(buf)
+			s.received.Add(int64(n))
+			if err != nil {
+				fail(err)
+				return
+			}
+		}
+	}()
+	return s
+}
+
+// flows waits until so many more bytes have arrived.
+func (s *stream) flows(bytes int64, within time.Duration) {
+	s.t.Helper()
+	start := s.received.Load()
+	eventually(s.t, within, func() string {
+		if err := s.failed.Load(); err != nil {
+			s.t.Fatalf("the connection broke: %v", *err)
+		}
+		if got := s.received.Load() - start; got < bytes {
+			return fmt.Sprintf("%d of %d bytes arrived", got, bytes)
+		}
+		return ""
+	})
+}
+
+// A probe is UDP of many flows at a steady rate with numbered datagrams, so
+// that each one's fate is known.
+type probe struct {
+	sent    atomic.Int64
+	arrived []atomic.Bool // by number
+	at      []atomic.Int64
+	stop    chan struct{}
+	done    chan struct{}
+}
+
+// startProbe sends a small datagram every period, each from the next of so many
+// source ports.
+func startProbe(t *testing.T, from, to *testenv.Namespace, addr netip.Addr, flows int, period time.Duration) *probe {
+	t.Helper()
+	const most = 1 << 16
+	p := &probe{arrived: make([]atomic.Bool, most), at: make([]atomic.Int64, most), stop: make(chan struct{}), done: make(chan struct{})}
+	var in net.PacketConn
+	to.Do(t, func() {
+		var err error
+		if in, err = net.ListenPacket("udp", netip.AddrPortFrom(addr, 0).String()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Cleanup(func() { in.Close() })
+	go func() {
+		for buf := make([]byte, 2048); ; {
+			n, _, err := in.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			if i, err := strconv.Atoi(string(buf[:n])); err == nil && i < most {
+				p.arrived[i].Store(true)
+			}
+		}
+	}()
+	out := make([]net.Conn, flows)
+	for i := range out {
+		from.Do(t, func() {
+			var err error
+			if out[i], err = net.Dial("udp", in.LocalAddr().String()); err != nil {
+				t.Fatal(err)
+			}
+		})
+		t.Cleanup(func() { out[i].Close() })
+	}
+	go func() {
+		defer close(p.done)
+		tick := time.NewTicker(period)
+		defer tick.Stop()
+		for i := 0; i < most; i++ {
+			select {
+			case <-p.stop:
+				return
+			case <-tick.C:
+			}
+			p.at[i].Store(time.Now().UnixNano())
+			// An error is the answer to an earlier datagram; this one counts as
+			// lost then.
+			_, _ = out[i%flows].Write([]byte(strconv.Itoa(i)))
+			p.sent.Store(int64(i + 1))
+		}
+	}()
+	t.Cleanup(p.end)
+	return p
+}
+
+// end stops sending and gives the last datagrams time to arrive.
+func (p *probe) end() {
+	select {
+	case <-p.done:
+		return
+	default:
+	}
+	close(p.stop)
+	<-p.done
+	time.Sleep(200 * time.Millisecond)
+}
+
+// lost counts the datagrams sent in [from, to) and those of them that never
+// arrived.
+func (p *probe) lost(from, to time.Time) (sent, lost int) {
+	for i := range p.sent.Load() {
+		if at := p.at[i].Load(); at < from.UnixNano() || at >= to.UnixNano() {
+			continue
+		}
+		sent++
+		if !p.arrived[i].Load() {
+			lost++
+		}
+	}
+	return sent, lost
+}
