@@ -120,7 +120,7 @@ func (w *worker) encap(n int, now mono.Time) {
 		}
 		t := &v.tunnels[int(f.peer)*MaxPaths+int(w.choice[i].Path)]
 		hop := &v.hops[t.hop]
-		if f.len+overlay.Overhead > v.ports[hop.port].maxFrame {
+		if f.len+overlay.Overhead > hop.maxFrame {
 			w.discard(&f.frame, drop.TooBig)
 			continue
 		}

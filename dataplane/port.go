@@ -45,11 +45,10 @@ func (w *worker) refill(p *port) {
 	for want > 0 {
 		n := 0
 		for n < min(want, len(w.addrs)) {
-			a, ok := w.pool.Get()
+			a, ok := w.pool.GetFor(p.owner())
 			if !ok {
 				break
 			}
-			w.pool.Give(a, p.owner())
 			w.addrs[n] = a
 			n++
 		}
@@ -58,8 +57,7 @@ func (w *worker) refill(p *port) {
 		}
 		took := p.link.Fill(w.addrs[:n])
 		for _, a := range w.addrs[took:n] {
-			w.pool.Take(a, p.owner())
-			w.pool.Put(a)
+			w.pool.PutFrom(a, p.owner())
 		}
 		if took == 0 {
 			return
@@ -73,9 +71,7 @@ func (w *worker) complete(p *port) {
 	for {
 		n := p.link.Complete(w.addrs[:])
 		for _, a := range w.addrs[:n] {
-			a &^= w.frameMask
-			w.pool.Take(a, p.owner())
-			w.pool.Put(a)
+			w.pool.PutFrom(a, p.owner())
 		}
 		if n < len(w.addrs) {
 			return

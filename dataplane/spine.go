@@ -60,7 +60,7 @@ func (w *worker) route(p *port, f *frame, now mono.Time) drop.Reason {
 	}
 	id := g.hops[pick]
 	hop := &w.view.hops[id]
-	if f.len > w.view.ports[hop.port].maxFrame {
+	if f.len > hop.maxFrame {
 		return drop.TooBig
 	}
 	ip.DecTTL()

@@ -42,6 +42,7 @@ type viewPort struct {
 
 type viewHop struct {
 	port     PortID
+	maxFrame uint16 // the port's
 	resolved bool
 	dst, src overlay.MAC
 }
@@ -81,7 +82,7 @@ func compile(cfg *Config, t *Tables) (*view, error) {
 		if int(h.Port) >= len(t.Ports) {
 			return nil, fmt.Errorf("next hop %d (%v) is on port %d of %d", i, h.Gateway, h.Port, len(t.Ports))
 		}
-		v.hops = append(v.hops, viewHop{port: h.Port, resolved: h.Resolved, dst: h.MAC, src: t.Ports[h.Port].MAC})
+		v.hops = append(v.hops, viewHop{port: h.Port, maxFrame: v.ports[h.Port].maxFrame, resolved: h.Resolved, dst: h.MAC, src: t.Ports[h.Port].MAC})
 	}
 	if cfg.Role == Leaf {
 		return v, v.compileLeaf(cfg, t)

@@ -92,6 +92,27 @@ func (p *Pool) Get() (addr uint64, ok bool) {
 	return addr, true
 }
 
+// GetFor is Get and Give in one: a free frame that goes straight to a port.
+func (p *Pool) GetFor(to Owner) (addr uint64, ok bool) {
+	if p.n == 0 {
+		return 0, false
+	}
+	p.n--
+	addr = p.free[p.n]
+	p.check("GetFor", addr, OwnerFree)
+	p.owner[addr>>p.shift] = to
+	return addr, true
+}
+
+// PutFrom is Take and Put in one: a frame that a port is done with is free.
+// addr may lie anywhere in the frame.
+func (p *Pool) PutFrom(addr uint64, from Owner) {
+	p.check("PutFrom", addr, from)
+	p.owner[addr>>p.shift] = OwnerFree
+	p.free[p.n] = addr & p.base
+	p.n++
+}
+
 // Put frees a frame of the worker's. addr may lie anywhere in the frame.
 func (p *Pool) Put(addr uint64) {
 	p.check("Put", addr, OwnerWorker)

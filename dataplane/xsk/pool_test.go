@@ -219,3 +219,27 @@ func BenchmarkPool(b *testing.B) {
 		}
 	})
 }
+
+func TestPoolShortCutsEqualTheLongWay(t *testing.T) {
+	a, b := NewPool(8, 2048), NewPool(8, 2048)
+	port := OwnerPort(3)
+	for i := range 9 {
+		x, okx := a.GetFor(port)
+		y, oky := b.Get()
+		if oky {
+			b.Give(y, port)
+		}
+		if x != y || okx != oky || okx != (i < 8) || okx && a.Owner(x) != b.Owner(y) {
+			t.Fatalf("frame %d: %#x %v %v, the long way %#x %v", i, x, okx, a.Owner(x), y, oky)
+		}
+	}
+	for i := range uint64(8) {
+		addr := i*2048 + 300
+		a.PutFrom(addr, port)
+		b.Take(addr, port)
+		b.Put(addr)
+		if a.Owner(addr) != OwnerFree || a.Free() != b.Free() {
+			t.Fatalf("frame %d: %v, %d free, the long way %d", i, a.Owner(addr), a.Free(), b.Free())
+		}
+	}
+}
