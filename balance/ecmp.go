@@ -2,38 +2,30 @@ package balance
 
 import "github.com/loomfabric/loom/mono"
 
-const nameECMP = "ecmp"
-
 // ecmp spreads flows evenly over the paths by a hash of the flow (RFC 2992,
 // with the hash's range cut into equal parts). It keeps no state.
 type ecmp struct {
-	seed uint64
+	seed      uint64
+	decisions uint64
 }
 
-func newECMP(seed uint64) *ecmp { return &ecmp{seed: seed} }
+func newECMP(o *Options) Policy { return &ecmp{seed: o.Seed} }
 
-func (*ecmp) Name() string { return nameECMP }
+func (*ecmp) Name() string { return "ecmp" }
+
+func (e *ecmp) Stats() Stats { return Stats{Decisions: e.decisions} }
 
 // Choose maps each flow to a fixed path as long as the number of paths stays.
 // The flow's hash is mixed with the seed again: without that, every tier that
 // hashes alike would see only the flows that the tier before sent its way, all
 // of which it would send the same way (hash polarisation).
-func (e *ecmp) Choose(_ mono.Time, paths []Paths, pkts []Packet) {
-	seed := e.seed
+func (e *ecmp) Choose(_ mono.Time, v *View, pkts []Packet) {
+	seed, decisions := e.seed, uint64(0)
 	for i := range pkts {
 		p := &pkts[i]
-		h := uint64(remix(uint64(p.Hash) ^ seed))
-		p.Path = uint8(h * uint64(paths[p.Leaf].N) >> 32)
+		n := uint64(v.Paths[p.Leaf].N)
+		p.Path = uint8(uint64(remix(uint64(p.Hash)^seed)) * n >> 32)
+		decisions += min(n, 1)
 	}
-}
-
-// remix is a bijective finaliser with full avalanche (xor, shift, multiply by
-// odd constants), of which the high half is returned.
-func remix(h uint64) uint32 {
-	h ^= h >> 33
-	h *= 0xff51afd7ed558ccd
-	h ^= h >> 33
-	h *= 0xc4ceb9fe1a85ec53
-	h ^= h >> 33
-	return uint32(h >> 32)
+	e.decisions += decisions
 }

@@ -4,47 +4,66 @@
 // injected, and the data plane and a simulator call the very same code.
 //
 // The seam is one call a vector, not one a packet: a worker collects the
-// packets of a burst that go into the fabric, calls [Policy.Choose] once, and
-// a scheme keeps what it needs in registers over its loop.
+// packets of a burst that go into the fabric, fills a [View] with what it knows
+// of links and paths, calls [Policy.Choose] once, and a scheme keeps what it
+// needs in registers over its loop.
 //
-// Every scheme that is here decides on the packet alone. The next ones react,
-// and what they react to reaches a worker's Policy the same way as packets do,
-// as plain calls of its owner with the time as an argument:
-//
-//   - time: Choose has now, from which flowlet gaps and ageing are computed
-//     lazily. Deadlines (ConWeave's θ_reply) will be asked for by a method that
-//     returns the next one and run by one that takes now.
-//   - feedback: after decapsulation the worker has the fabric header's fields
-//     (overlay.Fabric) and the peer they came from; before encapsulation it has
-//     a header to fill in. CONGA needs one method for each, and the local
-//     meters (congestion.DRE) of the uplinks.
-//
-// These methods will be added to Policy with the first scheme that needs them,
-// not before: an interface that is guessed at would be guessed wrong.
+// What comes back from the fabric reaches a policy through the View: drivers
+// write feedback into the tables of package congestion, policies read them.
+// Time passes with Choose's now, from which gaps and ageing are computed
+// lazily; no scheme here needs to be woken.
 package balance
 
 import (
 	"fmt"
 	"strings"
 
+	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/mono"
 )
 
-// MaxPaths is the largest number of paths to one leaf: an LBTag has 4 bits
-// (CONGA §3.1).
-const MaxPaths = 16
+// MaxPaths is the largest number of paths to one leaf, and of uplinks: an LBTag
+// has 4 bits (CONGA §3.1).
+const MaxPaths = congestion.MaxTags
 
 // Paths is the set of usable next hops to one destination leaf, in a stable
-// order.
+// order. [MakePaths] fills it.
 type Paths struct {
 	N      uint8           // how many of them, at most MaxPaths
-	Uplink [MaxPaths]uint8 // LBTag of each path: the uplink that it starts on
+	Uplink [MaxPaths]uint8 // LBTag of each path: the uplink that it starts on, below MaxPaths
+	Index  [MaxPaths]int8  // by uplink: the first path that starts on it, -1 if none does
+}
+
+// MakePaths returns the paths that start on the given uplinks, each below
+// MaxPaths, of which there are at most MaxPaths.
+func MakePaths(uplinks ...uint8) Paths {
+	p := Paths{N: uint8(len(uplinks))}
+	for u := range p.Index {
+		p.Index[u] = -1
+	}
+	for i, u := range uplinks {
+		p.Uplink[i] = u
+		if p.Index[u] < 0 {
+			p.Index[u] = int8(i)
+		}
+	}
+	return p
+}
+
+// View is what a leaf knows when it decides. The driver fills it before each
+// vector; policies read it.
+type View struct {
+	Paths []Paths          // by leaf
+	Local *[MaxPaths]uint8 // by uplink: metric of its link meter now, quantised to Q bits
+	// Queue is the depth of each uplink's egress queue, bytes.
+	Queue  *[MaxPaths]uint32
+	Remote *congestion.ToLeaf // what leaves fed back; nil: nothing, as if all were 0
 }
 
 // Packet is what a policy is told of a packet, and its answer.
 type Packet struct {
 	Hash uint32 // of the flow, as overlay.Dissect computes it
-	Leaf uint16 // destination leaf: indexes Choose's paths
+	Leaf uint16 // destination leaf: indexes View.Paths
 	Len  uint16 // length of the tenant's frame, bytes
 	Path uint8  // out: indexes the leaf's Paths; undefined if they are empty
 }
@@ -54,21 +73,105 @@ type Packet struct {
 type Policy interface {
 	// Name is the name that the configuration knows the scheme by.
 	Name() string
-	// Choose sets Path of every packet. now never decreases by more than a
-	// clock's jitter between calls. Each packet's Leaf is below len(paths).
-	Choose(now mono.Time, paths []Paths, pkts []Packet)
+	// Choose sets Path of every packet. Each packet's Leaf is below
+	// len(v.Paths). Times may jump: no scheme relies on more than that they
+	// mostly grow.
+	Choose(now mono.Time, v *View, pkts []Packet)
+	// Stats returns what happened so far.
+	Stats() Stats
+}
+
+// FlowletPolicy is a Policy that keeps flows on their path while their packets
+// follow each other closely.
+type FlowletPolicy interface {
+	Policy
+	// Flowlets returns the table, for the policy's owner to look at.
+	Flowlets() *congestion.Flowlets
+}
+
+// Stats counts what a policy did. Flowlets is zero for schemes without.
+type Stats struct {
+	Decisions uint64 // times that a path was chosen: once a packet, or once a flowlet
+	Flowlets  congestion.FlowletStats
+}
+
+// Options are what schemes are made with.
+type Options struct {
+	// Seed makes nodes decide independently of each other. Two policies of the
+	// same name and options that are given the same calls choose the same paths.
+	Seed uint64
+	// Worker tells the workers of a node apart, for schemes that choose at
+	// random. Schemes that choose by hash ignore it: a flow's path must not
+	// depend on the worker that its packets come to.
+	Worker int
+	// Params are CONGA's; the zero value stands for congestion.Datacenter().
+	Params congestion.Params
+	// Flowlets is the size of the flowlet table; 0: congestion.DefaultFlowlets.
+	Flowlets int
+	// Samples and Memory are d and m of DRILL(d, m), at most MaxPaths each;
+	// both 0: DRILL(2, 1), its authors' choice.
+	Samples, Memory int
+	// Weights are the uplinks' shares under "static"; all zero: the first
+	// usable path takes all.
+	Weights [MaxPaths]uint32
+}
+
+// schemes in the order that messages list them.
+var schemes = []struct {
+	name string
+	make func(*Options) Policy
+}{
+	{"static", newStatic},
+	{"ecmp", newECMP},
+	{"spray", newSpray},
+	{"local", newLocal},
+	{"letflow", newLetFlow},
+	{"drill", newDRILL},
+	{"conga", newCONGA},
+	{"conga-flow", newCONGAFlow},
 }
 
 // Names returns the schemes that [New] knows.
-func Names() []string { return []string{nameECMP} }
+func Names() []string {
+	names := make([]string, len(schemes))
+	for i := range schemes {
+		names[i] = schemes[i].name
+	}
+	return names
+}
 
-// New returns the scheme of that name. The seed makes nodes decide
-// independently of each other; two policies with the same name and seed that
-// are given the same calls choose the same paths.
-func New(name string, seed uint64) (Policy, error) {
-	switch name {
-	case nameECMP:
-		return newECMP(seed), nil
+// New returns the scheme of that name. It reports a name that does not exist
+// and options that make no sense.
+func New(name string, o Options) (Policy, error) {
+	if err := o.complete(); err != nil {
+		return nil, fmt.Errorf("scheme %s: %w", name, err)
+	}
+	for i := range schemes {
+		if schemes[i].name == name {
+			return schemes[i].make(&o), nil
+		}
 	}
 	return nil, fmt.Errorf("scheme %q does not exist; choose one of: %s", name, strings.Join(Names(), ", "))
+}
+
+// complete fills in defaults and reports what makes no sense.
+func (o *Options) complete() error {
+	if o.Params == (congestion.Params{}) {
+		o.Params = congestion.Datacenter()
+	}
+	if o.Flowlets == 0 {
+		o.Flowlets = congestion.DefaultFlowlets
+	}
+	if o.Samples == 0 && o.Memory == 0 {
+		o.Samples, o.Memory = 2, 1
+	}
+	switch {
+	case o.Flowlets < 0 || o.Flowlets > 1<<24:
+		return fmt.Errorf("flowlet table of %d entries: use 1 to %d", o.Flowlets, 1<<24)
+	case o.Samples < 1 || o.Samples > MaxPaths:
+		return fmt.Errorf("DRILL with %d samples: use 1 to %d", o.Samples, MaxPaths)
+	case o.Memory < 0 || o.Memory > MaxPaths:
+		return fmt.Errorf("DRILL with %d remembered: use 0 to %d", o.Memory, MaxPaths)
+	}
+	return o.Params.Validate()
 }

@@ -8,7 +8,7 @@ import (
 
 func mustNew(t testing.TB, name string, seed uint64) Policy {
 	t.Helper()
-	p, err := New(name, seed)
+	p, err := New(name, Options{Seed: seed})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -21,7 +21,7 @@ func TestNew(t *testing.T) {
 			t.Errorf("New(%q).Name() = %q", name, got)
 		}
 	}
-	_, err := New("conga2", 1)
+	_, err := New("conga2", Options{})
 	if err == nil {
 		t.Fatal("New of an unknown scheme succeeded")
 	}
@@ -32,16 +32,27 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// allPaths has entries with 0 to MaxPaths paths, at their own index.
-func allPaths() []Paths {
-	paths := make([]Paths, MaxPaths+1)
-	for n := range paths {
-		paths[n].N = uint8(n)
-		for i := range n {
-			paths[n].Uplink[i] = uint8(i)
-		}
+// newView returns what a leaf with idle uplinks sees.
+func newView(paths ...Paths) *View {
+	return &View{Paths: paths, Local: new([MaxPaths]uint8), Queue: new([MaxPaths]uint32)}
+}
+
+// firstPaths returns n paths, over uplinks 0 to n-1.
+func firstPaths(n int) Paths {
+	var u [MaxPaths]uint8
+	for i := range u {
+		u[i] = uint8(i)
 	}
-	return paths
+	return MakePaths(u[:n]...)
+}
+
+// allPaths has leaves with 0 to MaxPaths paths, at their own index.
+func allPaths() *View {
+	v := newView()
+	for n := range MaxPaths + 1 {
+		v.Paths = append(v.Paths, firstPaths(n))
+	}
+	return v
 }
 
 // TestUniform holds the share of every path of 100 000 random flows within 5 %
@@ -147,7 +158,7 @@ func TestSeedsDoNotPolarise(t *testing.T) {
 
 func TestNoPaths(t *testing.T) {
 	pkts := []Packet{{Hash: 1, Leaf: 0}, {Hash: 2, Leaf: 1}}
-	paths := []Paths{{}, {N: 1}}
+	paths := newView(firstPaths(0), firstPaths(1))
 	mustNew(t, "ecmp", 1).Choose(0, paths, pkts)
 	if pkts[1].Path != 0 {
 		t.Errorf("path %d of one", pkts[1].Path)
@@ -158,7 +169,7 @@ func TestChooseDoesNotAllocate(t *testing.T) {
 	paths := allPaths()
 	pkts := make([]Packet, 64)
 	for i := range pkts {
-		pkts[i] = Packet{Hash: uint32(i), Leaf: uint16(i % len(paths))}
+		pkts[i] = Packet{Hash: uint32(i), Leaf: uint16(i % len(paths.Paths))}
 	}
 	for _, name := range Names() {
 		p := mustNew(t, name, 1)
@@ -172,7 +183,7 @@ func BenchmarkChoose(b *testing.B) {
 	paths := allPaths()
 	pkts := make([]Packet, 64)
 	for i := range pkts {
-		pkts[i] = Packet{Hash: uint32(i) * 2654435761, Leaf: uint16(i % len(paths))}
+		pkts[i] = Packet{Hash: uint32(i) * 2654435761, Leaf: uint16(i % len(paths.Paths))}
 	}
 	for _, name := range Names() {
 		p := mustNew(b, name, 1)

@@ -1,7 +1,6 @@
 package congestion
 
 import (
-	"math"
 	"time"
 
 	"github.com/loomfabric/loom/mono"
@@ -13,12 +12,7 @@ const (
 	DefaultTau   = 160 * time.Microsecond
 	DefaultAlpha = 0.1
 	DefaultQ     = 3
-	maxQ         = 8 // a metric is a uint8
 )
-
-// decaySteps is how many powers of (1-α) are kept. A link that was idle for
-// longer pays for one math.Pow on its next frame.
-const decaySteps = 64
 
 // DRE is the Discounting Rate Estimator of CONGA §3.2: a register X that grows
 // by the bytes of each frame and shrinks by X ← X·(1-α) every T_dre, so that
@@ -34,39 +28,14 @@ const decaySteps = 64
 type DRE struct {
 	x      float64   // bytes
 	anchor mono.Time // start of the current period
-	period uint64    // T_dre, ns
-	tau    float64   // seconds
-	keep   float64   // 1-α
-	levels float64   // 2^Q
-	decay  [decaySteps]float64
+	filter
 }
 
 // NewDRE returns an idle meter with time constant tau, decay factor alpha
 // (between 0 and 1, both excluded) and metrics of q bits (at most 8). A value
 // that makes no sense is replaced by its default.
 func NewDRE(tau time.Duration, alpha float64, q uint) DRE {
-	if tau <= 0 {
-		tau = DefaultTau
-	}
-	if !(alpha > 0 && alpha < 1) { // the negation catches NaN
-		alpha = DefaultAlpha
-	}
-	if q == 0 || q > maxQ {
-		q = DefaultQ
-	}
-	period := max(math.Round(alpha*float64(tau)), 1)
-	d := DRE{
-		period: uint64(period),
-		// τ follows from the period actually used, or X would be off by the
-		// rounding of T_dre to a nanosecond.
-		tau:    period / alpha / float64(time.Second),
-		keep:   1 - alpha,
-		levels: float64(uint(1) << q),
-	}
-	for k := range d.decay {
-		d.decay[k] = math.Pow(d.keep, float64(k))
-	}
-	return d
+	return DRE{filter: newFilter(tau, alpha, q)}
 }
 
 // Add accounts for a frame of the given length that is sent at now.
@@ -93,7 +62,7 @@ func (d *DRE) Metric(now mono.Time, rate uint64) uint8 {
 // (bits per second) to 2^Q levels. Level m stands for a utilisation from m/2^Q
 // to (m+1)/2^Q; the last level has no upper end.
 func (d *DRE) Quantise(x float64, rate uint64) uint8 {
-	return uint8(min(d.share(x, rate)*d.levels, d.levels-1))
+	return d.quantise(x, rate)
 }
 
 // Utilisation returns X/(C·τ): the share of the link's rate (bits per second)
@@ -101,13 +70,6 @@ func (d *DRE) Quantise(x float64, rate uint64) uint8 {
 // unknown (0).
 func (d *DRE) Utilisation(now mono.Time, rate uint64) float64 {
 	return d.share(d.X(now), rate)
-}
-
-func (d *DRE) share(x float64, rate uint64) float64 {
-	if rate == 0 {
-		return 0
-	}
-	return x * 8 / (float64(rate) * d.tau)
 }
 
 // advance applies the decay of the periods that ended up to now.
@@ -125,13 +87,6 @@ func (d *DRE) advance(now mono.Time) {
 }
 
 func (d *DRE) catchUp(periods uint64) {
-	if periods < decaySteps {
-		d.x *= d.decay[periods]
-	} else {
-		d.x *= math.Pow(d.keep, float64(periods))
-	}
-	if d.x < 1e-9 {
-		d.x = 0 // an idle link must not end in denormal arithmetic
-	}
+	d.x = d.decayed(d.x, periods)
 	d.anchor += mono.Time(periods * d.period)
 }

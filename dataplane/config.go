@@ -85,6 +85,15 @@ func (c *Config) check() error {
 	case c.Role == Leaf && c.FDBSize < 1:
 		return fmt.Errorf("FDB size %d: at least 1 is needed", c.FDBSize)
 	}
+	uplinks := 0
+	for i := range c.Ports {
+		if c.Ports[i].Kind == Uplink {
+			uplinks++
+		}
+	}
+	if uplinks > MaxPaths {
+		return fmt.Errorf("%d uplinks: at most %d are possible, an LBTag has 4 bits", uplinks, MaxPaths)
+	}
 	return nil
 }
 

@@ -136,7 +136,7 @@ func newRig(t testing.TB, cfg Config, tables *Tables) *rig {
 	}
 	frames := len(cfg.Ports)*2*cfg.RingSize + dataQueueFrames
 	area := make([]byte, frames*testFrameSize)
-	policy, err := balance.New("ecmp", cfg.Seed)
+	policy, err := balance.New("ecmp", balance.Options{Seed: cfg.Seed})
 	if err != nil {
 		t.Fatal(err)
 	}

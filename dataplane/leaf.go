@@ -111,7 +111,8 @@ func (w *worker) encap(n int, now mono.Time) {
 		return
 	}
 	v := w.view
-	w.policy.Choose(now, v.paths, w.choice[:n])
+	w.shown.Paths = v.paths
+	w.policy.Choose(now, &w.shown, w.choice[:n])
 	for i := range w.fabric[:n] {
 		f := &w.fabric[i]
 		if v.paths[f.peer].N == 0 {

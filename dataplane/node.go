@@ -72,7 +72,7 @@ func (n *Node) openWorkers() error {
 		if scheme == "" {
 			scheme = "ecmp"
 		}
-		policy, err := balance.New(scheme, n.cfg.Seed)
+		policy, err := balance.New(scheme, balance.Options{Seed: n.cfg.Seed, Worker: q})
 		if err != nil {
 			return fmt.Errorf("worker %d: %w", q, err)
 		}

@@ -178,19 +178,21 @@ func (v *view) bindPeer(cfg *Config, i int, p *Peer) {
 	for _, h := range p.Hops {
 		resolved = resolved || v.hops[h].resolved
 	}
-	paths := &v.paths[i]
+	var uplinks [MaxPaths]uint8
+	n := 0
 	for _, h := range p.Hops {
 		hop := &v.hops[h]
-		if paths.N == MaxPaths || !v.ports[hop.port].up || resolved && !hop.resolved {
+		if n == MaxPaths || cfg.Ports[hop.port].Kind != Uplink || !v.ports[hop.port].up || resolved && !hop.resolved {
 			continue
 		}
-		paths.Uplink[paths.N] = uplinkIndex(cfg, hop.port)
-		v.tunnels[i*MaxPaths+int(paths.N)] = tunnel{
+		v.tunnels[i*MaxPaths+n] = tunnel{
 			header: overlay.MakeTunnel(cfg.VTEP, p.VTEP, hop.src, hop.dst, cfg.VXLANPort),
 			hop:    h,
 		}
-		paths.N++
+		uplinks[n] = uplinkIndex(cfg, hop.port)
+		n++
 	}
+	v.paths[i] = balance.MakePaths(uplinks[:n]...)
 }
 
 // uplinkIndex returns a port's position among the uplinks: its LBTag.

@@ -44,8 +44,10 @@ type worker struct {
 	// Leaf.
 	fdb    *overlay.FDB
 	policy balance.Policy
-	storms []bucket // by VNIIndex
-	gossip *gossip  // nil with one worker
+	local  [MaxPaths]uint8  // by uplink: metric of its meter
+	queue  [MaxPaths]uint32 // by uplink: bytes queued
+	storms []bucket         // by VNIIndex
+	gossip *gossip          // nil with one worker
 	sweep  mono.Time
 
 	// Spine: destination to group, direct-mapped, emptied with each view.
@@ -59,6 +61,7 @@ type worker struct {
 	addrs  [burstSize]uint64
 	fabric [burstSize]fabricFrame
 	choice [burstSize]balance.Packet
+	shown  balance.View // what policy is shown
 	meta   overlay.Meta
 	decap  overlay.Decapped
 
@@ -73,6 +76,7 @@ func newWorker(id int, cfg *Config, area []byte, pool *xsk.Pool, frameSize int, 
 		holds: newHolds(mono.Time(cfg.HoldTime)),
 	}
 	w.mail.init()
+	w.shown = balance.View{Local: &w.local, Queue: &w.queue}
 	w.ports = make([]port, len(cfg.Ports))
 	for i := range cfg.Ports {
 		c := &cfg.Ports[i]

@@ -42,9 +42,11 @@ var core = []string{"mono", "drop", "overlay", "congestion", "reorder", "balance
 
 // coreImports are the standard packages that the core may import. A list of
 // what is allowed: nothing else can bring in a clock, a socket or a lock.
+// sync/atomic is there and sync is not: what workers share is words that nobody
+// ever waits for.
 var coreImports = []string{
 	"encoding/binary", "encoding/hex", "errors", "fmt", "iter", "math", "math/bits",
-	"math/rand/v2", "net/netip", "slices", "sort", "strconv", "strings", "time", "unsafe",
+	"math/rand/v2", "net/netip", "slices", "sort", "strconv", "strings", "sync/atomic", "time", "unsafe",
 }
 
 // coreForbidden are the functions of allowed packages that read a clock, wait

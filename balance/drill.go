@@ -1,0 +1,87 @@
+package balance
+
+import (
+	"math/rand/v2"
+
+	"github.com/loomfabric/loom/mono"
+)
+
+// drill is DRILL(d, m) (Ghorbani et al., SIGCOMM 2017): each packet goes to the
+// shortest queue of d paths drawn at random and of the m uplinks that were
+// shortest last time. It is local and decides for every packet.
+type drill struct {
+	rng       *rand.PCG
+	samples   int
+	memory    [MaxPaths]uint8 // uplinks, best first
+	remember  int             // m
+	known     int             // of memory
+	decisions uint64
+}
+
+func newDRILL(o *Options) Policy {
+	return &drill{rng: newRNG(o), samples: o.Samples, remember: o.Memory}
+}
+
+func (*drill) Name() string { return "drill" }
+
+func (d *drill) Stats() Stats { return Stats{Decisions: d.decisions} }
+
+// Choose takes the queues as they are before the vector and adds to them what
+// it puts there itself: otherwise a whole burst would go to one of them.
+func (d *drill) Choose(_ mono.Time, v *View, pkts []Packet) {
+	queue := *v.Queue
+	for i := range pkts {
+		p := &pkts[i]
+		paths := &v.Paths[p.Leaf]
+		if paths.N == 0 {
+			continue
+		}
+		uplink := d.shortest(paths, &queue)
+		queue[uplink] += uint32(p.Len)
+		p.Path = uint8(paths.Index[uplink])
+		d.decisions++
+	}
+}
+
+// shortest returns the best of samples and memory, and remembers the best m of
+// them for the next packet. Fresh samples come first and win ties, so that no
+// uplink is kept just for having been remembered.
+func (d *drill) shortest(paths *Paths, queue *[MaxPaths]uint32) uint8 {
+	var best [MaxPaths]uint8 // the best so far, in order
+	n := 0
+	seen := uint16(0)
+	keep := max(d.remember, 1)
+	for range d.samples {
+		u := paths.Uplink[draw(d.rng, int(paths.N))] % MaxPaths
+		if seen&(1<<u) == 0 {
+			seen |= 1 << u
+			n = insert(&best, n, keep, u, queue)
+		}
+	}
+	for _, u := range d.memory[:d.known] {
+		u %= MaxPaths
+		if seen&(1<<u) == 0 && paths.Index[u] >= 0 {
+			seen |= 1 << u
+			n = insert(&best, n, keep, u, queue)
+		}
+	}
+	d.known = min(n, d.remember)
+	d.memory = best
+	return best[0] % MaxPaths
+}
+
+// insert puts u into its place among the n best, of which at most keep stay; it
+// returns their new number.
+func insert(best *[MaxPaths]uint8, n, keep int, u uint8, queue *[MaxPaths]uint32) int {
+	at := n
+	for at > 0 && queue[u] < queue[best[at-1]%MaxPaths] {
+		at--
+	}
+	if at >= keep {
+		return n
+	}
+	n = min(n+1, keep)
+	copy(best[at+1:n], best[at:n-1])
+	best[at] = u
+	return n
+}

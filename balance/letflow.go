@@ -1,0 +1,32 @@
+package balance
+
+import (
+	"math/rand/v2"
+
+	"github.com/loomfabric/loom/mono"
+)
+
+// letFlow puts each flowlet on a path chosen uniformly at random (Vanini et
+// al., NSDI 2017). It measures nothing: flowlets themselves are elastic, they
+// grow on a fast path and break up on a slow one.
+type letFlow struct {
+	flowlets
+	rng *rand.PCG
+}
+
+func newLetFlow(o *Options) Policy { return &letFlow{newFlowlets(o), newRNG(o)} }
+
+func (*letFlow) Name() string { return "letflow" }
+
+// Choose draws an uplink for each new flowlet.
+func (l *letFlow) Choose(now mono.Time, v *View, pkts []Packet) {
+	for i := range pkts {
+		p := &pkts[i]
+		paths := &v.Paths[p.Leaf]
+		if _, ok := l.follow(now, paths, p); ok || paths.N == 0 {
+			continue
+		}
+		uplink := paths.Uplink[draw(l.rng, int(paths.N))]
+		l.start(now, paths, p, uplink)
+	}
+}

@@ -1,0 +1,26 @@
+package balance
+
+import "math/rand/v2"
+
+// newRNG returns the generator of one worker's policy. Schemes draw from the
+// generator itself and not through a rand.Rand, which would make each number an
+// interface call.
+func newRNG(o *Options) *rand.PCG {
+	return rand.NewPCG(o.Seed, uint64(o.Worker)+0x9e3779b97f4a7c15)
+}
+
+// draw returns a number from 0 to n-1, all equally likely to 2^-32·n.
+func draw(rng *rand.PCG, n int) int {
+	return int(rng.Uint64() >> 32 * uint64(n) >> 32)
+}
+
+// remix is a bijective finaliser with full avalanche (xor, shift, multiply by
+// odd constants), of which the high half is returned.
+func remix(h uint64) uint32 {
+	h ^= h >> 33
+	h *= 0xff51afd7ed558ccd
+	h ^= h >> 33
+	h *= 0xc4ceb9fe1a85ec53
+	h ^= h >> 33
+	return uint32(h >> 32)
+}

@@ -1,0 +1,33 @@
+package balance
+
+import (
+	"math/rand/v2"
+
+	"github.com/loomfabric/loom/mono"
+)
+
+// spray sends each packet on a path of its own, chosen uniformly at random:
+// random packet spraying (Dixit et al., INFOCOM 2013; [10] of the CONGA paper).
+// Random and not in turn, because the turns of independent leaves fall into
+// step.
+type spray struct {
+	rng       *rand.PCG
+	decisions uint64
+}
+
+func newSpray(o *Options) Policy { return &spray{rng: newRNG(o)} }
+
+func (*spray) Name() string { return "spray" }
+
+func (s *spray) Stats() Stats { return Stats{Decisions: s.decisions} }
+
+// Choose draws a path for each packet.
+func (s *spray) Choose(_ mono.Time, v *View, pkts []Packet) {
+	for i := range pkts {
+		p := &pkts[i]
+		if n := v.Paths[p.Leaf].N; n > 0 {
+			p.Path = uint8(draw(s.rng, int(n)))
+			s.decisions++
+		}
+	}
+}

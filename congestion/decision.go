@@ -1,0 +1,90 @@
+package congestion
+
+import (
+	"fmt"
+	"math/bits"
+	"math/rand/v2"
+)
+
+// PathMetric says how the congestion of a path follows from its parts.
+type PathMetric uint8
+
+// The path metrics.
+const (
+	MaxMetric PathMetric = iota // the worst part's (CONGA §3.5)
+	SumMetric                   // their sum (§7)
+)
+
+// String returns the metric's name in the configuration.
+func (m PathMetric) String() string {
+	switch m {
+	case MaxMetric:
+		return "max"
+	case SumMetric:
+		return "sum"
+	}
+	return fmt.Sprintf("path metric %d", uint8(m))
+}
+
+// Decision is the rule by which a new flowlet gets its uplink (CONGA §3.5). The
+// zero value is the paper's.
+type Decision struct {
+	Metric PathMetric
+	// FewestBottlenecks prefers, among paths of the same metric, those with
+	// fewer bottlenecks (Remark 2). The paper would count them in the header;
+	// here the source leaf counts, of the two parts it knows, the uplink and the
+	// rest of the path, those that are as congested as the worse of them. The
+	// count may be one too high where the remote metric has the uplink in it.
+	FewestBottlenecks bool
+}
+
+// Pick returns the best of the given uplinks, each below [MaxTags]: the one
+// with the least congestion of local (its own DRE) and remote (the path's, as
+// fed back) metric. Among equally good ones it is cached, the one that the
+// flow's last flowlet took, if that is one of them, so that "a flow only moves
+// if there is a strictly better uplink" (§3.5); otherwise one at random, drawn
+// uniformly from rng. Without uplinks it returns [NoUplink].
+func (d Decision) Pick(uplinks []uint8, local, remote *[MaxTags]uint8, cached uint8, rng *rand.PCG) uint8 {
+	best, ties := ^uint32(0), uint16(0)
+	for _, u := range uplinks {
+		u &= MaxTags - 1
+		switch cost := d.cost(local[u], remote[u]); {
+		case cost < best:
+			best, ties = cost, 1<<u
+		case cost == best:
+			ties |= 1 << u
+		}
+	}
+	if ties == 0 {
+		return NoUplink
+	}
+	if cached < MaxTags && ties&(1<<cached) != 0 {
+		return cached
+	}
+	if ties&(ties-1) != 0 {
+		for skip := draw(rng, bits.OnesCount16(ties)); skip > 0; skip-- {
+			ties &= ties - 1
+		}
+	}
+	return uint8(bits.TrailingZeros16(ties))
+}
+
+// cost orders paths: metric first, then bottlenecks if they count.
+func (d Decision) cost(local, remote uint8) uint32 {
+	worst := max(local, remote)
+	cost := uint32(worst)
+	if d.Metric == SumMetric {
+		cost = uint32(local) + uint32(remote)
+	}
+	cost <<= 1
+	if d.FewestBottlenecks && local == remote {
+		cost++ // both parts are the worst
+	}
+	return cost
+}
+
+// draw returns a number from 0 to n-1. The multiplication favours some of them
+// by less than 2^-27 for n up to 16.
+func draw(rng *rand.PCG, n int) int {
+	return int(rng.Uint64() >> 32 * uint64(n) >> 32)
+}

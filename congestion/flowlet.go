@@ -1,0 +1,196 @@
+package congestion
+
+import (
+	"fmt"
+	"iter"
+	"math/bits"
+	"time"
+
+	"github.com/loomfabric/loom/mono"
+)
+
+// DefaultFlowlets is the size of CONGA's flowlet table (§3.4).
+const DefaultFlowlets = 64 << 10
+
+// NoUplink is the uplink of a flow that never had one.
+const NoUplink uint8 = 0xff
+
+// Detector says how the gaps between flowlets are found.
+type Detector uint8
+
+// The detectors.
+const (
+	// Timestamp compares the time of the last packet: a gap longer than T_fl.
+	Timestamp Detector = iota
+	// AgeBit is the paper's: a timer that runs every T_fl ends a flowlet when
+	// it finds its age bit set for the second time in a row, which makes the gap
+	// one of T_fl to 2·T_fl (§3.4).
+	AgeBit
+)
+
+// String returns the detector's name in the configuration.
+func (d Detector) String() string {
+	switch d {
+	case Timestamp:
+		return "timestamp"
+	case AgeBit:
+		return "agebit"
+	}
+	return fmt.Sprintf("detector %d", uint8(d))
+}
+
+// FlowletStats counts what became of flowlets. Started is Moved + Kept + those
+// of flows that the table had not seen.
+type FlowletStats struct {
+	Started uint64 // flowlets that got an uplink
+	Moved   uint64 // of those, onto another uplink than the flow's last one
+	Kept    uint64 // of those, onto the same
+	Expired uint64 // of those, after a gap that ended the flow's last one
+}
+
+// Flowlets is the Flowlet Table of CONGA §3.4, direct-mapped by flow hash: two
+// flows that share an entry are one flow to it, which costs some opportunities
+// to balance and nothing else (Remark 1).
+//
+// An entry is one word without pointers, of a layout that a BPF map can hold:
+//
+//	63        8 7       6    4 3       0
+//	 stamp(56)   valid   0      uplink(4)
+//
+// stamp is the time of the last packet: in nanoseconds (wrapping after two
+// years) for the [Timestamp] detector, in periods T_fl for [AgeBit]. The paper's
+// timer sets the age bit when it runs first after a packet and ends the flowlet
+// the second time: that is when the stamp is two periods old, and no timer has
+// to visit the table. A stamp from the future counts as the present: a clock
+// that steps back ends no flowlet.
+//
+// A Flowlets is owned by one worker; not safe for concurrent use.
+type Flowlets struct {
+	entries []uint64
+	mask    uint32
+	limit   int64 // a flowlet has ended when its stamp is older than this
+
+	// AgeBit: T_fl, and the period that the last time asked for fell in.
+	gap    uint64
+	start  uint64 // since the clock's lowest value
+	period uint64
+
+	stats FlowletStats
+}
+
+const (
+	flowletStampShift = 8
+	flowletValid      = 1 << 7
+	flowletUplink     = MaxTags - 1
+)
+
+// NewFlowlets returns an empty table of the given number of entries, rounded up
+// to a power of two, for gaps of T_fl = gap, which must be positive.
+func NewFlowlets(entries int, gap time.Duration, d Detector) *Flowlets {
+	n := uint32(1) << bits.Len32(uint32(max(entries, 1)-1))
+	f := &Flowlets{entries: make([]uint64, n), mask: n - 1, limit: int64(gap)}
+	if d == AgeBit {
+		f.limit, f.gap = 1, uint64(gap)
+	}
+	return f
+}
+
+// stamp returns now in the detector's unit, shifted to its place.
+func (f *Flowlets) stamp(now mono.Time) uint64 {
+	if f.gap == 0 {
+		return uint64(now) << flowletStampShift
+	}
+	return f.agePeriod(now) << flowletStampShift
+}
+
+// agePeriod returns the number of the period that now falls in. Times asked for
+// come in bursts: the division is saved when it would be the same one.
+func (f *Flowlets) agePeriod(now mono.Time) uint64 {
+	since := uint64(now) ^ 1<<63
+	if since-f.start >= f.gap {
+		f.period = since / f.gap
+		f.start = f.period * f.gap
+	}
+	return f.period
+}
+
+// ended reports whether a flowlet with this entry has ended by the time of
+// stamp.
+func (f *Flowlets) ended(entry, stamp uint64) bool {
+	return int64(stamp-entry&^(1<<flowletStampShift-1))>>flowletStampShift > f.limit
+}
+
+// Lookup returns the uplink of a flow and whether its flowlet is under way. If
+// it is not, the uplink is the one that the flow's last flowlet took, or
+// [NoUplink] if there was none. Lookup changes nothing.
+func (f *Flowlets) Lookup(hash uint32, now mono.Time) (uplink uint8, active bool) {
+	e := f.entries[hash&f.mask]
+	if e&flowletValid == 0 {
+		return NoUplink, false
+	}
+	return uint8(e & flowletUplink), !f.ended(e, f.stamp(now))
+}
+
+// Touch notes a packet of a flowlet that is under way.
+func (f *Flowlets) Touch(hash uint32, now mono.Time) {
+	e := &f.entries[hash&f.mask]
+	*e = f.stamp(now) | *e&(1<<flowletStampShift-1)
+}
+
+// Set starts a flowlet on an uplink with a packet at now.
+func (f *Flowlets) Set(hash uint32, uplink uint8, now mono.Time) {
+	e := &f.entries[hash&f.mask]
+	stamp := f.stamp(now)
+	f.stats.Started++
+	if *e&flowletValid != 0 {
+		if uint8(*e&flowletUplink) == uplink {
+			f.stats.Kept++
+		} else {
+			f.stats.Moved++
+		}
+		if f.ended(*e, stamp) {
+			f.stats.Expired++
+		}
+	}
+	*e = stamp | flowletValid | uint64(uplink&flowletUplink)
+}
+
+// Stats returns what happened so far.
+func (f *Flowlets) Stats() FlowletStats { return f.stats }
+
+// Len returns the number of entries.
+func (f *Flowlets) Len() int { return len(f.entries) }
+
+// Flowlet is an entry as somebody who looks is shown it.
+type Flowlet struct {
+	Slot   uint32 // flow hash modulo the size of the table
+	Uplink uint8
+	Active bool
+	Idle   time.Duration // since the last packet; to T_fl with the AgeBit detector
+}
+
+// Find returns the entry that a flow maps to; ok is false if it was never used.
+func (f *Flowlets) Find(hash uint32, now mono.Time) (fl Flowlet, ok bool) {
+	slot := hash & f.mask
+	e := f.entries[slot]
+	if e&flowletValid == 0 {
+		return Flowlet{Slot: slot, Uplink: NoUplink}, false
+	}
+	stamp := f.stamp(now)
+	idle := max(int64(stamp-e&^(1<<flowletStampShift-1))>>flowletStampShift, 0)
+	if f.gap != 0 {
+		idle *= int64(f.gap)
+	}
+	return Flowlet{slot, uint8(e & flowletUplink), !f.ended(e, stamp), time.Duration(idle)}, true
+}
+
+// All yields the entries that were ever used.
+func (f *Flowlets) All(now mono.Time) iter.Seq[Flowlet] {
+	return func(yield func(Flowlet) bool) {
+		for slot := range f.entries {
+			if fl, ok := f.Find(uint32(slot), now); ok && !yield(fl) {
+				return
+			}
+		}
+	}
+}
