@@ -203,23 +203,23 @@ func (d *daemon) verify() {
 		}
 		d.balanced()
 	}
-	log, err := os.ReadFile(d.log)
-	if err != nil {
-		d.t.Error(err)
-		return
-	}
-	if bad := lines(string(log), "panic:", "DATA RACE", "fatal error:"); len(bad) > 0 {
-		d.t.Errorf("log of %s: %s\n%s", d.name, bad[0], log)
+	if bad := lines(d.whole(), "panic:", "DATA RACE", "fatal error:"); len(bad) > 0 {
+		d.t.Errorf("log of %s: %s\n%s", d.name, bad[0], d.whole())
 	}
 }
 
-// tail is the end of the daemon's log.
-func (d *daemon) tail() string {
+// whole is the daemon's log.
+func (d *daemon) whole() string {
 	log, err := os.ReadFile(d.log)
 	if err != nil {
 		return err.Error()
 	}
-	l := strings.Split(strings.TrimSpace(string(log)), "\n")
+	return string(log)
+}
+
+// tail is the end of the daemon's log.
+func (d *daemon) tail() string {
+	l := strings.Split(strings.TrimSpace(d.whole()), "\n")
 	return strings.Join(l[max(0, len(l)-15):], "\n")
 }
 

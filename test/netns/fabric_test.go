@@ -3,6 +3,7 @@ package netns
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/fabric"
@@ -207,6 +209,18 @@ func (f *fab) routesWithout(node, port string) {
 			if err := netlink.RouteReplace(r); err != nil {
 				f.t.Fatalf("replace route %v in %s: %v", r, node, err)
 			}
+		}
+	})
+}
+
+// route gives a node a route to a VTEP by one gateway.
+func (f *fab) route(node string, vtep, gateway netip.Addr) {
+	f.t.Helper()
+	f.ns[node].Do(f.t, func() {
+		dst := &net.IPNet{IP: vtep.AsSlice(), Mask: net.CIDRMask(32, 32)}
+		err := netlink.RouteReplace(&netlink.Route{Dst: dst, Gw: gateway.AsSlice(), Protocol: unix.RTPROT_BGP})
+		if err != nil {
+			f.t.Fatalf("route to %v by %v in %s: %v", vtep, gateway, node, err)
 		}
 	})
 }
