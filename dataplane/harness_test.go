@@ -197,22 +197,16 @@ func (r *rig) settle() [][][]byte {
 func (r *rig) balance() {
 	r.t.Helper()
 	s := r.w.snapshot()
-	var in, out, drops uint64
 	owned := 0
 	for i := range s.Ports {
-		in += s.Ports[i].Received.Frames
-		out += s.Ports[i].Sent.Frames
-		for reason, n := range s.Ports[i].Drops {
-			if reason == int(drop.None) && n > 0 {
-				r.t.Fatalf("%d drops without a reason", n)
-			}
-			drops += n
+		if n := s.Ports[i].Drops[drop.None]; n > 0 {
+			r.t.Fatalf("%d drops without a reason", n)
 		}
 		l := r.links[i]
 		owned += len(l.filled) + len(l.rx) + len(l.tx) + len(l.done)
 	}
-	if in+s.Copied != out+drops+s.Held {
-		r.t.Fatalf("received %d + copied %d != sent %d + dropped %d + held %d", in, s.Copied, out, drops, s.Held)
+	if a := s.Account(); !a.Balances() {
+		r.t.Fatal(a)
 	}
 	if all := r.w.pool.Free() + owned + int(s.Held); all != r.w.pool.Frames() {
 		r.t.Fatalf("%d frames free + %d at the links + %d held = %d of %d", r.w.pool.Free(), owned, s.Held, all, r.w.pool.Frames())

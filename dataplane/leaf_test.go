@@ -132,7 +132,7 @@ func TestLeafFloodsUnknownUnicastEverywhereButBack(t *testing.T) {
 	if to[addr32(vtep2)] != 1 || to[addr32(vtep3)] != 1 || len(to) != 2 {
 		t.Errorf("replicated to %v, want once to each peer", to)
 	}
-	if got := r.w.stats.Copied; got != 2 {
+	if got := r.w.stats.Made; got != 2 {
 		t.Errorf("copied %d frames, want 2: the last destination gets the frame itself", got)
 	}
 }

@@ -127,15 +127,8 @@ func (s *site) start(t *testing.T) *Node {
 func balanced(t *testing.T, n *Node) {
 	t.Helper()
 	for q, w := range n.Stats().Workers {
-		var in, out, drops uint64
-		for i := range w.Ports {
-			in, out = in+w.Ports[i].Received.Frames, out+w.Ports[i].Sent.Frames
-			for _, d := range w.Ports[i].Drops {
-				drops += d
-			}
-		}
-		if in+w.Copied != out+drops+w.Held {
-			t.Errorf("worker %d: received %d + copied %d != sent %d + dropped %d + held %d", q, in, w.Copied, out, drops, w.Held)
+		if a := w.Account(); !a.Balances() {
+			t.Errorf("worker %d: %v", q, a)
 		}
 	}
 }

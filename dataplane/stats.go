@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/loomfabric/loom/drop"
@@ -8,10 +9,7 @@ import (
 
 // Stats is a consistent copy of what the workers have counted. For each worker
 //
-//	Received + Copied = Sent + Dropped + Held
-//
-// holds exactly, where Received, Copied and Sent are sums over its ports,
-// Dropped sums Drops, and Held is the number of frames inside.
+// the [Account] holds exactly.
 type Stats struct {
 	Workers []WorkerStats // by queue
 	Ports   []PortInfo    // by PortID
@@ -19,11 +17,12 @@ type Stats struct {
 
 // WorkerStats is what one worker counted. Counters only grow.
 type WorkerStats struct {
-	Ports  []PortStats // by PortID
-	Copied uint64      // frames made by replication
-	Held   uint64      // frames inside: queues, delay lines, waiting for neighbours
-	Bursts uint64
-	Sleeps uint64
+	Ports    []PortStats // by PortID
+	Made     uint64      // frames made here: copies for flooding, and the fabric's own control packets
+	Consumed uint64      // control packets that ended here, as they should
+	Held     uint64      // frames inside: queues, delay lines, waiting for neighbours
+	Bursts   uint64
+	Sleeps   uint64
 
 	FDBEntries   uint64 // now
 	FDBLearned   uint64
@@ -76,4 +75,50 @@ type PortInfo struct {
 	Since    time.Time
 	// Classifier counts what the XDP program did, by verdict name.
 	Classifier map[string]uint64
+}
+
+// Account is where a worker's frames came from and where they went. Received,
+// Sent and Dropped are sums over its ports.
+type Account struct {
+	Received, Made                uint64
+	Sent, Dropped, Consumed, Held uint64
+}
+
+// Account adds up the worker's frames.
+func (w *WorkerStats) Account() Account {
+	a := Account{Made: w.Made, Consumed: w.Consumed, Held: w.Held}
+	for i := range w.Ports {
+		p := &w.Ports[i]
+		a.Received += p.Received.Frames
+		a.Sent += p.Sent.Frames
+		for _, n := range p.Drops {
+			a.Dropped += n
+		}
+	}
+	return a
+}
+
+// Add adds another worker's account.
+func (a *Account) Add(b Account) {
+	a.Received += b.Received
+	a.Made += b.Made
+	a.Sent += b.Sent
+	a.Dropped += b.Dropped
+	a.Consumed += b.Consumed
+	a.Held += b.Held
+}
+
+// Balances reports whether no frame was lost or made from nothing.
+func (a Account) Balances() bool {
+	return a.Received+a.Made == a.Sent+a.Dropped+a.Consumed+a.Held
+}
+
+// String is the equation.
+func (a Account) String() string {
+	sign := "="
+	if !a.Balances() {
+		sign = "≠"
+	}
+	return fmt.Sprintf("received %d + made %d %s sent %d + dropped %d + consumed %d + held %d",
+		a.Received, a.Made, sign, a.Sent, a.Dropped, a.Consumed, a.Held)
 }

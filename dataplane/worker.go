@@ -63,6 +63,7 @@ type worker struct {
 	choice [burstSize]balance.Packet
 	shown  balance.View // what policy is shown
 	meta   overlay.Meta
+	touch  byte // keeps input's loads alive
 	decap  overlay.Decapped
 
 	stats WorkerStats
@@ -125,12 +126,17 @@ func (w *worker) round(now mono.Time) int {
 
 // input counts a burst and hands it to the code for the kind of port.
 func (w *worker) input(p *port, descs []xsk.Desc, now mono.Time) {
-	bytes := uint64(0)
+	bytes, touch := uint64(0), byte(0)
 	for i := range descs {
 		d := &descs[i]
 		bytes += uint64(d.Len)
-		w.pool.Take(d.Addr&^w.frameMask, p.owner())
+		// The kernel wrote the frame on another core. Loading a byte of its
+		// metadata and of its headers here lets the misses of a whole burst
+		// overlap; later, each would wait for the one before.
+		touch += w.area[d.Addr-1] + w.area[d.Addr]
+		w.pool.Take(d.Addr, p.owner())
 	}
+	w.touch = touch
 	p.stats.Received.Frames += uint64(len(descs))
 	p.stats.Received.Bytes += bytes
 	switch p.kind {
@@ -193,7 +199,7 @@ func (w *worker) discard(f *frame, r drop.Reason) {
 // clone copies f, bytes and all, for one more destination. It fails when the
 // pool is empty; the copy that was not made is then counted as dropped.
 func (w *worker) clone(f *frame) (frame, bool) {
-	w.stats.Copied++
+	w.stats.Made++
 	a, ok := w.pool.Get()
 	if !ok {
 		w.ports[f.in].stats.Drops[drop.NoFrame]++

@@ -39,7 +39,7 @@ func TestRunLoom(t *testing.T) {
 		t.Fatalf("accounts of %d daemons, want 4", len(rep.Daemons))
 	}
 	for _, d := range rep.Daemons {
-		if d.Received == 0 || d.Sent == 0 || len(d.Closed) > 0 {
+		if d.Account.Received == 0 || d.Account.Sent == 0 || len(d.Closed) > 0 {
 			t.Errorf("%s: %+v", d.Node, d)
 		}
 	}

@@ -253,16 +253,12 @@ func (r *runner) daemons(ctx context.Context, rep *Report) error {
 		}
 		d := DaemonReport{Node: n.Name, Drops: map[string]uint64{}}
 		for _, w := range s.Workers {
-			d.Copied += w.Copied
-			d.Held += w.Held
+			d.Account.Add(w.Account())
 			for _, p := range w.Ports {
-				d.Received += p.Received.Frames
-				d.Sent += p.Sent.Frames
 				d.Marked += p.Marked.Frames
 				for reason, c := range p.Drops {
 					if c > 0 {
 						d.Drops[drop.Reason(reason).String()] += c
-						d.Dropped += c
 					}
 				}
 			}
@@ -272,7 +268,7 @@ func (r *runner) daemons(ctx context.Context, rep *Report) error {
 				d.Closed = append(d.Closed, p.Name)
 			}
 		}
-		d.Balanced = d.Received+d.Copied == d.Sent+d.Dropped+d.Held
+		d.Balanced = d.Account.Balances()
 		rep.Daemons = append(rep.Daemons, d)
 	}
 	return nil

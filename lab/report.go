@@ -10,6 +10,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/loomfabric/loom/dataplane"
 )
 
 // Report is what a run found out. Durations are nanoseconds in JSON, rates
@@ -137,13 +139,9 @@ type UplinkBytes struct {
 // DaemonReport is a daemon's account in frames since it was started.
 type DaemonReport struct {
 	Node     string            `json:"node"`
-	Received uint64            `json:"received"`
-	Copied   uint64            `json:"copied"`
-	Sent     uint64            `json:"sent"`
-	Dropped  uint64            `json:"dropped"`
-	Held     uint64            `json:"held"`
+	Account  dataplane.Account `json:"account"`
 	Marked   uint64            `json:"ecn_marked"`
-	Balanced bool              `json:"balanced"` // received + copied = sent + dropped + held
+	Balanced bool              `json:"balanced"`
 	Drops    map[string]uint64 `json:"drops"`
 	Closed   []string          `json:"closed_ports,omitempty"` // not carried by AF_XDP at the end
 }
@@ -156,8 +154,7 @@ func (r *Report) Failure() error {
 	}
 	for _, d := range r.Daemons {
 		if !d.Balanced {
-			errs = append(errs, fmt.Errorf("%s: the account does not balance: received %d + copied %d ≠ sent %d + dropped %d + held %d",
-				d.Node, d.Received, d.Copied, d.Sent, d.Dropped, d.Held))
+			errs = append(errs, fmt.Errorf("%s: the account does not balance: %v", d.Node, d.Account))
 		}
 	}
 	return errors.Join(errs...)
@@ -283,7 +280,7 @@ func (r *Report) tableDaemons(w io.Writer) {
 	if len(r.Daemons) == 0 {
 		return
 	}
-	fmt.Fprint(w, "\nframes\treceived\tcopied\tsent\tdropped\theld\taccount\tdrops by reason\n")
+	fmt.Fprint(w, "\nframes\treceived\tmade\tsent\tdropped\tconsumed\theld\taccount\tdrops by reason\n")
 	for _, d := range r.Daemons {
 		account := "balances"
 		if !d.Balanced {
@@ -296,7 +293,8 @@ func (r *Report) tableDaemons(w io.Writer) {
 		for _, p := range d.Closed {
 			drops = append(drops, p+" IS NOT OPEN")
 		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", d.Node, d.Received, d.Copied, d.Sent, d.Dropped, d.Held, account, strings.Join(drops, ", "))
+		a := d.Account
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", d.Node, a.Received, a.Made, a.Sent, a.Dropped, a.Consumed, a.Held, account, strings.Join(drops, ", "))
 	}
 }
 

@@ -81,15 +81,15 @@ func newFake() *fake {
 		w.PeerSent, w.PeerReceived = make([]dataplane.Traffic, 2), make([]dataplane.Traffic, 2)
 		w.HopSent = make([]dataplane.Traffic, 2)
 		number(reflect.ValueOf(w).Elem(), &next)
-		w.Copied, w.Held = 1<<40, 0
+		w.Made, w.Held = 1<<40, 0
 		for p := range w.Ports {
-			w.Copied -= w.Ports[p].Received.Frames
+			w.Made -= w.Ports[p].Received.Frames
 			w.Held -= w.Ports[p].Sent.Frames
 			for _, n := range w.Ports[p].Drops {
 				w.Held -= n
 			}
 		}
-		w.Held += 1 << 40 // received + copied = 2^40 = sent + dropped + held
+		w.Held += 1<<40 - w.Consumed // received + made = 2^40 = sent + dropped + consumed + held
 	}
 	since := time.Unix(1700000000, 500e6).UTC()
 	f.stats.Ports = []dataplane.PortInfo{

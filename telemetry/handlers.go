@@ -113,14 +113,14 @@ type DebugPeer struct {
 	Hops []dataplane.HopID `json:"hops"`
 }
 
-// Balance is a worker's account in frames, over all its ports:
-// received + copied = sent + dropped + held.
+// Balance is a worker's [dataplane.Account].
 type Balance struct {
 	Worker   int    `json:"worker"`
 	Received uint64 `json:"received"`
-	Copied   uint64 `json:"copied"`
+	Made     uint64 `json:"made"`
 	Sent     uint64 `json:"sent"`
 	Dropped  uint64 `json:"dropped"`
+	Consumed uint64 `json:"consumed"`
 	Held     uint64 `json:"held"`
 	OK       bool   `json:"ok"` // it adds up
 }
@@ -150,17 +150,11 @@ func (s *Server) debug(w http.ResponseWriter, _ *http.Request) {
 func balances(workers []dataplane.WorkerStats) []Balance {
 	out := make([]Balance, 0, len(workers))
 	for i := range workers {
-		w := &workers[i]
-		b := Balance{Worker: i, Copied: w.Copied, Held: w.Held}
-		for p := range w.Ports {
-			b.Received += w.Ports[p].Received.Frames
-			b.Sent += w.Ports[p].Sent.Frames
-			for _, n := range w.Ports[p].Drops {
-				b.Dropped += n
-			}
-		}
-		b.OK = b.Received+b.Copied == b.Sent+b.Dropped+b.Held
-		out = append(out, b)
+		a := workers[i].Account()
+		out = append(out, Balance{
+			Worker: i, Received: a.Received, Made: a.Made, Sent: a.Sent, Dropped: a.Dropped,
+			Consumed: a.Consumed, Held: a.Held, OK: a.Balances(),
+		})
 	}
 	return out
 }

@@ -108,7 +108,8 @@ var (
 func workerMetrics() (g group[dataplane.WorkerStats]) {
 	type w = dataplane.WorkerStats
 	g.labels = []string{"worker"}
-	g.count("loom_worker_copied_frames_total", "Frames made by replication.", func(s *w) uint64 { return s.Copied })
+	g.count("loom_worker_made_frames_total", "Frames made here: copies for flooding, and the fabric's own control packets.", func(s *w) uint64 { return s.Made })
+	g.count("loom_worker_consumed_frames_total", "Control packets of the fabric that ended here, as they should.", func(s *w) uint64 { return s.Consumed })
 	g.gauge("loom_worker_held_frames", "Frames inside: in queues, in delay lines and waiting for neighbours.",
 		func(s *w) float64 { return float64(s.Held) })
 	g.count("loom_worker_bursts_total", "Rounds that the worker made over its ports, each with a burst or none.", func(s *w) uint64 { return s.Bursts })

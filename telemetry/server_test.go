@@ -111,7 +111,7 @@ func TestDebugStats(t *testing.T) {
 	}
 	w := &f.stats.Workers[0]
 	received := w.Ports[0].Received.Frames + w.Ports[1].Received.Frames
-	if len(d.Balance) != 2 || d.Balance[0].Received != received || d.Balance[0].Copied != w.Copied || d.Balance[0].Held != w.Held {
+	if len(d.Balance) != 2 || d.Balance[0].Received != received || d.Balance[0].Made != w.Made || d.Balance[0].Held != w.Held {
 		t.Errorf("accounts are %+v", d.Balance)
 	}
 	// Worker 0 lacks the drops that were set to 0, worker 1 has a frame too many.
