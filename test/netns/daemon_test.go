@@ -178,7 +178,7 @@ func (d *daemon) sent(port string) uint64 {
 	return d.metric("loom_port_sent_frames_total", `port="`+port+`"`)
 }
 
-// balanced holds every worker's account: what came in or was copied has left,
+// balanced holds every worker's account: what came in or was made here has left,
 // was dropped for a reason, or is held.
 func (d *daemon) balanced() {
 	d.t.Helper()
@@ -186,9 +186,9 @@ func (d *daemon) balanced() {
 		return
 	}
 	for _, b := range d.stats().Balance {
-		if b.Received+b.Copied != b.Sent+b.Dropped+b.Held || !b.OK {
-			d.t.Errorf("%s, worker %d: received %d + copied %d != sent %d + dropped %d + held %d",
-				d.name, b.Worker, b.Received, b.Copied, b.Sent, b.Dropped, b.Held)
+		if b.Received+b.Made != b.Sent+b.Dropped+b.Consumed+b.Held || !b.OK {
+			d.t.Errorf("%s, worker %d: received %d + made %d != sent %d + dropped %d + consumed %d + held %d",
+				d.name, b.Worker, b.Received, b.Made, b.Sent, b.Dropped, b.Consumed, b.Held)
 		}
 	}
 }
