@@ -166,3 +166,14 @@ func (v VXLAN) Decode(f *Fabric) (VNI, int, drop.Reason) {
 	f.Path = PathID(w)
 	return vni, n, drop.None
 }
+
+// RaiseCE sets the CE field of a Capable header to ce, a congestion metric of
+// at most 7, if it is below: every hop does so with its link's (CONGA §3.3,
+// step 2). The outer UDP checksum is zero and needs no care.
+func (v VXLAN) RaiseCE(ce uint8) bool {
+	if v[1]>>1&7 >= ce {
+		return false
+	}
+	v[1] = v[1]&^0x0e | ce<<1
+	return true
+}
