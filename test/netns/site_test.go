@@ -229,3 +229,12 @@ func TestTwoWorkers(t *testing.T) {
 		}
 	}
 }
+
+func setMTU(t *testing.T, ns *testenv.Namespace, l netlink.Link, mtu int) {
+	t.Helper()
+	ns.Do(t, func() {
+		if err := netlink.LinkSetMTU(l, mtu); err != nil {
+			t.Fatalf("MTU %d of %s in %s: %v", mtu, l.Attrs().Name, ns.Name, err)
+		}
+	})
+}
