@@ -16,7 +16,8 @@ import (
 // metric has changed since they were fed back (§3.3, step 4). A metric that was
 // not confirmed for the ageing time is no longer fed back: repeating it would
 // keep alive at the source what nobody measures any more. The source's [ToLeaf]
-// then ages it.
+// then ages it, and so what is recorded after such a silence counts as changed
+// even if it is the same as before.
 //
 // It is shared by the workers of a node: entries are atomic words of which the
 // last writer wins; each worker has a [FeedbackCursor] of its own. To spare the
@@ -81,7 +82,7 @@ func (t *FromLeaf) Record(leaf uint16, tag, ce uint8, now mono.Time) bool {
 	// once, the second one sees the change.
 	old := word(e.Swap(uint64(makeWord(ce, now))))
 	set := uint32(1) << tag
-	if !old.known() || old.metric() != ce {
+	if !old.known() || old.metric() != ce || old.age(now) >= t.ageing {
 		set |= 1 << (tag + setChanged)
 	}
 	if r.sets.Load()&set != set {
