@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane/xsk"
 	"github.com/loomfabric/loom/overlay"
 )
@@ -47,8 +49,13 @@ type Config struct {
 	XDPMode   XDPMode
 	CopyMode  CopyMode
 	Scheme    string // leaf: load-balancing scheme, see [balance.Names]; "": ecmp
-	MaxMTU    int    // largest MTU of a port; decides the size of a UMEM frame
-	Seed      uint64 // hash seed and the seed of the worker's generators
+	Options   balance.Options
+	Classes   []Class // leaf: traffic that is balanced otherwise; the first match decides
+	// Congestion are CONGA's parameters; the zero value stands for
+	// congestion.Datacenter(). All leaves and spines of a fabric use the same.
+	Congestion congestion.Params
+	MaxMTU     int    // largest MTU of a port; decides the size of a UMEM frame
+	Seed       uint64 // hash seed and the seed of the worker's generators
 
 	FDBSize  int           // leaf: MAC addresses in all
 	FDBAge   time.Duration // leaf: a learned address unseen for so long is forgotten
@@ -67,7 +74,17 @@ func MaxMTU(frameSize int) int {
 // packet is one frame.
 var LargestMTU = MaxMTU(4096)
 
+// check completes c and reports what makes no sense.
 func (c *Config) check() error {
+	if c.Congestion == (congestion.Params{}) {
+		c.Congestion = congestion.Datacenter()
+	}
+	if err := c.Congestion.Validate(); err != nil {
+		return fmt.Errorf("congestion: %w", err)
+	}
+	if c.Congestion.Q > congestion.WireQ {
+		return fmt.Errorf("congestion: Q is %d: at most %d bits fit the fabric's header", c.Congestion.Q, congestion.WireQ)
+	}
 	ring := c.RingSize
 	switch {
 	case c.Role != Leaf && c.Role != Spine:

@@ -27,22 +27,30 @@ type egress struct {
 	marker  marker
 	limit   uint64 // of the data queue, bytes
 	peak    uint64
+	area    []byte // the UMEM
 	dre     congestion.DRE
-	rate    uint64 // link speed for the DRE, bits per second
+	meter   *congestion.Meter // of the link, all workers together
+	worker  int               // whose part of it dre is
+	ce      uint8             // the link's metric during next
+	stamps  uint64            // frames whose CE was raised
+	rate    uint64            // link speed for the meter, bits per second; 0: unknown
 
 	delay mono.Time // fixed extra latency, ns
 	line  fifo      // frames in the delay line, in due order
 	due   []mono.Time
 }
 
-func newEgress(c *EgressConfig, rng *rand.Rand) egress {
+func newEgress(c *EgressConfig, area []byte, meter *congestion.Meter, worker int, p *congestion.Params, rng *rand.Rand) egress {
 	e := egress{
+		area:    area,
+		meter:   meter,
+		worker:  worker,
+		dre:     p.DRE(),
 		control: newFIFO(controlQueueFrames),
 		data:    newFIFO(dataQueueFrames),
 		shaper:  newShaper(c.Rate, c.Burst),
 		marker:  marker{kmin: uint64(c.Kmin), kmax: uint64(c.Kmax), pmax: c.Pmax, rng: rng},
 		limit:   uint64(c.QueueBytes),
-		dre:     congestion.NewDRE(congestion.DefaultTau, congestion.DefaultAlpha, congestion.DefaultQ),
 		rate:    c.Rate,
 		delay:   mono.Time(c.Delay),
 	}
@@ -62,8 +70,8 @@ func (e *egress) held() int { return e.control.len() + e.data.len() + e.line.len
 // enqueue takes ownership of f, unless it returns a reason to drop it. Frames
 // that find the data queue above the marking thresholds leave with CE set
 // when they are ECN-capable; marked tells.
-func (e *egress) enqueue(area []byte, f *frame) (reason drop.Reason, marked bool) {
-	if f.ctrl {
+func (e *egress) enqueue(f *frame) (reason drop.Reason, marked bool) {
+	if f.kind&kindControl != 0 {
 		if e.control.full() {
 			return drop.ControlFull, false
 		}
@@ -74,7 +82,7 @@ func (e *egress) enqueue(area []byte, f *frame) (reason drop.Reason, marked bool
 		return drop.QueueFull, false
 	}
 	if e.marker.kmax != 0 && e.marker.hit(e.data.bytes) && f.l3 != 0 {
-		marked = overlay.SetCE(area[f.off:f.off+uint32(f.len)], f.l3, f.flags)
+		marked = overlay.SetCE(e.area[f.off:f.off+uint32(f.len)], f.l3, f.flags)
 	}
 	e.data.push(f)
 	e.peak = max(e.peak, e.data.bytes)
@@ -82,8 +90,11 @@ func (e *egress) enqueue(area []byte, f *frame) (reason drop.Reason, marked bool
 }
 
 // next takes frames that may be sent at now off the queues and writes their
-// descriptors to out, as many as fit. It returns how many, and their bytes.
+// descriptors to out, as many as fit. It returns how many, and their bytes. CE
+// of those that carry the fabric's fields is raised to the link's metric (CONGA
+// §3.3, step 2).
 func (e *egress) next(now mono.Time, out []xsk.Desc) (n int, bytes uint64) {
+	e.ce = e.meter.Metric(now, e.rate)
 	if e.delay > 0 {
 		return e.nextDelayed(now, out)
 	}
@@ -92,6 +103,7 @@ func (e *egress) next(now mono.Time, out []xsk.Desc) (n int, bytes uint64) {
 		out = out[:min(len(out), q.len())]
 		for i := range out {
 			f := q.front()
+			e.stamp(f)
 			out[i] = f.desc()
 			bytes += uint64(f.len)
 			q.pop()
@@ -104,6 +116,7 @@ func (e *egress) next(now mono.Time, out []xsk.Desc) (n int, bytes uint64) {
 			break
 		}
 		f := q.front()
+		e.stamp(f)
 		e.shaper.charge(now, f.len)
 		out[n] = f.desc()
 		n++
@@ -122,6 +135,7 @@ func (e *egress) nextDelayed(now mono.Time, out []xsk.Desc) (n int, bytes uint64
 			break
 		}
 		f := q.front()
+		e.stamp(f)
 		e.shaper.charge(now, f.len)
 		e.due[e.line.tail&uint32(len(e.due)-1)] = now + e.delay
 		e.line.push(f)
@@ -135,6 +149,19 @@ func (e *egress) nextDelayed(now mono.Time, out []xsk.Desc) (n int, bytes uint64
 		e.line.pop()
 	}
 	return n, bytes
+}
+
+// stamp raises the CE field of f, if it has one.
+func (e *egress) stamp(f *frame) {
+	if e.ce != 0 && f.kind&kindCapable != 0 && overlay.VXLAN(e.area[f.off+vxlanAt:f.off+uint32(f.len)]).RaiseCE(e.ce) {
+		e.stamps++
+	}
+}
+
+// sent meters what has gone to the TX ring.
+func (e *egress) sent(now mono.Time, bytes uint64) {
+	e.dre.Add(now, uint32(bytes))
+	e.meter.Publish(e.worker, now, e.dre.X(now))
 }
 
 func (e *egress) lineDue() mono.Time { return e.due[e.line.head&uint32(len(e.due)-1)] }

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane/xsk"
 	"github.com/loomfabric/loom/drop"
 	"github.com/loomfabric/loom/mono"
@@ -13,7 +14,8 @@ import (
 )
 
 func testEgress(c EgressConfig) *egress {
-	e := newEgress(&c, rand.New(rand.NewPCG(1, 2)))
+	p := congestion.Datacenter()
+	e := newEgress(&c, make([]byte, 4096), congestion.NewMeter(1, &p), 0, &p, rand.New(rand.NewPCG(1, 2)))
 	return &e
 }
 
@@ -47,7 +49,7 @@ func TestShaperHoldsItsRate(t *testing.T) {
 		end := mono.Time(100 * time.Millisecond)
 		for ; now < end; now += mono.Time(c.step) {
 			for e.data.len() < 128 {
-				e.enqueue(nil, &frame{len: c.size})
+				e.enqueue(&frame{len: c.size})
 			}
 			for _, f := range leave(e, now) {
 				sent += uint64(f.Len)
@@ -76,7 +78,7 @@ func TestShaperNeverExceedsItsBucket(t *testing.T) {
 	for range 5000 {
 		now += mono.Time(rng.IntN(20000))
 		for range rng.IntN(4) {
-			e.enqueue(nil, &frame{len: uint16(64 + rng.IntN(1400))})
+			e.enqueue(&frame{len: uint16(64 + rng.IntN(1400))})
 		}
 		for _, f := range leave(e, now) {
 			log = append(log, departure{now, int(f.Len)})
@@ -100,7 +102,7 @@ func TestDeadlineIsWhenTheNextFrameMayLeave(t *testing.T) {
 		t.Error("an empty port has a deadline")
 	}
 	for range 3 {
-		e.enqueue(nil, &frame{len: 1000}) // 1 ms each at 8 Mbit/s
+		e.enqueue(&frame{len: 1000}) // 1 ms each at 8 Mbit/s
 	}
 	var left []mono.Time
 	for range 100 {
@@ -125,10 +127,10 @@ func TestDeadlineIsWhenTheNextFrameMayLeave(t *testing.T) {
 func TestControlGoesBeforeData(t *testing.T) {
 	e := testEgress(EgressConfig{QueueBytes: 1 << 20, Rate: 1e6, Burst: 0})
 	for i := range 4 {
-		e.enqueue(nil, &frame{len: 1000, hash: uint32(i)})
+		e.enqueue(&frame{len: 1000, hash: uint32(i)})
 	}
 	leave(e, 0) // the shaper is busy now
-	e.enqueue(nil, &frame{len: 64, ctrl: true})
+	e.enqueue(&frame{len: 64, kind: kindControl})
 	out := leave(e, 1)
 	if len(out) != 1 || out[0].Len != 64 {
 		t.Fatalf("got %v, want the control frame alone", out)
@@ -139,7 +141,7 @@ func TestQueuesAreBounded(t *testing.T) {
 	e := testEgress(EgressConfig{QueueBytes: 10000})
 	n := 0
 	for {
-		r, _ := e.enqueue(nil, &frame{len: 999})
+		r, _ := e.enqueue(&frame{len: 999})
 		if r != drop.None {
 			if r != drop.QueueFull {
 				t.Errorf("reason %v", r)
@@ -152,11 +154,11 @@ func TestQueuesAreBounded(t *testing.T) {
 		t.Errorf("took %d frames, peak %d", n, e.peak)
 	}
 	for range controlQueueFrames {
-		if r, _ := e.enqueue(nil, &frame{len: 64, ctrl: true}); r != drop.None {
+		if r, _ := e.enqueue(&frame{len: 64, kind: kindControl}); r != drop.None {
 			t.Fatal(r)
 		}
 	}
-	if r, _ := e.enqueue(nil, &frame{len: 64, ctrl: true}); r != drop.ControlFull {
+	if r, _ := e.enqueue(&frame{len: 64, kind: kindControl}); r != drop.ControlFull {
 		t.Errorf("reason %v", r)
 	}
 }
@@ -181,20 +183,19 @@ func TestMarkingFollowsKminKmaxPmax(t *testing.T) {
 }
 
 func TestMarkedFramesCarryCE(t *testing.T) {
-	area := make([]byte, 4096)
 	b := udp4(hostB, hostA, 0, 1, 100)
 	b[15] = 2 // ECT(0)
 	overlay.IPv4(b[14:]).UpdateChecksum()
-	copy(area[256:], b)
 	e := testEgress(EgressConfig{QueueBytes: 1 << 20, Kmin: 1, Kmax: 2, Pmax: 1})
+	copy(e.area[256:], b)
 	f := frame{off: 256, len: uint16(len(b)), l3: 14, flags: overlay.FlagIPv4}
-	if _, marked := e.enqueue(area, &f); marked {
+	if _, marked := e.enqueue(&f); marked {
 		t.Error("marked in an empty queue")
 	}
-	if _, marked := e.enqueue(area, &f); !marked {
+	if _, marked := e.enqueue(&f); !marked {
 		t.Error("not marked above Kmax")
 	}
-	ip := overlay.IPv4(area[256+14:])
+	ip := overlay.IPv4(e.area[256+14:])
 	if ip.TOS() != 3 || !ip.ChecksumOK() {
 		t.Errorf("TOS %d, checksum ok %v", ip.TOS(), ip.ChecksumOK())
 	}

@@ -35,11 +35,11 @@ func (b *bucket) take(now mono.Time) bool {
 // flood sends a broadcast, multicast or unknown-unicast frame from an access
 // port to every other member of its VNI: the local ones, and one copy to each
 // VTEP of the flood list (head-end replication). The last destination gets the
-// frame itself. It returns the new length of the fabric vector.
-func (w *worker) flood(f *frame, vni VNIIndex, from member, n int, now mono.Time) int {
+// frame itself.
+func (w *worker) flood(f *frame, vni VNIIndex, from member, now mono.Time) {
 	if !w.storms[vni].take(now) {
 		w.discard(f, drop.StormLimit)
-		return n
+		return
 	}
 	w.stats.VNIs[vni].Flooded.Add(uint32(f.len))
 	peers := w.view.tables.VNIs[vni].Flood
@@ -52,7 +52,7 @@ func (w *worker) flood(f *frame, vni VNIIndex, from member, n int, now mono.Time
 	}
 	if left == 0 {
 		w.discard(f, drop.NoMember)
-		return n
+		return
 	}
 	for _, m := range local {
 		if m == from {
@@ -66,12 +66,11 @@ func (w *worker) flood(f *frame, vni VNIIndex, from member, n int, now mono.Time
 	}
 	for _, peer := range peers {
 		if left--; left == 0 {
-			n = w.toFabric(f, vni, peer, n, now)
+			w.toFabric(f, vni, peer, now)
 		} else if c, ok := w.clone(f); ok {
-			n = w.toFabric(&c, vni, peer, n, now)
+			w.toFabric(&c, vni, peer, now)
 		}
 	}
-	return n
 }
 
 // floodLocal sends a frame from the fabric to all access ports of its VNI, and

@@ -1,6 +1,9 @@
 package dataplane
 
-import "github.com/loomfabric/loom/dataplane/xsk"
+import (
+	"github.com/loomfabric/loom/dataplane/xsk"
+	"github.com/loomfabric/loom/overlay"
+)
 
 // frame is a worker's handle on one UMEM frame while it is between an RX ring
 // and a TX ring. Exactly one handle exists for a frame: it is in the vector
@@ -12,8 +15,19 @@ type frame struct {
 	hash  uint32 // flow hash
 	flags uint16 // overlay.FlagIPv4 or FlagIPv6 of the IP header at l3
 	l3    uint8  // offset of the outermost IP header; 0: none
-	ctrl  bool   // belongs in the control queue
+	kind  uint8  // kind... bits, and on its way into the fabric the class
 }
+
+// Bits of frame.kind.
+const (
+	kindControl = 1 << iota // belongs in the control queue
+	kindCapable             // a VXLAN header with the fabric's fields lies at vxlanAt
+	kindClass   = 4         // from this bit on: traffic class, 0 to MaxClasses-1
+)
+
+// vxlanAt is where a frame has its VXLAN header when the outer IP header has
+// no options.
+const vxlanAt = overlay.EthernetLen + overlay.IPv4Len + overlay.UDPLen
 
 // desc is the frame as a ring knows it.
 func (f *frame) desc() xsk.Desc { return xsk.Desc{Addr: uint64(f.off), Len: uint32(f.len)} }
@@ -37,7 +51,7 @@ func (q *fifo) push(f *frame) {
 	// have to wait for all those stores.
 	s := &q.buf[q.tail&uint32(len(q.buf)-1)]
 	s.off, s.len, s.in, s.hash = f.off, f.len, f.in, f.hash
-	s.flags, s.l3, s.ctrl = f.flags, f.l3, f.ctrl
+	s.flags, s.l3, s.kind = f.flags, f.l3, f.kind
 	q.tail++
 	q.bytes += uint64(f.len)
 }

@@ -5,7 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/dataplane/xsk"
 	"github.com/loomfabric/loom/drop"
 	"github.com/loomfabric/loom/mono"
@@ -118,7 +117,9 @@ func newRig(t testing.TB, cfg Config, tables *Tables) *rig {
 		cfg.HoldTime = time.Second
 	}
 	if cfg.Role == Leaf {
-		cfg.VTEP = netip.MustParseAddr(testVTEP)
+		if !cfg.VTEP.IsValid() {
+			cfg.VTEP = netip.MustParseAddr(testVTEP)
+		}
 		if cfg.FDBSize == 0 {
 			cfg.FDBSize = 1 << 17
 		}
@@ -136,13 +137,13 @@ func newRig(t testing.TB, cfg Config, tables *Tables) *rig {
 	}
 	frames := len(cfg.Ports)*2*cfg.RingSize + dataQueueFrames
 	area := make([]byte, frames*testFrameSize)
-	policy, err := balance.New("ecmp", balance.Options{Seed: cfg.Seed})
-	if err != nil {
+	r := &rig{t: t, now: mono.Time(time.Second), ask: make(chan HopID, 16)}
+	var err error
+	if r.w, err = newWorker(0, &cfg, area, xsk.NewPool(frames, testFrameSize), testFrameSize, newShared(&cfg)); err != nil {
 		t.Fatal(err)
 	}
-	r := &rig{t: t, now: mono.Time(time.Second), ask: make(chan HopID, 16)}
-	r.w = newWorker(0, &cfg, area, xsk.NewPool(frames, testFrameSize), testFrameSize, policy)
 	r.w.ask = r.ask
+	r.w.greetAt = idle // tests that want greetings say so
 	for i := range r.w.ports {
 		l := &memLink{t: t, area: area, size: cfg.RingSize, keep: true}
 		r.links = append(r.links, l)

@@ -37,7 +37,6 @@ func (w *worker) metaOf(p *port, off uint32, b []byte) *overlay.Meta {
 func (w *worker) accessInput(p *port, descs []xsk.Desc, now mono.Time) {
 	v := w.view
 	vp := &v.ports[p.id]
-	n := 0 // frames bound for the fabric
 	for i := range descs {
 		f := frame{off: uint32(descs[i].Addr), len: uint16(descs[i].Len), in: p.id}
 		b := w.bytes(&f)
@@ -63,6 +62,7 @@ func (w *worker) accessInput(p *port, descs []xsk.Desc, now mono.Time) {
 			continue
 		}
 		vni := VNIIndex(vp.vlans[vlan] - 1)
+		f.kind = uint8(w.classify(b, m, f.l3, vni)) << kindClass
 		eth := overlay.Ethernet(b)
 		src, dst := eth.SrcKey(uint16(vni)), eth.DstKey(uint16(vni))
 		if !src.Unicast() {
@@ -76,9 +76,9 @@ func (w *worker) accessInput(p *port, descs []xsk.Desc, now mono.Time) {
 		}
 		switch {
 		case to == overlay.DestNone:
-			n = w.flood(&f, vni, member{p.id, vlan}, n, now)
+			w.flood(&f, vni, member{p.id, vlan}, now)
 		case to.Remote():
-			n = w.toFabric(&f, vni, PeerID(to.Peer()), n, now)
+			w.toFabric(&f, vni, PeerID(to.Peer()), now)
 		case PortID(to.Port()) == p.id && to.VLAN() == vlan:
 			w.discard(&f, drop.SamePort)
 		default:
@@ -86,61 +86,62 @@ func (w *worker) accessInput(p *port, descs []xsk.Desc, now mono.Time) {
 			w.deliver(&f, member{PortID(to.Port()), to.VLAN()})
 		}
 	}
-	w.encap(n, now)
+	for _, c := range w.classes {
+		if c.n > 0 {
+			w.encap(c, now)
+		}
+	}
 }
 
-// toFabric puts f into the vector of frames that wait for an uplink; a full
-// vector is sent on its way first. It returns the vector's new length.
-func (w *worker) toFabric(f *frame, vni VNIIndex, peer PeerID, n int, now mono.Time) int {
-	if n == len(w.fabric) {
-		w.encap(n, now)
-		n = 0
-	}
-	s := &w.fabric[n] // field by field, as in fifo.push
-	s.off, s.len, s.in, s.hash = f.off, f.len, f.in, f.hash
-	s.flags, s.l3, s.ctrl = f.flags, f.l3, false
-	s.peer, s.vni = peer, vni
-	w.choice[n].Hash, w.choice[n].Leaf, w.choice[n].Len = f.hash, uint16(peer), f.len
-	return n + 1
-}
-
-// encap asks the policy for the uplinks of the first n frames of the vector,
-// and sends them into their tunnels.
-func (w *worker) encap(n int, now mono.Time) {
-	if n == 0 {
-		return
-	}
-	v := w.view
-	w.shown.Paths = v.paths
-	w.policy.Choose(now, &w.shown, w.choice[:n])
-	for i := range w.fabric[:n] {
-		f := &w.fabric[i]
-		if v.paths[f.peer].N == 0 {
+// encap asks the policy of a class for the uplinks of the frames that wait in
+// it, and sends them into their tunnels.
+func (w *worker) encap(c *class, now mono.Time) {
+	n := c.n
+	c.n = 0
+	w.look(now)
+	w.shown.Paths = w.view.paths
+	c.policy.Choose(now, &w.shown, c.choice[:n])
+	for i := range c.frames[:n] {
+		f := &c.frames[i]
+		if w.view.paths[f.peer].N == 0 {
 			w.discard(&f.frame, drop.NoRoute)
 			continue
 		}
-		t := &v.tunnels[int(f.peer)*MaxPaths+int(w.choice[i].Path)]
-		hop := &v.hops[t.hop]
-		if f.len+overlay.Overhead > hop.maxFrame {
-			w.discard(&f.frame, drop.TooBig)
-			continue
-		}
-		tos := overlay.EncapTOS(overlay.FrameTOS(w.bytes(&f.frame), f.l3, f.flags))
-		inner := int(f.len)
-		f.off -= overlay.Overhead
-		f.len += overlay.Overhead
-		vni := &v.tables.VNIs[f.vni]
-		t.header.Encap(w.bytes(&f.frame), inner, vni.VNI, f.hash, tos, nil)
-		f.l3, f.flags = overlay.EthernetLen, overlay.FlagIPv4
-		w.stats.VNIs[f.vni].Encapsulated.Add(uint32(inner))
-		w.stats.PeerSent[f.peer].Add(uint32(f.len))
-		if !hop.resolved {
-			w.hold(&f.frame, t.hop, now)
-			continue
-		}
-		w.stats.HopSent[t.hop].Add(uint32(f.len))
-		w.enqueue(&f.frame, hop.port)
+		w.send(f, int(c.choice[i].Path), now)
 	}
+}
+
+// send puts a tenant's frame into the tunnel of a path to its peer, with the
+// fabric's fields if the peer understands them.
+func (w *worker) send(f *fabricFrame, path int, now mono.Time) {
+	v := w.view
+	t := &v.tunnels[int(f.peer)*MaxPaths+path]
+	hop := &v.hops[t.hop]
+	if f.len+overlay.Overhead > hop.maxFrame {
+		w.discard(&f.frame, drop.TooBig)
+		return
+	}
+	tos := overlay.EncapTOS(overlay.FrameTOS(w.bytes(&f.frame), f.l3, f.flags))
+	inner := f.len
+	f.off -= overlay.Overhead
+	f.len += overlay.Overhead
+	fields := &w.fields
+	uplink := v.paths[f.peer].Uplink[path]
+	if w.exchange.Depart(uint16(f.peer), uplink, overlay.MakePathID(uplink, uint8(f.hash)), now, fields) {
+		f.kind = kindCapable
+	} else {
+		fields = nil
+	}
+	t.header.Encap(w.bytes(&f.frame), int(inner), v.tables.VNIs[f.vni].VNI, f.hash, tos, fields)
+	f.l3, f.flags = overlay.EthernetLen, overlay.FlagIPv4
+	w.stats.VNIs[f.vni].Encapsulated.Add(uint32(inner))
+	w.stats.PeerSent[f.peer].Add(uint32(f.len))
+	if !hop.resolved {
+		w.hold(&f.frame, t.hop, now)
+		return
+	}
+	w.stats.HopSent[t.hop].Add(uint32(f.len))
+	w.enqueue(&f.frame, hop.port)
 }
 
 // uplinkInput takes a burst from the fabric: validate, decapsulate, learn, and
@@ -159,8 +160,12 @@ func (w *worker) fromFabric(p *port, f *frame, now mono.Time) {
 	if len(b) >= overlay.EthernetLen {
 		m = w.innerMetaOf(f.off)
 	}
-	peer, vni, reason := w.admit(b)
+	peer, vni, reason := w.admit(b, now)
 	if reason != drop.None {
+		if reason == drop.Control && d.Fabric.Opcode == overlay.OpHello {
+			w.consume(f)
+			return
+		}
 		w.discard(f, reason)
 		return
 	}
@@ -215,8 +220,9 @@ func (w *worker) innerMetaOf(off uint32) *overlay.Meta {
 }
 
 // admit decapsulates b into w.decap and decides whether the fabric may send
-// it here at all.
-func (w *worker) admit(b []byte) (PeerID, VNIIndex, drop.Reason) {
+// it here at all. What a known peer's header says of congestion is noted even
+// if the frame is not wanted.
+func (w *worker) admit(b []byte, now mono.Time) (PeerID, VNIIndex, drop.Reason) {
 	v, d := w.view, &w.decap
 	if r := overlay.Decap(b, w.cfg.VXLANPort, d); r != drop.None {
 		return 0, 0, r
@@ -231,6 +237,7 @@ func (w *worker) admit(b []byte) (PeerID, VNIIndex, drop.Reason) {
 	if !ok {
 		return 0, 0, drop.VTEPUnknown
 	}
+	w.exchange.Arrive(peer, now, &d.Fabric)
 	if op := d.Fabric.Opcode; op.Control() {
 		return 0, 0, drop.Control
 	} else if op != overlay.OpData && op != overlay.OpRTTRequest {

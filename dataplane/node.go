@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/dataplane/xsk"
 )
 
@@ -23,6 +22,7 @@ type Node struct {
 	umems   []*xsk.Umem // by worker
 	view    atomic.Pointer[view]
 	ask     chan HopID
+	shared  *shared
 
 	mu      sync.Mutex // guards devices and closed
 	devices []*device  // by PortID
@@ -38,6 +38,7 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{cfg: cfg, log: log, ask: make(chan HopID, 64), changed: make(chan struct{}, 1)}
+	n.shared = newShared(&n.cfg)
 	if err := n.openWorkers(); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
@@ -68,15 +69,10 @@ func (n *Node) openWorkers() error {
 			return fmt.Errorf("worker %d: %w", q, err)
 		}
 		n.umems = append(n.umems, u)
-		scheme := n.cfg.Scheme
-		if scheme == "" {
-			scheme = "ecmp"
-		}
-		policy, err := balance.New(scheme, balance.Options{Seed: n.cfg.Seed, Worker: q})
+		w, err := newWorker(q, &n.cfg, u.Area(), xsk.NewPool(frames, size), size, n.shared)
 		if err != nil {
 			return fmt.Errorf("worker %d: %w", q, err)
 		}
-		w := newWorker(q, &n.cfg, u.Area(), xsk.NewPool(frames, size), size, policy)
 		w.gossip, w.ask, w.views = g, n.ask, &n.view
 		if err := w.mail.open(); err != nil {
 			return fmt.Errorf("worker %d: %w", q, err)

@@ -103,7 +103,7 @@ func (w *worker) transmit(p *port, now mono.Time) {
 		if took := p.link.Transmit(descs); took != n {
 			panic("dataplane: TX ring took fewer frames than it had room for")
 		}
-		p.egress.dre.Add(now, uint32(bytes))
+		p.egress.sent(now, bytes)
 		p.stats.Sent.Frames += uint64(n)
 		p.stats.Sent.Bytes += bytes
 		if p.unkicked == 0 {
@@ -150,7 +150,7 @@ func (p *port) snapshot(t mono.Time) PortStats {
 	s := p.stats
 	e := &p.egress
 	s.QueueBytes, s.QueuePeak, s.QueueFrames = e.data.bytes, e.peak, uint64(e.held())
-	s.Utilisation = e.dre.Utilisation(t, e.rate)
+	s.Utilisation, s.Metric, s.CERaised = e.meter.Utilisation(t, e.rate), e.meter.Metric(t, e.rate), e.stamps
 	k := p.kernelStats()
 	s.RXDropped, s.RXRingFull, s.FillEmpty = k.RXDropped, k.RXRingFull, k.FillEmpty
 	s.RXInvalid, s.TXInvalid, s.TXEmpty = k.RXInvalid, k.TXInvalid, k.TXEmpty

@@ -56,7 +56,10 @@ func (w *worker) route(p *port, f *frame, now mono.Time) drop.Reason {
 	pick := uint32(uint64(f.hash) * uint64(g.n) >> 32)
 	if fab, ok := fabricOf(b, ip, w.cfg.VXLANPort); ok {
 		pick = uint32(fab.Path().Selector()) % g.n
-		f.ctrl = fab.Opcode().Control()
+		f.kind = kindCapable
+		if fab.Opcode().Control() {
+			f.kind = kindCapable | kindControl
+		}
 	}
 	id := g.hops[pick]
 	hop := &w.view.hops[id]
@@ -100,13 +103,13 @@ func (w *worker) lookup(dst uint32) uint32 {
 	return group
 }
 
-// fabricOf returns the VXLAN header of a packet whose sender uses the fabric
-// fields.
+// fabricOf returns the VXLAN header of a packet whose sender uses the fabric's
+// fields. Such senders put no options into the outer header.
 func fabricOf(b []byte, ip overlay.IPv4, port uint16) (overlay.VXLAN, bool) {
-	at := overlay.EthernetLen + ip.HeaderLen()
-	if len(b) < at+overlay.UDPLen+overlay.VXLANLen || overlay.UDP(b[at:]).DstPort() != port {
+	if len(b) < vxlanAt+overlay.VXLANLen || ip.HeaderLen() != overlay.IPv4Len || ip.Proto() != overlay.ProtoUDP ||
+		overlay.UDP(b[vxlanAt-overlay.UDPLen:]).DstPort() != port {
 		return nil, false
 	}
-	v := overlay.VXLAN(b[at+overlay.UDPLen:])
+	v := overlay.VXLAN(b[vxlanAt:])
 	return v, v.Capable()
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/drop"
 )
 
@@ -28,13 +29,15 @@ type WorkerStats struct {
 	FDBLearned   uint64
 	FDBMoved     uint64
 	FDBAged      uint64
-	FDBFull      uint64     // not learned: table, bucket or VNI limit
-	FDBStatic    uint64     // not learned: address is configured elsewhere
-	GossipLost   uint64     // learned addresses that other workers were not told of
-	VNIs         []VNIStats // leaf, by VNIIndex
-	PeerSent     []Traffic  // leaf, by PeerID: encapsulated towards it
-	PeerReceived []Traffic  // leaf, by PeerID: decapsulated from it
-	HopSent      []Traffic  // by HopID
+	FDBFull      uint64                   // not learned: table, bucket or VNI limit
+	FDBStatic    uint64                   // not learned: address is configured elsewhere
+	GossipLost   uint64                   // learned addresses that other workers were not told of
+	Exchange     congestion.ExchangeStats // leaf: what leaves told each other
+	Schemes      []SchemeStats            // leaf, by scheme in use
+	VNIs         []VNIStats               // leaf, by VNIIndex
+	PeerSent     []Traffic                // leaf, by PeerID: encapsulated towards it
+	PeerReceived []Traffic                // leaf, by PeerID: decapsulated from it
+	HopSent      []Traffic                // by HopID
 }
 
 // VNIStats counts one virtual network.
@@ -55,7 +58,9 @@ type PortStats struct {
 	Drops                  [drop.NumReasons]uint64 // charged to the port the frame came in by
 	QueueBytes, QueuePeak  uint64                  // data queue, now and its high-water mark
 	QueueFrames            uint64
-	Utilisation            float64 // DRE, share of the link rate; 0 when the rate is unknown
+	Utilisation            float64 // of the link, all workers together: share of its rate; 0 when that is unknown
+	Metric                 uint8   // the same, quantised: what CE is raised to
+	CERaised               uint64  // frames whose CE was raised here
 
 	// What the kernel counted (XDP_STATISTICS) and what the rings met.
 	RXDropped, RXRingFull, FillEmpty, RXInvalid, TXInvalid, TXEmpty uint64

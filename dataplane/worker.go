@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane/xsk"
 	"github.com/loomfabric/loom/drop"
 	"github.com/loomfabric/loom/mono"
@@ -36,19 +37,24 @@ type worker struct {
 	view      *view
 	views     *atomic.Pointer[view] // the newest one
 	mail      mailbox
+	shared    *shared
+	now       mono.Time // of the current round
 
 	callers sync.Mutex // serialises call
 	life    sync.Mutex // guards running
 	running bool
 
 	// Leaf.
-	fdb    *overlay.FDB
-	policy balance.Policy
-	local  [MaxPaths]uint8  // by uplink: metric of its meter
-	queue  [MaxPaths]uint32 // by uplink: bytes queued
-	storms []bucket         // by VNIIndex
-	gossip *gossip          // nil with one worker
-	sweep  mono.Time
+	fdb       *overlay.FDB
+	classes   []*class      // the last one takes what the others do not
+	retired   []SchemeStats // of classes that are no more
+	uplinks   []PortID      // by LBTag
+	exchange  *congestion.Exchange
+	storms    []bucket // by VNIIndex
+	gossip    *gossip  // nil with one worker
+	sweep     mono.Time
+	greetAt   mono.Time // when the next HELLO is due
+	greetings int
 
 	// Spine: destination to group, direct-mapped, emptied with each view.
 	routeCache [routeCacheSize]routeCacheEntry
@@ -59,40 +65,60 @@ type worker struct {
 	// Scratch of one burst.
 	descs  [kickBurst]xsk.Desc
 	addrs  [burstSize]uint64
-	fabric [burstSize]fabricFrame
-	choice [burstSize]balance.Packet
-	shown  balance.View // what policy is shown
+	shown  balance.View     // what policies are shown
+	local  [MaxPaths]uint8  // by uplink: metric of its meter
+	queue  [MaxPaths]uint32 // by uplink: bytes queued
+	looked mono.Time        // when local and queue were filled
 	meta   overlay.Meta
 	touch  byte // keeps input's loads alive
 	decap  overlay.Decapped
+	fields overlay.Fabric
 
 	stats WorkerStats
 }
 
 // newWorker makes a worker without links. area and pool are its own UMEM.
-func newWorker(id int, cfg *Config, area []byte, pool *xsk.Pool, frameSize int, policy balance.Policy) *worker {
+func newWorker(id int, cfg *Config, area []byte, pool *xsk.Pool, frameSize int, s *shared) (*worker, error) {
 	w := &worker{
 		id: id, cfg: cfg, seed: uint32(cfg.Seed), area: area, pool: pool, frameMask: uint64(frameSize - 1),
-		policy: policy, views: new(atomic.Pointer[view]),
-		holds: newHolds(mono.Time(cfg.HoldTime)),
+		views: new(atomic.Pointer[view]), holds: newHolds(mono.Time(cfg.HoldTime)), shared: s,
 	}
 	w.mail.init()
-	w.shown = balance.View{Local: &w.local, Queue: &w.queue}
+	w.shown = balance.View{Local: &w.local, Queue: &w.queue, Remote: s.to}
 	w.ports = make([]port, len(cfg.Ports))
 	for i := range cfg.Ports {
 		c := &cfg.Ports[i]
 		rng := rand.New(rand.NewPCG(cfg.Seed, uint64(id)<<32|uint64(i)))
-		w.ports[i] = port{id: PortID(i), kind: c.Kind, egress: newEgress(&c.Egress, rng)}
+		w.ports[i] = port{id: PortID(i), kind: c.Kind, egress: newEgress(&c.Egress, area, s.meters[i], id, &s.params, rng)}
 	}
 	if cfg.Role == Leaf {
-		w.fdb = overlay.NewFDB(cfg.FDBSize, cfg.FDBAge, MaxVNIs)
+		if err := w.initLeaf(); err != nil {
+			return nil, err
+		}
 	}
-	return w
+	return w, nil
+}
+
+func (w *worker) initLeaf() error {
+	w.fdb = overlay.NewFDB(w.cfg.FDBSize, w.cfg.FDBAge, MaxVNIs)
+	for i := range w.ports {
+		if w.ports[i].kind == Uplink {
+			w.uplinks = append(w.uplinks, PortID(i))
+		}
+	}
+	w.exchange = congestion.NewExchange(w.shared.to, w.shared.from, w.shared.capable, len(w.uplinks))
+	classes, err := makeClasses(w.cfg, w.id)
+	if err != nil {
+		return err
+	}
+	w.setClasses(classes)
+	return nil
 }
 
 // round does one turn of the loop: news first, then a burst from every port,
 // then what is due on the way out. It returns how many frames came in.
 func (w *worker) round(now mono.Time) int {
+	w.now = now
 	if v := w.views.Load(); v != w.view {
 		w.adopt(v, now)
 	}
@@ -119,6 +145,7 @@ func (w *worker) round(now mono.Time) int {
 	}
 	w.holds.expire(w, now)
 	w.age(now)
+	w.greetPeers(now)
 	w.output(now, got == 0)
 	w.stats.Bursts++
 	return got
@@ -179,7 +206,7 @@ func (w *worker) enqueue(f *frame, id PortID) {
 		w.discard(f, drop.PortDown)
 		return
 	}
-	reason, marked := p.egress.enqueue(w.area, f)
+	reason, marked := p.egress.enqueue(f)
 	if reason != drop.None {
 		w.discard(f, reason)
 		return
@@ -227,6 +254,9 @@ func (w *worker) held() uint64 {
 // will tell it of. backlog is true when it waits for room in a TX ring.
 func (w *worker) nextDeadline(now mono.Time) (t mono.Time, backlog bool) {
 	t = w.holds.deadline()
+	if w.exchange != nil && w.id == 0 {
+		t = min(t, w.greetAt)
+	}
 	for i := range w.ports {
 		p := &w.ports[i]
 		if p.link == nil {
@@ -250,6 +280,8 @@ func (w *worker) adopt(v *view, now mono.Time) {
 	w.stats.HopSent = grow(w.stats.HopSent, len(v.hops))
 	if w.fdb != nil {
 		w.adoptLeaf(old, v)
+		w.bindClasses()
+		w.forgetPeers(old, v)
 	}
 	w.holds.release(w, now)
 }
@@ -270,15 +302,21 @@ func (w *worker) snapshot() WorkerStats {
 	s.PeerReceived = slices.Clone(s.PeerReceived)
 	s.HopSent = slices.Clone(s.HopSent)
 	s.Held = w.held()
-	t := now()
 	s.Ports = make([]PortStats, len(w.ports))
 	for i := range w.ports {
-		s.Ports[i] = w.ports[i].snapshot(t)
+		s.Ports[i] = w.ports[i].snapshot(w.now)
 	}
 	if w.fdb != nil {
 		s.FDBEntries = uint64(w.fdb.Len())
 		for i := range s.VNIs {
 			s.VNIs[i].FDBEntries = uint64(w.fdb.Count(uint16(i)))
+		}
+	}
+	if w.exchange != nil {
+		s.Exchange = w.exchange.Stats()
+		s.Schemes = slices.Clone(w.retired)
+		for _, c := range w.classes {
+			s.Schemes = addSchemeStats(s.Schemes, c.stats())
 		}
 	}
 	if w.gossip != nil {

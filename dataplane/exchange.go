@@ -1,0 +1,110 @@
+package dataplane
+
+import (
+	"github.com/loomfabric/loom/congestion"
+	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/overlay"
+)
+
+// shared is what the workers of a node have in common: link meters, and on a
+// leaf what leaves tell each other. All of it is made of atomic words; see
+// package congestion.
+type shared struct {
+	params  congestion.Params
+	meters  []*congestion.Meter // by PortID
+	to      *congestion.ToLeaf
+	from    *congestion.FromLeaf
+	capable *overlay.Capability
+}
+
+func newShared(cfg *Config) *shared {
+	s := &shared{params: cfg.Congestion}
+	for range cfg.Ports {
+		s.meters = append(s.meters, congestion.NewMeter(cfg.Workers, &s.params))
+	}
+	if cfg.Role == Leaf {
+		s.to = congestion.NewToLeaf(MaxPeers, &s.params)
+		s.from = congestion.NewFromLeaf(MaxPeers, &s.params)
+		s.capable = overlay.NewCapability(MaxPeers)
+	}
+	return s
+}
+
+// look fills the view of links that the policies are shown, once a round.
+func (w *worker) look(now mono.Time) {
+	if w.looked == now {
+		return
+	}
+	w.looked = now
+	for i, p := range w.uplinks {
+		e := &w.ports[p].egress
+		w.local[i] = e.meter.Metric(now, e.rate)
+		w.queue[i] = uint32(e.data.bytes)
+	}
+}
+
+// greetPeers sends every peer a HELLO when it is time, so that those that know
+// the fabric's fields know that this node does. One worker does it for all.
+func (w *worker) greetPeers(now mono.Time) {
+	if w.id != 0 || w.exchange == nil || now < w.greetAt {
+		return
+	}
+	w.greetAt = now + mono.Time(overlay.HelloInterval)
+	w.greetings++
+	v := w.view
+	for peer := range v.paths {
+		n := int(v.paths[peer].N)
+		if n == 0 {
+			continue
+		}
+		path := w.greetings % n // a path that loses frames must not silence a leaf
+		t := &v.tunnels[peer*MaxPaths+path]
+		if hop := &v.hops[t.hop]; hop.resolved {
+			w.greet(t, hop.port, v.paths[peer].Uplink[path])
+		}
+	}
+}
+
+// helloEtherType is IEEE's for local experiments: no host is meant to see it.
+const helloEtherType = 0x88b5
+
+// greet sends one HELLO: the fabric's header and an empty inner frame.
+func (w *worker) greet(t *tunnel, port PortID, uplink uint8) {
+	a, ok := w.pool.Get()
+	if !ok {
+		return // no packet was promised to anybody; the next one is due soon
+	}
+	w.stats.Made++
+	f := frame{
+		off: uint32(a) + helloAt, len: overlay.Overhead + overlay.EthernetLen, in: port,
+		l3: overlay.EthernetLen, flags: overlay.FlagIPv4, kind: kindControl | kindCapable, hash: uint32(w.greetings),
+	}
+	b := w.bytes(&f)
+	clear(b)
+	overlay.Ethernet(b[overlay.Overhead:]).SetEtherType(helloEtherType)
+	fab := overlay.Fabric{Capable: true, Opcode: overlay.OpHello, LBTag: uplink, Path: overlay.MakePathID(uplink, uint8(w.greetings))}
+	t.header.Encap(b, overlay.EthernetLen, 0, f.hash, overlay.DSCPControl, &fab)
+	w.stats.HopSent[t.hop].Add(uint32(f.len))
+	w.enqueue(&f, port)
+}
+
+// helloAt is where in a UMEM frame a HELLO begins: where a received packet does.
+const helloAt = 256
+
+// consume ends the life of a control packet that was for this node.
+func (w *worker) consume(f *frame) {
+	w.stats.Consumed++
+	w.pool.Put(uint64(f.off) &^ w.frameMask)
+}
+
+// forgetPeers makes peers plain whose place in the tables went to others.
+func (w *worker) forgetPeers(old, v *view) {
+	if old == nil || w.exchange == nil {
+		return
+	}
+	for i := range min(len(old.tables.Peers), len(v.tables.Peers)) {
+		if old.tables.Peers[i].VTEP != v.tables.Peers[i].VTEP {
+			w.shared.capable.Forget(uint16(i))
+		}
+	}
+}

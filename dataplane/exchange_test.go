@@ -1,0 +1,345 @@
+package dataplane
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/congestion"
+	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/overlay"
+)
+
+// twoLeaves are leaf A (10.0.0.1, hostA on acc0) and leaf B (10.0.0.2, hostB on
+// acc0) whose uplinks are wired to each other.
+type twoLeaves struct {
+	t    *testing.T
+	a, b *rig
+	// link, when set, stands for the spines: it may change a packet on its way
+	// over an uplink.
+	link func(uplink int, v overlay.VXLAN)
+}
+
+func newTwoLeaves(t *testing.T, scheme string) *twoLeaves {
+	leaf := func(vtep, peer string) *rig {
+		cfg := leafConfig()
+		cfg.Scheme = scheme
+		cfg.VTEP = netip.MustParseAddr(vtep)
+		tables := leafTables()
+		tables.Peers = []Peer{{VTEP: netip.MustParseAddr(peer), Hops: []HopID{0, 1}}}
+		tables.VNIs[0].Flood, tables.VNIs[1].Flood = []PeerID{0}, nil
+		return newRig(t, cfg, tables)
+	}
+	f := &twoLeaves{t: t, a: leaf("10.0.0.1", "10.0.0.2"), b: leaf("10.0.0.2", "10.0.0.1")}
+	f.exchange(f.a, acc0, udp4(bcast, hostA, 0, 1, 10)) // both learn
+	f.exchange(f.b, acc0, udp4(bcast, hostB, 0, 1, 10))
+	return f
+}
+
+func (f *twoLeaves) other(r *rig) *rig {
+	if r == f.a {
+		return f.b
+	}
+	return f.a
+}
+
+// exchange lets frames come in at a leaf's port and carries what it sends to
+// the other leaf. It returns the uplink that each frame took.
+func (f *twoLeaves) exchange(r *rig, p PortID, frames ...[]byte) (uplinks []int) {
+	f.t.Helper()
+	for _, b := range frames {
+		uplinks = append(uplinks, f.carry(r, r.send(p, b))...)
+	}
+	return uplinks
+}
+
+// carry takes what left a leaf's uplinks to the other leaf.
+func (f *twoLeaves) carry(r *rig, out [][][]byte) (uplinks []int) {
+	f.t.Helper()
+	to := f.other(r)
+	to.now = max(to.now, r.now)
+	for u, port := range []PortID{up0, up1} {
+		for _, b := range out[port] {
+			if f.link != nil {
+				f.link(u, overlay.VXLAN(b[vxlanAt:]))
+			}
+			uplinks = append(uplinks, u)
+			to.send(port, b)
+		}
+	}
+	return uplinks
+}
+
+// greet lets both leaves say HELLO.
+func (f *twoLeaves) greet() {
+	for _, r := range []*rig{f.a, f.b} {
+		r.w.greetAt = 0
+		f.carry(r, r.settle())
+		r.w.greetAt = idle
+	}
+}
+
+// pass moves both leaves' clocks.
+func (f *twoLeaves) pass(d time.Duration) {
+	f.a.now = max(f.a.now, f.b.now).Add(d)
+	f.b.now = f.a.now
+}
+
+func TestFieldsGoOnlyToProvenPeers(t *testing.T) {
+	f := newTwoLeaves(t, "ecmp")
+	capable := 0
+	f.link = func(_ int, v overlay.VXLAN) {
+		if v.Capable() {
+			capable++
+		}
+	}
+	f.exchange(f.a, acc0, udp4(hostB, hostA, 0, 1, 10))
+	if capable != 0 {
+		t.Fatal("sent fields to a peer of which nothing is known")
+	}
+	f.greet()
+	if capable != 2 {
+		t.Fatalf("%d greetings, want one each way", capable)
+	}
+	if a, b := f.a.w.stats.Consumed, f.b.w.stats.Consumed; a != 1 || b != 1 {
+		t.Errorf("greetings consumed: %d, %d", a, b)
+	}
+	f.exchange(f.a, acc0, udp4(hostB, hostA, 0, 1, 10))
+	if capable != 3 {
+		t.Error("sent plain VXLAN to a peer that greeted")
+	}
+	f.pass(time.Second)
+	f.exchange(f.a, acc0, udp4(hostB, hostA, 0, 1, 10))
+	if capable != 3 {
+		t.Error("sent fields to a peer that has been silent for a second")
+	}
+	for _, r := range []*rig{f.a, f.b} {
+		if d := r.drops(); len(d) != 0 {
+			t.Errorf("drops: %v", d)
+		}
+	}
+}
+
+func TestGreetingsNeedARouteAndAMAC(t *testing.T) {
+	tables := leafTables()
+	tables.Hops[0].Resolved, tables.Hops[1].Resolved = false, false
+	tables.Peers[1].Hops = nil
+	r := newRig(t, leafConfig(), tables)
+	r.w.greetAt = 0
+	out := r.settle()
+	if n := len(out[up0]) + len(out[up1]); n != 0 || r.w.held() != 0 {
+		t.Errorf("%d greetings sent, %d held", n, r.w.held())
+	}
+}
+
+func TestGreetingFromStrangersIsDropped(t *testing.T) {
+	r := newRig(t, leafConfig(), leafTables())
+	hello := &overlay.Fabric{Capable: true, Opcode: overlay.OpHello}
+	r.send(up0, wrap(netip.MustParseAddr("10.0.0.77"), own(), 0, udp4(hostA, hostB, 0, 1, 1), hello))
+	if r.drops()[drop.VTEPUnknown] != 1 || r.w.stats.Consumed != 0 {
+		t.Errorf("drops %v, consumed %d", r.drops(), r.w.stats.Consumed)
+	}
+}
+
+// CONGA §3: the loop from a congested link to the next flowlet's choice.
+func TestCongestionSteersNewFlowlets(t *testing.T) {
+	f := newTwoLeaves(t, "conga")
+	f.greet()
+	f.link = func(uplink int, v overlay.VXLAN) {
+		if uplink == 0 && v.Capable() {
+			v.RaiseCE(6)
+		}
+	}
+	for i := range 16 { // until A has used both uplinks and B has told of both
+		f.exchange(f.a, acc0, udp4(hostB, hostA, 0, uint16(1000+i), 100))
+		f.exchange(f.b, acc0, udp4(hostA, hostB, 0, uint16(1000+i), 100))
+	}
+	now := f.a.now
+	if m0, m1 := f.a.w.shared.to.Metric(0, 0, now), f.a.w.shared.to.Metric(0, 1, now); m0 != 6 || m1 != 0 {
+		t.Fatalf("to-leaf metrics %d and %d, want 6 and 0", m0, m1)
+	}
+	for i := range 64 {
+		if u := f.exchange(f.a, acc0, udp4(hostB, hostA, 0, uint16(2000+i), 100)); u[0] != 1 {
+			t.Fatalf("new flow %d took the congested uplink", i)
+		}
+	}
+	// The congested path is tried again once its metric has aged to zero.
+	f.link = nil
+	f.pass(time.Second)
+	f.greet()
+	used := 0
+	for i := range 64 {
+		if u := f.exchange(f.a, acc0, udp4(hostB, hostA, 0, uint16(3000+i), 100)); u[0] == 0 {
+			used++
+		}
+	}
+	if used < 16 {
+		t.Errorf("%d of 64 new flows took the uplink that has recovered", used)
+	}
+}
+
+func TestFlowletsLeaveAnUplinkThatIsGone(t *testing.T) {
+	f := newTwoLeaves(t, "conga")
+	f.greet()
+	took := make(map[uint16]int)
+	for i := range uint16(32) {
+		took[i] = f.exchange(f.a, acc0, udp4(hostB, hostA, 0, i, 100))[0]
+	}
+	down := leafTables()
+	down.Peers = []Peer{{VTEP: vtep2, Hops: []HopID{0, 1}}}
+	down.VNIs[0].Flood, down.VNIs[1].Flood = []PeerID{0}, nil
+	down.Ports[up0].Up = false
+	f.a.publish(down)
+	moved := 0
+	for i := range uint16(32) {
+		u := f.exchange(f.a, acc0, udp4(hostB, hostA, 0, i, 100))
+		if len(u) != 1 || u[0] != 1 {
+			t.Fatalf("flow %d took %v, want uplink 1", i, u)
+		}
+		if took[i] == 0 {
+			moved++
+		}
+	}
+	if moved == 0 {
+		t.Error("no flow had been on the uplink that went away")
+	}
+	if d := f.a.drops(); len(d) != 0 {
+		t.Errorf("drops %v", d)
+	}
+}
+
+func TestLinkMetricGoesIntoCE(t *testing.T) {
+	cfg := spineConfig()
+	for i := range cfg.Ports {
+		cfg.Ports[i].Egress.LinkRate = 1e9
+	}
+	r := newRig(t, cfg, spineTables())
+	ce := func() uint8 {
+		var d overlay.Decapped
+		out := r.send(dn0, viaSpine(vtep3, 1, &overlay.Fabric{Capable: true, LBTag: 3, CE: 2}))
+		overlay.Decap(out[dn2][0], overlay.DefaultPort, &d)
+		if d.Fabric.LBTag != 3 {
+			t.Fatalf("LBTag became %d", d.Fabric.LBTag)
+		}
+		return d.Fabric.CE
+	}
+	if got := ce(); got != 2 {
+		t.Errorf("CE %d behind an idle link, want the 2 it came with", got)
+	}
+	// C·τ of 1 Gb/s and 160 µs is 20 kB: 30 frames of 1500 bytes fill it.
+	for range 30 {
+		r.send(dn0, wrap(own(), vtep3, 100, udp4(hostA, hostB, 0, 1, 1400), &overlay.Fabric{Capable: true}))
+	}
+	if got := ce(); got != 7 {
+		t.Errorf("CE %d behind a full link, want 7", got)
+	}
+	r.now = r.now.Add(10 * time.Millisecond)
+	if got := ce(); got != 2 {
+		t.Errorf("CE %d after a pause, want 2", got)
+	}
+	// Plain VXLAN has no CE field to raise.
+	for range 30 {
+		out := r.send(dn0, viaSpine(vtep3, 1, nil))
+		if v := overlay.VXLAN(out[dn2][0][vxlanAt:]); v[1] != 0 || v[2] != 0 || v[3] != 0 {
+			t.Fatalf("plain header became % x", []byte(v[:8]))
+		}
+	}
+}
+
+func TestWorkersShareLinkMeters(t *testing.T) {
+	cfg := Config{Workers: 2, Ports: make([]PortConfig, 1), Congestion: congestion.Datacenter()}
+	s := newShared(&cfg)
+	e := [2]egress{}
+	for i := range e {
+		e[i] = newEgress(&EgressConfig{QueueBytes: 1 << 20, LinkRate: 1e9}, nil, s.meters[0], i, &s.params, nil)
+		e[i].sent(1000, 5000)
+	}
+	if got := s.meters[0].X(1000); got < 9990 || got > 10010 {
+		t.Errorf("the link's register is %.0f, want both workers' 10000", got)
+	}
+}
+
+func TestClassesChooseTheScheme(t *testing.T) {
+	cfg := leafConfig()
+	cfg.Scheme = "ecmp"
+	only0 := balance.Options{Weights: [balance.MaxPaths]uint32{0: 1}}
+	only1 := balance.Options{Weights: [balance.MaxPaths]uint32{1: 1}}
+	cfg.Classes = []Class{
+		{Protocol: 17, Port: 4791, Scheme: "static", Options: only0},
+		{VNI: 200, Scheme: "static", Options: only1},
+		{DSCP: 46 + 1, Scheme: "static", Options: only0},
+	}
+	tables := leafTables()
+	r := newRig(t, cfg, tables)
+	for _, vni := range []overlay.VNI{100, 200} {
+		r.send(up0, wrap(vtep2, own(), vni, udp4(bcast, hostB, 0, 1, 10), nil))
+	}
+	ef := udp4(hostB, hostA, 0, 0, 10)
+	ef[15] = 46 << 2
+	overlay.IPv4(ef[14:]).UpdateChecksum()
+	roce := udp4(hostB, hostA, 0, 7, 20)
+	roce[36], roce[37] = 4791>>8, 4791&0xff
+	for _, c := range []struct {
+		name  string
+		frame []byte
+		want  []PortID
+	}{
+		{"RoCE", roce, []PortID{up0}},
+		{"VNI 200, tagged", udp4(hostB, hostA, 20, 1, 10), []PortID{up1}},
+		{"DSCP EF", ef, []PortID{up0}},
+		{"the rest", udp4(hostB, hostA, 0, 1, 10), []PortID{up0, up1}},
+	} {
+		used := make(map[PortID]bool)
+		for i := range 64 {
+			b := append([]byte(nil), c.frame...)
+			port := 34
+			if b[12] == 0x81 {
+				port += 4
+			}
+			b[port], b[port+1] = 1, byte(i) // source port
+			out := r.send(acc0, b)
+			for _, p := range []PortID{up0, up1} {
+				if len(out[p]) == 1 {
+					used[p] = true
+				}
+			}
+		}
+		for _, p := range c.want {
+			if !used[p] {
+				t.Errorf("%s: did not use port %d", c.name, p)
+			}
+		}
+		if len(used) != len(c.want) {
+			t.Errorf("%s: used %v, want %v", c.name, used, c.want)
+		}
+	}
+	schemes := r.w.snapshot().Schemes
+	if len(schemes) != 2 || schemes[0].Scheme != "static" || schemes[0].Decisions < 3*64 {
+		t.Errorf("counted %+v", schemes)
+	}
+}
+
+func TestSchemeChangeLosesNothing(t *testing.T) {
+	f := newTwoLeaves(t, "ecmp")
+	f.greet()
+	for i, scheme := range []string{"conga", "letflow", "spray", "drill", "local", "static", "conga-flow", "ecmp"} {
+		f.a.w.cfg.Scheme = scheme
+		classes, err := makeClasses(f.a.w.cfg, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.a.w.setClasses(classes)
+		for flow := range uint16(8) {
+			if u := f.exchange(f.a, acc0, udp4(hostB, hostA, 0, flow, 100)); len(u) != 1 {
+				t.Fatalf("%s: %d frames arrived", scheme, len(u))
+			}
+		}
+		if got := len(f.a.w.snapshot().Schemes); got != min(i+2, 8) {
+			t.Errorf("%s: counts of %d schemes, want %d", scheme, got, min(i+2, 8))
+		}
+	}
+	if d := f.a.drops(); len(d) != 0 {
+		t.Errorf("drops %v", d)
+	}
+}
