@@ -4,6 +4,10 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/loomfabric/loom/congestion"
+	"github.com/loomfabric/loom/mono"
 )
 
 func mustNew(t testing.TB, name string, seed uint64) Policy {
@@ -166,33 +170,68 @@ func TestNoPaths(t *testing.T) {
 }
 
 func TestChooseDoesNotAllocate(t *testing.T) {
-	paths := allPaths()
+	v := allPaths()
+	v.Remote = congestion.NewToLeaf(len(v.Paths), params())
 	pkts := make([]Packet, 64)
 	for i := range pkts {
-		pkts[i] = Packet{Hash: uint32(i), Leaf: uint16(i % len(paths.Paths))}
+		pkts[i] = Packet{Hash: uint32(i) * 2654435761, Leaf: uint16(i % len(v.Paths)), Len: 1500}
 	}
 	for _, name := range Names() {
 		p := mustNew(t, name, 1)
-		if n := testing.AllocsPerRun(100, func() { p.Choose(0, paths, pkts) }); n != 0 {
-			t.Errorf("%s: %v allocations a burst, want none", name, n)
+		now := mono.Time(0)
+		for _, step := range []mono.Time{100, mono.Time(time.Second)} { // flowlets under way, and new ones
+			if n := testing.AllocsPerRun(100, func() {
+				now += step
+				p.Choose(now, v, pkts)
+			}); n != 0 {
+				t.Errorf("%s: %v allocations a burst, want none", name, n)
+			}
 		}
 	}
 }
 
+// benchView is what a leaf with four uplinks and sixty-four peers sees.
+func benchView() *View {
+	v := newView()
+	v.Remote = congestion.NewToLeaf(64, params())
+	for leaf := range uint16(64) {
+		v.Paths = append(v.Paths, firstPaths(4))
+		for u := range uint8(4) {
+			v.Remote.Update(leaf, u, uint8(leaf+uint16(u))&7, 0)
+		}
+	}
+	return v
+}
+
+// BenchmarkChoose is the cost of a burst of packets of flows under way (a
+// thousand of them), and, where the scheme knows flowlets, of one in which each
+// packet starts a new one.
 func BenchmarkChoose(b *testing.B) {
-	paths := allPaths()
-	pkts := make([]Packet, 64)
-	for i := range pkts {
-		pkts[i] = Packet{Hash: uint32(i) * 2654435761, Leaf: uint16(i % len(paths.Paths))}
+	v := benchView()
+	rng := rand.New(rand.NewPCG(1, 2))
+	bursts := make([][]Packet, 16)
+	for i := range bursts {
+		bursts[i] = make([]Packet, 64)
+		for j := range bursts[i] {
+			bursts[i][j] = Packet{Hash: rng.Uint32(), Leaf: uint16(rng.IntN(64)), Len: 1500}
+		}
+	}
+	bench := func(name, what string, step mono.Time) {
+		p := mustNew(b, name, 1)
+		b.Run(name+"/"+what, func(b *testing.B) {
+			now := mono.Time(0)
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				now += step
+				p.Choose(now, v, bursts[i%len(bursts)])
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/64, "ns/pkt")
+		})
 	}
 	for _, name := range Names() {
-		p := mustNew(b, name, 1)
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				p.Choose(0, paths, pkts)
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(pkts)), "ns/pkt")
-		})
+		bench(name, "steady", 100)
+		if _, ok := mustNew(b, name, 1).(FlowletPolicy); ok {
+			bench(name, "new", mono.Time(time.Second))
+		}
 	}
 }
