@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/dataplane/xsk"
 )
 
@@ -115,6 +116,28 @@ func (n *Node) Publish(t *Tables) error {
 	select {
 	case n.changed <- struct{}{}:
 	default: // the watcher has yet to look at all, and will see these
+	}
+	return nil
+}
+
+// SetSchemes puts another default scheme and other traffic classes in force,
+// between two bursts: no frame is lost, but flowlets start anew. A scheme that
+// does not exist changes nothing.
+func (n *Node) SetSchemes(scheme string, o balance.Options, classes []Class) error {
+	if n.cfg.Role != Leaf {
+		return errors.New("a spine has no scheme: its leaves choose the paths")
+	}
+	cfg := n.cfg
+	cfg.Scheme, cfg.Options, cfg.Classes = scheme, o, classes
+	made := make([][]*class, len(n.workers))
+	for q := range n.workers {
+		var err error
+		if made[q], err = makeClasses(&cfg, q); err != nil {
+			return err
+		}
+	}
+	for q, w := range n.workers {
+		w.call(func() { w.setClasses(made[q]) })
 	}
 	return nil
 }
