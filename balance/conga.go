@@ -37,13 +37,9 @@ func (c *conga) Name() string { return c.name }
 // Choose decides for each new flowlet, also for one whose uplink no longer
 // leads to the leaf.
 func (c *conga) Choose(now mono.Time, v *View, pkts []Packet) {
-	for i := range pkts {
+	for i, last := c.follow(now, v, pkts, 0); i < len(pkts); i, last = c.follow(now, v, pkts, i+1) {
 		p := &pkts[i]
 		paths := &v.Paths[p.Leaf]
-		last, ok := c.follow(now, paths, p)
-		if ok || paths.N == 0 {
-			continue
-		}
 		switch {
 		case !c.global: // remote stays zero
 		case v.Remote != nil:

@@ -24,21 +24,27 @@ func (f *flowlets) Stats() Stats {
 	return Stats{Decisions: s.Started, Flowlets: s}
 }
 
-// follow sends p after its flowlet, if that is under way and its uplink still
-// leads to the leaf. Otherwise it reports false and the uplink of the flow's
-// last flowlet, or congestion.NoUplink: a decision is due.
-func (f *flowlets) follow(now mono.Time, paths *Paths, p *Packet) (last uint8, ok bool) {
-	last, active := f.table.Lookup(p.Hash, now)
-	if !active {
-		return last, false
+// follow sends packets after their flowlets, from the i-th one on, until it
+// comes to one for which a decision is due: it starts a flowlet, or the uplink
+// of its flowlet no longer leads to the leaf. It returns the packet's index and
+// the uplink that the flow's last flowlet took, or congestion.NoUplink; the
+// index is len(pkts) when all are on their way. Packets without a path are
+// passed over.
+func (f *flowlets) follow(now mono.Time, v *View, pkts []Packet, i int) (next int, last uint8) {
+	table := f.table
+	at := table.Stamp(now)
+	for ; i < len(pkts); i++ {
+		p := &pkts[i]
+		paths := &v.Paths[p.Leaf]
+		last, active := table.Packet(p.Hash, at)
+		path := paths.Index[last%MaxPaths]
+		if active && path >= 0 {
+			p.Path = uint8(path)
+		} else if paths.N > 0 {
+			return i, last
+		}
 	}
-	path := paths.Index[last%MaxPaths]
-	if path < 0 {
-		return last, false
-	}
-	f.table.Touch(p.Hash, now)
-	p.Path = uint8(path)
-	return last, true
+	return i, congestion.NoUplink
 }
 
 // start puts p, the first packet of a flowlet, on an uplink that leads to its

@@ -20,13 +20,9 @@ func (*letFlow) Name() string { return "letflow" }
 
 // Choose draws an uplink for each new flowlet.
 func (l *letFlow) Choose(now mono.Time, v *View, pkts []Packet) {
-	for i := range pkts {
+	for i, _ := l.follow(now, v, pkts, 0); i < len(pkts); i, _ = l.follow(now, v, pkts, i+1) {
 		p := &pkts[i]
 		paths := &v.Paths[p.Leaf]
-		if _, ok := l.follow(now, paths, p); ok || paths.N == 0 {
-			continue
-		}
-		uplink := paths.Uplink[draw(l.rng, int(paths.N))]
-		l.start(now, paths, p, uplink)
+		l.start(now, paths, p, paths.Uplink[draw(l.rng, int(paths.N))])
 	}
 }

@@ -131,6 +131,28 @@ func (f *Flowlets) Lookup(hash uint32, now mono.Time) (uplink uint8, active bool
 	return uint8(e & flowletUplink), !f.ended(e, f.stamp(now))
 }
 
+// Stamp is a time in the table's own unit.
+type Stamp uint64
+
+// Stamp returns now for [Flowlets.Packet]: packets of a burst share it.
+func (f *Flowlets) Stamp(now mono.Time) Stamp { return Stamp(f.stamp(now)) }
+
+// Packet is [Flowlets.Lookup] and, if the flowlet is under way,
+// [Flowlets.Touch] in one: what each packet needs, and small enough to be
+// inlined.
+func (f *Flowlets) Packet(hash uint32, at Stamp) (uplink uint8, active bool) {
+	e := &f.entries[hash&f.mask]
+	if *e&flowletValid == 0 {
+		return NoUplink, false
+	}
+	uplink = uint8(*e & flowletUplink)
+	if f.ended(*e, uint64(at)) {
+		return uplink, false
+	}
+	*e = uint64(at) | flowletValid | uint64(uplink)
+	return uplink, true
+}
+
 // Touch notes a packet of a flowlet that is under way.
 func (f *Flowlets) Touch(hash uint32, now mono.Time) {
 	e := &f.entries[hash&f.mask]

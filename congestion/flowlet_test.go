@@ -100,9 +100,16 @@ func TestFlowletsEqualModel(t *testing.T) {
 					t.Fatalf("%v, step %d: uplink %d active %v, the model has %d %v", d, step, uplink, active, wantUplink, wantActive)
 				}
 				if active && rng.IntN(20) > 0 {
-					f.Touch(hash, now)
+					if rng.IntN(2) == 0 {
+						f.Touch(hash, now)
+					} else if u, ok := f.Packet(hash, f.Stamp(now)); u != uplink || !ok {
+						t.Fatalf("%v, step %d: Packet says uplink %d active %v, Lookup said %d true", d, step, u, ok, uplink)
+					}
 					naive.packet(slot, now)
 				} else { // also an active one: its uplink is gone
+					if u, ok := f.Packet(hash, f.Stamp(now)); u != uplink || ok != active {
+						t.Fatalf("%v, step %d: Packet says uplink %d active %v, Lookup said %d %v", d, step, u, ok, uplink, active)
+					}
 					u := uint8(rng.IntN(MaxTags))
 					f.Set(hash, u, now)
 					naive.set(slot, u, now)
@@ -195,7 +202,7 @@ func TestFlowletsDoNotAllocate(t *testing.T) {
 		if n := testing.AllocsPerRun(1000, func() {
 			now += 1000
 			hash = hash*1664525 + 1013904223
-			if u, active := f.Lookup(hash, now); active {
+			if u, active := f.Packet(hash, f.Stamp(now)); active {
 				f.Touch(hash, now)
 			} else {
 				f.Set(hash, (u+1)&15, now)
@@ -220,9 +227,7 @@ func BenchmarkFlowlets(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				now += 50
 				h := hashes[i&1023]
-				if _, active := f.Lookup(h, now); active {
-					f.Touch(h, now)
-				} else {
+				if _, active := f.Packet(h, f.Stamp(now)); !active {
 					f.Set(h, 1, now)
 				}
 			}

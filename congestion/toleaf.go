@@ -96,8 +96,11 @@ func (t *ToLeaf) aged(w word, now mono.Time) uint8 {
 		return 0
 	}
 	age := w.age(now)
-	if age < t.ageing {
+	switch {
+	case age < t.ageing:
 		return m
+	case age >= t.ageing*time.Duration(m): // long ago: no division
+		return 0
 	}
-	return m - uint8(min(age/t.ageing, time.Duration(m)))
+	return m - uint8(age/t.ageing)
 }
