@@ -3,6 +3,7 @@ package dataplane
 import (
 	"encoding/binary"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,10 @@ type mailbox struct {
 	box     chan func()
 	waiting atomic.Bool // there is a function in box
 	wake    int         // eventfd that ends a sleep; -1: none
+	// nudging keeps close away from a nudge under way. Nobody waits for the
+	// nudge with which a context ends; without the lock it could write to
+	// whatever has got the descriptor's number since.
+	nudging sync.Mutex
 }
 
 func (m *mailbox) init() {
@@ -33,6 +38,8 @@ func (m *mailbox) open() error {
 }
 
 func (m *mailbox) close() {
+	m.nudging.Lock()
+	defer m.nudging.Unlock()
 	if m.wake >= 0 {
 		_ = unix.Close(m.wake) // an eventfd has nothing to lose
 		m.wake = -1
@@ -41,6 +48,8 @@ func (m *mailbox) close() {
 
 // nudge ends the worker's sleep.
 func (m *mailbox) nudge() {
+	m.nudging.Lock()
+	defer m.nudging.Unlock()
 	if m.wake < 0 {
 		return
 	}
