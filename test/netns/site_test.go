@@ -25,7 +25,7 @@ type site struct {
 	queues                   int
 	host0, leaf0, spine, far *testenv.Namespace
 	dir                      string
-	running                  []*daemon
+	ring, frames             int // of every daemon; 0 frames: its default
 }
 
 var (
@@ -37,25 +37,30 @@ func newSite(t *testing.T, queues int) *site {
 	t.Helper()
 	testenv.NeedRoot(t)
 	s := &site{
-		t: t, queues: queues, dir: t.TempDir(),
+		t: t, queues: queues, dir: t.TempDir(), ring: 1024,
 		host0: testenv.NewNamespace(t, "lnhost"), leaf0: testenv.NewNamespace(t, "lnleaf"),
 		spine: testenv.NewNamespace(t, "lnspine"), far: testenv.NewNamespace(t, "lnfar"),
 	}
 	s.access(s.leaf0, s.host0, addr0)
-	under := testenv.VethOptions{Queues: queues, MTU: 1600}
-	testenv.VethPair(t, s.leaf0, "up0", s.spine, "dn0", under)
-	testenv.VethPair(t, s.far, "up0", s.spine, "dn1", under)
-	addAddr(t, s.leaf0, "up0", "10.1.0.0/31")
-	addAddr(t, s.spine, "dn0", "10.1.0.1/31")
-	addAddr(t, s.far, "up0", "10.1.0.2/31")
-	addAddr(t, s.spine, "dn1", "10.1.0.3/31")
 	addAddr(t, s.leaf0, "lo", vtep0.String()+"/32")
 	addAddr(t, s.far, "lo", vtep1.String()+"/32")
-	s.routeTo(s.leaf0, vtep1, "10.1.0.1")
+	s.uplink0()
+	testenv.VethPair(t, s.far, "up0", s.spine, "dn1", testenv.VethOptions{Queues: queues, MTU: 1600})
+	addAddr(t, s.far, "up0", "10.1.0.2/31")
+	addAddr(t, s.spine, "dn1", "10.1.0.3/31")
 	s.routeTo(s.far, vtep0, "10.1.0.3")
-	s.routeTo(s.spine, vtep0, "10.1.0.0")
 	s.routeTo(s.spine, vtep1, "10.1.0.2")
 	return s
+}
+
+// uplink0 connects leaf0 to the spine.
+func (s *site) uplink0() {
+	s.t.Helper()
+	testenv.VethPair(s.t, s.leaf0, "up0", s.spine, "dn0", testenv.VethOptions{Queues: s.queues, MTU: 1600})
+	addAddr(s.t, s.leaf0, "up0", "10.1.0.0/31")
+	addAddr(s.t, s.spine, "dn0", "10.1.0.1/31")
+	s.routeTo(s.leaf0, vtep1, "10.1.0.1")
+	s.routeTo(s.spine, vtep0, "10.1.0.0")
 }
 
 // access connects a host to a leaf.
@@ -68,7 +73,7 @@ func (s *site) access(leaf, host *testenv.Namespace, addr netip.Addr) {
 func (s *site) routeTo(ns *testenv.Namespace, dst netip.Addr, gateway string) {
 	s.t.Helper()
 	ns.Do(s.t, func() {
-		err := netlink.RouteAdd(&netlink.Route{Dst: &net.IPNet{IP: dst.AsSlice(), Mask: net.CIDRMask(32, 32)}, Gw: net.ParseIP(gateway)})
+		err := netlink.RouteReplace(&netlink.Route{Dst: &net.IPNet{IP: dst.AsSlice(), Mask: net.CIDRMask(32, 32)}, Gw: net.ParseIP(gateway)})
 		if err != nil {
 			s.t.Fatalf("route to %v in %s: %v", dst, ns.Name, err)
 		}
@@ -81,8 +86,8 @@ func (s *site) run(program, name string, ns *testenv.Namespace, config string) *
 	s.t.Helper()
 	path := func(ext string) string { return filepath.Join(s.dir, name+ext) }
 	d := &daemon{t: s.t, program: program, name: name, ns: ns, config: path(".yaml"), socket: path(".sock"), log: path(".log")}
-	config = fmt.Sprintf("name: %s\npolling: interrupt\nring_size: 1024\nworkers: %d\ntelemetry: {listen: \"unix:%s\"}\n%s",
-		name, s.queues, d.socket, config)
+	config = fmt.Sprintf("name: %s\npolling: interrupt\nring_size: %d\nframes: %d\nworkers: %d\ntelemetry: {listen: \"unix:%s\"}\n%s",
+		name, s.ring, s.frames, s.queues, d.socket, config)
 	if err := os.WriteFile(d.config, []byte(config), 0o644); err != nil {
 		s.t.Fatal(err)
 	}
