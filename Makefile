@@ -4,8 +4,9 @@
 GO         ?= go
 SUDO       := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 GOLANGCI   := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
-# Packages with goroutines: their tests run with the race detector too.
-RACE       := ./control/... ./telemetry/... ./dataplane/... ./lab/... ./internal/...
+# Packages with goroutines, or with words that several share: their tests run
+# with the race detector too.
+RACE       := ./congestion ./control/... ./telemetry/... ./dataplane/... ./lab/... ./internal/...
 DEMO       ?= test/netns/demo.yaml
 FUZZTIME   ?= 20s
 BENCH      ?= .
