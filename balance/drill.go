@@ -73,15 +73,16 @@ func (d *drill) shortest(paths *Paths, queue *[MaxPaths]uint32) uint8 {
 // insert puts u into its place among the n best, of which at most keep stay; it
 // returns their new number.
 func insert(best *[MaxPaths]uint8, n, keep int, u uint8, queue *[MaxPaths]uint32) int {
+	if n == keep {
+		if queue[u] >= queue[best[n-1]%MaxPaths] {
+			return n
+		}
+		n-- // the worst gives way
+	}
 	at := n
-	for at > 0 && queue[u] < queue[best[at-1]%MaxPaths] {
-		at--
+	for ; at > 0 && queue[u] < queue[best[at-1]%MaxPaths]; at-- {
+		best[at] = best[at-1]
 	}
-	if at >= keep {
-		return n
-	}
-	n = min(n+1, keep)
-	copy(best[at+1:n], best[at:n-1])
 	best[at] = u
-	return n
+	return n + 1
 }

@@ -118,8 +118,8 @@ type Options struct {
 
 // schemes in the order that messages list them.
 var schemes = []struct {
-	name string
-	make func(*Options) Policy
+	name  string
+	build func(*Options) Policy
 }{
 	{"static", newStatic},
 	{"ecmp", newECMP},
@@ -148,7 +148,7 @@ func New(name string, o Options) (Policy, error) {
 	}
 	for i := range schemes {
 		if schemes[i].name == name {
-			return schemes[i].make(&o), nil
+			return schemes[i].build(&o), nil
 		}
 	}
 	return nil, fmt.Errorf("scheme %q does not exist; choose one of: %s", name, strings.Join(Names(), ", "))

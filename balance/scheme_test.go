@@ -68,12 +68,14 @@ func flows(n int, rng *rand.Rand) []Packet {
 	return pkts
 }
 
-// A path is always one that there is, and without paths nothing happens.
+// A path is always one that there is, and without paths nothing happens; also
+// while the clock jumps about.
 func TestPathsExist(t *testing.T) {
 	forSchemes(t, func(t *testing.T, s *promises, n int) {
 		rng := rand.New(rand.NewPCG(1, uint64(n)))
 		p := mustNew(t, s.name, 1)
 		v := newView(firstPaths(n), firstPaths(0))
+		v.Remote = congestion.NewToLeaf(2, params())
 		now := mono.Time(0)
 		for range 200 {
 			pkts := flows(64, rng)
@@ -81,6 +83,7 @@ func TestPathsExist(t *testing.T) {
 				pkts[i].Leaf = uint16(rng.IntN(2))
 				v.Local[rng.IntN(MaxPaths)] = uint8(rng.IntN(8))
 				v.Queue[rng.IntN(MaxPaths)] = rng.Uint32N(100_000)
+				v.Remote.Update(0, uint8(rng.IntN(MaxPaths)), uint8(rng.IntN(8)), now)
 			}
 			p.Choose(now, v, pkts)
 			for i := range pkts {
@@ -89,6 +92,9 @@ func TestPathsExist(t *testing.T) {
 				}
 			}
 			now += mono.Time(rng.Int64N(1_000_000))
+			if rng.IntN(20) == 0 {
+				now = mono.Time(rng.Uint64())
+			}
 		}
 		st := p.Stats()
 		if n == 0 && st != (Stats{}) {
@@ -412,6 +418,29 @@ func TestDRILLRemembers(t *testing.T) {
 	}
 	if with, without := hits(1), hits(0); with < 400 || without > 150 {
 		t.Errorf("the empty queue was used %d times of 500 with memory, %d without", with, without)
+	}
+}
+
+// What DRILL remembers is what a sort of the candidates would put first.
+func TestDRILLInsertKeepsTheBest(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 5000 {
+		var queue [MaxPaths]uint32
+		for u := range queue {
+			queue[u] = rng.Uint32N(6)
+		}
+		keep, count := 1+rng.IntN(MaxPaths), 1+rng.IntN(MaxPaths)
+		var best [MaxPaths]uint8
+		n := 0
+		var naive []uint8 // sorted; of equal ones, the first to come is first
+		for _, u := range rng.Perm(MaxPaths)[:count] {
+			n = insert(&best, n, keep, uint8(u), &queue)
+			naive = append(naive, uint8(u))
+		}
+		slices.SortStableFunc(naive, func(a, b uint8) int { return int(queue[a]) - int(queue[b]) })
+		if want := naive[:min(keep, count)]; !slices.Equal(best[:n], want) {
+			t.Fatalf("best %d of %d: %v, want %v (queues %v)", keep, count, best[:n], want, queue)
+		}
 	}
 }
 

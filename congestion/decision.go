@@ -12,7 +12,10 @@ type PathMetric uint8
 // The path metrics.
 const (
 	MaxMetric PathMetric = iota // the worst part's (CONGA §3.5)
-	SumMetric                   // their sum (§7)
+	// SumMetric is their sum (§7). Where the leaf raises CE for its uplink, as
+	// §3.3 has it, the remote metric is the worst link's with the uplink among
+	// them, and a congested uplink counts twice.
+	SumMetric
 )
 
 // String returns the metric's name in the configuration.

@@ -1,0 +1,163 @@
+package balance
+
+import (
+	"github.com/loomfabric/loom/congestion"
+	"github.com/loomfabric/loom/mono"
+)
+
+// Explainer is a Policy that can say what it would do without doing it: for
+// people who ask why a flow goes where it goes. It is not for the path of a
+// packet, and may allocate.
+type Explainer interface {
+	Policy
+	// Explain returns what Choose would do now with a packet, and why. No later
+	// choice differs for its having been called.
+	Explain(now mono.Time, v *View, p *Packet) Explanation
+}
+
+// Explanation is what a scheme has to say about a flow.
+type Explanation struct {
+	// Path is that of the flow's next packet, an index into the leaf's Paths;
+	// -1: chance decides, or there is none.
+	Path int
+	// Fresh are the uplinks, a bit each, of which the flow would get one if it
+	// started now; of several one at random.
+	Fresh uint16
+	// Combined is what the scheme compares uplinks by; -1: this scheme, or this
+	// uplink, has nothing to be compared by.
+	Combined [MaxPaths]int
+	Reason   string // one clause
+}
+
+// Explain explains a packet under any scheme. Those that are no [Explainer]
+// decide anew for each packet, and involve chance.
+func Explain(p Policy, now mono.Time, v *View, pkt *Packet) Explanation {
+	if v.Paths[pkt.Leaf].N == 0 {
+		e := newExplanation(&v.Paths[pkt.Leaf])
+		e.Reason = "no uplink leads to the leaf: its frames are dropped"
+		return e
+	}
+	if e, ok := p.(Explainer); ok {
+		return e.Explain(now, v, pkt)
+	}
+	e := newExplanation(&v.Paths[pkt.Leaf])
+	e.Reason = "decided anew and in part at random for each packet"
+	return e
+}
+
+// newExplanation says that any path may be taken, for no reason.
+func newExplanation(paths *Paths) Explanation {
+	e := Explanation{Path: -1}
+	for i := range e.Combined {
+		e.Combined[i] = -1
+	}
+	for _, u := range paths.Uplink[:paths.N] {
+		e.Fresh |= 1 << u
+	}
+	return e
+}
+
+// take says that the packet takes a path, also if its flow started now.
+func (e *Explanation) take(paths *Paths, path uint8, reason string) {
+	e.Path, e.Fresh, e.Reason = int(path), 1<<paths.Uplink[path], reason
+}
+
+// Explain makes the choice on a copy.
+func (e *ecmp) Explain(now mono.Time, v *View, p *Packet) Explanation {
+	c, pkts := *e, []Packet{*p}
+	c.Choose(now, v, pkts)
+	x := newExplanation(&v.Paths[p.Leaf])
+	x.take(&v.Paths[p.Leaf], pkts[0].Path, "the hash of the flow falls into this path's part of the range")
+	return x
+}
+
+// Explain makes the choice on a copy.
+func (s *static) Explain(now mono.Time, v *View, p *Packet) Explanation {
+	c, pkts := *s, []Packet{*p}
+	c.Choose(now, v, pkts)
+	x := newExplanation(&v.Paths[p.Leaf])
+	x.take(&v.Paths[p.Leaf], pkts[0].Path, "the hash of the flow falls into this path's share of the configured weights")
+	return x
+}
+
+// follows reports whether the flow's flowlet is under way on an uplink that
+// leads to the leaf, and if so says it in x. last is the flow's last uplink, or
+// congestion.NoUplink.
+func (f *flowlets) follows(now mono.Time, paths *Paths, p *Packet, x *Explanation) (last uint8, yes bool) {
+	last, active := f.table.Lookup(p.Hash, now)
+	if path := paths.Index[last%MaxPaths]; active && path >= 0 {
+		x.Path, x.Reason = int(path), "its flowlet is under way there"
+		return last, true
+	}
+	switch {
+	case active:
+		x.Reason = "the uplink of its flowlet no longer leads to the leaf, so a new flowlet starts"
+	case last == congestion.NoUplink:
+		x.Reason = "it has had no flowlet yet"
+	default:
+		x.Reason = "its last flowlet has ended"
+	}
+	return last, false
+}
+
+// Explain follows the flowlet or leaves it to chance.
+func (l *letFlow) Explain(now mono.Time, v *View, p *Packet) Explanation {
+	paths := &v.Paths[p.Leaf]
+	x := newExplanation(paths)
+	if _, yes := l.follows(now, paths, p, &x); yes {
+		return x
+	}
+	if paths.N == 1 {
+		x.Path = 0
+	}
+	x.Reason += ", and LetFlow draws an uplink for each at random"
+	return x
+}
+
+// Explain follows the flowlet or decides as Choose does, with a generator of
+// its own: uplinks that are equally good are those that Pick keeps when each is
+// in turn said to be the flow's last one.
+func (c *conga) Explain(now mono.Time, v *View, p *Packet) Explanation {
+	paths := &v.Paths[p.Leaf]
+	x := newExplanation(paths)
+	var remote [MaxPaths]uint8
+	if c.global && v.Remote != nil {
+		v.Remote.Metrics(p.Leaf, now, &remote)
+	}
+	rng := *c.rng
+	uplinks := paths.Uplink[:paths.N]
+	x.Fresh = 0
+	for _, u := range uplinks {
+		x.Combined[u] = int(max(v.Local[u], remote[u]))
+		if c.decision.Metric == congestion.SumMetric {
+			x.Combined[u] = int(v.Local[u]) + int(remote[u])
+		}
+		if c.decision.Pick(uplinks, v.Local, &remote, u, &rng) == u {
+			x.Fresh |= 1 << u
+		}
+	}
+	last, yes := c.follows(now, paths, p, &x)
+	if last < MaxPaths && x.Fresh&(1<<last) != 0 {
+		// Among equally good ones the flow's last one goes first (CONGA §3.5).
+		x.Fresh = 1 << last
+		if !yes {
+			x.Path = int(paths.Index[last])
+			x.Reason += ", and no uplink is less congested than the one it took"
+		}
+		return x
+	}
+	if yes {
+		return x
+	}
+	if x.Fresh&(x.Fresh-1) != 0 {
+		x.Reason += ", and of the least congested uplinks one is drawn at random"
+		return x
+	}
+	for u := range uint8(MaxPaths) {
+		if x.Fresh == 1<<u {
+			x.Path = int(paths.Index[u])
+		}
+	}
+	x.Reason += ", and this uplink is the least congested"
+	return x
+}
