@@ -460,10 +460,17 @@ type FDBEntry struct {
 
 // All yields the entries that Lookup would find, in no particular order. The
 // table must not change meanwhile.
-func (f *FDB) All(now mono.Time) iter.Seq[FDBEntry] {
+func (f *FDB) All(now mono.Time) iter.Seq[FDBEntry] { return f.Some(now, 0, len(f.buckets)) }
+
+// Buckets returns the number of buckets, for [FDB.Some].
+func (f *FDB) Buckets() int { return len(f.buckets) }
+
+// Some is [FDB.All] for a range of buckets: who must not look for long at a time
+// looks often. An entry that moves meanwhile may be seen twice or not at all.
+func (f *FDB) Some(now mono.Time, from, to int) iter.Seq[FDBEntry] {
 	return func(yield func(FDBEntry) bool) {
 		tick := fdbTick(now)
-		for i := range f.buckets {
+		for i := max(from, 0); i < min(to, len(f.buckets)); i++ {
 			b := &f.buckets[i]
 			for w, d := range b.dest {
 				if d == DestNone || f.expired(b, w, tick) {
