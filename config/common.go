@@ -41,6 +41,8 @@ type Common struct {
 	// HoldTime is how long a frame waits for the MAC of its next hop.
 	// Default: 1s.
 	HoldTime Duration `yaml:"hold_time,omitempty"`
+	// Congestion are the parameters of CONGA.
+	Congestion Congestion `yaml:"congestion,omitempty"`
 	// Drain is how long a node that was told to stop goes on sending what is
 	// queued. Default: 500ms.
 	Drain Duration `yaml:"drain,omitempty"`

@@ -12,6 +12,8 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane"
 )
 
@@ -71,7 +73,14 @@ func TestExamples(t *testing.T) {
 	if e := c.Ports[1].Egress; e.QueueBytes != 1<<20 || e.Kmin != 100_000 || e.Kmax != 400_000 || e.Pmax != 0.2 {
 		t.Errorf("egress: %+v", e)
 	}
-	if c.Scheme != "ecmp" || c.FDBAge != 5*time.Minute || c.VXLANPort != 4789 || c.RingSize != 2048 || c.Drain != 500*time.Millisecond {
+	classes := []dataplane.Class{
+		{Protocol: 17, Port: 4791, Scheme: "ecmp"},
+		{VNI: 200, DSCP: 46 + 1, Scheme: "drill", Options: balance.Options{Samples: 2, Memory: 1}},
+	}
+	if c.Scheme != "conga" || !reflect.DeepEqual(c.Classes, classes) || c.Congestion != congestion.Datacenter() {
+		t.Errorf("balancing: %q, %+v, %+v", c.Scheme, c.Classes, c.Congestion)
+	}
+	if c.FDBAge != 5*time.Minute || c.VXLANPort != 4789 || c.RingSize != 2048 || c.Drain != 500*time.Millisecond {
 		t.Errorf("defaults: %+v", c)
 	}
 	s, err := LoadSpine("../deploy/examples/spined.yaml", interfaces)
@@ -81,6 +90,9 @@ func TestExamples(t *testing.T) {
 	sc := s.ToDataplane()
 	if sc.Role != dataplane.Spine || len(sc.Ports) != 2 || sc.Remotes[0] != netip.MustParsePrefix("10.255.0.0/24") {
 		t.Errorf("spine: %+v", sc)
+	}
+	if sc.Congestion != c.Congestion {
+		t.Errorf("the spine's CONGA parameters are %+v, the leaf's %+v", sc.Congestion, c.Congestion)
 	}
 	if s.Telemetry.Listen != "127.0.0.1:9465" {
 		t.Errorf("spine listens at %q", s.Telemetry.Listen)
@@ -105,6 +117,12 @@ func TestDefaults(t *testing.T) {
 		{"flood absent: every peer", "peers: [10.0.0.2]\n", func(l *Leaf) any { return len(l.VNIs[0].Flood) }, 1},
 		{"level kept beside format", "log: {format: json}\n", func(l *Leaf) any { return l.Log }, Log{"info", "json"}},
 		{"queue", "", func(l *Leaf) any { return l.Uplinks[0].Queue }, Size(512 << 10)},
+		{"CONGA as in the paper", "", func(l *Leaf) any { return l.ToDataplane().Congestion }, congestion.Datacenter()},
+		{"CONGA of the lab", "congestion: {profile: lab}\n", func(l *Leaf) any { return l.ToDataplane().Congestion }, congestion.Lab()},
+		{"one value beside the lab's", "congestion: {profile: lab, tau: 5ms}\n", func(l *Leaf) any { return l.Congestion.Tau.String() + l.Congestion.FlowletGap.String() }, "5ms6ms"},
+		{"DRILL", "scheme: drill\n", func(l *Leaf) any { return l.DRILL }, DRILL{2, 1}},
+		{"DRILL without memory", "scheme: drill\ndrill: {memory: 0}\n", func(l *Leaf) any { return l.DRILL }, DRILL{2, 0}},
+		{"DRILL of a class", "classes: [{match: {port: 1}, scheme: drill, drill: {samples: 3}}]\n", func(l *Leaf) any { return l.Classes[0].DRILL }, DRILL{3, 1}},
 		{"metrics off", "telemetry: {listen: off}\n", func(l *Leaf) any { return l.Telemetry.Off() }, true},
 		{"metrics off by empty text", "telemetry: {listen: \"\"}\n", func(l *Leaf) any { return l.Telemetry.Off() }, true},
 	} {
@@ -134,6 +152,9 @@ func TestRoundTrip(t *testing.T) {
 	want.Uplinks[0].Shaper = Shaper{Rate: 2_500_000_000, Burst: 3000}
 	want.Uplinks[0].Delay = Duration(50 * time.Microsecond)
 	want.VNIs[1].Flood = []netip.Addr{}
+	want.Balancing = Balancing{Scheme: "static", Weights: []uint32{2, 1}}
+	want.Classes = append(want.Classes, Class{Match: Match{DSCP: 1}, Balancing: Balancing{Scheme: "drill", DRILL: DRILL{Samples: 3}}})
+	want.Congestion.Detector, want.Congestion.PathMetric, want.Congestion.FewestBottlenecks = 1, 1, true
 	text, err := yaml.Marshal(want)
 	if err != nil {
 		t.Fatal(err)
@@ -189,6 +210,25 @@ func TestUnits(t *testing.T) {
 		{func() text { return new(Polling) }, "lazy", ""},
 		{func() text { return new(XDPMode) }, "generic", "generic"},
 		{func() text { return new(CopyMode) }, "zerocopy", "zerocopy"},
+		{func() text { return new(Protocol) }, "TCP", "tcp"},
+		{func() text { return new(Protocol) }, "17", "udp"},
+		{func() text { return new(Protocol) }, "47", "47"},
+		{func() text { return new(Protocol) }, "0", ""},
+		{func() text { return new(Protocol) }, "256", ""},
+		{func() text { return new(Protocol) }, "quic", ""},
+		{func() text { return new(DSCP) }, "ef", "46"},
+		{func() text { return new(DSCP) }, "CS6", "48"},
+		{func() text { return new(DSCP) }, "be", "0"},
+		{func() text { return new(DSCP) }, "0", "0"},
+		{func() text { return new(DSCP) }, "63", "63"},
+		{func() text { return new(DSCP) }, "64", ""},
+		{func() text { return new(DSCP) }, "af44", ""},
+		{func() text { return new(Profile) }, "lab", "lab"},
+		{func() text { return new(Profile) }, "home", ""},
+		{func() text { return new(Detector) }, "agebit", "agebit"},
+		{func() text { return new(Detector) }, "age", ""},
+		{func() text { return new(PathMetric) }, "sum", "sum"},
+		{func() text { return new(PathMetric) }, "min", ""},
 	} {
 		v := tc.new()
 		err := v.UnmarshalText([]byte(tc.in))

@@ -10,19 +10,20 @@ import (
 
 func (c *Common) dataplane() dataplane.Config {
 	return dataplane.Config{
-		Name:      c.Name,
-		VXLANPort: c.VXLANPort,
-		Workers:   c.Workers,
-		Polling:   dataplane.Polling(c.Polling),
-		SpinFor:   time.Duration(c.SpinFor),
-		Cores:     c.Cores,
-		RingSize:  c.RingSize,
-		Frames:    c.Frames,
-		XDPMode:   dataplane.XDPMode(c.XDPMode),
-		CopyMode:  dataplane.CopyMode(c.CopyMode),
-		Seed:      c.Seed,
-		HoldTime:  time.Duration(c.HoldTime),
-		Drain:     time.Duration(c.Drain),
+		Name:       c.Name,
+		Congestion: c.Congestion.params(),
+		VXLANPort:  c.VXLANPort,
+		Workers:    c.Workers,
+		Polling:    dataplane.Polling(c.Polling),
+		SpinFor:    time.Duration(c.SpinFor),
+		Cores:      c.Cores,
+		RingSize:   c.RingSize,
+		Frames:     c.Frames,
+		XDPMode:    dataplane.XDPMode(c.XDPMode),
+		CopyMode:   dataplane.CopyMode(c.CopyMode),
+		Seed:       c.Seed,
+		HoldTime:   time.Duration(c.HoldTime),
+		Drain:      time.Duration(c.Drain),
 	}
 }
 
@@ -44,7 +45,8 @@ func (e *Egress) dataplane() dataplane.EgressConfig {
 // ports.
 func (l *Leaf) ToDataplane() dataplane.Config {
 	c := l.Common.dataplane()
-	c.Role, c.VTEP, c.Scheme = dataplane.Leaf, l.VTEP, l.Scheme
+	c.Role, c.VTEP = dataplane.Leaf, l.VTEP
+	c.Scheme, c.Options, c.Classes = l.Schemes()
 	c.FDBSize, c.FDBAge = l.FDB.Size, time.Duration(l.FDB.Age)
 	for i := range l.Uplinks {
 		u := &l.Uplinks[i]

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/loomfabric/loom/overlay"
@@ -31,9 +32,9 @@ func Defaults(listen string) Common {
 // DefaultLeaf is a leaf's configuration before its file is read.
 func DefaultLeaf() *Leaf {
 	return &Leaf{
-		Common: Defaults("127.0.0.1:9464"),
-		FDB:    FDB{Size: 128 << 10, Age: Duration(5 * time.Minute)},
-		Scheme: "ecmp",
+		Common:    Defaults("127.0.0.1:9464"),
+		FDB:       FDB{Size: 128 << 10, Age: Duration(5 * time.Minute)},
+		Balancing: Balancing{Scheme: "ecmp"},
 	}
 }
 
@@ -43,7 +44,12 @@ func DefaultSpine() *Spine {
 }
 
 // fill completes what depends on the file's other values.
-func (l *Leaf) fill() {
+func (l *Leaf) fill(d *document) {
+	l.Congestion.fill()
+	l.Balancing.fill(d, "")
+	for i := range l.Classes {
+		l.Classes[i].Balancing.fill(d, "classes["+strconv.Itoa(i)+"]")
+	}
 	for i := range l.Uplinks {
 		l.Uplinks[i].Egress.fill()
 	}
@@ -62,6 +68,7 @@ func (l *Leaf) fill() {
 }
 
 func (s *Spine) fill() {
+	s.Congestion.fill()
 	for i := range s.Ports {
 		s.Ports[i].Egress.fill()
 	}

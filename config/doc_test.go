@@ -78,6 +78,7 @@ func (r *reference) value(t reflect.Type) string {
 	words := map[string]string{
 		"Addr": "address", "Prefix": "prefix", "MAC": "MAC address", "Rate": "rate", "Size": "size", "Duration": "time",
 		"Polling": "word", "XDPMode": "word", "CopyMode": "word",
+		"Protocol": "word or number", "DSCP": "word or number", "Profile": "word", "Detector": "word", "PathMetric": "word",
 	}
 	switch {
 	case words[t.Name()] != "":
@@ -107,7 +108,7 @@ func (r *reference) value(t reflect.Type) string {
 func fieldDocs(t *testing.T) map[string]string {
 	t.Helper()
 	docs := make(map[string]string)
-	for _, file := range []string{"common.go", "leaf.go", "spine.go"} {
+	for _, file := range []string{"common.go", "leaf.go", "spine.go", "balance.go"} {
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)

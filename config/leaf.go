@@ -20,8 +20,12 @@ type Leaf struct {
 	Peers []netip.Addr `yaml:"peers,omitempty"`
 	// FDB bounds the table of MAC addresses.
 	FDB FDB `yaml:"fdb,omitempty"`
-	// Scheme is how load is balanced over the uplinks. Default: ecmp.
-	Scheme string `yaml:"scheme,omitempty"`
+	// Balancing is the scheme of what no class matches.
+	Balancing `yaml:",inline"`
+	// Classes are kinds of traffic with a scheme of their own, at most 15; the
+	// first one that matches decides. They and the scheme may be changed while
+	// the leaf runs (SIGHUP). Default: none.
+	Classes []Class `yaml:"classes,omitempty"`
 }
 
 // Uplink is a port towards a spine.

@@ -44,7 +44,7 @@ func ParseLeaf(file string, src []byte, interfaces []string) (*Leaf, error) {
 	if len(d.errs) > 0 {
 		return nil, d.errs
 	}
-	l.fill()
+	l.fill(d)
 	return l, nil
 }
 
@@ -119,7 +119,10 @@ func (d *document) decode(v any) {
 	}
 }
 
-var textType = reflect.TypeFor[encoding.TextUnmarshaler]()
+var (
+	textType      = reflect.TypeFor[encoding.TextUnmarshaler]()
+	textMarshaler = reflect.TypeFor[encoding.TextMarshaler]()
+)
 
 // walk records where the nodes stand, and holds keys and scalars against t.
 func (d *document) walk(path string, n ast.Node, t reflect.Type) {

@@ -30,6 +30,7 @@ func (c *Common) validate(d *document) {
 		d.add("log.format", fmt.Sprintf("log format %q does not exist", c.Log.Format), "use text or json")
 	}
 	c.Telemetry.validate(d)
+	c.Congestion.validate(d)
 	if c.VXLANPort == 0 {
 		d.add("vxlan_port", "UDP port 0 does not exist", "use 4789, or leave it out")
 	}

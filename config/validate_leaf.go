@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/dataplane"
 )
 
@@ -29,9 +28,8 @@ func (l *Leaf) validate(d *document, interfaces []string) {
 	if l.FDB.Size < 16 || l.FDB.Size > 1<<24 {
 		d.add("fdb.size", fmt.Sprintf("an FDB of %d addresses", l.FDB.Size), "use 16 to 16777216")
 	}
-	if !slices.Contains(balance.Names(), l.Scheme) {
-		d.add("scheme", fmt.Sprintf("scheme %q does not exist", l.Scheme), "use "+orList(balance.Names()))
-	}
+	l.Balancing.validate(d, "", len(l.Uplinks))
+	l.validateClasses(d, vnis)
 	if l.FDB.Age == 0 {
 		d.add("fdb.age", "addresses that age at once", "use a time, as in 5m")
 	}

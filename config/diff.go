@@ -1,0 +1,53 @@
+package config
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// reloadable are the top-level keys whose change needs no restart.
+var reloadable = []string{"scheme", "weights", "drill", "classes"}
+
+// NeedsRestart returns the keys, as in "uplinks[0].shaper.rate", in which two
+// files differ and which a running daemon cannot take over. Both are *[Leaf] or
+// both *[Spine], validated. A list that became longer or shorter is named as a
+// whole.
+func NeedsRestart(old, changed any) []string {
+	keys := diff("", reflect.ValueOf(old).Elem(), reflect.ValueOf(changed).Elem())
+	return slices.DeleteFunc(keys, func(key string) bool {
+		top, _, _ := strings.Cut(key, ".")
+		top, _, _ = strings.Cut(top, "[")
+		return slices.Contains(reloadable, top)
+	})
+}
+
+// diff lists the paths at which a and b, of one type, differ.
+func diff(path string, a, b reflect.Value) (keys []string) {
+	if reflect.DeepEqual(a.Interface(), b.Interface()) {
+		return nil
+	}
+	switch {
+	case a.Type().Implements(textMarshaler):
+		return []string{path}
+	case a.Kind() == reflect.Struct:
+		for i := range a.NumField() {
+			name, opts, _ := strings.Cut(a.Type().Field(i).Tag.Get("yaml"), ",")
+			p := strings.TrimPrefix(path+"."+name, ".")
+			if opts == "inline" {
+				p = path
+			}
+			keys = append(keys, diff(p, a.Field(i), b.Field(i))...)
+		}
+		return keys
+	case a.Kind() == reflect.Slice && a.Len() == b.Len():
+		for i := range a.Len() {
+			keys = append(keys, diff(fmt.Sprintf("%s[%d]", path, i), a.Index(i), b.Index(i))...)
+		}
+	}
+	if len(keys) == 0 {
+		keys = []string{path} // a scalar, another length, or nil beside an empty list
+	}
+	return keys
+}
