@@ -73,7 +73,7 @@ func Lab() Params {
 func (p *Params) Validate() error {
 	switch {
 	case p.Q < 1 || p.Q > maxQ:
-		return fmt.Errorf("Q is %d: use 1 to %d bits", p.Q, maxQ)
+		return fmt.Errorf("metrics of %d bits (Q): use 1 to %d", p.Q, maxQ)
 	case p.Tau <= 0 || p.Tau > time.Minute:
 		return fmt.Errorf("tau is %v: use a time above 0 and up to a minute", p.Tau)
 	case !(p.Alpha > 0 && p.Alpha < 1):

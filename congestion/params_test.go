@@ -47,8 +47,8 @@ func TestValidate(t *testing.T) {
 	}{
 		{"defaults", func(*Params) {}, ""},
 		{"Q 8", func(p *Params) { p.Q = 8 }, ""},
-		{"Q 0", func(p *Params) { p.Q = 0 }, "Q is 0"},
-		{"Q 9", func(p *Params) { p.Q = 9 }, "Q is 9"},
+		{"Q 0", func(p *Params) { p.Q = 0 }, "metrics of 0 bits"},
+		{"Q 9", func(p *Params) { p.Q = 9 }, "metrics of 9 bits"},
 		{"no tau", func(p *Params) { p.Tau = 0 }, "tau is 0s"},
 		{"long tau", func(p *Params) { p.Tau = time.Hour }, "tau is 1h"},
 		{"alpha 0", func(p *Params) { p.Alpha = 0 }, "alpha is 0"},
