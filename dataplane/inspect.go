@@ -1,49 +1,260 @@
 package dataplane
 
 import (
+	"cmp"
+	"math"
 	"net/netip"
+	"slices"
 	"time"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/congestion"
+	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/overlay"
 )
 
-// PeerState is what a leaf knows of the congestion between itself and a peer.
+// What people may ask a running node. Answers are copies that a worker makes
+// between two bursts; of large tables in parts, because frames wait meanwhile.
+// The names in the answers' tags are those of the admin API.
+
+// PeerState is what a leaf knows of the way to one peer.
 type PeerState struct {
-	VTEP    netip.Addr
-	Capable bool        // it proved lately that it reads the fabric's fields; else it is sent plain VXLAN
-	To      []PathState // the way there, as the peer reported it (CONGA §3.3, Congestion-To-Leaf); by own uplink
-	From    []PathState // the way here, as measured (Congestion-From-Leaf); by the peer's uplink
+	VTEP    netip.Addr `json:"vtep"`
+	Capable bool       `json:"capable"` // sent the fabric's fields; else plain RFC 7348
+	// Paths are this leaf's uplinks, by number: the Congestion-To-Leaf table.
+	Paths []PathState `json:"paths"`
+	// FromLeaf is the Congestion-From-Leaf table: by the peer's uplink, what is
+	// fed back to it. Tags that nothing was heard of are left out.
+	FromLeaf []TagMetric `json:"from_leaf"`
 }
 
-// PathState is one entry of those tables. A tag of which nothing was heard has
-// none.
+// PathState is one uplink of this leaf, on the way to one peer.
 type PathState struct {
-	Tag    uint8         // LBTag: the uplink of the sending leaf that the paths start on
-	Metric uint8         // quantised to Q bits; of the way there as of now, aged
-	Age    time.Duration // since it was confirmed, to 1/16 of the ageing time
+	Uplink      uint8   `json:"uplink"` // its LBTag
+	Port        string  `json:"port"`
+	Usable      bool    `json:"usable"`       // a next hop of the peer is behind it
+	Local       uint8   `json:"local_metric"` // of its own link
+	Utilisation float64 `json:"utilisation"`  // of its own link, share of the rate; 0: rate unknown
+	Remote      uint8   `json:"remote_metric"`
+	// RemoteKnown is false as long as the peer has fed back nothing; RemoteAge
+	// is the time since it last did.
+	RemoteKnown bool          `json:"remote_known"`
+	RemoteAge   time.Duration `json:"remote_age_ns"`
 }
 
-// Congestion returns the state of every peer, by PeerID; nil on a spine. It
-// reads atomic words and disturbs no worker.
-func (n *Node) Congestion() []PeerState {
-	v := n.view.Load()
-	if n.shared.to == nil || v == nil {
+// TagMetric is a metric that is fed back for an uplink of a peer.
+type TagMetric struct {
+	Tag    uint8         `json:"tag"`
+	Metric uint8         `json:"metric"`
+	Age    time.Duration `json:"age_ns"`
+}
+
+// Congestion returns what a leaf knows of the congestion towards and from each
+// peer; nothing on a spine and before the first tables.
+func (n *Node) Congestion() (peers []PeerState) {
+	w := n.workers[0]
+	if n.cfg.Role != Leaf {
 		return nil
 	}
-	at := now()
-	peers := make([]PeerState, len(v.tables.Peers))
-	for i := range peers {
-		id := uint16(i)
-		p := &peers[i]
-		p.VTEP, p.Capable = v.tables.Peers[i].VTEP, n.shared.capable.Capable(id, at)
-		for tag := range uint8(congestion.MaxTags) {
-			if m, age, ok := n.shared.to.Entry(id, tag, at); ok {
-				p.To = append(p.To, PathState{tag, m, age})
+	w.call(func() {
+		if w.view == nil {
+			return
+		}
+		for i := range w.view.tables.Peers {
+			if w.view.tables.Peers[i].VTEP.IsValid() {
+				peers = append(peers, w.peerState(PeerID(i), w.now))
 			}
-			if m, age, ok := n.shared.from.Entry(id, tag, at); ok {
-				p.From = append(p.From, PathState{tag, m, age})
+		}
+	})
+	return peers
+}
+
+func (w *worker) peerState(peer PeerID, now mono.Time) PeerState {
+	s := PeerState{
+		VTEP:     w.view.tables.Peers[peer].VTEP,
+		Capable:  w.shared.capable.Capable(uint16(peer), now),
+		FromLeaf: []TagMetric{},
+	}
+	for u := range w.uplinks {
+		s.Paths = append(s.Paths, w.pathState(peer, uint8(u), now))
+	}
+	for tag := range uint8(congestion.MaxTags) {
+		if m, age, ok := w.shared.from.Entry(uint16(peer), tag, now); ok {
+			s.FromLeaf = append(s.FromLeaf, TagMetric{tag, m, age})
+		}
+	}
+	return s
+}
+
+func (w *worker) pathState(peer PeerID, uplink uint8, now mono.Time) PathState {
+	e := &w.ports[w.uplinks[uplink]].egress
+	s := PathState{
+		Uplink: uplink, Port: w.uplinkName(uplink), Usable: w.view.paths[peer].Index[uplink] >= 0,
+		Local: e.meter.Metric(now, e.rate), Utilisation: e.meter.Utilisation(now, e.rate),
+	}
+	if m, age, ok := w.shared.to.Entry(uint16(peer), uplink, now); ok {
+		s.Remote, s.RemoteAge, s.RemoteKnown = m, age, true
+	}
+	return s
+}
+
+// uplinkName returns an uplink's interface; "" if there is no such uplink.
+func (w *worker) uplinkName(uplink uint8) string {
+	if int(uplink) >= len(w.uplinks) {
+		return ""
+	}
+	return w.cfg.Ports[w.uplinks[uplink]].Name
+}
+
+// FlowletTable is one worker's flowlet table of one traffic class.
+type FlowletTable struct {
+	Worker  int            `json:"worker"`
+	Class   int            `json:"class"` // in order of precedence; the last one is the default
+	Scheme  string         `json:"scheme"`
+	Size    int            `json:"size"` // entries
+	Used    int            `json:"used"` // ever
+	Active  int            `json:"active"`
+	Started uint64         `json:"started"` // the sum of moved, kept and new flows
+	Moved   uint64         `json:"moved"`
+	Kept    uint64         `json:"kept"`
+	Expired uint64         `json:"expired"`
+	Entries []FlowletEntry `json:"entries"` // active ones first, then by slot; limited
+}
+
+// FlowletEntry is a place in a flowlet table, which all flows share whose hash
+// ends in its number.
+type FlowletEntry struct {
+	Slot   uint32        `json:"slot"`
+	Uplink uint8         `json:"uplink"`
+	Port   string        `json:"port"`
+	Active bool          `json:"active"` // else it is where the last flowlet went
+	Idle   time.Duration `json:"idle_ns"`
+}
+
+// lookAt is how much of a table a worker looks at between two bursts: some ten
+// microseconds' worth.
+const (
+	lookFlowlets = 4096
+	lookBuckets  = 1024
+)
+
+// Flowlets returns the flowlet tables of all workers and classes, with up to
+// limit entries each; a limit below 0: all. Schemes without flowlets have none.
+func (n *Node) Flowlets(limit int) []FlowletTable {
+	var all []FlowletTable
+	for _, w := range n.workers {
+		var classes []*class
+		w.call(func() { classes = w.classes })
+		for i, c := range classes {
+			if p, ok := c.policy.(balance.FlowletPolicy); ok {
+				t := w.flowletTable(p.Flowlets(), limit)
+				t.Class, t.Scheme = i, p.Name()
+				all = append(all, t)
 			}
 		}
 	}
-	return peers
+	return all
+}
+
+// flowletTable copies a table that stays this worker's even when a reload has
+// put another one in its place.
+func (w *worker) flowletTable(table *congestion.Flowlets, limit int) FlowletTable {
+	t := FlowletTable{Worker: w.id, Size: table.Len(), Entries: []FlowletEntry{}}
+	if limit < 0 {
+		limit = math.MaxInt
+	}
+	idle := []FlowletEntry{} // shown only when there is room behind the active ones
+	for from := 0; from < t.Size; from += lookFlowlets {
+		w.call(func() {
+			for slot := from; slot < min(from+lookFlowlets, t.Size); slot++ {
+				f, ok := table.Find(uint32(slot), w.now)
+				if !ok {
+					continue
+				}
+				t.Used++
+				list := &idle
+				if f.Active {
+					t.Active++
+					list = &t.Entries
+				}
+				if len(*list) < limit {
+					*list = append(*list, w.flowletEntry(f))
+				}
+			}
+			s := table.Stats()
+			t.Started, t.Moved, t.Kept, t.Expired = s.Started, s.Moved, s.Kept, s.Expired
+		})
+	}
+	t.Entries = append(t.Entries, idle[:min(len(idle), limit-len(t.Entries))]...)
+	return t
+}
+
+func (w *worker) flowletEntry(f congestion.Flowlet) FlowletEntry {
+	return FlowletEntry{f.Slot, f.Uplink, w.uplinkName(f.Uplink), f.Active, f.Idle}
+}
+
+// FDBTable is the MAC addresses that a node knows.
+type FDBTable struct {
+	// Total is how many there are: in the table of the worker with the most.
+	Total   int        `json:"total"`
+	Entries []FDBEntry `json:"entries"` // by VNI and address; limited
+}
+
+// FDBEntry is one address. It lives behind a peer (VTEP) or an access port.
+type FDBEntry struct {
+	VNI    uint32        `json:"vni"`
+	MAC    string        `json:"mac"`
+	VTEP   netip.Addr    `json:"vtep"` // "" when local
+	Port   string        `json:"port"` // "" when remote
+	VLAN   uint16        `json:"vlan"` // tag on the port; 0: none
+	Static bool          `json:"static"`
+	Age    time.Duration `json:"age_ns"` // since it was last noted
+}
+
+// FDB returns up to limit addresses (below 0: all) of those that any worker
+// knows; each worker has a table of its own, and the freshest entry counts.
+func (n *Node) FDB(limit int) FDBTable {
+	t := FDBTable{Entries: []FDBEntry{}}
+	seen := make(map[overlay.FDBKey]overlay.FDBEntry)
+	var tables *Tables
+	for _, w := range n.workers {
+		if w.fdb == nil {
+			return t
+		}
+		for from := 0; from < w.fdb.Buckets() && (limit < 0 || len(seen) < limit); from += lookBuckets {
+			w.call(func() {
+				if w.view == nil {
+					return
+				}
+				tables, t.Total = w.view.tables, max(t.Total, w.fdb.Len())
+				for e := range w.fdb.Some(w.now, from, from+lookBuckets) {
+					key := overlay.MakeFDBKey(e.VNI, e.MAC)
+					if have, ok := seen[key]; !ok && (limit < 0 || len(seen) < limit) || ok && e.Age < have.Age {
+						seen[key] = e
+					}
+				}
+			})
+		}
+	}
+	for _, e := range seen {
+		t.Entries = append(t.Entries, n.fdbEntry(tables, e))
+	}
+	slices.SortFunc(t.Entries, func(a, b FDBEntry) int {
+		return cmp.Or(cmp.Compare(a.VNI, b.VNI), cmp.Compare(a.MAC, b.MAC))
+	})
+	return t
+}
+
+func (n *Node) fdbEntry(t *Tables, e overlay.FDBEntry) FDBEntry {
+	x := FDBEntry{MAC: e.MAC.String(), Static: e.Static, Age: e.Age}
+	if int(e.VNI) < len(t.VNIs) { // tables only grow, and e may be newer than t
+		x.VNI = uint32(t.VNIs[e.VNI].VNI)
+	}
+	switch {
+	case !e.Dest.Remote():
+		x.Port, x.VLAN = n.cfg.Ports[e.Dest.Port()].Name, e.Dest.VLAN()
+	case int(e.Dest.Peer()) < len(t.Peers):
+		x.VTEP = t.Peers[e.Dest.Peer()].VTEP
+	}
+	return x
 }

@@ -1,0 +1,237 @@
+package dataplane
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/overlay"
+)
+
+// Flow is a tenant's flow that somebody asks about: by IP addresses, or by MAC
+// addresses for what is not IP. With IP addresses, DstMAC tells where in the
+// fabric the flow goes; without it any leaf of the VNI may be meant.
+type Flow struct {
+	VNI              overlay.VNI
+	SrcMAC, DstMAC   overlay.MAC
+	Src, Dst         netip.Addr // not valid: not IP
+	Proto            uint8      // IP protocol
+	SrcPort, DstPort uint16     // TCP, UDP and SCTP
+	DSCP             uint8
+}
+
+// arpEtherType stands for whatever is not IP: the most common of it.
+const arpEtherType = 0x0806
+
+// frame is the headers of a frame of the flow, as a host sends it.
+func (f *Flow) frame() []byte {
+	b := append(append(make([]byte, 0, 64), f.DstMAC[:]...), f.SrcMAC[:]...)
+	const l4 = overlay.UDPLen
+	switch {
+	case !f.Src.IsValid():
+		b = binary.BigEndian.AppendUint16(b, arpEtherType)
+	case f.Src.Is4():
+		b = binary.BigEndian.AppendUint16(b, overlay.EtherTypeIPv4)
+		b = append(b, 0x45, f.DSCP<<2, 0, overlay.IPv4Len+l4, 0, 0, 0, 0, 64, f.Proto, 0, 0)
+		b = append(append(b, f.Src.AsSlice()...), f.Dst.AsSlice()...)
+	default:
+		b = binary.BigEndian.AppendUint16(b, overlay.EtherTypeIPv6)
+		b = append(b, 0x60|f.DSCP>>2, f.DSCP<<6, 0, 0, 0, l4, f.Proto, 64)
+		b = append(append(b, f.Src.AsSlice()...), f.Dst.AsSlice()...)
+	}
+	b = binary.BigEndian.AppendUint16(b, f.SrcPort)
+	b = binary.BigEndian.AppendUint16(b, f.DstPort)
+	return append(b, 0, l4, 0, 0)
+}
+
+// check reports a flow that cannot be.
+func (f *Flow) check() error {
+	switch {
+	case f.Src.IsValid() != f.Dst.IsValid():
+		return errors.New("one end is an IP address and the other is not: give two of a kind, and the destination's MAC besides if you like")
+	case f.Src.IsValid() && f.Src.Is4() != f.Dst.Is4():
+		return fmt.Errorf("%v and %v are of two IP versions", f.Src, f.Dst)
+	case !f.Src.IsValid() && (f.Proto != 0 || f.SrcPort != 0 || f.DstPort != 0):
+		return errors.New("a protocol and ports need IP addresses: MAC addresses stand for what is not IP")
+	case !f.Src.IsValid() && (f.SrcMAC.IsZero() || f.DstMAC.IsZero()):
+		return errors.New("a flow has two ends: give two IP addresses or two MAC addresses")
+	case f.SrcMAC.IsGroup():
+		return fmt.Errorf("%v is a group's address: nobody sends from it", f.SrcMAC)
+	case f.DSCP > 63:
+		return fmt.Errorf("DSCP %d: at most 63", f.DSCP)
+	}
+	return nil
+}
+
+// Destinations of an [Explanation].
+const (
+	DestinationRemote  = "remote"  // behind the peer
+	DestinationLocal   = "local"   // behind an access port: the fabric does not see it
+	DestinationFlooded = "flooded" // unknown or a group: a copy to each peer
+	DestinationUnnamed = "unnamed" // not asked about: it may be behind any of the peers
+)
+
+// Explanation says where a flow goes, and why.
+type Explanation struct {
+	VNI        uint32 `json:"vni"`
+	Hash       uint32 `json:"hash"`
+	Hashed     string `json:"hashed"`            // what the hash is of
+	SourcePort uint16 `json:"outer_source_port"` // UDP, of the flow in the fabric
+	Class      int    `json:"class"`             // the last one is the default
+	Scheme     string `json:"scheme"`
+	// Worker is the one whose tables the answer is from: that in whose flowlet
+	// table the flow was seen last, as it depends on the access port's queues
+	// which one it comes to.
+	Worker      int           `json:"worker"`
+	Flowlet     *FlowletEntry `json:"flowlet"`     // null: the scheme or the flow has none
+	Destination string        `json:"destination"` // remote, local, flooded or unnamed
+	Port        string        `json:"port"`        // of a local destination
+	Peers       []PeerChoice  `json:"peers"`       // that the flow may go to
+}
+
+// PeerChoice is how a flow goes to one peer.
+type PeerChoice struct {
+	VTEP    netip.Addr     `json:"vtep"`
+	Capable bool           `json:"capable"`
+	Uplinks []UplinkChoice `json:"uplinks"` // usable ones
+	// Uplink is the one that the flow's next packet takes; null: chance decides,
+	// or none leads there.
+	Uplink *uint8 `json:"uplink"`
+	// Fresh are the uplinks of which the flow would get one if it started now.
+	Fresh  []int  `json:"fresh"`
+	Reason string `json:"reason"`
+}
+
+// UplinkChoice is an uplink that a flow could take.
+type UplinkChoice struct {
+	PathState
+	Combined *int `json:"combined_metric"` // what the scheme compares; null: nothing
+}
+
+// Explain says which uplink a flow takes now, or would take, and why. The flow
+// need not exist, and nothing changes for it or for any other.
+func (n *Node) Explain(f *Flow) (*Explanation, error) {
+	if n.cfg.Role != Leaf {
+		return nil, errors.New("a spine follows the leaves' choice: ask the leaf that the flow enters by")
+	}
+	if err := f.check(); err != nil {
+		return nil, err
+	}
+	var best *Explanation
+	var err error
+	for _, w := range n.workers {
+		var x *Explanation
+		w.call(func() { x, err = w.explain(f) })
+		if err != nil {
+			return nil, err
+		}
+		if best == nil || x.fresher(best) {
+			best = x
+		}
+	}
+	return best, nil
+}
+
+// fresher reports whether x's worker saw the flow after y's.
+func (x *Explanation) fresher(y *Explanation) bool {
+	return x.Flowlet != nil && (y.Flowlet == nil || x.Flowlet.Idle < y.Flowlet.Idle)
+}
+
+func (w *worker) explain(f *Flow) (*Explanation, error) {
+	if w.view == nil {
+		return nil, errors.New("the node has no tables yet: try again when it is ready")
+	}
+	index, ok := w.view.vniNumber.get(uint32(f.VNI))
+	if !ok {
+		return nil, fmt.Errorf("VNI %d is not one of this leaf's", f.VNI)
+	}
+	vni := VNIIndex(index)
+	var m overlay.Meta
+	b := f.frame()
+	overlay.Dissect(b, w.seed, &m)
+	x := &Explanation{
+		VNI: uint32(f.VNI), Hash: m.Hash, Hashed: hashed(&m, f), SourcePort: overlay.SourcePort(m.Hash),
+		Class: w.classify(b, &m, m.L3, vni), Worker: w.id, Peers: []PeerChoice{},
+	}
+	c := w.classes[x.Class]
+	x.Scheme = c.policy.Name()
+	if p, ok := c.policy.(balance.FlowletPolicy); ok {
+		if fl, ok := p.Flowlets().Find(m.Hash, w.now); ok {
+			e := w.flowletEntry(fl)
+			x.Flowlet = &e
+		}
+	}
+	for _, peer := range w.whereTo(f, vni, x) {
+		x.Peers = append(x.Peers, w.explainPeer(c.policy, m.Hash, peer, w.now))
+	}
+	return x, nil
+}
+
+// hashed says what the hash of m, of a frame of f, is of.
+func hashed(m *overlay.Meta, f *Flow) string {
+	switch {
+	case m.Flags&overlay.FlagPorts != 0 && f.Proto == overlay.ProtoUDP && f.DstPort == 4791:
+		return "5-tuple (RoCEv2: without the queue pair, which belongs to it)"
+	case m.Flags&overlay.FlagPorts != 0:
+		return "5-tuple"
+	case m.L3 != 0:
+		return "IP addresses and protocol"
+	}
+	return fmt.Sprintf("MAC addresses and EtherType 0x%04x", arpEtherType)
+}
+
+// whereTo fills x's destination and returns the peers that the flow may go to.
+func (w *worker) whereTo(f *Flow, vni VNIIndex, x *Explanation) []PeerID {
+	flood := w.view.tables.VNIs[vni].Flood
+	if f.DstMAC.IsZero() {
+		x.Destination = DestinationUnnamed
+		return flood
+	}
+	to := overlay.DestNone
+	if !f.DstMAC.IsGroup() {
+		to = w.fdb.Lookup(uint16(vni), f.DstMAC, w.now)
+	}
+	switch {
+	case to == overlay.DestNone:
+		x.Destination = DestinationFlooded
+		return flood
+	case to.Remote():
+		x.Destination = DestinationRemote
+		return []PeerID{PeerID(to.Peer())}
+	}
+	x.Destination, x.Port = DestinationLocal, w.cfg.Ports[to.Port()].Name
+	return nil
+}
+
+// explainPeer asks the policy, shown what it is shown of a packet.
+func (w *worker) explainPeer(p balance.Policy, hash uint32, peer PeerID, now mono.Time) PeerChoice {
+	w.look(now)
+	w.shown.Paths = w.view.paths
+	e := balance.Explain(p, now, &w.shown, &balance.Packet{Hash: hash, Leaf: uint16(peer)})
+	paths := &w.view.paths[peer]
+	c := PeerChoice{
+		VTEP: w.view.tables.Peers[peer].VTEP, Capable: w.shared.capable.Capable(uint16(peer), now),
+		Uplinks: []UplinkChoice{}, Fresh: []int{}, Reason: e.Reason,
+	}
+	if e.Path >= 0 {
+		u := paths.Uplink[e.Path] // the view is not the caller's to point into
+		c.Uplink = &u
+	}
+	for u := range w.uplinks {
+		if e.Fresh&(1<<u) != 0 {
+			c.Fresh = append(c.Fresh, u)
+		}
+		if paths.Index[u] < 0 {
+			continue
+		}
+		choice := UplinkChoice{PathState: w.pathState(peer, uint8(u), now)}
+		if e.Combined[u] >= 0 {
+			choice.Combined = &e.Combined[u]
+		}
+		c.Uplinks = append(c.Uplinks, choice)
+	}
+	return c
+}
