@@ -17,8 +17,8 @@ const seedVar = "LOOM_SEED"
 
 // TestChaos: under load on two workers, interfaces vanish, links flap,
 // neighbours are forgotten and daemons die, in an order that a seed decides. In
-// the end traffic flows as before. Buffers are few, so that some lost with each
-// event would soon be missed.
+// the end traffic flows as before. leaf0 runs all the time and has few buffers,
+// so that some lost with each event would be missed.
 func TestChaos(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	if v := os.Getenv(seedVar); v != "" {
@@ -33,7 +33,7 @@ func TestChaos(t *testing.T) {
 	s := newSite(t, 2)
 	host1 := testenv.NewNamespace(t, "lnhost")
 	s.access(s.far, host1, addr1)
-	s.ring, s.frames = 256, 1536
+	s.ring, s.frames = 256, 1024
 	spine, leaf0, leaf1 := s.runSpine(), s.runLeaf("leaf0", s.leaf0, vtep0, vtep1), s.runLeaf("leaf1", s.far, vtep1, vtep0)
 	for range 3 {
 		startStream(t, s.host0, host1, addr1, 4<<20)
@@ -75,7 +75,7 @@ func TestChaos(t *testing.T) {
 			s.spine.SetUp(t, "dn0", true)
 			s.routeTo(s.spine, vtep0, "10.1.0.0")
 		}},
-		{"leaf0 is killed", func() { kill(leaf0) }},
+		{"leaf1 is killed", func() { kill(leaf1) }},
 		{"the spine is killed", func() { kill(spine) }},
 		{"leaf1 stops in order", func() {
 			leaf1.stop()
@@ -83,11 +83,12 @@ func TestChaos(t *testing.T) {
 			leaf1.ready()
 		}},
 	}
-	for i := range 16 {
-		e := events[random.IntN(len(events))]
-		if i < len(events) {
-			e = events[i] // each at least once
-		}
+	var order []int
+	for range 3 {
+		order = append(order, random.Perm(len(events))...)
+	}
+	for i, n := range order {
+		e := events[n]
 		e.do()
 		pause(random)
 		for _, d := range []*daemon{spine, leaf0, leaf1} {
