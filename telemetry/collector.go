@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/drop"
@@ -42,7 +43,11 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	for i := range s.Workers {
 		c.worker(ch, strconv.Itoa(i), &s.Workers[i])
 	}
-	c.ports(ch, s.Ports, t)
+	c.ports(ch, &s, t)
+	collectSchemes(ch, s.Workers)
+	if c.Congestion != nil {
+		collectCongestion(ch, c.Congestion())
+	}
 	collectVNIs(ch, s.Workers, t)
 	collectPeers(ch, s.Workers, t)
 	c.hops(ch, s.Workers, t)
@@ -70,6 +75,7 @@ func (c *collector) worker(ch chan<- prometheus.Metric, worker string, s *datapl
 	byWorker.emit(ch, s, worker)
 	if c.Role != "spined" {
 		fdbByWorker.emit(ch, s, worker)
+		exchangeByWorker.emit(ch, &s.Exchange, worker)
 	}
 	for i := range s.Ports {
 		p, port := &s.Ports[i], c.portName(dataplane.PortID(i))
@@ -82,9 +88,14 @@ func (c *collector) worker(ch chan<- prometheus.Metric, worker string, s *datapl
 	}
 }
 
-func (c *collector) ports(ch chan<- prometheus.Metric, infos []dataplane.PortInfo, t *dataplane.Tables) {
-	for i := range infos {
-		v := portView{info: &infos[i]}
+func (c *collector) ports(ch chan<- prometheus.Metric, s *dataplane.Stats, t *dataplane.Tables) {
+	for i := range s.Ports {
+		v := portView{info: &s.Ports[i]}
+		for w := range s.Workers {
+			// Each worker reads the meter that all share, at its own time.
+			p := at(s.Workers[w].Ports, i)
+			v.utilisation, v.metric = max(v.utilisation, p.Utilisation), max(v.metric, p.Metric)
+		}
 		if i < len(t.Ports) {
 			v.state = t.Ports[i]
 		}
@@ -168,6 +179,50 @@ func (c *collector) hops(ch chan<- prometheus.Metric, workers []dataplane.Worker
 	}
 	for k, s := range sums {
 		byHop.emit(ch, s, c.portName(k.port), k.gateway.String())
+	}
+}
+
+// collectSchemes shows what was decided by each scheme that was in force since
+// the start.
+func collectSchemes(ch chan<- prometheus.Metric, workers []dataplane.WorkerStats) {
+	sums := make(map[string]*balance.Stats)
+	for w := range workers {
+		for _, s := range workers[w].Schemes {
+			sum := entry(sums, s.Scheme)
+			sum.Decisions += s.Decisions
+			sum.Flowlets.Started += s.Flowlets.Started
+			sum.Flowlets.Moved += s.Flowlets.Moved
+			sum.Flowlets.Kept += s.Flowlets.Kept
+			sum.Flowlets.Expired += s.Flowlets.Expired
+		}
+	}
+	for scheme, s := range sums {
+		byScheme.emit(ch, s, scheme)
+	}
+}
+
+// collectCongestion shows the two tables of CONGA §3.3: of each peer at most 16
+// entries each, and only those of which something was heard.
+func collectCongestion(ch chan<- prometheus.Metric, peers []dataplane.PeerState) {
+	seen := make(map[netip.Addr]bool)
+	for i := range peers {
+		p := &peers[i]
+		if !p.VTEP.IsValid() || seen[p.VTEP] {
+			continue // the place of a peer that is gone
+		}
+		seen[p.VTEP] = true
+		vtep := p.VTEP.String()
+		peerCapable.emit(ch, truth(p.Capable), vtep)
+		for _, path := range p.Paths {
+			if path.RemoteKnown {
+				m := dataplane.TagMetric{Tag: path.Uplink, Metric: path.Remote, Age: path.RemoteAge}
+				toLeaf.emit(ch, &m, vtep, strconv.Itoa(int(m.Tag)))
+			}
+		}
+		for j := range p.FromLeaf {
+			m := &p.FromLeaf[j]
+			fromLeaf.emit(ch, m, vtep, strconv.Itoa(int(m.Tag)))
+		}
 	}
 }
 

@@ -106,12 +106,24 @@ func TestSamples(t *testing.T) {
 	f := newFake()
 	w := f.stats.Workers
 	w[1].Ports[1].Drops = [drop.NumReasons]uint64{drop.QueueFull: 5}
-	w[0].Ports[1].Utilisation = 0.25
+	w[0].Ports[1].Utilisation, w[1].Ports[1].Utilisation = 0.25, 0.125
+	w[0].Ports[1].Metric, w[1].Ports[1].Metric = 5, 6
 	got := values(gather(t, f.options()))
 	for name, want := range map[string]float64{
 		`loom_port_received_frames_total{port="host0",worker="1"}`:               float64(w[1].Ports[0].Received.Frames),
 		`loom_port_sent_bytes_total{port="up0",worker="0"}`:                      float64(w[0].Ports[1].Sent.Bytes),
-		`loom_port_utilisation_ratio{port="up0",worker="0"}`:                     0.25,
+		`loom_port_utilisation_ratio{port="up0"}`:                                0.25,
+		`loom_port_congestion_metric{port="up0"}`:                                6, // the larger, not the sum
+		`loom_port_ce_raised_frames_total{port="up0",worker="1"}`:                float64(w[1].Ports[1].CERaised),
+		`loom_scheme_decisions_total{scheme="conga"}`:                            float64(w[0].Schemes[0].Decisions + w[1].Schemes[0].Decisions),
+		`loom_scheme_flowlets_moved_total{scheme="ecmp"}`:                        float64(w[0].Schemes[1].Flowlets.Moved + w[1].Schemes[1].Flowlets.Moved),
+		`loom_exchange_feedback_bad_tag_total{worker="1"}`:                       float64(w[1].Exchange.FeedbackBadTag),
+		`loom_peer_capable{peer="192.0.2.2"}`:                                    1,
+		`loom_peer_capable{peer="192.0.2.3"}`:                                    0,
+		`loom_congestion_to_leaf_metric{peer="192.0.2.2",tag="3"}`:               2,
+		`loom_congestion_to_leaf_age_seconds{peer="192.0.2.2",tag="3"}`:          4,
+		`loom_congestion_from_leaf_metric{peer="192.0.2.2",tag="15"}`:            5,
+		`loom_congestion_from_leaf_age_seconds{peer="192.0.2.2",tag="15"}`:       0.001,
 		`loom_drops_total{port="up0",reason="queue_full",worker="1"}`:            5,
 		`loom_vni_local_frames_total{vni="200"}`:                                 float64(w[0].VNIs[1].Local.Frames + w[1].VNIs[1].Local.Frames),
 		`loom_vni_fdb_entries{vni="200"}`:                                        float64(w[1].VNIs[1].FDBEntries), // the larger, not the sum
@@ -150,17 +162,21 @@ func TestIncompleteTables(t *testing.T) {
 		without []string // prefixes of samples that must not be shown
 		with    []string
 	}{
-		{"no tables", func(f *fake, _ *Options) { f.tables = nil },
+		{"no tables", func(f *fake, _ *Options) { f.tables, f.peers = nil, nil },
 			[]string{"loom_vni_", "loom_peer_", "loom_next_hop_", `loom_port_up{port="host0"} 1`}, []string{`loom_port_up{port="host0"} 0`}},
 		{"nothing at all", func(f *fake, _ *Options) { f.tables, f.stats = nil, dataplane.Stats{} },
 			[]string{"loom_port_", "loom_worker_"}, []string{"loom_build_info"}},
 		{"no mirror", func(_ *fake, o *Options) { o.Control = nil }, []string{"loom_control_"}, []string{"loom_vni_"}},
-		{"spine", func(_ *fake, o *Options) { o.Role = "spined" }, []string{"loom_fdb_"}, []string{"loom_worker_bursts_total"}},
+		{"no congestion", func(_ *fake, o *Options) { o.Congestion = nil }, []string{"loom_congestion_", "loom_peer_capable"}, []string{"loom_exchange_"}},
+		{"unheard of", func(*fake, *Options) {}, []string{`loom_congestion_to_leaf_metric{peer="192.0.2.3"`, `loom_congestion_to_leaf_metric{peer="192.0.2.2",tag="1"`}, []string{`loom_peer_capable{peer="192.0.2.3"} 0`}},
+		{"spine", func(_ *fake, o *Options) { o.Role = "spined" }, []string{"loom_fdb_", "loom_exchange_"}, []string{"loom_worker_bursts_total"}},
 		{"gone", func(f *fake, _ *Options) {
+			f.peers[0].VTEP = netip.Addr{}
 			f.tables.VNIs[0].VNI, f.tables.Peers[0].VTEP, f.tables.Hops[0].Gateway = 0, netip.Addr{}, netip.Addr{}
-		}, []string{`loom_vni_local_frames_total{vni="0"}`, "loom_peer_next_hops{peer=\"192.0.2.2", `loom_next_hop_resolved{gateway="10.0.0.1"`, `loom_peer_next_hops{peer="invalid`},
+		}, []string{`loom_vni_local_frames_total{vni="0"}`, "loom_peer_next_hops{peer=\"192.0.2.2", `loom_next_hop_resolved{gateway="10.0.0.1"`, `loom_peer_next_hops{peer="invalid`, "loom_congestion_to_leaf", `loom_peer_capable{peer="invalid`},
 			[]string{`loom_peer_next_hops{peer="192.0.2.3"}`, `loom_next_hop_resolved{gateway="10.0.0.3"`}},
 		{"twice the same", func(f *fake, _ *Options) {
+			f.peers[1] = f.peers[0]
 			f.tables.VNIs[1], f.tables.Peers[1], f.tables.Hops[1] = f.tables.VNIs[0], f.tables.Peers[0], f.tables.Hops[0]
 		}, nil, []string{`loom_vni_local_frames_total{vni="100"}`}},
 		{"tables the workers have not seen", func(f *fake, _ *Options) {

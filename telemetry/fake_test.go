@@ -19,6 +19,7 @@ type fake struct {
 	stats   dataplane.Stats
 	tables  *dataplane.Tables
 	control control.Stats
+	peers   []dataplane.PeerState
 }
 
 func (f *fake) options() Options {
@@ -38,6 +39,11 @@ func (f *fake) options() Options {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			return f.control
+		},
+		Congestion: func() []dataplane.PeerState {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.peers
 		},
 		Ports: []dataplane.PortConfig{{Name: "host0", Kind: dataplane.Access}, {Name: "up0", Kind: dataplane.Uplink}},
 	}
@@ -80,7 +86,9 @@ func newFake() *fake {
 		w.VNIs = make([]dataplane.VNIStats, 2)
 		w.PeerSent, w.PeerReceived = make([]dataplane.Traffic, 2), make([]dataplane.Traffic, 2)
 		w.HopSent = make([]dataplane.Traffic, 2)
+		w.Schemes = make([]dataplane.SchemeStats, 2)
 		number(reflect.ValueOf(w).Elem(), &next)
+		w.Schemes[0].Scheme, w.Schemes[1].Scheme = "conga", "ecmp"
 		w.Made, w.Held = 1<<40, 0
 		for p := range w.Ports {
 			w.Made -= w.Ports[p].Received.Frames
@@ -99,6 +107,12 @@ func newFake() *fake {
 			Classifier: map[string]uint64{"redirect": 19, "no_meta": 20}},
 	}
 	number(reflect.ValueOf(&f.control).Elem(), &next)
+	f.peers = []dataplane.PeerState{
+		{VTEP: addr("192.0.2.2"), Capable: true, Paths: []dataplane.PathState{
+			{Uplink: 0, Remote: 7, RemoteKnown: true, RemoteAge: time.Second}, {Uplink: 1}, {Uplink: 3, Remote: 2, RemoteKnown: true, RemoteAge: 4 * time.Second},
+		}, FromLeaf: []dataplane.TagMetric{{Tag: 15, Metric: 5, Age: time.Millisecond}}},
+		{VTEP: addr("192.0.2.3")},
+	}
 	return f
 }
 
@@ -108,6 +122,10 @@ func number(v reflect.Value, next *uint64) {
 	switch v.Kind() {
 	case reflect.Uint64:
 		v.SetUint(*next)
+	case reflect.Uint8:
+		v.SetUint(100 + *next%100) // above the fake's other small numbers
+	case reflect.String:
+		return // a name
 	case reflect.Int:
 		v.SetInt(int64(*next))
 	case reflect.Float64:
@@ -131,7 +149,7 @@ func number(v reflect.Value, next *uint64) {
 // numbers collects every number inside v under the path of its field.
 func numbers(v reflect.Value, path string, into map[string]float64) {
 	switch v.Kind() {
-	case reflect.Uint64:
+	case reflect.Uint64, reflect.Uint8:
 		into[path] = float64(v.Uint())
 	case reflect.Int:
 		into[path] = float64(v.Int())

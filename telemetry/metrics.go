@@ -3,6 +3,8 @@ package telemetry
 import (
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
 )
@@ -70,6 +72,8 @@ var (
 		"Always 1; the labels say what the port faces and what the kernel granted (empty while it is not open).")
 	classified = newMetric(prometheus.CounterValue, []string{"port", "verdict"}, "loom_classifier_frames_total",
 		"Frames that the port's XDP program saw, by what it did with them.")
+	peerCapable = newMetric(prometheus.GaugeValue, []string{"peer"}, "loom_peer_capable",
+		"1 while the peer proves that it reads the fabric's fields; 0: it is sent plain VXLAN.")
 )
 
 // peerView is a peer as all workers together see it.
@@ -80,8 +84,10 @@ type peerView struct {
 
 // portView is what is known of a port beside the workers' counters.
 type portView struct {
-	info  *dataplane.PortInfo
-	state dataplane.PortState // zero before the first tables
+	info        *dataplane.PortInfo
+	state       dataplane.PortState // zero before the first tables
+	utilisation float64
+	metric      uint8
 }
 
 // hopView is a next hop as all workers together see it.
@@ -102,7 +108,12 @@ var (
 	byPeer       = peerMetrics()
 	byHop        = hopMetrics()
 	byKind       = kindMetrics()
-	ofControl    = controlMetrics()
+	byScheme     = schemeMetrics()
+	toLeaf       = pathMetrics("loom_congestion_to_leaf", "from here to the peer that start on the uplink of this tag, as the peer reported it")
+	fromLeaf     = pathMetrics("loom_congestion_from_leaf", "from the peer to here that start on its uplink of this tag, as it was measured")
+
+	exchangeByWorker = exchangeMetrics()
+	ofControl        = controlMetrics()
 )
 
 func workerMetrics() (g group[dataplane.WorkerStats]) {
@@ -140,8 +151,8 @@ func portWorkerMetrics() (g group[dataplane.PortStats]) {
 	g.gauge("loom_port_queue_bytes", "Bytes in the data queue.", func(s *p) float64 { return float64(s.QueueBytes) })
 	g.gauge("loom_port_queue_peak_bytes", "Most bytes that the data queue has held.", func(s *p) float64 { return float64(s.QueuePeak) })
 	g.gauge("loom_port_queue_frames", "Frames in the data queue.", func(s *p) float64 { return float64(s.QueueFrames) })
-	g.gauge("loom_port_utilisation_ratio", "Share of the link rate that the worker sends at (DRE); 0 when the rate is unknown.",
-		func(s *p) float64 { return s.Utilisation })
+	g.count("loom_port_ce_raised_frames_total", "Frames whose CE, the congestion that they met so far, was raised to the port's metric.",
+		func(s *p) uint64 { return s.CERaised })
 	g.count("loom_port_tx_abandoned_frames_total", "Frames counted as sent that were on the TX ring when the interface vanished.",
 		func(s *p) uint64 { return s.TXAbandoned })
 	g.count("loom_port_metadata_missing_frames_total", "Frames parsed again because the XDP program left no metadata.",
@@ -164,6 +175,10 @@ func portMetrics() (g group[portView]) {
 	g.labels = []string{"port"}
 	g.gauge("loom_port_open", "1 while the port's sockets are bound.", func(v *portView) float64 { return truth(v.info.Open) })
 	g.gauge("loom_port_up", "1 while the interface exists, is up and has carrier.", func(v *portView) float64 { return truth(v.state.Up) })
+	g.gauge("loom_port_utilisation_ratio", "Share of the link rate that is sent (DRE), all workers together; 0 when the rate is unknown.",
+		func(v *portView) float64 { return v.utilisation })
+	g.gauge("loom_port_congestion_metric", "The same, quantised to Q bits: what CE is raised to.",
+		func(v *portView) float64 { return float64(v.metric) })
 	g.gauge("loom_port_mtu_bytes", "MTU of the interface; 0 while it does not exist.", func(v *portView) float64 { return float64(v.state.MTU) })
 	g.gauge("loom_port_changed_timestamp_seconds", "Unix time at which the port was opened or closed last; 0 if never.", func(v *portView) float64 {
 		if v.info.Since.IsZero() {
@@ -198,6 +213,39 @@ func hopMetrics() (g group[hopView]) {
 	g.labels = []string{"port", "gateway"}
 	g.traffic("loom_next_hop_sent", "sent to the next hop", func(v *hopView) dataplane.Traffic { return v.sent })
 	g.gauge("loom_next_hop_resolved", "1 while the next hop's MAC address is known.", func(v *hopView) float64 { return truth(v.resolved) })
+	return g
+}
+
+func schemeMetrics() (g group[balance.Stats]) {
+	type s = balance.Stats
+	g.labels = []string{"scheme"}
+	g.count("loom_scheme_decisions_total", "Times that the scheme chose a path: for each frame, or for each flowlet.", func(v *s) uint64 { return v.Decisions })
+	g.count("loom_scheme_flowlets_started_total", "Flowlets that were given an uplink.", func(v *s) uint64 { return v.Flowlets.Started })
+	g.count("loom_scheme_flowlets_moved_total", "Flowlets started on another uplink than the flow's last one.", func(v *s) uint64 { return v.Flowlets.Moved })
+	g.count("loom_scheme_flowlets_kept_total", "Flowlets started on the uplink of the flow's last one.", func(v *s) uint64 { return v.Flowlets.Kept })
+	g.count("loom_scheme_flowlets_expired_total", "Flowlets started after a pause that ended the flow's last one.", func(v *s) uint64 { return v.Flowlets.Expired })
+	return g
+}
+
+func pathMetrics(prefix, of string) (g group[dataplane.TagMetric]) {
+	type m = dataplane.TagMetric
+	g.labels = []string{"peer", "tag"}
+	g.gauge(prefix+"_metric", "Congestion of the paths "+of+".", func(s *m) float64 { return float64(s.Metric) })
+	g.gauge(prefix+"_age_seconds", "Time since "+prefix+"_metric was confirmed, to 1/16 of the ageing time.", func(s *m) float64 { return s.Age.Seconds() })
+	return g
+}
+
+func exchangeMetrics() (g group[congestion.ExchangeStats]) {
+	type x = congestion.ExchangeStats
+	g.labels = []string{"worker"}
+	g.count("loom_exchange_plain_frames_total", "Frames sent as plain VXLAN because their peer has not proved that it reads the fabric's fields.", func(s *x) uint64 { return s.Plain })
+	g.count("loom_exchange_stamped_frames_total", "Frames sent with the fabric's fields.", func(s *x) uint64 { return s.Stamped })
+	g.count("loom_exchange_arrived_frames_total", "Frames received with the fabric's fields.", func(s *x) uint64 { return s.Arrived })
+	g.count("loom_exchange_congested_arrived_frames_total", "Frames received whose CE says that they met congestion.", func(s *x) uint64 { return s.CongestedArrived })
+	g.count("loom_exchange_feedback_sent_total", "Frames sent that take feedback to their peer.", func(s *x) uint64 { return s.FeedbackSent })
+	g.count("loom_exchange_feedback_received_total", "Feedback received and believed.", func(s *x) uint64 { return s.FeedbackReceived })
+	g.count("loom_exchange_feedback_bad_tag_total", "Feedback ignored because this leaf has no such uplink.", func(s *x) uint64 { return s.FeedbackBadTag })
+	g.count("loom_exchange_feedback_bad_value_total", "Feedback or CE ignored because it is above what Q bits allow.", func(s *x) uint64 { return s.FeedbackBadValue })
 	return g
 }
 

@@ -36,8 +36,10 @@ type Options struct {
 	Stats   func() dataplane.Stats
 	Tables  func() *dataplane.Tables // nil result: none were published yet
 	Control func() control.Stats     // may be nil
-	Ports   []dataplane.PortConfig   // by PortID
-	Log     *slog.Logger             // may be nil
+	// Congestion is what a leaf knows of its peers; may be nil.
+	Congestion func() []dataplane.PeerState
+	Ports      []dataplane.PortConfig // by PortID
+	Log        *slog.Logger           // may be nil
 }
 
 // Server answers HTTP: /metrics, /healthz, /readyz and /debug/stats, without

@@ -36,6 +36,7 @@ var (
 
 // node is a file's contents in the terms of the packages that use them.
 type node struct {
+	file   any // *config.Leaf or *config.Spine
 	common config.Common
 	dp     dataplane.Config
 	source control.Source // leaf
@@ -46,7 +47,7 @@ func loadLeaf(file string, interfaces []string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &node{common: l.Common, dp: l.ToDataplane(), source: control.Static(staticOverlay(l))}, nil
+	return &node{file: l, common: l.Common, dp: l.ToDataplane(), source: control.Static(staticOverlay(l))}, nil
 }
 
 func loadSpine(file string, interfaces []string) (*node, error) {
@@ -54,7 +55,7 @@ func loadSpine(file string, interfaces []string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &node{common: s.Common, dp: s.ToDataplane()}, nil
+	return &node{file: s, common: s.Common, dp: s.ToDataplane()}, nil
 }
 
 // staticOverlay is the overlay as the file describes it.
@@ -109,7 +110,7 @@ func (k Kind) Command(out io.Writer) *cobra.Command {
 		return c
 	}
 	root.AddCommand(withFile(&cobra.Command{
-		Use: "run", Short: "Forward frames until SIGTERM or SIGINT",
+		Use: "run", Short: "Forward frames until SIGTERM or SIGINT; SIGHUP reads schemes and classes again",
 		RunE: func(c *cobra.Command, _ []string) error { return k.run(c.Context(), file) },
 	}), withFile(&cobra.Command{
 		Use: "check", Short: "Check the configuration and the machine, and touch nothing",

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -89,6 +91,9 @@ func (k Kind) run(ctx context.Context, file string) error {
 		return errors.Join(errs...)
 	}
 	log := n.logger()
+	reload := make(chan os.Signal, 1) // one that is waiting covers all that came since
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
 	for _, f := range findings {
 		log.Warn(f.Problem, "fix", f.Fix)
 	}
@@ -108,7 +113,8 @@ func (k Kind) run(ctx context.Context, file string) error {
 	if err != nil {
 		return fmt.Errorf("open the ports: %w", err)
 	}
-	err = k.serve(ctx, n, plane, kernel, listener, log)
+	again := &reloader{kind: k, file: file, current: n, plane: plane, log: log}
+	err = k.serve(ctx, n, plane, kernel, listener, log, func(ctx context.Context) { again.run(ctx, reload) })
 	if cerr := plane.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("close the ports: %w", cerr))
 	}
@@ -128,13 +134,13 @@ func (n *node) portNames() []string {
 
 // serve runs the node's parts. When ctx ends the data plane drains, while
 // control and telemetry go on; they end after it.
-func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel control.Kernel, l net.Listener, log *slog.Logger) error {
+func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel control.Kernel, l net.Listener, log *slog.Logger, reload func(context.Context)) error {
 	mirror := control.NewMirror(control.Options{
 		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Source: n.source,
 		Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
 	})
 	server := telemetry.NewServer(telemetry.Options{
-		Role: k.name, Version: k.version, Stats: plane.Stats, Tables: mirror.Tables, Control: mirror.Stats,
+		Role: k.name, Version: k.version, Stats: plane.Stats, Tables: mirror.Tables, Control: mirror.Stats, Congestion: plane.Congestion,
 		Ports: n.dp.Ports, Log: log,
 	})
 
@@ -145,6 +151,7 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 	if l != nil {
 		parts.Go(func() error { return server.Serve(around, l) })
 	}
+	parts.Go(func() error { reload(around); return nil })
 	parts.Go(func() error { announce(around, server, log); return nil })
 
 	// A part that fails ends the data plane, and the other way round.

@@ -1,0 +1,69 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"reflect"
+	"strings"
+
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/config"
+	"github.com/loomfabric/loom/dataplane"
+)
+
+// reloader takes over what may change in the file of a running daemon: schemes
+// and traffic classes. It is all or nothing, so that what runs is always what
+// one state of the file says.
+type reloader struct {
+	kind    Kind
+	file    string
+	current *node
+	plane   interface {
+		SetSchemes(scheme string, o balance.Options, classes []dataplane.Class) error
+	}
+	log *slog.Logger
+}
+
+// run reloads at each signal until ctx ends.
+func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-signals:
+		}
+		changed, err := r.reload()
+		switch {
+		case err != nil:
+			r.log.Error("configuration not reloaded: everything stays as it was", "file", r.file, "err", err)
+		case !changed:
+			r.log.Info("configuration reloaded: nothing has changed", "file", r.file)
+		default:
+			dp := &r.current.dp
+			r.log.Info("configuration reloaded", "file", r.file, "scheme", dp.Scheme, "classes", len(dp.Classes))
+		}
+	}
+}
+
+// reload reads the file again. Interfaces are not looked for: those that are in
+// use may be gone for a moment, and others would need a restart.
+func (r *reloader) reload() (changed bool, err error) {
+	n, err := r.kind.load(r.file, nil)
+	if err != nil {
+		return false, err
+	}
+	if keys := config.NeedsRestart(r.current.file, n.file); len(keys) > 0 {
+		return false, fmt.Errorf("%s of %s can only change by a restart: restart %s, or take the change back",
+			strings.Join(keys, ", "), r.file, r.kind.name)
+	}
+	if reflect.DeepEqual(r.current.file, n.file) {
+		return false, nil
+	}
+	if err := r.plane.SetSchemes(n.dp.Scheme, n.dp.Options, n.dp.Classes); err != nil {
+		return false, err
+	}
+	r.current = n
+	return true, nil
+}
