@@ -1,0 +1,141 @@
+package netns
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/config"
+)
+
+// edit rewrites a leafd's configuration and leaves the daemon alone.
+func (f *fab) edit(leaf string, change func(*config.Leaf)) {
+	f.t.Helper()
+	d := f.daemons[leaf]
+	text, err := os.ReadFile(d.config)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	c, err := config.ParseLeaf(d.config, text, nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	change(c)
+	if text, err = yaml.Marshal(c); err != nil {
+		f.t.Fatal(err)
+	}
+	if err := os.WriteFile(d.config, text, 0o644); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// reload sends SIGHUP and waits for a new line of the log that has all parts.
+func (d *daemon) reload(parts ...string) {
+	d.t.Helper()
+	before := len(d.whole())
+	if err := unix.Kill(d.pid, unix.SIGHUP); err != nil {
+		d.t.Fatalf("SIGHUP to %s: %v\n%s", d.name, err, d.tail())
+	}
+	eventually(d.t, 5*time.Second, func() string {
+	line:
+		for line := range strings.Lines(d.whole()[before:]) {
+			for _, p := range parts {
+				if !strings.Contains(line, p) {
+					continue line
+				}
+			}
+			return ""
+		}
+		return fmt.Sprintf("%s does not log %q:\n%s", d.name, parts, d.whole()[before:])
+	})
+}
+
+func (d *daemon) decisions(scheme string) uint64 {
+	d.t.Helper()
+	return d.metric("loom_scheme_decisions_total", `scheme="`+scheme+`"`)
+}
+
+// TestReload: schemes and classes change under traffic, and no frame is lost: a
+// TCP connection goes on, every datagram of many flows arrives, nothing is
+// dropped, and accounts balance. What cannot change is refused whole.
+func TestReload(t *testing.T) {
+	f := up(t, "pair.yaml")
+	d := f.daemons["L0"]
+	s := startStream(t, f.ns["h0"], f.ns["h3"], f.addr("h3"), 2<<20)
+	back := startStream(t, f.ns["h4"], f.ns["h1"], f.addr("h1"), 1<<20)
+	if out, ok := ping(t, f.ns["h0"], f.addr("h4"), 56, 2); !ok { // addresses are learned
+		t.Fatal(out)
+	}
+	start := time.Now()
+	p := startProbe(t, f.ns["h0"], f.ns["h4"], f.addr("h4"), 32, time.Millisecond)
+	s.flows(256<<10, 5*time.Second)
+	back.flows(256<<10, 5*time.Second)
+	if d.decisions("ecmp") == 0 {
+		t.Error("ecmp has decided nothing")
+	}
+
+	for _, scheme := range []string{"conga", "spray", "letflow", "drill", "conga-flow", "local", "ecmp"} {
+		before := d.decisions(scheme)
+		f.edit("L0", func(c *config.Leaf) { c.Balancing = config.Balancing{Scheme: scheme} })
+		d.reload("configuration reloaded", "scheme="+scheme)
+		s.flows(256<<10, 5*time.Second)
+		back.flows(128<<10, 5*time.Second)
+		if n := d.decisions(scheme); n <= before {
+			t.Errorf("%s has decided nothing after the reload", scheme)
+		}
+	}
+
+	// The class takes the datagrams, and what is left stays with ecmp.
+	f.edit("L0", func(c *config.Leaf) {
+		c.Classes = []config.Class{{Name: "datagrams", Match: config.Match{Protocol: unix.IPPROTO_UDP}, Balancing: config.Balancing{Scheme: "spray"}}}
+	})
+	d.reload("configuration reloaded", "scheme=ecmp", "classes=1")
+	sprayed, hashed := d.decisions("spray"), d.decisions("ecmp")
+	s.flows(256<<10, 5*time.Second)
+	if d.decisions("spray") == sprayed || d.decisions("ecmp") == hashed {
+		t.Error("frames of one class only were balanced")
+	}
+	p.end()
+	if sent, lost := p.lost(start, time.Now()); lost > 0 || sent < 1000 {
+		t.Errorf("%d of %d datagrams were lost", lost, sent)
+	}
+	for name, x := range f.daemons {
+		if n := x.metric("loom_drops_total"); n > 0 {
+			t.Errorf("%s dropped %d frames: %v", name, n, x.stats().Drops)
+		}
+		x.balanced()
+	}
+	refuse(f, d, s)
+}
+
+// refuse holds a daemon against files that it must not take over.
+func refuse(f *fab, d *daemon, s *stream) {
+	t := f.t
+	good, err := os.ReadFile(d.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decided := d.decisions("conga")
+	f.edit("L0", func(c *config.Leaf) { c.Scheme, c.Workers, c.Uplinks[1].Shaper.Rate = "conga", 2, 1e9 })
+	d.reload("everything stays as it was", "workers", "uplinks[1].shaper.rate", "restart")
+	if err := os.WriteFile(d.config, []byte("scheme: [conga"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d.reload("everything stays as it was", "not YAML")
+	s.flows(256<<10, 5*time.Second)
+	if n := d.decisions("conga"); n != decided {
+		t.Errorf("conga decided %d times after a file that was refused", n-decided)
+	}
+	if err := os.WriteFile(d.config, good, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d.reload("nothing has changed")
+	// A spine has nothing that can change, and does not die of the signal.
+	f.daemons["S0"].reload("nothing has changed")
+	s.flows(256<<10, 5*time.Second)
+}
