@@ -8,6 +8,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -94,6 +95,49 @@ func TestNeighbourChanges(t *testing.T) {
 	})
 	s.flows(512<<10, 10*time.Second)
 	transfer(t, f.ns["h4"], f.ns["h1"], f.addr("h1"), 1<<20)
+}
+
+// TestNeighbourWaits: frames to a next hop without a MAC wait, and are sent as
+// soon as it answers, each once.
+func TestNeighbourWaits(t *testing.T) {
+	f := up(t, "trio.yaml")
+	f.reconfigure("L0", func(c *config.Leaf) { c.HoldTime = config.Duration(20 * time.Second) })
+	k, d, w := f.link("L0-S0.0"), f.daemons["L0"], f.wires()
+	src, dst := overlay.MAC(f.host("h0").MAC), overlay.MAC(f.host("h2").MAC)
+	learn := frame(src, dst, 0, "I am here")
+	w["h2"].send(learn)
+	w["h0"].expect(learn, "h0")
+
+	f.answerARP("S0", k.SpinePort, false)
+	f.forgetNeighbours("L0", k.LeafPort)
+	eventually(t, 3*time.Second, func() string {
+		if d.hopMAC(k.LeafPort) != "" {
+			return "L0 still has the next hop's MAC"
+		}
+		return ""
+	})
+	const frames = 20
+	for i := range frames {
+		w["h0"].send(frame(dst, src, 0, fmt.Sprint("waits ", i)))
+	}
+	eventually(t, 3*time.Second, func() string {
+		if n := d.metric("loom_worker_held_frames"); n < frames {
+			return fmt.Sprintf("L0 holds %d frames, want %d", n, frames)
+		}
+		return ""
+	})
+	d.balanced()
+	if n := len(w["h2"].got()); n > 0 {
+		t.Errorf("%d frames arrived although the next hop is not known", n)
+	}
+	f.answerARP("S0", k.SpinePort, true)
+	for i := range frames {
+		w["h2"].expect(frame(dst, src, 0, fmt.Sprint("waits ", i)), "h2")
+	}
+	time.Sleep(quiet)
+	if n := len(w["h2"].got()); n != frames {
+		t.Errorf("%d frames arrived, %d were sent", n, frames)
+	}
 }
 
 // TestNeighbourFails: the only next hop answers no ARP any more. Frames wait a

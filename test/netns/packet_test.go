@@ -151,7 +151,7 @@ func (w *wire) count(want []byte) (n int) {
 // expect waits for a frame that equals want.
 func (w *wire) expect(want []byte, what string) {
 	w.t.Helper()
-	eventually(w.t, 3*time.Second, func() string {
+	eventually(w.t, 5*time.Second, func() string {
 		if w.count(want) == 0 {
 			return fmt.Sprintf("%s: frame %x... has not arrived; %d others have: %.60x", what, want[:20], len(w.got()), w.got())
 		}
