@@ -101,6 +101,8 @@ type rig struct {
 	links []*memLink
 	now   mono.Time
 	ask   chan HopID
+
+	greeted bool // benchmarks: the first peer knows the fabric's fields
 }
 
 // newRig makes a worker for cfg and gives it tables.
