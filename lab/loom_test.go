@@ -3,23 +3,29 @@ package lab
 import (
 	"context"
 	"os"
-	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/internal/testenv"
 )
 
-// withDaemons builds leafd and spined for a lab and makes its data plane loom.
+// withDaemons finds or builds leafd and spined for a lab and makes its data plane loom.
 func withDaemons(t *testing.T, text string) (l *Lab, file string) {
 	t.Helper()
 	l, file = newLab(t, strings.Replace(text, "dataplane: kernel", "dataplane: loom", 1))
-	l.Binaries = t.TempDir()
-	cmd := exec.Command("go", "build", "-o", l.Binaries, "../cmd/leafd", "../cmd/spined")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the daemons: %v\n%s", err, out)
+	dir, remove, err := testenv.Daemons(false)
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		if err := remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	l.Binaries = dir
 	return l, file
 }
 
