@@ -8,6 +8,8 @@ type Common struct {
 	Log Log `yaml:"log,omitempty"`
 	// Telemetry is where metrics and health are served.
 	Telemetry Telemetry `yaml:"telemetry,omitempty"`
+	// Admin is where people ask the running node, by loomctl.
+	Admin Admin `yaml:"admin,omitempty"`
 	// VXLANPort is the UDP port of the fabric's VXLAN (RFC 7348 §5).
 	// Default: 4789.
 	VXLANPort uint16 `yaml:"vxlan_port,omitempty"`
@@ -62,6 +64,16 @@ type Telemetry struct {
 	// /metrics, /healthz, /readyz and /debug/stats without authentication:
 	// keep it on loopback or a management network.
 	// Default: 127.0.0.1:9464 (leafd), 127.0.0.1:9465 (spined).
+	Listen string `yaml:"listen,omitempty"`
+}
+
+// Admin is where people ask the running node, by loomctl.
+type Admin struct {
+	// Listen is unix:/path/of/a/socket, or off for none. It serves the admin
+	// API, which only reads, to the daemon's user and group. Where the default
+	// cannot be listened at, a warning is logged, and the node forwards without.
+	// Default: unix:/run/loom/leafd.sock (leafd), unix:/run/loom/spined.sock
+	// (spined).
 	Listen string `yaml:"listen,omitempty"`
 }
 

@@ -97,6 +97,9 @@ func TestExamples(t *testing.T) {
 	if s.Telemetry.Listen != "127.0.0.1:9465" {
 		t.Errorf("spine listens at %q", s.Telemetry.Listen)
 	}
+	if s.Admin.Listen != "unix:/run/loom/spined.sock" {
+		t.Errorf("the spine's admin socket is %q", s.Admin.Listen)
+	}
 }
 
 const minimal = `
@@ -125,6 +128,8 @@ func TestDefaults(t *testing.T) {
 		{"DRILL of a class", "classes: [{match: {port: 1}, scheme: drill, drill: {samples: 3}}]\n", func(l *Leaf) any { return l.Classes[0].DRILL }, DRILL{3, 1}},
 		{"metrics off", "telemetry: {listen: off}\n", func(l *Leaf) any { return l.Telemetry.Off() }, true},
 		{"metrics off by empty text", "telemetry: {listen: \"\"}\n", func(l *Leaf) any { return l.Telemetry.Off() }, true},
+		{"admin API", "", func(l *Leaf) any { return l.Admin.Listen }, "unix:/run/loom/leafd.sock"},
+		{"admin API off", "admin: {listen: off}\n", func(l *Leaf) any { return l.Admin.Off() }, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l, err := ParseLeaf("f", []byte(minimal+tc.extra), nil)

@@ -14,12 +14,19 @@ const (
 	defaultPmax          = 0.2
 )
 
+// Where the daemons serve the admin API.
+const (
+	DefaultLeafAdmin  = "unix:/run/loom/leafd.sock"
+	DefaultSpineAdmin = "unix:/run/loom/spined.sock"
+)
+
 // Defaults is the one place that defaults come from: a node's common values,
-// with the address at which it serves metrics.
-func Defaults(listen string) Common {
+// with the addresses at which it serves metrics and the admin API.
+func Defaults(metrics, admin string) Common {
 	return Common{
 		Log:       Log{Level: "info", Format: "text"},
-		Telemetry: Telemetry{Listen: listen},
+		Telemetry: Telemetry{Listen: metrics},
+		Admin:     Admin{Listen: admin},
 		VXLANPort: overlay.DefaultPort,
 		Workers:   1,
 		SpinFor:   Duration(50 * time.Microsecond),
@@ -32,7 +39,7 @@ func Defaults(listen string) Common {
 // DefaultLeaf is a leaf's configuration before its file is read.
 func DefaultLeaf() *Leaf {
 	return &Leaf{
-		Common:    Defaults("127.0.0.1:9464"),
+		Common:    Defaults("127.0.0.1:9464", DefaultLeafAdmin),
 		FDB:       FDB{Size: 128 << 10, Age: Duration(5 * time.Minute)},
 		Balancing: Balancing{Scheme: "ecmp"},
 	}
@@ -40,7 +47,7 @@ func DefaultLeaf() *Leaf {
 
 // DefaultSpine is a spine's configuration before its file is read.
 func DefaultSpine() *Spine {
-	return &Spine{Common: Defaults("127.0.0.1:9465")}
+	return &Spine{Common: Defaults("127.0.0.1:9465", DefaultSpineAdmin)}
 }
 
 // fill completes what depends on the file's other values.

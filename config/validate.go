@@ -30,6 +30,7 @@ func (c *Common) validate(d *document) {
 		d.add("log.format", fmt.Sprintf("log format %q does not exist", c.Log.Format), "use text or json")
 	}
 	c.Telemetry.validate(d)
+	c.Admin.validate(d, c.Telemetry.Listen)
 	c.Congestion.validate(d)
 	if c.VXLANPort == 0 {
 		d.add("vxlan_port", "UDP port 0 does not exist", "use 4789, or leave it out")
@@ -99,6 +100,22 @@ func (t Telemetry) validate(d *document) {
 		if n, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || n == 0 {
 			d.add("telemetry.listen", fmt.Sprintf("%q is not an address to listen at", address), fix)
 		}
+	}
+}
+
+// Off reports whether the admin API is not served.
+func (a Admin) Off() bool { return a.Listen == "" || a.Listen == "off" }
+
+func (a Admin) validate(d *document, metrics string) {
+	path, unix := strings.CutPrefix(a.Listen, "unix:")
+	switch {
+	case a.Off():
+	case !unix:
+		d.add("admin.listen", fmt.Sprintf("%q is not a unix socket", a.Listen), "use unix:/path/of/a/socket or off: the API has no authentication but the socket's owner and group")
+	case !strings.HasPrefix(path, "/") || len(path) > 107:
+		d.add("admin.listen", fmt.Sprintf("unix socket %q is not an absolute path of at most 107 bytes", path), "use unix:/path/of/a/socket or off")
+	case a.Listen == metrics:
+		d.add("admin.listen", "metrics are served there already", "give each a socket of its own")
 	}
 }
 
