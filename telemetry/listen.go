@@ -29,7 +29,7 @@ func Listen(address string) (net.Listener, error) {
 		return nil, nil
 	}
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		return listenUnix(path)
+		return ListenUnix(path, "metrics", "telemetry.listen")
 	}
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -52,27 +52,29 @@ func remedy(err error) string {
 	}
 }
 
-func listenUnix(path string) (net.Listener, error) {
-	if err := removeStale(path); err != nil {
-		return nil, fmt.Errorf("serve metrics at unix:%s: %w", path, err)
+// ListenUnix is [Listen] for the path of a socket at which something else may be
+// served: what that is, and the key of the configuration, are for errors.
+func ListenUnix(path, what, key string) (net.Listener, error) {
+	if err := removeStale(path, key); err != nil {
+		return nil, fmt.Errorf("serve %s at unix:%s: %w", what, path, err)
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		hint := "check that the directory can be written to and that the path is at most 107 bytes"
 		if errors.Is(err, fs.ErrNotExist) {
-			hint = "create the directory, or set telemetry.listen to a path in one that exists"
+			hint = "create the directory, or set " + key + " to a path in one that exists"
 		}
-		return nil, fmt.Errorf("serve metrics at unix:%s: %w: %s", path, err, hint)
+		return nil, fmt.Errorf("serve %s at unix:%s: %w: %s", what, path, err, hint)
 	}
 	if err := os.Chmod(path, socketMode); err != nil {
-		return nil, errors.Join(fmt.Errorf("serve metrics at unix:%s: %w", path, err), l.Close())
+		return nil, errors.Join(fmt.Errorf("serve %s at unix:%s: %w", what, path, err), l.Close())
 	}
 	return l, nil
 }
 
 // removeStale removes the socket of a process that is gone. Only a refused
 // connection proves that: whatever else goes wrong, somebody may be there.
-func removeStale(path string) error {
+func removeStale(path, key string) error {
 	st, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -81,13 +83,13 @@ func removeStale(path string) error {
 		return err
 	}
 	if st.Mode().Type() != fs.ModeSocket {
-		return errors.New("the file is not a socket; remove it, or set telemetry.listen to another path")
+		return errors.New("the file is not a socket; remove it, or set " + key + " to another path")
 	}
 	c, err := net.DialTimeout("unix", path, dialWait)
 	switch {
 	case err == nil:
 		c.Close()
-		return errors.New("a running process listens there; stop it, or set telemetry.listen to another path")
+		return errors.New("a running process listens there; stop it, or set " + key + " to another path")
 	case errors.Is(err, syscall.ECONNREFUSED):
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove the socket of a process that is gone: %w", err)

@@ -23,8 +23,8 @@ var layers = [][]string{
 	{"bpf"},
 	{"dataplane/xsk"},
 	{"dataplane"},
-	{"control", "config", "telemetry", "fabric", "workload"},
-	{"internal/daemon", "lab"},
+	{"control", "config", "telemetry", "fabric", "workload", "internal/admin"},
+	{"internal/daemon", "internal/loomctl", "lab"},
 	{"cmd"},
 }
 

@@ -80,7 +80,7 @@ func (n *node) logger() *slog.Logger {
 }
 
 // run is the life of a daemon. What can fail without a trace comes first: the
-// checks, then the address for metrics, then the ports.
+// checks, then the addresses for metrics and the admin API, then the ports.
 func (k Kind) run(ctx context.Context, file string) error {
 	n, findings, err := k.prepare(file)
 	if err != nil {
@@ -104,6 +104,13 @@ func (k Kind) run(ctx context.Context, file string) error {
 	if listener != nil {
 		defer listener.Close()
 	}
+	socket, err := listenAdmin(n.common.Admin.Listen, log)
+	if err != nil {
+		return err
+	}
+	if socket != nil {
+		defer socket.Close()
+	}
 	kernel, err := control.OpenNetlink(n.portNames()...)
 	if err != nil {
 		return err
@@ -114,7 +121,7 @@ func (k Kind) run(ctx context.Context, file string) error {
 		return fmt.Errorf("open the ports: %w", err)
 	}
 	again := &reloader{kind: k, file: file, current: n, plane: plane, log: log}
-	err = k.serve(ctx, n, plane, kernel, listener, log, func(ctx context.Context) { again.run(ctx, reload) })
+	err = k.serve(ctx, n, plane, kernel, listeners{listener, socket}, log, func(ctx context.Context) { again.run(ctx, reload) })
 	if cerr := plane.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("close the ports: %w", cerr))
 	}
@@ -132,9 +139,12 @@ func (n *node) portNames() []string {
 	return names
 }
 
+// listeners are what a node answers at; nil: it does not.
+type listeners struct{ metrics, admin net.Listener }
+
 // serve runs the node's parts. When ctx ends the data plane drains, while
-// control and telemetry go on; they end after it.
-func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel control.Kernel, l net.Listener, log *slog.Logger, reload func(context.Context)) error {
+// control, telemetry and the admin API go on; they end after it.
+func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel control.Kernel, l listeners, log *slog.Logger, reload func(context.Context)) error {
 	mirror := control.NewMirror(control.Options{
 		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Source: n.source,
 		Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
@@ -148,8 +158,11 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 	defer stop()
 	parts, around := errgroup.WithContext(around)
 	parts.Go(func() error { return mirror.Run(around) })
-	if l != nil {
-		parts.Go(func() error { return server.Serve(around, l) })
+	if l.metrics != nil {
+		parts.Go(func() error { return server.Serve(around, l.metrics) })
+	}
+	if l.admin != nil {
+		parts.Go(func() error { return k.adminServer(n, plane, mirror, log).Serve(around, l.admin) })
 	}
 	parts.Go(func() error { reload(around); return nil })
 	parts.Go(func() error { announce(around, server, log); return nil })

@@ -1,0 +1,159 @@
+// Package loomctl is the command line that shows people what a running node
+// knows. It asks the admin API and prints; it must not work anything out.
+package loomctl
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/admin"
+)
+
+// Sockets are where the daemons listen if their files do not say otherwise; the
+// first that exists is asked if the caller does not say which.
+var Sockets = []string{"/run/loom/leafd.sock", "/run/loom/spined.sock"}
+
+// options are the flags of all commands.
+type options struct {
+	socket, output string
+}
+
+// Command returns the command line, which prints to out.
+func Command(out io.Writer) *cobra.Command {
+	o := &options{}
+	root := &cobra.Command{
+		Use: "loomctl", Short: "Show what a running leafd or spined knows",
+		Long: "loomctl asks the admin API of a daemon on this machine (admin.listen) and prints the\n" +
+			"answer: tables for people, with -o json what the API said.",
+		SilenceUsage: true, SilenceErrors: true,
+	}
+	root.SetOut(out)
+	root.PersistentFlags().StringVar(&o.socket, "socket", "", "the daemon's admin socket (default: the first of "+strings.Join(Sockets, ", ")+" that exists)")
+	root.PersistentFlags().StringVarP(&o.output, "output", "o", "table", "table or json")
+	var limit int
+	limited := func(c *cobra.Command) *cobra.Command {
+		c.Flags().IntVar(&limit, "limit", 0, "list at most so many entries (default: what the daemon thinks reasonable)")
+		return c
+	}
+	query := func() url.Values {
+		q := url.Values{}
+		if limit != 0 {
+			q.Set("limit", strconv.Itoa(limit))
+		}
+		return q
+	}
+	simple := func(use, short string, run func(*cobra.Command) error) *cobra.Command {
+		return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return run(c) }}
+	}
+	root.AddCommand(
+		simple("ports", "Ports: state, load, counters", func(c *cobra.Command) error {
+			return show(c, o, "ports", nil, printPorts)
+		}),
+		simple("peers", "Peers: whether they speak the fabric's header, next hops, traffic", func(c *cobra.Command) error {
+			return show(c, o, "peers", nil, printPeers)
+		}),
+		simple("conga", "Congestion: of each uplink towards each peer, and what is fed back", func(c *cobra.Command) error {
+			return show(c, o, "conga", nil, printConga)
+		}),
+		limited(simple("flowlets", "Flowlet tables, active flowlets first", func(c *cobra.Command) error {
+			return show(c, o, "flowlets", query(), printFlowlets)
+		})),
+		limited(simple("fdb", "MAC addresses, and where they live", func(c *cobra.Command) error {
+			return show(c, o, "fdb", query(), printFDB)
+		})),
+		explainCommand(o),
+		simple("stats", "Where frames came from and went, drops, decisions, feedback", func(c *cobra.Command) error {
+			return show(c, o, "stats", nil, printStats)
+		}),
+	)
+	return root
+}
+
+func explainCommand(o *options) *cobra.Command {
+	var vni uint
+	var dscp, mac string
+	c := &cobra.Command{
+		Use: "explain SRC DST [PROTO [SPORT DPORT]]", Short: "The uplink that a flow takes, and why",
+		Long: "SRC and DST are IP addresses, or MAC addresses for what is not IP. PROTO is a name or\n" +
+			"a number; without it, a ping is meant. With IP addresses, --dst-mac says where in the\n" +
+			"fabric DST is; without it, the answer is for each peer.",
+		Args: func(_ *cobra.Command, args []string) error {
+			if n := len(args); n != 2 && n != 3 && n != 5 {
+				return errors.New("give SRC DST, SRC DST PROTO, or SRC DST PROTO SPORT DPORT")
+			}
+			return nil
+		},
+	}
+	c.Flags().UintVar(&vni, "vni", 0, "virtual network (default: the leaf's, if it has only one)")
+	c.Flags().StringVar(&dscp, "dscp", "", "DSCP of the packets, which may decide on their class: a number or a name, as ef")
+	c.Flags().StringVar(&mac, "dst-mac", "", "MAC address of DST")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		q := url.Values{}
+		for i, name := range []string{"src", "dst", "proto", "sport", "dport"} {
+			if i < len(args) {
+				q.Set(name, args[i])
+			}
+		}
+		if c.Flags().Changed("vni") {
+			q.Set("vni", strconv.FormatUint(uint64(vni), 10))
+		}
+		if dscp != "" {
+			q.Set("dscp", dscp)
+		}
+		if mac != "" {
+			q.Set("dst_mac", mac)
+		}
+		return show(c, o, "explain", q, func(w io.Writer, x *dataplane.Explanation) { printExplanation(w, args, x) })
+	}
+	return c
+}
+
+// show asks and prints.
+func show[T any](c *cobra.Command, o *options, what string, q url.Values, print func(io.Writer, *T)) error {
+	if o.output != "table" && o.output != "json" {
+		return fmt.Errorf("output %q is unknown: use table or json", o.output)
+	}
+	client := admin.Client{Socket: o.socket}
+	if client.Socket == "" {
+		client.Socket = findSocket()
+	}
+	raw, err := client.Get(c.Context(), what, q)
+	if err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	if o.output == "json" {
+		if err := json.Indent(&text, raw, "", "  "); err != nil {
+			return fmt.Errorf("the daemon's answer is not JSON: %w", err)
+		}
+	} else {
+		answer := new(T)
+		if err := json.Unmarshal(raw, answer); err != nil {
+			return fmt.Errorf("understand the daemon's answer: %w; is loomctl of the same version as the daemon?", err)
+		}
+		print(&text, answer)
+	}
+	_, err = c.OutOrStdout().Write(text.Bytes())
+	return err
+}
+
+// findSocket is the first of the usual places that has one; the first of all if
+// none has, for the error to name.
+func findSocket() string {
+	for _, s := range Sockets {
+		if _, err := os.Lstat(s); err == nil {
+			return s
+		}
+	}
+	return Sockets[0]
+}

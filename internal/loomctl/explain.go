@@ -1,0 +1,93 @@
+package loomctl
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/loomfabric/loom/dataplane"
+)
+
+// printExplanation answers for the flow that the arguments name.
+func printExplanation(w io.Writer, args []string, x *dataplane.Explanation) {
+	t := newTable(w, "flow", flowName(args)+fmt.Sprintf(", VNI %d", x.VNI))
+	t.row("hash", fmt.Sprintf("%08x of %s; outer source port %d", x.Hash, x.Hashed, x.SourcePort))
+	t.row("class", fmt.Sprintf("%d, %s", x.Class, x.Scheme))
+	switch x.Destination {
+	case dataplane.DestinationLocal:
+		t.row("goes to", fmt.Sprintf("port %s of this leaf: it does not enter the fabric", x.Port))
+	case dataplane.DestinationFlooded:
+		t.row("goes to", "every member of the VNI: no address of one station, or one that is not known; a copy to each peer")
+	case dataplane.DestinationUnnamed:
+		t.row("goes to", "any peer: --dst-mac tells where the destination is")
+	}
+	if f := x.Flowlet; f != nil {
+		t.row("flowlet", fmt.Sprintf("%s on uplink %d (%s), last packet %s ago, worker %d", either(f.Active, "active", "ended"), f.Uplink, f.Port, age(f.Idle), x.Worker))
+	}
+	t.end()
+	for i := range x.Peers {
+		printChoice(w, &x.Peers[i])
+	}
+}
+
+// flowName writes a flow as its arguments do.
+func flowName(args []string) string {
+	switch len(args) {
+	case 2:
+		return args[0] + " to " + args[1]
+	case 3:
+		return args[0] + " to " + args[1] + " " + args[2]
+	}
+	return fmt.Sprintf("%s port %s to %s port %s %s", args[0], args[3], args[1], args[4], args[2])
+}
+
+func printChoice(w io.Writer, p *dataplane.PeerChoice) {
+	verdict := "no uplink is certain"
+	if p.Uplink != nil {
+		verdict = "takes " + uplinkName(p, int(*p.Uplink))
+	}
+	fmt.Fprintf(w, "\nto %v: %s: %s\n", p.VTEP, verdict, p.Reason)
+	if fresh := freshNames(p); fresh != "" {
+		fmt.Fprintf(w, "a flow that starts now would take %s\n", fresh)
+	}
+	if len(p.Uplinks) == 0 {
+		return
+	}
+	t := newTable(w, "UPLINK", "PORT", "LOAD", "LOCAL", "REMOTE", "REMOTE AGE", "COMBINED", "")
+	for i := range p.Uplinks {
+		u := &p.Uplinks[i]
+		combined := none
+		if u.Combined != nil {
+			combined = strconv.Itoa(*u.Combined)
+		}
+		mark := ""
+		if p.Uplink != nil && *p.Uplink == u.Uplink {
+			mark = "<"
+		}
+		t.row(u.Uplink, u.Port, percent(u.Utilisation), u.Local, remote(&u.PathState), remoteAge(&u.PathState), combined, mark)
+	}
+	t.end()
+}
+
+// freshNames names the uplinks of a new flowlet, unless that is the one that
+// the flow takes anyway.
+func freshNames(p *dataplane.PeerChoice) string {
+	if p.Uplink != nil && len(p.Fresh) == 1 && p.Fresh[0] == int(*p.Uplink) {
+		return ""
+	}
+	var names []string
+	for _, u := range p.Fresh {
+		names = append(names, uplinkName(p, u))
+	}
+	return strings.Join(names, " or ")
+}
+
+func uplinkName(p *dataplane.PeerChoice, uplink int) string {
+	for i := range p.Uplinks {
+		if int(p.Uplinks[i].Uplink) == uplink {
+			return fmt.Sprintf("uplink %d (%s)", uplink, p.Uplinks[i].Port)
+		}
+	}
+	return fmt.Sprintf("uplink %d", uplink)
+}

@@ -1,0 +1,213 @@
+package loomctl
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/admin"
+)
+
+// table aligns rows of cells.
+type table struct{ w *tabwriter.Writer }
+
+func newTable(w io.Writer, head ...any) table {
+	t := table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+	t.row(head...)
+	return t
+}
+
+func (t table) row(cells ...any) {
+	for i, c := range cells {
+		if i > 0 {
+			fmt.Fprint(t.w, "\t")
+		}
+		fmt.Fprint(t.w, c)
+	}
+	fmt.Fprintln(t.w)
+}
+
+func (t table) end() { t.w.Flush() }
+
+// none stands for what there is nothing of.
+const none = "-"
+
+func either(yes bool, a, b string) string {
+	if yes {
+		return a
+	}
+	return b
+}
+
+func orNone(s string) string { return either(s != "", s, none) }
+
+// age writes a time to three digits.
+func age(d time.Duration) string {
+	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {
+		if d >= unit {
+			return d.Round(unit / 100).String()
+		}
+	}
+	return d.String()
+}
+
+func rate(bits uint64) string {
+	switch {
+	case bits == 0:
+		return none
+	case bits >= 1e9:
+		return strconv.FormatFloat(float64(bits)/1e9, 'g', 4, 64) + "Gbit"
+	case bits >= 1e6:
+		return strconv.FormatFloat(float64(bits)/1e6, 'g', 4, 64) + "Mbit"
+	}
+	return strconv.FormatFloat(float64(bits)/1e3, 'g', 4, 64) + "kbit"
+}
+
+func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
+
+func printPorts(w io.Writer, a *admin.Ports) {
+	t := newTable(w, "PORT", "KIND", "STATE", "MTU", "XDP", "RATE", "LOAD", "METRIC", "QUEUED", "RX FRAMES", "TX FRAMES", "DROPPED")
+	for _, p := range a.Ports {
+		state := either(p.Up, "up", "down")
+		if !p.Open {
+			state = "closed"
+		}
+		t.row(p.Port, p.Kind, state, p.MTU, orNone(strings.Trim(p.XDPMode+"/"+p.CopyMode, "/")), rate(p.Rate), percent(p.Utilisation), p.Metric,
+			p.QueueBytes, p.RxFrames, p.TxFrames, p.Dropped)
+	}
+	t.end()
+	for _, p := range a.Ports {
+		if p.Error != "" {
+			fmt.Fprintf(w, "\n%s is not open: %s\n", p.Port, p.Error)
+		}
+	}
+}
+
+func printPeers(w io.Writer, a *admin.Peers) {
+	t := newTable(w, "PEER", "HEADER", "NEXT HOPS", "SENT", "BYTES", "RECEIVED", "BYTES")
+	for _, p := range a.Peers {
+		var hops []string
+		for _, h := range p.NextHops {
+			hops = append(hops, fmt.Sprintf("%v@%s%s", h.Gateway, h.Port, either(h.Resolved, "", "(unresolved)")))
+		}
+		t.row(p.VTEP, header(p.Capable), orNone(strings.Join(hops, " ")), p.SentFrames, p.SentBytes, p.ReceivedFrames, p.ReceivedBytes)
+	}
+	t.end()
+}
+
+// header names what a peer is sent.
+func header(capable bool) string { return either(capable, "fabric", "plain") }
+
+func printConga(w io.Writer, a *admin.Conga) {
+	t := newTable(w, "PEER", "HEADER", "UPLINK", "PORT", "USABLE", "LOAD", "LOCAL", "REMOTE", "REMOTE AGE")
+	for _, p := range a.Peers {
+		for _, u := range p.Paths {
+			t.row(p.VTEP, header(p.Capable), u.Uplink, u.Port, either(u.Usable, "yes", "no"), percent(u.Utilisation), u.Local, remote(&u), remoteAge(&u))
+		}
+	}
+	t.end()
+	fmt.Fprintln(w)
+	t = newTable(w, "PEER", "ITS UPLINK", "METRIC FED BACK", "AGE")
+	for _, p := range a.Peers {
+		for _, m := range p.FromLeaf {
+			t.row(p.VTEP, m.Tag, m.Metric, age(m.Age))
+		}
+	}
+	t.end()
+}
+
+func remote(p *dataplane.PathState) string {
+	return either(p.RemoteKnown, strconv.Itoa(int(p.Remote)), none)
+}
+
+func remoteAge(p *dataplane.PathState) string {
+	return either(p.RemoteKnown, age(p.RemoteAge), none)
+}
+
+func printFlowlets(w io.Writer, a *admin.Flowlets) {
+	if len(a.Tables) == 0 {
+		fmt.Fprintln(w, "no scheme in use keeps flowlets")
+		return
+	}
+	t := newTable(w, "WORKER", "CLASS", "SCHEME", "SIZE", "USED", "ACTIVE", "STARTED", "MOVED", "KEPT", "EXPIRED")
+	listed := false
+	for _, f := range a.Tables {
+		t.row(f.Worker, f.Class, f.Scheme, f.Size, f.Used, f.Active, f.Started, f.Moved, f.Kept, f.Expired)
+		listed = listed || len(f.Entries) > 0
+	}
+	t.end()
+	if !listed {
+		return
+	}
+	fmt.Fprintln(w)
+	t = newTable(w, "WORKER", "CLASS", "SLOT", "UPLINK", "PORT", "STATE", "IDLE")
+	for _, f := range a.Tables {
+		for _, e := range f.Entries {
+			t.row(f.Worker, f.Class, e.Slot, e.Uplink, e.Port, either(e.Active, "active", "ended"), age(e.Idle))
+		}
+	}
+	t.end()
+}
+
+func printFDB(w io.Writer, a *dataplane.FDBTable) {
+	t := newTable(w, "VNI", "MAC", "BEHIND", "VLAN", "AGE")
+	for _, e := range a.Entries {
+		vlan := none
+		if e.VLAN != 0 {
+			vlan = strconv.Itoa(int(e.VLAN))
+		}
+		t.row(e.VNI, e.MAC, behind(e.VTEP, e.Port), vlan, either(e.Static, "static", age(e.Age)))
+	}
+	t.end()
+	if len(a.Entries) < a.Total {
+		fmt.Fprintf(w, "\n%d of %d addresses; --limit lists more\n", len(a.Entries), a.Total)
+	}
+}
+
+func behind(vtep netip.Addr, port string) string {
+	if vtep.IsValid() {
+		return vtep.String()
+	}
+	return port
+}
+
+func printStats(w io.Writer, s *admin.Stats) {
+	fmt.Fprintf(w, "%s (%s %s)\n\n", s.Name, s.Role, s.Version)
+	t := newTable(w, "WORKER", "RECEIVED", "MADE", "SENT", "DROPPED", "CONSUMED", "HELD", "BOOKS", "FDB")
+	for _, x := range s.Workers {
+		t.row(x.Worker, x.Received, x.Made, x.Sent, x.Dropped, x.Consumed, x.Held, either(x.Balances, "balance", "DO NOT BALANCE"), x.FDBEntries)
+	}
+	t.end()
+	if len(s.Drops) > 0 {
+		fmt.Fprintln(w)
+		t = newTable(w, "DROPPED BECAUSE", "FRAMES")
+		for _, reason := range slices.Sorted(maps.Keys(s.Drops)) {
+			t.row(reason, s.Drops[reason])
+		}
+		t.end()
+	}
+	if len(s.Schemes) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t = newTable(w, "SCHEME", "DECISIONS", "FLOWLETS", "MOVED", "KEPT", "EXPIRED")
+	for _, x := range s.Schemes {
+		t.row(x.Scheme, x.Decisions, x.FlowletsStarted, x.FlowletsMoved, x.FlowletsKept, x.FlowletsExpired)
+	}
+	t.end()
+	x := &s.Exchange
+	fmt.Fprintln(w)
+	t = newTable(w, "FABRIC HEADER", "PACKETS", "FEEDBACK", "ODD")
+	t.row("sent plain", x.Plain, none, none)
+	t.row("sent with it", x.Stamped, x.FeedbackSent, none)
+	t.row("received with it", x.Arrived, x.FeedbackReceived, x.FeedbackBadTag+x.FeedbackBadValue)
+	t.row("of those, congested", x.CongestedArrived, none, none)
+	t.end()
+}
