@@ -137,6 +137,7 @@ func (l *Lab) common(node string) config.Common {
 	return config.Common{
 		Name:      node,
 		Telemetry: config.Telemetry{Listen: "unix:" + l.socket(node)},
+		Admin:     config.Admin{Listen: "unix:" + l.path(node+".admin.sock")},
 		Polling:   config.Polling(dataplane.Interrupt), // many daemons share the cores
 		RingSize:  labRing,
 	}
