@@ -12,8 +12,10 @@ type File struct {
 	// Dataplane carries the overlay: "loom" (leafd and spined; the default) or
 	// "kernel" (Linux's own bridge, vxlan and IP forwarding: a baseline).
 	Dataplane string `yaml:"dataplane"`
-	// Scheme balances load over uplinks. Only "ecmp" exists.
-	Scheme string `yaml:"scheme"`
+	// Balancing is the scheme of what no class matches.
+	Balancing  `yaml:",inline"`
+	Classes    []Class    `yaml:"classes"`
+	Congestion Congestion `yaml:"congestion"`
 	// TCP is the hosts' congestion control: a name the kernel knows; default
 	// "cubic", because a run's results should not depend on the machine's.
 	TCP    string `yaml:"tcp"`

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/loomfabric/loom/congestion"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -32,6 +34,11 @@ workloads:
   - {type: request, from: [db], to: [h3], sizes: web-search, load: 30, duration: 2s, seed: 4}
 faults:
   - {at: 1s, fail: L0-S1.0}
+scheme: static
+weights: [4, 3, 2, 1]
+classes:
+  - {name: fast, match: {vni: 200, protocol: UDP, port: 53, dscp: ef}, scheme: drill, drill: {samples: 3}}
+congestion: {tau: 5ms, q: 2, detector: agebit, path_metric: sum, fewest_bottlenecks: true}
 `
 
 func TestParse(t *testing.T) {
@@ -42,11 +49,37 @@ func TestParse(t *testing.T) {
 	if f.Links.Rate != 300e6 || f.Links.Delay.D() != 10*time.Microsecond || f.Links.ECN.Kmax != 90_000 {
 		t.Errorf("links %+v", f.Links)
 	}
-	if f.Scheme != "ecmp" || f.Dataplane != "loom" || f.TCP != "cubic" || f.Hosts.Link.Buffer != 256_000 {
+	if f.Scheme != "static" || len(f.Weights) != 4 || f.Classes[0].Scheme != "drill" || *f.Classes[0].DRILL.Samples != 3 {
+		t.Errorf("balancing %+v, classes %+v", f.Balancing, f.Classes)
+	}
+	want := congestion.Lab()
+	want.Tau, want.Q, want.Detector = 5*time.Millisecond, 2, congestion.AgeBit
+	want.Decision = congestion.Decision{Metric: congestion.SumMetric, FewestBottlenecks: true}
+	if got := f.Congestion.Params(); got != want {
+		t.Errorf("CONGA's parameters are %+v, want %+v", got, want)
+	}
+	if f.Dataplane != "loom" || f.TCP != "cubic" || f.Hosts.Link.Buffer != 256_000 {
 		t.Errorf("defaults are missing: %+v", f)
 	}
 	if w := f.Workloads[0]; w.Name != "tcp-0" || w.Flows != 1 || w.Duration.D() != 3*time.Second {
 		t.Errorf("workload %+v", w)
+	}
+}
+
+func TestSetScheme(t *testing.T) {
+	f, err := Parse("good.yaml", []byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.SetScheme("best"); err == nil || f.Scheme != "static" {
+		t.Errorf("scheme %s, %v", f.Scheme, err)
+	}
+	if err := f.SetScheme("conga"); err != nil || f.Scheme != "conga" || f.Weights != nil || len(f.Classes) != 1 {
+		t.Errorf("%+v, %v", f.Balancing, err)
+	}
+	f.Dataplane = "kernel"
+	if err := f.SetScheme("conga"); err == nil {
+		t.Error("the kernel has no CONGA")
 	}
 }
 

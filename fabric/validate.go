@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/loomfabric/loom/congestion"
 )
 
 // Limits. The data plane's tables set the first two: at most 16 next hops a
@@ -45,6 +47,9 @@ func (f *File) setDefaults() {
 	setString(&f.Dataplane, "loom")
 	setString(&f.Scheme, "ecmp")
 	setString(&f.TCP, "cubic")
+	setString(&f.Congestion.Profile, "lab")
+	setString(&f.Congestion.Detector, congestion.Timestamp.String())
+	setString(&f.Congestion.PathMetric, congestion.MaxMetric.String())
 	if f.Links.Parallel == 0 {
 		f.Links.Parallel = 1
 	}
@@ -110,10 +115,10 @@ func (v *validator) run() {
 	if f.Dataplane != "loom" && f.Dataplane != "kernel" {
 		v.errorf("dataplane", "%q is unknown: write loom or kernel", f.Dataplane)
 	}
-	if f.Scheme != "ecmp" {
-		v.errorf("scheme", "%q is not built in: the only scheme is ecmp", f.Scheme)
-	}
 	v.shape()
+	v.balancing("", &f.Balancing)
+	v.classes()
+	v.congestion()
 	v.params("links", f.Links.LinkParams)
 	v.params("hosts.link", f.Hosts.Link)
 	v.overrides()

@@ -48,6 +48,8 @@ func TestGeneratedConfigs(t *testing.T) {
 			}
 			if d := c.ToDataplane(); len(d.Remotes) != len(l.Topo.Leaves) || d.Polling != dataplane.Interrupt {
 				t.Errorf("%s: %s: %+v", file, n.Name, d)
+			} else if d.Congestion != f.Congestion.Params() {
+				t.Errorf("%s: %s: CONGA's parameters are %+v", file, n.Name, d.Congestion)
 			}
 		}
 	}
@@ -75,6 +77,9 @@ func checkLeaf(t *testing.T, l *Lab, n fabric.Node, d dataplane.Config) {
 	t.Helper()
 	if d.VTEP != n.VTEP || d.Polling != dataplane.Interrupt {
 		t.Errorf("%s: VTEP %s, polling %v", n.Name, d.VTEP, d.Polling)
+	}
+	if d.Congestion != l.File.Congestion.Params() || d.Scheme != l.File.Scheme {
+		t.Errorf("%s: scheme %s, CONGA's parameters %+v", n.Name, d.Scheme, d.Congestion)
 	}
 	ports := map[string]dataplane.PortConfig{}
 	for _, p := range d.Ports {

@@ -140,6 +140,8 @@ func (l *Lab) common(node string) config.Common {
 		Admin:     config.Admin{Listen: "unix:" + l.path(node+".admin.sock")},
 		Polling:   config.Polling(dataplane.Interrupt), // many daemons share the cores
 		RingSize:  labRing,
+		// The same on all nodes: every hop meters its links.
+		Congestion: congestionConfig(l.File.Congestion.Params()),
 	}
 }
 
@@ -157,7 +159,10 @@ func egressConfig(p fabric.LinkParams) config.Egress {
 
 // leafConfig generates the configuration of a leafd.
 func (l *Lab) leafConfig(n fabric.Node) *config.Leaf {
-	c := &config.Leaf{Common: l.common(n.Name), VTEP: n.VTEP}
+	c := &config.Leaf{
+		Common: l.common(n.Name), VTEP: n.VTEP,
+		Balancing: balancingConfig(l.File.Balancing), Classes: l.classConfigs(n.Index),
+	}
 	for _, k := range l.Topo.Links {
 		if k.Leaf == n.Index {
 			c.Uplinks = append(c.Uplinks, config.Uplink{Interface: k.LeafPort, Egress: egressConfig(k.Up)})

@@ -254,8 +254,12 @@ func (r *runner) daemons(ctx context.Context, rep *Report) error {
 		d := DaemonReport{Node: n.Name, Drops: map[string]uint64{}}
 		for _, w := range s.Workers {
 			d.Account.Add(w.Account())
+			for _, s := range w.Schemes {
+				d.Schemes = addScheme(d.Schemes, s.Scheme, s.Stats)
+			}
 			for _, p := range w.Ports {
 				d.Marked += p.Marked.Frames
+				d.CERaised += p.CERaised
 				for reason, c := range p.Drops {
 					if c > 0 {
 						d.Drops[drop.Reason(reason).String()] += c

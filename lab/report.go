@@ -141,6 +141,8 @@ type DaemonReport struct {
 	Node     string            `json:"node"`
 	Account  dataplane.Account `json:"account"`
 	Marked   uint64            `json:"ecn_marked"`
+	CERaised uint64            `json:"ce_raised"`         // frames that met more congestion here than before (CONGA)
+	Schemes  []SchemeReport    `json:"schemes,omitempty"` // of a leaf
 	Balanced bool              `json:"balanced"`
 	Drops    map[string]uint64 `json:"drops"`
 	Closed   []string          `json:"closed_ports,omitempty"` // not carried by AF_XDP at the end
@@ -178,6 +180,7 @@ func (r *Report) Table(out io.Writer) error {
 		r.tableFaults(w)
 		r.tableUplinks(w)
 	}
+	r.tableSchemes(w)
 	r.tableDaemons(w)
 	return w.Flush()
 }
@@ -276,11 +279,26 @@ func (r *Report) tableUplinks(w io.Writer) {
 	}
 }
 
+func (r *Report) tableSchemes(w io.Writer) {
+	head := "\nscheme\tdecisions\tflowlets\tmoved\tkept\tnew flows\n"
+	for _, d := range r.Daemons {
+		for _, s := range d.Schemes {
+			fmt.Fprintf(w, "%s%s: %s\t%d", head, d.Node, s.Scheme, s.Decisions)
+			head = ""
+			if s.Started > 0 {
+				fmt.Fprintf(w, "\t%d\t%d\t%d\t%d\n", s.Started, s.Moved, s.Kept, s.Started-s.Moved-s.Kept)
+			} else {
+				fmt.Fprint(w, "\t-\t-\t-\t-\n")
+			}
+		}
+	}
+}
+
 func (r *Report) tableDaemons(w io.Writer) {
 	if len(r.Daemons) == 0 {
 		return
 	}
-	fmt.Fprint(w, "\nframes\treceived\tmade\tsent\tdropped\tconsumed\theld\taccount\tdrops by reason\n")
+	fmt.Fprint(w, "\nframes\treceived\tmade\tsent\tdropped\tconsumed\theld\tCE raised\taccount\tdrops by reason\n")
 	for _, d := range r.Daemons {
 		account := "balances"
 		if !d.Balanced {
@@ -294,7 +312,7 @@ func (r *Report) tableDaemons(w io.Writer) {
 			drops = append(drops, p+" IS NOT OPEN")
 		}
 		a := d.Account
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", d.Node, a.Received, a.Made, a.Sent, a.Dropped, a.Consumed, a.Held, account, strings.Join(drops, ", "))
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%s\n", d.Node, a.Received, a.Made, a.Sent, a.Dropped, a.Consumed, a.Held, d.CERaised, account, strings.Join(drops, ", "))
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 // RunOptions are what the command line adds to the file.
 type RunOptions struct {
 	Keep     bool     // leave the lab up
+	Scheme   string   // instead of the file's; "": the file's
 	Progress *os.File // where progress goes; a bar on a terminal, else sparse lines
 }
 
@@ -26,6 +27,11 @@ const drainTime = 5 * time.Second
 // and takes it down again (unless it was up, or is to be kept). Whatever ends
 // the run, a lab that it built does not stay behind.
 func (l *Lab) Run(ctx context.Context, opt RunOptions) (rep *Report, err error) {
+	if opt.Scheme != "" {
+		if err := l.override(opt.Scheme); err != nil {
+			return nil, l.named(err)
+		}
+	}
 	cdfs, err := l.loadSizes()
 	if err != nil {
 		return nil, l.named(err)
@@ -68,6 +74,15 @@ func (l *Lab) Run(ctx context.Context, opt RunOptions) (rep *Report, err error) 
 		return nil, l.named(err)
 	}
 	return rep, nil
+}
+
+// override replaces the file's scheme. The daemons of a lab that is up have
+// another one.
+func (l *Lab) override(scheme string) error {
+	if l.isUp() {
+		return fmt.Errorf("it is up, and its scheme was chosen then: take it down (`loomlab down`) to run it with scheme %s", scheme)
+	}
+	return l.File.SetScheme(scheme)
 }
 
 // loadSizes reads the distributions that workloads name; those that have none

@@ -78,7 +78,7 @@ func command() *cobra.Command {
 }
 
 func runCommand(with func(func(*cobra.Command, *lab.Lab, []string) error) func(*cobra.Command, []string) error) *cobra.Command {
-	var output string
+	var output, scheme string
 	var keep bool
 	cmd := &cobra.Command{
 		Use: "run", Short: "Build the fabric, run its workloads and faults, report, take it down", Args: cobra.NoArgs,
@@ -86,7 +86,7 @@ func runCommand(with func(func(*cobra.Command, *lab.Lab, []string) error) func(*
 			if output != "table" && output != "json" {
 				return fmt.Errorf("output %q is unknown: write table or json", output)
 			}
-			report, err := l.Run(c.Context(), lab.RunOptions{Keep: keep, Progress: os.Stderr})
+			report, err := l.Run(c.Context(), lab.RunOptions{Keep: keep, Scheme: scheme, Progress: os.Stderr})
 			if err != nil {
 				return err
 			}
@@ -99,6 +99,7 @@ func runCommand(with func(func(*cobra.Command, *lab.Lab, []string) error) func(*
 		}),
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
+	cmd.Flags().StringVar(&scheme, "scheme", "", "balance by this scheme instead of the file's")
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave the fabric up afterwards")
 	return cmd
 }
