@@ -98,20 +98,26 @@ func TestChaos(t *testing.T) {
 			t.Fatalf("after event %d: %s", i, e.name)
 		}
 	}
-	for _, d := range []*daemon{spine, leaf0, leaf1} {
+	s.recovered(host1, spine, leaf0, leaf1)
+}
+
+// recovered checks that every port is open and every worker at work.
+func (s *site) recovered(host1 *testenv.Namespace, all ...*daemon) {
+	s.t.Helper()
+	for _, d := range all {
 		for _, p := range d.stats().Ports {
 			d.open(p.Name, true)
 		}
 	}
 	for i := range 8 { // both workers, both ways
-		if err := tryTransfer(t, s.host0, host1, addr1, 256<<10, 20*time.Second); err != nil {
-			t.Fatalf("transfer %d after all events: %v\n%s", i, err, leaf0.tail())
+		if err := tryTransfer(s.t, s.host0, host1, addr1, 256<<10, 20*time.Second); err != nil {
+			s.t.Fatalf("transfer %d after all events: %v", i, err)
 		}
 	}
-	for _, d := range []*daemon{spine, leaf0, leaf1} {
+	for _, d := range all {
 		for _, b := range d.stats().Balance {
 			if b.Received == 0 || b.Sent == 0 {
-				t.Errorf("worker %d of %s does nothing: %+v", b.Worker, d.name, b)
+				s.t.Errorf("worker %d of %s does nothing: %+v", b.Worker, d.name, b)
 			}
 		}
 	}
