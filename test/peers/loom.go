@@ -28,6 +28,8 @@ xdp_mode: native
 vxlan_port: %[4]d
 telemetry:
   listen: unix:%[5]s
+admin:
+  listen: off
 uplinks:
   - interface: upl
 access:
