@@ -21,7 +21,10 @@ func TestReference(t *testing.T) {
 		"`leafd` and `spined` read one YAML file each; `leafd check -c FILE` and `spined check -c FILE` find its mistakes without\n" +
 		"touching anything. Keys that do not exist are mistakes. Rates are written as `10Gbit` or `2.5Gbit` (bits per second),\n" +
 		"sizes as `256KiB`, `150KB` or `1500` (bytes), times as `50us`, `1.5s` or `5m`. Examples stand in\n" +
-		"[deploy/examples](../deploy/examples).\n")
+		"[deploy/examples](../deploy/examples).\n\n" +
+		"A running `leafd` takes over changes of `scheme`, `weights`, `drill` and `classes` at SIGHUP (`systemctl reload leafd`),\n" +
+		"and loses no frame; flowlets start anew. A file that is wrong, or has any other change, is refused whole: the log names\n" +
+		"what is wrong, or the keys that need a restart, and everything stays as it was.\n")
 	r.section("leafd", reflect.TypeFor[Leaf]())
 	r.section("spined", reflect.TypeFor[Spine]())
 	for len(r.queue) > 0 {
