@@ -105,7 +105,7 @@ func (d *document) decode(v any) {
 		return
 	}
 	// The decoder panics on some tags, and no value here needs one.
-	for _, n := range ast.FilterFile(ast.TagType, f) {
+	for _, n := range ast.Filter(ast.TagType, body) {
 		d.addAt(n.GetToken(), fmt.Sprintf("a YAML tag (%s)", n.GetToken().Value), "write the value without it")
 	}
 	if len(d.errs) > 0 {

@@ -47,10 +47,21 @@ func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
 	}
 }
 
+// load reads the file. Frames are being forwarded, and what the file says may
+// be anything: a parser's panic must not end that.
+func (r *reloader) load() (n *node, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			n, err = nil, fmt.Errorf("read %s: panic: %v: this is a bug of the parser; simplify the YAML", r.file, p)
+		}
+	}()
+	return r.kind.load(r.file, nil)
+}
+
 // reload reads the file again. Interfaces are not looked for: those that are in
 // use may be gone for a moment, and others would need a restart.
 func (r *reloader) reload() (changed bool, err error) {
-	n, err := r.kind.load(r.file, nil)
+	n, err := r.load()
 	if err != nil {
 		return false, err
 	}

@@ -111,6 +111,12 @@ func TestReloadFailsWhole(t *testing.T) {
 	if changed, err := r.reload(); !changed || err != nil || p.scheme != "conga" {
 		t.Errorf("changed %v, %v, scheme %q", changed, err, p.scheme)
 	}
+	load := r.kind.load
+	r.kind.load = func(string, []string) (*node, error) { panic("odd indentation") }
+	if changed, err := r.reload(); changed || err == nil || !strings.Contains(err.Error(), "odd indentation") {
+		t.Errorf("a parser that panics: changed %v, %v", changed, err)
+	}
+	r.kind.load = load
 	if err := os.Remove(r.file); err != nil {
 		t.Fatal(err)
 	}
