@@ -3,8 +3,8 @@ package loomctl
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/loomfabric/loom/dataplane"
 )
@@ -43,44 +43,32 @@ func flowName(args []string) string {
 }
 
 func printChoice(w io.Writer, p *dataplane.PeerChoice) {
+	if len(p.Uplinks) == 0 {
+		fmt.Fprintf(w, "\nto %v: %s\n", p.VTEP, p.Reason)
+		return
+	}
 	verdict := "no uplink is certain"
 	if p.Uplink != nil {
 		verdict = "takes " + uplinkName(p, int(*p.Uplink))
 	}
 	fmt.Fprintf(w, "\nto %v: %s: %s\n", p.VTEP, verdict, p.Reason)
-	if fresh := freshNames(p); fresh != "" {
-		fmt.Fprintf(w, "a flow that starts now would take %s\n", fresh)
-	}
-	if len(p.Uplinks) == 0 {
-		return
-	}
-	t := newTable(w, "UPLINK", "PORT", "LOAD", "LOCAL", "REMOTE", "REMOTE AGE", "COMBINED", "")
+	t := newTable(w, "UPLINK", "PORT", "LOAD", "LOCAL", "REMOTE", "REMOTE AGE", "COMBINED", "TAKEN")
 	for i := range p.Uplinks {
 		u := &p.Uplinks[i]
 		combined := none
 		if u.Combined != nil {
 			combined = strconv.Itoa(*u.Combined)
 		}
-		mark := ""
-		if p.Uplink != nil && *p.Uplink == u.Uplink {
-			mark = "<"
+		taken := none
+		switch {
+		case p.Uplink != nil && *p.Uplink == u.Uplink:
+			taken = "now"
+		case slices.Contains(p.Fresh, int(u.Uplink)):
+			taken = either(p.Uplink == nil, "maybe", "if it started now")
 		}
-		t.row(u.Uplink, u.Port, percent(u.Utilisation), u.Local, remote(&u.PathState), remoteAge(&u.PathState), combined, mark)
+		t.row(u.Uplink, u.Port, percent(u.Utilisation), u.Local, remote(&u.PathState), remoteAge(&u.PathState), combined, taken)
 	}
 	t.end()
-}
-
-// freshNames names the uplinks of a new flowlet, unless that is the one that
-// the flow takes anyway.
-func freshNames(p *dataplane.PeerChoice) string {
-	if p.Uplink != nil && len(p.Fresh) == 1 && p.Fresh[0] == int(*p.Uplink) {
-		return ""
-	}
-	var names []string
-	for _, u := range p.Fresh {
-		names = append(names, uplinkName(p, u))
-	}
-	return strings.Join(names, " or ")
 }
 
 func uplinkName(p *dataplane.PeerChoice, uplink int) string {

@@ -50,12 +50,11 @@ func orNone(s string) string { return either(s != "", s, none) }
 
 // age writes a time to three digits.
 func age(d time.Duration) string {
-	for _, unit := range []time.Duration{time.Second, time.Millisecond, time.Microsecond} {
-		if d >= unit {
-			return d.Round(unit / 100).String()
-		}
+	unit := time.Nanosecond
+	for d/unit >= 1000 {
+		unit *= 10
 	}
-	return d.String()
+	return d.Round(unit).String()
 }
 
 func rate(bits uint64) string {

@@ -1,0 +1,205 @@
+package loomctl
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/admin"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+var (
+	vtep2, vtep3 = netip.MustParseAddr("10.255.0.2"), netip.MustParseAddr("10.255.0.3")
+	paths        = []dataplane.PathState{
+		{Uplink: 0, Port: "eth1", Usable: true, Local: 6, Utilisation: 0.8125, Remote: 3, RemoteKnown: true, RemoteAge: 1234567},
+		{Uplink: 1, Port: "eth2", Usable: true, Local: 1, Utilisation: 0.14},
+	}
+)
+
+func number(n int) *int     { return &n }
+func uplink(n uint8) *uint8 { return &n }
+
+// answers are what the daemon says, by path and query.
+var answers = map[string]any{
+	"/v1/ports": admin.Ports{Ports: []admin.Port{
+		{Port: "eth1", Kind: "uplink", Open: true, Up: true, MTU: 1600, XDPMode: "native", CopyMode: "zero-copy", Rate: 25e9, Utilisation: 0.8125, Metric: 6, QueueBytes: 45000, RxFrames: 12, TxFrames: 1234567, Dropped: 3},
+		{Port: "eth2", Kind: "uplink", Open: true, MTU: 1600, XDPMode: "generic", CopyMode: "copy", Rate: 2.5e6},
+		{Port: "eth3", Kind: "access", Error: "interface eth3 is gone"},
+	}},
+	"/v1/peers": admin.Peers{Peers: []admin.Peer{
+		{VTEP: vtep2, Capable: true, SentFrames: 5, SentBytes: 7500, ReceivedFrames: 4, ReceivedBytes: 6000, NextHops: []admin.NextHop{
+			{Port: "eth1", Gateway: netip.MustParseAddr("10.254.0.1"), Resolved: true}, {Port: "eth2", Gateway: netip.MustParseAddr("10.254.0.3")}}},
+		{VTEP: vtep3},
+	}},
+	"/v1/conga": admin.Conga{Peers: []dataplane.PeerState{
+		{VTEP: vtep2, Capable: true, Paths: paths, FromLeaf: []dataplane.TagMetric{{Tag: 3, Metric: 7, Age: 42 * time.Second}}},
+		{VTEP: vtep3, Paths: []dataplane.PathState{{Port: "eth1", Local: 6, Utilisation: 0.8125}}},
+	}},
+	"/v1/flowlets": admin.Flowlets{Tables: []dataplane.FlowletTable{
+		{Class: 0, Scheme: "letflow", Size: 64, Entries: []dataplane.FlowletEntry{}},
+		{Worker: 1, Class: 1, Scheme: "conga", Size: 65536, Used: 2, Active: 1, Started: 9, Moved: 2, Kept: 5, Expired: 7, Entries: []dataplane.FlowletEntry{
+			{Slot: 17, Uplink: 1, Port: "eth2", Active: true, Idle: 12345}, {Slot: 3, Port: "eth1", Idle: 90 * time.Minute}}},
+	}},
+	"/v1/flowlets?limit=3": admin.Flowlets{Tables: []dataplane.FlowletTable{}},
+	"/v1/fdb": dataplane.FDBTable{Total: 9, Entries: []dataplane.FDBEntry{
+		{VNI: 100, MAC: "02:00:00:00:00:01", VTEP: vtep2, Age: 2 * time.Second},
+		{VNI: 100, MAC: "02:00:00:00:00:02", Port: "eth3", VLAN: 20, Age: 67 * time.Millisecond},
+		{VNI: 200, MAC: "02:00:00:00:00:03", Port: "eth3", Static: true},
+	}},
+	"/v1/stats": admin.Stats{
+		Name: "L0", Role: "leafd", Version: "v1.2", Workers: []admin.Worker{{Worker: 0, Received: 10, Made: 2, Sent: 9, Dropped: 1, Consumed: 1, Held: 1, Balances: true, FDBEntries: 3}, {Worker: 1, Received: 1}},
+		Drops:    map[string]uint64{"queue_full": 1, "no_route": 7},
+		Schemes:  []admin.Scheme{{Scheme: "conga", Decisions: 8, FlowletsStarted: 8, FlowletsMoved: 2, FlowletsKept: 3, FlowletsExpired: 4}},
+		Exchange: admin.Exchange{Plain: 1, Stamped: 2, FeedbackSent: 3, Arrived: 4, CongestedArrived: 5, FeedbackReceived: 6, FeedbackBadTag: 7, FeedbackBadValue: 8},
+	},
+	"/v1/explain?dport=53&dst=10.0.0.2&dst_mac=02%3A00%3A00%3A00%3A00%3A01&proto=udp&sport=7&src=10.0.0.1&vni=100": dataplane.Explanation{
+		VNI: 100, Hash: 0xdeadbeef, Hashed: "5-tuple", SourcePort: 50000, Class: 1, Scheme: "conga", Destination: "remote", Worker: 1,
+		Flowlet: &dataplane.FlowletEntry{Slot: 17, Uplink: 0, Port: "eth1", Active: true, Idle: 12345},
+		Peers: []dataplane.PeerChoice{{VTEP: vtep2, Capable: true, Uplink: uplink(0), Fresh: []int{1}, Reason: "its flowlet is under way there",
+			Uplinks: []dataplane.UplinkChoice{{PathState: paths[0], Combined: number(6)}, {PathState: paths[1], Combined: number(1)}}}},
+	},
+	"/v1/explain?dst=10.0.0.2&src=10.0.0.1": dataplane.Explanation{
+		VNI: 100, Hash: 1, Hashed: "IP addresses and protocol", SourcePort: 49153, Scheme: "spray", Destination: "unnamed",
+		Peers: []dataplane.PeerChoice{
+			{VTEP: vtep2, Fresh: []int{0, 1}, Reason: "decided anew for each packet", Uplinks: []dataplane.UplinkChoice{{PathState: paths[0]}, {PathState: paths[1]}}},
+			{VTEP: vtep3, Fresh: []int{}, Reason: "no uplink leads to the leaf"}},
+	},
+	"/v1/explain?dscp=ef&dst=10.0.0.2&dst_mac=02%3A00%3A00%3A00%3A00%3A02&proto=gre&src=10.0.0.1": dataplane.Explanation{
+		VNI: 100, Hashed: "IP addresses and protocol", SourcePort: 49152, Scheme: "ecmp", Destination: "local", Port: "eth3",
+	},
+}
+
+// daemon serves the answers and returns its socket.
+func daemon(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer, ok := answers[r.URL.String()]
+		if !ok {
+			w.WriteHeader(http.StatusBadRequest)
+			answer = admin.Failure{Error: "not expected: " + r.URL.String()}
+		}
+		if err := json.NewEncoder(w).Encode(answer); err != nil {
+			t.Error(err)
+		}
+	})}
+	go h.Serve(l)
+	t.Cleanup(func() { h.Close() })
+	return path
+}
+
+func run(args ...string) (string, error) {
+	var out bytes.Buffer
+	c := Command(&out)
+	c.SetErr(&out)
+	c.SetArgs(args)
+	err := c.Execute()
+	return out.String(), err
+}
+
+func TestGolden(t *testing.T) {
+	socket := daemon(t)
+	for name, args := range map[string]string{
+		"ports": "ports", "peers": "peers", "conga": "conga", "flowlets": "flowlets", "flowlets-none": "flowlets --limit 3",
+		"fdb": "fdb", "stats": "stats", "fdb-json": "-o json fdb",
+		"explain":       "explain 10.0.0.1 10.0.0.2 udp 7 53 --vni 100 --dst-mac 02:00:00:00:00:01",
+		"explain-any":   "explain 10.0.0.1 10.0.0.2",
+		"explain-local": "explain 10.0.0.1 10.0.0.2 gre --dscp ef --dst-mac 02:00:00:00:00:02",
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := run(append([]string{"--socket", socket}, strings.Fields(args)...)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := filepath.Join("testdata", name+".golden")
+			if *update {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got != string(want) {
+				t.Errorf("loomctl %s prints\n%s\nwant\n%s", args, got, want)
+			}
+			for i, line := range strings.Split(got, "\n") {
+				if strings.TrimRight(line, " ") != line {
+					t.Errorf("line %d ends in spaces", i+1)
+				}
+			}
+		})
+	}
+}
+
+func TestJSONIsWhatTheDaemonSaid(t *testing.T) {
+	got, err := run("--socket", daemon(t), "-o", "json", "conga")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, []byte(got)); err != nil {
+		t.Fatal(err)
+	}
+	if want, _ := json.Marshal(answers["/v1/conga"]); compact.String() != string(want) {
+		t.Errorf("%s, want %s", compact.String(), want)
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	socket := daemon(t)
+	for _, tt := range []struct{ args, says string }{
+		{"ports -o yaml --socket " + socket, "use table or json"},
+		{"explain 10.0.0.1 --socket " + socket, "SRC DST"},
+		{"explain 10.0.0.1 10.0.0.2 tcp 1 --socket " + socket, "SPORT DPORT"},
+		{"explain 10.0.0.1 10.0.0.9 --socket " + socket, "not expected: /v1/explain?dst=10.0.0.9&src=10.0.0.1"},
+		{"ports --socket " + socket + ".gone", "is the daemon running"},
+		{"port --socket " + socket, `unknown command "port"`},
+	} {
+		if out, err := run(strings.Fields(tt.args)...); err == nil || !strings.Contains(err.Error(), tt.says) || out != "" {
+			t.Errorf("loomctl %s: printed %q, error %v, want %q", tt.args, out, err, tt.says)
+		}
+	}
+}
+
+func TestFindSocket(t *testing.T) {
+	defer func(s []string) { Sockets = s }(Sockets)
+	dir := t.TempDir()
+	Sockets = []string{filepath.Join(dir, "leafd"), filepath.Join(dir, "spined")}
+	if got := findSocket(); got != Sockets[0] {
+		t.Errorf("without any: %s", got)
+	}
+	if err := os.WriteFile(Sockets[1], nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := findSocket(); got != Sockets[1] {
+		t.Errorf("with a spine's: %s", got)
+	}
+}
+
+func TestAges(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 7: "7ns", 1234: "1.23µs", 12345: "12.3µs", 325380: "325µs", 999999: "1ms", 1234567890: "1.23s",
+		90 * time.Second: "1m30s", 4063 * time.Millisecond: "4.06s",
+	} {
+		if got := age(d); got != want {
+			t.Errorf("%d: %s, want %s", d, got, want)
+		}
+	}
+}
