@@ -98,6 +98,6 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		s.Log.Warn("requests were cut off at shutdown", "after", shutdownWait)
 		err = h.Close()
 	}
-	<-done // http.ErrServerClosed
+	_ = <-done // http.ErrServerClosed
 	return err
 }

@@ -223,6 +223,6 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = h.Close()
 	}
-	<-done // http.ErrServerClosed
+	_ = <-done // http.ErrServerClosed
 	return err
 }

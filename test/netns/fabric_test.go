@@ -113,9 +113,6 @@ func (f *fab) host(name string) fabric.Host {
 // addr is a host's IPv4 address.
 func (f *fab) addr(host string) netip.Addr { return f.host(host).Addr.Addr() }
 
-// leaf is the name of a host's leaf.
-func (f *fab) leaf(host string) string { return f.topo.Leaves[f.host(host).Leaf].Name }
-
 // link returns a link's ends as "L0-S1.0" names it.
 func (f *fab) link(name string) fabric.Link {
 	f.t.Helper()
@@ -136,22 +133,6 @@ func (f *fab) reconfigure(leaf string, change func(*config.Leaf)) {
 		f.t.Fatal(err)
 	}
 	c, err := config.ParseLeaf(d.config, text, nil)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	change(c)
-	d.rewrite(c)
-}
-
-// reconfigureSpine is reconfigure for a spined.
-func (f *fab) reconfigureSpine(spine string, change func(*config.Spine)) {
-	f.t.Helper()
-	d := f.daemons[spine]
-	text, err := os.ReadFile(d.config)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	c, err := config.ParseSpine(d.config, text, nil)
 	if err != nil {
 		f.t.Fatal(err)
 	}

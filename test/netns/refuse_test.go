@@ -30,7 +30,7 @@ func (f *fab) command(node, program string, args ...string) (output string, code
 	case err = <-done:
 	case <-time.After(10 * time.Second):
 		_ = cmd.Process.Kill()
-		<-done
+		_ = <-done
 		f.t.Fatalf("%s %v runs although it should have refused:\n%s", program, args, out.String())
 	}
 	var exit *exec.ExitError
