@@ -98,6 +98,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		s.Log.Warn("requests were cut off at shutdown", "after", shutdownWait)
 		err = h.Close()
 	}
-	_ = <-done // http.ErrServerClosed
+	if ended := <-done; err == nil && !errors.Is(ended, http.ErrServerClosed) {
+		err = ended
+	}
 	return err
 }

@@ -223,6 +223,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = h.Close()
 	}
-	_ = <-done // http.ErrServerClosed
+	if ended := <-done; err == nil && !errors.Is(ended, http.ErrServerClosed) {
+		err = ended
+	}
 	return err
 }

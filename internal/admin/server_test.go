@@ -289,7 +289,7 @@ func TestClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := &http.Server{Handler: http.NotFoundHandler()}
-	go h.Serve(other)
+	go func() { _ = h.Serve(other) }()
 	defer h.Close()
 	says("admin.listen")
 }

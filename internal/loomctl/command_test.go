@@ -98,7 +98,7 @@ func daemon(t *testing.T) string {
 			t.Error(err)
 		}
 	})}
-	go h.Serve(l)
+	go func() { _ = h.Serve(l) }()
 	t.Cleanup(func() { h.Close() })
 	return path
 }

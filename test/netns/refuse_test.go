@@ -30,8 +30,8 @@ func (f *fab) command(node, program string, args ...string) (output string, code
 	case err = <-done:
 	case <-time.After(10 * time.Second):
 		_ = cmd.Process.Kill()
-		_ = <-done
-		f.t.Fatalf("%s %v runs although it should have refused:\n%s", program, args, out.String())
+		err = <-done
+		f.t.Fatalf("%s %v runs although it should have refused (killed: %v):\n%s", program, args, err, out.String())
 	}
 	var exit *exec.ExitError
 	if err != nil && !errors.As(err, &exit) {
