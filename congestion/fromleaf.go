@@ -148,5 +148,18 @@ func (t *FromLeaf) Entry(leaf uint16, tag uint8, now mono.Time) (metric uint8, a
 	return w.metric(), w.age(now), w.known()
 }
 
+// Forget drops what is known of a leaf, as when its place goes to another one.
+// What a worker records at the same moment may stay.
+func (t *FromLeaf) Forget(leaf uint16) {
+	if int(leaf) >= len(t.rows) {
+		return
+	}
+	r := &t.rows[leaf]
+	r.sets.Store(0)
+	for tag := range r.words {
+		r.words[tag].Store(0)
+	}
+}
+
 // Leaves returns for how many leaves the table was made.
 func (t *FromLeaf) Leaves() int { return len(t.rows) }

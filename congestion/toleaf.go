@@ -87,6 +87,16 @@ func (t *ToLeaf) Entry(leaf uint16, tag uint8, now mono.Time) (metric uint8, age
 	return t.aged(w, now), w.age(now), w.known()
 }
 
+// Forget drops what is known of a leaf, as when its place goes to another one.
+func (t *ToLeaf) Forget(leaf uint16) {
+	if int(leaf) >= len(t.rows) {
+		return
+	}
+	for tag := range t.rows[leaf] {
+		t.rows[leaf][tag].Store(0)
+	}
+}
+
 // Leaves returns for how many leaves the table was made.
 func (t *ToLeaf) Leaves() int { return len(t.rows) }
 

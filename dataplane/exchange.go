@@ -97,7 +97,8 @@ func (w *worker) consume(f *frame) {
 	w.pool.Put(uint64(f.off) &^ w.frameMask)
 }
 
-// forgetPeers makes peers plain whose place in the tables went to others.
+// forgetPeers drops what was known of peers whose place in the tables went to
+// others.
 func (w *worker) forgetPeers(old, v *view) {
 	if old == nil || w.exchange == nil {
 		return
@@ -105,6 +106,8 @@ func (w *worker) forgetPeers(old, v *view) {
 	for i := range min(len(old.tables.Peers), len(v.tables.Peers)) {
 		if old.tables.Peers[i].VTEP != v.tables.Peers[i].VTEP {
 			w.shared.capable.Forget(uint16(i))
+			w.shared.to.Forget(uint16(i))
+			w.shared.from.Forget(uint16(i))
 		}
 	}
 }

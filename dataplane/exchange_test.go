@@ -343,3 +343,26 @@ func TestSchemeChangeLosesNothing(t *testing.T) {
 		t.Errorf("drops %v", d)
 	}
 }
+
+func TestNewPeerInAnOldPlaceStartsFresh(t *testing.T) {
+	r := newRig(t, leafConfig(), leafTables())
+	r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10),
+		&overlay.Fabric{Capable: true, CE: 3, FBValid: true, FBTag: 1, FBMetric: 6}))
+	s := r.w.shared
+	if !s.capable.Capable(0, r.now) || s.to.Metric(0, 1, r.now) != 6 {
+		t.Fatal("nothing was learned of the peer")
+	}
+	r.publish(leafTables()) // the same peers: all stays
+	if !s.capable.Capable(0, r.now) || s.to.Metric(0, 1, r.now) != 6 {
+		t.Error("tables with the same peer made it forgotten")
+	}
+	moved := leafTables()
+	moved.Peers[0].VTEP = netip.MustParseAddr("10.0.0.44")
+	r.publish(moved)
+	if s.capable.Capable(0, r.now) || s.to.Metric(0, 1, r.now) != 0 {
+		t.Error("a new peer inherited the old one's state")
+	}
+	if _, _, known := s.from.Entry(0, 0, r.now); known {
+		t.Error("a new peer inherited the old one's congestion")
+	}
+}

@@ -1,11 +1,13 @@
 package dataplane
 
 import (
+	"context"
 	"encoding/json"
 	"math/rand/v2"
 	"net/netip"
 	"regexp"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -361,5 +363,46 @@ func TestAnswersEncode(t *testing.T) {
 				t.Errorf("name %q in %s", m[1], b)
 			}
 		}
+	}
+}
+
+// Asking, from several goroutines, a worker that runs, while schemes change.
+func TestAskingARunningNode(t *testing.T) {
+	cfg := leafConfig()
+	cfg.Scheme, cfg.Polling, cfg.Options.Flowlets = "conga", Busy, 2*lookFlowlets
+	cfg.FDBSize = 8192
+	r := newRig(t, cfg, leafTables())
+	n := node(r)
+	if err := r.w.mail.open(); err != nil {
+		t.Fatal(err)
+	}
+	defer r.w.mail.close()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.w.run(ctx) }()
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			for range 20 {
+				if c := n.Congestion(); len(c) != 2 {
+					t.Errorf("%d peers", len(c))
+				}
+				n.Flowlets(10)
+				n.FDB(10)
+				if _, err := n.Explain(&Flow{VNI: 100, SrcMAC: hostA, DstMAC: hostB}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for i := range 20 {
+		if err := n.SetSchemes([]string{"conga", "letflow"}[i%2], balance.Options{Flowlets: 64}, nil); err != nil {
+			t.Error(err)
+		}
+	}
+	wg.Wait()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
