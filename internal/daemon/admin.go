@@ -15,14 +15,13 @@ import (
 )
 
 // listenAdmin opens the socket of the admin API; nil, nil: there is none. A
-// socket that the file names must be had. The default one is there for
+// socket that the file names must be had. The standard one is there for
 // convenience: a node that cannot have it forwards without.
-func listenAdmin(address string, log *slog.Logger) (net.Listener, error) {
+func listenAdmin(address string, standard bool, log *slog.Logger) (net.Listener, error) {
 	if (config.Admin{Listen: address}).Off() {
 		return nil, nil
 	}
 	path := strings.TrimPrefix(address, "unix:")
-	standard := address == config.DefaultLeafAdmin || address == config.DefaultSpineAdmin
 	if standard {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			log.Warn("no admin API: loomctl will not work", "err", err, "fix", "create the directory, or set admin.listen")
@@ -35,6 +34,11 @@ func listenAdmin(address string, log *slog.Logger) (net.Listener, error) {
 		return nil, nil
 	}
 	return l, err
+}
+
+// standardAdmin reports whether an address is one that nobody had to write.
+func standardAdmin(address string) bool {
+	return address == config.DefaultLeafAdmin || address == config.DefaultSpineAdmin
 }
 
 // adminServer returns the server of the admin API.

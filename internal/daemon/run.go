@@ -104,7 +104,7 @@ func (k Kind) run(ctx context.Context, file string) error {
 	if listener != nil {
 		defer listener.Close()
 	}
-	socket, err := listenAdmin(n.common.Admin.Listen, log)
+	socket, err := listenAdmin(n.common.Admin.Listen, standardAdmin(n.common.Admin.Listen), log)
 	if err != nil {
 		return err
 	}
