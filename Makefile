@@ -34,8 +34,9 @@ lint: ## run golangci-lint, import graph included (compiles it the first time: m
 test: ## run all tests; with root or sudo the kernel's part too
 	$(GO) run ./internal/tools/testgate -timeout 8m -race '$(RACE)'
 
-demo: build ## run a fabric of 2 leaves and 2 spines with 8 hosts, load it, fail a link
-	$(SUDO) bin/loomlab run -f $(DEMO)
+demo: build ## run a fabric of 2 leaves and 2 spines with 8 hosts, load it, fail a link; under ECMP, then CONGA
+	$(SUDO) bin/loomlab run -f $(DEMO) --scheme ecmp
+	$(SUDO) bin/loomlab run -f $(DEMO) --scheme conga
 
 bench: ## measure the pipelines in memory: ns a packet and allocations
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCH_PKGS)
