@@ -110,3 +110,28 @@ func TestExplainCongaComparesLikePick(t *testing.T) {
 		}
 	}
 }
+
+// A flow whose flowlet has ended keeps its uplink if none is better (§3.5), and
+// is told so; a better one is certain, too.
+func TestExplainCongaKeepsWhatIsAsGood(t *testing.T) {
+	params := congestion.Datacenter()
+	p, err := New("conga", Options{Params: params})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var local [MaxPaths]uint8
+	v := &View{Paths: []Paths{MakePaths(0, 1, 2, 3)}, Local: &local, Queue: new([MaxPaths]uint32)}
+	pkt := []Packet{{Hash: 1}}
+	p.Choose(0, v, pkt)
+	took := pkt[0].Path
+	later := mono.Time(10 * params.FlowletGap)
+	if x := Explain(p, later, v, &pkt[0]); x.Path != int(took) || x.Fresh != 1<<took {
+		t.Errorf("was on path %d, all are alike: %+v", took, x)
+	}
+	local = [MaxPaths]uint8{3, 3, 3, 3}
+	better := (took + 1) % 4
+	local[better] = 2
+	if x := Explain(p, later, v, &pkt[0]); x.Path != int(better) || x.Fresh != 1<<better {
+		t.Errorf("path %d is better: %+v", better, x)
+	}
+}

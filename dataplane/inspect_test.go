@@ -155,9 +155,33 @@ func TestExplainSeesWhyAFlowletStays(t *testing.T) {
 	}
 }
 
+// A flow is at the worker that saw it last.
+func TestExplainAsksTheWorkerThatKnows(t *testing.T) {
+	cfg := leafConfig()
+	cfg.Scheme = "letflow"
+	a, b := newRig(t, cfg, leafTables()), newRig(t, cfg, leafTables())
+	b.w.id = 1
+	n := node(a, b)
+	flow := &Flow{VNI: 100, SrcMAC: hostA, DstMAC: hostB, Src: netip.MustParseAddr("10.1.0.1"), Dst: netip.MustParseAddr("10.1.0.2"), Proto: 17}
+	for i, r := range []*rig{b, a, b} {
+		for _, all := range []*rig{a, b} {
+			all.now = all.now.Add(time.Second)
+			all.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), nil))
+		}
+		r.send(acc0, packet(t, flow, 10))
+		x, err := n.Explain(flow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if x.Worker != r.w.id || x.Flowlet == nil || !x.Flowlet.Active {
+			t.Errorf("packet %d came to worker %d, explained was %+v", i, r.w.id, x)
+		}
+	}
+}
+
 func TestExplainDestinations(t *testing.T) {
 	cfg := leafConfig()
-	cfg.Classes = []Class{{VNI: 100, Protocol: 6, Port: 80, Scheme: "spray"}}
+	cfg.Classes = []Class{{VNI: 100, Protocol: 6, Port: 80, Scheme: "spray"}, {DSCP: 46 + 1, Scheme: "static"}}
 	r := newRig(t, cfg, leafTables())
 	n := node(r)
 	r.send(acc1, udp4(bcast, hostC, 0, 1, 10))
@@ -172,6 +196,8 @@ func TestExplainDestinations(t *testing.T) {
 	}{
 		{"remote", DestinationRemote, "", "ecmp", "5-tuple", ip(hostB, 17, 53), []netip.Addr{vtep3}},
 		{"a class", DestinationRemote, "", "spray", "5-tuple", ip(hostB, 6, 80), []netip.Addr{vtep3}},
+		{"a class by DSCP", DestinationRemote, "", "static", "IP addresses and protocol",
+			Flow{VNI: 100, DstMAC: hostB, Src: netip.MustParseAddr("fd00::1"), Dst: netip.MustParseAddr("fd00::2"), Proto: 58, DSCP: 46}, []netip.Addr{vtep3}},
 		{"local", DestinationLocal, "acc1", "ecmp", "IP addresses and protocol", ip(hostC, 1, 0), nil},
 		{"not learned", DestinationFlooded, "", "ecmp", "5-tuple", ip(hostA, 17, 53), []netip.Addr{vtep2, vtep3}},
 		{"no MAC", DestinationUnnamed, "", "ecmp", "5-tuple", ip(overlay.MAC{}, 17, 53), []netip.Addr{vtep2, vtep3}},
