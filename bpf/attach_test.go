@@ -12,7 +12,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -20,6 +19,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/loomfabric/loom/internal/ethtool"
 	"github.com/loomfabric/loom/internal/testenv"
 )
 
@@ -389,31 +389,15 @@ func TestVLANOffloadHidesTags(t *testing.T) {
 	}
 }
 
-// setTXVLAN does what `ethtool -K name txvlan on|off` does, in the namespace of
-// the calling thread.
+// setTXVLAN turns VLAN offload on or off in the namespace of the calling thread.
 func setTXVLAN(t *testing.T, name string, on bool) {
 	t.Helper()
-	const getFlags, setFlags, txVLAN = 0x25, 0x26, 1 << 7 // linux/ethtool.h
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	s, err := ethtool.Open()
+	if err == nil {
+		err = errors.Join(s.Set(name, ethtool.TXVLAN, on), s.Close())
+	}
 	if err != nil {
 		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	value := &struct{ cmd, data uint32 }{cmd: getFlags}
-	ifreq := &struct { // struct ifreq
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}{data: unsafe.Pointer(value)}
-	copy(ifreq.name[:], name)
-	for range 2 {
-		if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(ifreq))); errno != 0 {
-			t.Fatalf("ethtool command %#x on %s: %v", value.cmd, name, errno)
-		}
-		value.cmd = setFlags
-		if value.data &^= txVLAN; on {
-			value.data |= txVLAN
-		}
 	}
 }
 

@@ -3,7 +3,7 @@ package control
 import (
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/loomfabric/loom/internal/ethtool"
 )
 
 // carrierPoll is how often the ports' carriers are looked at. The kernel tells
@@ -12,13 +12,13 @@ import (
 const carrierPoll = 15 * time.Millisecond
 
 // pollCarriers calls changed when the carrier of a port changed, until stop is
-// closed. fd is any socket of the ports' network namespace.
-func pollCarriers(fd int, ports []string, stop <-chan struct{}, changed func()) {
+// closed.
+func pollCarriers(e *ethtool.Socket, ports []string, stop <-chan struct{}, changed func()) {
 	tick := time.NewTicker(carrierPoll)
 	defer tick.Stop()
 	was := make([]bool, len(ports))
 	for i, p := range ports {
-		was[i] = carrier(fd, p)
+		was[i] = carrier(e, p)
 	}
 	for {
 		select {
@@ -27,7 +27,7 @@ func pollCarriers(fd int, ports []string, stop <-chan struct{}, changed func()) 
 		case <-tick.C:
 		}
 		for i, p := range ports {
-			if up := carrier(fd, p); up != was[i] {
+			if up := carrier(e, p); up != was[i] {
 				was[i] = up
 				changed()
 			}
@@ -35,9 +35,8 @@ func pollCarriers(fd int, ports []string, stop <-chan struct{}, changed func()) 
 	}
 }
 
-// carrier asks for a port's link (ETHTOOL_GLINK). A port that does not exist
-// has none.
-func carrier(fd int, name string) bool {
-	v := ethtoolValue{cmd: unix.ETHTOOL_GLINK}
-	return ethtool(fd, name, &v) == nil && v.data != 0
+// carrier asks for a port's link. A port that does not exist has none.
+func carrier(e *ethtool.Socket, name string) bool {
+	up, err := e.Carrier(name)
+	return err == nil && up
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/ethtool"
 )
 
 // Interfaces lists the names of the network interfaces.
@@ -59,8 +60,9 @@ func Gather(c *dataplane.Config) (*Facts, error) {
 			continue
 		}
 		x := PortFacts{MTU: a.MTU, Speed: speed(a)}
-		x.RXQueues, x.TXQueues = channels(k.ioctl, a)
-		x.StripsVLAN = stripsVLAN(k.ioctl, p.Name)
+		x.RXQueues, x.TXQueues = channels(k.ethtool, a)
+		// A driver that does not tell, does not.
+		x.StripsVLAN, _ = k.ethtool.Get(p.Name, ethtool.RXVLAN)
 		if a.Xdp != nil && a.Xdp.Attached {
 			x.XDP = a.Xdp.ProgId
 		}
@@ -97,19 +99,13 @@ func (f *Facts) privilege() error {
 	return nil
 }
 
-// channels asks for the queues in use (ETHTOOL_GCHANNELS). A driver that cannot
-// tell uses all that the interface has.
-func channels(fd int, a *netlink.LinkAttrs) (rx, tx int) {
-	var v struct {
-		cmd                                 uint32
-		maxRX, maxTX, maxOther, maxCombined uint32
-		rx, tx, other, combined             uint32
+// channels asks for the queues in use. A driver that cannot tell uses all that
+// the interface has.
+func channels(e *ethtool.Socket, a *netlink.LinkAttrs) (rx, tx int) {
+	if rx, tx, err := e.Channels(a.Name); err == nil && rx > 0 {
+		return rx, tx
 	}
-	v.cmd = unix.ETHTOOL_GCHANNELS
-	if err := ethtool(fd, a.Name, &v); err != nil || v.rx+v.combined == 0 {
-		return max(a.NumRxQueues, 1), max(a.NumTxQueues, 1)
-	}
-	return int(v.rx + v.combined), int(v.tx + v.combined)
+	return max(a.NumRxQueues, 1), max(a.NumTxQueues, 1)
 }
 
 // speed reads the link's speed from sysfs, which may show another network

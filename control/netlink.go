@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/loomfabric/loom/internal/ethtool"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -33,7 +34,8 @@ type Netlink struct {
 	events *nl.NetlinkSocket
 	closed atomic.Bool
 	ports  []string // whose carriers are polled
-	ioctl  int      // socket for that
+
+	ethtool *ethtool.Socket
 }
 
 // OpenNetlink opens the sockets. The watch begins here, so that nothing is
@@ -50,13 +52,13 @@ func OpenNetlink(ports ...string) (*Netlink, error) {
 		h.Close()
 		return nil, fmt.Errorf("subscribe to netlink events: %w", err)
 	}
-	ioctl, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	tool, err := ethtool.Open()
 	if err != nil {
 		events.Close()
 		h.Close()
-		return nil, fmt.Errorf("open a socket for ioctl: %w", err)
+		return nil, err
 	}
-	k := &Netlink{h: h, events: events, ports: ports, ioctl: ioctl}
+	k := &Netlink{h: h, events: events, ports: ports, ethtool: tool}
 	if err := events.SetReceiveBufferSize(watchBuffer, true); err != nil {
 		// Without CAP_NET_ADMIN the limit of the system holds. Lost events are
 		// noticed and made up for, so a smaller buffer only costs time.
@@ -71,7 +73,7 @@ func OpenNetlink(ports ...string) (*Netlink, error) {
 // Close closes the sockets. A watch must have been stopped.
 func (k *Netlink) Close() {
 	k.closeEvents()
-	unix.Close(k.ioctl)
+	_ = k.ethtool.Close() // it holds nothing that could be lost
 	k.h.Close()
 }
 
@@ -81,7 +83,7 @@ func (k *Netlink) Watch(changed func(Kind)) (stop func(), err error) {
 	polled := make(chan struct{})
 	go func() {
 		defer close(polled)
-		pollCarriers(k.ioctl, k.ports, end, func() { changed(Links) })
+		pollCarriers(k.ethtool, k.ports, end, func() { changed(Links) })
 	}()
 	go func() {
 		defer close(done)

@@ -4,13 +4,13 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
-	"runtime"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/internal/ethtool"
 )
 
 // end is one end of a veth pair.
@@ -117,9 +117,6 @@ func (h *handle) tbf(name string, rate uint64, limit uint32) error {
 	return nil
 }
 
-// ethFlagTXVLAN is ETH_FLAG_TXVLAN of linux/ethtool.h.
-const ethFlagTXVLAN = 1 << 7
-
 // noOffloads makes an interface of the calling thread's namespace send finished
 // frames. With transmit checksum offload on, a veth hands over frames whose TCP
 // or UDP checksum is only begun, and that state lives in the skb: a frame that
@@ -127,42 +124,17 @@ const ethFlagTXVLAN = 1 << 7
 // would make frames larger than the MTU, and VLAN offload would keep the tag out
 // of the frame's bytes.
 func noOffloads(name string) error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	s, err := ethtool.Open()
 	if err != nil {
-		return fmt.Errorf("socket for ethtool: %w", err)
+		return err
 	}
-	defer unix.Close(fd)
-	for _, cmd := range []uint32{unix.ETHTOOL_STXCSUM, unix.ETHTOOL_STSO, unix.ETHTOOL_SGSO} {
-		if _, err := ethtool(fd, name, cmd, 0); err != nil {
-			return fmt.Errorf("ethtool %#x off on %s: %w", cmd, name, err)
+	defer s.Close()
+	for _, f := range []ethtool.Feature{ethtool.TXChecksum, ethtool.TSO, ethtool.GSO, ethtool.TXVLAN} {
+		if err := s.Set(name, f, false); err != nil {
+			return err
 		}
 	}
-	flags, err := ethtool(fd, name, unix.ETHTOOL_GFLAGS, 0)
-	if err == nil && flags&ethFlagTXVLAN != 0 {
-		_, err = ethtool(fd, name, unix.ETHTOOL_SFLAGS, flags&^ethFlagTXVLAN)
-	}
-	if err != nil {
-		return fmt.Errorf("VLAN offload off on %s: %w", name, err)
-	}
 	return nil
-}
-
-// ethtool does one SIOCETHTOOL with a struct ethtool_value.
-func ethtool(fd int, name string, cmd, value uint32) (uint32, error) {
-	data := struct{ cmd, data uint32 }{cmd, value}
-	var req struct { // struct ifreq
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		_    [16]byte
-	}
-	copy(req.name[:unix.IFNAMSIZ-1], name)
-	req.data = unsafe.Pointer(&data)
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCETHTOOL, uintptr(unsafe.Pointer(&req)))
-	runtime.KeepAlive(&data)
-	if errno != 0 {
-		return 0, errno
-	}
-	return data.data, nil
 }
 
 // tagVLAN makes an interface speak tagged frames on the wire while its stack

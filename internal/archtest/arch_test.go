@@ -152,6 +152,8 @@ func TestCheck(t *testing.T) {
 		{"dataplane", "net", ""},
 		{"telemetry", Module + "/control", ""},
 		{"test/netns", Module + "/internal/testenv", ""},
+		{"control", Module + "/internal/ethtool", ""},
+		{"dataplane", Module + "/internal/ethtool", "points up"},
 		{"mono", Module + "/drop", "one layer"},
 		{"mono", Module + "/overlay", "points up"},
 		{"overlay", Module + "/balance", "points up"},

@@ -10,11 +10,12 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"unsafe"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/internal/ethtool"
 )
 
 // Namespace is a network namespace of a test's own. It has a name, so that
@@ -245,41 +246,16 @@ func VethPair(t testing.TB, a *Namespace, aName string, b *Namespace, bName stri
 	return a.Link(t, aName), b.Link(t, bName)
 }
 
-// disableTXCsum turns transmit checksum offload off (ethtool -K tx off).
+// disableTXCsum turns transmit checksum offload off.
 func (n *Namespace) disableTXCsum(t testing.TB, name string) {
 	t.Helper()
 	n.Do(t, func() {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-		if err != nil {
-			t.Fatalf("open socket in %s: %v", n.Name, err)
+		s, err := ethtool.Open()
+		if err == nil {
+			err = errors.Join(s.Set(name, ethtool.TXChecksum, false), s.Close())
 		}
-		defer unix.Close(fd)
-		ifreq, err := unix.NewIfreq(name)
 		if err != nil {
-			t.Fatalf("interface name %q: %v", name, err)
-		}
-		value := struct{ cmd, data uint32 }{cmd: unix.ETHTOOL_STXCSUM}
-		err = ioctlIfreqData(fd, unix.SIOCETHTOOL, ifreq, unsafe.Pointer(&value))
-		runtime.KeepAlive(&value)
-		if err != nil {
-			t.Fatalf("turn off transmit checksums of %s in %s: %v", name, n.Name, err)
+			t.Fatalf("in %s: %v", n.Name, err)
 		}
 	})
-}
-
-// ioctlIfreqData makes an ioctl whose struct ifreq points at data.
-func ioctlIfreqData(fd int, request uintptr, ifreq *unix.Ifreq, data unsafe.Pointer) error {
-	// struct ifreq: the name, then a union that begins with the pointer.
-	var raw struct {
-		name [unix.IFNAMSIZ]byte
-		data unsafe.Pointer
-		pad  [16]byte
-	}
-	copy(raw.name[:], ifreq.Name())
-	raw.data = data
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), request, uintptr(unsafe.Pointer(&raw)))
-	if errno != 0 {
-		return errno
-	}
-	return nil
 }
