@@ -128,6 +128,11 @@ type Workload struct {
 	// leaves can carry: for each leaf the lesser of its uplinks' total and its
 	// servers' access links' total.
 	Load float64 `yaml:"load"`
+	// Small and Large are the bounds of the classes whose completion times are
+	// reported apart (request): flows of less than Small bytes, and of more than
+	// Large; default 100KB and 10MB as in CONGA §5.2.1.
+	Small Bytes `yaml:"small"`
+	Large Bytes `yaml:"large"`
 	// Persistent reuses idle connections (request); otherwise each flow opens
 	// one of its own, and its completion time includes the handshake.
 	Persistent bool `yaml:"persistent"`

@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"errors"
 	"flag"
 	"os"
 	"path/filepath"
@@ -196,6 +197,8 @@ func FuzzParse(f *testing.F) {
 // TestShippedFiles: the files under test/netns are right.
 func TestShippedFiles(t *testing.T) {
 	files, err := filepath.Glob("../test/netns/*.yaml")
+	more, err2 := filepath.Glob("../test/netns/*/*.yaml")
+	files, err = append(files, more...), errors.Join(err, err2)
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no files: %v", err)
 	}

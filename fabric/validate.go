@@ -84,6 +84,14 @@ func (w *Workload) setDefaults(position int) {
 	if w.Type == BulkTCP && w.Flows == 0 {
 		w.Flows = 1
 	}
+	if w.Type == Request {
+		if w.Small == 0 {
+			w.Small = 100_000
+		}
+		if w.Large == 0 {
+			w.Large = max(10_000_000, w.Small)
+		}
+	}
 	if w.Type == UDP && w.Size == 0 {
 		w.Size = 1400
 	}

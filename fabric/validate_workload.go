@@ -18,6 +18,8 @@ func (w *Workload) fields() []field {
 		{"flows", w.Flows != 0, []string{BulkTCP}},
 		{"sizes", w.Sizes != "", []string{Request}},
 		{"load", w.Load != 0, []string{Request}},
+		{"small", w.Small != 0, []string{Request}},
+		{"large", w.Large != 0, []string{Request}},
 		{"persistent", w.Persistent, []string{Request}},
 		{"fan-in", w.FanIn != 0, []string{Incast}},
 		{"bytes", w.Bytes != 0, []string{Incast}},
@@ -65,6 +67,9 @@ func (v *validator) workloadValues(path string, w *Workload) {
 		}
 		if w.Load <= 0 || w.Load > 200 {
 			v.errorf(path+".load", "%g percent: above 0 and at most 200", w.Load)
+		}
+		if w.Small > w.Large {
+			v.errorf(path+".large", "%s bytes are below small, %s: large flows are larger", w.Large, w.Small)
 		}
 	case Incast:
 		if w.FanIn < 1 {

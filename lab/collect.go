@@ -36,7 +36,7 @@ func (r *runner) collect(ctx context.Context, rep *Report) error {
 	var total []uint64
 	for i, w := range works {
 		wr := &reports[i]
-		wr.Name, wr.Type = w.Name, w.Type
+		wr.Name, wr.Type, wr.Start = w.Name, w.Type, w.Start.D()
 		wr.ReceivedBytes = sum(received[i])
 		wr.GoodputBits = goodput(received[i], w.Start.D(), w.Start.D()+w.Duration.D())
 		idle := r.idle.fresh
@@ -44,6 +44,10 @@ func (r *runner) collect(ctx context.Context, rep *Report) error {
 			idle = r.idle.persistent
 		}
 		wr.FCT = fctStats(flows[i], idle)
+		if w.Type == fabric.Request {
+			small, large := classes(flows[i], uint64(w.Small), uint64(w.Large))
+			wr.FCTSmall, wr.FCTLarge = fctStats(small, idle), fctStats(large, idle)
+		}
 		total = addBuckets(total, received[i])
 	}
 	rep.Workloads = reports
@@ -115,6 +119,20 @@ func (f *FaultReport) measure(total []uint64) {
 		run += bucketLen
 		f.LongestGap = max(f.LongestGap, run)
 	}
+}
+
+// classes picks the small flows and the large ones; those between are in
+// neither.
+func classes(flows []flowRecord, below, above uint64) (small, large []flowRecord) {
+	for _, f := range flows {
+		switch {
+		case f.Bytes < below:
+			small = append(small, f)
+		case f.Bytes > above:
+			large = append(large, f)
+		}
+	}
+	return small, large
 }
 
 // fctStats sums up completion times. Normalised is the mean and 99th percentile

@@ -50,37 +50,13 @@ func (p *phases) state() error {
 	return err
 }
 
-// uplinkBytes reads what the leaves have sent over each link: from the daemons,
-// or from the interfaces when the kernel forwards.
+// uplinkBytes reads what the leaves have sent over each link.
 func (l *Lab) uplinkBytes(ctx context.Context) ([]uint64, error) {
 	out := make([]uint64, len(l.Topo.Links))
 	for _, n := range l.Topo.Leaves {
-		sent := map[string]uint64{}
-		if l.kernel() {
-			h, err := openNS(l.ns(n.Name))
-			if err != nil {
-				return nil, err
-			}
-			links, err := h.LinkList()
-			h.Close()
-			if err != nil {
-				return nil, fmt.Errorf("interfaces of %s: %w", n.Name, err)
-			}
-			for _, dev := range links {
-				if s := dev.Attrs().Statistics; s != nil {
-					sent[dev.Attrs().Name] = s.TxBytes
-				}
-			}
-		} else {
-			s, err := l.stats(ctx, n.Name)
-			if err != nil {
-				return nil, err
-			}
-			for i, p := range s.Ports {
-				for _, w := range s.Workers {
-					sent[p.Name] += w.Ports[i].Sent.Bytes
-				}
-			}
+		sent, err := l.sentBytes(ctx, n.Name)
+		if err != nil {
+			return nil, err
 		}
 		for _, k := range l.Topo.Links {
 			if k.Leaf == n.Index {
@@ -89,6 +65,49 @@ func (l *Lab) uplinkBytes(ctx context.Context) ([]uint64, error) {
 		}
 	}
 	return out, nil
+}
+
+// sentBytes reads what a node has sent by interface: from its daemon, or from
+// the interfaces when the kernel forwards.
+func (l *Lab) sentBytes(ctx context.Context, node string) (map[string]uint64, error) {
+	sent := map[string]uint64{}
+	if !l.kernel() {
+		s, err := l.stats(ctx, node)
+		if err != nil {
+			return nil, err
+		}
+		for i, p := range s.Ports {
+			for _, w := range s.Workers {
+				sent[p.Name] += w.Ports[i].Sent.Bytes
+			}
+		}
+		return sent, nil
+	}
+	h, err := openNS(l.ns(node))
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	links, err := h.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("interfaces of %s: %w", node, err)
+	}
+	for _, dev := range links {
+		if s := dev.Attrs().Statistics; s != nil {
+			sent[dev.Attrs().Name] = s.TxBytes
+		}
+	}
+	return sent, nil
+}
+
+// upAt tells which links were up at a time.
+func (p *phases) upAt(t time.Duration) []bool {
+	for i := len(p.marks) - 1; i > 0; i-- {
+		if p.marks[i].at <= t {
+			return p.marks[i].up
+		}
+	}
+	return p.marks[0].up
 }
 
 func (p *phases) report() []Phase {

@@ -21,6 +21,7 @@ type Report struct {
 	Dataplane      string           `json:"dataplane"`
 	Scheme         string           `json:"scheme"`
 	Duration       time.Duration    `json:"duration_ns"`
+	LoadEnd        time.Duration    `json:"load_end_ns"` // when the last workload stopped to begin new work
 	Reachability   Reachability     `json:"reachability"`
 	IdlePair       string           `json:"idle_pair,omitempty"` // between whom the idle fabric was measured
 	IdleFresh      []IdlePoint      `json:"idle_new_connection,omitempty"`
@@ -29,7 +30,9 @@ type Report struct {
 	Timeline       []Second         `json:"timeline"`
 	Faults         []FaultReport    `json:"faults"`
 	Phases         []Phase          `json:"phases"`
-	Daemons        []DaemonReport   `json:"daemons"` // none when the kernel forwards
+	Daemons        []DaemonReport   `json:"daemons"`                 // none when the kernel forwards
+	Uplinks        []UplinkSeries   `json:"uplink_series,omitempty"` // by leaf, when sampled
+	CPUIdle        float64          `json:"cpu_idle"`                // share of the machine's cores that nothing used under the load
 }
 
 // Reachability is the outcome of pinging every ordered pair of a VNI.
@@ -71,16 +74,19 @@ type IdlePoint struct {
 
 // WorkloadReport is the outcome of one workload.
 type WorkloadReport struct {
-	Name              string    `json:"name"`
-	Type              string    `json:"type"`
-	GoodputBits       float64   `json:"goodput_bits"` // mean over the workload's duration
-	ReceivedBytes     uint64    `json:"received_bytes"`
-	FCT               *FCTStats `json:"fct,omitempty"` // request and incast
-	Unfinished        uint64    `json:"unfinished"`
-	Failed            uint64    `json:"failed"`
-	Refused           uint64    `json:"refused"` // not begun: too many were in progress
-	DatagramsSent     uint64    `json:"datagrams_sent,omitempty"`
-	DatagramsReceived uint64    `json:"datagrams_received,omitempty"`
+	Name              string        `json:"name"`
+	Type              string        `json:"type"`
+	GoodputBits       float64       `json:"goodput_bits"` // mean over the workload's duration
+	Start             time.Duration `json:"start_ns"`
+	ReceivedBytes     uint64        `json:"received_bytes"`
+	FCT               *FCTStats     `json:"fct,omitempty"`       // request and incast
+	FCTSmall          *FCTStats     `json:"fct_small,omitempty"` // request: of flows below the workload's small
+	FCTLarge          *FCTStats     `json:"fct_large,omitempty"` // and above its large
+	Unfinished        uint64        `json:"unfinished"`
+	Failed            uint64        `json:"failed"`
+	Refused           uint64        `json:"refused"` // not begun: too many were in progress
+	DatagramsSent     uint64        `json:"datagrams_sent,omitempty"`
+	DatagramsReceived uint64        `json:"datagrams_received,omitempty"`
 }
 
 // FCTStats sums up flow completion times: from the receiver's request to its
@@ -111,6 +117,8 @@ type FaultReport struct {
 	BeforeBits float64       `json:"goodput_before_bits"`
 	AfterBits  float64       `json:"goodput_after_bits"`
 	LongestGap time.Duration `json:"longest_gap_ns"` // without any payload, in steps of 100 ms
+	// Reactions are the leaves' splits, when uplinks were sampled.
+	Reactions []Reaction `json:"reactions,omitempty"`
 }
 
 // Phase is the time from one fault to the next.
@@ -175,11 +183,13 @@ func (r *Report) Table(out io.Writer) error {
 	fmt.Fprintf(w, "fabric %s, dataplane %s, scheme %s\n\n", r.Lab, r.Dataplane, r.Scheme)
 	r.tableReach(w)
 	if len(r.Workloads) > 0 {
+		fmt.Fprintf(w, "CPU: %.0f %% idle under the load\n", 100*r.CPUIdle)
 		r.tableWorkloads(w)
 		r.tableTimeline(w)
 		r.tableFaults(w)
 		r.tableUplinks(w)
 	}
+	r.tableSamples(w)
 	r.tableSchemes(w)
 	r.tableDaemons(w)
 	return w.Flush()
@@ -208,6 +218,14 @@ func (r *Report) tableWorkloads(w io.Writer) {
 			fmt.Fprint(w, "-\t-\t-\t-\t-\t-\t-\t")
 		}
 		fmt.Fprintf(w, "%d\n", x.Unfinished+x.Failed+x.Refused)
+		for _, c := range []struct {
+			name string
+			f    *FCTStats
+		}{{"small", x.FCTSmall}, {"large", x.FCTLarge}} {
+			if f := c.f; f != nil {
+				fmt.Fprintf(w, "  %s\t\t%d\t%v\t%v\t%v\t%.2f\t%.2f\t%.2f\t\n", c.name, f.Flows, round(f.Mean), round(f.P50), round(f.P99), f.NormMean, f.NormP50, f.NormP99)
+			}
+		}
 	}
 	if r.IdlePair != "" {
 		fmt.Fprintf(w, "(FCT: from the receiver's request to its last byte read; ×idle: divided by that of a flow of its size, %s, before the load)\n", r.IdlePair)
@@ -276,6 +294,26 @@ func (r *Report) tableUplinks(w io.Writer) {
 			fmt.Fprintf(w, "\t%.2f", p.Leaves[i].Imbalance)
 		}
 		fmt.Fprintln(w)
+	}
+}
+
+func (r *Report) tableSamples(w io.Writer) {
+	if len(r.Uplinks) == 0 {
+		return
+	}
+	fmt.Fprint(w, "\n(max−min)/mean in intervals\tintervals\tmean\tp50\tp90\n")
+	for _, u := range r.Uplinks {
+		m := u.Imbalance
+		fmt.Fprintf(w, "%s\t%d\t%.2f\t%.2f\t%.2f\n", u.Leaf, m.Intervals, m.Mean, m.P50, m.P90)
+	}
+	for _, f := range r.Faults {
+		for _, x := range f.Reactions {
+			after := "never"
+			if x.Followed >= 0 {
+				after = round(x.Followed).String()
+			}
+			fmt.Fprintf(w, "%s %s: share of %s's traffic to that spine %.0f %% before, %.0f %% after, followed after %s\n", f.Action, f.Link, x.Leaf, 100*x.Before, 100*x.After, after)
+		}
 	}
 }
 

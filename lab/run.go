@@ -15,8 +15,11 @@ import (
 
 // RunOptions are what the command line adds to the file.
 type RunOptions struct {
-	Keep     bool     // leave the lab up
-	Scheme   string   // instead of the file's; "": the file's
+	Keep   bool   // leave the lab up
+	Scheme string // instead of the file's; "": the file's
+	// Sample is how often the leaves' uplinks are read; 0: only from fault to
+	// fault. The shortest is 10 ms.
+	Sample   time.Duration
 	Progress *os.File // where progress goes; a bar on a terminal, else sparse lines
 }
 
@@ -69,7 +72,7 @@ func (l *Lab) Run(ctx context.Context, opt RunOptions) (rep *Report, err error) 
 		return nil, l.named(err)
 	}
 	defer stop()
-	r := &runner{lab: l, agents: agents, cdfs: cdfs, prog: prog}
+	r := &runner{lab: l, agents: agents, cdfs: cdfs, prog: prog, sample: opt.Sample}
 	if rep, err = r.run(ctx); err != nil {
 		return nil, l.named(err)
 	}
@@ -129,6 +132,7 @@ type runner struct {
 	cdfs   []*workload.CDF // by workload
 	prog   *progress
 	idle   idleTable
+	sample time.Duration
 }
 
 func (r *runner) run(ctx context.Context) (*Report, error) {
@@ -222,12 +226,17 @@ func (r *runner) tasksOf(host int) ([]task, error) {
 	return out, nil
 }
 
-// length is the time from the start to the last planned event.
-func (r *runner) length() time.Duration {
-	var d time.Duration
+// loadEnd is when the last workload stops to begin new work.
+func (r *runner) loadEnd() (d time.Duration) {
 	for _, w := range r.lab.File.Workloads {
 		d = max(d, w.Start.D()+w.Duration.D())
 	}
+	return d
+}
+
+// length is the time from the start to the last planned event.
+func (r *runner) length() time.Duration {
+	d := r.loadEnd()
 	for _, f := range r.lab.File.Faults {
 		d = max(d, f.At.D())
 	}
@@ -252,15 +261,28 @@ func (r *runner) load(ctx context.Context, rep *Report) error {
 	if err := phases.mark(ctx, "start", 0); err != nil {
 		return err
 	}
-	if err := r.conduct(ctx, epoch, length, phases, rep); err != nil {
+	idle, total, err := cpuTimes()
+	if err != nil {
 		return err
 	}
+	samples := r.lab.startSampler(ctx, epoch, r.sample)
+	err = r.conduct(ctx, epoch, length, phases, rep)
+	if err := errors.Join(err, samples.stop()); err != nil {
+		return err
+	}
+	idle2, total2, err := cpuTimes()
+	if err != nil {
+		return err
+	}
+	rep.CPUIdle = float64(idle2-idle) / float64(max(total2-total, 1))
 	end := time.Duration(monotonic() - epoch)
 	if err := phases.mark(ctx, "end", end); err != nil {
 		return err
 	}
-	rep.Duration = end
+	rep.Duration, rep.LoadEnd = end, r.loadEnd()
 	rep.Phases = phases.report()
+	rep.Uplinks = samples.series(phases.upAt, 0, r.loadEnd())
+	r.lab.reactions(rep.Faults, rep.Uplinks, r.loadEnd())
 	return r.collect(ctx, rep)
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -69,6 +70,7 @@ func command() *cobra.Command {
 		&cobra.Command{Use: "restore LINK", Short: "Bring a failed link up again", Args: cobra.ExactArgs(1),
 			RunE: with(func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.Restore(args[0]) })},
 		runCommand(with),
+		compareCommand(load),
 		&cobra.Command{Use: "agent CONGESTION", Hidden: true, Args: cobra.ExactArgs(1),
 			RunE: func(_ *cobra.Command, args []string) error { return lab.Agent(os.Stdin, os.Stdout, args[0]) }},
 		&cobra.Command{Use: "guard NAME", Hidden: true, Args: cobra.ExactArgs(1),
@@ -80,13 +82,14 @@ func command() *cobra.Command {
 func runCommand(with func(func(*cobra.Command, *lab.Lab, []string) error) func(*cobra.Command, []string) error) *cobra.Command {
 	var output, scheme string
 	var keep bool
+	var sample time.Duration
 	cmd := &cobra.Command{
 		Use: "run", Short: "Build the fabric, run its workloads and faults, report, take it down", Args: cobra.NoArgs,
 		RunE: with(func(c *cobra.Command, l *lab.Lab, _ []string) error {
 			if output != "table" && output != "json" {
 				return fmt.Errorf("output %q is unknown: write table or json", output)
 			}
-			report, err := l.Run(c.Context(), lab.RunOptions{Keep: keep, Scheme: scheme, Progress: os.Stderr})
+			report, err := l.Run(c.Context(), lab.RunOptions{Keep: keep, Scheme: scheme, Sample: sample, Progress: os.Stderr})
 			if err != nil {
 				return err
 			}
@@ -100,6 +103,7 @@ func runCommand(with func(func(*cobra.Command, *lab.Lab, []string) error) func(*
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	cmd.Flags().StringVar(&scheme, "scheme", "", "balance by this scheme instead of the file's")
+	cmd.Flags().DurationVar(&sample, "sample", 0, "read the leaves' uplinks this often, for instance 50ms: imbalance and reaction to faults")
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave the fabric up afterwards")
 	return cmd
 }

@@ -1,0 +1,292 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+)
+
+// minSample is the shortest interval between samples: below it, asking would
+// take more of a shared core than the daemons.
+const minSample = 10 * time.Millisecond
+
+// UplinkSeries is the throughput of a leaf's uplinks in intervals. All uplinks
+// of one interval were read in the same instant.
+type UplinkSeries struct {
+	Leaf  string          `json:"leaf"`
+	Links []string        `json:"links"`
+	At    []time.Duration `json:"at_ns"` // the intervals' ends, after the run's start
+	Bits  [][]uint64      `json:"bits"`  // by interval and link: bits per second, overlay included
+	// Imbalance is that of intervals, as in CONGA §5.2.3, while workloads ran and
+	// the leaf sent at least minInterval.
+	Imbalance ImbalanceStats `json:"imbalance"`
+
+	values []float64
+}
+
+// ImbalanceStats sums up (max−min)/mean of the uplinks that were up.
+type ImbalanceStats struct {
+	Intervals int     `json:"intervals"`
+	Mean      float64 `json:"mean"`
+	P50       float64 `json:"p50"`
+	P90       float64 `json:"p90"`
+}
+
+// minInterval is how many bytes an uplink, on average, must send for an interval
+// to count: a lone packet cannot be balanced, and says nothing of who could.
+const minInterval = 10 * 1500
+
+// sampler reads the leaves' uplinks every so often, each leaf for itself.
+type sampler struct {
+	lab    *Lab
+	every  time.Duration
+	leaves []leafSamples
+	cancel context.CancelFunc
+	done   sync.WaitGroup
+}
+
+type leafSamples struct {
+	at    []time.Duration
+	bytes [][]uint64 // by sample and uplink
+	err   error
+}
+
+// startSampler begins; nil when every is 0.
+func (l *Lab) startSampler(ctx context.Context, epoch int64, every time.Duration) *sampler {
+	if every == 0 {
+		return nil
+	}
+	s := &sampler{lab: l, every: max(every, minSample), leaves: make([]leafSamples, len(l.Topo.Leaves))}
+	ctx, s.cancel = context.WithCancel(ctx)
+	for i := range s.leaves {
+		s.done.Go(func() { s.leaves[i].take(ctx, s, i, epoch) })
+	}
+	return s
+}
+
+// take samples one leaf until ctx ends or the leaf does not answer.
+func (k *leafSamples) take(ctx context.Context, s *sampler, leaf int, epoch int64) {
+	tick := time.NewTicker(s.every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		sent, err := s.lab.sentBytes(ctx, s.lab.Topo.Leaves[leaf].Name)
+		if err != nil {
+			if ctx.Err() == nil {
+				k.err = err
+			}
+			return
+		}
+		var bytes []uint64
+		for _, l := range s.lab.Topo.Links {
+			if l.Leaf == leaf {
+				bytes = append(bytes, sent[l.LeafPort])
+			}
+		}
+		k.at = append(k.at, time.Duration(monotonic()-epoch))
+		k.bytes = append(k.bytes, bytes)
+	}
+}
+
+// stop ends sampling and reports what failed.
+func (s *sampler) stop() error {
+	if s == nil {
+		return nil
+	}
+	s.cancel()
+	s.done.Wait()
+	for i := range s.leaves {
+		if err := s.leaves[i].err; err != nil {
+			return fmt.Errorf("sample the uplinks of %s: %w", s.lab.Topo.Leaves[i].Name, err)
+		}
+	}
+	return nil
+}
+
+// series turns samples into rates. up tells which links were up at a time;
+// intervals outside from..to do not count for the imbalance.
+func (s *sampler) series(up func(time.Duration) []bool, from, to time.Duration) (out []UplinkSeries) {
+	if s == nil {
+		return nil
+	}
+	for i := range s.leaves {
+		u := UplinkSeries{Leaf: s.lab.Topo.Leaves[i].Name}
+		var index []int
+		for _, l := range s.lab.Topo.Links {
+			if l.Leaf == i {
+				u.Links = append(u.Links, l.Name)
+				index = append(index, l.Index)
+			}
+		}
+		u.fill(&s.leaves[i])
+		for k, at := range u.At {
+			if k == 0 || u.At[k-1] < from || at > to {
+				continue
+			}
+			state := up(at)
+			var live []uint64
+			for j, bits := range u.Bits[k] {
+				if state[index[j]] {
+					live = append(live, bits)
+				}
+			}
+			if sec := (at - u.At[k-1]).Seconds(); float64(sum(live))*sec/8 >= minInterval*float64(len(live)) && len(live) > 0 {
+				u.values = append(u.values, imbalance(live))
+			}
+		}
+		u.Imbalance = imbalanceStats(u.values)
+		out = append(out, u)
+	}
+	return out
+}
+
+func (u *UplinkSeries) fill(k *leafSamples) {
+	for n := 1; n < len(k.at); n++ {
+		dt := (k.at[n] - k.at[n-1]).Seconds()
+		row := make([]uint64, len(u.Links))
+		for j := range row {
+			row[j] = uint64(float64(k.bytes[n][j]-k.bytes[n-1][j]) * 8 / dt)
+		}
+		u.At = append(u.At, k.at[n])
+		u.Bits = append(u.Bits, row)
+	}
+}
+
+func imbalanceStats(values []float64) ImbalanceStats {
+	if len(values) == 0 {
+		return ImbalanceStats{}
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	st := ImbalanceStats{Intervals: len(sorted), P50: percentile(sorted, 50), P90: percentile(sorted, 90)}
+	for _, v := range sorted {
+		st.Mean += v / float64(len(sorted))
+	}
+	return st
+}
+
+// Reaction is how a leaf's split over the spines followed a fault: the share of
+// its uplinks' traffic that it sent to the spine of the link that failed or came
+// back.
+type Reaction struct {
+	Leaf   string  `json:"leaf"`
+	Before float64 `json:"share_before"` // in the second before the fault
+	After  float64 `json:"share_after"`  // in the second half of the time to the next fault
+	// Followed is the time from the fault to the first span of splitWindow in
+	// which the share was within splitWithin of After; below 0: never.
+	Followed time.Duration `json:"followed_ns"`
+}
+
+// What "has followed" means.
+const (
+	splitWindow = 200 * time.Millisecond
+	splitWithin = 0.2
+)
+
+// share is the part that links, by position, have of all bits between two times;
+// ok is false if nothing was sent.
+func (u *UplinkSeries) share(links []int, from, to time.Duration) (share float64, ok bool) {
+	var part, all float64
+	for k := 1; k < len(u.At); k++ {
+		if u.At[k-1] < from || u.At[k] > to {
+			continue
+		}
+		dt := (u.At[k] - u.At[k-1]).Seconds()
+		for j, bits := range u.Bits[k] {
+			all += float64(bits) * dt
+			if slices.Contains(links, j) {
+				part += float64(bits) * dt
+			}
+		}
+	}
+	if all == 0 {
+		return 0, false
+	}
+	return part / all, true
+}
+
+// rate is the mean of all uplinks together between two times, in bits per
+// second.
+func (u *UplinkSeries) rate(from, to time.Duration) float64 {
+	var all, seconds float64
+	for k := 1; k < len(u.At); k++ {
+		if u.At[k-1] < from || u.At[k] > to {
+			continue
+		}
+		dt := (u.At[k] - u.At[k-1]).Seconds()
+		seconds += dt
+		all += float64(sum(u.Bits[k])) * dt
+	}
+	if seconds == 0 {
+		return 0
+	}
+	return all / seconds
+}
+
+// reaction measures a fault at a time; until is the next one's, or the end of
+// the load. ok is false if the leaf sent nothing before or after.
+func (u *UplinkSeries) reaction(links []int, at, until time.Duration) (r Reaction, ok bool) {
+	r = Reaction{Leaf: u.Leaf, Followed: -1}
+	before, ok1 := u.share(links, at-time.Second, at)
+	after, ok2 := u.share(links, at+(until-at)/2, until)
+	if !ok1 || !ok2 {
+		return r, false
+	}
+	r.Before, r.After = before, after
+	for k := 1; k < len(u.At); k++ {
+		begin := u.At[k-1]
+		if begin < at || begin+splitWindow > until {
+			continue
+		}
+		if s, ok := u.share(links, begin, begin+splitWindow+splitWindow/10); ok && s >= after*(1-splitWithin) && s <= after*(1+splitWithin) {
+			r.Followed = begin - at
+			break
+		}
+	}
+	return r, true
+}
+
+// reactions measures every fault on every leaf.
+func (l *Lab) reactions(faults []FaultReport, series []UplinkSeries, end time.Duration) {
+	for i := range faults {
+		f := &faults[i]
+		until := end
+		if i+1 < len(faults) {
+			until = min(end, faults[i+1].At)
+		}
+		link, ok := l.Topo.Link(f.Link)
+		if !ok || until <= f.At {
+			continue
+		}
+		for leaf := range series {
+			var same []int
+			for _, k := range l.Topo.Links {
+				if k.Leaf == leaf && k.Spine == link.Spine {
+					same = append(same, k.LeafUplinkID)
+				}
+			}
+			if r, ok := series[leaf].reaction(same, f.At, until); ok {
+				f.Reactions = append(f.Reactions, r)
+			}
+		}
+	}
+}
+
+// cpuTimes reads the machine's idle and total time, in clock ticks (proc(5)).
+func cpuTimes() (idle, total uint64, err error) {
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, 0, err
+	}
+	var t [8]uint64
+	if _, err := fmt.Sscanf(string(b), "cpu %d %d %d %d %d %d %d %d", &t[0], &t[1], &t[2], &t[3], &t[4], &t[5], &t[6], &t[7]); err != nil {
+		return 0, 0, fmt.Errorf("/proc/stat: %w", err)
+	}
+	return t[3] + t[4], sum(t[:]), nil
+}

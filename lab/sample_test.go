@@ -1,0 +1,100 @@
+package lab
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/loomfabric/loom/fabric"
+)
+
+// sampled builds the samples of a leaf with two uplinks, every 50 ms, from the
+// share of the second one of 2 MB/s.
+func sampled(share func(time.Duration) float64, length time.Duration) leafSamples {
+	const step = 50 * time.Millisecond
+	k := leafSamples{at: []time.Duration{0}, bytes: [][]uint64{{0, 0}}}
+	for at := step; at <= length; at += step {
+		last, s := k.bytes[len(k.bytes)-1], share(at-step)
+		k.at = append(k.at, at)
+		k.bytes = append(k.bytes, []uint64{last[0] + uint64(1e5*(1-s)), last[1] + uint64(1e5*s)})
+	}
+	return k
+}
+
+func TestReaction(t *testing.T) {
+	const fault, end = 2 * time.Second, 6 * time.Second
+	for _, tt := range []struct {
+		name     string
+		share    func(time.Duration) float64
+		followed time.Duration
+	}{
+		{"at once", func(at time.Duration) float64 {
+			if at < fault {
+				return 0.5
+			}
+			return 0.25
+		}, 0},
+		{"after 500 ms", func(at time.Duration) float64 {
+			if at < fault+500*time.Millisecond {
+				return 0.5
+			}
+			return 0.25
+		}, 500 * time.Millisecond},
+		// Down by 0.25 in one second: 0.3 is within a fifth of 0.25, and the mean of
+		// 200 ms gets there when its middle does.
+		{"ramp", func(at time.Duration) float64 {
+			return 0.5 - 0.25*min(max((at-fault).Seconds(), 0), 1)
+		}, 700 * time.Millisecond},
+	} {
+		u := UplinkSeries{Leaf: "L0", Links: []string{"a", "b"}}
+		k := sampled(tt.share, end)
+		u.fill(&k)
+		r, ok := u.reaction([]int{1}, fault, end)
+		if !ok || math.Abs(r.Before-0.5) > 0.01 || math.Abs(r.After-0.25) > 0.01 {
+			t.Errorf("%s: %+v, %v", tt.name, r, ok)
+		}
+		if d := r.Followed - tt.followed; d < -50*time.Millisecond || d > 50*time.Millisecond {
+			t.Errorf("%s: followed after %v, want %v", tt.name, r.Followed, tt.followed)
+		}
+	}
+	idle := UplinkSeries{Links: []string{"a", "b"}}
+	if _, ok := idle.reaction([]int{1}, fault, end); ok {
+		t.Error("a leaf that sends nothing reacts")
+	}
+}
+
+// TestSeries: rates and imbalance come from bytes and times, count links that are
+// up only, and leave out what lies outside the load or is next to nothing.
+func TestSeries(t *testing.T) {
+	f, err := fabric.Parse("f.yaml", []byte("name: s\nleaves: 1\nspines: 3\nhosts: {per-leaf: 2}\nvnis: [{vni: 1}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ms := time.Millisecond
+	s := &sampler{lab: New(f), leaves: []leafSamples{{
+		at:    []time.Duration{-50 * ms, 50 * ms, 150 * ms, 250 * ms, 350 * ms, 1000 * ms},
+		bytes: [][]uint64{{0, 0, 0}, {0, 0, 9e6}, {1e6, 3e6, 9e6}, {2e6, 4e6, 9e6}, {2e6, 4e6 + 100, 9e6}, {9e6, 4e6, 9e6}},
+	}}}
+	up := func(time.Duration) []bool { return []bool{true, true, false} }
+	got := s.series(up, 0, 400*ms)
+	if len(got) != 1 || got[0].Leaf != "L0" || len(got[0].At) != 5 || got[0].Bits[1][1] != 240e6 {
+		t.Fatalf("%+v", got)
+	}
+	if m := got[0].Imbalance; m != (ImbalanceStats{Intervals: 2, Mean: 0.5, P50: 0, P90: 1}) {
+		t.Errorf("imbalance %+v", m)
+	}
+	if r := got[0].rate(50*ms, 250*ms); r != 240e6 {
+		t.Errorf("rate %g", r)
+	}
+	if (*sampler)(nil).stop() != nil || (*sampler)(nil).series(up, 0, 0) != nil {
+		t.Error("a run without samples has some")
+	}
+}
+
+func TestClasses(t *testing.T) {
+	flows := []flowRecord{{Bytes: 10}, {Bytes: 100}, {Bytes: 1000}, {Bytes: 1001}}
+	small, large := classes(flows, 100, 1000)
+	if len(small) != 1 || small[0].Bytes != 10 || len(large) != 1 || large[0].Bytes != 1001 {
+		t.Errorf("small %v, large %v", small, large)
+	}
+}
