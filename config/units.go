@@ -2,25 +2,22 @@ package config
 
 import (
 	"fmt"
-	"math"
 	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/units"
 )
 
-// Rate is a bit rate in bits per second, written as in "10Gbit" or "2.5Gbit/s".
-type Rate uint64
-
-// Size is a number of bytes, written as in "256KiB", "150KB" or "1500".
-type Size uint64
-
-// Duration is a time span in Go's syntax: "50us", "1.5s", "5m".
-type Duration time.Duration
+// Rate, Size and Duration are amounts with their units, shared with the lab's
+// files.
+type (
+	Rate     = units.Rate
+	Size     = units.Size
+	Duration = units.Duration
+)
 
 // MAC is an Ethernet address, written as in "02:00:00:00:00:01".
 type MAC [6]byte
@@ -45,125 +42,12 @@ type XDPMode dataplane.XDPMode
 // CopyMode is a [dataplane.CopyMode] by name.
 type CopyMode dataplane.CopyMode
 
-// unit is a suffix and what it multiplies by; tables are ordered from large to
-// small, so that printing finds the largest that divides.
-type unit struct {
-	suffix string
-	factor uint64
-}
-
 var (
-	rateUnits = []unit{{"Tbit", 1e12}, {"Gbit", 1e9}, {"Mbit", 1e6}, {"kbit", 1e3}, {"bit", 1}}
-	sizeUnits = []unit{
-		{"GiB", 1 << 30}, {"GB", 1e9}, {"MiB", 1 << 20}, {"MB", 1e6},
-		{"KiB", 1 << 10}, {"KB", 1e3}, {"B", 1},
-	}
 	pollings  = []string{"adaptive", "busy", "interrupt"} // by dataplane.Polling
 	xdpModes  = []string{"auto", "native", "generic"}     // by dataplane.XDPMode
 	copyModes = []string{"auto", "zerocopy", "copy"}      // by dataplane.CopyMode
 	logLevels = []string{"debug", "info", "warn", "error"}
 )
-
-// parseUnits reads a decimal number with one of the units behind it.
-func parseUnits(s string, units []unit) (uint64, error) {
-	for _, u := range units {
-		num, ok := cutSuffixFold(s, u.suffix)
-		if !ok {
-			continue
-		}
-		if num = strings.TrimSpace(num); strings.IndexFunc(num, func(r rune) bool {
-			return r != '.' && (r < '0' || r > '9')
-		}) >= 0 {
-			break // a sign, an exponent, or a unit that is not ours
-		}
-		if n, err := strconv.ParseUint(num, 10, 64); err == nil {
-			if n > math.MaxUint64/u.factor {
-				return 0, fmt.Errorf("%q is too large", s)
-			}
-			return n * u.factor, nil
-		}
-		f, err := strconv.ParseFloat(num, 64)
-		if err != nil {
-			break
-		}
-		if f *= float64(u.factor); f >= math.MaxInt64 {
-			return 0, fmt.Errorf("%q is too large", s)
-		}
-		return uint64(math.Round(f)), nil
-	}
-	return 0, fmt.Errorf("%q is not a number with a unit", s)
-}
-
-func cutSuffixFold(s, suffix string) (string, bool) {
-	i := len(s) - len(suffix)
-	if i < 1 || !strings.EqualFold(s[i:], suffix) {
-		return "", false
-	}
-	return s[:i], true
-}
-
-// formatUnits writes n with the largest unit that divides it.
-func formatUnits(n uint64, units []unit) string {
-	for _, u := range units {
-		if n >= u.factor && n%u.factor == 0 {
-			return strconv.FormatUint(n/u.factor, 10) + u.suffix
-		}
-	}
-	return "0" + units[len(units)-1].suffix
-}
-
-// UnmarshalText reads a rate; the unit is required.
-func (r *Rate) UnmarshalText(b []byte) error {
-	s := strings.TrimSuffix(string(b), "/s")
-	n, err := parseUnits(s, rateUnits)
-	if err != nil && s != "0" {
-		return fmt.Errorf("rate %w; write bits per second as in 10Gbit or 500Mbit", err)
-	}
-	*r = Rate(n)
-	return nil
-}
-
-// MarshalText writes the rate with the largest unit that divides it.
-func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
-
-// String is the text that UnmarshalText reads.
-func (r Rate) String() string { return formatUnits(uint64(r), rateUnits) }
-
-// UnmarshalText reads a size; a bare number is bytes.
-func (s *Size) UnmarshalText(b []byte) error {
-	if n, err := strconv.ParseUint(string(b), 10, 64); err == nil {
-		*s = Size(n)
-		return nil
-	}
-	n, err := parseUnits(string(b), sizeUnits)
-	if err != nil {
-		return fmt.Errorf("size %w; write bytes as in 256KiB, 150KB or 1500", err)
-	}
-	*s = Size(n)
-	return nil
-}
-
-// MarshalText writes the size with the largest unit that divides it.
-func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// String is the text that UnmarshalText reads.
-func (s Size) String() string { return formatUnits(uint64(s), sizeUnits) }
-
-// UnmarshalText reads a duration, which may not be negative.
-func (d *Duration) UnmarshalText(b []byte) error {
-	v, err := time.ParseDuration(string(b))
-	if err != nil || v < 0 {
-		return fmt.Errorf("duration %q is not a time span; write it as in 50us, 1.5s or 5m", b)
-	}
-	*d = Duration(v)
-	return nil
-}
-
-// MarshalText writes the duration in Go's syntax.
-func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
-
-// String is the text that UnmarshalText reads.
-func (d Duration) String() string { return time.Duration(d).String() }
 
 // UnmarshalText reads an Ethernet address.
 func (m *MAC) UnmarshalText(b []byte) error {

@@ -2,85 +2,55 @@ package fabric
 
 import (
 	"fmt"
-	"math"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/loomfabric/loom/internal/units"
 )
 
-// Rate is a bit rate in bits per second. In YAML it is a number with one of the
-// suffixes bit, kbit, Mbit, Gbit (powers of 1000); 0 means unlimited.
-type Rate uint64
+// Rate is a bit rate in bits per second, in YAML a [units.Rate]; 0 means
+// unlimited.
+type Rate units.Rate
 
-// Bytes is an amount of data in bytes. In YAML it is a number, alone or with
-// one of the suffixes B, KB, MB, GB (powers of 1000) or KiB, MiB, GiB (1024).
-type Bytes uint64
+// Bytes is an amount of data in bytes, in YAML a [units.Size].
+type Bytes units.Size
 
-// Duration is a time span; in YAML as Go writes it: 5s, 200us, 1m30s.
-type Duration time.Duration
+// Duration is a time span, in YAML a [units.Duration].
+type Duration units.Duration
 
-type unit struct {
-	suffix string
-	factor float64
-}
-
-// Longest suffixes first: "Mbit" ends in "bit".
-var (
-	rateUnits = []unit{{"Gbit", 1e9}, {"Mbit", 1e6}, {"kbit", 1e3}, {"bit", 1}}
-	byteUnits = []unit{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1}}
-)
-
-func parseUnit(s string, units []unit) (float64, bool) {
-	for _, u := range units {
-		digits, ok := strings.CutSuffix(s, u.suffix)
-		if !ok {
-			continue
-		}
-		v, err := strconv.ParseFloat(strings.TrimSpace(digits), 64)
-		if err != nil || v < 0 || math.IsNaN(v) || v*u.factor > 1<<53 {
-			return 0, false
-		}
-		return math.Round(v * u.factor), true
-	}
-	return 0, false
-}
+// most is the largest rate and amount: up to there the model's arithmetic, in
+// floating point here and there, is exact.
+const most = 1 << 53
 
 // ParseRate reads a rate such as "300Mbit".
 func ParseRate(s string) (Rate, error) {
-	if s == "0" {
-		return 0, nil
+	v, err := units.ParseRate(s)
+	if err == nil && v > most {
+		err = fmt.Errorf("rate %q is too large; write at most %v", s, units.Rate(most))
 	}
-	v, ok := parseUnit(s, rateUnits)
-	if !ok {
-		return 0, fmt.Errorf("%q is not a rate: write for instance 300Mbit or 1.5Gbit", s)
+	if err != nil {
+		return 0, err
 	}
 	return Rate(v), nil
 }
 
 // ParseBytes reads an amount such as "256KB".
 func ParseBytes(s string) (Bytes, error) {
-	if n, err := strconv.ParseUint(s, 10, 53); err == nil {
-		return Bytes(n), nil
+	v, err := units.ParseSize(s)
+	if err == nil && v > most {
+		err = fmt.Errorf("size %q is too large; write at most %v", s, units.Size(most))
 	}
-	v, ok := parseUnit(s, byteUnits)
-	if !ok {
-		return 0, fmt.Errorf("%q is not an amount of data: write for instance 1500, 256KB or 4MiB", s)
+	if err != nil {
+		return 0, err
 	}
 	return Bytes(v), nil
 }
 
 // String writes r with the largest unit that divides it.
-func (r Rate) String() string {
-	for _, u := range rateUnits {
-		if f := uint64(u.factor); uint64(r) >= f && uint64(r)%f == 0 {
-			return strconv.FormatUint(uint64(r)/f, 10) + u.suffix
-		}
-	}
-	return "0"
-}
+func (r Rate) String() string { return units.Rate(r).String() }
 
 // String writes b in bytes.
 func (b Bytes) String() string { return strconv.FormatUint(uint64(b), 10) }
@@ -120,10 +90,7 @@ func (b *Bytes) UnmarshalYAML(n ast.Node) (err error) {
 
 // UnmarshalYAML implements [yaml.NodeUnmarshaler].
 func (d *Duration) UnmarshalYAML(n ast.Node) error {
-	v, err := time.ParseDuration(scalar(n))
-	if err != nil || v < 0 {
-		return at(n, fmt.Errorf("%q is not a duration: write for instance 5s, 200us or 0s", scalar(n)))
-	}
+	v, err := units.ParseDuration(scalar(n))
 	*d = Duration(v)
-	return nil
+	return at(n, err)
 }

@@ -23,7 +23,7 @@ var layers = [][]string{
 	{"bpf"},
 	{"dataplane/xsk"},
 	{"dataplane"},
-	{"internal/ethtool"},
+	{"internal/ethtool", "internal/units"},
 	{"control", "config", "telemetry", "fabric", "workload", "internal/admin"},
 	{"internal/daemon", "internal/loomctl", "lab"},
 	{"cmd"},
