@@ -23,8 +23,12 @@ type CompareOptions struct {
 	// workloads.
 	Seeds int
 	// Loads replace the load of all request workloads; none: the file's.
-	Loads    []float64
-	Sample   time.Duration // as in [RunOptions]
+	Loads  []float64
+	Sample time.Duration // as in [RunOptions]
+	// MinIdle is the share of the cores that must have been idle under the load. A
+	// run with less measured the machine, not the fabric: it is made again, up to
+	// three times in all, and does not count if that does not help.
+	MinIdle  float64
 	Progress *os.File
 }
 
@@ -48,6 +52,9 @@ type Value struct {
 type Comparison struct {
 	Options CompareOptions
 	Runs    []CompareRun // in the order they were made
+	// Discarded is how many runs found too little of the CPU idle; those that were
+	// made again are not in Runs.
+	Discarded int
 }
 
 // Compare runs the fabric that open returns, a fresh one each time, under every
@@ -65,29 +72,53 @@ func Compare(ctx context.Context, open func() (*Lab, error), opt CompareOptions)
 	for seed := 1; seed <= opt.Seeds; seed++ {
 		for _, load := range loads {
 			for _, scheme := range opt.Schemes {
-				l, err := open()
-				if err == nil {
-					err = l.vary(load, uint64(seed))
-				}
-				if err != nil {
-					return c, err
-				}
 				if opt.Progress != nil {
 					fmt.Fprintf(opt.Progress, "run %d of %d: %s%s, seed %d\n", len(c.Runs)+1, total, scheme, atLoad(load), seed)
 				}
-				rep, err := l.Run(ctx, RunOptions{Scheme: scheme, Sample: opt.Sample, Progress: opt.Progress})
-				if ctx.Err() != nil {
-					return c, ctx.Err()
-				}
-				run := CompareRun{Scheme: scheme, Load: load, Seed: uint64(seed), Report: rep, Err: err}
-				if err == nil {
-					run.Err, run.Values = rep.Failure(), rep.values()
+				run := CompareRun{Scheme: scheme, Load: load, Seed: uint64(seed)}
+				if err := c.run(ctx, open, &run); err != nil {
+					return c, err
 				}
 				c.Runs = append(c.Runs, run)
 			}
 		}
 	}
 	return c, nil
+}
+
+// runs is how often a run is made at most until the machine was idle enough.
+const runs = 3
+
+// run makes one run. Its error ends the comparison; what went wrong with the run
+// alone is in r.
+func (c *Comparison) run(ctx context.Context, open func() (*Lab, error), r *CompareRun) error {
+	for range runs {
+		l, err := open()
+		if err == nil {
+			err = l.vary(r.Load, r.Seed)
+		}
+		if err != nil {
+			return err
+		}
+		r.Report, r.Err = l.Run(ctx, RunOptions{Scheme: r.Scheme, Sample: c.Options.Sample, Progress: c.Options.Progress})
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if r.Err != nil {
+			return nil
+		}
+		r.Values, r.Err = r.Report.values(), r.Report.Failure()
+		if r.Report.CPUIdle >= c.Options.MinIdle {
+			return nil
+		}
+		c.Discarded++
+		busy := fmt.Errorf("%.0f %% of the CPU was idle, less than %.0f %%", 100*r.Report.CPUIdle, 100*c.Options.MinIdle)
+		if p := c.Options.Progress; p != nil {
+			fmt.Fprintf(p, "%v\n", busy)
+		}
+		r.Err = errors.Join(r.Err, busy)
+	}
+	return nil
 }
 
 func atLoad(load float64) string {
@@ -304,6 +335,9 @@ func (c *Comparison) Table(out io.Writer) error {
 			}
 			fmt.Fprintln(w)
 		}
+	}
+	if c.Discarded > 0 {
+		fmt.Fprintf(w, "\n%d runs were discarded because less than %.0f %% of the CPU was idle\n", c.Discarded, 100*c.Options.MinIdle)
 	}
 	if err := c.Failures(); err != nil {
 		fmt.Fprintf(w, "\nFAILED, and not counted:\n%v\n", err)

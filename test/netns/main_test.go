@@ -9,12 +9,22 @@ import (
 	"testing"
 
 	"github.com/loomfabric/loom/internal/testenv"
+	"github.com/loomfabric/loom/lab"
 )
 
 // daemons is the folder with leafd and spined.
 var daemons string
 
+// TestMain lets the test binary stand in for loomlab, which starts itself as
+// agent and guard.
 func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && (os.Args[1] == "agent" || os.Args[1] == "guard") {
+		if err := role(os.Args[1], os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if os.Geteuid() != 0 {
 		os.Exit(m.Run()) // every test skips itself
 	}
@@ -30,4 +40,11 @@ func TestMain(m *testing.M) {
 		code = 1
 	}
 	os.Exit(code)
+}
+
+func role(name, arg string) error {
+	if name == "agent" {
+		return lab.Agent(os.Stdin, os.Stdout, arg)
+	}
+	return lab.Guard(arg, os.Stdin)
 }
