@@ -98,7 +98,7 @@ func (w *build) portStates() {
 		if !ok {
 			continue
 		}
-		w.t.Ports[i] = dataplane.PortState{Ifindex: l.Index, Up: l.Up, MAC: l.MAC, MTU: l.MTU}
+		w.t.Ports[i] = dataplane.PortState{Ifindex: l.Index, Up: l.Up, MAC: l.MAC, MTU: l.MTU, Speed: l.Speed}
 		if p.Kind != dataplane.Access { // hosts are never a next hop of the underlay
 			w.byIndex[l.Index] = dataplane.PortID(i)
 		}

@@ -23,7 +23,6 @@ type PortFacts struct {
 	MTU                int
 	RXQueues, TXQueues int    // in use
 	XDP                uint32 // ID of the XDP program that it carries; 0: none
-	Speed              uint64 // bits per second; 0: unknown
 	StripsVLAN         bool   // VLAN tags are taken off before XDP sees them
 }
 

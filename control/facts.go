@@ -59,7 +59,7 @@ func Gather(c *dataplane.Config) (*Facts, error) {
 		if a == nil {
 			continue
 		}
-		x := PortFacts{MTU: a.MTU, Speed: speed(a)}
+		x := PortFacts{MTU: a.MTU}
 		x.RXQueues, x.TXQueues = channels(k.ethtool, a)
 		// A driver that does not tell, does not.
 		x.StripsVLAN, _ = k.ethtool.Get(p.Name, ethtool.RXVLAN)
@@ -106,24 +106,4 @@ func channels(e *ethtool.Socket, a *netlink.LinkAttrs) (rx, tx int) {
 		return rx, tx
 	}
 	return max(a.NumRxQueues, 1), max(a.NumTxQueues, 1)
-}
-
-// speed reads the link's speed from sysfs, which may show another network
-// namespace's interface of that name: the index tells.
-func speed(a *netlink.LinkAttrs) uint64 {
-	number := func(file string) int {
-		b, err := os.ReadFile("/sys/class/net/" + a.Name + "/" + file)
-		if err != nil {
-			return -1
-		}
-		n, err := strconv.Atoi(strings.TrimSpace(string(b)))
-		if err != nil {
-			return -1
-		}
-		return n
-	}
-	if number("ifindex") != a.Index {
-		return 0
-	}
-	return uint64(max(number("speed"), 0)) * 1_000_000
 }

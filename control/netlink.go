@@ -189,6 +189,10 @@ func (k *Netlink) links(s *State) error {
 		if len(a.HardwareAddr) == len(link.MAC) {
 			link.MAC = overlay.MAC(a.HardwareAddr)
 		}
+		if slices.Contains(k.ports, a.Name) {
+			// A driver that does not tell leaves it at 0: unknown.
+			link.Speed, _ = k.ethtool.Speed(a.Name)
+		}
 		out = append(out, link)
 	}
 	slices.SortFunc(out, func(a, b Link) int { return cmp.Compare(a.Index, b.Index) })

@@ -221,3 +221,29 @@ func TestKernelEventStorm(t *testing.T) {
 		t.Errorf("%d lists for 1000 changes", s.Lists[Neighbours])
 	}
 }
+
+func TestKernelTellsSpeedOfPorts(t *testing.T) {
+	testenv.NeedRoot(t)
+	a, b := testenv.NewNamespace(t, "ctlspeed"), testenv.NewNamespace(t, "ctlspeed")
+	testenv.VethPair(t, a, "up0", b, "dn0", testenv.VethOptions{})
+	var s State
+	a.Do(t, func() {
+		k, err := OpenNetlink("up0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer k.Close()
+		if err := k.List(Links, &s); err != nil {
+			t.Fatal(err)
+		}
+	})
+	for _, l := range s.Links {
+		want := uint64(0) // not a port: not asked
+		if l.Name == "up0" {
+			want = 10_000_000_000 // what veth says
+		}
+		if l.Speed != want {
+			t.Errorf("%s: speed %d, want %d", l.Name, l.Speed, want)
+		}
+	}
+}

@@ -46,6 +46,7 @@ type Link struct {
 	Up    bool // administratively up and with carrier
 	MAC   overlay.MAC
 	MTU   int
+	Speed uint64 // bits per second, of ports; 0: unknown
 }
 
 // Addr is an address of this machine.

@@ -170,7 +170,7 @@ type EgressConfig struct {
 	// Kmax 0: never.
 	Kmin, Kmax uint32
 	Pmax       float64
-	// LinkRate is the port's speed in bits per second for the utilisation
-	// meter when there is no shaper; 0: unknown.
+	// LinkRate is the port's speed in bits per second for the link meter when
+	// there is no shaper; 0: what the kernel says, see [PortState].
 	LinkRate uint64
 }

@@ -34,6 +34,7 @@ type egress struct {
 	ce      uint8             // the link's metric during next
 	stamps  uint64            // frames whose CE was raised
 	rate    uint64            // link speed for the meter, bits per second; 0: unknown
+	ruled   bool              // rate is configured: the kernel's word does not count
 
 	delay mono.Time // fixed extra latency, ns
 	line  fifo      // frames in the delay line, in due order
@@ -57,6 +58,7 @@ func newEgress(c *EgressConfig, area []byte, meter *congestion.Meter, worker int
 	if e.rate == 0 {
 		e.rate = c.LinkRate
 	}
+	e.ruled = e.rate != 0
 	if e.delay > 0 {
 		e.line = newFIFO(delayLineFrames)
 		e.due = make([]mono.Time, delayLineFrames)

@@ -366,3 +366,33 @@ func TestNewPeerInAnOldPlaceStartsFresh(t *testing.T) {
 		t.Error("a new peer inherited the old one's congestion")
 	}
 }
+
+func TestLinkRateFollowsTheKernelUnlessConfigured(t *testing.T) {
+	cfg := spineConfig()
+	cfg.Ports[dn1].Egress.LinkRate = 5e9
+	cfg.Ports[dn2].Egress.Rate, cfg.Ports[dn2].Egress.Burst = 1e9, 1<<20
+	tables := spineTables()
+	r := newRig(t, cfg, tables)
+	rates := func() [3]uint64 {
+		return [3]uint64{r.w.ports[dn0].egress.rate, r.w.ports[dn1].egress.rate, r.w.ports[dn2].egress.rate}
+	}
+	if got, want := rates(), [3]uint64{0, 5e9, 1e9}; got != want {
+		t.Errorf("speeds unknown: %v, want %v", got, want)
+	}
+	for _, speed := range []uint64{10e9, 40e9, 0} {
+		faster := spineTables()
+		for i := range faster.Ports {
+			faster.Ports[i].Speed = speed
+		}
+		r.publish(faster)
+		if got, want := rates(), [3]uint64{speed, 5e9, 1e9}; got != want {
+			t.Errorf("kernel says %d: %v, want %v", speed, got, want)
+		}
+	}
+	for range 50 { // a link of unknown speed has no metric, however busy
+		r.send(dn2, wrap(own(), vtep2, 100, udp4(hostA, hostB, 0, 1, 1400), &overlay.Fabric{Capable: true}))
+	}
+	if m := r.w.ports[dn0].snapshot(r.now).Metric; m != 0 {
+		t.Errorf("metric %d of a link of unknown speed", m)
+	}
+}

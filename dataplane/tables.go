@@ -51,6 +51,7 @@ type PortState struct {
 	Up      bool // administratively up and with carrier
 	MAC     overlay.MAC
 	MTU     int
+	Speed   uint64 // of the link, bits per second; 0: unknown
 }
 
 // Hop is one next hop: a port, and the neighbour behind it.

@@ -278,6 +278,11 @@ func (w *worker) adopt(v *view, now mono.Time) {
 	w.view = v
 	w.routeCache = [routeCacheSize]routeCacheEntry{}
 	w.stats.HopSent = grow(w.stats.HopSent, len(v.hops))
+	for i := range w.ports {
+		if e := &w.ports[i].egress; !e.ruled {
+			e.rate = v.tables.Ports[i].Speed
+		}
+	}
 	if w.fdb != nil {
 		w.adoptLeaf(old, v)
 		w.bindClasses()

@@ -55,12 +55,7 @@ func (k Kind) prepare(file string) (*node, []control.Finding, error) {
 // adapt takes over from the machine what the file leaves open.
 func (n *node) adapt(f *control.Facts) {
 	for i := range n.dp.Ports {
-		p := &n.dp.Ports[i]
-		x := f.Ports[p.Name]
-		n.dp.MaxMTU = max(n.dp.MaxMTU, x.MTU)
-		if p.Egress.LinkRate == 0 && p.Egress.Rate == 0 {
-			p.Egress.LinkRate = x.Speed
-		}
+		n.dp.MaxMTU = max(n.dp.MaxMTU, f.Ports[n.dp.Ports[i].Name].MTU)
 	}
 	if n.dp.Seed == 0 {
 		n.dp.Seed = uint64(time.Now().UnixNano())

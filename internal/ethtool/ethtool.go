@@ -81,6 +81,42 @@ func (s *Socket) Channels(name string) (rx, tx int, err error) {
 	return int(v.rx + v.combined), int(v.tx + v.combined), nil
 }
 
+// linkSettings is struct ethtool_link_settings with room for the link modes,
+// of which there are three bitmaps of at most 127 words.
+type linkSettings struct {
+	cmd, speed                                           uint32
+	duplex, port, phy, autoneg, mdio, tpMDIX, tpMDIXCtrl uint8
+	words                                                int8
+	transceiver, masterCfg, masterState, rateMatching    uint8
+	_                                                    [7]uint32
+	_                                                    [3 * 127]uint32
+}
+
+// speedUnknown is SPEED_UNKNOWN.
+const speedUnknown = 1<<32 - 1
+
+// Speed returns the speed of an interface's link in bits per second
+// (ETHTOOL_GLINKSETTINGS); 0 when the driver does not know, as while the link
+// is down.
+func (s *Socket) Speed(name string) (uint64, error) {
+	// The first call only asks how large the bitmaps are; the answer is
+	// negative.
+	v := linkSettings{cmd: unix.ETHTOOL_GLINKSETTINGS}
+	if err := call(s, name, &v); err != nil {
+		return 0, fmt.Errorf("speed of %s: %w", name, err)
+	}
+	if v.words < 0 {
+		v = linkSettings{cmd: unix.ETHTOOL_GLINKSETTINGS, words: -v.words}
+		if err := call(s, name, &v); err != nil {
+			return 0, fmt.Errorf("speed of %s: %w", name, err)
+		}
+	}
+	if v.speed == speedUnknown {
+		return 0, nil
+	}
+	return uint64(v.speed) * 1_000_000, nil
+}
+
 // Feature is an offload that can be on or off.
 type Feature uint8
 
