@@ -1,7 +1,7 @@
 // Package balance decides which of the paths to a leaf a packet takes. A
 // scheme is a [Policy]; one file a scheme. The package does no I/O, reads no
 // clock and draws no randomness of its own: time is an argument, seeds are
-// injected, and the data plane and a simulator call the very same code.
+// injected, so that a simulator can call the very code that the data plane calls.
 //
 // The seam is one call a vector, not one a packet: a worker collects the
 // packets of a burst that go into the fabric, fills a [View] with what it knows

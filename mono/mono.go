@@ -1,6 +1,6 @@
 // Package mono holds the one type that time has inside the fabric: nanoseconds
 // on a monotonic clock. The package never reads a clock; drivers (the data
-// plane, the simulator, tests) pass time in.
+// plane, tests) pass time in.
 package mono
 
 import "time"

@@ -39,7 +39,7 @@ func compareCommand(load func() (*lab.Lab, error)) *cobra.Command {
 	f.IntVar(&opt.Seeds, "seeds", 3, "how often each is repeated, with seeds 1, 2, ... for all workloads")
 	f.Float64SliceVar(&opt.Loads, "loads", nil, "loads in percent instead of those of the file's request workloads")
 	f.DurationVar(&opt.Sample, "sample", 50*time.Millisecond, "read the leaves' uplinks this often; 0: not")
-	f.Float64Var(&opt.MinIdle, "min-idle", 0, "share of the CPU, 0 to 1, that must be idle under the load; a run with less is made again, three times at most")
+	f.Float64Var(&opt.MinIdle, "min-idle", 0, "share of the CPU, 0 to 1, that must be idle under the load; a run with less is made again, twice at most")
 	f.StringVar(&out.csv, "csv", "", "write every run to this file")
 	f.StringVar(&out.svg, "svg", "", "plot --metric into this file")
 	f.StringVar(&out.metric, "metric", "goodput Mbit/s", `what to plot: a row of the table, or "L0 imbalance" for its distribution over intervals`)

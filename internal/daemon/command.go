@@ -24,13 +24,14 @@ import (
 // Kind is one of the two daemons.
 type Kind struct {
 	name, short string
+	hup         string // what SIGHUP does, for the help
 	version     string
 	load        func(file string, interfaces []string) (*node, error)
 }
 
 // The daemons.
 var (
-	Leaf  = Kind{name: "leafd", short: "carry hosts' frames through the fabric (a leaf)", load: loadLeaf}
+	Leaf  = Kind{name: "leafd", short: "carry hosts' frames through the fabric (a leaf)", hup: "; SIGHUP reads schemes and classes again", load: loadLeaf}
 	Spine = Kind{name: "spined", short: "forward VXLAN between leaves (a spine)", load: loadSpine}
 )
 
@@ -110,7 +111,7 @@ func (k Kind) Command(out io.Writer) *cobra.Command {
 		return c
 	}
 	root.AddCommand(withFile(&cobra.Command{
-		Use: "run", Short: "Forward frames until SIGTERM or SIGINT; SIGHUP reads schemes and classes again",
+		Use: "run", Short: "Forward frames until SIGTERM or SIGINT" + k.hup,
 		RunE: func(c *cobra.Command, _ []string) error { return k.run(c.Context(), file) },
 	}), withFile(&cobra.Command{
 		Use: "check", Short: "Check the configuration and the machine, and touch nothing",
