@@ -14,7 +14,8 @@ type Common struct {
 	// Default: 4789.
 	VXLANPort uint16 `yaml:"vxlan_port,omitempty"`
 	// Workers is the number of forwarding threads; worker q serves queue q of
-	// every port, so no port may have more receive queues. Default: 1.
+	// every port, so each port must have as many receive queues, and no
+	// fewer transmit queues. Default: 1.
 	Workers int `yaml:"workers,omitempty"`
 	// Polling is how an idle worker waits: adaptive (spin, then sleep), busy
 	// (spin always; for dedicated cores) or interrupt (sleep at once; for labs
