@@ -273,4 +273,12 @@ func TestGoldenNamedInDoc(t *testing.T) {
 			t.Errorf("docs/wire-format.md does not name overlay/%s", f)
 		}
 	}
+	const shown = "testdata/fabric-rerouted.hex"
+	packet, err := os.ReadFile(shown)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(doc, bytes.TrimSpace(packet)) {
+		t.Errorf("docs/wire-format.md does not show what is in overlay/%s", shown)
+	}
 }
