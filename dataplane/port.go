@@ -32,6 +32,7 @@ type port struct {
 	unkicked int       // frames on the TX ring that the kernel has not been asked to send, or did not take
 	since    mono.Time // when unkicked stopped being 0
 	dirty    bool      // egress may have something to send
+	starved  bool      // the pool ran out before the fill ring was full
 	stats    PortStats
 	past     xsk.Stats // counts of links that were closed
 }
@@ -42,11 +43,13 @@ func (p *port) owner() xsk.Owner { return xsk.OwnerPort(uint16(p.id)) }
 // refill gives the kernel frames to receive into.
 func (w *worker) refill(p *port) {
 	want := p.link.FillFree()
+	p.starved = false
 	for want > 0 {
 		n := 0
 		for n < min(want, len(w.addrs)) {
 			a, ok := w.pool.GetFor(p.owner())
 			if !ok {
+				p.starved = true
 				break
 			}
 			w.addrs[n] = a
@@ -137,7 +140,7 @@ func (w *worker) detach(p *port) link {
 	}
 	p.stats.TXAbandoned += uint64(l.TXQueued())
 	p.past = p.kernelStats()
-	p.link, p.unkicked, p.dirty = nil, 0, false
+	p.link, p.unkicked, p.dirty, p.starved = nil, 0, false, false
 	p.egress.flush(func(f *frame) { w.discard(f, drop.PortReset) })
 	return l
 }

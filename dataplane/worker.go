@@ -192,10 +192,12 @@ func (w *worker) output(now mono.Time, quiet bool) {
 		} else if quiet && p.link.TXPending() > 0 {
 			w.complete(p)
 		}
-		if quiet {
+		// A port whose fill ring ran dry receives nothing, and so gets no frames
+		// in return: it must not wait for the others to fall silent.
+		if quiet || p.starved {
 			w.refill(p)
-			p.link.WakeRX()
 		}
+		p.link.WakeRX()
 	}
 }
 
@@ -251,9 +253,11 @@ func (w *worker) held() uint64 {
 }
 
 // nextDeadline returns when the worker has something to do that no descriptor
-// will tell it of. backlog is true when it waits for room in a TX ring.
+// will tell it of. backlog is true when it waits for room in a TX ring, or to
+// have sent frames back that a port needs to receive into.
 func (w *worker) nextDeadline(now mono.Time) (t mono.Time, backlog bool) {
 	t = w.holds.deadline()
+	starved, pending := false, false
 	if w.exchange != nil && w.id == 0 {
 		t = min(t, w.greetAt)
 	}
@@ -263,13 +267,15 @@ func (w *worker) nextDeadline(now mono.Time) (t mono.Time, backlog bool) {
 			continue
 		}
 		d := p.egress.deadline(now)
+		starved = starved || p.starved
+		pending = pending || p.link.TXPending() > 0
 		if p.unkicked > 0 || d <= now {
 			backlog = true
 		} else {
 			t = min(t, d)
 		}
 	}
-	return t, backlog
+	return t, backlog || starved && pending
 }
 
 // adopt makes v the worker's view.
