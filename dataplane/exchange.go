@@ -49,10 +49,18 @@ func (w *worker) greetPeers(now mono.Time) {
 	if w.id != 0 || w.exchange == nil || now < w.greetAt {
 		return
 	}
-	w.greetAt = now + mono.Time(overlay.HelloInterval)
-	w.greetings++
+	if w.greetNext == 0 {
+		w.greetings++
+	}
 	v := w.view
-	for peer := range v.paths {
+	// A burst a round: the control queue of an uplink, on which all of them may
+	// leave, does not hold one for each peer of a large fabric.
+	first, end := w.greetNext, min(w.greetNext+burstSize, len(v.paths))
+	w.greetNext = end
+	if end == len(v.paths) {
+		w.greetNext, w.greetAt = 0, now+mono.Time(overlay.HelloInterval)
+	}
+	for peer := first; peer < end; peer++ {
 		n := int(v.paths[peer].N)
 		if n == 0 {
 			continue

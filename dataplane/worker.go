@@ -54,6 +54,7 @@ type worker struct {
 	gossip    *gossip  // nil with one worker
 	sweep     mono.Time
 	greetAt   mono.Time // when the next HELLO is due
+	greetNext int       // peer to go on with
 	greetings int
 
 	// Spine: destination to group, direct-mapped, emptied with each view.

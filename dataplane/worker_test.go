@@ -1,6 +1,12 @@
 package dataplane
 
-import "testing"
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/loomfabric/loom/overlay"
+)
 
 // A port whose fill ring ran dry while there were no frames gets some when there
 // are, however busy another port is: nothing comes in that would refill it.
@@ -31,5 +37,31 @@ func TestStarvedPortIsRefilledWhileOthersAreBusy(t *testing.T) {
 	}
 	if len(l.filled) != l.size {
 		t.Errorf("%d frames to receive into, want %d", len(l.filled), l.size)
+	}
+}
+
+// More peers than a control queue has places: all are greeted.
+func TestGreetingsReachAllOfALargeFabric(t *testing.T) {
+	tables := leafTables()
+	for i := len(tables.Peers); i < MaxPeers; i++ {
+		tables.Peers = append(tables.Peers, Peer{VTEP: netip.MustParseAddr(fmt.Sprintf("10.9.%d.%d", i>>8, i&0xff)), Hops: []HopID{0, 1}})
+	}
+	r := newRig(t, leafConfig(), tables)
+	r.w.greetAt = 0
+	greeted := make(map[uint32]int)
+	for range MaxPeers {
+		r.w.round(r.now)
+		if d, _ := r.w.nextDeadline(r.now); d > r.now {
+			break
+		}
+	}
+	out := r.settle()
+	for _, b := range append(out[up0], out[up1]...) {
+		var d overlay.Decapped
+		overlay.Decap(b, overlay.DefaultPort, &d)
+		greeted[d.Dst]++
+	}
+	if len(greeted) != MaxPeers {
+		t.Errorf("%d peers of %d greeted; drops: %v", len(greeted), MaxPeers, r.drops())
 	}
 }
