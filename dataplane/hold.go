@@ -54,9 +54,9 @@ func (w *worker) hold(f *frame, hop HopID, now mono.Time) {
 		w.discard(f, drop.HoldFull)
 	}
 	if h.asked[hop] == 0 || now-h.asked[hop] >= askInterval {
-		h.asked[hop] = max(now, 1)
 		select {
 		case w.ask <- hop:
+			h.asked[hop] = max(now, 1)
 		default: // the control plane has enough to do; the next frame asks again
 		}
 	}
