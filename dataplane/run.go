@@ -99,6 +99,7 @@ func (w *worker) sleep(fds []unix.PollFd, t mono.Time) []unix.PollFd {
 // drain takes in nothing more, and sends what is queued until the time
 // allowed for it is over.
 func (w *worker) drain() {
+	w.greetAt = idle // or its being due would keep the loop from sleeping
 	for end := now().Add(w.cfg.Drain); w.held() > 0 || w.unsent(); {
 		t := now()
 		if t >= end {

@@ -259,7 +259,7 @@ func (w *worker) held() uint64 {
 func (w *worker) nextDeadline(now mono.Time) (t mono.Time, backlog bool) {
 	t = w.holds.deadline()
 	starved, pending := false, false
-	if w.exchange != nil && w.id == 0 {
+	if w.exchange != nil && w.id == 0 && w.view != nil {
 		t = min(t, w.greetAt)
 	}
 	for i := range w.ports {
