@@ -39,6 +39,9 @@ type CompareRun struct {
 	Seed   uint64
 	Report *Report // nil if the run ended early
 	Err    error   // why the run does not count; nil if it does
+	// Again says that the run was made again because the machine was busy: Err does
+	// not fail the comparison.
+	Again  bool
 	Values []Value
 }
 
@@ -52,9 +55,6 @@ type Value struct {
 type Comparison struct {
 	Options CompareOptions
 	Runs    []CompareRun // in the order they were made
-	// Discarded is how many runs found too little of the CPU idle; those that were
-	// made again are not in Runs.
-	Discarded int
 }
 
 // Compare runs the fabric that open returns, a fresh one each time, under every
@@ -68,18 +68,17 @@ func Compare(ctx context.Context, open func() (*Lab, error), opt CompareOptions)
 		loads = []float64{0}
 	}
 	c := &Comparison{Options: opt}
-	total := opt.Seeds * len(loads) * len(opt.Schemes)
+	n, total := 0, opt.Seeds*len(loads)*len(opt.Schemes)
 	for seed := 1; seed <= opt.Seeds; seed++ {
 		for _, load := range loads {
 			for _, scheme := range opt.Schemes {
+				n++
 				if opt.Progress != nil {
-					fmt.Fprintf(opt.Progress, "run %d of %d: %s%s, seed %d\n", len(c.Runs)+1, total, scheme, atLoad(load), seed)
+					fmt.Fprintf(opt.Progress, "run %d of %d: %s%s, seed %d\n", n, total, scheme, atLoad(load), seed)
 				}
-				run := CompareRun{Scheme: scheme, Load: load, Seed: uint64(seed)}
-				if err := c.run(ctx, open, &run); err != nil {
+				if err := c.run(ctx, open, CompareRun{Scheme: scheme, Load: load, Seed: uint64(seed)}); err != nil {
 					return c, err
 				}
-				c.Runs = append(c.Runs, run)
 			}
 		}
 	}
@@ -89,10 +88,10 @@ func Compare(ctx context.Context, open func() (*Lab, error), opt CompareOptions)
 // runs is how often a run is made at most until the machine was idle enough.
 const runs = 3
 
-// run makes one run. Its error ends the comparison; what went wrong with the run
-// alone is in r.
-func (c *Comparison) run(ctx context.Context, open func() (*Lab, error), r *CompareRun) error {
-	for range runs {
+// run makes one run, again if the machine was busy, and adds all to c. What goes
+// wrong with a run alone does not end the comparison; the error returned does.
+func (c *Comparison) run(ctx context.Context, open func() (*Lab, error), r CompareRun) error {
+	for left := runs - 1; ; left-- {
 		l, err := open()
 		if err == nil {
 			err = l.vary(r.Load, r.Seed)
@@ -104,21 +103,23 @@ func (c *Comparison) run(ctx context.Context, open func() (*Lab, error), r *Comp
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if r.Err != nil {
+		busy := false
+		if r.Err == nil {
+			r.Values, r.Err = r.Report.values(), r.Report.Failure()
+			busy = r.Report.CPUIdle < c.Options.MinIdle
+		}
+		if busy {
+			r.Err = errors.Join(r.Err, fmt.Errorf("%.0f %% of the CPU was idle, less than %.0f %%", 100*r.Report.CPUIdle, 100*c.Options.MinIdle))
+		}
+		r.Again = busy && left > 0
+		c.Runs = append(c.Runs, r)
+		if !r.Again {
 			return nil
 		}
-		r.Values, r.Err = r.Report.values(), r.Report.Failure()
-		if r.Report.CPUIdle >= c.Options.MinIdle {
-			return nil
-		}
-		c.Discarded++
-		busy := fmt.Errorf("%.0f %% of the CPU was idle, less than %.0f %%", 100*r.Report.CPUIdle, 100*c.Options.MinIdle)
 		if p := c.Options.Progress; p != nil {
-			fmt.Fprintf(p, "%v\n", busy)
+			fmt.Fprintf(p, "again: %v\n", r.Err)
 		}
-		r.Err = errors.Join(r.Err, busy)
 	}
-	return nil
 }
 
 func atLoad(load float64) string {
@@ -301,7 +302,7 @@ func (c *Comparison) loads() (loads []float64) {
 func (c *Comparison) Failures() error {
 	var errs []error
 	for _, r := range c.Runs {
-		if r.Err != nil {
+		if r.Err != nil && !r.Again {
 			errs = append(errs, fmt.Errorf("%s%s, seed %d: %w", r.Scheme, atLoad(r.Load), r.Seed, r.Err))
 		}
 	}
@@ -336,8 +337,14 @@ func (c *Comparison) Table(out io.Writer) error {
 			fmt.Fprintln(w)
 		}
 	}
-	if c.Discarded > 0 {
-		fmt.Fprintf(w, "\n%d runs were discarded because less than %.0f %% of the CPU was idle\n", c.Discarded, 100*c.Options.MinIdle)
+	again := 0
+	for _, r := range c.Runs {
+		if r.Again {
+			again++
+		}
+	}
+	if again > 0 {
+		fmt.Fprintf(w, "\n%d runs do not count and were made again: less than %.0f %% of the CPU was idle\n", again, 100*c.Options.MinIdle)
 	}
 	if err := c.Failures(); err != nil {
 		fmt.Fprintf(w, "\nFAILED, and not counted:\n%v\n", err)

@@ -117,7 +117,7 @@ func TestComparisonPlots(t *testing.T) {
 // interrupts another.
 func TestCompare(t *testing.T) {
 	l, _ := newLab(t, small+`workloads:
-  - {name: web, type: request, from: [h0], to: [h2], sizes: solar-rpc, load: 1, seed: 9, duration: 1s, small: 1KB, large: 2KB}
+  - {name: web, type: request, from: [h0], to: [h2], sizes: solar-rpc, load: 1, seed: 9, duration: 1s, small: 1MB, large: 2MB}
 `)
 	open := func() (*Lab, error) {
 		f := *l.File
@@ -137,6 +137,10 @@ func TestCompare(t *testing.T) {
 		if w := r.Report.Workloads[0]; len(r.Report.Uplinks) != 2 || len(r.Report.Uplinks[0].At) < 10 || w.FCTSmall == nil {
 			t.Errorf("seed %d: %d series, %+v", r.Seed, len(r.Report.Uplinks), w)
 		}
+	}
+	opt.MinIdle, opt.Seeds, opt.Loads = 0.99999, 1, nil // no machine is as idle
+	if c, err := Compare(context.Background(), open, opt); err != nil || len(c.Runs) != 3 || !c.Runs[1].Again || c.Runs[2].Again || c.Failures() == nil {
+		t.Errorf("on a busy machine: %d runs, %v, %v", len(c.Runs), err, c.Failures())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

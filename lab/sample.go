@@ -261,8 +261,8 @@ func (l *Lab) reactions(faults []FaultReport, series []UplinkSeries, end time.Du
 			until = min(end, faults[i+1].At)
 		}
 		link, ok := l.Topo.Link(f.Link)
-		if !ok || until <= f.At {
-			continue
+		if !ok || until <= f.At || f.At < time.Second {
+			continue // there is no before, or no after
 		}
 		for leaf := range series {
 			var same []int

@@ -13,7 +13,7 @@ import (
 )
 
 // congaRun runs a file of folder conga under a scheme, with its workloads cut to
-// some seconds.
+// some seconds; 0: as they are.
 func congaRun(t *testing.T, file, scheme string, length time.Duration) *lab.Report {
 	t.Helper()
 	testenv.NeedRoot(t)
@@ -24,6 +24,9 @@ func congaRun(t *testing.T, file, scheme string, length time.Duration) *lab.Repo
 	fabs++
 	f.Name = fmt.Sprintf("n%d_%d", os.Getpid(), fabs)
 	for i := range f.Workloads {
+		if length == 0 {
+			break
+		}
 		f.Workloads[i].Duration = fabric.Duration(length)
 	}
 	l := lab.New(f)
@@ -76,5 +79,37 @@ func TestCongaFigure2(t *testing.T) {
 	}
 	if g2 < g1 {
 		t.Errorf("conga delivers %.1f Mbit/s, local %.1f: want more", g2, g1)
+	}
+}
+
+// TestCongaFigure3 is CONGA §2.4, Figure 3: L1's right split depends on L0's
+// traffic. Once L0 sends, which can through S0 only, L1 leaves S0 to it.
+//
+// Three repetitions left 5.3–12.2 % of L1's traffic on S0, and delivered 23.2–23.7
+// Mbit/s of L0's 23.9 that fit (docs/conga-lab.md).
+func TestCongaFigure3(t *testing.T) {
+	rep := congaRun(t, "fig3.yaml", "conga", 0)
+	const link, from, to = "L1-S0.0", 6 * time.Second, 10 * time.Second // L0 began at 5 s
+	var part, all float64
+	for _, u := range rep.Uplinks {
+		for k, at := range u.At {
+			if u.Leaf != "L1" || at < from || at > to {
+				continue
+			}
+			for j, bits := range u.Bits[k] {
+				all += float64(bits)
+				if u.Links[j] == link {
+					part += float64(bits)
+				}
+			}
+		}
+	}
+	l0 := rep.Workloads[1].GoodputBits / 1e6
+	t.Logf("%.1f %% of L1's traffic goes through S0, %.1f Mbit/s of L0's arrive; CPU idle %.0f %%", 100*part/all, l0, 100*rep.CPUIdle)
+	if all == 0 || part/all > 0.3 {
+		t.Errorf("%.3f of L1's traffic goes through S0 beside L0's: want at most 0.3", part/all)
+	}
+	if l0 < 15 {
+		t.Errorf("%.1f Mbit/s of L0's 25 arrive: want at least 15", l0)
 	}
 }
