@@ -36,6 +36,7 @@ func (n *Node) openDevice(d *device, ifindex int) error {
 		err = fmt.Errorf("port %s: %w", d.cfg.Name, errors.Join(err, n.closeDevice(d)))
 	}
 	d.err, d.since = err, time.Now()
+	n.setOpened(d.id, d.ifindex)
 	return err
 }
 
@@ -143,6 +144,7 @@ func (n *Node) followDevices() (again bool) {
 		}
 		if d.ifindex != 0 {
 			n.log.Warn("interface is gone: port closed", "port", d.cfg.Name, "ifindex", d.ifindex)
+			n.setOpened(d.id, 0)
 			if err := n.closeDevice(d); err != nil {
 				n.log.Warn("close port", "port", d.cfg.Name, "error", err)
 			}

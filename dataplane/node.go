@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -29,6 +30,10 @@ type Node struct {
 	devices []*device  // by PortID
 	closed  bool
 	changed chan struct{} // tables came whose interfaces may differ
+
+	publishing sync.Mutex // guards tables and opened; taken after mu
+	tables     *Tables    // as published last
+	opened     []int      // by PortID: ifindex of the interface that the port is open on; 0: not open
 }
 
 // Open creates the workers, attaches the classifier to every port and binds
@@ -38,7 +43,7 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, log: log, ask: make(chan HopID, 64), changed: make(chan struct{}, 1)}
+	n := &Node{cfg: cfg, log: log, ask: make(chan HopID, 64), changed: make(chan struct{}, 1), opened: make([]int, len(cfg.Ports))}
 	n.shared = newShared(&n.cfg)
 	if err := n.openWorkers(); err != nil {
 		return nil, errors.Join(err, n.Close())
@@ -105,10 +110,18 @@ func (n *Node) Run(ctx context.Context) error {
 // Publish gives the workers new tables; the caller must not change them any
 // more. Tables that contradict the configuration are refused.
 func (n *Node) Publish(t *Tables) error {
-	v, err := compile(&n.cfg, t)
+	n.publishing.Lock()
+	defer n.publishing.Unlock()
+	return n.publish(t)
+}
+
+// publish is Publish; publishing is held.
+func (n *Node) publish(t *Tables) error {
+	v, err := compile(&n.cfg, n.openPorts(t))
 	if err != nil {
 		return fmt.Errorf("new tables: %w", err)
 	}
+	n.tables = t
 	n.view.Store(v)
 	for _, w := range n.workers {
 		w.mail.nudge()
@@ -118,6 +131,45 @@ func (n *Node) Publish(t *Tables) error {
 	default: // the watcher has yet to look at all, and will see these
 	}
 	return nil
+}
+
+// openPorts returns t with those ports down that are not open on the interface
+// that t names: the kernel may say that it is up, but nothing that is sent there
+// leaves, and other next hops must take its share.
+func (n *Node) openPorts(t *Tables) *Tables {
+	if len(t.Ports) != len(n.opened) {
+		return t // compile says so
+	}
+	masked := t
+	for i := range t.Ports {
+		if !t.Ports[i].Up || t.Ports[i].Ifindex == n.opened[i] {
+			continue
+		}
+		if masked == t {
+			c := *t
+			c.Ports = slices.Clone(t.Ports)
+			masked = &c
+		}
+		masked.Ports[i].Up = false
+	}
+	return masked
+}
+
+// setOpened notes the interface that a port is open on, 0 for none, and lets
+// the workers know.
+func (n *Node) setOpened(id PortID, ifindex int) {
+	n.publishing.Lock()
+	defer n.publishing.Unlock()
+	if n.opened[id] == ifindex {
+		return
+	}
+	n.opened[id] = ifindex
+	if n.tables == nil {
+		return
+	}
+	if err := n.publish(n.tables); err != nil {
+		n.log.Error("cannot publish the tables again", "error", err) // they were good before
+	}
 }
 
 // SetSchemes puts another default scheme and other traffic classes in force,
