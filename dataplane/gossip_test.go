@@ -59,3 +59,26 @@ func TestGossipLossIsCountedAndRepaired(t *testing.T) {
 		t.Error("b still does not know the address")
 	}
 }
+
+// A worker that has yet to hear of a port going down must not teach the others
+// again what they forgot for it.
+func TestGossipDoesNotUndoAFlush(t *testing.T) {
+	a, b := pair(t)
+	b.send(acc1, udp4(bcast, hostB, 0, 1, 10)) // told; a has not looked yet
+	down := leafTables()
+	down.Ports[acc1].Up = false
+	a.publish(down)
+	a.settle()
+	if n := a.w.fdb.Len(); n != 0 {
+		t.Errorf("%d addresses behind a port that is down", n)
+	}
+	b.publish(down)
+	b.settle()
+	a.publish(leafTables())
+	b.publish(leafTables())
+	b.send(acc1, udp4(bcast, hostB, 0, 1, 10))
+	a.settle()
+	if n := a.w.fdb.Len(); n != 1 {
+		t.Errorf("%d addresses after the port came up again, want 1", n)
+	}
+}

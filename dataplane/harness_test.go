@@ -161,6 +161,9 @@ func (r *rig) publish(tables *Tables) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	if old := r.w.views.Load(); old != nil {
+		v.seq = old.seq + 1
+	}
 	r.w.views.Store(v)
 	r.w.round(r.now)
 }

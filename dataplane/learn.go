@@ -32,7 +32,7 @@ func (w *worker) learn(key overlay.FDBKey, at overlay.Dest, now mono.Time) {
 		return
 	}
 	if w.gossip != nil {
-		w.gossip.tell(w.id, learned{key, at})
+		w.gossip.tell(w.id, learned{key, at, w.view.seq})
 	}
 }
 
@@ -49,6 +49,7 @@ func (w *worker) age(now mono.Time) {
 type learned struct {
 	key overlay.FDBKey
 	at  overlay.Dest
+	seq uint32 // of the teller's view
 }
 
 // gossip carries learned addresses between the workers of a node: receive-side
@@ -107,6 +108,11 @@ func (w *worker) hear(now mono.Time) {
 		}
 		for ; h != t; h++ {
 			e := &r.buf[h%gossipSize]
+			// Told before the teller knew that the port had gone down: this
+			// worker has forgotten the address for that very reason.
+			if !e.at.Remote() && int32(e.seq-w.flushed[e.at.Port()]) < 0 {
+				continue
+			}
 			w.fdb.LearnKey(e.key, e.at, now)
 		}
 		r.head.Store(h)
@@ -135,6 +141,7 @@ func (w *worker) adoptLeaf(old, v *view) {
 		for i := range v.ports {
 			if old.ports[i].up && !v.ports[i].up && w.ports[i].kind == Access {
 				w.stats.FDBAged += uint64(w.fdb.FlushPort(uint16(i)))
+				w.flushed[i] = v.seq
 			}
 		}
 	}

@@ -121,6 +121,9 @@ func (n *Node) publish(t *Tables) error {
 	if err != nil {
 		return fmt.Errorf("new tables: %w", err)
 	}
+	if old := n.view.Load(); old != nil {
+		v.seq = old.seq + 1
+	}
 	n.tables = t
 	n.view.Store(v)
 	for _, w := range n.workers {

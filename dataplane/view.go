@@ -16,6 +16,7 @@ import (
 // never written again.
 type view struct {
 	tables *Tables
+	seq    uint32 // counts the views of a node, wrapping
 	vtep   uint32
 
 	ports []viewPort // by PortID

@@ -52,6 +52,7 @@ type worker struct {
 	exchange  *congestion.Exchange
 	storms    []bucket // by VNIIndex
 	gossip    *gossip  // nil with one worker
+	flushed   []uint32 // by PortID: view that took the port's addresses out of the FDB
 	sweep     mono.Time
 	greetAt   mono.Time // when the next HELLO is due
 	greetNext int       // peer to go on with
@@ -102,6 +103,7 @@ func newWorker(id int, cfg *Config, area []byte, pool *xsk.Pool, frameSize int, 
 
 func (w *worker) initLeaf() error {
 	w.fdb = overlay.NewFDB(w.cfg.FDBSize, w.cfg.FDBAge, MaxVNIs)
+	w.flushed = make([]uint32, len(w.ports))
 	for i := range w.ports {
 		if w.ports[i].kind == Uplink {
 			w.uplinks = append(w.uplinks, PortID(i))
