@@ -62,7 +62,9 @@ func (w *worker) accessInput(p *port, descs []xsk.Desc, now mono.Time) {
 			continue
 		}
 		vni := VNIIndex(vp.vlans[vlan] - 1)
-		f.kind = uint8(w.classify(b, m, f.l3, vni)) << kindClass
+		if len(w.classes) > 1 {
+			f.kind = uint8(w.classify(b, m, f.l3, vni)) << kindClass
+		}
 		eth := overlay.Ethernet(b)
 		src, dst := eth.SrcKey(uint16(vni)), eth.DstKey(uint16(vni))
 		if !src.Unicast() {
@@ -72,7 +74,7 @@ func (w *worker) accessInput(p *port, descs []xsk.Desc, now mono.Time) {
 		w.learn(src, overlay.DestLocal(uint16(p.id), vlan), now)
 		to := overlay.DestNone
 		if !dst.Group() {
-			to = w.fdb.LookupKey(dst, now)
+			to = w.find(dst, now)
 		}
 		switch {
 		case to == overlay.DestNone:
@@ -193,7 +195,7 @@ func (w *worker) fromFabric(p *port, f *frame, now mono.Time) {
 	w.stats.VNIs[vni].Decapsulated.Add(uint32(f.len))
 	to := overlay.DestNone
 	if !dst.Group() {
-		to = w.fdb.LookupKey(dst, now)
+		to = w.find(dst, now)
 	}
 	switch {
 	case to == overlay.DestNone:

@@ -494,3 +494,31 @@ func TestCompileRefusesImpossibleTables(t *testing.T) {
 		})
 	}
 }
+
+func TestLeafFollowsMovesWithinABurst(t *testing.T) {
+	r := newRig(t, leafConfig(), leafTables())
+	r.send(acc1, udp4(bcast, hostB, 0, 1, 10))
+	to := udp4(hostB, hostA, 0, 1, 10)
+	fromA := udp4(bcast, hostA, 0, 1, 10)
+	tagged := udp4(bcast, hostA, 20, 1, 10) // the same address in another VNI
+	out := r.send(acc0, to, to, fromA, tagged, to)
+	if len(out[acc1]) != 5 {
+		t.Fatalf("acc1 got %d frames, want 5: %v", len(out[acc1]), r.drops())
+	}
+	// In one round, acc0's burst comes before acc1's: hostB moves to acc0 and
+	// back, and acc2's frames do not see VNI 100 at all.
+	for _, b := range [][]byte{to, udp4(bcast, hostB, 0, 1, 10), to} {
+		r.links[acc0].put(b)
+	}
+	r.links[acc1].put(udp4(hostA, hostB, 0, 1, 10))
+	out = r.settle()
+	if moved := r.w.stats.FDBMoved; moved != 2 {
+		t.Errorf("%d moves, want 2: there and back", moved)
+	}
+	if r.drops()[drop.SamePort] != 1 {
+		t.Errorf("the frame after the move must find its address behind its own port: %v", r.drops())
+	}
+	if len(out[acc0]) != 1 {
+		t.Errorf("acc0 got %d frames, want hostB's one", len(out[acc0]))
+	}
+}

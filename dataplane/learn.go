@@ -14,21 +14,54 @@ const (
 	sweepBuckets = 64 // FDB buckets looked at for aged entries in one sweep
 )
 
+// recent is the last address that was learned, and the last that was found, in
+// this round. The frames of a burst mostly have both in common; news from
+// elsewhere come between rounds.
+type recent struct {
+	learned, found overlay.FDBKey // 0: none
+	at, to         overlay.Dest
+}
+
+// find looks a destination address up.
+func (w *worker) find(key overlay.FDBKey, now mono.Time) overlay.Dest {
+	if key == w.recent.found {
+		return w.recent.to
+	}
+	to := w.fdb.LookupKey(key, now)
+	if to != overlay.DestNone {
+		w.recent.found, w.recent.to = key, to
+	}
+	return to
+}
+
 // learn tells the FDB where a source address was seen.
 func (w *worker) learn(key overlay.FDBKey, at overlay.Dest, now mono.Time) {
+	if key != w.recent.learned || at != w.recent.at {
+		w.learnNews(key, at, now)
+	}
+}
+
+func (w *worker) learnNews(key overlay.FDBKey, at overlay.Dest, now mono.Time) {
+	w.recent.learned, w.recent.at = key, at
 	switch w.fdb.LearnKey(key, at, now) {
-	case overlay.LearnedKnown, overlay.LearnedRefused:
+	case overlay.LearnedKnown:
+		return
+	case overlay.LearnedRefused:
+		w.recent.learned = 0
 		return
 	case overlay.LearnedRefreshed:
 	case overlay.LearnedNew:
 		w.stats.FDBLearned++
 	case overlay.LearnedMoved:
 		w.stats.FDBMoved++
+		w.recent.found = 0 // it may be the one
 	case overlay.LearnedFull, overlay.LearnedLimit:
 		w.stats.FDBFull++
+		w.recent.learned = 0 // every frame counts
 		return
 	case overlay.LearnedStatic:
 		w.stats.FDBStatic++
+		w.recent.learned = 0
 		return
 	}
 	if w.gossip != nil {

@@ -27,7 +27,8 @@ type link interface {
 type port struct {
 	id       PortID
 	kind     PortKind
-	link     link // nil while the interface is gone
+	owner    xsk.Owner // its name in the frame pool's ledger
+	link     link      // nil while the interface is gone
 	egress   egress
 	unkicked int       // frames on the TX ring that the kernel has not been asked to send, or did not take
 	since    mono.Time // when unkicked stopped being 0
@@ -37,9 +38,6 @@ type port struct {
 	past     xsk.Stats // counts of links that were closed
 }
 
-// owner is the port's name in the frame pool's ledger.
-func (p *port) owner() xsk.Owner { return xsk.OwnerPort(uint16(p.id)) }
-
 // refill gives the kernel frames to receive into.
 func (w *worker) refill(p *port) {
 	want := p.link.FillFree()
@@ -47,7 +45,7 @@ func (w *worker) refill(p *port) {
 	for want > 0 {
 		n := 0
 		for n < min(want, len(w.addrs)) {
-			a, ok := w.pool.GetFor(p.owner())
+			a, ok := w.pool.GetFor(p.owner)
 			if !ok {
 				p.starved = true
 				break
@@ -60,7 +58,7 @@ func (w *worker) refill(p *port) {
 		}
 		took := p.link.Fill(w.addrs[:n])
 		for _, a := range w.addrs[took:n] {
-			w.pool.PutFrom(a, p.owner())
+			w.pool.PutFrom(a, p.owner)
 		}
 		if took == 0 {
 			return
@@ -74,7 +72,7 @@ func (w *worker) complete(p *port) {
 	for {
 		n := p.link.Complete(w.addrs[:])
 		for _, a := range w.addrs[:n] {
-			w.pool.PutFrom(a, p.owner())
+			w.pool.PutFrom(a, p.owner)
 		}
 		if n < len(w.addrs) {
 			return
@@ -101,7 +99,7 @@ func (w *worker) transmit(p *port, now mono.Time) {
 		}
 		descs := w.descs[:n]
 		for i := range descs {
-			w.pool.Give(descs[i].Addr, p.owner())
+			w.pool.Give(descs[i].Addr, p.owner)
 		}
 		if took := p.link.Transmit(descs); took != n {
 			panic("dataplane: TX ring took fewer frames than it had room for")
@@ -146,7 +144,7 @@ func (w *worker) detach(p *port) link {
 }
 
 // reclaim takes back every frame that the closed link of p still held.
-func (w *worker) reclaim(p *port) { w.pool.Reclaim(p.owner()) }
+func (w *worker) reclaim(p *port) { w.pool.Reclaim(p.owner) }
 
 // snapshot copies the port's counters.
 func (p *port) snapshot(t mono.Time) PortStats {

@@ -53,6 +53,7 @@ type worker struct {
 	storms    []bucket // by VNIIndex
 	gossip    *gossip  // nil with one worker
 	flushed   []uint32 // by PortID: view that took the port's addresses out of the FDB
+	recent    recent
 	sweep     mono.Time
 	greetAt   mono.Time // when the next HELLO is due
 	greetNext int       // peer to go on with
@@ -91,7 +92,7 @@ func newWorker(id int, cfg *Config, area []byte, pool *xsk.Pool, frameSize int, 
 	for i := range cfg.Ports {
 		c := &cfg.Ports[i]
 		rng := rand.New(rand.NewPCG(cfg.Seed, uint64(id)<<32|uint64(i)))
-		w.ports[i] = port{id: PortID(i), kind: c.Kind, egress: newEgress(&c.Egress, area, s.meters[i], id, &s.params, rng)}
+		w.ports[i] = port{id: PortID(i), kind: c.Kind, owner: xsk.OwnerPort(uint16(i)), egress: newEgress(&c.Egress, area, s.meters[i], id, &s.params, rng)}
 	}
 	if cfg.Role == Leaf {
 		if err := w.initLeaf(); err != nil {
@@ -132,6 +133,7 @@ func (w *worker) round(now mono.Time) int {
 	if w.gossip != nil {
 		w.hear(now)
 	}
+	w.recent = recent{}
 	got := 0
 	for i := range w.ports {
 		p := &w.ports[i]
@@ -164,7 +166,7 @@ func (w *worker) input(p *port, descs []xsk.Desc, now mono.Time) {
 		// metadata and of its headers here lets the misses of a whole burst
 		// overlap; later, each would wait for the one before.
 		touch += w.area[d.Addr-1] + w.area[d.Addr]
-		w.pool.Take(d.Addr, p.owner())
+		w.pool.Take(d.Addr, p.owner)
 	}
 	w.touch = touch
 	p.stats.Received.Frames += uint64(len(descs))

@@ -24,7 +24,7 @@ func TestStarvedPortIsRefilledWhileOthersAreBusy(t *testing.T) {
 		t.Fatal("there are frames left")
 	}
 	for _, a := range idle {
-		r.w.pool.PutFrom(a, r.w.ports[acc1].owner())
+		r.w.pool.PutFrom(a, r.w.ports[acc1].owner)
 	}
 	for _, a := range taken {
 		r.w.pool.Put(a)
