@@ -18,7 +18,8 @@ import (
 type benchLink struct {
 	memLink
 	sizes   []int // of the templates, in turn
-	flows   uint32
+	turn    int
+	flows   uint32 // a power of two: this loop must not divide
 	next    uint32
 	budget  int // frames to hand out
 	vary    func(b []byte, flow uint32)
@@ -32,9 +33,12 @@ func (l *benchLink) Receive(d []xsk.Desc) int {
 	for i := range n {
 		a := l.filled[len(l.filled)-1] + xsk.Headroom
 		l.filled = l.filled[:len(l.filled)-1]
-		size := l.sizes[l.next%uint32(len(l.sizes))]
+		size := l.sizes[l.turn]
+		if l.turn++; l.turn == len(l.sizes) {
+			l.turn = 0
+		}
 		b := l.area[a : a+uint64(size)]
-		flow := l.next % l.flows
+		flow := l.next & (l.flows - 1)
 		l.next++
 		l.vary(b, flow)
 		if l.restore != nil {
