@@ -67,8 +67,8 @@ func (w *worker) greetPeers(now mono.Time) {
 		}
 		path := w.greetings % n // a path that loses frames must not silence a leaf
 		t := &v.tunnels[peer*MaxPaths+path]
-		if hop := &v.hops[t.hop]; hop.resolved {
-			w.greet(t, hop.port, v.paths[peer].Uplink[path])
+		if t.resolved {
+			w.greet(t)
 		}
 	}
 }
@@ -77,23 +77,23 @@ func (w *worker) greetPeers(now mono.Time) {
 const helloEtherType = 0x88b5
 
 // greet sends one HELLO: the fabric's header and an empty inner frame.
-func (w *worker) greet(t *tunnel, port PortID, uplink uint8) {
+func (w *worker) greet(t *tunnel) {
 	a, ok := w.pool.Get()
 	if !ok {
 		return // no packet was promised to anybody; the next one is due soon
 	}
 	w.stats.Made++
 	f := frame{
-		off: uint32(a) + helloAt, len: overlay.Overhead + overlay.EthernetLen, in: port,
+		off: uint32(a) + helloAt, len: overlay.Overhead + overlay.EthernetLen, in: t.port,
 		l3: overlay.EthernetLen, flags: overlay.FlagIPv4, kind: kindControl | kindCapable, hash: uint32(w.greetings),
 	}
 	b := w.bytes(&f)
 	clear(b)
 	overlay.Ethernet(b[overlay.Overhead:]).SetEtherType(helloEtherType)
-	fab := overlay.Fabric{Capable: true, Opcode: overlay.OpHello, LBTag: uplink, Path: overlay.MakePathID(uplink, uint8(w.greetings))}
+	fab := overlay.Fabric{Capable: true, Opcode: overlay.OpHello, LBTag: t.uplink, Path: overlay.MakePathID(t.uplink, uint8(w.greetings))}
 	t.header.Encap(b, overlay.EthernetLen, 0, f.hash, overlay.DSCPControl, &fab)
 	w.stats.HopSent[t.hop].Add(uint32(f.len))
-	w.enqueue(&f, port)
+	w.enqueue(&f, t.port)
 }
 
 // helloAt is where in a UMEM frame a HELLO begins: where a received packet does.

@@ -118,8 +118,7 @@ func (w *worker) encap(c *class, now mono.Time) {
 func (w *worker) send(f *fabricFrame, path int, now mono.Time) {
 	v := w.view
 	t := &v.tunnels[int(f.peer)*MaxPaths+path]
-	hop := &v.hops[t.hop]
-	if f.len+overlay.Overhead > hop.maxFrame {
+	if f.len+overlay.Overhead > t.maxFrame {
 		w.discard(&f.frame, drop.TooBig)
 		return
 	}
@@ -128,8 +127,7 @@ func (w *worker) send(f *fabricFrame, path int, now mono.Time) {
 	f.off -= overlay.Overhead
 	f.len += overlay.Overhead
 	fields := &w.fields
-	uplink := v.paths[f.peer].Uplink[path]
-	if w.exchange.Depart(uint16(f.peer), uplink, overlay.MakePathID(uplink, uint8(f.hash)), now, fields) {
+	if w.exchange.Depart(uint16(f.peer), t.uplink, overlay.MakePathID(t.uplink, uint8(f.hash)), now, fields) {
 		f.kind = kindCapable
 	} else {
 		fields = nil
@@ -138,12 +136,12 @@ func (w *worker) send(f *fabricFrame, path int, now mono.Time) {
 	f.l3, f.flags = overlay.EthernetLen, overlay.FlagIPv4
 	w.stats.VNIs[f.vni].Encapsulated.Add(uint32(inner))
 	w.stats.PeerSent[f.peer].Add(uint32(f.len))
-	if !hop.resolved {
+	if !t.resolved {
 		w.hold(&f.frame, t.hop, now)
 		return
 	}
 	w.stats.HopSent[t.hop].Add(uint32(f.len))
-	w.enqueue(&f.frame, hop.port)
+	w.enqueue(&f.frame, t.port)
 }
 
 // uplinkInput takes a burst from the fabric: validate, decapsulate, learn, and

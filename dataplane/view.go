@@ -54,10 +54,15 @@ type member struct {
 	vlan uint16 // tag on the port; 0: none
 }
 
-// tunnel is one path to one peer.
+// tunnel is one path to one peer, with what the packet path wants to know of
+// its next hop: following the indices would be a chain of loads.
 type tunnel struct {
-	header overlay.Tunnel
-	hop    HopID
+	header   overlay.Tunnel
+	hop      HopID
+	port     PortID
+	maxFrame uint16
+	resolved bool
+	uplink   uint8
 }
 
 type viewGroup struct {
@@ -188,9 +193,10 @@ func (v *view) bindPeer(cfg *Config, i int, p *Peer) {
 		}
 		v.tunnels[i*MaxPaths+n] = tunnel{
 			header: overlay.MakeTunnel(cfg.VTEP, p.VTEP, hop.src, hop.dst, cfg.VXLANPort),
-			hop:    h,
+			hop:    h, port: hop.port, maxFrame: hop.maxFrame, resolved: hop.resolved,
+			uplink: uplinkIndex(cfg, hop.port),
 		}
-		uplinks[n] = uplinkIndex(cfg, hop.port)
+		uplinks[n] = v.tunnels[i*MaxPaths+n].uplink
 		n++
 	}
 	v.paths[i] = balance.MakePaths(uplinks[:n]...)
