@@ -11,13 +11,14 @@ import (
 	"github.com/loomfabric/loom/internal/units"
 )
 
-// Rate, Size and Duration are amounts with their units, shared with the lab's
-// files.
-type (
-	Rate     = units.Rate
-	Size     = units.Size
-	Duration = units.Duration
-)
+// Rate is a bit rate with its unit, as in 10Gbit.
+type Rate = units.Rate
+
+// Size is an amount of data with its unit, as in 256KiB.
+type Size = units.Size
+
+// Duration is a time span with its unit, as in 500us.
+type Duration = units.Duration
 
 // MAC is an Ethernet address, written as in "02:00:00:00:00:01".
 type MAC [6]byte

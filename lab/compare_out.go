@@ -155,6 +155,8 @@ func (c *Comparison) plotBars(p *plot.Plot, name string) error {
 	bars.LineStyle.Width = vg.Points(1.5)
 	p.Add(bars)
 	p.NominalX(labels...)
+	p.X.Min, p.X.Max = -0.5, float64(len(labels))-0.5 // whole bars
+	p.Y.Max *= 1.05
 	return nil
 }
 

@@ -84,12 +84,12 @@ func (s *Socket) Channels(name string) (rx, tx int, err error) {
 // linkSettings is struct ethtool_link_settings with room for the link modes,
 // of which there are three bitmaps of at most 127 words.
 type linkSettings struct {
-	cmd, speed                                           uint32
-	duplex, port, phy, autoneg, mdio, tpMDIX, tpMDIXCtrl uint8
-	words                                                int8
-	transceiver, masterCfg, masterState, rateMatching    uint8
-	_                                                    [7]uint32
-	_                                                    [3 * 127]uint32
+	cmd, speed uint32
+	_          [7]uint8 // duplex, port, PHY address, autonegotiation, MDIO, crossover
+	words      int8     // of a bitmap
+	_          [4]uint8 // transceiver, roles, rate matching
+	_          [7]uint32
+	_          [3 * 127]uint32
 }
 
 // speedUnknown is SPEED_UNKNOWN.
