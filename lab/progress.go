@@ -40,7 +40,7 @@ func (p *progress) say(format string, args ...any) {
 
 // load reports how far the load has come; off a terminal once in five seconds.
 func (p *progress) load(now, length time.Duration, received uint64) {
-	if p.out == nil || now <= p.at {
+	if p.out == nil || now <= p.at || now > length { // what comes after the end only drains
 		return
 	}
 	rateNow := float64(received-p.received) * 8 / (now - p.at).Seconds()
