@@ -192,7 +192,7 @@ func FuzzClassify(f *testing.F) {
 	c := newCheckAgainstGo(f)
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		if len(frame) < 14 || len(frame) > 1500 {
-			t.Skip("no driver delivers less; a test run takes one page")
+			return // no driver delivers less; a test run takes one page
 		}
 		c.frame(t, frame)
 	})
