@@ -96,7 +96,10 @@ func (e *egress) enqueue(f *frame) (reason drop.Reason, marked bool) {
 // of those that carry the fabric's fields is raised to the link's metric (CONGA
 // §3.3, step 2).
 func (e *egress) next(now mono.Time, out []xsk.Desc) (n int, bytes uint64) {
-	e.ce = e.meter.Metric(now, e.rate)
+	e.ce = 0
+	if e.rate != 0 { // a link of unknown speed has no metric
+		e.ce = e.meter.Metric(now, e.rate)
+	}
 	if e.delay > 0 {
 		return e.nextDelayed(now, out)
 	}
