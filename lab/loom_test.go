@@ -77,18 +77,7 @@ func TestRunLoom(t *testing.T) {
 func TestLoomTenants(t *testing.T) {
 	l, file := withDaemons(t, small)
 	up(t, l)
-	if code, out := inHost(t, file, "h1", "ping", "-c", "1", "-W", "2", "-s", "1472", "-M", "do", "10.101.0.4"); code != 0 {
-		t.Errorf("full-size frame over VLAN 5: %s", out)
-	}
-	if code, out := inHost(t, file, "h1", "ping", "-6", "-c", "1", "-W", "2", "fd00::14:0:0:0:4"); code != 0 {
-		t.Errorf("IPv6: %s", out)
-	}
-	if code, out := inHost(t, file, "h1", "ip", "addr", "add", "10.100.0.2/16", "dev", "eth0"); code != 0 {
-		t.Fatalf("ip addr add: %s", out)
-	}
-	if code, _ := inHost(t, file, "h1", "ping", "-c", "1", "-W", "1", "-I", "10.100.0.2", "10.100.0.3"); code == 0 {
-		t.Error("VNI 20 reaches VNI 10")
-	}
+	tenants(t, file)
 }
 
 // TestDeadDaemon: a daemon that dies during a run ends the run with its name,

@@ -123,9 +123,8 @@ func (f *fab) link(name string) fabric.Link {
 	return l
 }
 
-// reconfigure restarts a leafd with a changed configuration. The restart is an
-// orderly one: SIGTERM, exit code 0.
-func (f *fab) reconfigure(leaf string, change func(*config.Leaf)) {
+// edit rewrites a leafd's configuration and leaves the daemon alone.
+func (f *fab) edit(leaf string, change func(*config.Leaf)) {
 	f.t.Helper()
 	d := f.daemons[leaf]
 	text, err := os.ReadFile(d.config)
@@ -137,7 +136,23 @@ func (f *fab) reconfigure(leaf string, change func(*config.Leaf)) {
 		f.t.Fatal(err)
 	}
 	change(c)
-	d.rewrite(c)
+	if text, err = yaml.Marshal(c); err != nil {
+		f.t.Fatal(err)
+	}
+	if err := os.WriteFile(d.config, text, 0o644); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// reconfigure restarts a leafd with a changed configuration. The restart is an
+// orderly one: SIGTERM, exit code 0.
+func (f *fab) reconfigure(leaf string, change func(*config.Leaf)) {
+	f.t.Helper()
+	f.edit(leaf, change)
+	d := f.daemons[leaf]
+	d.stop()
+	d.start()
+	d.ready()
 }
 
 // access finds the configuration of a host's port.
@@ -148,21 +163,6 @@ func access(c *config.Leaf, h fabric.Host) *config.Access {
 		}
 	}
 	panic("no access port " + h.Port)
-}
-
-// rewrite replaces a daemon's configuration and restarts it.
-func (d *daemon) rewrite(conf any) {
-	d.t.Helper()
-	text, err := yaml.Marshal(conf)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	if err := os.WriteFile(d.config, text, 0o644); err != nil {
-		d.t.Fatal(err)
-	}
-	d.stop()
-	d.start()
-	d.ready()
 }
 
 // routesWithout takes a port's next hops out of a node's routes, as a routing

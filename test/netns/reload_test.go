@@ -7,32 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/config"
 )
-
-// edit rewrites a leafd's configuration and leaves the daemon alone.
-func (f *fab) edit(leaf string, change func(*config.Leaf)) {
-	f.t.Helper()
-	d := f.daemons[leaf]
-	text, err := os.ReadFile(d.config)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	c, err := config.ParseLeaf(d.config, text, nil)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	change(c)
-	if text, err = yaml.Marshal(c); err != nil {
-		f.t.Fatal(err)
-	}
-	if err := os.WriteFile(d.config, text, 0o644); err != nil {
-		f.t.Fatal(err)
-	}
-}
 
 // reload sends SIGHUP and waits for a new line of the log that has all parts.
 func (d *daemon) reload(parts ...string) {
