@@ -18,6 +18,9 @@ type frame struct {
 	kind  uint8  // kind... bits, and on its way into the fabric the class
 }
 
+// maxArea is the largest UMEM that frame.off can point into.
+const maxArea = 1 << 32
+
 // Bits of frame.kind.
 const (
 	kindControl = 1 << iota // belongs in the control queue

@@ -65,6 +65,9 @@ func (n *Node) openWorkers() error {
 		// Every ring full, and one data queue full besides.
 		frames = len(n.cfg.Ports)*2*n.cfg.RingSize + dataQueueFrames
 	}
+	if uint64(frames)*uint64(size) > maxArea {
+		return fmt.Errorf("%d packet buffers of %d bytes a worker are more than 4 GiB: lower `ring_size` or `frames`", frames, size)
+	}
 	var g *gossip
 	if n.cfg.Workers > 1 && n.cfg.Role == Leaf {
 		g = newGossip(n.cfg.Workers)

@@ -2,7 +2,9 @@ package dataplane
 
 import (
 	"fmt"
+	"log/slog"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/loomfabric/loom/overlay"
@@ -63,5 +65,18 @@ func TestGreetingsReachAllOfALargeFabric(t *testing.T) {
 	}
 	if len(greeted) != MaxPeers {
 		t.Errorf("%d peers of %d greeted; drops: %v", len(greeted), MaxPeers, r.drops())
+	}
+}
+
+func TestOpenRefusesMemoryThatOffsetsCannotReach(t *testing.T) {
+	cfg := spineConfig()
+	cfg.Workers, cfg.RingSize, cfg.Frames = 1, 512, maxArea/2048+1
+	n, err := Open(cfg, slog.New(slog.DiscardHandler))
+	if err == nil {
+		_ = n.Close()
+		t.Fatal("a UMEM of more than 4 GiB was accepted")
+	}
+	if !strings.Contains(err.Error(), "ring_size") {
+		t.Errorf("no remedy in %v", err)
 	}
 }
