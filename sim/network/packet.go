@@ -1,0 +1,103 @@
+// Package network is the wires of the simulator: packets, ports with queues,
+// shared buffers, ECN marking and PFC, links, and the hosts' interfaces. What
+// stands at the ends of wires is a [Node]: switches (package node) or a [Host].
+package network
+
+import (
+	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/sim/engine"
+)
+
+// HostID numbers all hosts of a network.
+type HostID uint32
+
+// FlowID numbers the flows of a run; it is what endpoints are found by.
+type FlowID uint32
+
+// Kind says what a packet is to a transport.
+type Kind uint8
+
+// The kinds.
+const (
+	Data    Kind = iota
+	Ack          // to the flow's sender
+	Nack         // RDMA: something is missing
+	CNP          // RDMA: congestion notification (DCQCN)
+	Control      // between leaves: overlay.Fabric.Opcode says what; never reaches a host
+)
+
+// Class is a queue of a port, in order of strict priority.
+type Class uint8
+
+// The classes.
+const (
+	ControlClass Class = iota // leaves' and RDMA's control packets; never paused
+	DrainClass                // what a reordering queue lets go, ahead of later packets (ConWeave §3.3.1)
+	DataClass                 // all the rest; what PFC pauses
+	Classes      = 3
+)
+
+// Block is a range of sequence numbers that arrived (RFC 2018): From up to,
+// not including, To.
+type Block struct{ From, To uint64 }
+
+// Packet is a packet with its headers decoded. It has one owner at a time: who
+// is handed one passes it on, keeps it, or returns it with [Pool.Put].
+type Packet struct {
+	next *Packet // in the queue, or in the pool
+
+	Flow     FlowID
+	Src, Dst HostID
+	Hash     uint32 // of the 5-tuple, by overlay.Dissect
+	Size     uint32 // bytes on the present wire, preamble and gap excluded
+	Kind     Kind
+	Class    Class // of the queue that it stands in
+	ECT, CE  bool  // ECN of the IP header that counts: the outer one in the fabric (RFC 6040)
+
+	// The overlay, between leaves. Overhead is what encapsulation added to Size.
+	SrcLeaf, DstLeaf uint16
+	Overhead         uint16
+	Fabric           overlay.Fabric
+
+	// The transports'.
+	Seq     uint64 // Data: of the first byte (TCP), packet (RDMA); Ack, Nack: next one expected
+	Len     uint32 // payload, bytes
+	Last    bool   // Data: the flow ends here
+	Echo    bool   // Ack: the data it answers had CE set
+	Blocks  [3]Block
+	NBlocks uint8
+	Sent    engine.Time // Data: when it left; Ack: echo of it
+	Retrans bool        // Data: sent before; Ack: the data it answers was
+	Number  uint64      // of Data packets of a flow in the order first sent: hosts measure reordering by it
+
+	// Whose buffer it stands in.
+	ingress *Port // that it came in by, while it is charged there
+}
+
+// Pool keeps packets that nobody owns.
+type Pool struct {
+	free *Packet
+	out  int
+}
+
+// Get returns a zeroed packet.
+func (l *Pool) Get() *Packet {
+	l.out++
+	p := l.free
+	if p == nil {
+		return &Packet{}
+	}
+	l.free = p.next
+	*p = Packet{}
+	return p
+}
+
+// Put takes a packet back.
+func (l *Pool) Put(p *Packet) {
+	l.out--
+	p.next = l.free
+	l.free = p
+}
+
+// Out returns how many packets somebody owns.
+func (l *Pool) Out() int { return l.out }
