@@ -18,11 +18,12 @@ type Exchange struct {
 	stats   ExchangeStats
 }
 
-// ExchangeStats counts packets.
+// ExchangeStats counts packets, and where it says so metrics.
 type ExchangeStats struct {
 	Plain            uint64 // sent as RFC 7348: the peer has not proved that it understands more
 	Stamped          uint64 // sent with the fabric's fields
 	FeedbackSent     uint64 // of those, with feedback
+	FeedbackStale    uint64 // metrics, not packets: too old to be fed back when their turn came
 	Arrived          uint64 // received with the fabric's fields
 	CongestedArrived uint64 // of those, with CE above 0
 	FeedbackReceived uint64 // feedback taken over
@@ -83,4 +84,8 @@ func (x *Exchange) Arrive(leaf uint16, now mono.Time, f *overlay.Fabric) {
 }
 
 // Stats returns what happened so far.
-func (x *Exchange) Stats() ExchangeStats { return x.stats }
+func (x *Exchange) Stats() ExchangeStats {
+	s := x.stats
+	s.FeedbackStale = x.cursor.Retired()
+	return s
+}

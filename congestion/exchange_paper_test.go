@@ -100,3 +100,22 @@ func TestExchangeIgnoresNonsense(t *testing.T) {
 		}
 	}
 }
+
+// What nobody measures any more is not fed back (see [FromLeaf]), and that it was
+// not is counted.
+func TestExchangeCountsStale(t *testing.T) {
+	x, _ := exchangeOf(2)
+	now := mono.Time(time.Second)
+	x.Arrive(0, now, &overlay.Fabric{Capable: true, LBTag: 3, CE: 5})
+	now = now.Add(Datacenter().Ageing)
+	x.Arrive(0, now, &overlay.Fabric{Capable: true, Opcode: overlay.OpHello}) // no data packet
+	var f overlay.Fabric
+	for range 3 {
+		if !x.Depart(0, 0, 0, now, &f) || f.FBValid {
+			t.Fatalf("sent %+v, want the fields without feedback", f)
+		}
+	}
+	if s := x.Stats(); s.FeedbackStale != 1 || s.FeedbackSent != 0 || s.Stamped != 3 {
+		t.Errorf("counted %+v", s)
+	}
+}

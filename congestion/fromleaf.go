@@ -44,8 +44,14 @@ const setChanged = 16 // shift
 // FeedbackCursor is a worker's place in the round over each leaf's tags. It is
 // owned by one worker; not safe for concurrent use.
 type FeedbackCursor struct {
-	last []uint8 // by leaf: tag fed back last
+	last    []uint8 // by leaf: tag fed back last
+	retired uint64  // tags taken out of the round through this cursor
 }
+
+// Retired returns how many metrics were found stale when their turn came and
+// taken out of the round: not fed back, nor looked at again until the leaf is
+// heard with that tag. Each is counted once, by the worker that retired it.
+func (c *FeedbackCursor) Retired() uint64 { return c.retired }
 
 // NewFeedbackCursor returns a cursor for leaves 0 to leaves-1.
 func NewFeedbackCursor(leaves int) *FeedbackCursor {
@@ -116,19 +122,24 @@ func (t *FromLeaf) Next(c *FeedbackCursor, leaf uint16, now mono.Time) (tag, met
 			c.last[leaf] = tag
 			return tag, w.metric(), true
 		}
-		t.retire(r, tag, now)
+		if t.retire(r, tag, now) {
+			c.retired++
+		}
 	}
 }
 
-// retire takes a stale tag out of the round. The loop of Next ends because
-// each turn clears a bit; a worker that records the tag at this moment either
-// finds the bit cleared and sets it, or is seen by the second look.
-func (t *FromLeaf) retire(r *fromRow, tag uint8, now mono.Time) {
+// retire takes a stale tag out of the round and reports whether it was this
+// call that did. The loop of Next ends because each turn clears a bit; a worker
+// that records the tag at this moment either finds the bit cleared and sets it,
+// or is seen by the second look.
+func (t *FromLeaf) retire(r *fromRow, tag uint8, now mono.Time) bool {
 	bit := uint32(1) << tag
-	r.sets.And(^(bit | bit<<setChanged))
+	old := r.sets.And(^(bit | bit<<setChanged))
 	if word(r.words[tag].Load()).age(now) < t.ageing {
 		r.sets.Or(bit)
+		return false
 	}
+	return old&bit != 0
 }
 
 // nextTag returns the first member of set after last, around the end; set must

@@ -10,28 +10,36 @@ import (
 )
 
 // naiveFromLeaf is one leaf's rows as plain fields.
-type naiveFromLeaf [MaxTags]struct {
-	known, changed bool
-	metric         uint8
-	at             mono.Time
+type naiveFromLeaf struct {
+	tags [MaxTags]struct {
+		known, live, changed bool
+		metric               uint8
+		at                   mono.Time
+	}
+	retired uint64
 }
 
 func (n *naiveFromLeaf) record(tag int, ce uint8, now mono.Time) {
-	e := &n[tag]
+	e := &n.tags[tag]
 	e.changed = e.changed || !e.known || e.metric != ce || max(now-e.at, e.at-now) >= ageing
-	e.known, e.metric, e.at = true, ce, now
+	e.known, e.live, e.metric, e.at = true, true, ce, now
 }
 
-// next looks at every tag after last, for a changed one first.
+// next looks at every tag after last, for a changed one first, and counts those
+// that it comes to too late.
 func (n *naiveFromLeaf) next(last int, now mono.Time) (tag int, metric uint8, ok bool) {
 	for _, wantChanged := range []bool{true, false} {
 		for i := 1; i <= MaxTags; i++ {
-			e := &n[(last+i)%MaxTags]
-			fresh := e.known && max(now-e.at, e.at-now) < ageing
-			if fresh && (e.changed || !wantChanged) {
-				e.changed = false
+			e := &n.tags[(last+i)%MaxTags]
+			if !e.live || wantChanged && !e.changed {
+				continue
+			}
+			e.changed = false
+			if max(now-e.at, e.at-now) < ageing {
 				return (last + i) % MaxTags, e.metric, true
 			}
+			e.live = false
+			n.retired++
 		}
 	}
 	return 0, 0, false
@@ -70,6 +78,69 @@ func TestFromLeafEqualsModel(t *testing.T) {
 				last[w][leaf] = wantTag
 			}
 		}
+		want := naive[0].retired + naive[1].retired + naive[2].retired
+		if got := cursors[0].Retired() + cursors[1].Retired(); got != want {
+			t.Fatalf("%d metrics were retired, the model has %d", got, want)
+		}
+	}
+}
+
+// A metric that nobody confirms is counted stale once: when a packet could have
+// taken it, by whichever worker sent that packet, and again only after it was
+// recorded anew.
+func TestFromLeafCountsStaleOnce(t *testing.T) {
+	table := NewFromLeaf(1, testParams())
+	a, b := NewFeedbackCursor(1), NewFeedbackCursor(1)
+	retired := func() [2]uint64 { return [2]uint64{a.Retired(), b.Retired()} }
+	for tag := range uint8(3) {
+		table.Record(0, tag, tag+1, 0)
+	}
+	table.Next(a, 0, ageing-1)
+	if got := retired(); got != [2]uint64{} {
+		t.Errorf("%v retired within the ageing time", got)
+	}
+	for range 4 {
+		if _, _, ok := table.Next(b, 0, ageing); ok {
+			t.Error("fed back what is stale")
+		}
+		table.Next(a, 0, ageing)
+	}
+	if got := retired(); got != [2]uint64{0, 3} {
+		t.Errorf("%v retired, want the second worker's 3", got)
+	}
+	table.Record(0, 1, 2, ageing)
+	table.Next(a, 0, 3*ageing)
+	if got := retired(); got != [2]uint64{1, 3} {
+		t.Errorf("%v retired, want one more by the first worker", got)
+	}
+}
+
+// However many workers come to a stale metric at once, one of them counts it.
+func TestFromLeafStaleShared(t *testing.T) {
+	table := NewFromLeaf(1, testParams())
+	cursors := [4]*FeedbackCursor{}
+	for i := range cursors {
+		cursors[i] = NewFeedbackCursor(1)
+	}
+	now := mono.Time(0)
+	const rounds = 500
+	for range rounds {
+		for tag := range uint8(MaxTags) {
+			table.Record(0, tag, 1, now)
+		}
+		now += ageing
+		var workers sync.WaitGroup
+		for _, c := range cursors {
+			workers.Go(func() { table.Next(c, 0, now) })
+		}
+		workers.Wait()
+	}
+	var sum uint64
+	for _, c := range cursors {
+		sum += c.Retired()
+	}
+	if sum != rounds*MaxTags {
+		t.Errorf("%d metrics were retired, want %d", sum, rounds*MaxTags)
 	}
 }
 

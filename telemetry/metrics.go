@@ -243,6 +243,7 @@ func exchangeMetrics() (g group[congestion.ExchangeStats]) {
 	g.count("loom_exchange_arrived_frames_total", "Frames received with the fabric's fields.", func(s *x) uint64 { return s.Arrived })
 	g.count("loom_exchange_congested_arrived_frames_total", "Frames received whose CE says that they met congestion.", func(s *x) uint64 { return s.CongestedArrived })
 	g.count("loom_exchange_feedback_sent_total", "Frames sent that take feedback to their peer.", func(s *x) uint64 { return s.FeedbackSent })
+	g.count("loom_exchange_feedback_stale_total", "Metrics not fed back any more: when their turn came they had not been confirmed for the ageing time. Each is counted once until it is measured again.", func(s *x) uint64 { return s.FeedbackStale })
 	g.count("loom_exchange_feedback_received_total", "Feedback received and believed.", func(s *x) uint64 { return s.FeedbackReceived })
 	g.count("loom_exchange_feedback_bad_tag_total", "Feedback ignored because this leaf has no such uplink.", func(s *x) uint64 { return s.FeedbackBadTag })
 	g.count("loom_exchange_feedback_bad_value_total", "Feedback or CE ignored because it is above what Q bits allow.", func(s *x) uint64 { return s.FeedbackBadValue })

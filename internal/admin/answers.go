@@ -115,6 +115,7 @@ type Exchange struct {
 	Plain            uint64 `json:"plain"`
 	Stamped          uint64 `json:"stamped"`
 	FeedbackSent     uint64 `json:"feedback_sent"`
+	FeedbackStale    uint64 `json:"feedback_stale"` // metrics, not packets: too old when their turn came
 	Arrived          uint64 `json:"arrived"`
 	CongestedArrived uint64 `json:"congested_arrived"`
 	FeedbackReceived uint64 `json:"feedback_received"`
@@ -232,6 +233,7 @@ func stats(st *dataplane.Stats) Stats {
 		sum.Plain += x.Plain
 		sum.Stamped += x.Stamped
 		sum.FeedbackSent += x.FeedbackSent
+		sum.FeedbackStale += x.FeedbackStale
 		sum.Arrived += x.Arrived
 		sum.CongestedArrived += x.CongestedArrived
 		sum.FeedbackReceived += x.FeedbackReceived

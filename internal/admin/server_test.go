@@ -41,7 +41,7 @@ func (n *fakeNode) Stats() dataplane.Stats {
 		return dataplane.WorkerStats{
 			Ports: []dataplane.PortStats{port(rx, tx, 2), port(0, 0, 5)}, FDBEntries: 3,
 			PeerSent: []dataplane.Traffic{{Frames: tx, Bytes: 150 * tx}}, PeerReceived: []dataplane.Traffic{{Frames: 1, Bytes: 150}},
-			Exchange: congestion.ExchangeStats{Stamped: tx, FeedbackSent: 1},
+			Exchange: congestion.ExchangeStats{Stamped: tx, FeedbackSent: 1, FeedbackStale: 4},
 			Schemes:  []dataplane.SchemeStats{{Scheme: "conga", Stats: balance.Stats{Decisions: 4, Flowlets: congestion.FlowletStats{Started: 4, Moved: 1}}}},
 		}
 	}
@@ -138,7 +138,7 @@ func TestAnswers(t *testing.T) {
 	get("/v1/stats", &st)
 	if len(st.Workers) != 2 || st.Workers[0] != (Worker{Received: 10, Sent: 8, Dropped: 2, Balances: true, FDBEntries: 3}) || st.Drops[drop.NoRoute.String()] != 2 ||
 		len(st.Drops) != 1 || !reflect.DeepEqual(st.Schemes, []Scheme{{Scheme: "conga", Decisions: 8, FlowletsStarted: 8, FlowletsMoved: 2}}) ||
-		st.Exchange != (Exchange{Stamped: 28, FeedbackSent: 2}) || st.Name != "L0" || st.Role != "leafd" || st.Version != "v1" {
+		st.Exchange != (Exchange{Stamped: 28, FeedbackSent: 2, FeedbackStale: 8}) || st.Name != "L0" || st.Role != "leafd" || st.Version != "v1" {
 		t.Errorf("stats %+v", st)
 	}
 	var c Conga

@@ -61,7 +61,7 @@ var answers = map[string]any{
 		Name: "L0", Role: "leafd", Version: "v1.2", Workers: []admin.Worker{{Worker: 0, Received: 10, Made: 2, Sent: 9, Dropped: 1, Consumed: 1, Held: 1, Balances: true, FDBEntries: 3}, {Worker: 1, Received: 1}},
 		Drops:    map[string]uint64{"queue_full": 1, "no_route": 7},
 		Schemes:  []admin.Scheme{{Scheme: "conga", Decisions: 8, FlowletsStarted: 8, FlowletsMoved: 2, FlowletsKept: 3, FlowletsExpired: 4}},
-		Exchange: admin.Exchange{Plain: 1, Stamped: 2, FeedbackSent: 3, Arrived: 4, CongestedArrived: 5, FeedbackReceived: 6, FeedbackBadTag: 7, FeedbackBadValue: 8},
+		Exchange: admin.Exchange{Plain: 1, Stamped: 2, FeedbackSent: 3, FeedbackStale: 9, Arrived: 4, CongestedArrived: 5, FeedbackReceived: 6, FeedbackBadTag: 7, FeedbackBadValue: 8},
 	},
 	"/v1/explain?dport=53&dst=10.0.0.2&dst_mac=02%3A00%3A00%3A00%3A00%3A01&proto=udp&sport=7&src=10.0.0.1&vni=100": dataplane.Explanation{
 		VNI: 100, Hash: 0xdeadbeef, Hashed: "5-tuple", SourcePort: 50000, Class: 1, Scheme: "conga", Destination: "remote", Worker: 1,

@@ -203,10 +203,10 @@ func printStats(w io.Writer, s *admin.Stats) {
 	t.end()
 	x := &s.Exchange
 	fmt.Fprintln(w)
-	t = newTable(w, "FABRIC HEADER", "PACKETS", "FEEDBACK", "ODD")
-	t.row("sent plain", x.Plain, none, none)
-	t.row("sent with it", x.Stamped, x.FeedbackSent, none)
-	t.row("received with it", x.Arrived, x.FeedbackReceived, x.FeedbackBadTag+x.FeedbackBadValue)
-	t.row("of those, congested", x.CongestedArrived, none, none)
+	t = newTable(w, "FABRIC HEADER", "PACKETS", "FEEDBACK", "STALE", "ODD")
+	t.row("sent plain", x.Plain, none, none, none)
+	t.row("sent with it", x.Stamped, x.FeedbackSent, x.FeedbackStale, none)
+	t.row("received with it", x.Arrived, x.FeedbackReceived, none, x.FeedbackBadTag+x.FeedbackBadValue)
+	t.row("of those, congested", x.CongestedArrived, none, none, none)
 	t.end()
 }
