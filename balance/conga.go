@@ -37,8 +37,13 @@ func (c *conga) Name() string { return c.name }
 // Choose decides for each new flowlet, also for one whose uplink no longer
 // leads to the leaf.
 func (c *conga) Choose(now mono.Time, v *View, pkts []Packet) {
+	looked := false
 	for i, last := c.follow(now, v, pkts, 0); i < len(pkts); i, last = c.follow(now, v, pkts, i+1) {
 		p := &pkts[i]
+		if !looked {
+			looked = true
+			v.look(now)
+		}
 		paths := &v.Paths[p.Leaf]
 		switch {
 		case !c.global: // remote stays zero

@@ -28,7 +28,8 @@ func (d *drill) Stats() Stats { return Stats{Decisions: d.decisions} }
 
 // Choose takes the queues as they are before the vector and adds to them what
 // it puts there itself: otherwise a whole burst would go to one of them.
-func (d *drill) Choose(_ mono.Time, v *View, pkts []Packet) {
+func (d *drill) Choose(now mono.Time, v *View, pkts []Packet) {
+	v.look(now)
 	queue := *v.Queue
 	for i := range pkts {
 		p := &pkts[i]

@@ -120,6 +120,7 @@ func (l *letFlow) Explain(now mono.Time, v *View, p *Packet) Explanation {
 func (c *conga) Explain(now mono.Time, v *View, p *Packet) Explanation {
 	paths := &v.Paths[p.Leaf]
 	x := newExplanation(paths)
+	v.look(now)
 	var remote [MaxPaths]uint8
 	if c.global && v.Remote != nil {
 		v.Remote.Metrics(p.Leaf, now, &remote)

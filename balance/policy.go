@@ -20,6 +20,7 @@ import (
 
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/overlay"
 )
 
 // MaxPaths is the largest number of paths to one leaf, and of uplinks: an LBTag
@@ -53,11 +54,28 @@ func MakePaths(uplinks ...uint8) Paths {
 // View is what a leaf knows when it decides. The driver fills it before each
 // vector; policies read it.
 type View struct {
-	Paths []Paths          // by leaf
+	Paths []Paths // by leaf
+	// Links is asked before Local and Queue are read, so that links are looked
+	// at only when somebody decides by them; nil: both are up to date.
+	Links Links
 	Local *[MaxPaths]uint8 // by uplink: metric of its link meter now, quantised to Q bits
 	// Queue is the depth of each uplink's egress queue, bytes.
 	Queue  *[MaxPaths]uint32
 	Remote *congestion.ToLeaf // what leaves fed back; nil: nothing, as if all were 0
+}
+
+// Links is what a driver knows of the links that start at its leaf.
+type Links interface {
+	// Look brings the Local and Queue that its View points to up to now.
+	Look(now mono.Time)
+}
+
+// look makes Local and Queue those of now. A policy calls it once in a vector,
+// when it first decides.
+func (v *View) look(now mono.Time) {
+	if v.Links != nil {
+		v.Links.Look(now)
+	}
 }
 
 // Packet is what a policy is told of a packet, and its answer.
@@ -66,6 +84,22 @@ type Packet struct {
 	Leaf uint16 // destination leaf: indexes View.Paths
 	Len  uint16 // length of the tenant's frame, bytes
 	Path uint8  // out: indexes the leaf's Paths; undefined if they are empty
+	// Marks are the fields that a [Signaller] wants in the packet's header;
+	// other policies do not touch them.
+	Marks
+}
+
+// Marks are fields of the fabric's header that are a scheme's own (ConWeave
+// §3.2, §3.3). The driver copies them into the header of a packet that goes to a
+// capable leaf, and adds the shim with the time of departure if Shim is set.
+type Marks struct {
+	Opcode       overlay.Opcode // OpData or OpRTTRequest
+	Epoch        overlay.Epoch
+	Rerouted     bool
+	Tail         bool
+	Shim         bool
+	Selector     uint8          // the next tier's choice, 0 to 15
+	TailTxTstamp overlay.Tstamp // when the TAIL left; meant if Rerouted
 }
 
 // Policy chooses paths. A Policy is owned by one worker: its methods are called
@@ -79,6 +113,16 @@ type Policy interface {
 	Choose(now mono.Time, v *View, pkts []Packet)
 	// Stats returns what happened so far.
 	Stats() Stats
+}
+
+// Signaller is a Policy that marks packets ([Packet.Marks]) and hears of them
+// from the leaf they go to.
+type Signaller interface {
+	Policy
+	// Hear takes a control packet from a leaf: f is its header, hash that of the
+	// flow whose headers it carries. Anything that it cannot make sense of is
+	// ignored and counted.
+	Hear(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric)
 }
 
 // FlowletPolicy is a Policy that keeps flows on their path while their packets

@@ -30,8 +30,9 @@ func newShared(cfg *Config) *shared {
 	return s
 }
 
-// look fills the view of links that the policies are shown, once a round.
-func (w *worker) look(now mono.Time) {
+// Look fills the view of links that the policies are shown, once a round
+// (balance.Links).
+func (w *worker) Look(now mono.Time) {
 	if w.looked == now {
 		return
 	}

@@ -208,7 +208,7 @@ func (w *worker) whereTo(f *Flow, vni VNIIndex, x *Explanation) []PeerID {
 
 // explainPeer asks the policy, shown what it is shown of a packet.
 func (w *worker) explainPeer(p balance.Policy, hash uint32, peer PeerID, now mono.Time) PeerChoice {
-	w.look(now)
+	w.Look(now)
 	w.shown.Paths = w.view.paths
 	e := balance.Explain(p, now, &w.shown, &balance.Packet{Hash: hash, Leaf: uint16(peer)})
 	paths := &w.view.paths[peer]

@@ -100,7 +100,6 @@ func (w *worker) accessInput(p *port, descs []xsk.Desc, now mono.Time) {
 func (w *worker) encap(c *class, now mono.Time) {
 	n := c.n
 	c.n = 0
-	w.look(now)
 	w.shown.Paths = w.view.paths
 	c.policy.Choose(now, &w.shown, c.choice[:n])
 	for i := range c.frames[:n] {

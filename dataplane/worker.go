@@ -87,7 +87,7 @@ func newWorker(id int, cfg *Config, area []byte, pool *xsk.Pool, frameSize int, 
 		views: new(atomic.Pointer[view]), holds: newHolds(mono.Time(cfg.HoldTime)), shared: s,
 	}
 	w.mail.init()
-	w.shown = balance.View{Local: &w.local, Queue: &w.queue, Remote: s.to}
+	w.shown = balance.View{Links: w, Local: &w.local, Queue: &w.queue, Remote: s.to}
 	w.ports = make([]port, len(cfg.Ports))
 	for i := range cfg.Ports {
 		c := &cfg.Ports[i]

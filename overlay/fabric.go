@@ -29,6 +29,17 @@ type Fabric struct {
 	TailTxTstamp Tstamp // when the TAIL packet did; needs Shim
 }
 
+// RaiseCE sets CE to ce where that is more, as every hop does with its link's
+// metric (CONGA §3.3, step 2): what [VXLAN.RaiseCE] does to a header on the wire.
+// It reports whether CE changed; a header without the fields keeps its CE.
+func (f *Fabric) RaiseCE(ce uint8) bool {
+	if !f.Capable || ce <= f.CE {
+		return false
+	}
+	f.CE = ce
+	return true
+}
+
 // Opcode says what a packet is for; 3 bits.
 type Opcode uint8
 

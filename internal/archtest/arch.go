@@ -24,8 +24,13 @@ var layers = [][]string{
 	{"dataplane/xsk"},
 	{"dataplane"},
 	{"internal/ethtool", "internal/units"},
-	{"control", "config", "telemetry", "fabric", "workload", "internal/admin"},
-	{"internal/daemon", "internal/loomctl", "lab"},
+	{"control", "config", "telemetry", "fabric", "workload", "internal/admin", "sim/engine"},
+	{"internal/daemon", "internal/loomctl", "lab", "sim/network"},
+	{"sim/tcp", "sim/rdma", "sim/node", "sim/traffic", "sim/measure"},
+	{"sim/topo"},
+	{"sim"},
+	{"sim/experiment"},
+	{"sim/report"},
 	{"cmd"},
 }
 
