@@ -46,6 +46,17 @@ var free = []string{"test", "internal/archtest", "internal/testenv", "internal/t
 // core packages are sans-I/O.
 var core = []string{"mono", "drop", "overlay", "congestion", "reorder", "balance"}
 
+// virtual packages run in virtual time: they drive the core as the data plane
+// does, and know nothing of what is real.
+var virtual = []string{"sim"}
+
+// clockless packages are not of the core, but have no more clock, goroutines or
+// global randomness than it: a run's seed decides everything.
+var clockless = []string{"sim/engine", "sim/network", "sim/node", "sim/topo", "sim/tcp", "sim/rdma", "sim/traffic", "sim/measure"}
+
+// notVirtual are what a virtual package must not import although it lies lower.
+var notVirtual = []string{"bpf", "dataplane", "control", "config", "telemetry", "internal/ethtool", "internal/daemon", "internal/admin", "internal/loomctl", "lab"}
+
 // coreImports are the standard packages that the core may import. A list of
 // what is allowed: nothing else can bring in a clock, a socket or a lock.
 // sync/atomic is there and sync is not: what workers share is words that nobody
@@ -118,9 +129,16 @@ func checkArrow(layer int, entry, to string) string {
 		return "it is for tests and tools"
 	}
 	toLayer, toEntry := layerOf(to)
+	_, fromVirtual := find(virtual, entry)
+	_, toReal := find(notVirtual, to)
+	_, toVirtual := find(virtual, to)
 	switch {
 	case toLayer < 0:
 		return "it has no layer"
+	case fromVirtual && toReal:
+		return "a simulation knows nothing of what is real"
+	case toVirtual && !fromVirtual && entry != "cmd":
+		return "nothing real knows of simulations"
 	case toLayer > layer:
 		return "the arrow points up"
 	case toLayer == layer && entry != toEntry && !sameLayer[[2]string{entry, toEntry}]:
