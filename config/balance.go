@@ -14,6 +14,11 @@ type Balancing struct {
 	Weights []uint32 `yaml:"weights,omitempty"`
 	// DRILL is what scheme drill looks at. Default: two samples, one remembered.
 	DRILL DRILL `yaml:"drill,omitempty"`
+	// Flowlets is the number of entries of each worker's flowlet table under
+	// schemes local, letflow, conga and conga-flow: a power of two from 64 to
+	// 16777216, of 8 bytes each. Flows that share an entry can only move
+	// together. Default: 65536.
+	Flowlets int `yaml:"flowlets,omitempty"`
 }
 
 // DRILL is what scheme drill compares for each packet: queues drawn at random,

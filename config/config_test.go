@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -126,6 +127,10 @@ func TestDefaults(t *testing.T) {
 		{"DRILL", "scheme: drill\n", func(l *Leaf) any { return l.DRILL }, DRILL{2, 1}},
 		{"DRILL without memory", "scheme: drill\ndrill: {memory: 0}\n", func(l *Leaf) any { return l.DRILL }, DRILL{2, 0}},
 		{"DRILL of a class", "classes: [{match: {port: 1}, scheme: drill, drill: {samples: 3}}]\n", func(l *Leaf) any { return l.Classes[0].DRILL }, DRILL{3, 1}},
+		{"flowlet table as in the paper", "scheme: conga\n", func(l *Leaf) any { return l.ToDataplane().Options.Flowlets }, 65536},
+		{"flowlet table", "scheme: letflow\nflowlets: 64\n", func(l *Leaf) any { return l.ToDataplane().Options.Flowlets }, 64},
+		{"flowlet table of a class", "classes: [{match: {port: 1}, scheme: conga-flow, flowlets: 16777216}]\n", func(l *Leaf) any { return l.ToDataplane().Classes[0].Options.Flowlets }, 1 << 24},
+		{"no flowlet table", "", func(l *Leaf) any { return l.ToDataplane().Options.Flowlets }, 0},
 		{"metrics off", "telemetry: {listen: off}\n", func(l *Leaf) any { return l.Telemetry.Off() }, true},
 		{"metrics off by empty text", "telemetry: {listen: \"\"}\n", func(l *Leaf) any { return l.Telemetry.Off() }, true},
 		{"admin API", "", func(l *Leaf) any { return l.Admin.Listen }, "unix:/run/loom/leafd.sock"},
@@ -144,6 +149,26 @@ func TestDefaults(t *testing.T) {
 	l, err := ParseLeaf("f", []byte(strings.Replace(minimal, "{vni: 7}]\n", "{vni: 7, flood: []}]\npeers: [10.0.0.2]\n", 2)), nil)
 	if err == nil && len(l.VNIs[0].Flood) != 0 {
 		t.Errorf("an empty flood list became %v", l.VNIs[0].Flood)
+	}
+}
+
+// TestFlowletSchemes: the key belongs to the schemes that have a table, and each
+// of them takes the sizes that a file may ask for.
+func TestFlowletSchemes(t *testing.T) {
+	for _, name := range balance.Names() {
+		for _, size := range []int{minFlowlets, maxFlowlets} {
+			p, err := balance.New(name, balance.Options{Flowlets: size})
+			if err != nil {
+				t.Fatal(err)
+			}
+			f, has := p.(balance.FlowletPolicy)
+			if has != slices.Contains(flowletSchemes, name) {
+				t.Errorf("scheme %s has a flowlet table: %v", name, has)
+			}
+			if has && f.Flowlets().Len() != size {
+				t.Errorf("scheme %s: a table of %d entries, want %d", name, f.Flowlets().Len(), size)
+			}
+		}
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // reloadable are the top-level keys whose change needs no restart.
-var reloadable = []string{"scheme", "weights", "drill", "classes"}
+var reloadable = []string{"scheme", "weights", "drill", "flowlets", "classes"}
 
 // NeedsRestart returns the keys, as in "uplinks[0].shaper.rate", in which two
 // files differ and which a running daemon cannot take over. Both are *[Leaf] or

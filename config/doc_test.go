@@ -22,8 +22,8 @@ func TestReference(t *testing.T) {
 		"touching anything. Keys that do not exist are mistakes. Rates are written as `10Gbit` or `2.5Gbit` (bits per second),\n" +
 		"sizes as `256KiB`, `150KB` or `1500` (bytes), times as `50us`, `1.5s` or `5m`. Examples stand in\n" +
 		"[deploy/examples](../deploy/examples).\n\n" +
-		"A running `leafd` takes over changes of `scheme`, `weights`, `drill` and `classes` at SIGHUP (`systemctl reload leafd`),\n" +
-		"and loses no frame; flowlets start anew. A file that is wrong, or has any other change, is refused whole: the log names\n" +
+		"A running `leafd` takes over changes of `scheme`, `weights`, `drill`, `flowlets` and `classes` at SIGHUP (`systemctl\n" +
+		"reload leafd`), and loses no frame; flowlets start anew. A file that is wrong, or has any other change, is refused whole: the log names\n" +
 		"what is wrong, or the keys that need a restart, and everything stays as it was.\n")
 	r.section("leafd", reflect.TypeFor[Leaf]())
 	r.section("spined", reflect.TypeFor[Spine]())

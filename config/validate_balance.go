@@ -21,6 +21,14 @@ const (
 	sctp Protocol = 132
 )
 
+// flowletSchemes are the schemes with a flowlet table, and its sizes.
+var flowletSchemes = []string{"local", "letflow", "conga", "conga-flow"}
+
+const (
+	minFlowlets = 64
+	maxFlowlets = 1 << 24
+)
+
 // validate checks a scheme and what it is told; at is empty for the leaf's own.
 func (b *Balancing) validate(d *document, at string, uplinks int) {
 	path := func(key string) string { return strings.TrimPrefix(at+"."+key, ".") }
@@ -42,6 +50,15 @@ func (b *Balancing) validate(d *document, at string, uplinks int) {
 			d.add(path("weights"), fmt.Sprintf("weights that add up to %d", sum), "give each uplink its share, as in [2, 1]")
 		}
 	}
+	if n := b.Flowlets; d.has(path("flowlets")) {
+		switch {
+		case !slices.Contains(flowletSchemes, b.Scheme):
+			d.add(path("flowlets"), "a flowlet table for scheme "+b.Scheme+", which has none", "remove it, or use scheme "+orList(flowletSchemes))
+		case n < minFlowlets || n > maxFlowlets || n&(n-1) != 0:
+			d.add(path("flowlets"), fmt.Sprintf("a flowlet table of %d entries", n),
+				fmt.Sprintf("use a power of two from %d to %d, or leave it out", minFlowlets, maxFlowlets))
+		}
+	}
 	if d.has(path("drill")) && b.Scheme != "drill" {
 		d.add(path("drill"), "parameters of drill for scheme "+b.Scheme, "remove them, or use scheme: drill")
 	}
@@ -56,6 +73,9 @@ func (b *Balancing) validate(d *document, at string, uplinks int) {
 // fill completes a scheme's parameters. It looks at the file, since to remember
 // none is a choice, too.
 func (b *Balancing) fill(d *document, at string) {
+	if slices.Contains(flowletSchemes, b.Scheme) && !d.has(strings.TrimPrefix(at+".flowlets", ".")) {
+		b.Flowlets = congestion.DefaultFlowlets
+	}
 	if b.Scheme != "drill" {
 		return
 	}
@@ -188,7 +208,7 @@ func (l *Leaf) Schemes() (scheme string, o balance.Options, classes []dataplane.
 }
 
 func (b *Balancing) options() balance.Options {
-	o := balance.Options{Samples: b.DRILL.Samples, Memory: b.DRILL.Memory}
+	o := balance.Options{Samples: b.DRILL.Samples, Memory: b.DRILL.Memory, Flowlets: b.Flowlets}
 	copy(o.Weights[:], b.Weights)
 	return o
 }

@@ -427,6 +427,9 @@ func TestAskingARunningNode(t *testing.T) {
 		}
 	}
 	wg.Wait()
+	if f := n.Flowlets(0); len(f) != 1 || f[0].Size != 64 {
+		t.Errorf("flowlet tables after the changes: %+v, want one of 64 entries", f)
+	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)

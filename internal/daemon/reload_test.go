@@ -74,6 +74,9 @@ func TestReload(t *testing.T) {
 		{"another scheme", Leaf, leafFile, leafFile + "scheme: conga\n", true, nil},
 		{"classes", Leaf, leafFile, leafFile + "classes: [{match: {protocol: udp}, scheme: spray}]\n", true, nil},
 		{"weights", Leaf, leafFile, leafFile + "scheme: static\nweights: [3, 1]\n", true, nil},
+		{"another flowlet table", Leaf, leafFile + "scheme: conga\n", leafFile + "scheme: conga\nflowlets: 1024\n", true, nil},
+		{"the flowlet table that it has", Leaf, leafFile + "scheme: conga\n", leafFile + "scheme: conga\nflowlets: 65536\n", false, nil},
+		{"a flowlet table that cannot be", Leaf, leafFile + "scheme: conga\n", leafFile + "scheme: conga\nflowlets: 1000\n", false, []string{"conf.yaml:8:11", "1000 entries", "fix: "}},
 		{"more than that", Leaf, leafFile, strings.Replace(leafFile, "1024", "2048", 1) + "scheme: conga\nworkers: 2\n", false,
 			[]string{"workers, fdb.size", "restart leafd"}},
 		{"not valid", Leaf, leafFile, leafFile + "scheme: best\n", false, []string{"conf.yaml:7:9", `"best"`, "fix: "}},
@@ -95,6 +98,9 @@ func TestReload(t *testing.T) {
 			}
 			if (p.calls == 1) != tc.changed || (r.current != before) != tc.changed {
 				t.Errorf("%d changes of the data plane", p.calls)
+			}
+			if want := r.current.dp.Options.Flowlets; tc.changed && p.options.Flowlets != want {
+				t.Errorf("a flowlet table of %d entries, want %d", p.options.Flowlets, want)
 			}
 		})
 	}
