@@ -80,7 +80,12 @@ type Congestion struct {
 	// latency. Default: 13ms (lab: 150ms).
 	FlowGap Duration `yaml:"flow_gap,omitempty"`
 	// Ageing is how long a metric that another leaf reported stands without
-	// confirmation before it falls, step by step. Default: 10ms (lab: 125ms).
+	// confirmation before it begins to fall; from then on it loses one step each
+	// time that this time has passed again, so that the worst one of q: 3 (7) is
+	// 6 after one ageing time and 0 after seven: 70ms (lab: 875ms). The paper
+	// asks for a gradual fall and leaves its length open. Before that, the other
+	// leaf repeats what it measured last for up to one ageing time. Default: 10ms
+	// (lab: 125ms).
 	Ageing Duration `yaml:"ageing,omitempty"`
 	// Detector is how pauses are found: timestamp (exactly) or agebit (as the
 	// paper's hardware does: between one and two gaps). Default: timestamp.
