@@ -26,7 +26,7 @@ var layers = [][]string{
 	{"internal/ethtool", "internal/units"},
 	{"control", "config", "telemetry", "fabric", "workload", "internal/admin", "sim/engine"},
 	{"internal/daemon", "internal/loomctl", "lab", "sim/network"},
-	{"sim/tcp", "sim/rdma", "sim/node", "sim/traffic", "sim/measure"},
+	{"sim/tcp", "sim/rdma", "sim/node", "sim/traffic", "sim/measure", "sim/theory"},
 	{"sim/topo"},
 	{"sim"},
 	{"sim/experiment"},
@@ -52,7 +52,7 @@ var virtual = []string{"sim"}
 
 // clockless packages are not of the core, but have no more clock, goroutines or
 // global randomness than it: a run's seed decides everything.
-var clockless = []string{"sim/engine", "sim/network", "sim/node", "sim/topo", "sim/tcp", "sim/rdma", "sim/traffic", "sim/measure"}
+var clockless = []string{"sim/engine", "sim/network", "sim/node", "sim/topo", "sim/tcp", "sim/rdma", "sim/traffic", "sim/measure", "sim/theory"}
 
 // notVirtual are what a virtual package must not import although it lies lower.
 var notVirtual = []string{"bpf", "dataplane", "control", "config", "telemetry", "internal/ethtool", "internal/daemon", "internal/admin", "internal/loomctl", "lab"}
