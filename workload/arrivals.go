@@ -60,8 +60,12 @@ type Poisson struct {
 // NewPoisson returns a process of rate events per second, which must be above 0.
 func NewPoisson(rate float64, r *rand.Rand) *Poisson { return &Poisson{rate, r} }
 
-// Next returns the time from one event to the next.
+// Gap returns the time from one event to the next in seconds.
+func (p *Poisson) Gap() float64 { return p.rand.ExpFloat64() / p.rate }
+
+// Next returns the time from one event to the next, rounded down: where gaps
+// are not much longer than a nanosecond, sum up [Poisson.Gap] instead.
 func (p *Poisson) Next() time.Duration {
-	gap := p.rand.ExpFloat64() / p.rate * float64(time.Second)
+	gap := p.Gap() * float64(time.Second)
 	return time.Duration(min(gap, math.MaxInt64/2))
 }
