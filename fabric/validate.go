@@ -11,6 +11,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/loomfabric/loom/congestion"
+	"github.com/loomfabric/loom/internal/yamlerr"
 )
 
 // Limits. The data plane's tables set the first two: at most 16 next hops a
@@ -107,12 +108,12 @@ func setString(s *string, def string) {
 type validator struct {
 	file *File
 	name string
-	doc  *ast.File
+	root ast.Node // of the first document; nil: none
 	errs []error
 }
 
 func (v *validator) errorf(path, format string, args ...any) {
-	v.errs = append(v.errs, &Error{File: v.name, Line: lineOf(v.doc, path), Path: path, Msg: fmt.Sprintf(format, args...)})
+	v.errs = append(v.errs, &Error{File: v.name, Line: yamlerr.LineOf(v.root, path), Path: path, Msg: fmt.Sprintf(format, args...)})
 }
 
 func (v *validator) run() {

@@ -23,7 +23,7 @@ var layers = [][]string{
 	{"bpf"},
 	{"dataplane/xsk"},
 	{"dataplane"},
-	{"internal/ethtool", "internal/units"},
+	{"internal/ethtool", "internal/units", "internal/yamlerr", "internal/chart"},
 	{"control", "config", "telemetry", "fabric", "workload", "internal/admin", "sim/engine"},
 	{"internal/daemon", "internal/loomctl", "lab", "sim/network"},
 	{"sim/tcp", "sim/rdma", "sim/node", "sim/traffic", "sim/measure", "sim/theory"},
