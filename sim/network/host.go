@@ -1,6 +1,10 @@
 package network
 
-import "github.com/loomfabric/loom/sim/engine"
+import (
+	"fmt"
+
+	"github.com/loomfabric/loom/sim/engine"
+)
 
 // Endpoint is one side of a flow.
 type Endpoint interface {
@@ -8,32 +12,42 @@ type Endpoint interface {
 	Receive(now engine.Time, p *Packet)
 }
 
-// Source is a flow's sender as its host's interface sees it: asked for packets
-// one by one, when the wire is free.
-type Source interface {
-	// Pull returns the next packet to send at now. Without one it returns when
-	// to ask again (pacing), or engine.Never: then [Host.Ready] must be called
-	// when there is something.
-	Pull(now engine.Time) (*Packet, engine.Time)
-}
-
 // flow is where the packets of a flow go.
 type flow struct{ sender, receiver Endpoint }
 
 // Host is a machine with one interface. It hands packets to the flows'
-// endpoints, and lets their sources send in turn.
+// endpoints, and lets their sources send in turn: packets are made when the
+// wire is free for them, so there is no queue of data in front of it.
 type Host struct {
 	ID   HostID
-	Port *Port
+	Port *Port // its first; made by the caller with [Network.NewPort]
+	// Quantum is what a source may send before the next one has its turn,
+	// bytes; a packet is sent whole. 0: turns of one packet, as RDMA interfaces
+	// schedule queue pairs. TCP with segmentation offload hands 64 KB at a time
+	// to the interface, and its flowlets come of that (CONGA §2.6.1).
+	Quantum uint64
 
-	net   *Network
-	ready []Source
-	quota int
+	net    *Network
+	id     engine.ID
+	turns  turns
+	timer  engine.Timer
+	counts HostCounts
+}
+
+// HostCounts are what a host saw so far.
+type HostCounts struct {
+	SentPackets, SentBytes uint64
+	// What was handed to endpoints, by kind.
+	ReceivedPackets, ReceivedBytes [Kinds]uint64
+	Payload                        uint64 // bytes of Data packets, those that came twice included
+	Marked                         uint64 // packets that came with CE
+	Unbound                        uint64 // packets of flows that are not bound, or no longer
 }
 
 // NewHost adds a host; its port is made by the caller.
 func (n *Network) NewHost() *Host {
-	h := &Host{ID: HostID(len(n.Hosts)), net: n}
+	h := &Host{ID: HostID(len(n.Hosts)), net: n, timer: engine.NewTimer()}
+	h.id = n.Engine.Register(h)
 	n.Hosts = append(n.Hosts, h)
 	return h
 }
@@ -47,43 +61,125 @@ func (n *Network) Bind(f FlowID, sender, receiver Endpoint) {
 	n.flows[f] = flow{sender, receiver}
 }
 
+// Unbind forgets a flow's endpoints. Packets that are still on their way are
+// dropped as [NoFlow] when they arrive.
+func (n *Network) Unbind(f FlowID) {
+	if int(f) < len(n.flows) {
+		n.flows[f] = flow{}
+	}
+}
+
 // Network returns what the host is part of.
 func (h *Host) Network() *Network { return h.net }
 
+// Counts returns what the host saw so far.
+func (h *Host) Counts() HostCounts { return h.counts }
+
 // Receive hands a packet to its endpoint.
 func (h *Host) Receive(now engine.Time, p *Packet, _ *Port) {
-	if f := &h.net.flows[p.Flow]; p.Kind == Data {
-		f.receiver.Receive(now, p)
-	} else {
-		f.sender.Receive(now, p)
+	var to Endpoint
+	if int(p.Flow) < len(h.net.flows) {
+		f := &h.net.flows[p.Flow]
+		if to = f.sender; p.Kind == Data {
+			to = f.receiver
+		}
 	}
+	if to == nil {
+		h.counts.Unbound++
+		h.net.Drop(p, NoFlow)
+		return
+	}
+	h.counts.ReceivedPackets[p.Kind]++
+	h.counts.ReceivedBytes[p.Kind] += uint64(p.Size)
+	if p.Kind == Data {
+		h.counts.Payload += uint64(p.Len)
+	}
+	if p.CE {
+		h.counts.Marked++
+	}
+	h.net.delivered++
+	to.Receive(now, p)
 }
 
 // Send sends a packet that does not wait for its turn: what answers others.
-func (h *Host) Send(now engine.Time, p *Packet, c Class) { h.Port.Send(now, p, c) }
+func (h *Host) Send(now engine.Time, p *Packet, c Class) {
+	p.in = nil
+	h.counts.SentPackets++
+	h.counts.SentBytes += uint64(p.Size)
+	h.Port.Send(now, p, c)
+}
 
-// Ready says that a source may have something to send. It may be called at any
-// time, also for one that is ready already.
+// Ready says that a source may have something to send: it is asked when its
+// turn comes, which may be before Ready returns. It may be called at any time:
+// for a source that is ready already it does nothing, and one that waits for
+// the time that it named is asked earlier. Within Pull, the source's answer to
+// that Pull is what counts.
 func (h *Host) Ready(now engine.Time, s Source) {
-	for _, r := range h.ready {
-		if r == s {
-			return
-		}
+	t := s.turn()
+	if t.state == turnReady {
+		return
 	}
-	h.ready = append(h.ready, s)
+	t.source = s
+	h.turns.ready(t)
 	h.Port.Kick(now)
 }
 
+// Leave takes a source out: it is not asked again before it is ready again.
+// A source that is used for another flow at another host leaves first.
+func (h *Host) Leave(s Source) { h.turns.idle(s.turn()) }
+
+// Handle is the engine's to call: a source wanted to be asked again.
+func (h *Host) Handle(now engine.Time, _ uint64) {
+	if !h.timer.Due(h.net.Engine, now, h.id, 0) {
+		return
+	}
+	due := false
+	for len(h.turns.heap) > 0 && h.turns.heap[0].at <= now {
+		h.turns.ready(h.turns.heap[0])
+		due = true
+	}
+	h.wait()
+	if due {
+		h.Port.Kick(now)
+	}
+}
+
+// wait sets the timer for the first of the sources that wait.
+func (h *Host) wait() {
+	if len(h.turns.heap) > 0 {
+		h.timer.Set(h.net.Engine, h.turns.heap[0].at, h.id, 0)
+	} else {
+		h.timer.Off()
+	}
+}
+
+// pull asks the sources in turn for a packet.
 func (h *Host) pull(now engine.Time) *Packet {
-	for len(h.ready) > 0 {
-		s := h.ready[0]
-		h.ready = h.ready[1:]
-		p, again := s.Pull(now)
+	for h.turns.first != nil {
+		t := h.turns.first
+		p, again := t.source.Pull(now)
 		if p != nil {
-			h.ready = append(h.ready, s)
+			t.used += uint64(p.Size)
+			if t.used >= h.Quantum && t.state == turnReady {
+				t.used = 0
+				h.turns.rotate(t)
+			}
+			p.in = nil
+			p.Class = DataClass
+			h.counts.SentPackets++
+			h.counts.SentBytes += uint64(p.Size)
+			h.net.made++
 			return p
 		}
-		_ = again
+		h.turns.idle(t)
+		if again == engine.Never {
+			continue
+		}
+		if again <= now {
+			panic(fmt.Sprintf("network: a source of host %d has nothing to send at %v and wants to be asked again at %v, which is not later", h.ID, now, again))
+		}
+		h.turns.wait(t, again)
+		h.wait()
 	}
 	return nil
 }

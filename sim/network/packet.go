@@ -24,6 +24,7 @@ const (
 	Nack         // RDMA: something is missing
 	CNP          // RDMA: congestion notification (DCQCN)
 	Control      // between leaves: overlay.Fabric.Opcode says what; never reaches a host
+	Kinds   = 5
 )
 
 // Class is a queue of a port, in order of strict priority.
@@ -70,14 +71,16 @@ type Packet struct {
 	Retrans bool        // Data: sent before; Ack: the data it answers was
 	Number  uint64      // of Data packets of a flow in the order first sent: hosts measure reordering by it
 
-	// Whose buffer it stands in.
-	ingress *Port // that it came in by, while it is charged there
+	at engine.Time // when its last bit comes out of the wire that it is on
+	in *Port       // that it last came in by; nil: it was made where it is
+
 }
 
 // Pool keeps packets that nobody owns.
 type Pool struct {
 	free *Packet
 	out  int
+	made int
 }
 
 // Get returns a zeroed packet.
@@ -85,6 +88,7 @@ func (l *Pool) Get() *Packet {
 	l.out++
 	p := l.free
 	if p == nil {
+		l.made++
 		return &Packet{}
 	}
 	l.free = p.next
@@ -101,3 +105,7 @@ func (l *Pool) Put(p *Packet) {
 
 // Out returns how many packets somebody owns.
 func (l *Pool) Out() int { return l.out }
+
+// Made returns how many packets the pool had to make: the most that were out at
+// one time.
+func (l *Pool) Made() int { return l.made }

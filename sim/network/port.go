@@ -1,21 +1,11 @@
 package network
 
 import (
+	"fmt"
+	"math/bits"
+
 	"github.com/loomfabric/loom/sim/engine"
 )
-
-// Node is what stands at the end of a wire.
-type Node interface {
-	// Receive takes over a packet whose last bit has just come in by a port.
-	Receive(now engine.Time, p *Packet, in *Port)
-}
-
-// Watcher is told what happens at a port.
-type Watcher interface {
-	// Departing is called when the first bit of a packet leaves: nodes meter
-	// their links and raise CE here (CONGA §3.2, §3.3).
-	Departing(now engine.Time, p *Packet, out *Port)
-}
 
 // PortConfig is one direction of a link: what stands at its sending end.
 type PortConfig struct {
@@ -24,7 +14,11 @@ type PortConfig struct {
 	Limit uint64      // of the data queue, bytes; 0: none but the node's shared buffer
 }
 
-// Port is a node's end of a link: queues, and the transmitter.
+// Port is a node's end of a link: queues, and the transmitter. Its
+// configuration does not change once it is made.
+//
+// A packet that waits is in a queue; one that is being sent, from its first bit
+// on, is on the wire, and no longer in a queue, a limit or a buffer.
 type Port struct {
 	Name  string
 	Index int // among its node's ports
@@ -33,63 +27,49 @@ type Port struct {
 	PortConfig
 
 	net     *Network
-	id      engine.ID
+	host    *Host // Node, if it is one
 	watcher Watcher
+	id      engine.ID
+	epoch   uint32 // of the link: events from before it went down are void
+	down    bool
+	paused  bool // the peer asked for no Data (PFC)
+	pulling bool // a source is being asked
+
+	free    engine.Time // when the transmitter has sent what it was given
+	wake    engine.Time // of the event that is scheduled for that; Never: none
+	perByte engine.Time // to send a byte; 0: it is not a whole number of picoseconds
+	rest    uint64      // what the last packet's time was rounded down by, 1/Rate ps
 	queues  [Classes]queue
-	busy    bool
-	flying  queue // on the wire, in order
+	waits   uint64 // bytes in all queues
+	flying  queue  // on the wire, in order
+	stats   PortStats
 }
 
-// queue is a FIFO of packets.
-type queue struct {
-	head, tail *Packet
-	n          int
-	bytes      uint64
+// PortStats are what a port did so far.
+type PortStats struct {
+	Packets, Bytes [Classes]uint64 // that were sent
+	Dropped        [Reasons]uint64
+	Peak           uint64 // most bytes that waited in all queues
 }
 
-func (q *queue) push(p *Packet) {
-	p.next = nil
-	if q.tail == nil {
-		q.head = p
-	} else {
-		q.tail.next = p
-	}
-	q.tail = p
-	q.n++
-	q.bytes += uint64(p.Size)
-}
-
-func (q *queue) pop() *Packet {
-	p := q.head
-	if p == nil {
-		return nil
-	}
-	q.head = p.next
-	if q.head == nil {
-		q.tail = nil
-	}
-	p.next = nil
-	q.n--
-	q.bytes -= uint64(p.Size)
-	return p
-}
-
-// Network is all that a run simulates.
-type Network struct {
-	Engine *engine.Engine
-	Pool   Pool
-	Hosts  []*Host
-
-	flows []flow
-}
-
-// New returns an empty network.
-func New(e *engine.Engine) *Network { return &Network{Engine: e} }
-
-// NewPort returns a port of a node. watcher may be nil.
+// NewPort returns a port of a node; a host's first one becomes its interface.
+// watcher may be nil.
 func (n *Network) NewPort(name string, index int, node Node, c PortConfig, watcher Watcher) *Port {
-	p := &Port{Name: name, Index: index, Node: node, PortConfig: c, net: n, watcher: watcher}
+	if c.Rate == 0 || c.Delay < 0 {
+		panic(fmt.Sprintf("network: port %s: a rate of %d bit/s and a delay of %v make no link", name, c.Rate, c.Delay))
+	}
+	p := &Port{Name: name, Index: index, Node: node, PortConfig: c, net: n, watcher: watcher, wake: engine.Never}
+	if b := 8 * uint64(engine.Second); b%c.Rate == 0 {
+		p.perByte = engine.Time(b / c.Rate)
+	}
 	p.id = n.Engine.Register(p)
+	if h, ok := node.(*Host); ok {
+		p.host = h
+		if h.Port == nil {
+			h.Port = p
+		}
+	}
+	n.Ports = append(n.Ports, p)
 	return p
 }
 
@@ -100,64 +80,170 @@ func Connect(a, b *Port) { a.Peer, b.Peer = b, a }
 // counts it.
 func (p *Port) Send(now engine.Time, k *Packet, c Class) {
 	k.Class = c
-	p.queues[c].push(k)
+	if k.in == nil {
+		p.net.made++
+	}
+	if p.down {
+		p.drop(k, LinkDown)
+		return
+	}
+	if p.waits == 0 && now >= p.free && !p.pulling && (c != DataClass || !p.paused) {
+		p.transmit(now, k)
+		return
+	}
+	q := &p.queues[c]
+	if c == DataClass && p.Limit > 0 && q.bytes+uint64(k.Size) > p.Limit {
+		p.drop(k, QueueFull)
+		return
+	}
+	q.push(k)
+	p.waits += uint64(k.Size)
+	p.stats.Peak = max(p.stats.Peak, p.waits)
 	p.Kick(now)
 }
 
+func (p *Port) drop(k *Packet, why Reason) {
+	p.stats.Dropped[why]++
+	p.net.drop(k, why)
+}
+
 // Queued returns the bytes that wait in all queues.
-func (p *Port) Queued() (bytes uint64) {
-	for i := range p.queues {
-		bytes += p.queues[i].bytes
-	}
-	return bytes
-}
+func (p *Port) Queued() (bytes uint64) { return p.waits }
 
-// TxTime is how long so many bytes take on the port's link.
+// QueuedIn returns the bytes that wait in one queue.
+func (p *Port) QueuedIn(c Class) uint64 { return p.queues[c].bytes }
+
+// Up reports whether the link is up.
+func (p *Port) Up() bool { return !p.down }
+
+// Paused reports whether the peer holds back Data.
+func (p *Port) Paused() bool { return p.paused }
+
+// Stats returns what the port did so far.
+func (p *Port) Stats() PortStats { return p.stats }
+
+// TxTime is how long so many bytes take on the port's link, rounded up to
+// picoseconds.
 func (p *Port) TxTime(bytes uint32) engine.Time {
-	return engine.Time(uint64(bytes) * 8 * uint64(engine.Second/1000) / (p.Rate / 1000))
+	if p.perByte != 0 {
+		return engine.Time(bytes) * p.perByte
+	}
+	hi, lo := bits.Mul64(uint64(bytes)*8, uint64(engine.Second))
+	t, rest := bits.Div64(hi, lo, p.Rate)
+	if rest != 0 {
+		t++
+	}
+	return engine.Time(t)
 }
 
+// serialise is TxTime for a packet that is sent: where a byte is no whole
+// number of picoseconds it rounds down and carries the rest to the next packet,
+// so that the rate is exact over time.
+func (p *Port) serialise(bytes uint32) engine.Time {
+	if p.perByte != 0 {
+		return engine.Time(bytes) * p.perByte
+	}
+	hi, lo := bits.Mul64(uint64(bytes)*8, uint64(engine.Second))
+	lo, carry := bits.Add64(lo, p.rest, 0)
+	t, rest := bits.Div64(hi+carry, lo, p.Rate)
+	p.rest = rest
+	return engine.Time(t)
+}
+
+// What a port's events are: the low bits of their argument. The link's epoch
+// stands above.
 const (
-	eventSent = iota
-	eventArrived
+	eventFree    = iota // the transmitter is free and something may wait for it
+	eventArrived        // the oldest packet on the wire is out of it
+	eventBits    = 8
 )
+
+func (p *Port) schedule(t engine.Time, what uint64) {
+	p.net.Engine.At(t, p.id, uint64(p.epoch)<<eventBits|what)
+}
+
+// Handle is the engine's to call.
+func (p *Port) Handle(now engine.Time, arg uint64) {
+	if uint32(arg>>eventBits) != p.epoch {
+		return
+	}
+	switch arg & (1<<eventBits - 1) {
+	case eventFree:
+		p.wake = engine.Never
+		p.Kick(now)
+	case eventArrived:
+		k := p.flying.pop()
+		if next := p.flying.head; next != nil {
+			p.schedule(next.at, eventArrived)
+		}
+		p.net.hops++
+		k.in = p.Peer
+		p.Peer.Node.Receive(now, k, p.Peer)
+	}
+}
 
 // Kick starts the transmitter if it is idle and something waits.
 func (p *Port) Kick(now engine.Time) {
-	if p.busy {
+	if p.down || p.pulling {
 		return
 	}
+	if now < p.free {
+		p.wakeUp()
+		return
+	}
+	k := p.next()
+	if k == nil && p.host != nil && !p.paused {
+		// A source may send something else from within Pull.
+		p.pulling = true
+		k = p.host.pull(now)
+		p.pulling = false
+		if k == nil {
+			k = p.next()
+		}
+	}
+	if k == nil {
+		return
+	}
+	p.transmit(now, k)
+	p.wakeUp()
+}
+
+// wakeUp schedules an event for when the transmitter is free, if it would find
+// something to send.
+func (p *Port) wakeUp() {
+	if p.wake == engine.Never && (p.waits > 0 || p.host != nil && p.host.turns.first != nil) {
+		p.wake = p.free
+		p.schedule(p.free, eventFree)
+	}
+}
+
+// next takes what is to be sent next out of the queues.
+func (p *Port) next() *Packet {
+	if p.waits == 0 {
+		return nil
+	}
 	for c := range p.queues {
+		if c == int(DataClass) && p.paused {
+			break
+		}
 		if k := p.queues[c].pop(); k != nil {
-			p.transmit(now, k)
-			return
+			p.waits -= uint64(k.Size)
+			return k
 		}
 	}
-	if h, ok := p.Node.(*Host); ok {
-		if k := h.pull(now); k != nil {
-			p.transmit(now, k)
-		}
-	}
+	return nil
 }
 
 func (p *Port) transmit(now engine.Time, k *Packet) {
 	if p.watcher != nil {
 		p.watcher.Departing(now, k, p)
 	}
-	p.busy = true
-	done := now + p.TxTime(k.Size)
-	p.flying.push(k)
-	p.net.Engine.At(done, p.id, eventSent)
-	p.net.Engine.At(done+p.Delay, p.id, eventArrived)
-}
-
-// Handle is the engine's to call.
-func (p *Port) Handle(now engine.Time, arg uint64) {
-	switch arg {
-	case eventSent:
-		p.busy = false
-		p.Kick(now)
-	case eventArrived:
-		p.Peer.Node.Receive(now, p.flying.pop(), p.Peer)
+	p.stats.Packets[k.Class]++
+	p.stats.Bytes[k.Class] += uint64(k.Size)
+	p.free = now + p.serialise(k.Size)
+	k.at = p.free + p.Delay
+	if p.flying.head == nil {
+		p.schedule(k.at, eventArrived)
 	}
+	p.flying.push(k)
 }

@@ -1,0 +1,113 @@
+package network
+
+import "fmt"
+
+// Reason is why a packet was dropped.
+type Reason uint8
+
+// The reasons.
+const (
+	QueueFull    Reason = iota // the port's own limit
+	BufferFull                 // over the queue's dynamic threshold, or the whole buffer is used
+	HeadroomFull               // came in after XOFF and found no headroom: PFC is configured wrong
+	LinkDown                   // was to be sent on a link that is down, or waited for it when it went down
+	LinkCut                    // was on the wire when the link went down
+	NoRoute                    // a node knows no way to its destination
+	NoFlow                     // came to a host for a flow that has ended
+	Unwanted                   // a node has no use for it: a scheme's control packet that came too late
+	Reasons      = 8
+)
+
+var reasonNames = [Reasons]string{
+	"queue_full", "buffer_full", "headroom_full", "link_down", "link_cut", "no_route", "no_flow", "unwanted",
+}
+
+// String returns the name that results list the reason by.
+func (r Reason) String() string {
+	if r < Reasons {
+		return reasonNames[r]
+	}
+	return fmt.Sprintf("Reason(%d)", uint8(r))
+}
+
+// Drop ends a packet that its owner cannot deal with, and counts it.
+func (n *Network) Drop(p *Packet, why Reason) {
+	if p.in == nil {
+		n.made++ // and never sent
+	}
+	n.drop(p, why)
+}
+
+func (n *Network) drop(p *Packet, why Reason) {
+	n.dropped[why]++
+	n.Pool.Put(p)
+}
+
+// Consume ends a packet that reached the node that it was for: leaves consume
+// the fabric's control packets. What a host's endpoint is handed is counted
+// already; it goes back to the pool.
+func (n *Network) Consume(p *Packet) {
+	if p.in == nil {
+		n.made++
+	}
+	n.consumed++
+	n.Pool.Put(p)
+}
+
+// Holder is a node that keeps packets for a while.
+type Holder interface {
+	// Held returns how many it has now.
+	Held() int
+}
+
+// Ledger is where all packets of a network are.
+type Ledger struct {
+	Made      uint64 // sent by hosts, and by nodes of their own
+	Delivered uint64 // handed to hosts' endpoints
+	Consumed  uint64 // by nodes
+	Dropped   [Reasons]uint64
+	Queued    uint64 // at ports
+	Flying    uint64 // on wires, those that are being sent included
+	Held      uint64 // by nodes that are [Holder]s
+}
+
+// Ledger counts what is where. It looks at every port.
+func (n *Network) Ledger() Ledger {
+	l := Ledger{Made: n.made, Delivered: n.delivered, Consumed: n.consumed, Dropped: n.dropped}
+	var last Node
+	seen := make(map[Node]bool)
+	for _, p := range n.Ports {
+		for c := range p.queues {
+			l.Queued += uint64(p.queues[c].n)
+		}
+		l.Flying += uint64(p.flying.n)
+		if p.Node == last || seen[p.Node] {
+			continue
+		}
+		last = p.Node
+		seen[p.Node] = true
+		if h, ok := p.Node.(Holder); ok {
+			l.Held += uint64(h.Held())
+		}
+	}
+	return l
+}
+
+// TotalDropped is the sum over all reasons.
+func (l *Ledger) TotalDropped() (sum uint64) {
+	for _, d := range l.Dropped {
+		sum += d
+	}
+	return sum
+}
+
+// Check returns an error if packets came from nowhere or went there:
+// made = delivered + consumed + dropped + queued + flying + held.
+func (l *Ledger) Check() error {
+	sum := l.Delivered + l.Consumed + l.TotalDropped() + l.Queued + l.Flying + l.Held
+	if sum != l.Made {
+		return fmt.Errorf("network: %d packets were made, and %d are accounted for: %d delivered, %d consumed, %d dropped, %d queued, %d on wires, %d held by nodes; whoever ends a packet must call Drop or Consume",
+			l.Made, sum, l.Delivered, l.Consumed, l.TotalDropped(), l.Queued, l.Flying, l.Held)
+	}
+	return nil
+}
