@@ -1,0 +1,120 @@
+package rdma
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/loomfabric/loom/sim/engine"
+)
+
+// The values are worked out by hand: a byte takes 80 ps at 100 Gbit/s, 320 ps
+// at 25 Gbit/s; there are two links of 1 µs; a full packet has 1058 bytes, an
+// ACK 62.
+func TestLoneMessageTakesWhatItMust(t *testing.T) {
+	for _, tc := range []struct {
+		name            string
+		src, dst        uint64
+		bytes           uint64
+		received, acked engine.Time // ps
+	}{
+		// 84640 + 1000000 + 84640 + 1000000; 2 × (4960 + 1000000) more.
+		{"one packet", 100 * gig, 100 * gig, 1000, 2_169_280, 4_179_200},
+		// 10 packets leave in 846400, the last one once more 84640.
+		{"ten packets", 100 * gig, 100 * gig, 10_000, 2_931_040, 4_940_960},
+		// The last packet has 1 byte, 59 with headers, 4720 ps a link: it waits at
+		// the switch for the full one before it, until 1000000 + 3 × 84640, and
+		// arrives 4720 after it. Its ACK waits 240 for the one before …
+		{"a small last packet", 100 * gig, 100 * gig, 2001, 2_258_640, 4_268_800},
+		// … and 1 byte alone waits for nothing.
+		{"one byte", 100 * gig, 100 * gig, 1, 2_009_440, 4_019_360},
+		{"nothing", 100 * gig, 100 * gig, 0, 2_009_280, 4_019_200},
+		// 1058 bytes take 338560 ps on the slow link: 84640 + 3 × 338560 + 2 µs;
+		// back 19840 + 4960 + 2 µs.
+		{"into a slower link", 100 * gig, 25 * gig, 3000, 3_100_320, 5_125_120},
+		// 3 × 338560 + 84640 + 2 µs.
+		{"into a faster link", 25 * gig, 100 * gig, 3000, 3_100_320, 5_125_120},
+		// 1001 packets, the last of 1 byte: 1000 full ones and the last on the
+		// slow link. 84640 + 1000 × 338560 + 59 × 320 + 2 µs. The ACK before the
+		// last one takes 19840, 960 longer than the last packet.
+		{"a megabyte and a byte", 100 * gig, 25 * gig, 1_000_001, 340_663_520, 342_689_280},
+	} {
+		for _, r := range []Recovery{GoBackN, IRN} {
+			t.Run(tc.name+"/"+string(r), func(t *testing.T) {
+				c := Defaults()
+				c.Recovery = r
+				c.BDP = 10_000_000
+				l := newLab(t, c, tc.src, tc.dst)
+				q := l.open(0, 1)
+				l.e.At(7*usec, l.e.Register(handle(func(now engine.Time) { q.Post(now, tc.bytes, 5) })), 0)
+				l.run()
+				if len(l.done) != 1 {
+					t.Fatalf("%d messages are complete; want 1", len(l.done))
+				}
+				m := l.done[0]
+				if m.Posted != 7*usec || m.Received-m.Posted != tc.received || m.FCT() != tc.acked {
+					t.Errorf("posted at %v, received after %v, complete after %v; want %v, %v, %v",
+						m.Posted, m.Received-m.Posted, m.FCT(), 7*usec, tc.received, tc.acked)
+				}
+				out := []Hop{{Rate: tc.src, Delay: usec}, {Rate: tc.dst, Delay: usec}}
+				back := []Hop{{Rate: tc.dst, Delay: usec}, {Rate: tc.src, Delay: usec}}
+				if rx, ack := c.Ideal(tc.bytes, out, back); rx != tc.received || ack != tc.acked {
+					t.Errorf("Ideal says %v and %v; want %v and %v", rx, ack, tc.received, tc.acked)
+				}
+				if n := q.Counters(); n.Delivered != tc.bytes || n.Retransmitted+n.Nacks+n.Timeouts+n.CNPs+n.OutOfOrder+n.Duplicates != 0 {
+					t.Errorf("counters of an undisturbed message: %+v", n)
+				}
+			})
+		}
+	}
+}
+
+type handle func(now engine.Time)
+
+func (f handle) Handle(now engine.Time, _ uint64) { f(now) }
+
+// Ideal against the packets one by one, on ways of random links.
+func TestIdealIsWhatPacketsTake(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	rates := []uint64{1 * gig, 10 * gig, 25 * gig, 40 * gig, 100 * gig}
+	way := func() (w []Hop) {
+		for range 1 + r.IntN(5) {
+			w = append(w, Hop{Rate: rates[r.IntN(len(rates))], Delay: engine.Time(r.IntN(5000)) * nsec, Overhead: r.Uint32N(60)})
+		}
+		return w
+	}
+	// pass takes a packet that is there at at along a way whose links are free
+	// from free on.
+	pass := func(at engine.Time, w []Hop, free []engine.Time, size uint64) engine.Time {
+		for i, h := range w {
+			at = max(at, free[i]) + engine.Time((size+uint64(h.Overhead))*8_000_000_000_000/h.Rate)
+			free[i] = at
+			at += h.Delay
+		}
+		return at
+	}
+	c := Defaults()
+	for range 2000 {
+		c.Payload = 1 + r.Uint32N(1500)
+		c.AckEvery = 1 + r.Uint32N(4)
+		out, back := way(), way()
+		free, freeBack := make([]engine.Time, len(out)), make([]engine.Time, len(back))
+		bytes := r.Uint64N(40_000)
+		var received, acked engine.Time
+		left := bytes
+		for i := uint32(1); ; i++ {
+			size := min(left, uint64(c.Payload))
+			left -= size
+			received = pass(0, out, free, size+uint64(c.Header))
+			if left == 0 || i%c.AckEvery == 0 {
+				acked = pass(received, back, freeBack, uint64(c.AckBytes))
+			}
+			if left == 0 {
+				break
+			}
+		}
+		if rx, ack := c.Ideal(bytes, out, back); rx != received || ack != acked {
+			t.Fatalf("%d bytes in packets of %d over %+v and back over %+v, ACKs each %d: Ideal says %v and %v, packets take %v and %v",
+				bytes, c.Payload, out, back, c.AckEvery, rx, ack, received, acked)
+		}
+	}
+}

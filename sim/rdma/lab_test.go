@@ -1,0 +1,135 @@
+package rdma
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/loomfabric/loom/sim/engine"
+	"github.com/loomfabric/loom/sim/network"
+)
+
+// lab is hosts around one switch, and what the tests want to see of it.
+type lab struct {
+	t     testing.TB
+	e     *engine.Engine
+	n     *network.Network
+	s     *Stack
+	hosts []*network.Host
+	sw    *testSwitch
+	flows network.FlowID
+	done  []completion
+	after func(now engine.Time, q *QP, m Message)
+}
+
+type completion struct {
+	flow network.FlowID
+	Message
+}
+
+func (l *lab) Completed(now engine.Time, q *QP, m Message) {
+	l.done = append(l.done, completion{q.Flow().ID, m})
+	if l.after != nil {
+		l.after(now, q, m)
+	}
+}
+
+// testSwitch sends packets on to their host. It marks as RED does, by the queue
+// that a packet finds, and does to packets whatever a test wants.
+type testSwitch struct {
+	l          *lab
+	ports      []*network.Port
+	kmin, kmax uint64
+	pmax       float64
+	rand       *rand.Rand
+	// meddle says what happens to a packet: it is dropped, or kept for a while.
+	meddle func(now engine.Time, p *network.Packet) (drop bool, keep engine.Time)
+	id     engine.ID
+	kept   []*network.Packet
+	drops  int
+}
+
+const (
+	gig  = 1_000_000_000
+	usec = engine.Microsecond
+	nsec = engine.Nanosecond
+)
+
+// newLab makes hosts with links of the given rates, 1 µs each way.
+func newLab(t testing.TB, c Config, rates ...uint64) *lab {
+	t.Helper()
+	e := engine.New()
+	l := &lab{t: t, e: e, n: network.New(e)}
+	l.sw = &testSwitch{l: l, rand: rand.New(rand.NewPCG(1, 2))}
+	l.sw.id = e.Register(l.sw)
+	for i, r := range rates {
+		h := l.n.NewHost()
+		c := network.PortConfig{Rate: r, Delay: usec}
+		h.Port = l.n.NewPort("host", 0, h, c, nil)
+		p := l.n.NewPort("switch", i, l.sw, c, nil)
+		network.Connect(h.Port, p)
+		l.sw.ports = append(l.sw.ports, p)
+		l.hosts = append(l.hosts, h)
+	}
+	s, err := New(l.n, c, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.s = s
+	return l
+}
+
+func (l *lab) open(src, dst int) *QP {
+	l.flows++
+	return l.s.Open(Flow{ID: l.flows, Src: l.hosts[src], Dst: l.hosts[dst], Hash: uint32(l.flows), AckHash: ^uint32(l.flows)})
+}
+
+func (s *testSwitch) Receive(now engine.Time, p *network.Packet, _ *network.Port) {
+	if s.meddle != nil {
+		drop, keep := s.meddle(now, p)
+		if drop {
+			s.drops++
+			s.l.n.Drop(p, network.Unwanted)
+			return
+		}
+		if keep > 0 {
+			s.kept = append(s.kept, p)
+			s.l.e.At(now+keep, s.id, uint64(len(s.kept)-1))
+			return
+		}
+	}
+	s.forward(now, p)
+}
+
+func (s *testSwitch) Handle(now engine.Time, arg uint64) { s.forward(now, s.kept[arg]) }
+
+func (s *testSwitch) forward(now engine.Time, p *network.Packet) {
+	out := s.ports[p.Dst]
+	c := network.ControlClass
+	if p.Kind == network.Data {
+		c = network.DataClass
+		if q := out.Queued(); p.ECT && s.kmax > 0 && q > s.kmin {
+			p.CE = p.CE || q > s.kmax || s.rand.Float64() < s.pmax*float64(q-s.kmin)/float64(s.kmax-s.kmin)
+		}
+	}
+	out.Send(now, p, c)
+}
+
+// run lets everything happen and expects the network to be empty then.
+func (l *lab) run() {
+	l.t.Helper()
+	l.e.Run(engine.Never - 1)
+	if n := l.n.Pool.Out(); n != 0 {
+		l.t.Fatalf("%d packets are somewhere at the end", n)
+	}
+	g := l.n.Ledger()
+	if err := g.Check(); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func quiet(r Recovery) Config {
+	c := Defaults()
+	c.Recovery = r
+	c.Control = Uncontrolled
+	return c
+}

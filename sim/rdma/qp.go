@@ -1,0 +1,208 @@
+package rdma
+
+import (
+	"fmt"
+
+	"github.com/loomfabric/loom/sim/engine"
+	"github.com/loomfabric/loom/sim/network"
+)
+
+// QP is a queue pair in one direction, with both of its ends: messages are
+// posted at one and arrive at the other. The ends share what both would learn
+// with the first packet (where messages end), and nothing else. Packet sequence
+// numbers count from 0 and do not wrap.
+//
+// Whoever opened one may use it until it is closed: then it is used again.
+type QP struct {
+	network.Turn
+	stack  *Stack
+	number uint32
+	closed bool
+	idle   bool // the host does not know that there is anything to send
+	flow   Flow
+
+	// The sender.
+	messages  messages
+	posted    uint64 // packets of all messages so far
+	una       uint64 // the oldest packet that is not acknowledged
+	next      uint64 // the next packet to send in turn
+	highest   uint64 // the first one never sent
+	paceUntil engine.Time
+	timer     engine.Timer
+	rp        reactionPoint
+	sacked    bitmap // IRN: of those in flight
+	loss      loss   // IRN
+
+	// The receiver.
+	expected   uint64 // the first packet that is missing
+	latest     uint64 // after the latest one that came
+	unanswered uint32 // packets that came in order since the last ACK
+	mark       bool   // to be told with the next answer
+	nacked     bool   // the gap at expected
+	nackAgain  engine.Time
+	cnpAgain   engine.Time
+	have       bitmap // IRN: of those after expected
+
+	n Counters
+}
+
+// loss is an IRN sender's recovery (IRN §3.1).
+type loss struct {
+	on   bool
+	end  uint64 // recovery ends when all below is acknowledged
+	next uint64 // those from here on, up to lost, are to be sent again unless sacked
+	lost uint64
+	high uint64 // after the highest packet that was sacked
+	nack uint32 // since una advanced
+}
+
+// open readies a queue pair, new or used, for a flow. The timer is not touched:
+// an event of it may be pending.
+func (q *QP) open(f Flow) {
+	s := q.stack
+	q.closed, q.idle, q.flow = false, true, f
+	q.messages.clear()
+	q.posted, q.una, q.next, q.highest, q.paceUntil = 0, 0, 0, 0, 0
+	q.loss = loss{}
+	q.expected, q.latest, q.unanswered = 0, 0, 0
+	q.mark, q.nacked, q.nackAgain, q.cnpAgain = false, false, 0, 0
+	q.sacked.reset(s.window)
+	q.have.reset(s.window)
+	q.n = Counters{}
+	q.rp.reset(&s.c.Rates, f.Src.Port.Rate)
+}
+
+// Flow returns what the queue pair is between.
+func (q *QP) Flow() Flow { return q.flow }
+
+// Counters returns what happened so far.
+func (q *QP) Counters() Counters {
+	c := q.n
+	c.Cuts = q.rp.cuts
+	return c
+}
+
+// Rate returns the present sending rate, bit/s.
+func (q *QP) Rate(now engine.Time) uint64 {
+	if q.stack.c.Control == DCQCN {
+		q.rp.catchUp(now)
+	}
+	return uint64(q.rp.rate)
+}
+
+// InFlight returns how many packets were sent, or sent again after a rewind,
+// and are not acknowledged.
+func (q *QP) InFlight() uint64 { return q.next - q.una }
+
+// Pending returns how many messages are posted and not complete.
+func (q *QP) Pending() int { return q.messages.n }
+
+// Post appends a message to what the queue pair sends. One of 0 bytes is a
+// packet without payload.
+func (q *QP) Post(now engine.Time, bytes, tag uint64) {
+	if q.closed {
+		panic(fmt.Sprintf("rdma: message %d is posted to a queue pair of flow %d that is closed", tag, q.flow.ID))
+	}
+	size := uint64(q.stack.c.Payload)
+	packets := max(1, (bytes+size-1)/size)
+	q.messages.push(message{
+		Message: Message{Tag: tag, Bytes: bytes, Posted: now},
+		first:   q.posted,
+		end:     q.posted + packets,
+	})
+	q.posted += packets
+	q.wake(now)
+}
+
+// message is a Message in packets: from first up to end.
+type message struct {
+	Message
+	first, end uint64
+}
+
+// payload is what packet psn of the message carries.
+func (m *message) payload(psn uint64, full uint32) uint32 {
+	return uint32(min(uint64(full), m.Bytes-(psn-m.first)*uint64(full)))
+}
+
+// messages are those that are not complete, oldest first, in a ring.
+type messages struct {
+	ring []message // its length is a power of two
+	head uint64    // number of the oldest
+	n    int
+}
+
+func (m *messages) clear() { m.head, m.n = 0, 0 }
+
+// at returns the i-th oldest.
+func (m *messages) at(i int) *message {
+	return &m.ring[(m.head+uint64(i))&uint64(len(m.ring)-1)]
+}
+
+func (m *messages) push(x message) {
+	if m.n == len(m.ring) {
+		ring := make([]message, max(2, 2*m.n))
+		for i := range m.n {
+			ring[i] = *m.at(i)
+		}
+		m.ring, m.head = ring, 0
+	}
+	m.n++
+	*m.at(m.n - 1) = x
+}
+
+func (m *messages) pop() {
+	m.head++
+	m.n--
+}
+
+// of returns the message that packet psn is of; it is there.
+func (m *messages) of(psn uint64) *message {
+	low, high := 0, m.n-1
+	for low < high {
+		if mid := (low + high) / 2; m.at(mid).end <= psn {
+			low = mid + 1
+		} else {
+			high = mid
+		}
+	}
+	return m.at(low)
+}
+
+// bitmap has a bit for each packet of a window.
+type bitmap struct {
+	words []uint64 // as many as a power of two
+}
+
+func (b *bitmap) reset(window uint64) {
+	n := 0
+	if window > 0 {
+		n = 1
+		for uint64(n)*64 < window {
+			n *= 2
+		}
+	}
+	if len(b.words) != n {
+		b.words = make([]uint64, n)
+	}
+	clear(b.words)
+}
+
+func (b *bitmap) word(psn uint64) (*uint64, uint64) {
+	return &b.words[psn>>6&uint64(len(b.words)-1)], 1 << (psn & 63)
+}
+
+func (b *bitmap) has(psn uint64) bool {
+	w, bit := b.word(psn)
+	return *w&bit != 0
+}
+
+func (b *bitmap) set(psn uint64) {
+	w, bit := b.word(psn)
+	*w |= bit
+}
+
+func (b *bitmap) clear(psn uint64) {
+	w, bit := b.word(psn)
+	*w &^= bit
+}

@@ -1,0 +1,185 @@
+package rdma
+
+import (
+	"github.com/loomfabric/loom/sim/engine"
+	"github.com/loomfabric/loom/sim/network"
+)
+
+// Message is a WRITE that was posted to a queue pair.
+type Message struct {
+	Tag   uint64 // whatever the poster wanted it to be known by
+	Bytes uint64
+	// Posted is when, Received when the receiver had all of it and of what was
+	// posted before, Acked when the sender knew: the completion.
+	Posted, Received, Acked engine.Time
+}
+
+// FCT is the completion time: from being posted to the last ACK, waiting
+// behind earlier messages of the queue pair included.
+func (m *Message) FCT() engine.Time { return m.Acked - m.Posted }
+
+// Listener is told what a run waits for.
+type Listener interface {
+	// Completed is called when a message is complete. It may post further
+	// messages, and close the queue pair.
+	Completed(now engine.Time, q *QP, m Message)
+}
+
+// Flow is what a queue pair is between.
+type Flow struct {
+	ID       network.FlowID
+	Src, Dst *network.Host
+	// Hash is of the headers of data, AckHash of what comes back.
+	Hash, AckHash uint32
+}
+
+// Stack is all queue pairs of a run. Owned by the run's engine; not safe for
+// concurrent use.
+type Stack struct {
+	net    *network.Network
+	engine *engine.Engine
+	id     engine.ID
+	c      Config
+	window uint64 // IRN's, packets
+	listen Listener
+
+	qps    []*QP // by number; closed ones are used again
+	free   []uint32
+	closed Counters // of queue pairs that are no more
+}
+
+// New returns a stack without queue pairs. It fails if c cannot be run with.
+func New(n *network.Network, c Config, l Listener) (*Stack, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Stack{net: n, engine: n.Engine, c: c, listen: l}
+	if c.Recovery == IRN {
+		s.window = c.window()
+	}
+	s.id = n.Engine.Register(s)
+	return s, nil
+}
+
+// Config returns what the stack runs with.
+func (s *Stack) Config() *Config { return &s.c }
+
+// Open makes a queue pair, whose rate is its source's line rate. Its FlowID is
+// bound in the network until it is closed.
+func (s *Stack) Open(f Flow) *QP {
+	var q *QP
+	if n := len(s.free); n > 0 {
+		q = s.qps[s.free[n-1]]
+		s.free = s.free[:n-1]
+	} else {
+		q = &QP{stack: s, number: uint32(len(s.qps)), timer: engine.NewTimer()}
+		s.qps = append(s.qps, q)
+	}
+	q.open(f)
+	s.net.Bind(f.ID, q, (*receiver)(q))
+	return q
+}
+
+// Close ends a queue pair, and with it what it has not sent yet. Packets on
+// their way are the network's to drop.
+func (s *Stack) Close(q *QP) {
+	if q.closed {
+		return
+	}
+	q.closed = true
+	q.timer.Off()
+	q.flow.Src.Leave(q)
+	s.net.Unbind(q.flow.ID)
+	c := q.Counters()
+	s.closed.Add(&c)
+	s.free = append(s.free, q.number)
+}
+
+// Counters returns the sums over all queue pairs, those that are closed
+// included.
+func (s *Stack) Counters() Counters {
+	sum := s.closed
+	for _, q := range s.qps {
+		if !q.closed {
+			c := q.Counters()
+			sum.Add(&c)
+		}
+	}
+	return sum
+}
+
+// Handle is the engine's to call: a queue pair's retransmission timer.
+func (s *Stack) Handle(now engine.Time, arg uint64) {
+	if q := s.qps[arg]; q.timer.Due(s.engine, now, s.id, arg) {
+		q.timeout(now)
+	}
+}
+
+// Counters are what happened to a queue pair, or to many.
+type Counters struct {
+	// The sender's.
+	Packets       uint64 // data packets sent, those that were sent before included
+	Bytes         uint64 // of them, with headers
+	Retransmitted uint64 // data packets sent again
+	Nacks         uint64 // received
+	Timeouts      uint64
+	CNPs          uint64 // received, and ACKs and NACKs that are as good as one
+	Cuts          uint64 // of the rate
+	Messages      uint64 // complete
+
+	// The receiver's.
+	Received    uint64 // data packets
+	Delivered   uint64 // goodput: payload bytes, each once and in order
+	Duplicates  uint64 // packets that it had
+	OutOfOrder  uint64 // packets that came with a gap before them
+	Discarded   uint64 // of these, those that Go-Back-N dropped
+	Distance    uint64 // of all of these together: packets between the expected one and them
+	MaxDistance uint64
+	// Reordered are packets, sent for the first time, that came after a later
+	// one (RFC 4737 §3.3); Extent is their distances behind the latest one.
+	Reordered, Extent, MaxExtent uint64
+}
+
+// Add adds o to c.
+func (c *Counters) Add(o *Counters) {
+	c.Packets += o.Packets
+	c.Bytes += o.Bytes
+	c.Retransmitted += o.Retransmitted
+	c.Nacks += o.Nacks
+	c.Timeouts += o.Timeouts
+	c.CNPs += o.CNPs
+	c.Cuts += o.Cuts
+	c.Messages += o.Messages
+	c.Received += o.Received
+	c.Delivered += o.Delivered
+	c.Duplicates += o.Duplicates
+	c.OutOfOrder += o.OutOfOrder
+	c.Discarded += o.Discarded
+	c.Distance += o.Distance
+	c.MaxDistance = max(c.MaxDistance, o.MaxDistance)
+	c.Reordered += o.Reordered
+	c.Extent += o.Extent
+	c.MaxExtent = max(c.MaxExtent, o.MaxExtent)
+}
+
+// Each calls f for every counter, by the name that results list it by.
+func (c *Counters) Each(f func(name string, value uint64)) {
+	f("packets", c.Packets)
+	f("bytes", c.Bytes)
+	f("retransmitted", c.Retransmitted)
+	f("nacks", c.Nacks)
+	f("timeouts", c.Timeouts)
+	f("cnps", c.CNPs)
+	f("rate_cuts", c.Cuts)
+	f("messages", c.Messages)
+	f("received", c.Received)
+	f("delivered_bytes", c.Delivered)
+	f("duplicates", c.Duplicates)
+	f("out_of_order", c.OutOfOrder)
+	f("out_of_order_discarded", c.Discarded)
+	f("out_of_order_distance", c.Distance)
+	f("out_of_order_distance_max", c.MaxDistance)
+	f("reordered", c.Reordered)
+	f("reordered_extent", c.Extent)
+	f("reordered_extent_max", c.MaxExtent)
+}
