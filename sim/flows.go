@@ -1,0 +1,277 @@
+package sim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/sim/engine"
+	"github.com/loomfabric/loom/sim/network"
+	"github.com/loomfabric/loom/sim/traffic"
+	"github.com/loomfabric/loom/workload"
+)
+
+// selection draws a sender out of From, and a receiver out of those of To that
+// it may send to: any other host, or any behind another leaf.
+type selection struct {
+	from, to []network.HostID
+	rack     []int
+	any      bool
+}
+
+func (s *selection) allowed(a, b network.HostID) bool {
+	return a != b && (s.any || s.rack[a] != s.rack[b])
+}
+
+// Pick draws a pair (traffic.Pairs).
+func (s *selection) Pick(r *rand.Rand) traffic.Pair {
+	src := s.from[r.IntN(len(s.from))]
+	for {
+		if dst := s.to[r.IntN(len(s.to))]; s.allowed(src, dst) {
+			return traffic.Pair{Src: src, Dst: dst}
+		}
+	}
+}
+
+// Each lists all pairs (traffic.Pairs).
+func (s *selection) Each(yield func(p traffic.Pair, share float64)) {
+	for _, src := range s.from {
+		n := s.choices(src)
+		for _, dst := range s.to {
+			if s.allowed(src, dst) {
+				yield(traffic.Pair{Src: src, Dst: dst}, 1/float64(len(s.from))/float64(n))
+			}
+		}
+	}
+}
+
+func (s *selection) choices(src network.HostID) (n int) {
+	for _, dst := range s.to {
+		if s.allowed(src, dst) {
+			n++
+		}
+	}
+	return n
+}
+
+// pairs is a list of From[i] with To[i modulo len], as fabric.yaml pairs hosts
+// of its tcp and udp workloads.
+func (s *selection) pairs() traffic.List {
+	var out traffic.List
+	for i, src := range s.from {
+		if dst := s.to[i%len(s.to)]; src != dst {
+			out = append(out, traffic.Pair{Src: src, Dst: dst})
+		}
+	}
+	return out
+}
+
+// check reports a sender that has nobody to send to.
+func (s *selection) check() error {
+	if len(s.from) == 0 || len(s.to) == 0 {
+		return fmt.Errorf("no hosts are selected: from has %d, to has %d", len(s.from), len(s.to))
+	}
+	for _, src := range s.from {
+		if s.choices(src) == 0 {
+			return fmt.Errorf("host h%d has nobody to send to: to names no host behind another leaf", src)
+		}
+	}
+	return nil
+}
+
+// selectHosts resolves hosts by name ("h3"), leaves ("L0") and "all".
+func selectHosts(selectors, names []string, rack []int) ([]network.HostID, error) {
+	picked := make([]bool, len(rack))
+	for _, sel := range selectors {
+		found := false
+		for h := range rack {
+			if sel == "all" || sel == names[h] || sel == fmt.Sprintf("L%d", rack[h]) {
+				picked[h], found = true, true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("%q is neither a host of this fabric (%s to %s), nor a leaf with hosts (as in L0), nor \"all\"", sel, names[0], names[len(names)-1])
+		}
+	}
+	var out []network.HostID
+	for h, p := range picked {
+		if p {
+			out = append(out, network.HostID(h))
+		}
+	}
+	return out, nil
+}
+
+// flowMaker turns workloads into sources of flows.
+type flowMaker struct {
+	spec   *Spec
+	fabric *traffic.Fabric
+	names  []string // of hosts
+}
+
+// source returns the flows of the i-th workload; an error names it.
+func (m *flowMaker) source(i int) (traffic.Source, error) {
+	w := &m.spec.Workloads[i]
+	s, err := m.make(i, w)
+	if err != nil {
+		return nil, fmt.Errorf("workloads[%d] (%s): %w", i, w.Name, err)
+	}
+	return s, nil
+}
+
+func (m *flowMaker) make(i int, w *Workload) (traffic.Source, error) {
+	sel := &selection{rack: m.fabric.Rack, any: w.Pairs == "any"}
+	var err error
+	if sel.from, err = selectHosts(w.From, m.names, sel.rack); err != nil {
+		return nil, fmt.Errorf("from: %w", err)
+	}
+	if sel.to, err = selectHosts(w.To, m.names, sel.rack); err != nil {
+		return nil, fmt.Errorf("to: %w", err)
+	}
+	stream := traffic.Stream{Seed: m.spec.Seed, Number: uint64(i)}
+	from := engine.Of(w.Start.D())
+	until := from + engine.Of(w.Duration.D())
+	bulk := traffic.BulkConfig{Stream: stream, Each: w.Flows, Bytes: uint64(w.Bytes), From: from, Tag: i}
+	if w.Bytes == 0 {
+		bulk.Bytes, bulk.Until = traffic.Endless, until
+	}
+	switch w.Type {
+	case Poisson:
+		return m.poisson(i, w, sel, stream)
+	case Bulk:
+		bulk.Pairs = sel.pairs()
+		return traffic.NewBulk(bulk)
+	case UDP:
+		bulk.Pairs, bulk.Rate, bulk.Packet = sel.pairs(), uint64(w.Rate), uint32(w.Size)
+		return traffic.NewBulk(bulk)
+	case Stride:
+		if bulk.Pairs, err = traffic.Stride(len(sel.rack), w.Stride); err != nil {
+			return nil, err
+		}
+		return traffic.NewBulk(bulk)
+	case Permutation:
+		if bulk.Pairs, err = traffic.Permutation(len(sel.rack), stream); err != nil {
+			return nil, err
+		}
+		return traffic.NewBulk(bulk)
+	case AllToAll:
+		return traffic.NewShuffle(traffic.ShuffleConfig{Stream: stream, Hosts: sel.from, Bytes: uint64(w.Bytes), From: from, Tag: i})
+	case Incast:
+		return incast(i, w, sel, stream)
+	}
+	return m.trace(w, stream)
+}
+
+func (m *flowMaker) poisson(i int, w *Workload, sel *selection, stream traffic.Stream) (traffic.Source, error) {
+	if err := sel.check(); err != nil {
+		return nil, err
+	}
+	sizes, err := readSizes(w)
+	if err != nil {
+		return nil, err
+	}
+	load := traffic.Load{Percent: w.Load}
+	if w.Of == "hosts" {
+		load.Of = traffic.OfHostLinks
+	}
+	rate, err := load.FlowRate(m.fabric, sel, sizes)
+	if err != nil {
+		return nil, fmt.Errorf("load: %w", err)
+	}
+	from := engine.Of(w.Start.D())
+	return traffic.NewPoisson(traffic.PoissonConfig{
+		Stream: stream, Pairs: sel, Sizes: sizes, Rate: rate, From: from, Until: from + engine.Of(w.Duration.D()),
+		Conns: w.Connections, Hosts: len(sel.rack), Tag: i,
+	})
+}
+
+// readSizes returns the distribution of a workload's sizes.
+func readSizes(w *Workload) (*workload.CDF, error) {
+	var c *workload.CDF
+	if strings.HasSuffix(w.Sizes, ".csv") {
+		f, err := os.Open(w.Sizes)
+		if err != nil {
+			return nil, fmt.Errorf("sizes: %w", err)
+		}
+		defer f.Close()
+		if c, err = workload.ReadCDF(f); err != nil {
+			return nil, fmt.Errorf("sizes: %s: %w", w.Sizes, err)
+		}
+	} else {
+		var err error
+		if c, err = workload.Builtin(w.Sizes); err != nil {
+			return nil, fmt.Errorf("sizes: %w", err)
+		}
+	}
+	if w.Scale == 1 {
+		return c, nil
+	}
+	return c.Scale(w.Scale)
+}
+
+func incast(i int, w *Workload, sel *selection, stream traffic.Stream) (traffic.Source, error) {
+	if len(sel.from) != 1 {
+		return nil, fmt.Errorf("from: %d hosts are selected: incast has one client", len(sel.from))
+	}
+	servers := slices.DeleteFunc(slices.Clone(sel.to), func(h network.HostID) bool { return !sel.allowed(sel.from[0], h) })
+	if w.FanIn > len(servers) {
+		return nil, fmt.Errorf("fan-in: %d servers are wanted, and to has %d that the client may ask", w.FanIn, len(servers))
+	}
+	r := workload.NewRand(stream.Seed, ^stream.Number)
+	r.Shuffle(len(servers), func(a, b int) { servers[a], servers[b] = servers[b], servers[a] })
+	return traffic.NewIncast(traffic.IncastConfig{
+		Stream: stream, Client: sel.from[0], Servers: servers[:w.FanIn], Bytes: uint64(w.Bytes), Requests: uint64(w.Repeat),
+		From: engine.Of(w.Start.D()), Gap: engine.Of(w.Gap.D()), Conns: w.Connections > 0, Tag: i,
+	})
+}
+
+func (m *flowMaker) trace(w *Workload, stream traffic.Stream) (traffic.Source, error) {
+	f, err := os.Open(w.File)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	flows, err := traffic.ReadTrace(f, len(m.fabric.Rack), stream)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", w.File, err)
+	}
+	return traffic.NewReplay(flows), nil
+}
+
+// workloadsOf translates the workloads of a fabric.yaml. It reports one that the
+// simulator does not have.
+func workloadsOf(f *fabric.File) ([]Workload, error) {
+	var out []Workload
+	for i := range f.Workloads {
+		from := &f.Workloads[i]
+		w := Workload{
+			Name: from.Name, From: from.From, To: from.To, Pairs: "any", Start: from.Start, Duration: from.Duration,
+			Sizes: from.Sizes, Load: from.Load, Flows: from.Flows, Bytes: from.Bytes, FanIn: from.FanIn, Rate: from.Rate, Size: from.Size,
+		}
+		switch from.Type {
+		case fabric.BulkTCP:
+			w.Type = Bulk
+		case fabric.UDP:
+			w.Type = UDP
+		case fabric.Request:
+			// A request's answer is what loads the fabric: servers send.
+			w.Type, w.From, w.To = Poisson, from.To, from.From
+			if from.Persistent {
+				w.Connections = 1
+			}
+		case fabric.Incast:
+			w.Type = Incast
+			w.Repeat = 1
+			if from.Interval > 0 {
+				w.Repeat = max(1, int(from.Duration/from.Interval))
+			}
+		default:
+			return nil, fmt.Errorf("workload %s: type %q cannot be simulated", from.Name, from.Type)
+		}
+		out = append(out, w)
+	}
+	return out, nil
+}
