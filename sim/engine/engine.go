@@ -64,30 +64,17 @@ type Handler interface {
 // ID is a Handler's number: events hold no pointers.
 type ID uint32
 
-// event is an entry of the queue.
-type event struct {
-	at  Time
-	seq uint64 // in order of scheduling: the order of equal times
-	arg uint64
-	id  ID
-}
-
-func (a *event) before(b *event) bool {
-	return a.at < b.at || a.at == b.at && a.seq < b.seq
-}
-
 // Engine is a clock and its events. Not safe for concurrent use.
 type Engine struct {
 	now      Time
-	seq      uint64
 	handled  uint64
 	stopped  bool
 	handlers []Handler
-	heap     []event // 4-ary
+	queue    queue
 }
 
 // New returns an engine at time 0.
-func New() *Engine { return &Engine{} }
+func New() *Engine { return &Engine{queue: newQueue()} }
 
 // Register gives h a number. Handlers stay for the engine's life: register
 // nodes, hosts and stacks, and tell flows and packets apart by the argument.
@@ -103,7 +90,7 @@ func (e *Engine) Now() Time { return e.now }
 func (e *Engine) Handled() uint64 { return e.handled }
 
 // Pending returns how many events are still to come.
-func (e *Engine) Pending() int { return len(e.heap) }
+func (e *Engine) Pending() int { return e.queue.n }
 
 // Stop ends Run after the current event.
 func (e *Engine) Stop() { e.stopped = true }
@@ -114,8 +101,7 @@ func (e *Engine) At(t Time, id ID, arg uint64) {
 	if t < e.now {
 		panic(fmt.Sprintf("engine: an event of handler %d is scheduled for %v, which is before %v", id, t, e.now))
 	}
-	e.seq++
-	e.push(event{at: t, seq: e.seq, arg: arg, id: id})
+	e.queue.push(event{at: t, arg: arg, id: id})
 }
 
 // Run handles events until none is left, the next one is later than until, or
@@ -123,61 +109,20 @@ func (e *Engine) At(t Time, id ID, arg uint64) {
 // later events wait. It may be called again.
 func (e *Engine) Run(until Time) {
 	e.stopped = false
-	for len(e.heap) > 0 && !e.stopped {
-		if e.heap[0].at > until {
-			e.now = max(e.now, until)
+	for !e.stopped {
+		next := e.queue.peek(until)
+		if next == nil {
+			if e.queue.n > 0 {
+				e.now = max(e.now, until)
+			}
 			return
 		}
-		ev := e.pop()
+		ev := *next
+		e.queue.drop()
 		e.now = ev.at
 		e.handled++
 		e.handlers[ev.id].Handle(ev.at, ev.arg)
 	}
-}
-
-func (e *Engine) push(ev event) {
-	h := append(e.heap, ev)
-	i := len(h) - 1
-	for i > 0 {
-		parent := (i - 1) / 4
-		if !ev.before(&h[parent]) {
-			break
-		}
-		h[i] = h[parent]
-		i = parent
-	}
-	h[i] = ev
-	e.heap = h
-}
-
-func (e *Engine) pop() event {
-	h := e.heap
-	top := h[0]
-	last := h[len(h)-1]
-	h = h[:len(h)-1]
-	i := 0
-	for {
-		first := 4*i + 1
-		if first >= len(h) {
-			break
-		}
-		least := first
-		for c := first + 1; c < min(first+4, len(h)); c++ {
-			if h[c].before(&h[least]) {
-				least = c
-			}
-		}
-		if !h[least].before(&last) {
-			break
-		}
-		h[i] = h[least]
-		i = least
-	}
-	if len(h) > 0 {
-		h[i] = last
-	}
-	e.heap = h
-	return top
 }
 
 // Timer is one event that can be moved and called off. Moving it later costs
