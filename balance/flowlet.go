@@ -1,6 +1,8 @@
 package balance
 
 import (
+	"time"
+
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/mono"
 )
@@ -13,6 +15,18 @@ type flowlets struct {
 
 func newFlowlets(o *Options) flowlets {
 	return flowlets{congestion.NewFlowlets(o.Flowlets, o.Params.FlowletGap, o.Params.Detector)}
+}
+
+// Gap returns the pause after which a flow may move under a scheme; ok is false
+// for schemes that do not keep flowlets.
+func Gap(scheme string, p *congestion.Params) (gap time.Duration, ok bool) {
+	switch scheme {
+	case "local", "letflow", "conga":
+		return p.FlowletGap, true
+	case "conga-flow":
+		return p.FlowGap, true
+	}
+	return 0, false
 }
 
 // Flowlets returns the table.

@@ -36,6 +36,40 @@ func TestNew(t *testing.T) {
 	}
 }
 
+// TestGap holds Gap to what schemes do: a flowlet lives through a pause of that
+// length, and ends in a longer one.
+func TestGap(t *testing.T) {
+	params := congestion.Lab()
+	for _, name := range Names() {
+		p := mustNew(t, name, 1)
+		gap, ok := Gap(name, &params)
+		if _, keeps := p.(FlowletPolicy); keeps != ok {
+			t.Errorf("scheme %s: a gap %v, a flowlet table %v", name, ok, keeps)
+		}
+		if !ok {
+			continue
+		}
+		p, err := New(name, Options{Seed: 1, Params: params})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, now := newView(firstPaths(2)), mono.Time(time.Hour)
+		started := func(pause time.Duration) uint64 {
+			now = now.Add(pause)
+			before := p.Stats().Decisions
+			p.Choose(now, v, make([]Packet, 1))
+			return p.Stats().Decisions - before
+		}
+		started(0)
+		if n := started(gap); n != 0 {
+			t.Errorf("scheme %s starts a flowlet after a pause of %v", name, gap)
+		}
+		if n := started(gap + 1); n != 1 {
+			t.Errorf("scheme %s starts no flowlet after a pause above %v", name, gap)
+		}
+	}
+}
+
 // newView returns what a leaf with idle uplinks sees.
 func newView(paths ...Paths) *View {
 	return &View{Paths: paths, Local: new([MaxPaths]uint8), Queue: new([MaxPaths]uint32)}

@@ -73,8 +73,9 @@ type Congestion struct {
 	// Alpha is the decay factor of the link meters, between 0 and 1: they decay
 	// every alpha·tau. Default: 0.1.
 	Alpha float64 `yaml:"alpha,omitempty"`
-	// FlowletGap is the pause after which a flow may move.
-	// Default: 500us (lab: 6ms).
+	// FlowletGap is the pause after which a flow may move. It should exceed the
+	// time that the full queue of an uplink with a shaper takes: a leaf warns of
+	// one that does not. Default: 500us (lab: 6ms).
 	FlowletGap Duration `yaml:"flowlet_gap,omitempty"`
 	// FlowGap is the same for scheme conga-flow; it should exceed any path's
 	// latency. Default: 13ms (lab: 150ms).

@@ -26,7 +26,8 @@ type PortFacts struct {
 	StripsVLAN         bool   // VLAN tags are taken off before XDP sees them
 }
 
-// Finding is something that is wrong with the machine, and what to do.
+// Finding is something that is wrong with a node as configured, on its machine,
+// and what to do.
 type Finding struct {
 	Fatal        bool // the node cannot forward as configured
 	Problem, Fix string
@@ -35,7 +36,8 @@ type Finding struct {
 // String gives problem and remedy.
 func (f Finding) String() string { return f.Problem + "\n  fix: " + f.Fix }
 
-// Check holds a configuration against the machine. It touches nothing.
+// Check holds a configuration against the machine, and against itself where a
+// file that is valid asks for trouble. It touches nothing.
 func Check(c *dataplane.Config, f *Facts) []Finding {
 	var out []Finding
 	add := func(fatal bool, problem, fix string, args ...any) {
@@ -45,6 +47,7 @@ func Check(c *dataplane.Config, f *Facts) []Finding {
 	for _, p := range c.Ports {
 		checkPort(c, &p, f, add)
 	}
+	out = append(out, CheckGaps(c)...)
 	if c.Role == dataplane.Leaf {
 		checkOverhead(c, f, add)
 		if !slices.Contains(f.Addrs, c.VTEP) {

@@ -102,6 +102,55 @@ func (f *File) SetScheme(name string) error {
 	return nil
 }
 
+// Warnings says what is valid in the file and unwise under a scheme ("": the
+// file's own), with the classes as they are: a flowlet gap shorter than the
+// longest time that a link's full queue takes, on the leaf's or on the spine's
+// end. A flow that moves may then overtake its own packets (CONGA §3.4), and
+// flows herd from one uplink to the next.
+func (f *File) Warnings(scheme string) (warnings []string) {
+	if scheme == "" {
+		scheme = f.Scheme
+	}
+	schemes := []string{scheme}
+	for i := range f.Classes {
+		schemes = append(schemes, f.Classes[i].Scheme)
+	}
+	slices.Sort(schemes)
+	at, queue, drain := f.longestQueue()
+	p := f.Congestion.Params()
+	for _, s := range slices.Compact(schemes) {
+		gap, ok := balance.Gap(s, &p)
+		if !ok || gap >= drain {
+			continue
+		}
+		key := "flowlet_gap"
+		if s == "conga-flow" {
+			key = "flow_gap"
+		}
+		warnings = append(warnings, fmt.Sprintf("congestion.%s: %v for scheme %s, but %s can queue %s bytes at %s for %v: set it above that (and tau near it), or buffer lower",
+			key, gap, s, at, queue.Buffer, queue.Rate, drain))
+	}
+	return warnings
+}
+
+// longestQueue finds the end of a link whose full queue takes longest.
+func (f *File) longestQueue() (at string, queue LinkParams, drain time.Duration) {
+	for _, l := range f.Expand().Links {
+		for _, e := range []struct {
+			direction string
+			LinkParams
+		}{{"up", l.Up}, {"down", l.Down}} {
+			if e.Rate == 0 {
+				continue
+			}
+			if d := time.Duration(math.Ceil(float64(e.Buffer)*8/float64(e.Rate)*1e6)) * time.Microsecond; d > drain {
+				at, queue, drain = l.Name+" "+e.direction, e.LinkParams, d
+			}
+		}
+	}
+	return at, queue, drain
+}
+
 // schemeProblem says what is wrong with a scheme; "" if nothing is.
 func (f *File) schemeProblem(name string) string {
 	switch {

@@ -42,6 +42,45 @@ classes:
 congestion: {tau: 5ms, q: 2, detector: agebit, path_metric: sum, fewest_bottlenecks: true}
 `
 
+// TestWarnings: a flowlet gap is held against the longest queue of any link, of
+// either direction, under the scheme that is asked about and those of classes.
+func TestWarnings(t *testing.T) {
+	const file = "name: t\nleaves: 2\nspines: 2\nhosts: {per-leaf: 1, link: {rate: 1Mbit}}\nvnis: [{vni: 1}]\n"
+	for _, tc := range []struct {
+		name, more, scheme string
+		want               [][]string // parts of each warning
+	}{
+		{"no rate", "links: {buffer: 1MB}", "conga", nil},
+		{"a short queue", "links: {rate: 100Mbit, buffer: 75KB}", "conga", nil}, // 6 ms, as the lab's gap
+		{"a longer one", "links: {rate: 100Mbit, buffer: 76KB}", "conga", [][]string{{"congestion.flowlet_gap: 6ms for scheme conga", "L0-S0.0 up", "76000 bytes at 100Mbit for 6.08ms"}}},
+		{"no flowlets", "links: {rate: 1Mbit}", "ecmp", nil},
+		{"the file's scheme", "links: {rate: 20Mbit, buffer: 32KB}\nscheme: letflow", "", [][]string{{"scheme letflow", "for 12.8ms"}}},
+		{"another than the file's", "links: {rate: 20Mbit, buffer: 32KB}\nscheme: letflow", "spray", nil},
+		{"a gap to match", "links: {rate: 20Mbit, buffer: 32KB}\ncongestion: {flowlet_gap: 15ms}", "conga", nil},
+		{"one direction of one link", "links: {rate: 100Mbit, buffer: 64KB}\noverrides: [{link: L1-S0.0, direction: down, rate: 10Mbit}]", "local", [][]string{{"L1-S0.0 down", "51.2ms"}}},
+		{"whole flows", "links: {rate: 10Mbit, buffer: 250KB}", "conga-flow", [][]string{{"congestion.flow_gap: 150ms", "200ms"}}},
+		{"classes", "links: {rate: 10Mbit, buffer: 250KB}\nclasses: [{match: {port: 1}, scheme: conga}, {match: {port: 2}, scheme: conga}]", "conga-flow", [][]string{{"flowlet_gap"}, {"flow_gap"}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f, err := Parse("f", []byte(file+tc.more+"\n"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := f.Warnings(tc.scheme)
+			if len(got) != len(tc.want) {
+				t.Fatalf("warnings %q, want %d", got, len(tc.want))
+			}
+			for i, parts := range tc.want {
+				for _, p := range parts {
+					if !strings.Contains(got[i], p) {
+						t.Errorf("%q is not in %q", p, got[i])
+					}
+				}
+			}
+		})
+	}
+}
+
 func TestParse(t *testing.T) {
 	f, err := Parse("good.yaml", []byte(good))
 	if err != nil {

@@ -25,6 +25,11 @@ func compareCommand(load func() (*lab.Lab, error)) *cobra.Command {
 			if err := checkCompare(&opt, &out); err != nil {
 				return err
 			}
+			l, err := load()
+			if err != nil {
+				return err
+			}
+			warn(c.ErrOrStderr(), l.File, opt.Schemes...)
 			opt.Progress = os.Stderr
 			result, err := lab.Compare(c.Context(), load, opt)
 			if result == nil || len(result.Runs) == 0 {

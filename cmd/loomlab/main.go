@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -60,7 +61,10 @@ func command() *cobra.Command {
 	}
 	root.AddCommand(
 		&cobra.Command{Use: "up", Short: "Build the fabric and start its daemons", Args: cobra.NoArgs,
-			RunE: with(func(c *cobra.Command, l *lab.Lab, _ []string) error { return l.Up(c.Context()) })},
+			RunE: with(func(c *cobra.Command, l *lab.Lab, _ []string) error {
+				warn(c.ErrOrStderr(), l.File, "")
+				return l.Up(c.Context())
+			})},
 		&cobra.Command{Use: "down", Short: "Remove the fabric, whatever is left of it", Args: cobra.NoArgs,
 			RunE: with(func(_ *cobra.Command, l *lab.Lab, _ []string) error { return l.Down() })},
 		&cobra.Command{Use: "exec HOST -- COMMAND...", Short: "Run a program in a host (or a leaf or spine)", Args: cobra.MinimumNArgs(2),
@@ -79,6 +83,16 @@ func command() *cobra.Command {
 	return root
 }
 
+// warn says what is unwise in a fabric file under the schemes that it is to run
+// with; "": its own.
+func warn(w io.Writer, f *fabric.File, schemes ...string) {
+	for _, s := range schemes {
+		for _, text := range f.Warnings(s) {
+			fmt.Fprintln(w, "loomlab: warning:", text)
+		}
+	}
+}
+
 func runCommand(with func(func(*cobra.Command, *lab.Lab, []string) error) func(*cobra.Command, []string) error) *cobra.Command {
 	var output, scheme string
 	var keep bool
@@ -89,6 +103,7 @@ func runCommand(with func(func(*cobra.Command, *lab.Lab, []string) error) func(*
 			if output != "table" && output != "json" {
 				return fmt.Errorf("output %q is unknown: write table or json", output)
 			}
+			warn(c.ErrOrStderr(), l.File, scheme)
 			report, err := l.Run(c.Context(), lab.RunOptions{Keep: keep, Scheme: scheme, Sample: sample, Progress: os.Stderr})
 			if err != nil {
 				return err
