@@ -54,6 +54,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	if c.Control != nil {
 		collectControl(ch, c.Control())
 	}
+	if c.Reload != nil {
+		r := c.Reload()
+		ofReload.emit(ch, &r)
+	}
 }
 
 // tables is the newest tables, empty ones before the first.

@@ -141,6 +141,8 @@ func TestSamples(t *testing.T) {
 		`loom_port_info{copy="zero-copy",kind="uplink",port="up0",xdp="native"}`: 1,
 		`loom_classifier_frames_total{port="up0",verdict="no_meta"}`:             20,
 		`loom_control_lists_total{kind="routes"}`:                                float64(f.control.Lists[2]),
+		`loom_config_last_reload_successful{}`:                                   1,
+		`loom_config_last_reload_success_timestamp_seconds{}`:                    1700000060.5,
 		`loom_control_list_errors_total{kind="links"}`:                           float64(f.control.ListErrors[0]),
 	} {
 		if v, ok := got[name]; !ok || v != want {
@@ -167,6 +169,9 @@ func TestIncompleteTables(t *testing.T) {
 		{"nothing at all", func(f *fake, _ *Options) { f.tables, f.stats = nil, dataplane.Stats{} },
 			[]string{"loom_port_", "loom_worker_"}, []string{"loom_build_info"}},
 		{"no mirror", func(_ *fake, o *Options) { o.Control = nil }, []string{"loom_control_"}, []string{"loom_vni_"}},
+		{"no reload", func(_ *fake, o *Options) { o.Reload = nil }, []string{"loom_config_"}, []string{"loom_vni_"}},
+		{"refused", func(f *fake, _ *Options) { f.reload.Successful = false }, nil,
+			[]string{"loom_config_last_reload_successful{} 0", "loom_config_last_reload_success_timestamp_seconds{} 1.7000000605e+09"}},
 		{"no congestion", func(_ *fake, o *Options) { o.Congestion = nil }, []string{"loom_congestion_", "loom_peer_capable"}, []string{"loom_exchange_"}},
 		{"unheard of", func(*fake, *Options) {}, []string{`loom_congestion_to_leaf_metric{peer="192.0.2.3"`, `loom_congestion_to_leaf_metric{peer="192.0.2.2",tag="1"`}, []string{`loom_peer_capable{peer="192.0.2.3"} 0`}},
 		{"spine", func(_ *fake, o *Options) { o.Role = "spined" }, []string{"loom_fdb_", "loom_exchange_"}, []string{"loom_worker_bursts_total"}},

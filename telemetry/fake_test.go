@@ -20,6 +20,7 @@ type fake struct {
 	tables  *dataplane.Tables
 	control control.Stats
 	peers   []dataplane.PeerState
+	reload  Reload
 }
 
 func (f *fake) options() Options {
@@ -44,6 +45,11 @@ func (f *fake) options() Options {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			return f.peers
+		},
+		Reload: func() Reload {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.reload
 		},
 		Ports: []dataplane.PortConfig{{Name: "host0", Kind: dataplane.Access}, {Name: "up0", Kind: dataplane.Uplink}},
 	}
@@ -107,6 +113,7 @@ func newFake() *fake {
 			Classifier: map[string]uint64{"redirect": 19, "no_meta": 20}},
 	}
 	number(reflect.ValueOf(&f.control).Elem(), &next)
+	f.reload = Reload{true, since.Add(time.Minute)}
 	f.peers = []dataplane.PeerState{
 		{VTEP: addr("192.0.2.2"), Capable: true, Paths: []dataplane.PathState{
 			{Uplink: 0, Remote: 7, RemoteKnown: true, RemoteAge: time.Second}, {Uplink: 1}, {Uplink: 3, Remote: 2, RemoteKnown: true, RemoteAge: 4 * time.Second},

@@ -114,6 +114,7 @@ var (
 
 	exchangeByWorker = exchangeMetrics()
 	ofControl        = controlMetrics()
+	ofReload         = reloadMetrics()
 )
 
 func workerMetrics() (g group[dataplane.WorkerStats]) {
@@ -264,6 +265,15 @@ func controlMetrics() (g group[control.Stats]) {
 	g.gauge("loom_control_unresolved_next_hops", "Next hops without a MAC address.", func(c *s) float64 { return float64(c.Unresolved) })
 	g.count("loom_control_table_full_total", "Times a next hop, peer or VNI was left out because the tables were full.",
 		func(c *s) uint64 { return uint64(c.TableFull) })
+	return g
+}
+
+// reloadMetrics are named as Prometheus names its own.
+func reloadMetrics() (g group[Reload]) {
+	g.gauge("loom_config_last_reload_successful", "1 if the configuration file was taken over, or found unchanged, when it was read last; 0: it was refused, and the older one is in force.",
+		func(r *Reload) float64 { return truth(r.Successful) })
+	g.gauge("loom_config_last_reload_success_timestamp_seconds", "Unix time at which the configuration file was last read with success: at the start, or at a SIGHUP.",
+		func(r *Reload) float64 { return float64(r.LastSuccess.UnixNano()) / 1e9 })
 	return g
 }
 

@@ -38,8 +38,15 @@ type Options struct {
 	Control func() control.Stats     // may be nil
 	// Congestion is what a leaf knows of its peers; may be nil.
 	Congestion func() []dataplane.PeerState
+	Reload     func() Reload          // may be nil
 	Ports      []dataplane.PortConfig // by PortID
 	Log        *slog.Logger           // may be nil
+}
+
+// Reload is what became of the configuration file when it was read last.
+type Reload struct {
+	Successful  bool
+	LastSuccess time.Time // when it was last read with success; the start counts
 }
 
 // Server answers HTTP: /metrics, /healthz, /readyz and /debug/stats, without

@@ -7,10 +7,14 @@ import (
 	"os"
 	"reflect"
 	"strings"
+	"sync/atomic"
+	"time"
 
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/config"
+	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/telemetry"
 )
 
 // reloader takes over what may change in the file of a running daemon: schemes
@@ -23,7 +27,26 @@ type reloader struct {
 	plane   interface {
 		SetSchemes(scheme string, o balance.Options, classes []dataplane.Class) error
 	}
-	log *slog.Logger
+	log    *slog.Logger
+	result atomic.Pointer[telemetry.Reload] // nil: nothing was read since the start
+	start  time.Time
+}
+
+// state is for metrics, which ask from goroutines of their own.
+func (r *reloader) state() telemetry.Reload {
+	if s := r.result.Load(); s != nil {
+		return *s
+	}
+	return telemetry.Reload{Successful: true, LastSuccess: r.start}
+}
+
+// note keeps what became of the file that was just read.
+func (r *reloader) note(err error) {
+	s := telemetry.Reload{Successful: err == nil, LastSuccess: time.Now()}
+	if err != nil {
+		s.LastSuccess = r.state().LastSuccess
+	}
+	r.result.Store(&s)
 }
 
 // run reloads at each signal until ctx ends.
@@ -35,6 +58,7 @@ func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
 		case <-signals:
 		}
 		changed, err := r.reload()
+		r.note(err)
 		switch {
 		case err != nil:
 			r.log.Error("configuration not reloaded: everything stays as it was", "file", r.file, "err", err)
@@ -43,6 +67,9 @@ func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
 		default:
 			dp := &r.current.dp
 			r.log.Info("configuration reloaded", "file", r.file, "scheme", dp.Scheme, "classes", len(dp.Classes))
+			for _, f := range control.CheckGaps(dp) {
+				r.log.Warn(f.Problem, "fix", f.Fix)
+			}
 		}
 	}
 }

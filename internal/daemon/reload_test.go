@@ -131,18 +131,26 @@ func TestReloadFailsWhole(t *testing.T) {
 	}
 }
 
-// TestReloadLogs: what happened stands in the log, once for each signal.
+// TestReloadLogs: what happened stands in the log, once for each signal, and is
+// there for metrics.
 func TestReloadLogs(t *testing.T) {
 	r, _ := newReloader(t, Leaf, leafFile)
+	r.start = time.Now().Add(-time.Hour)
+	if s := r.state(); !s.Successful || s.LastSuccess != r.start {
+		t.Errorf("before the first reload: %+v", s)
+	}
 	var log bytes.Buffer
 	r.log = slog.New(slog.NewTextHandler(&log, nil))
 	for _, step := range []struct{ text, want string }{
 		{leafFile, `level=INFO msg="configuration reloaded: nothing has changed"`},
 		{leafFile + "scheme: conga\n", `level=INFO msg="configuration reloaded" file=` + r.file + ` scheme=conga classes=0`},
 		{leafFile + "ring_size: 512\n", `level=ERROR msg="configuration not reloaded: everything stays as it was"`},
+		{leafFile + "vtep: none\n", `level=ERROR msg="configuration not reloaded: everything stays as it was"`},
+		{leafFile + "scheme: conga\n", `level=INFO msg="configuration reloaded: nothing has changed"`},
 	} {
 		log.Reset()
 		r.write(t, step.text)
+		before, begun := r.state(), time.Now()
 		ctx, cancel := context.WithCancel(t.Context())
 		signals := make(chan os.Signal) // taken: the loop is at it
 		done := make(chan struct{})
@@ -157,5 +165,39 @@ func TestReloadLogs(t *testing.T) {
 		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, step.want) {
 			t.Errorf("logged %q, want %q", got, step.want)
 		}
+		s, refused := r.state(), strings.Contains(step.want, "ERROR")
+		if s.Successful == refused || refused && s.LastSuccess != before.LastSuccess || !refused && s.LastSuccess.Before(begun) {
+			t.Errorf("after %q: %+v, before %+v", step.want, s, before)
+		}
+	}
+}
+
+// TestReloadWarns: a scheme that the uplinks' queues do not suit is put in force,
+// and the log says so.
+func TestReloadWarns(t *testing.T) {
+	shaped := strings.Replace(leafFile, "{interface: up1}", "{interface: up1, queue: 100KB, shaper: {rate: 100Mbit}}", 1)
+	r, p := newReloader(t, Leaf, shaped)
+	var log bytes.Buffer
+	r.log = slog.New(slog.NewTextHandler(&log, nil))
+	r.write(t, shaped+"scheme: conga\n")
+	signals := make(chan os.Signal, 1)
+	signals <- syscall.SIGHUP
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { r.run(ctx, signals); close(done) }()
+	for deadline := time.Now().Add(5 * time.Second); r.result.Load() == nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("nobody takes the signal")
+		}
+	}
+	cancel()
+	<-done
+	for _, part := range []string{"level=WARN", "uplink up1 (100KB at 100Mbit) takes 8ms", "pause of 500µs", "congestion.flowlet_gap above 8ms"} {
+		if !strings.Contains(log.String(), part) {
+			t.Errorf("%q is not in the log: %s", part, &log)
+		}
+	}
+	if p.scheme != "conga" {
+		t.Errorf("scheme %q is in force", p.scheme)
 	}
 }

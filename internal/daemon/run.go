@@ -77,6 +77,7 @@ func (n *node) logger() *slog.Logger {
 // run is the life of a daemon. What can fail without a trace comes first: the
 // checks, then the addresses for metrics and the admin API, then the ports.
 func (k Kind) run(ctx context.Context, file string) error {
+	read := time.Now()
 	n, findings, err := k.prepare(file)
 	if err != nil {
 		errs := []error{err}
@@ -115,8 +116,8 @@ func (k Kind) run(ctx context.Context, file string) error {
 	if err != nil {
 		return fmt.Errorf("open the ports: %w", err)
 	}
-	again := &reloader{kind: k, file: file, current: n, plane: plane, log: log}
-	err = k.serve(ctx, n, plane, kernel, listeners{listener, socket}, log, func(ctx context.Context) { again.run(ctx, reload) })
+	again := &reloader{kind: k, file: file, current: n, plane: plane, log: log, start: read}
+	err = k.serve(ctx, n, plane, kernel, listeners{listener, socket}, log, again, reload)
 	if cerr := plane.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("close the ports: %w", cerr))
 	}
@@ -139,14 +140,14 @@ type listeners struct{ metrics, admin net.Listener }
 
 // serve runs the node's parts. When ctx ends the data plane drains, while
 // control, telemetry and the admin API go on; they end after it.
-func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel control.Kernel, l listeners, log *slog.Logger, reload func(context.Context)) error {
+func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel control.Kernel, l listeners, log *slog.Logger, again *reloader, reload <-chan os.Signal) error {
 	mirror := control.NewMirror(control.Options{
 		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Source: n.source,
 		Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
 	})
 	server := telemetry.NewServer(telemetry.Options{
 		Role: k.name, Version: k.version, Stats: plane.Stats, Tables: mirror.Tables, Control: mirror.Stats, Congestion: plane.Congestion,
-		Ports: n.dp.Ports, Log: log,
+		Reload: again.state, Ports: n.dp.Ports, Log: log,
 	})
 
 	around, stop := context.WithCancel(context.Background())
@@ -159,7 +160,7 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 	if l.admin != nil {
 		parts.Go(func() error { return k.adminServer(n, plane, mirror, log).Serve(around, l.admin) })
 	}
-	parts.Go(func() error { reload(around); return nil })
+	parts.Go(func() error { again.run(around, reload); return nil })
 	parts.Go(func() error { announce(around, server, log); return nil })
 
 	// A part that fails ends the data plane, and the other way round.

@@ -33,6 +33,20 @@ func (d *daemon) reload(parts ...string) {
 	})
 }
 
+// reloaded holds the metric of the last reload, and how its time of success
+// compares with that of an earlier call.
+func (d *daemon) reloaded(successful bool, since uint64) (at uint64) {
+	d.t.Helper()
+	if got := d.metric("loom_config_last_reload_successful") == 1; got != successful {
+		d.t.Errorf("%s: the last reload was successful: %v, want %v", d.name, got, successful)
+	}
+	at = d.metric("loom_config_last_reload_success_timestamp_seconds")
+	if now := uint64(time.Now().Unix()); at < since || at > now || now-at > 3600 || !successful && at != since {
+		d.t.Errorf("%s: read with success at %d, before that at %d, and now it is %d", d.name, at, since, now)
+	}
+	return at
+}
+
 func (d *daemon) decisions(scheme string) uint64 {
 	d.t.Helper()
 	return d.metric("loom_scheme_decisions_total", `scheme="`+scheme+`"`)
@@ -98,13 +112,14 @@ func refuse(f *fab, d *daemon, s *stream) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	decided := d.decisions("conga")
+	decided, at := d.decisions("conga"), d.reloaded(true, 0)
 	f.edit("L0", func(c *config.Leaf) { c.Scheme, c.Workers, c.Uplinks[1].Shaper.Rate = "conga", 2, 1e9 })
 	d.reload("everything stays as it was", "workers", "uplinks[1].shaper.rate", "restart")
 	if err := os.WriteFile(d.config, []byte("scheme: [conga"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	d.reload("everything stays as it was", "not YAML")
+	d.reloaded(false, at)
 	s.flows(256<<10, 5*time.Second)
 	if n := d.decisions("conga"); n != decided {
 		t.Errorf("conga decided %d times after a file that was refused", n-decided)
@@ -113,7 +128,22 @@ func refuse(f *fab, d *daemon, s *stream) {
 		t.Fatal(err)
 	}
 	d.reload("nothing has changed")
+	d.reloaded(true, at)
 	// A spine has nothing that can change, and does not die of the signal.
-	f.daemons["S0"].reload("nothing has changed")
+	spine := f.daemons["S0"]
+	at = spine.reloaded(true, 0)
+	spine.reload("nothing has changed")
+	spine.reloaded(true, at)
+	if good, err = os.ReadFile(spine.config); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(spine.config, append(good, "workers: 2\n"...), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	spine.reload("everything stays as it was")
+	spine.reloaded(false, spine.metric("loom_config_last_reload_success_timestamp_seconds"))
+	if err := os.WriteFile(spine.config, good, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	s.flows(256<<10, 5*time.Second)
 }
