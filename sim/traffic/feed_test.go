@@ -1,0 +1,84 @@
+package traffic
+
+import (
+	"testing"
+
+	"github.com/loomfabric/loom/sim/engine"
+	"github.com/loomfabric/loom/sim/network"
+)
+
+// TestMerge: flows of several sources come in order, with IDs and connections
+// of their own, and each source hears of its own flows only.
+func TestMerge(t *testing.T) {
+	a, b := base(), base()
+	a.Conns, a.Hosts, a.Tag = 2, 16, 10
+	b.Conns, b.Hosts, b.Tag, b.Number = 3, 16, 11, 5
+	in := must(NewIncast(IncastConfig{Client: 2, Servers: []network.HostID{4, 5}, Bytes: 2000, Requests: 50, Conns: true, Tag: 12}))
+	l := newLab(func(f Flow) engine.Time { return 20 * engine.Microsecond }, must(NewPoisson(a)), in, must(NewPoisson(b)))
+	l.engine.Run(engine.Never)
+	if len(l.flows) != 500+500+100 || l.feed.Started() != 1100 || l.feed.Next() != engine.Never {
+		t.Fatalf("%d flows", len(l.flows))
+	}
+	bound := map[int][2]int{10: {0, 512}, 12: {512, 514}, 11: {514, 514 + 768}}
+	var perTag [13][]Flow
+	for i, f := range l.flows {
+		if f.ID != network.FlowID(i) || f.Start != l.started[i] {
+			t.Fatalf("flow %d: %+v, started at %v", i, f, l.started[i])
+		}
+		if r := bound[f.Tag]; f.Conn < r[0] || f.Conn >= r[1] {
+			t.Fatalf("workload %d has connection %d, outside %v", f.Tag, f.Conn, r)
+		}
+		perTag[f.Tag] = append(perTag[f.Tag], f)
+	}
+	if l.feed.Conns() != 514+768 {
+		t.Errorf("%d connections", l.feed.Conns())
+	}
+	// What a source gives does not depend on its company.
+	for i, f := range record(t, a) {
+		f.ID, f.origin = perTag[10][i].ID, 0
+		if f != perTag[10][i] {
+			t.Fatalf("merged flow %+v, alone %+v", perTag[10][i], f)
+		}
+	}
+	if in.Finished() != 50 {
+		t.Errorf("%d requests finished", in.Finished())
+	}
+}
+
+// TestFeedHoldsLittle: a feed schedules one event however many flows there are,
+// and none when there are no more.
+func TestFeedHoldsLittle(t *testing.T) {
+	c := base()
+	c.Flows = 1 << 20
+	l := newLab(func(Flow) engine.Time { return 0 }, must(NewPoisson(c)))
+	if n := l.engine.Pending(); n != 1 {
+		t.Errorf("%d events are pending, want 1", n)
+	}
+	empty := newLab(nil)
+	if n := empty.engine.Pending(); n != 0 {
+		t.Errorf("%d events are pending without flows", n)
+	}
+}
+
+type nobody struct{ n int }
+
+func (s *nobody) StartFlow(engine.Time, Flow) { s.n++ }
+
+func TestFeedDoesNotAllocate(t *testing.T) {
+	c := base()
+	c.Flows = 1 << 30
+	e := engine.New()
+	s := &nobody{}
+	NewFeed(e, s, must(NewPoisson(c)))
+	until := engine.Millisecond
+	e.Run(until)
+	if n := testing.AllocsPerRun(10, func() {
+		until += engine.Millisecond
+		e.Run(until)
+	}); n != 0 {
+		t.Errorf("%g allocations for a hundred flows", n)
+	}
+	if s.n < 1000 {
+		t.Errorf("only %d flows started", s.n)
+	}
+}

@@ -1,0 +1,225 @@
+package traffic
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/loomfabric/loom/sim/engine"
+	"github.com/loomfabric/loom/sim/network"
+	"github.com/loomfabric/loom/workload"
+)
+
+func same(v uint64, n int) []uint64 {
+	s := make([]uint64, n)
+	for i := range s {
+		s[i] = v
+	}
+	return s
+}
+
+// congaTestbed is CONGA Figure 7(a): two racks of 32 hosts at 10 Gbit/s, and
+// 4 × 40 Gbit/s from each to the spines.
+func congaTestbed() *Fabric {
+	return &Fabric{Rack: racksOf(2, 32), HostRate: same(10e9, 64), Uplinks: same(160e9, 2)}
+}
+
+// TestCONGALoad does the arithmetic of §5.2 by hand: at 60 %, both directions
+// together carry 192 Gbit/s.
+func TestCONGALoad(t *testing.T) {
+	pairs := must(RackToRack(racksOf(2, 32), []int{1, 0}))
+	rate, err := Load{Percent: 60, Of: OfBisection}.FlowRate(congaTestbed(), pairs, Same(1e6))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 0.6 * 2 * 160e9 / 8e6; math.Abs(rate/want-1) > 1e-9 {
+		t.Errorf("%g flows per second, want %g", rate, want)
+	}
+	// 10 Gbit/s × 64 hosts = 640 Gbit/s; half of that is 100 % of the bisection.
+	rate, err = Load{Percent: 50, Of: OfHostLinks}.FlowRate(congaTestbed(), pairs, Same(1e6))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 320e9 / 8e6; math.Abs(rate/want-1) > 1e-9 {
+		t.Errorf("%g flows per second, want %g", rate, want)
+	}
+}
+
+// TestLinkFailureLoad: CONGA §5.2.2: "the bisection bandwidth between Leaf 0
+// and Leaf 1 is 75% of the original capacity (3 × 40Gbps links instead of 4),
+// we only consider offered loads up to 70%". More than 75 % is refused with the
+// numbers.
+func TestLinkFailureLoad(t *testing.T) {
+	f := congaTestbed()
+	f.Nominal = same(160e9, 2)
+	f.Uplinks = []uint64{160e9, 120e9}
+	pairs := must(RackToRack(f.Rack, []int{1, 0}))
+	for _, percent := range []float64{10, 70, 75} {
+		rate, err := Load{Percent: percent}.FlowRate(f, pairs, Same(1e6))
+		if err != nil {
+			t.Errorf("%g %%: %v", percent, err)
+		}
+		if want := percent / 100 * 320e9 / 8e6; math.Abs(rate/want-1) > 1e-9 {
+			t.Errorf("%g %%: %g flows per second, want %g", percent, rate, want)
+		}
+	}
+	_, err := Load{Percent: 80}.FlowRate(f, pairs, Same(1e6))
+	if !errors.Is(err, ErrOverload) {
+		t.Fatalf("80 %%: error %v", err)
+	}
+	for _, want := range []string{"80 %", "rack 1", "120 Gbit/s", "128 Gbit/s", "75 %"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error %q does not say %q", err, want)
+		}
+	}
+	if _, err := (Load{Percent: 80, Overload: true}).FlowRate(f, pairs, Same(1e6)); err != nil {
+		t.Errorf("an overload that is wanted: %v", err)
+	}
+}
+
+// TestConWeaveLoad: with any pair at all, flows inside a rack take no uplink:
+// 112 of the 127 other hosts are elsewhere.
+func TestConWeaveLoad(t *testing.T) {
+	f := &Fabric{Rack: racksOf(8, 16), HostRate: same(100e9, 128), Uplinks: same(800e9, 8)}
+	up, err := Load{Percent: 50, Of: OfBisection}.FlowRate(f, AnyPair{128}, Same(1e5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 0.5 * 8 * 800e9 / (112.0 / 127) / 8e5; math.Abs(up/want-1) > 1e-9 {
+		t.Errorf("of the bisection: %g flows per second, want %g", up, want)
+	}
+	hosts, err := Load{Percent: 25, Of: OfHostLinks}.FlowRate(f, AnyPair{128}, Same(1e5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := 0.25 * 12.8e12 / 8e5; math.Abs(hosts/want-1) > 1e-9 {
+		t.Errorf("of hosts' links: %g flows per second, want %g", hosts, want)
+	}
+}
+
+// TestWireLoad: a flow of 1e6 bytes in packets of 1000 with 100 bytes on top is
+// 1.1e6 bytes on the wire.
+func TestWireLoad(t *testing.T) {
+	l := Load{Percent: 60, Framing: Framing{Payload: 1000, Header: 100}}
+	pairs := must(RackToRack(racksOf(2, 32), []int{1, 0}))
+	rate := must(l.FlowRate(congaTestbed(), pairs, Same(1e6)))
+	if want := 0.6 * 320e9 / 8.8e6; math.Abs(rate/want-1) > 1e-9 {
+		t.Errorf("%g flows per second, want %g", rate, want)
+	}
+	for bytes, want := range map[uint64]uint64{1: 101, 1000: 1100, 1001: 1201, 5000: 5500} {
+		if got := l.Framing.Wire(bytes); got != want {
+			t.Errorf("%d bytes are %d on the wire, want %d", bytes, got, want)
+		}
+	}
+	if got := (Framing{}).Wire(77); got != 77 {
+		t.Errorf("without framing 77 bytes are %d", got)
+	}
+}
+
+func TestLoadRefused(t *testing.T) {
+	f := congaTestbed()
+	cross := must(RackToRack(f.Rack, []int{1, 0}))
+	pods := &Fabric{Rack: racksOf(4, 2), HostRate: same(10e9, 8), Uplinks: same(20e9, 4), Cuts: []Cut{{"pod 0", []int{0, 1}, 10e9}}}
+	for _, c := range []struct {
+		name  string
+		f     *Fabric
+		l     Load
+		pairs Pairs
+		want  string
+	}{
+		{"zero", f, Load{}, cross, "load of 0 %"},
+		{"NaN", f, Load{Percent: math.NaN()}, cross, "NaN"},
+		{"over the bisection", f, Load{Percent: 101}, cross, "ask for at most 100 %"},
+		{"over the bisection, by hosts' links", f, Load{Percent: 60, Of: OfHostLinks}, cross, "ask for at most 50 %"},
+		{"a hot host", f, Load{Percent: 30}, HotSpot{64, []network.HostID{5}, 0.9}, "the link to host 5"},
+		{"inside racks", f, Load{Percent: 30}, List{{0, 1}}, "send nothing over it"},
+		{"unknown host", f, Load{Percent: 30}, List{{0, 64}}, "there are 64 hosts"},
+		{"a pod", pods, Load{Percent: 50}, must(OtherRack(pods.Rack)), "out of pod 0"},
+		{"racks", &Fabric{Rack: []int{0, 2}, HostRate: same(1, 2), Uplinks: same(1, 2)}, Load{Percent: 1}, cross, "host 1 is in rack 2"},
+		{"links", &Fabric{Rack: []int{0, 1}, HostRate: same(1, 3), Uplinks: same(1, 2)}, Load{Percent: 1}, cross, "3 links"},
+		{"nominal", &Fabric{Rack: []int{0, 1}, HostRate: same(1, 2), Uplinks: same(1, 2), Nominal: same(1, 1)}, Load{Percent: 1}, cross, "1 nominal"},
+		{"cut", &Fabric{Rack: []int{0, 1}, HostRate: same(1, 2), Uplinks: same(1, 2), Cuts: []Cut{{"core", []int{7}, 1}}}, Load{Percent: 1}, cross, "core holds rack 7"},
+	} {
+		if _, err := c.l.FlowRate(c.f, c.pairs, Same(1e6)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: error %v, want %q", c.name, err, c.want)
+		}
+	}
+	if _, err := (Load{Percent: 10}).FlowRate(f, cross, Same(0)); err == nil {
+		t.Error("flows of no bytes offer a load")
+	}
+}
+
+// TestOfferedBytes: over a long time, generated flows offer the load asked for
+// to each rack's uplinks, in payload or on the wire, within five standard
+// errors of a compound Poisson process.
+func TestOfferedBytes(t *testing.T) {
+	f := &Fabric{Rack: racksOf(4, 4), HostRate: same(100e9, 16), Uplinks: same(200e9, 4)}
+	for _, c := range []struct {
+		name  string
+		sizes string
+		load  Load
+		pairs Pairs
+	}{
+		{"payload", "web-search", Load{Percent: 60}, must(OtherRack(f.Rack))},
+		{"wire", "meta-hadoop", Load{Percent: 60, Framing: Framing{Payload: 1000, Header: 66}}, AnyPair{16}},
+		{"hosts' links", "solar-rpc", Load{Percent: 40, Of: OfHostLinks}, must(OtherRack(f.Rack))},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			sizes := must(workload.Builtin(c.sizes))
+			rate := must(c.load.FlowRate(f, c.pairs, sizes))
+			const flows = 400_000
+			p := must(NewPoisson(PoissonConfig{Stream: Stream{Seed: 3}, Pairs: c.pairs, Sizes: sizes, Rate: rate, Flows: flows}))
+			out := make([]float64, 4)
+			var sq, all float64
+			var last Flow
+			for {
+				f1, ok := p.Next()
+				if !ok {
+					break
+				}
+				b := float64(c.load.Framing.Wire(f1.Bytes))
+				all += b
+				sq += b * b
+				if r := f.Rack[f1.Src]; r != f.Rack[f1.Dst] {
+					out[r] += b
+				}
+				last = f1
+			}
+			horizon := last.Start.Seconds()
+			full := 200e9
+			if c.load.Of == OfHostLinks {
+				full = 400e9
+			}
+			// A share of flows goes out of each rack: the variance of its bytes
+			// is that share of the sum of squares.
+			tol := 5 * math.Sqrt(sq/4) / (all / 4)
+			for r, b := range out {
+				want := c.load.Percent / 100 * full * horizon / 8
+				if dev := math.Abs(b/want - 1); dev > tol {
+					t.Errorf("rack %d sends %.4g bytes out, want %.4g (off by %.2f %%, tolerance %.2f %%)", r, b, want, 100*dev, 100*tol)
+				}
+			}
+			if tol > 0.1 {
+				t.Errorf("a tolerance of %.2f shows nothing", tol)
+			}
+		})
+	}
+}
+
+// TestShortGaps: with gaps of a few nanoseconds, rounding must not add to the
+// load.
+func TestShortGaps(t *testing.T) {
+	const n = 400_000
+	p := must(NewPoisson(PoissonConfig{Pairs: AnyPair{4}, Sizes: Same(1), Rate: 5e8, Flows: n}))
+	var last Flow
+	for f, ok := p.Next(); ok; f, ok = p.Next() {
+		if f.Start < last.Start {
+			t.Fatalf("flow %d starts at %v, after one at %v", f.ID, f.Start, last.Start)
+		}
+		last = f
+	}
+	if want := float64(n) / 5e8; math.Abs(last.Start.Seconds()/want-1) > 5/math.Sqrt(n) {
+		t.Errorf("%d flows take %v, want %v", n, last.Start, engine.Time(want*1e12))
+	}
+}

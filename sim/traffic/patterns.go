@@ -1,0 +1,251 @@
+package traffic
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/loomfabric/loom/sim/engine"
+	"github.com/loomfabric/loom/sim/network"
+)
+
+// BulkConfig is long flows that are all there from the start.
+type BulkConfig struct {
+	Stream
+	Pairs  List
+	Each   int         // flows of each pair
+	Bytes  uint64      // of each flow; Endless needs Until
+	From   engine.Time // when flows start
+	Spread engine.Time // flows start at random within this time after From
+	Until  engine.Time // when senders stop; 0: when all is sent
+	Tag    int
+	// Rate and Packet make them UDP flows: bits of payload per second, and
+	// bytes of payload of each packet. Bytes may be Endless then, too.
+	Rate   uint64
+	Packet uint32
+}
+
+// NewBulk returns the flows of a BulkConfig.
+func NewBulk(c BulkConfig) (*Replay, error) {
+	switch {
+	case len(c.Pairs) == 0 || c.Each < 1 || c.Bytes == 0:
+		return nil, fmt.Errorf("workload %d: %d flows of %d bytes for each of %d pairs are none", c.Tag, c.Each, c.Bytes, len(c.Pairs))
+	case c.Bytes == Endless && c.Until == 0:
+		return nil, fmt.Errorf("workload %d never ends: give the flows a size or a time to stop", c.Tag)
+	case c.From < 0 || c.Spread < 0 || c.Until < 0 || c.Until > 0 && c.Until <= c.From+c.Spread:
+		return nil, fmt.Errorf("workload %d: flows start at %v to %v, and would stop at %v", c.Tag, c.From, c.From+c.Spread, c.Until)
+	case (c.Rate == 0) != (c.Packet == 0):
+		return nil, fmt.Errorf("workload %d: UDP flows of %d bit/s in packets of %d bytes: give both", c.Tag, c.Rate, c.Packet)
+	}
+	until := c.Until
+	if until == 0 {
+		until = engine.Never
+	}
+	starts := c.rand(forArrivals)
+	flows := make([]Flow, 0, len(c.Pairs)*c.Each)
+	for range c.Each {
+		for _, p := range c.Pairs {
+			start := c.From
+			if ns := int64(c.Spread / engine.Nanosecond); ns > 0 {
+				start += engine.Time(starts.Int64N(ns)) * engine.Nanosecond
+			}
+			flows = append(flows, Flow{
+				Start: start, Src: p.Src, Dst: p.Dst, Bytes: c.Bytes, Until: until, Conn: NoConn, Tag: c.Tag,
+				Rate: c.Rate, Packet: c.Packet, Key: c.key(keyOfFlow, uint64(len(flows))),
+			})
+		}
+	}
+	slices.SortStableFunc(flows, func(a, b Flow) int { return int(min(max(a.Start-b.Start, -1), 1)) })
+	for i := range flows {
+		flows[i].ID = network.FlowID(i)
+	}
+	return NewReplay(flows), nil
+}
+
+// IncastConfig is a client that asks servers for stripes of a file, all at
+// once, and again when it has all of them (CONGA §5.3).
+type IncastConfig struct {
+	Stream
+	Client   network.HostID
+	Servers  []network.HostID // who has a stripe: the fan-in
+	Bytes    uint64           // of the file; CONGA: 10 MB
+	Requests uint64           // how often
+	From     engine.Time      // of the first request
+	Gap      engine.Time      // from the end of a request to the next
+	Conns    bool             // servers keep their connections
+	Tag      int
+}
+
+// Incast is such a client's flows. A request begins when servers send: the way
+// of the question to them is not simulated.
+type Incast struct {
+	c       IncastConfig
+	request uint64
+	start   engine.Time // of the request
+	server  int         // that is next
+	open    int         // flows that have not ended
+	made    uint64
+	busy    engine.Time // time that finished requests took
+}
+
+// NewIncast returns the workload.
+func NewIncast(c IncastConfig) (*Incast, error) {
+	switch n := uint64(len(c.Servers)); {
+	case n == 0 || c.Bytes < n:
+		return nil, fmt.Errorf("workload %d: %d bytes cannot be striped across %d servers", c.Tag, c.Bytes, n)
+	case c.Requests == 0:
+		return nil, fmt.Errorf("workload %d makes no request: ask for at least one", c.Tag)
+	case slices.Contains(c.Servers, c.Client):
+		return nil, fmt.Errorf("workload %d: host %d is client and server", c.Tag, c.Client)
+	case c.From < 0 || c.Gap < 0:
+		return nil, fmt.Errorf("workload %d: starts at %v with gaps of %v: times are not negative", c.Tag, c.From, c.Gap)
+	}
+	return &Incast{c: c, start: c.From}, nil
+}
+
+// Conns bounds the connections' numbers.
+func (i *Incast) Conns() int {
+	if i.c.Conns {
+		return len(i.c.Servers)
+	}
+	return 0
+}
+
+// Next returns the next server's stripe of the present request.
+func (i *Incast) Next() (Flow, bool) {
+	n := len(i.c.Servers)
+	if i.server == n || i.request == i.c.Requests {
+		return Flow{}, false
+	}
+	s := i.server
+	f := Flow{
+		ID: network.FlowID(i.made), Start: i.start, Src: i.c.Servers[s], Dst: i.c.Client,
+		Bytes: i.c.Bytes / uint64(n), Until: engine.Never, Conn: NoConn, Tag: i.c.Tag, Key: i.c.key(keyOfFlow, i.made),
+	}
+	if uint64(s) < i.c.Bytes%uint64(n) {
+		f.Bytes++ // the stripes add up to the file
+	}
+	if i.c.Conns {
+		f.Conn, f.Key = s, i.c.key(keyOfConn, uint64(s))
+	}
+	i.server++
+	i.open++
+	i.made++
+	return f, true
+}
+
+// Done says that a stripe has arrived.
+func (i *Incast) Done(now engine.Time, _ Flow) bool {
+	i.open--
+	if i.open > 0 || i.server < len(i.c.Servers) {
+		return false
+	}
+	i.busy += now - i.start
+	i.request++
+	i.server = 0
+	i.start = now + i.c.Gap
+	return i.request < i.c.Requests
+}
+
+// Finished returns how many requests are done.
+func (i *Incast) Finished() uint64 { return i.request }
+
+// Throughput is the client's effective throughput, bit/s: the payload of the
+// finished requests over the time that they took (CONGA Figure 13).
+func (i *Incast) Throughput() float64 {
+	if i.busy == 0 {
+		return 0
+	}
+	return float64(i.request) * float64(i.c.Bytes) * 8 / i.busy.Seconds()
+}
+
+// ShuffleConfig is an exchange of all with all: each host fetches the same
+// amount from each other, in a random order of its own.
+type ShuffleConfig struct {
+	Stream
+	Hosts    []network.HostID
+	Bytes    uint64 // of each ordered pair
+	Parallel int    // how many flows a host receives at a time; 0: all
+	From     engine.Time
+	Tag      int
+}
+
+// Shuffle is the flows of such an exchange.
+type Shuffle struct {
+	c     ShuffleConfig
+	order []network.HostID // row by row: from whom each host fetches
+	next  []int            // in each row
+	index map[network.HostID]int
+	ready []ready // flows that may start now, in order
+	made  uint64
+}
+
+// ready is a receiver that may fetch its next part.
+type ready struct {
+	row int
+	at  engine.Time
+}
+
+// NewShuffle returns the exchange.
+func NewShuffle(c ShuffleConfig) (*Shuffle, error) {
+	n := len(c.Hosts)
+	if n < 2 || c.Bytes == 0 || c.Parallel < 0 || c.From < 0 {
+		return nil, fmt.Errorf("workload %d: %d hosts cannot exchange %d bytes each, %d at a time, from %v on", c.Tag, n, c.Bytes, c.Parallel, c.From)
+	}
+	s := &Shuffle{c: c, next: make([]int, n), index: make(map[network.HostID]int, n)}
+	if c.Parallel == 0 || c.Parallel > n-1 {
+		s.c.Parallel = n - 1
+	}
+	r := c.rand(forPairs)
+	for i, h := range c.Hosts {
+		if _, twice := s.index[h]; twice {
+			return nil, fmt.Errorf("workload %d: host %d is named twice", c.Tag, h)
+		}
+		s.index[h] = i
+		for _, k := range r.Perm(n) {
+			if k != i {
+				s.order = append(s.order, c.Hosts[k])
+			}
+		}
+	}
+	for range s.c.Parallel {
+		for row := range n {
+			s.ready = append(s.ready, ready{row, c.From})
+		}
+	}
+	return s, nil
+}
+
+// Conns returns 0: connections are not kept.
+func (s *Shuffle) Conns() int { return 0 }
+
+// Next returns the next flow that may start.
+func (s *Shuffle) Next() (Flow, bool) {
+	if len(s.ready) == 0 {
+		return Flow{}, false
+	}
+	r := s.ready[0]
+	s.ready = s.ready[1:]
+	src := s.order[r.row*(len(s.c.Hosts)-1)+s.next[r.row]]
+	s.next[r.row]++
+	f := Flow{
+		ID: network.FlowID(s.made), Start: r.at, Src: src, Dst: s.c.Hosts[r.row],
+		Bytes: s.c.Bytes, Until: engine.Never, Conn: NoConn, Tag: s.c.Tag, Key: s.c.key(keyOfFlow, s.made),
+	}
+	s.made++
+	return f, true
+}
+
+// Done says that a host has received a part, and may fetch the next.
+func (s *Shuffle) Done(now engine.Time, f Flow) bool {
+	row := s.index[f.Dst]
+	waiting := 0
+	for _, r := range s.ready {
+		if r.row == row {
+			waiting++
+		}
+	}
+	if s.next[row]+waiting < len(s.c.Hosts)-1 {
+		s.ready = append(s.ready, ready{row, now})
+	}
+	return len(s.ready) > 0
+}
