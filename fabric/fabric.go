@@ -12,6 +12,10 @@ type File struct {
 	// Dataplane carries the overlay: "loom" (leafd and spined; the default) or
 	// "kernel" (Linux's own bridge, vxlan and IP forwarding: a baseline).
 	Dataplane string `yaml:"dataplane"`
+	// Fallback is what carries a leaf's overlay when its daemon is gone: "none"
+	// (the default: nothing does) or "kernel" (a bridge and a vxlan device for each
+	// VNI beside the daemon, as under dataplane kernel but unshaped).
+	Fallback string `yaml:"fallback"`
 	// Balancing is the scheme of what no class matches.
 	Balancing  `yaml:",inline"`
 	Classes    []Class    `yaml:"classes"`

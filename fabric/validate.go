@@ -46,6 +46,7 @@ func nodeIndex(name string, kind byte, n int) (int, bool) {
 
 func (f *File) setDefaults() {
 	setString(&f.Dataplane, "loom")
+	setString(&f.Fallback, "none")
 	setString(&f.Scheme, "ecmp")
 	setString(&f.TCP, "cubic")
 	setString(&f.Congestion.Profile, "lab")
@@ -123,6 +124,12 @@ func (v *validator) run() {
 	}
 	if f.Dataplane != "loom" && f.Dataplane != "kernel" {
 		v.errorf("dataplane", "%q is unknown: write loom or kernel", f.Dataplane)
+	}
+	switch {
+	case f.Fallback != "none" && f.Fallback != "kernel":
+		v.errorf("fallback", "%q is unknown: write none or kernel", f.Fallback)
+	case f.Fallback == "kernel" && f.Dataplane == "kernel":
+		v.errorf("fallback", "there is no daemon whose place the kernel could take: remove it or use dataplane loom")
 	}
 	v.shape()
 	v.balancing("", &f.Balancing)

@@ -65,13 +65,14 @@ func (c *child) alive() bool {
 
 // startDataplane starts what carries the overlay and waits until it does.
 func (l *Lab) startDataplane(ctx context.Context) error {
-	if l.kernel() {
+	if l.kernel() || l.File.Fallback == "kernel" {
 		for _, n := range l.Topo.Leaves {
 			if err := l.kernelLeaf(n); err != nil {
 				return err
 			}
 		}
-	} else {
+	}
+	if !l.kernel() {
 		for _, n := range l.Topo.Spines {
 			if err := l.startDaemon("spined", n.Name, l.spineConfig(n)); err != nil {
 				return err
