@@ -1,0 +1,161 @@
+package tcp
+
+import (
+	"fmt"
+
+	"github.com/loomfabric/loom/sim/engine"
+)
+
+// Control names a congestion control.
+type Control string
+
+// The congestion controls.
+const (
+	NewReno Control = "newreno" // RFC 5681
+	Cubic   Control = "cubic"   // RFC 9438, Linux's default
+	DCTCP   Control = "dctcp"   // RFC 8257
+)
+
+// Sizes of headers, bytes.
+const (
+	tsOption   = 12 // timestamps, padded: in every segment
+	synSize    = 14 + 20 + 20 + 20
+	sackOption = 4 // and 8 a block
+)
+
+// Config is what all connections of a [Stack] have in common. It is made by
+// [Defaults].
+type Config struct {
+	// Control is the congestion control.
+	Control Control
+	// MSS is what the MSS option would say: the MTU less 40 (RFC 6691). 1460;
+	// 8960 with jumbo frames. A segment carries [Config.Segment] bytes.
+	MSS uint32
+	// Header is what a segment adds to its payload on the wire: Ethernet 14, IP
+	// 20, TCP 20, timestamps 12.
+	Header uint32
+	// InitialWindow is how many segments a new connection sends at first: 10
+	// (RFC 6928).
+	InitialWindow uint32
+	// Window is the receive window in bytes; a sender has no more outstanding.
+	Window uint64
+	// Burst is the most that segmentation offload sends in a row, bytes. Hosts
+	// want it as their Quantum. 0: there is no offload.
+	Burst uint32
+	// Defer lets a sender wait for a window that has room for a burst: a third
+	// of the congestion window, Burst, or all the rest, whichever is least. Linux
+	// does so (tcp_tso_win_divisor 3); nothing waits when nothing is in flight.
+	Defer bool
+
+	// MinRTO and MaxRTO bound the retransmission timeout (RFC 6298; Linux: 200 ms
+	// and 120 s).
+	MinRTO, MaxRTO engine.Time
+	// InitialRTO is the timeout before there is a round-trip time to compute it
+	// from. 0: one second (RFC 6298 §2.1) with Handshake; without, MinRTO, which
+	// is what a handshake would have led to.
+	InitialRTO engine.Time
+
+	// AckEvery is how many full segments are acknowledged together at most: 2
+	// (RFC 5681 §4.2); 1 acknowledges each.
+	AckEvery uint32
+	// DelayedAck is how long an ACK waits for a further segment. 0: 40 ms, or
+	// half of MinRTO if that is less, for a sender must not time out meanwhile.
+	DelayedAck engine.Time
+	// QuickAcks is how many segments are acknowledged one by one at the start of
+	// a connection and after it was idle for a timeout: 16 (Linux).
+	QuickAcks uint32
+
+	// DupThresh is how many duplicate ACKs mean a loss: 3 (RFC 5681).
+	DupThresh uint32
+	// MaxReordering lets DupThresh grow, a connection each, to the reordering
+	// that the sender sees, up to so many segments, as Linux does (net.ipv4.
+	// tcp_max_reordering 300). 0: it stays.
+	MaxReordering uint32
+	// Undo takes a cut of the window back when a timestamp shows that the
+	// original had arrived (Eifel, RFC 3522, 4015), as Linux does.
+	Undo bool
+	// LimitedTransmit sends new segments for the first duplicate ACKs (RFC 3042).
+	LimitedTransmit bool
+	// SlowStartAfterIdle halves the window for each timeout of idleness, down to
+	// the initial window (RFC 2861; Linux's default). Connections of one flow
+	// are never idle.
+	SlowStartAfterIdle bool
+	// Handshake makes a connection begin with SYN and SYN-ACK: a round trip
+	// before the first data. Otherwise it is taken to be there.
+	Handshake bool
+
+	// ECN makes NewReno and CUBIC answer marks as losses, once a window (RFC
+	// 3168). DCTCP uses ECN in any case.
+	ECN bool
+	// G is the weight of the newest sample in DCTCP's α: 1/16.
+	G float64
+}
+
+// Defaults returns what Linux does in a data centre, with one exception: it
+// does not adapt to reordering (see the package's comment).
+func Defaults() Config {
+	return Config{
+		Control:            Cubic,
+		MSS:                1460,
+		Header:             14 + 20 + 20 + tsOption,
+		InitialWindow:      10,
+		Window:             2 << 20,
+		Burst:              64 << 10,
+		Defer:              true,
+		MinRTO:             200 * engine.Millisecond,
+		MaxRTO:             120 * engine.Second,
+		AckEvery:           2,
+		QuickAcks:          16,
+		DupThresh:          3,
+		LimitedTransmit:    true,
+		SlowStartAfterIdle: true,
+		Handshake:          true,
+		G:                  1.0 / 16,
+	}
+}
+
+// Segment returns how many bytes of payload a full segment carries.
+func (c *Config) Segment() uint32 { return c.MSS - tsOption }
+
+// WireBytes returns how many segments a flow of so many bytes takes, and what
+// they come to on the wire.
+func (c *Config) WireBytes(bytes uint64) (segments, wire uint64) {
+	segments = (bytes + uint64(c.Segment()) - 1) / uint64(c.Segment())
+	return segments, bytes + segments*uint64(c.Header)
+}
+
+// Validate fills in what is 0 for "as the others make sense" and returns what
+// is wrong.
+func (c *Config) Validate() error {
+	if c.InitialRTO == 0 {
+		if c.InitialRTO = c.MinRTO; c.Handshake {
+			c.InitialRTO = max(c.MinRTO, engine.Second)
+		}
+	}
+	if c.DelayedAck == 0 {
+		c.DelayedAck = min(40*engine.Millisecond, c.MinRTO/2)
+	}
+	switch {
+	case c.Control != NewReno && c.Control != Cubic && c.Control != DCTCP:
+		return fmt.Errorf("tcp: there is no congestion control %q: use %s, %s or %s", c.Control, NewReno, Cubic, DCTCP)
+	case c.MSS < 100 || c.MSS > 65495:
+		return fmt.Errorf("tcp: an MSS of %d bytes is not between 100 and 65495: use the MTU less 40", c.MSS)
+	case c.InitialWindow == 0:
+		return fmt.Errorf("tcp: an initial window of 0 segments sends nothing: use 10")
+	case c.Window < uint64(c.MSS):
+		return fmt.Errorf("tcp: a receive window of %d bytes is less than a segment of %d", c.Window, c.MSS)
+	case c.MinRTO <= 0 || c.MaxRTO < c.MinRTO || c.InitialRTO < c.MinRTO || c.InitialRTO > c.MaxRTO:
+		return fmt.Errorf("tcp: timeouts of at least %v, at first %v, at most %v: they must be above 0 and in this order", c.MinRTO, c.InitialRTO, c.MaxRTO)
+	case c.DelayedAck < 0 || c.DelayedAck >= c.MinRTO && c.AckEvery > 1:
+		return fmt.Errorf("tcp: ACKs that wait for %v make senders with a timeout of %v retransmit for nothing: delay them by less", c.DelayedAck, c.MinRTO)
+	case c.AckEvery == 0:
+		return fmt.Errorf("tcp: an ACK for every 0 segments: use 2, or 1 for no delayed ACKs")
+	case c.DupThresh == 0:
+		return fmt.Errorf("tcp: a loss after 0 duplicate ACKs: use 3")
+	case c.MaxReordering != 0 && c.MaxReordering < c.DupThresh:
+		return fmt.Errorf("tcp: reordering of at most %d segments is less than the %d duplicate ACKs to begin with", c.MaxReordering, c.DupThresh)
+	case c.Control == DCTCP && (c.G <= 0 || c.G > 1):
+		return fmt.Errorf("tcp: DCTCP's gain of %g is not between 0 and 1: use 1/16", c.G)
+	}
+	return nil
+}

@@ -1,0 +1,217 @@
+package tcp
+
+import (
+	"fmt"
+
+	"github.com/loomfabric/loom/sim/engine"
+	"github.com/loomfabric/loom/sim/network"
+)
+
+// state is how far a connection has come.
+type state uint8
+
+const (
+	closed      state = iota // not in use
+	fresh                    // nothing was sent, and a handshake comes first
+	greeting                 // a SYN is to be sent
+	greeted                  // and was
+	established              // data may be sent
+)
+
+// phase is what the sender makes of losses.
+type phase uint8
+
+const (
+	open     phase = iota // nothing is known to be lost
+	recovery              // fast recovery (RFC 6675), up to recover
+	loss                  // after a timeout, up to recover
+)
+
+// message is a flow on a connection: the bytes up to end that no earlier one has.
+type message struct {
+	id  network.FlowID
+	end uint64
+}
+
+// Conn is a connection: the sender at one host and the receiver at another.
+// What only one of them would know the other does not use. It belongs to its
+// [Stack].
+type Conn struct {
+	network.Turn
+	stack *Stack
+	index uint64
+
+	flow          network.FlowID
+	src, dst      *network.Host
+	hash, reverse uint32
+	oneShot       bool // ends with its only message
+	closing       bool // ends when all is acknowledged
+	asked         bool // the interface will ask for a packet
+
+	state state
+	phase phase
+
+	// Sequence numbers of the sender.
+	una uint64 // first byte that is not acknowledged
+	nxt uint64 // first byte that was never sent
+	end uint64 // of what the application has written
+
+	// Windows, bytes. cwnd grows by fractions of bytes.
+	cwnd, ssthresh float64
+	pipe           uint64 // in flight, as RFC 6675 §4 estimates it
+	burst          uint64 // what is left of the burst that is being sent
+	cutEnd         uint64 // marks are not answered again before this is acknowledged
+	// Whether the window was what kept the sender back, in the last window of
+	// data (RFC 7661 §4.3; Linux: tcp_cwnd_validate).
+	limited   bool
+	maxFlight uint64
+	usageEnd  uint64
+
+	// Recovery.
+	sacked    ranges
+	recover   uint64 // phase ends when this is acknowledged
+	highRxt   uint64 // below this the phase has sent again what was lost
+	rescueRxt uint64
+	dupAcks   uint32
+	dupThresh uint32
+	force     bool        // a retransmission that does not ask for pipe
+	undoAt    engine.Time // when the phase first sent something again; Never: not yet
+	prior     saved       // what Config.Undo goes back to
+
+	// Timer.
+	rto          engine.Timer
+	srtt, rttvar engine.Time
+	timeoutAfter engine.Time // RTO, not backed off
+	backoff      uint8
+	sampled      bool
+	lastSent     engine.Time
+	number       uint64 // of Data packets that were sent
+
+	cubic cubicState
+	dctcp dctcpState
+
+	// messages that are not complete, oldest at first.
+	messages []message
+	first    int
+
+	recv     receiver
+	counters Counters
+}
+
+// saved is a state of the window.
+type saved struct {
+	cwnd, ssthresh float64
+	cubic          cubicState
+}
+
+// reset makes a connection of flow f out of an unused one. Slices keep their
+// memory, timers the events that are still to come for them.
+func (c *Conn) reset(f Flow) {
+	s := c.stack
+	n := Conn{
+		stack: s, index: c.index, rto: c.rto,
+		flow: f.ID, src: f.Src, dst: f.Dst, hash: f.Hash, reverse: f.ReverseHash,
+		state:        established,
+		ssthresh:     float64(uint64(1) << 62),
+		dupThresh:    s.cfg.DupThresh,
+		undoAt:       engine.Never,
+		timeoutAfter: s.cfg.InitialRTO,
+		sacked:       c.sacked,
+		messages:     c.messages[:0],
+		recv:         receiver{conn: c, timer: c.recv.timer, ooo: c.recv.ooo, quick: s.cfg.QuickAcks},
+	}
+	n.sacked.reset()
+	n.recv.ooo.reset()
+	if s.cfg.Handshake {
+		n.state = fresh
+	}
+	n.cwnd = float64(s.cfg.InitialWindow * s.cfg.Segment())
+	n.dctcp.alpha = 1 // RFC 8257 §4.2: the first mark halves the window
+	*c = n
+}
+
+// Flow returns what the connection's packets carry.
+func (c *Conn) Flow() network.FlowID { return c.flow }
+
+// Counters returns what the connection did so far.
+func (c *Conn) Counters() Counters { return c.counters }
+
+// Window returns the congestion window and the slow start threshold, bytes.
+func (c *Conn) Window() (cwnd, ssthresh float64) { return c.cwnd, c.ssthresh }
+
+// Alpha returns DCTCP's estimate of how much is marked (RFC 8257 §3.3).
+func (c *Conn) Alpha() float64 { return c.dctcp.alpha }
+
+// RTT returns the smoothed round-trip time, 0 before there is one.
+func (c *Conn) RTT() engine.Time { return c.srtt }
+
+// Pending returns how many bytes were written and are not acknowledged.
+func (c *Conn) Pending() uint64 { return c.end - c.una }
+
+// Send writes a message behind those that are not sent yet. [Done] is told id
+// when the receiver has all of it.
+func (c *Conn) Send(now engine.Time, id network.FlowID, bytes uint64) {
+	if bytes == 0 || bytes > Endless || c.state == closed || c.closing {
+		panic(fmt.Sprintf("tcp: message %d of %d bytes on flow %d: it must have 1 to 2^60 bytes, and the connection must be open", id, bytes, c.flow))
+	}
+	if c.una == c.end {
+		c.restart(now)
+	}
+	c.end += bytes
+	if len(c.messages) == cap(c.messages) && c.first > 0 {
+		c.messages = c.messages[:copy(c.messages, c.messages[c.first:])]
+		c.first = 0
+	}
+	c.messages = append(c.messages, message{id, c.end})
+	c.closing = c.oneShot
+	if c.state == fresh {
+		c.state = greeting
+	}
+	c.wake(now)
+}
+
+// Close ends a persistent connection when all it has to send is acknowledged.
+// It must not be used afterwards.
+func (c *Conn) Close(now engine.Time) {
+	if c.state == closed || c.closing {
+		return
+	}
+	c.closing = true
+	if c.una == c.end {
+		c.stack.release(now, c)
+	}
+}
+
+// restart is what idleness does to a window (RFC 2861 §3.2): what it was worth
+// is known less and less.
+func (c *Conn) restart(now engine.Time) {
+	idle := now - c.lastSent
+	if c.nxt == 0 || idle <= 0 {
+		return
+	}
+	c.cubic.pause(idle)
+	rto := c.currentRTO()
+	if !c.stack.cfg.SlowStartAfterIdle || idle <= rto {
+		return
+	}
+	floor := min(c.cwnd, float64(c.stack.cfg.InitialWindow*c.stack.cfg.Segment()))
+	c.ssthresh = max(c.ssthresh, c.cwnd*3/4)
+	for idle -= rto; idle > 0 && c.cwnd > floor; idle -= rto {
+		c.cwnd /= 2
+	}
+	c.cwnd = max(c.cwnd, floor)
+	c.limited, c.maxFlight = false, 0
+}
+
+// delivered tells who waits for the messages that are complete.
+func (c *Conn) delivered(now engine.Time) {
+	for c.first < len(c.messages) && c.messages[c.first].end <= c.recv.next {
+		id := c.messages[c.first].id
+		if c.first++; c.first == len(c.messages) {
+			c.messages, c.first = c.messages[:0], 0
+		}
+		if c.stack.done != nil {
+			c.stack.done.FlowDone(now, id)
+		}
+	}
+}

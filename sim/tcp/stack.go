@@ -1,0 +1,160 @@
+package tcp
+
+import (
+	"fmt"
+
+	"github.com/loomfabric/loom/sim/engine"
+	"github.com/loomfabric/loom/sim/network"
+)
+
+// Done is told when flows are complete.
+type Done interface {
+	// FlowDone is called when the receiver has all bytes of a flow, or of a
+	// message on a persistent connection. It may start others.
+	FlowDone(now engine.Time, id network.FlowID)
+}
+
+// Observer is told what connections did.
+type Observer interface {
+	// ConnClosed is called when both ends of a connection are finished. The
+	// counters are valid during the call. It must not start flows.
+	ConnClosed(now engine.Time, id network.FlowID, c *Counters)
+}
+
+// Flow describes a flow, or a persistent connection.
+type Flow struct {
+	// ID is what the flow's packets carry. It is not used again while packets of
+	// the flow may be on their way.
+	ID       network.FlowID
+	Src, Dst *network.Host
+	Bytes    uint64 // at least 1; Endless: no end
+	// Hash is the 5-tuple's, ReverseHash that of the other direction.
+	Hash, ReverseHash uint32
+}
+
+// Endless is a flow's size that it does not reach.
+const Endless = 1 << 60
+
+// Stack is the TCP of all hosts of a run: it keeps connections and their timers.
+// Like its engine it is one goroutine's.
+type Stack struct {
+	cfg      Config
+	net      *network.Network
+	engine   *engine.Engine
+	id       engine.ID
+	control  control
+	done     Done
+	observer Observer
+
+	conns []*Conn
+	free  []*Conn
+	live  int
+	sum   Counters // of connections that are closed
+}
+
+// New returns a stack. done may be nil. The error says what is wrong with cfg.
+func New(net *network.Network, cfg Config, done Done) (*Stack, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Stack{cfg: cfg, net: net, engine: net.Engine, done: done}
+	switch cfg.Control {
+	case Cubic:
+		s.control = cubic{}
+	case DCTCP:
+		s.control = dctcp{}
+	default:
+		s.control = newReno{}
+	}
+	s.id = s.engine.Register(s)
+	return s, nil
+}
+
+// Config returns the configuration, with what [Config.Validate] filled in.
+func (s *Stack) Config() Config { return s.cfg }
+
+// Observe has o told about connections that close.
+func (s *Stack) Observe(o Observer) { s.observer = o }
+
+// Live returns how many connections there are.
+func (s *Stack) Live() int { return s.live }
+
+// Counters returns the sum over all connections so far. It looks at every one.
+func (s *Stack) Counters() Counters {
+	sum := s.sum
+	for _, c := range s.conns {
+		if c.state != closed {
+			sum.Add(&c.counters)
+		}
+	}
+	return sum
+}
+
+// Start sends a flow over a new connection, which ends with it.
+func (s *Stack) Start(now engine.Time, f Flow) {
+	c := s.open(f)
+	c.oneShot = true
+	c.Send(now, f.ID, f.Bytes)
+}
+
+// Open makes a persistent connection; f.Bytes is not looked at. Nothing is sent
+// before the first message, which waits for the handshake if there is one.
+func (s *Stack) Open(f Flow) *Conn { return s.open(f) }
+
+func (s *Stack) open(f Flow) *Conn {
+	if f.Src == nil || f.Dst == nil || f.Src == f.Dst {
+		panic(fmt.Sprintf("tcp: flow %d is not between two hosts", f.ID))
+	}
+	var c *Conn
+	if n := len(s.free); n > 0 {
+		c = s.free[n-1]
+		s.free = s.free[:n-1]
+	} else {
+		c = &Conn{stack: s, index: uint64(len(s.conns)), rto: engine.NewTimer()}
+		c.recv.conn = c
+		c.recv.timer = engine.NewTimer()
+		s.conns = append(s.conns, c)
+	}
+	c.reset(f)
+	s.live++
+	s.net.Bind(f.ID, c, &c.recv)
+	return c
+}
+
+// release ends a connection. Its timers' events stay in the engine's queue; the
+// connection's next use takes them over.
+func (s *Stack) release(now engine.Time, c *Conn) {
+	s.net.Unbind(c.flow)
+	c.src.Leave(c)
+	c.rto.Off()
+	c.recv.timer.Off()
+	s.sum.Add(&c.counters)
+	c.state = closed
+	s.live--
+	if s.observer != nil {
+		s.observer.ConnClosed(now, c.flow, &c.counters)
+	}
+	s.free = append(s.free, c)
+}
+
+// The timers of a connection: the lowest bit of an event's argument; above it
+// stands the connection's index.
+const (
+	timerRTO = iota
+	timerAck
+)
+
+// Handle is the engine's to call.
+func (s *Stack) Handle(now engine.Time, arg uint64) {
+	c := s.conns[arg>>1]
+	switch arg & 1 {
+	case timerRTO:
+		if c.rto.Due(s.engine, now, s.id, arg) {
+			c.timeout(now)
+		}
+	case timerAck:
+		if c.recv.timer.Due(s.engine, now, s.id, arg) {
+			c.recv.ack(now)
+		}
+	}
+}
