@@ -48,7 +48,8 @@ func TestPoliciesLookOnlyToDecide(t *testing.T) {
 	want := map[string]counts{
 		"static": {}, "ecmp": {}, "spray": {}, "letflow": {},
 		"local": byFlowlet, "conga": byFlowlet, "conga-flow": byFlowlet,
-		"drill": {1, 1, 1, 1, 1}, // it decides for each packet
+		"drill":    {1, 1, 1, 1, 1}, // it decides for each packet
+		"conweave": {}, "conweave-conga": byFlowlet,
 	}
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {

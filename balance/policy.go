@@ -62,6 +62,9 @@ type View struct {
 	// Queue is the depth of each uplink's egress queue, bytes.
 	Queue  *[MaxPaths]uint32
 	Remote *congestion.ToLeaf // what leaves fed back; nil: nothing, as if all were 0
+	// Capable tells which leaves read the fabric's fields; nil: all of them do.
+	// A [Signaller] sends to the others as ecmp does.
+	Capable *overlay.Capability
 }
 
 // Links is what a driver knows of the links that start at its leaf.
@@ -99,7 +102,17 @@ type Marks struct {
 	Tail         bool
 	Shim         bool
 	Selector     uint8          // the next tier's choice, 0 to 15
-	TailTxTstamp overlay.Tstamp // when the TAIL left; meant if Rerouted
+	TailTxTstamp overlay.Tstamp // when the TAIL left; meant if Rerouted or Tail
+}
+
+// Stamp puts the marks into the header of a packet that leaves by an uplink at
+// now, the time that Choose was given, and leaves the other fields as they are.
+func (m *Marks) Stamp(now mono.Time, uplink uint8, f *overlay.Fabric) {
+	f.Opcode, f.Epoch, f.Rerouted, f.Tail, f.Shim = m.Opcode, m.Epoch, m.Rerouted, m.Tail, m.Shim
+	f.Path = overlay.MakePathID(uplink, m.Selector)
+	if m.Shim {
+		f.TxTstamp, f.TailTxTstamp = overlay.TstampOf(now), m.TailTxTstamp
+	}
 }
 
 // Policy chooses paths. A Policy is owned by one worker: its methods are called
@@ -116,7 +129,8 @@ type Policy interface {
 }
 
 // Signaller is a Policy that marks packets ([Packet.Marks]) and hears of them
-// from the leaf they go to.
+// from the leaf they go to. Package reorder has the other side, and says what a
+// driver of both does.
 type Signaller interface {
 	Policy
 	// Hear takes a control packet from a leaf: f is its header, hash that of the
@@ -133,10 +147,12 @@ type FlowletPolicy interface {
 	Flowlets() *congestion.Flowlets
 }
 
-// Stats counts what a policy did. Flowlets is zero for schemes without.
+// Stats counts what a policy did. Flowlets and ConWeave are zero for schemes
+// without.
 type Stats struct {
 	Decisions uint64 // times that a path was chosen: once a packet, or once a flowlet
 	Flowlets  congestion.FlowletStats
+	ConWeave  ConWeaveStats
 }
 
 // Options are what schemes are made with.
@@ -158,6 +174,9 @@ type Options struct {
 	// Weights are the uplinks' shares under "static"; all zero: the first
 	// usable path takes all.
 	Weights [MaxPaths]uint32
+	// ConWeave are the parameters of "conweave" and "conweave-conga"; the zero
+	// value stands for DatacenterConWeave().
+	ConWeave ConWeaveParams
 }
 
 // schemes in the order that messages list them.
@@ -173,6 +192,8 @@ var schemes = []struct {
 	{"drill", newDRILL},
 	{"conga", newCONGA},
 	{"conga-flow", newCONGAFlow},
+	{"conweave", newConWeave},
+	{"conweave-conga", newConWeaveCONGA},
 }
 
 // Names returns the schemes that [New] knows.
@@ -209,6 +230,9 @@ func (o *Options) complete() error {
 	if o.Samples == 0 && o.Memory == 0 {
 		o.Samples, o.Memory = 2, 1
 	}
+	if o.ConWeave == (ConWeaveParams{}) {
+		o.ConWeave = DatacenterConWeave()
+	}
 	switch {
 	case o.Flowlets < 0 || o.Flowlets > 1<<24:
 		return fmt.Errorf("flowlet table of %d entries: use 1 to %d", o.Flowlets, 1<<24)
@@ -216,6 +240,9 @@ func (o *Options) complete() error {
 		return fmt.Errorf("DRILL with %d samples: use 1 to %d", o.Samples, MaxPaths)
 	case o.Memory < 0 || o.Memory > MaxPaths:
 		return fmt.Errorf("DRILL with %d remembered: use 0 to %d", o.Memory, MaxPaths)
+	}
+	if err := o.ConWeave.Validate(); err != nil {
+		return err
 	}
 	return o.Params.Validate()
 }

@@ -37,6 +37,8 @@ var conformance = []promises{
 	{name: "drill", uniform: true, followsQueue: true},
 	{name: "conga", perFlowlet: true, gap: 500 * time.Microsecond, uniform: true, followsLocal: true, followsRemote: true},
 	{name: "conga-flow", perFlowlet: true, gap: 13 * time.Millisecond, uniform: true, followsLocal: true, followsRemote: true},
+	{name: "conweave", uniform: true},
+	{name: "conweave-conga", uniform: true, followsLocal: true, followsRemote: true},
 }
 
 func TestEverySchemeIsHeldToSomething(t *testing.T) {

@@ -1,0 +1,340 @@
+package balance
+
+import (
+	"math/rand/v2"
+
+	"github.com/loomfabric/loom/congestion"
+	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/overlay"
+)
+
+// connWays is the associativity of the connection table.
+const connWays = 4
+
+// conn is a flow under way, the state of ConWeave §3.4.1: 32 bytes without
+// pointers.
+type conn struct {
+	hash  uint32
+	leaf  uint16
+	state connState
+	flags uint8
+	last  mono.Time      // the last packet
+	due   mono.Time      // asked: when the reply is late, or a reroute is tried again; moved: when all is quiet
+	path  overlay.PathID // of packets sent now
+	old   overlay.PathID // rerouted: of the packets up to the TAIL
+	tail  overlay.Tstamp // rerouted: when the TAIL left
+	epoch overlay.Epoch
+}
+
+// connState is where a flow is in its epoch.
+type connState uint8
+
+const (
+	connFree     connState = iota // no flow
+	connBegin                     // the next packet begins an epoch
+	connAsked                     // the request is under way
+	connRerouted                  // the TAIL is under way: until CLEAR nothing may change
+	connMoved                     // its path went away: until θ_inactive has passed nothing may change
+)
+
+// Flags of an epoch.
+const (
+	connAnswered = 1 << iota // asked: the reply came late
+	connAborted              // asked: no path was found after the cut-off
+	connRefused              // the leaf asked not to be sent rerouted packets
+)
+
+// conweave is the source side of ConWeave (§3.2). Where the paper leaves room:
+//
+// A new flow, and one that has been inactive, takes the first of Samples random
+// paths that is not busy, and if all are, the first of them or the one that it
+// had: nothing of it is under way, so it may be anywhere.
+//
+// No path for a reroute (§3.2.2: "rerouting is aborted"): the epoch goes on, and
+// after each further θ_reply it is tried again, until there is a path or the
+// reply comes after all, which begins the next epoch. So the epoch does not
+// advance faster than round trips, and two bits of it do.
+//
+// A path that disappears is left at once, in a new epoch. There is no TAIL, for
+// what it could travel on is gone. Since nobody will say when the last packet of
+// that path has arrived, the flow then stays where it is for θ_inactive. If what
+// disappears is the NEW path while the OLD one is still in use, the flow returns
+// to the OLD one, as a third path would be one too many.
+type conweave struct {
+	name     string
+	reply    mono.Time
+	busyFor  mono.Time
+	inactive mono.Time
+	samples  int
+	width    int // selectors
+	byMetric bool
+	decision congestion.Decision
+	seed     uint64
+	rng      *rand.PCG
+
+	sets [][connWays]conn
+	mask uint32
+
+	leaves []leafState
+	busy   []mono.Time // by leaf, uplink and selector: until when
+
+	looked bool // of the present vector: links were looked at
+	remote [MaxPaths]uint8
+
+	decisions uint64
+	stats     ConWeaveStats
+	params    ConWeaveParams
+}
+
+// leafState is what is known of a leaf.
+type leafState struct {
+	unmarked mono.Time // when a packet last went there by hash
+	uplinks  uint16    // a bit each: those that flows could be on
+}
+
+func newConWeave(o *Options) Policy { return makeConWeave(o, "conweave", false) }
+
+// newConWeaveCONGA returns ConWeave with paths chosen by CONGA's metrics: of
+// those that are not busy, the least congested one, and no reroute onto one that
+// is more congested than the present one.
+func newConWeaveCONGA(o *Options) Policy { return makeConWeave(o, "conweave-conga", true) }
+
+func makeConWeave(o *Options, name string, byMetric bool) Policy {
+	p := &o.ConWeave
+	return &conweave{
+		name: name, params: *p,
+		reply: mono.Time(p.Reply), busyFor: mono.Time(p.PathBusy), inactive: mono.Time(p.Inactive),
+		samples: p.Samples, width: p.Selectors, byMetric: byMetric, decision: o.Params.Decision,
+		seed: o.Seed, rng: newRNG(o),
+		sets: make([][connWays]conn, p.Connections/connWays), mask: uint32(p.Connections/connWays - 1),
+	}
+}
+
+func (c *conweave) Name() string { return c.name }
+
+// Stats returns the counters.
+func (c *conweave) Stats() Stats { return Stats{Decisions: c.decisions, ConWeave: c.stats} }
+
+// Choose marks packets, and moves flows that have waited for a reply too long.
+func (c *conweave) Choose(now mono.Time, v *View, pkts []Packet) {
+	if len(v.Paths) > len(c.leaves) {
+		c.grow(len(v.Paths))
+	}
+	c.looked = false
+	for i := range pkts {
+		p := &pkts[i]
+		paths := &v.Paths[p.Leaf]
+		e := c.find(p.Leaf, p.Hash)
+		if e == nil || c.past(now, e.last) {
+			c.slow(now, v, p, e)
+			continue
+		}
+		path := paths.Index[e.path.Uplink()]
+		if path < 0 || e.state == connBegin || now > e.due && e.state != connRerouted {
+			c.slow(now, v, p, e)
+			continue
+		}
+		e.last = now
+		p.Path = uint8(path)
+		p.Marks = Marks{Epoch: e.epoch, Rerouted: e.state == connRerouted, Shim: true, Selector: e.path.Selector(), TailTxTstamp: e.tail}
+	}
+}
+
+// past reports whether more than θ_inactive has passed since t; also when t lies
+// further ahead than that, for then the clock has jumped.
+func (c *conweave) past(now, t mono.Time) bool {
+	return uint64(now-t+c.inactive) > 2*uint64(c.inactive)
+}
+
+// find returns the flow's entry, nil if it has none.
+func (c *conweave) find(leaf uint16, hash uint32) *conn {
+	set := &c.sets[hash&c.mask]
+	for w := range set {
+		if e := &set[w]; e.hash == hash && e.leaf == leaf && e.state != connFree {
+			return e
+		}
+	}
+	return nil
+}
+
+// slow is Choose for a packet with which something changes.
+func (c *conweave) slow(now mono.Time, v *View, p *Packet, e *conn) {
+	p.Marks = Marks{}
+	paths := &v.Paths[p.Leaf]
+	if paths.N == 0 {
+		return
+	}
+	if v.Capable != nil && !v.Capable.Capable(p.Leaf, now) {
+		c.stats.Incapable++
+		c.unmarked(now, paths, p, e)
+		return
+	}
+	switch {
+	case e == nil:
+		if e = c.insert(now, v, p); e == nil {
+			c.stats.Overflow++
+			c.unmarked(now, paths, p, nil)
+			return
+		}
+	case c.past(now, e.last):
+		c.stats.Inactive++
+		if e.state == connRerouted {
+			c.stats.Unclear++
+		}
+		c.know(p.Leaf, paths)
+		e.path = c.start(now, v, p, e.path, paths.Index[e.path.Uplink()] >= 0)
+		e.state = connBegin
+	case paths.Index[e.path.Uplink()] < 0:
+		c.move(now, v, p, e)
+	}
+	e.last = now
+	if e.state == connMoved && now > e.due {
+		e.state = connBegin
+	}
+	if e.state == connAsked && now > e.due && c.cutOff(now, v, p, e) {
+		return // as the TAIL
+	}
+	opcode := overlay.OpData
+	if e.state == connBegin {
+		opcode = overlay.OpRTTRequest
+		c.begin(now, e)
+	}
+	p.Path = uint8(paths.Index[e.path.Uplink()])
+	p.Marks = Marks{Opcode: opcode, Epoch: e.epoch, Rerouted: e.state == connRerouted, Shim: true, Selector: e.path.Selector(), TailTxTstamp: e.tail}
+}
+
+// begin starts an epoch: the packet at hand is its request (§3.2.1).
+func (c *conweave) begin(now mono.Time, e *conn) {
+	e.epoch = e.epoch.Next()
+	e.state, e.flags, e.tail = connAsked, e.flags&connRefused, 0
+	e.due = now + c.reply
+	c.stats.Epochs++
+	c.stats.Requests++
+}
+
+// cutOff tries to reroute a flow whose reply is late (§3.2.2). It reports
+// whether the packet is the TAIL; if not, it belongs where the flow is.
+func (c *conweave) cutOff(now mono.Time, v *View, p *Packet, e *conn) bool {
+	if e.flags&connAborted == 0 {
+		c.stats.CutOffs++
+	}
+	to, ok := e.path, false
+	if e.flags&connRefused != 0 {
+		e.flags &^= connRefused // it stands for one attempt: no reply may ever take it back
+		c.stats.Refused++
+	} else if to, ok = c.other(now, v, p, e.path); !ok {
+		c.stats.Aborts++
+	}
+	if !ok {
+		if e.flags&connAnswered != 0 {
+			e.state = connBegin
+		}
+		e.flags |= connAborted
+		e.due = now + c.reply
+		return false
+	}
+	c.stats.Reroutes++
+	c.decisions++
+	e.state, e.old, e.path, e.tail = connRerouted, e.path, to, overlay.TstampOf(now)
+	p.Path = uint8(v.Paths[p.Leaf].Index[e.old.Uplink()])
+	p.Marks = Marks{Epoch: e.epoch, Tail: true, Shim: true, Selector: e.old.Selector(), TailTxTstamp: e.tail}
+	return true
+}
+
+// move takes a flow off a path that is gone.
+func (c *conweave) move(now mono.Time, v *View, p *Packet, e *conn) {
+	paths := &v.Paths[p.Leaf]
+	c.stats.Moves++
+	c.know(p.Leaf, paths)
+	if e.state == connRerouted && paths.Index[e.old.Uplink()] >= 0 {
+		e.path = e.old
+	} else {
+		e.path = c.start(now, v, p, e.path, false)
+	}
+	e.epoch = e.epoch.Next()
+	c.stats.Epochs++
+	e.state, e.flags, e.tail = connMoved, 0, 0
+	e.due = now + c.inactive
+}
+
+// unmarked sends a packet without ConWeave. A flow that has an entry stays on its
+// path as long as that is there, so as not to be reordered.
+func (c *conweave) unmarked(now mono.Time, paths *Paths, p *Packet, e *conn) {
+	c.leaves[p.Leaf].unmarked = now + 1
+	if e != nil && paths.Index[e.path.Uplink()] >= 0 && !c.past(now, e.last) {
+		e.last = now
+		e.state = connBegin
+		p.Path, p.Selector = uint8(paths.Index[e.path.Uplink()]), e.path.Selector()
+		return
+	}
+	if e != nil {
+		e.state = connFree
+	}
+	path := c.byHash(paths, p.Hash)
+	p.Path, p.Selector = uint8(paths.Index[path.Uplink()]), path.Selector()
+	c.decisions++
+}
+
+// byHash returns the path that a flow has without ConWeave.
+func (c *conweave) byHash(paths *Paths, hash uint32) overlay.PathID {
+	i := uint64(remix(uint64(hash)^c.seed)) * uint64(paths.N) >> 32
+	return overlay.MakePathID(paths.Uplink[i%MaxPaths], c.selector(hash))
+}
+
+// selector returns the selector of a flow that does not choose one.
+func (c *conweave) selector(hash uint32) uint8 {
+	n := uint64(c.width)
+	if n == 1 {
+		n = maxSelectors
+	}
+	return uint8(uint64(remix(uint64(hash)^c.seed^selectorKey)) * n >> 32)
+}
+
+// selectorKey makes the selector independent of the uplink.
+const selectorKey = 0x73656c6563746f72
+
+// insert makes an entry for a flow, in place of one that is free or aged; nil if
+// there is none.
+func (c *conweave) insert(now mono.Time, v *View, p *Packet) *conn {
+	set := &c.sets[p.Hash&c.mask]
+	best := -1
+	for w := range set {
+		e := &set[w]
+		if e.state == connFree {
+			best = w
+			break
+		}
+		if c.past(now, e.last) && (best < 0 || e.last < set[best].last) {
+			best = w
+		}
+	}
+	if best < 0 {
+		return nil
+	}
+	paths := &v.Paths[p.Leaf]
+	c.know(p.Leaf, paths)
+	e := &set[best]
+	*e = conn{hash: p.Hash, leaf: p.Leaf, state: connBegin}
+	if c.wasUnmarked(now, p.Leaf) {
+		// It may be one of those that went by hash a moment ago, and packets of
+		// it may be under way there.
+		e.path = c.byHash(paths, p.Hash)
+		c.decisions++
+	} else {
+		e.path = c.start(now, v, p, overlay.MakePathID(0, c.selector(p.Hash)), false)
+	}
+	return e
+}
+
+// know notes the uplinks that flows to a leaf can be on from now on.
+func (c *conweave) know(leaf uint16, paths *Paths) {
+	for _, u := range paths.Uplink[:paths.N] {
+		c.leaves[leaf].uplinks |= 1 << (u % MaxPaths)
+	}
+}
+
+// grow makes room for more leaves.
+func (c *conweave) grow(leaves int) {
+	c.leaves = append(c.leaves, make([]leafState, leaves-len(c.leaves))...)
+	c.busy = append(c.busy, make([]mono.Time, leaves*MaxPaths*c.width-len(c.busy))...)
+}

@@ -1,0 +1,219 @@
+package balance
+
+import (
+	"iter"
+
+	"github.com/loomfabric/loom/congestion"
+	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/overlay"
+)
+
+// ConWeavePolicy is ConWeave's source side, for its owner to look at.
+type ConWeavePolicy interface {
+	Signaller
+	// Params returns the parameters in use.
+	Params() ConWeaveParams
+	// Connections yields the flows of which something may be under way.
+	Connections(now mono.Time) iter.Seq[Connection]
+	// BusyUntil returns until when a NOTIFY keeps flows to a leaf off a path; ok
+	// is false if none does.
+	BusyUntil(now mono.Time, leaf uint16, path overlay.PathID) (until mono.Time, ok bool)
+}
+
+// Connection is an entry of the connection table.
+type Connection struct {
+	Hash  uint32
+	Leaf  uint16
+	Path  overlay.PathID // of its next packet
+	Old   overlay.PathID // of its packets up to the TAIL; meant if Rerouted
+	Epoch overlay.Epoch
+	// Waiting for a reply, for a CLEAR, or for a path that went away to be empty;
+	// none of them: its next packet begins an epoch.
+	Asked, Rerouted, Moved bool
+	Last                   mono.Time // when its last packet left
+}
+
+// Params returns the parameters in use.
+func (c *conweave) Params() ConWeaveParams { return c.params }
+
+// Connections yields the entries that are not aged.
+func (c *conweave) Connections(now mono.Time) iter.Seq[Connection] {
+	return func(yield func(Connection) bool) {
+		for i := range c.sets {
+			for w := range c.sets[i] {
+				e := &c.sets[i][w]
+				if e.state == connFree || c.past(now, e.last) {
+					continue
+				}
+				if !yield(Connection{
+					e.hash, e.leaf, e.path, e.old, e.epoch,
+					e.state == connAsked, e.state == connRerouted, e.state == connMoved, e.last,
+				}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// BusyUntil returns the mark that a NOTIFY made.
+func (c *conweave) BusyUntil(now mono.Time, leaf uint16, path overlay.PathID) (until mono.Time, ok bool) {
+	if int(leaf) >= len(c.leaves) || c.width > 1 && int(path.Selector()) >= c.width || !c.isBusy(now, leaf, path) {
+		return 0, false
+	}
+	return c.busy[c.slot(leaf, path)], true
+}
+
+// Explain says where the flow's next packet goes, and what its connection waits
+// for.
+func (c *conweave) Explain(now mono.Time, v *View, p *Packet) Explanation {
+	paths := &v.Paths[p.Leaf]
+	x := newExplanation(paths)
+	e := c.find(p.Leaf, p.Hash)
+	if e != nil && c.past(now, e.last) {
+		e = nil
+	}
+	alive := func(path overlay.PathID) bool { return paths.Index[path.Uplink()] >= 0 }
+	take := func(path overlay.PathID, why string) Explanation {
+		x.Path, x.Reason = int(paths.Index[path.Uplink()]), why
+		return x
+	}
+	capable := v.Capable == nil || v.Capable.Capable(p.Leaf, now)
+	switch {
+	case e == nil && !capable:
+		x.Fresh = 0
+		return take(c.byHash(paths, p.Hash), "the leaf does not speak ConWeave, so the flow's hash decides")
+	case e == nil:
+		return c.explainStart(now, v, p, &x)
+	case !alive(e.path) && !capable:
+		return take(c.byHash(paths, p.Hash), "its path is gone and the leaf no longer speaks ConWeave, so the flow's hash decides")
+	case !alive(e.path) && e.state == connRerouted && alive(e.old):
+		return take(e.old, "the path that it was rerouted to is gone: it returns to the one before")
+	case !alive(e.path):
+		c.fresh(now, v, p, &x)
+		x.Reason = "its path is gone: it moves to one that is not busy"
+		return x
+	case !capable:
+		return take(e.path, "the leaf no longer speaks ConWeave: the flow stays where it is")
+	}
+	return take(e.path, c.why(now, e))
+}
+
+// why says what a flow that stays on its path waits for.
+func (c *conweave) why(now mono.Time, e *conn) string {
+	switch {
+	case e.state == connRerouted:
+		return "it was rerouted here, and the leaf has not said yet that everything sent before has arrived (CLEAR)"
+	case e.state == connMoved && now <= e.due:
+		return "its path went away: it stays here until nothing sent before can be under way any more"
+	case e.state == connAsked && now > e.due:
+		return "the reply to its request is late: this packet is the TAIL if there is a path that is not busy to reroute to"
+	case e.state == connAsked:
+		return "it stays as long as replies come in time; one is awaited"
+	}
+	return "it stays as long as replies come in time; the last one did"
+}
+
+// explainStart is Explain of a flow of which nothing is under way.
+func (c *conweave) explainStart(now mono.Time, v *View, p *Packet, x *Explanation) Explanation {
+	paths := &v.Paths[p.Leaf]
+	had := c.find(p.Leaf, p.Hash)
+	if had == nil && (c.full(now, p.Hash) || c.wasUnmarked(now, p.Leaf)) {
+		x.Path = int(paths.Index[c.byHash(paths, p.Hash).Uplink()])
+		x.Reason = "packets to the leaf go, or just went, by hash: the connection table has no room, or the leaf did not speak ConWeave"
+		return *x
+	}
+	c.fresh(now, v, p, x)
+	x.Reason = "nothing of it is under way: it takes a random path that is not busy"
+	if c.byMetric {
+		x.Reason = "nothing of it is under way: it takes the least congested path that is not busy"
+	}
+	if paths.N == 1 {
+		x.Path = 0
+	}
+	return *x
+}
+
+// fresh finds the uplinks that a flow could start on now. Of a few samples all
+// may be busy: then any uplink is as good, and as likely, as another.
+func (c *conweave) fresh(now mono.Time, v *View, p *Packet, x *Explanation) {
+	if int(p.Leaf) >= len(c.leaves) {
+		if !c.byMetric {
+			return
+		}
+		c.grow(int(p.Leaf) + 1)
+	}
+	paths := &v.Paths[p.Leaf]
+	var free [MaxPaths]uint8
+	n, busy := 0, 0
+	for i := range int(paths.N) * c.width {
+		path := c.path(paths, i, overlay.MakePathID(0, c.selector(p.Hash)))
+		if c.isBusy(now, p.Leaf, path) {
+			busy++
+		} else if n == 0 || free[n-1] != path.Uplink() {
+			free[n%MaxPaths] = path.Uplink()
+			n++
+		}
+	}
+	if !c.byMetric {
+		if busy < c.samples {
+			x.only(free[:n])
+		}
+		return
+	}
+	v.look(now)
+	var remote [MaxPaths]uint8
+	if v.Remote != nil {
+		v.Remote.Metrics(p.Leaf, now, &remote)
+	}
+	x.compare(c.decision, paths, v.Local, &remote)
+	if n == 0 {
+		return
+	}
+	x.only(free[:n])
+	rng, among := *c.rng, x.Fresh
+	x.Fresh = 0
+	for _, u := range free[:n] {
+		if among&(1<<u) != 0 && c.decision.Pick(free[:n], v.Local, &remote, u, &rng) == u {
+			x.Fresh |= 1 << u
+		}
+	}
+}
+
+// only leaves these uplinks.
+func (e *Explanation) only(uplinks []uint8) {
+	e.Fresh = 0
+	for _, u := range uplinks {
+		e.Fresh |= 1 << u
+	}
+}
+
+// compare fills in what a decision compares uplinks by.
+func (e *Explanation) compare(d congestion.Decision, paths *Paths, local, remote *[MaxPaths]uint8) {
+	for _, u := range paths.Uplink[:paths.N] {
+		e.Combined[u] = int(max(local[u], remote[u]))
+		if d.Metric == congestion.SumMetric {
+			e.Combined[u] = int(local[u]) + int(remote[u])
+		}
+	}
+}
+
+// full reports whether a flow without an entry would get none.
+func (c *conweave) full(now mono.Time, hash uint32) bool {
+	set := &c.sets[hash&c.mask]
+	for w := range set {
+		if set[w].state == connFree || c.past(now, set[w].last) {
+			return false
+		}
+	}
+	return true
+}
+
+// wasUnmarked reports whether packets of a leaf may be under way by hash.
+func (c *conweave) wasUnmarked(now mono.Time, leaf uint16) bool {
+	if int(leaf) >= len(c.leaves) {
+		return false
+	}
+	t := c.leaves[leaf].unmarked
+	return t != 0 && !c.past(now, t)
+}

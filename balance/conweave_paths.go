@@ -1,0 +1,218 @@
+package balance
+
+import (
+	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/overlay"
+)
+
+// slot returns where a path's mark stands in the table of busy ones. With one
+// selector, selectors are the flows' own, and the mark is the uplink's.
+func (c *conweave) slot(leaf uint16, path overlay.PathID) int {
+	i := int(leaf)*MaxPaths + int(path.Uplink())
+	if c.width == 1 {
+		return i
+	}
+	return i*c.width + int(path.Selector())
+}
+
+// isBusy reports whether a NOTIFY keeps flows off a path. A mark that would
+// last for longer than any can was made before the clock was set back.
+func (c *conweave) isBusy(now mono.Time, leaf uint16, path overlay.PathID) bool {
+	left := c.busy[c.slot(leaf, path)] - now
+	return left > 0 && left <= c.busyFor
+}
+
+// start returns the path of a flow of which nothing is under way: one that is not
+// busy, or if all that were looked at are, the one that it had if it can be kept,
+// or any.
+func (c *conweave) start(now mono.Time, v *View, p *Packet, had overlay.PathID, keep bool) overlay.PathID {
+	c.decisions++
+	if path, ok := c.sample(now, v, p, had, false); ok {
+		return path
+	}
+	if keep {
+		return had
+	}
+	paths := &v.Paths[p.Leaf]
+	return c.path(paths, draw(c.rng, int(paths.N)*c.width), had)
+}
+
+// other returns a path to reroute to: not the present one, and not busy.
+func (c *conweave) other(now mono.Time, v *View, p *Packet, present overlay.PathID) (overlay.PathID, bool) {
+	return c.sample(now, v, p, present, true)
+}
+
+// path returns the i-th of a leaf's paths. With one selector it has that of had.
+func (c *conweave) path(paths *Paths, i int, had overlay.PathID) overlay.PathID {
+	if c.width == 1 {
+		return overlay.MakePathID(paths.Uplink[i%MaxPaths], had.Selector())
+	}
+	return overlay.MakePathID(paths.Uplink[i/c.width%MaxPaths], uint8(i%c.width))
+}
+
+// sample draws a few different paths and returns the first that is not busy
+// (§3.2.2). elsewhere leaves out the present path.
+func (c *conweave) sample(now mono.Time, v *View, p *Packet, present overlay.PathID, elsewhere bool) (overlay.PathID, bool) {
+	if c.byMetric {
+		return c.best(now, v, p, present, elsewhere)
+	}
+	paths := &v.Paths[p.Leaf]
+	n := int(paths.N) * c.width
+	var drawn [maxSamples + 1]int // in order
+	k := 0
+	if at := int(paths.Index[present.Uplink()]); elsewhere && at >= 0 {
+		drawn[0] = at
+		if c.width > 1 {
+			drawn[0] = at*c.width + int(present.Selector())
+		}
+		k = 1
+	}
+	for range c.samples {
+		if k == n {
+			break
+		}
+		// The i-th of those that were not drawn yet.
+		i, at := draw(c.rng, n-k), 0
+		for ; at < k && i >= drawn[at]; at++ {
+			i++
+		}
+		copy(drawn[at+1:k+1], drawn[at:k])
+		drawn[at] = i
+		k++
+		path := c.path(paths, i, present)
+		if elsewhere && path == present {
+			continue // two of the leaf's paths start on one uplink
+		}
+		if !c.isBusy(now, p.Leaf, path) {
+			return path, true
+		}
+	}
+	return present, false
+}
+
+// best is sample by CONGA's metrics (CONGA §3.5) of all paths that are not busy.
+func (c *conweave) best(now mono.Time, v *View, p *Packet, present overlay.PathID, elsewhere bool) (overlay.PathID, bool) {
+	if !c.looked {
+		c.looked = true
+		v.look(now)
+	}
+	c.remote = [MaxPaths]uint8{}
+	if v.Remote != nil {
+		v.Remote.Metrics(p.Leaf, now, &c.remote)
+	}
+	paths := &v.Paths[p.Leaf]
+	var free [MaxPaths]uint8
+	n := 0
+	for _, u := range paths.Uplink[:paths.N] {
+		if _, ok := c.selectorOn(now, p.Leaf, u, present, elsewhere, false); ok {
+			free[n%MaxPaths] = u
+			n++
+		}
+	}
+	if n == 0 {
+		return present, false
+	}
+	uplink := c.decision.Pick(free[:n], v.Local, &c.remote, MaxPaths, c.rng)
+	if was := present.Uplink(); elsewhere && uplink != was {
+		// No reroute to where it is worse: of the two, the new one wins a tie.
+		if c.decision.Pick([]uint8{uplink, was}, v.Local, &c.remote, uplink, c.rng) != uplink {
+			return present, false
+		}
+	}
+	return c.selectorOn(now, p.Leaf, uplink, present, elsewhere, true)
+}
+
+// selectorOn returns a path over an uplink that is not busy, and with elsewhere
+// not the present one; with random one at random, otherwise the first.
+func (c *conweave) selectorOn(now mono.Time, leaf uint16, uplink uint8, present overlay.PathID, elsewhere, random bool) (overlay.PathID, bool) {
+	if c.width == 1 {
+		path := overlay.MakePathID(uplink, present.Selector())
+		return path, !(elsewhere && path == present) && !c.isBusy(now, leaf, path)
+	}
+	first := 0
+	if random {
+		first = draw(c.rng, c.width)
+	}
+	for i := range c.width {
+		path := overlay.MakePathID(uplink, uint8((first+i)%c.width))
+		if !(elsewhere && path == present) && !c.isBusy(now, leaf, path) {
+			return path, true
+		}
+	}
+	return present, false
+}
+
+// Hear takes an RTT_REPLY, a CLEAR or a NOTIFY. What does not fit the state of
+// the flow that it is about changes nothing: it may be late, a copy, or forged.
+func (c *conweave) Hear(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric) {
+	if int(leaf) >= len(c.leaves) {
+		c.stats.UnknownLeaf++
+		return
+	}
+	e := c.find(leaf, hash)
+	switch f.Opcode {
+	case overlay.OpNotify:
+		c.notify(now, leaf, f.Path)
+	case overlay.OpRTTReply, overlay.OpClear:
+		if e == nil {
+			c.stats.UnknownFlow++
+			return
+		}
+		if f.Opcode == overlay.OpRTTReply {
+			c.replied(now, e, f)
+		} else {
+			c.cleared(e, f)
+		}
+	default:
+		c.stats.UnknownOpcode++
+		return
+	}
+	if e != nil && f.Epoch == e.epoch {
+		e.flags &^= connRefused
+		if f.Refuses() {
+			e.flags |= connRefused
+		}
+	}
+}
+
+// replied ends an epoch in which the reply came in time (§3.2.1). One that is
+// late changes nothing but that a reroute which found no path is not tried again.
+func (c *conweave) replied(now mono.Time, e *conn, f *overlay.Fabric) {
+	if e.state != connAsked || e.epoch != f.Epoch || e.flags&connAnswered != 0 {
+		c.stats.StaleReplies++
+		return
+	}
+	if e.flags&connAborted != 0 {
+		c.stats.LateReplies++
+		e.state = connBegin
+		return
+	}
+	c.stats.ReplyTime.Add(now.Sub(e.due - c.reply))
+	if now > e.due {
+		c.stats.LateReplies++
+		e.flags |= connAnswered
+		return
+	}
+	c.stats.Replies++
+	e.state = connBegin
+}
+
+// cleared ends an epoch in which the flow was rerouted (§3.2.3).
+func (c *conweave) cleared(e *conn, f *overlay.Fabric) {
+	if e.state != connRerouted || e.epoch != f.Epoch {
+		c.stats.StaleClears++
+		return
+	}
+	c.stats.Clears++
+	e.state = connBegin
+}
+
+// notify keeps flows off a path for a while (§3.2.2).
+func (c *conweave) notify(now mono.Time, leaf uint16, path overlay.PathID) {
+	if c.leaves[leaf].uplinks&(1<<path.Uplink()) == 0 || c.width > 1 && int(path.Selector()) >= c.width {
+		c.stats.UnknownPath++
+		return
+	}
+	c.stats.Notifies++
+	c.busy[c.slot(leaf, path)] = now + c.busyFor
+}

@@ -1,0 +1,355 @@
+package reorder
+
+import (
+	"math"
+	"time"
+
+	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/overlay"
+)
+
+// core is the part of ConWeave's destination side that does not depend on what
+// packets are held by.
+type core struct {
+	params Params
+	table  flows
+	queues []queue
+	free   int32 // first of the list of free queues
+	timers timers
+	ports  []PortUse
+
+	notified []mono.Time // by leaf and path: the last NOTIFY
+
+	out    [3]Control // REPLY, CLEAR and NOTIFY: more a packet cannot cause
+	outbox int
+
+	stats Stats
+}
+
+const paths = 256 // values of a PathID
+
+// longAgo is a time that every interval has passed since.
+const longAgo = mono.Time(math.MinInt64 / 2)
+
+func (c *core) init(p *Params) {
+	c.params = *p
+	c.table = newFlows(p.Flows, 2*mono.Time(p.Inactive))
+	c.queues = make([]queue, p.Queues)
+	c.free = none
+	for i := len(c.queues) - 1; i >= 0; i-- {
+		c.queues[i].next = c.free
+		c.free = int32(i)
+	}
+	c.timers.heap = make([]uint16, 0, p.Queues)
+	c.ports = make([]PortUse, p.Ports)
+	c.notified = make([]mono.Time, p.Leaves*paths)
+	for i := range c.notified {
+		c.notified[i] = longAgo
+	}
+}
+
+// arrive decides about a packet. drain and hold are queues; they mean something
+// if the verdict says so.
+func (c *core) arrive(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric, ce bool, bytes uint32, port int) (v Verdict, drain, hold int) {
+	c.outbox = 0
+	if !f.Capable || !f.Shim || f.Opcode > overlay.OpRTTRequest {
+		c.stats.Unmarked++
+		return Pass, 0, 0
+	}
+	c.stats.Packets++
+	c.stats.Bytes += uint64(bytes)
+	if f.Opcode == overlay.OpRTTRequest {
+		c.stats.Requests++
+		c.stats.Replies++
+		c.say(overlay.OpRTTReply, leaf, hash, f.Epoch, f.Path, port)
+	}
+	if f.Tail {
+		// Always: if one got lost, its source waits for it; if not, it ignores
+		// this one.
+		c.stats.Tails++
+		c.stats.Clears++
+		c.say(overlay.OpClear, leaf, hash, f.Epoch, f.Path, port)
+	}
+	if ce {
+		c.notify(now, leaf, hash, f, port)
+	}
+	e, index, fresh := c.table.get(now, leaf, hash)
+	if e == nil {
+		c.stats.NoFlow++
+		return Pass, 0, 0
+	}
+	if fresh {
+		c.stats.Epochs++
+		e.renew(f)
+	} else if e.epoch != f.Epoch || e.flags&flowTailKnown != 0 {
+		switch e.place(f) {
+		case older:
+			e.last = now
+			c.stats.Late++
+			return Pass, 0, 0
+		case newer:
+			c.stats.Epochs++
+			if e.queue != 0 {
+				c.stats.Overtaken++
+				v, drain = DrainPass, c.drain(now, e.queue-1)
+			}
+			e.renew(f)
+		}
+	}
+	e.last = now
+	if f.TxTstamp.Sub(e.sent) > 0 {
+		e.sent = f.TxTstamp
+	}
+	switch {
+	case f.Tail:
+		if e.queue != 0 {
+			v, drain = PassDrain, int(e.queue-1)
+		}
+		c.tail(now, e, f)
+	case f.Rerouted:
+		c.stats.Rerouted++
+		return c.rerouted(now, e, index, f, bytes, port, v, drain)
+	default:
+		c.old(now, e, f)
+	}
+	return v, drain, 0
+}
+
+// tail ends the OLD path (§3.3.1): what was held may go.
+func (c *core) tail(now mono.Time, e *flow, f *overlay.Fabric) {
+	if e.queue != 0 {
+		q := &c.queues[e.queue-1]
+		if q.measured {
+			c.missed(now.Sub(q.estimate))
+		}
+		c.stats.TailFlushes++
+		c.drain(now, e.queue-1)
+	} else if e.flags&flowFlushed != 0 && e.flags&flowTailSeen == 0 {
+		c.stats.Premature++
+		if e.flags&flowOld != 0 {
+			c.missed(now.Sub(e.resume()))
+		}
+	}
+	e.tail = f.TailTxTstamp
+	e.flags |= flowTailKnown | flowTailSeen
+}
+
+// missed records by how much the TAIL came after the estimate of its arrival.
+func (c *core) missed(d time.Duration) {
+	if d > 0 {
+		c.stats.Hasty.Add(d)
+	} else {
+		c.stats.Early.Add(-d)
+	}
+}
+
+// old is a packet of the OLD path before the TAIL: the latest news of how long
+// the path takes (Appendix A).
+func (c *core) old(now mono.Time, e *flow, f *overlay.Fabric) {
+	switch {
+	case e.flags&flowTailSeen != 0:
+		c.stats.AfterTail++
+		return
+	case e.flags&flowFlushed != 0:
+		c.stats.Premature++
+		return // the estimate is over (Appendix A: "or when T_resume expires")
+	}
+	e.rx, e.tx = now, f.TxTstamp
+	e.flags |= flowOld
+	if e.queue != 0 {
+		c.resume(e, e.queue-1)
+		c.timers.moved(c.queues, e.queue-1)
+	}
+}
+
+// rerouted is a packet of the NEW path: it waits until the TAIL has come.
+func (c *core) rerouted(now mono.Time, e *flow, index int32, f *overlay.Fabric, bytes uint32, port int, v Verdict, drain int) (Verdict, int, int) {
+	e.tail = f.TailTxTstamp
+	e.flags |= flowTailKnown
+	if e.flags&(flowTailSeen|flowFlushed) != 0 {
+		return v, drain, 0
+	}
+	if e.flags&flowGaveUp != 0 {
+		c.stats.PassedInLieu++
+		return v, drain, 0
+	}
+	if e.queue != 0 {
+		if q := e.queue - 1; c.room(int(c.queues[q].port), bytes) {
+			c.charge(int(c.queues[q].port), bytes)
+			return Hold, 0, int(q)
+		}
+		// Behind what it holds the packet does not fit, and it must not go before
+		// that: all of it goes.
+		e.flags |= flowGaveUp
+		c.stats.Exhausted++
+		c.stats.PassedInLieu++
+		return DrainPass, c.drain(now, e.queue-1), 0
+	}
+	if !c.open(now, e, index, f, bytes, port) {
+		e.flags |= flowGaveUp
+		c.stats.NoQueue++
+		c.stats.PassedInLieu++
+		return v, drain, 0
+	}
+	if v == DrainPass {
+		return DrainHold, drain, int(e.queue - 1)
+	}
+	return Hold, 0, int(e.queue - 1)
+}
+
+// open takes a queue for the flow, and starts T_resume with its first packet.
+func (c *core) open(now mono.Time, e *flow, index int32, f *overlay.Fabric, bytes uint32, port int) bool {
+	i := c.free
+	if i == none || !c.room(port, bytes) || c.ports[port].Queues >= c.params.PortQueues {
+		return false
+	}
+	q := &c.queues[i]
+	c.free = q.next
+	*q = queue{since: now, flow: index, port: int32(port), path: f.Path}
+	e.queue = uint16(i) + 1
+	u := &c.ports[port]
+	u.Queues++
+	u.QueuesPeak = max(u.QueuesPeak, u.Queues)
+	c.stats.Queues++
+	c.stats.InUse++
+	c.stats.InUsePeak = max(c.stats.InUsePeak, c.stats.InUse)
+	c.charge(port, bytes)
+	if e.flags&flowOld == 0 {
+		c.stats.Defaults++
+	}
+	c.resume(e, uint16(i))
+	c.timers.add(c.queues, uint16(i))
+	return true
+}
+
+// resume sets T_resume of the flow's queue (Appendix A).
+func (c *core) resume(e *flow, i uint16) {
+	q := &c.queues[i]
+	if e.flags&flowOld != 0 {
+		q.estimate, q.measured = e.resume(), true
+		q.deadline = q.estimate.Add(c.params.ResumeExtra)
+	} else {
+		q.estimate = q.since.Add(c.params.ResumeDefault)
+		q.deadline = q.estimate
+	}
+	if last := q.since.Add(c.params.MaxHold); q.deadline > last {
+		c.stats.Capped++
+		q.deadline = last
+	}
+}
+
+// resume is when the TAIL should arrive: after the flow's last packet of the OLD
+// path by as much as it left after it.
+func (e *flow) resume() mono.Time {
+	return e.rx.Add(max(e.tail.Sub(e.tx), 0))
+}
+
+// expire drains a queue whose time has come. One whose time is further away than
+// any can be is as due: the clock was set back.
+func (c *core) expire(now mono.Time) (int, bool) {
+	c.outbox = 0
+	if len(c.timers.heap) == 0 {
+		return 0, false
+	}
+	i := c.timers.heap[0]
+	q := &c.queues[i]
+	if now < q.deadline && q.deadline.Sub(now) <= c.params.MaxHold {
+		return 0, false
+	}
+	e := c.table.at(q.flow)
+	e.flags |= flowFlushed
+	c.stats.Expiries++
+	c.stats.Clears++
+	c.say(overlay.OpClear, e.leaf, e.hash, e.epoch, q.path, int(q.port))
+	return c.drain(now, i), true
+}
+
+// drain takes a queue from its flow: what is in it is the driver's to pop.
+func (c *core) drain(now mono.Time, i uint16) int {
+	q := &c.queues[i]
+	c.table.at(q.flow).queue = 0
+	c.timers.remove(c.queues, i)
+	q.draining = true
+	c.stats.Hold.Add(now.Sub(q.since))
+	return int(i)
+}
+
+// room reports whether a packet more may wait for a port.
+func (c *core) room(port int, bytes uint32) bool {
+	if uint(port) >= uint(len(c.ports)) {
+		return false
+	}
+	u := &c.ports[port]
+	return u.Packets < c.params.PortPackets && u.Bytes+uint64(bytes) <= c.params.PortBytes &&
+		c.stats.Waiting < c.params.Packets && c.stats.WaitingBytes+uint64(bytes) <= c.params.Bytes
+}
+
+// charge notes that a packet waits for a port.
+func (c *core) charge(port int, bytes uint32) {
+	u, s := &c.ports[port], &c.stats
+	u.Packets++
+	u.Bytes += uint64(bytes)
+	u.PacketsPeak, u.BytesPeak = max(u.PacketsPeak, u.Packets), max(u.BytesPeak, u.Bytes)
+	s.Held++
+	s.HeldBytes += uint64(bytes)
+	s.Waiting++
+	s.WaitingBytes += uint64(bytes)
+	s.WaitingPeak, s.WaitingBytesPeak = max(s.WaitingPeak, s.Waiting), max(s.WaitingBytesPeak, s.WaitingBytes)
+}
+
+// popped notes that a packet left its queue; the last one frees it.
+func (c *core) popped(i int, bytes uint64, empty bool) {
+	q := &c.queues[i]
+	u, s := &c.ports[q.port], &c.stats
+	u.Packets--
+	u.Bytes -= bytes
+	s.Waiting--
+	s.WaitingBytes -= bytes
+	if empty {
+		q.draining = false
+		q.next = c.free
+		c.free = int32(i)
+		u.Queues--
+		s.InUse--
+	}
+}
+
+// notify tells a source of a congested path, unless it was told just now (§3.2.2).
+func (c *core) notify(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric, port int) {
+	if int(leaf) >= c.params.Leaves {
+		c.stats.BadLeaf++
+		return
+	}
+	last := &c.notified[int(leaf)*paths+int(f.Path)]
+	if d := mono.Time(c.params.NotifyInterval); d > 0 && !expired(now, *last, d-1) {
+		c.stats.NotifiesSpared++
+		return
+	}
+	*last = now
+	c.stats.Notifies++
+	c.say(overlay.OpNotify, leaf, hash, f.Epoch, f.Path, port)
+}
+
+// say puts a message into the outbox.
+func (c *core) say(op overlay.Opcode, leaf uint16, hash uint32, epoch overlay.Epoch, path overlay.PathID, port int) {
+	refuse := c.params.Admission > 0 && c.short(port)
+	if refuse {
+		c.stats.Refusals++
+	}
+	c.out[c.outbox] = Control{leaf, op, epoch, path, refuse, hash}
+	c.outbox++
+}
+
+// short reports whether there is little room for what a source might reroute.
+func (c *core) short(port int) bool {
+	p, s := &c.params, &c.stats
+	at := func(used, limit uint64) bool { return used*100 >= limit*uint64(p.Admission) }
+	if at(uint64(s.InUse), uint64(p.Queues)) || at(uint64(s.Waiting), uint64(p.Packets)) || at(s.WaitingBytes, p.Bytes) {
+		return true
+	}
+	if uint(port) >= uint(len(c.ports)) {
+		return false
+	}
+	u := &c.ports[port]
+	return at(uint64(u.Queues), uint64(p.PortQueues)) || at(uint64(u.Packets), uint64(p.PortPackets)) || at(u.Bytes, p.PortBytes)
+}

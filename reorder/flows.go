@@ -1,0 +1,124 @@
+package reorder
+
+import (
+	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/overlay"
+)
+
+// ways is the associativity of the flow table (ConWeave §3.4.2).
+const ways = 4
+
+// flow is what the destination knows of a flow: 32 bytes without pointers.
+type flow struct {
+	hash  uint32
+	leaf  uint16
+	epoch overlay.Epoch
+	flags uint8
+	last  mono.Time // arrival of the last packet
+	rx    mono.Time // arrival of the epoch's last packet of the OLD path, t^RX of Appendix A
+	tx    overlay.Tstamp
+	tail  overlay.Tstamp // TAIL_TX_TSTAMP: tells one reroute from another
+	sent  overlay.Tstamp // the latest TX_TSTAMP of the epoch
+	queue uint16         // plus one; 0: nothing is held
+}
+
+// Flags of a flow. All but flowUsed are about the present epoch.
+const (
+	flowUsed      = 1 << iota // the entry is in use
+	flowOld                   // rx and tx are meant
+	flowTailKnown             // tail is meant
+	flowTailSeen              // the TAIL has arrived
+	flowFlushed               // T_resume expired before the TAIL arrived
+	flowGaveUp                // there was no room: packets pass as they come
+)
+
+// expired reports whether last lies further from now than limit. A last from
+// the far future is as good as one from the far past: the clock has jumped.
+func expired(now, last, limit mono.Time) bool { return uint64(now-last+limit) > 2*uint64(limit) }
+
+// flows is the flow table.
+type flows struct {
+	sets   [][ways]flow
+	mask   uint32
+	ageing mono.Time // 2·θ_inactive
+}
+
+func newFlows(entries int, ageing mono.Time) flows {
+	return flows{make([][ways]flow, entries/ways), uint32(entries/ways - 1), ageing}
+}
+
+// at returns the entry of an index that get returned.
+func (t *flows) at(i int32) *flow { return &t.sets[i/ways][i%ways] }
+
+// get returns the flow's entry and its index. fresh says that nothing is known
+// of it. Without an entry that is free or aged it returns nil.
+func (t *flows) get(now mono.Time, leaf uint16, hash uint32) (e *flow, index int32, fresh bool) {
+	i := hash & t.mask
+	set := &t.sets[i]
+	for w := range set {
+		e := &set[w]
+		if e.hash == hash && e.leaf == leaf && e.flags&flowUsed != 0 {
+			fresh := e.queue == 0 && expired(now, e.last, t.ageing)
+			return e, int32(i)*ways + int32(w), fresh
+		}
+	}
+	best := -1
+	for w := range set {
+		e := &set[w]
+		if e.flags&flowUsed == 0 {
+			best = w
+			break
+		}
+		if e.queue == 0 && expired(now, e.last, t.ageing) && (best < 0 || e.last < set[best].last) {
+			best = w
+		}
+	}
+	if best < 0 {
+		return nil, 0, false
+	}
+	set[best] = flow{hash: hash, leaf: leaf, flags: flowUsed}
+	return &set[best], int32(i)*ways + int32(best), true
+}
+
+// renew starts an epoch with its first packet. Nothing must be held.
+func (e *flow) renew(f *overlay.Fabric) {
+	e.epoch, e.flags, e.sent = f.Epoch, flowUsed, f.TxTstamp
+}
+
+// order is a packet's place in a flow's sequence of epochs.
+type order uint8
+
+const (
+	same order = iota
+	newer
+	older
+)
+
+// place tells whether a packet belongs to the flow's epoch, to a newer or to an
+// older one. Two bits cannot tell that alone: after a source has restarted or
+// has forgotten the flow, any epoch may follow any other, the same one too. What
+// was sent later is newer (footnote 6 of ConWeave §3.4); the epoch decides where
+// timestamps do not.
+func (e *flow) place(f *overlay.Fabric) order {
+	ahead := f.TxTstamp.Sub(e.sent) // how much later it was sent than what was sent last of the epoch
+	if f.Epoch != e.epoch {
+		if ahead > 0 || ahead == 0 && e.epoch.Before(f.Epoch) {
+			return newer
+		}
+		return older
+	}
+	switch {
+	case e.flags&flowTailKnown == 0:
+	case f.Tail || f.Rerouted:
+		// A reroute has one TAIL: another one makes it another reroute.
+		if f.TailTxTstamp != e.tail {
+			if ahead >= 0 {
+				return newer
+			}
+			return older
+		}
+	case ahead > 0:
+		return newer // the OLD path ended with the TAIL, and this was sent after REROUTED
+	}
+	return same
+}
