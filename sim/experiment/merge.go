@@ -1,0 +1,196 @@
+package experiment
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+
+	"github.com/loomfabric/loom/internal/yamlerr"
+)
+
+// Overrides are merged as YAML, not as decoded values, so that what is left out
+// differs from what is zero, and so that an error in the merged run still names the
+// line that the value came from.
+//
+// The rules: a mapping is merged key by key; anything else, a list too, replaces
+// what was there; null removes it, so that the default holds again. A key may be a
+// path (topology.leaves, workloads[0].load), which reaches into mappings and into
+// lists that are there already. Keys apply in the order of the file.
+
+// merge puts over on top of base; either may be nil. Neither is changed.
+func merge(base, over ast.Node) (ast.Node, error) {
+	switch over := over.(type) {
+	case nil:
+		return base, nil
+	case *ast.NullNode:
+		return nil, nil
+	case *ast.SequenceNode:
+		return plainList(over)
+	case *ast.MappingNode, *ast.MappingValueNode:
+		if len(yamlerr.Pairs(base)) == 0 {
+			base = emptyMapping(over)
+		}
+		for _, p := range yamlerr.Pairs(over) {
+			steps, err := parsePath(p.Key)
+			if err != nil {
+				return nil, err
+			}
+			if base, err = put(base, steps, p.Key, p.Value); err != nil {
+				return nil, err
+			}
+		}
+		return base, nil
+	}
+	return over, nil
+}
+
+// plainList resolves path keys in the mappings of a list.
+func plainList(list *ast.SequenceNode) (ast.Node, error) {
+	out := copyList(list)
+	for i, v := range list.Values {
+		if _, isNull := v.(*ast.NullNode); isNull {
+			continue // a list's null is an item; the decoder judges it
+		}
+		var err error
+		if out.Values[i], err = merge(nil, v); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func copyList(list *ast.SequenceNode) *ast.SequenceNode {
+	out := ast.Sequence(list.Start, list.IsFlowStyle)
+	out.Values = slices.Clone(list.Values)
+	return out
+}
+
+// emptyMapping is one with the token that like has: the decoder refuses unknown
+// keys only of mappings that have one.
+func emptyMapping(like ast.Node) *ast.MappingNode {
+	t := token.New(":", ":", &token.Position{})
+	if like != nil && like.GetToken() != nil {
+		t = like.GetToken()
+	}
+	return ast.Mapping(t, false)
+}
+
+// step is a key or, if key is "", a position in a list.
+type step struct {
+	key   string
+	index int
+}
+
+// parsePath splits a key such as workloads[0].load.
+func parsePath(key ast.Node) ([]step, error) {
+	var steps []step
+	text := yamlerr.Text(key)
+	for _, part := range strings.Split(text, ".") {
+		name, indexes, _ := strings.Cut(part, "[")
+		if name == "" {
+			return nil, nodeError(key, "%q is not a key: write it as in topology.leaves or workloads[0].load", text)
+		}
+		steps = append(steps, step{key: name})
+		if len(indexes) == 0 {
+			if strings.Contains(part, "[") {
+				return nil, nodeError(key, "%q: after [ comes a position, as in workloads[0]", text)
+			}
+			continue
+		}
+		for _, index := range strings.Split(strings.TrimSuffix(indexes, "]"), "][") {
+			n, err := strconv.ParseUint(index, 10, 16)
+			if err != nil || !strings.HasSuffix(indexes, "]") {
+				return nil, nodeError(key, "%q: between [ and ] stands a position, 0 being the first", text)
+			}
+			steps = append(steps, step{index: int(n)})
+		}
+	}
+	return steps, nil
+}
+
+// put merges v into n at the path; key is what the path was read from.
+func put(n ast.Node, steps []step, key, v ast.Node) (ast.Node, error) {
+	if len(steps) == 0 {
+		return merge(n, v)
+	}
+	s, rest := steps[0], steps[1:]
+	if s.key == "" {
+		list, ok := n.(*ast.SequenceNode)
+		if !ok {
+			return nil, nodeError(key, "%q: there is no list to take item %d of; give the whole list", yamlerr.Text(key), s.index)
+		}
+		if s.index >= len(list.Values) {
+			return nil, nodeError(key, "%q: item %d of a list of %d", yamlerr.Text(key), s.index, len(list.Values))
+		}
+		out := copyList(list)
+		changed, err := put(list.Values[s.index], rest, key, v)
+		if err == nil && changed == nil {
+			err = nodeError(key, "%q: an item of a list cannot be removed; give the whole list", yamlerr.Text(key))
+		}
+		out.Values[s.index] = changed
+		return out, err
+	}
+	if n == nil {
+		n = emptyMapping(key)
+	}
+	m, ok := n.(*ast.MappingNode)
+	if !ok {
+		return nil, nodeError(key, "%q: what stands before %s has no keys", yamlerr.Text(key), s.key)
+	}
+	return putKey(m, s.key, rest, key, v)
+}
+
+func putKey(m *ast.MappingNode, name string, rest []step, key, v ast.Node) (ast.Node, error) {
+	out := ast.Mapping(m.Start, false)
+	out.Values = slices.Clone(m.Values)
+	at := slices.IndexFunc(out.Values, func(p *ast.MappingValueNode) bool { return yamlerr.Text(p.Key) == name })
+	var old ast.Node
+	if at >= 0 {
+		old = out.Values[at].Value
+	}
+	changed, err := put(old, rest, key, v)
+	switch {
+	case err != nil:
+		return nil, err
+	case changed == nil && at >= 0:
+		out.Values = slices.Delete(out.Values, at, at+1)
+	case changed == nil:
+	case at >= 0:
+		out.Values[at] = pair(key, name, changed)
+	default:
+		out.Values = append(out.Values, pair(key, name, changed))
+	}
+	return out, nil
+}
+
+// pair is name: value, said to stand where key does.
+func pair(key ast.Node, name string, value ast.Node) *ast.MappingValueNode {
+	t := token.New(name, name, &token.Position{})
+	if k := key.GetToken(); k != nil && k.Position != nil {
+		t.Position = k.Position
+	}
+	return ast.MappingValue(t, ast.String(t), value)
+}
+
+// scalarNode is a value that comes from no file, as the file would have it.
+func scalarNode(text string) (ast.Node, error) {
+	doc, err := yamlerr.Parse("", []byte(text))
+	if err != nil || len(doc.Docs) != 1 {
+		return nil, fmt.Errorf("%q is not a value", text)
+	}
+	n := doc.Docs[0].Body
+	if t := n.GetToken(); t != nil && t.Position != nil {
+		t.Position.Line = 0
+	}
+	return n, nil
+}
+
+// nodeError is an error at a node's line.
+func nodeError(n ast.Node, format string, args ...any) error {
+	return &yaml.SyntaxError{Message: fmt.Sprintf(format, args...), Token: n.GetToken()}
+}

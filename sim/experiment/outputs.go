@@ -1,0 +1,183 @@
+package experiment
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/loomfabric/loom/internal/yamlerr"
+)
+
+// What a plot may have on its x axis.
+const (
+	XLoad   = "load"
+	XAxis   = "axis"
+	XScheme = "scheme"
+	XItems  = "items"
+	XCDF    = "cdf"
+)
+
+// outputs reads plots, table and expectations and holds them against what is run.
+// Schemes, loads and points that only flags leave out are not missed.
+func (r *reader) outputs(mine map[string]ast.Node) {
+	e := r.exp
+	if e.Reference == "" {
+		e.Reference = e.Sizes[0].Schemes[0]
+	} else if !r.flagged() {
+		r.scheme(mine["reference"], "reference", e.Reference, nil)
+	}
+	for i, n := range r.items(mine["plots"], "plots") {
+		p := Plot{}
+		if !r.decode(n, &p) {
+			continue
+		}
+		if p.Name == "" {
+			p.Name = fmt.Sprintf("plot%d", i+1)
+		}
+		r.plot(n, fmt.Sprintf("plots[%d]", i), &p)
+		if slices.ContainsFunc(e.Plots, func(o Plot) bool { return o.Name == p.Name }) {
+			r.fail(n, fmt.Sprintf("plots[%d]", i), "name %q is used twice", p.Name)
+		}
+		e.Plots = append(e.Plots, p)
+	}
+	for i, n := range r.items(mine["table"], "table") {
+		c := Column{}
+		if _, isScalar := n.(ast.ScalarNode); isScalar {
+			c.Metric = yamlerr.Text(n)
+		} else if !r.decode(n, &c) {
+			continue
+		}
+		r.metric(n, fmt.Sprintf("table[%d]", i), c.Metric, false)
+		e.Table = append(e.Table, c)
+	}
+	for i, n := range r.items(mine["expect"], "expect") {
+		x := Expectation{}
+		if r.decode(n, &x) {
+			r.expectation(n, fmt.Sprintf("expect[%d]", i), &x)
+			e.Expect = append(e.Expect, x)
+		}
+	}
+}
+
+// flagged tells whether the matrix is not the file's.
+func (r *reader) flagged() bool {
+	return len(r.opt.Schemes) > 0 || len(r.opt.Loads) > 0 || r.opt.Seeds > 0
+}
+
+func (r *reader) items(n ast.Node, path string) []ast.Node {
+	if n == nil {
+		return nil
+	}
+	return r.list(n, path)
+}
+
+func (r *reader) metric(n ast.Node, path, metric string, isDistribution bool) {
+	if metric == "" {
+		r.fail(n, path, "it has no metric: write for instance fct.all.norm")
+	} else if err := CheckMetric(metric, isDistribution); err != nil {
+		r.fail(n, path, "%v", err)
+	}
+}
+
+// scheme checks that a size has a scheme; sizes nil: all.
+func (r *reader) scheme(n ast.Node, path, name string, sizes []string) {
+	for _, s := range r.exp.Sizes {
+		if (len(sizes) == 0 || slices.Contains(sizes, s.Name)) && !slices.Contains(s.Schemes, name) {
+			r.fail(n, path, "size %s has no scheme %q, only %s", s.Name, name, strings.Join(s.Schemes, ", "))
+			return
+		}
+	}
+}
+
+func (r *reader) plot(n ast.Node, path string, p *Plot) {
+	if !nameRE.MatchString(p.Name) {
+		r.fail(n, path+".name", "%q: it is part of a file's name: a-z, 0-9 and -", p.Name)
+	}
+	if p.X == "" {
+		p.X = r.defaultX()
+	}
+	switch p.X {
+	case XLoad, XAxis, XScheme, XItems, XCDF:
+	default:
+		r.fail(n, path+".x", "%q is unknown: write load, axis, scheme, items or cdf", p.X)
+		return
+	}
+	r.metric(n, path+".y", p.Y, p.X == XCDF)
+	if p.X == XItems && !strings.Contains(p.Y, "."+star) {
+		r.fail(n, path+".y", "%q names one thing: x: items wants a * for the name, as in fct.*.norm", p.Y)
+	}
+	if p.X != XItems && strings.Contains(p.Y, "."+star+".") {
+		r.fail(n, path+".y", "%q stands for several: write x: items", p.Y)
+	}
+	if p.X == XCDF && (p.Relative != "" || p.Bars) {
+		r.fail(n, path, "relative and bars are not for x: cdf")
+	}
+	if r.flagged() {
+		return
+	}
+	for _, s := range r.exp.Sizes {
+		switch {
+		case p.X == XLoad && len(s.Loads) == 0:
+			r.fail(n, path+".x", "size %s has no loads", s.Name)
+		case p.X == XAxis && s.Axis == nil:
+			r.fail(n, path+".x", "size %s has no axis", s.Name)
+		}
+		if msg := p.At.missing(s); msg != "" {
+			r.fail(n, path+".at", "%s", msg)
+		}
+	}
+	for _, name := range append(slices.Clone(p.Schemes), p.Relative) {
+		if name != "" {
+			r.scheme(n, path, name, nil)
+		}
+	}
+}
+
+// defaultX is load or axis, if a size has several, or else a bar a scheme.
+func (r *reader) defaultX() string {
+	switch {
+	case slices.ContainsFunc(r.exp.Sizes, func(s *Size) bool { return len(s.Loads) > 1 }):
+		return XLoad
+	case slices.ContainsFunc(r.exp.Sizes, func(s *Size) bool { return s.Axis != nil }):
+		return XAxis
+	}
+	return XScheme
+}
+
+func (r *reader) expectation(n ast.Node, path string, x *Expectation) {
+	r.metric(n, path+".metric", x.Metric, false)
+	if strings.Contains(x.Metric, "."+star+".") {
+		r.fail(n, path+".metric", "%q stands for several: write one", x.Metric)
+	}
+	switch {
+	case x.Versus != "" && (x.Ratio == nil || x.Value != nil):
+		r.fail(n, path, `versus wants a ratio, as in ratio: "< 0.8", and no value`)
+	case x.Versus == "" && (x.Ratio != nil || x.Value == nil):
+		r.fail(n, path, `it wants a value, as in value: "< 0.3"; or versus and a ratio`)
+	}
+	for _, name := range x.Sizes {
+		if _, err := r.exp.Size(name); err != nil || name == "" {
+			r.fail(n, path+".sizes", "there is no size %q", name)
+			return
+		}
+	}
+	if r.flagged() {
+		return
+	}
+	r.scheme(n, path+".scheme", x.Scheme, x.Sizes)
+	if x.Versus != "" {
+		r.scheme(n, path+".versus", x.Versus, x.Sizes)
+	}
+	for _, s := range r.exp.Sizes {
+		if msg := x.At.missing(s); msg != "" && x.appliesTo(s) {
+			r.fail(n, path+".at", "%s; write sizes: [...] to leave it out", msg)
+		}
+	}
+}
+
+// appliesTo tells whether an expectation is one of this size's.
+func (x *Expectation) appliesTo(s *Size) bool {
+	return len(x.Sizes) == 0 || slices.Contains(x.Sizes, s.Name)
+}

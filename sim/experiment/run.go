@@ -1,0 +1,166 @@
+package experiment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/loomfabric/loom/sim"
+)
+
+// RunFunc makes one run. When ctx ends it returns soon: what it found until then
+// does not count.
+type RunFunc func(ctx context.Context, spec *sim.Spec) (*sim.Result, error)
+
+// RunOptions are how to make a size's runs.
+type RunOptions struct {
+	Run     RunFunc
+	Version string // of the program: results of another one are made again
+	Jobs    int    // side by side; at least 1
+	Force   bool   // make again what is there
+	// AnyVersion keeps results of other versions of the program.
+	AnyVersion bool
+	// Report hears of every run that ends, one at a time; nil: nobody does.
+	Report func(Event)
+}
+
+// Event is the end of a run.
+type Event struct {
+	ID          string
+	Err         error
+	Result      *sim.Result // nil if it failed
+	Wall        time.Duration
+	Done, Total int // runs of this call, with this one
+	Left        time.Duration
+}
+
+// Summary is what a call came to.
+type Summary struct {
+	Total  int // runs of the size
+	Kept   int // were there already
+	Made   int
+	Failed []error
+}
+
+// Failure joins what went wrong with runs; nil if nothing.
+func (s *Summary) Failure() error {
+	if len(s.Failed) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d runs failed:\n%w", len(s.Failed), s.Total, errors.Join(s.Failed...))
+}
+
+// Run makes the runs of s that the store lacks, and puts each there as soon as it
+// is finished. A run that fails does not keep the others from being made. When ctx ends Run
+// returns its error soon; what was finished until then is kept.
+func (st *Store) Run(ctx context.Context, s *Size, opt RunOptions) (*Summary, error) {
+	unlock, err := st.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	sum := &Summary{Total: len(s.Runs)}
+	type job struct {
+		run  *Run
+		hash string
+	}
+	var jobs []job
+	for i := range s.Runs {
+		run := &s.Runs[i]
+		hash, err := run.Hash()
+		if err != nil {
+			return nil, err
+		}
+		// A result that cannot be read is made again.
+		rec, err := st.Get(run.ID)
+		if err == nil && rec != nil && rec.Hash == hash && (rec.Version == opt.Version || opt.AnyVersion) && !opt.Force {
+			sum.Kept++
+			continue
+		}
+		jobs = append(jobs, job{run, hash})
+	}
+	w := &work{store: st, size: s, opt: opt, sum: sum, total: len(jobs), begun: time.Now()}
+	queue := make(chan job)
+	var wg sync.WaitGroup
+	for range max(opt.Jobs, 1) {
+		wg.Go(func() {
+			for j := range queue {
+				w.do(ctx, j.run, j.hash)
+			}
+		})
+	}
+	for _, j := range jobs {
+		select {
+		case queue <- j:
+			continue
+		case <-ctx.Done():
+		}
+		break
+	}
+	close(queue)
+	wg.Wait()
+	return sum, ctx.Err()
+}
+
+// work is what the workers of one call share.
+type work struct {
+	store *Store
+	size  *Size
+	opt   RunOptions
+	total int
+	begun time.Time
+
+	mu   sync.Mutex // guards what follows, and calls of opt.Report
+	sum  *Summary
+	done int
+}
+
+// do makes one run and stores it.
+func (w *work) do(ctx context.Context, run *Run, hash string) {
+	if ctx.Err() != nil {
+		return
+	}
+	begun := time.Now()
+	res, err := w.call(ctx, run)
+	if ctx.Err() != nil {
+		return // whatever it says, it was not let finish
+	}
+	if err == nil {
+		err = w.store.Put(&Record{
+			Experiment: w.size.Experiment.Name, Size: w.size.Name, ID: run.ID,
+			Scheme: run.Scheme, Load: run.Load, Axis: run.Axis, Seed: run.Seed,
+			Version: w.opt.Version, Hash: hash, Spec: run.Spec, Result: res,
+		})
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done++
+	e := Event{ID: run.ID, Err: err, Wall: time.Since(begun), Done: w.done, Total: w.total}
+	e.Left = time.Since(w.begun) / time.Duration(w.done) * time.Duration(w.total-w.done)
+	if err != nil {
+		w.sum.Failed = append(w.sum.Failed, fmt.Errorf("%s: %w", run.ID, err))
+	} else {
+		w.sum.Made++
+		e.Result = res
+	}
+	if w.opt.Report != nil {
+		w.opt.Report(e)
+	}
+}
+
+// call makes the run; a panic is its failure, not that of the others.
+func (w *work) call(ctx context.Context, run *Run) (res *sim.Result, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	res, err = w.opt.Run(ctx, run.Spec)
+	if err == nil && res == nil {
+		err = errors.New("it has no result")
+	}
+	return res, err
+}
