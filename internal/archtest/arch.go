@@ -26,7 +26,7 @@ var layers = [][]string{
 	{"internal/ethtool", "internal/units", "internal/yamlerr", "internal/chart"},
 	{"control", "config", "telemetry", "fabric", "workload", "internal/admin", "sim/engine"},
 	{"internal/daemon", "internal/loomctl", "lab", "sim/network"},
-	{"sim/tcp", "sim/rdma", "sim/node", "sim/traffic", "sim/measure", "sim/theory"},
+	{"sim/tcp", "sim/udp", "sim/rdma", "sim/node", "sim/traffic", "sim/measure", "sim/theory"},
 	{"sim/topo"},
 	{"sim"},
 	{"sim/experiment"},
