@@ -3,6 +3,7 @@ package node
 import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/congestion"
+	"github.com/loomfabric/loom/reorder"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 )
@@ -45,4 +46,22 @@ func (l *Leaf) HostPort(h network.HostID) *network.Port {
 		return nil
 	}
 	return l.hosts[h]
+}
+
+// Reorder returns ConWeave's destination side, for its counters; nil if no
+// class of the leaf signals.
+func (l *Leaf) Reorder() *reorder.ConWeave[*network.Packet] {
+	if l.order == nil {
+		return nil
+	}
+	return l.order.side
+}
+
+// Held returns how many packets the leaf keeps to put them in order
+// (network.Holder).
+func (l *Leaf) Held() int {
+	if l.order == nil {
+		return 0
+	}
+	return l.order.held
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 	"github.com/loomfabric/loom/sim/network"
 )
 
@@ -34,6 +35,10 @@ type Config struct {
 	// all others.
 	Spine        string
 	SpineOptions balance.Options
+	// Reorder are the parameters of ConWeave's destination side, for leaves of
+	// which a class signals; Leaves and Ports are the node's to fill. The zero
+	// value stands for reorder.Datacenter().
+	Reorder reorder.Params
 	// Seed decides all that is random in a node, and its hashes. Each node
 	// needs another one, or tiers polarise.
 	Seed uint64

@@ -32,28 +32,27 @@ func (l *Leaf) fromFabric(now engine.Time, p *network.Packet) {
 	}
 	p.Size -= uint32(p.Overhead)
 	p.Overhead = 0
-	l.stats.Decapsulated++
-	l.deliver(now, p, p.Class)
-}
-
-// deliver sends a packet to a host behind this leaf.
-func (l *Leaf) deliver(now engine.Time, p *network.Packet, c network.Class) {
-	if int(p.Dst) >= len(l.hosts) || l.hosts[p.Dst] == nil {
+	port := l.HostPort(p.Dst)
+	if port == nil {
 		l.net.Drop(p, network.NoRoute)
 		return
 	}
-	l.hosts[p.Dst].Send(now, p, c)
+	l.stats.Decapsulated++
+	if l.order != nil {
+		l.order.arrive(now, p, port)
+		return
+	}
+	port.Send(now, p, p.Class)
 }
 
 // control ends a control packet: a scheme that signals hears of it. It carries
-// the headers of the packet that caused it, which was Data of its flow, and so
+// the headers of the packet that caused it, of which Seq says the kind, and
 // goes to the class that these belong to.
 func (l *Leaf) control(now engine.Time, p *network.Packet) {
 	l.stats.Control++
-	kind := p.Kind
-	p.Kind = network.Data
+	p.Kind = network.Kind(p.Seq)
 	c := l.classify(p)
-	p.Kind = kind
+	p.Kind = network.Control
 	if c.signal == nil {
 		l.stats.Unheard++
 	} else {

@@ -23,10 +23,12 @@ type Leaf struct {
 	where *Directory
 	hosts []*network.Port // by HostID: access port, nil for hosts elsewhere
 
-	uplinks []meter // by LBTag
-	peers   []peer  // by leaf
-	classes []class // the last one takes what the others do not
-	plain   balance.Policy
+	access  []*network.Port // access ports, by Index less balance.MaxPaths
+	uplinks []meter         // by LBTag
+	peers   []peer          // by leaf
+	classes []class         // the last one takes what the others do not
+	plain   balance.Policy  // for the leaf's own packets
+	order   *order          // nil: no class signals
 
 	view     balance.View
 	local    [balance.MaxPaths]uint8
@@ -46,7 +48,7 @@ type LeafStats struct {
 	Encapsulated uint64 // host to fabric
 	Decapsulated uint64 // fabric to host
 	Control      uint64 // control packets that were for this leaf
-	PlainPeer    uint64 // packets that a signalling scheme could not mark: ecmp took them
+	Signals      uint64 // control packets that were sent
 	Unheard      uint64 // control packets of a flow whose scheme does not signal
 }
 
@@ -115,7 +117,8 @@ func (l *Leaf) AddUplink(name string, c network.PortConfig) (*network.Port, erro
 	return p, nil
 }
 
-// AddHost adds an access port. Access ports' Index starts at balance.MaxPaths.
+// AddHost adds an access port, before [Join]. Access ports' Index starts at
+// balance.MaxPaths.
 func (l *Leaf) AddHost(name string, h network.HostID, c network.PortConfig) *network.Port {
 	for int(h) >= len(l.where.Leaf) {
 		l.where.Leaf = append(l.where.Leaf, 0)
@@ -124,9 +127,25 @@ func (l *Leaf) AddHost(name string, h network.HostID, c network.PortConfig) *net
 		l.hosts = append(l.hosts, nil)
 	}
 	l.where.Leaf[h] = l.Index
-	p := l.net.NewPort(name, balance.MaxPaths+int(h), l, c, nil)
+	var w network.Watcher
+	if l.signals() {
+		w = l
+	}
+	p := l.net.NewPort(name, balance.MaxPaths+len(l.access), l, c, w)
+	l.access = append(l.access, p)
 	l.hosts[h] = p
 	return p
+}
+
+// signals reports whether a class of the leaf signals: then its peers' classes
+// do, and packets come that are to be put in order.
+func (l *Leaf) signals() bool {
+	for i := range l.classes {
+		if l.classes[i].signal != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // SetPaths names the uplinks that lead to a leaf, in a stable order; none: its
@@ -138,8 +157,14 @@ func (l *Leaf) SetPaths(leaf uint16, uplinks []uint8) {
 
 // LinkChanged takes an uplink whose link went down out of all paths, at once
 // (network.LinkWatcher). One that comes up waits for the routes to say so.
-func (l *Leaf) LinkChanged(_ engine.Time, p *network.Port, up bool) {
-	if up || p.Index >= balance.MaxPaths {
+func (l *Leaf) LinkChanged(now engine.Time, p *network.Port, up bool) {
+	if up {
+		return
+	}
+	if p.Index >= balance.MaxPaths {
+		if l.order != nil {
+			l.order.down(now, p.Index-balance.MaxPaths)
+		}
 		return
 	}
 	for leaf := range l.view.Paths {
@@ -178,8 +203,12 @@ func (l *Leaf) Receive(now engine.Time, p *network.Packet, in *network.Port) {
 	}
 }
 
-// Departing is what an uplink's port calls (network.Watcher).
+// Departing is what ports call (network.Watcher).
 func (l *Leaf) Departing(now engine.Time, p *network.Packet, out *network.Port) {
+	if out.Index >= balance.MaxPaths {
+		l.order.departing(now, p, out.Index-balance.MaxPaths)
+		return
+	}
 	l.uplinks[out.Index].depart(now.Mono(), p)
 }
 
@@ -213,30 +242,21 @@ func (l *Leaf) fromHost(now engine.Time, p *network.Packet) {
 	t := now.Mono()
 	capable := l.exchange != nil && l.capableNow(dst, t)
 	c := l.classify(p)
-	policy := c.policy
-	if c.signal != nil && !capable {
-		// The marks would not arrive, and nobody would put the packets in order
-		// that they ask to be: "the default ECMP is applied" (ConWeave §5).
-		l.stats.PlainPeer++
-		policy = l.plain
-	}
 	choice := &l.choice[0]
 	choice.Hash, choice.Leaf, choice.Len = p.Hash, dst, uint16(p.Size)
-	policy.Choose(t, &l.view, l.choice[:])
+	c.policy.Choose(t, &l.view, l.choice[:])
 	paths := &l.view.Paths[dst]
 	if paths.N == 0 {
 		l.net.Drop(p, network.NoRoute)
 		return
 	}
 	uplink := paths.Uplink[choice.Path]
-	selector := uint8(p.Hash)
-	if c.signal != nil {
-		selector = choice.Selector
-	}
 	overhead := l.cfg.Overhead
-	if capable && l.exchange.Depart(dst, uplink, overlay.MakePathID(uplink, selector), t, &p.Fabric) {
-		if c.signal != nil && mark(&p.Fabric, &choice.Marks, t) {
-			overhead += l.cfg.Shim
+	if capable && l.exchange.Depart(dst, uplink, overlay.MakePathID(uplink, uint8(p.Hash)), t, &p.Fabric) {
+		if c.signal != nil {
+			if choice.Marks.Stamp(t, uplink, &p.Fabric); p.Fabric.Shim {
+				overhead += l.cfg.Shim
+			}
 		}
 	} else {
 		p.Fabric = overlay.Fabric{}
@@ -245,18 +265,6 @@ func (l *Leaf) fromHost(now engine.Time, p *network.Packet) {
 	p.Size += uint32(overhead)
 	l.stats.Encapsulated++
 	l.uplinks[uplink].port.Send(now, p, p.Class)
-}
-
-// mark copies a scheme's marks into a header. It reports whether the header has
-// the shim. The time of departure is that of the choice, so that it and
-// TailTxTstamp, which the scheme takes then too, are off by the same wait for
-// the uplink.
-func mark(f *overlay.Fabric, m *balance.Marks, now mono.Time) bool {
-	f.Opcode, f.Epoch, f.Rerouted, f.Tail = m.Opcode, m.Epoch, m.Rerouted, m.Tail
-	if f.Shim = m.Shim; f.Shim {
-		f.TxTstamp, f.TailTxTstamp = overlay.TstampOf(now), m.TailTxTstamp
-	}
-	return f.Shim
 }
 
 // classify returns the first class that a packet matches.

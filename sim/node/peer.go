@@ -36,8 +36,14 @@ func Join(leaves []*Leaf) error {
 		to, from := congestion.NewToLeaf(len(leaves), p), congestion.NewFromLeaf(len(leaves), p)
 		l.capable = overlay.NewCapability(len(leaves))
 		l.exchange = congestion.NewExchange(to, from, l.capable, len(l.uplinks))
-		l.view.Remote = to
+		l.view.Remote, l.view.Capable = to, l.capable
 		l.from = from
+		if l.signals() {
+			var err error
+			if l.order, err = newOrder(l, len(leaves)); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
