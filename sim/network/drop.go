@@ -94,8 +94,10 @@ func (n *Network) Ledger() Ledger {
 }
 
 // TotalDropped is the sum over all reasons.
-func (l *Ledger) TotalDropped() (sum uint64) {
-	for _, d := range l.Dropped {
+func (l Ledger) TotalDropped() uint64 { return total(&l.Dropped) }
+
+func total(dropped *[Reasons]uint64) (sum uint64) {
+	for _, d := range dropped {
 		sum += d
 	}
 	return sum
@@ -103,7 +105,7 @@ func (l *Ledger) TotalDropped() (sum uint64) {
 
 // Check returns an error if packets came from nowhere or went there:
 // made = delivered + consumed + dropped + queued + flying + held.
-func (l *Ledger) Check() error {
+func (l Ledger) Check() error {
 	sum := l.Delivered + l.Consumed + l.TotalDropped() + l.Queued + l.Flying + l.Held
 	if sum != l.Made {
 		return fmt.Errorf("network: %d packets were made, and %d are accounted for: %d delivered, %d consumed, %d dropped, %d queued, %d on wires, %d held by nodes; whoever ends a packet must call Drop or Consume",

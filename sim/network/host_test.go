@@ -81,10 +81,10 @@ func checkLedger(t *testing.T, n *Network) {
 	t.Helper()
 	l := n.Ledger()
 	if err := l.Check(); err != nil {
-		t.Error(err)
+		t.Fatal(err)
 	}
 	if out := uint64(n.Pool.Out()); out != l.Queued+l.Flying+l.Held {
-		t.Errorf("%d packets are out of the pool, but %d queued, %d on wires and %d held", out, l.Queued, l.Flying, l.Held)
+		t.Fatalf("%d packets are out of the pool, but %d queued, %d on wires and %d held", out, l.Queued, l.Flying, l.Held)
 	}
 }
 

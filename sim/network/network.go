@@ -61,9 +61,22 @@ func (n *Network) Validate() error {
 			errs = append(errs, fmt.Errorf("network: host %d has no port: make one with NewPort", h.ID))
 		}
 	}
+	var last *Buffer
+	seen := make(map[*Buffer]bool)
 	for _, p := range n.Ports {
 		if p.Peer == nil {
 			errs = append(errs, fmt.Errorf("network: port %s leads nowhere: Connect it", p.Name))
+			continue
+		}
+		if err := p.ECN.validate(); err != nil {
+			errs = append(errs, fmt.Errorf("network: port %s: %w", p.Name, err))
+		}
+		if b := p.Buffer; b != nil && b != last && !seen[b] {
+			last = b
+			seen[b] = true
+			if err := b.validate(); err != nil {
+				errs = append(errs, err)
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -71,9 +71,9 @@ type Packet struct {
 	Retrans bool        // Data: sent before; Ack: the data it answers was
 	Number  uint64      // of Data packets of a flow in the order first sent: hosts measure reordering by it
 
-	at engine.Time // when its last bit comes out of the wire that it is on
-	in *Port       // that it last came in by; nil: it was made where it is
-
+	at     engine.Time // when its last bit comes out of the wire that it is on
+	in     *Port       // that it last came in by; nil: it was made where it is
+	charge *account    // of the buffer that it waits in
 }
 
 // Pool keeps packets that nobody owns.

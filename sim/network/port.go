@@ -12,6 +12,9 @@ type PortConfig struct {
 	Rate  uint64      // bits per second
 	Delay engine.Time // propagation
 	Limit uint64      // of the data queue, bytes; 0: none but the node's shared buffer
+
+	ECN    ECN
+	Buffer *Buffer // of the node; nil: no limit but Limit
 }
 
 // Port is a node's end of a link: queues, and the transmitter. Its
@@ -32,7 +35,7 @@ type Port struct {
 	id      engine.ID
 	epoch   uint32 // of the link: events from before it went down are void
 	down    bool
-	paused  bool // the peer asked for no Data (PFC)
+	paused  bool // the peer wants no Data (PFC)
 	pulling bool // a source is being asked
 
 	free    engine.Time // when the transmitter has sent what it was given
@@ -42,15 +45,29 @@ type Port struct {
 	queues  [Classes]queue
 	waits   uint64 // bytes in all queues
 	flying  queue  // on the wire, in order
-	stats   PortStats
+	watch   *Occupancy
+
+	account  account
+	pausedAt engine.Time
+	stats    PortStats
 }
 
 // PortStats are what a port did so far.
 type PortStats struct {
 	Packets, Bytes [Classes]uint64 // that were sent
 	Dropped        [Reasons]uint64
+	Marked         uint64 // with CE
 	Peak           uint64 // most bytes that waited in all queues
+
+	// PFC: frames that were sent to the peer; times that the peer had the port
+	// pause, and for how long in all.
+	PausesSent, ResumesSent uint64
+	Pauses                  uint64
+	Paused                  engine.Time
 }
+
+// TotalDropped is the sum over all reasons.
+func (s *PortStats) TotalDropped() uint64 { return total(&s.Dropped) }
 
 // NewPort returns a port of a node; a host's first one becomes its interface.
 // watcher may be nil.
@@ -74,7 +91,14 @@ func (n *Network) NewPort(name string, index int, node Node, c PortConfig, watch
 }
 
 // Connect makes two ports the ends of a link.
-func Connect(a, b *Port) { a.Peer, b.Peer = b, a }
+func Connect(a, b *Port) {
+	a.Peer, b.Peer = b, a
+	for _, p := range [2]*Port{a, b} {
+		if p.Buffer != nil {
+			p.Buffer.join(p)
+		}
+	}
+}
 
 // Send takes over a packet to be sent from a queue of the port, or drops and
 // counts it.
@@ -91,14 +115,30 @@ func (p *Port) Send(now engine.Time, k *Packet, c Class) {
 		p.transmit(now, k)
 		return
 	}
+	p.enqueue(now, k, c)
+}
+
+func (p *Port) enqueue(now engine.Time, k *Packet, c Class) {
 	q := &p.queues[c]
 	if c == DataClass && p.Limit > 0 && q.bytes+uint64(k.Size) > p.Limit {
 		p.drop(k, QueueFull)
 		return
 	}
+	if p.Buffer != nil && c != ControlClass {
+		if why, ok := p.Buffer.admit(now, p, k, c); !ok {
+			p.drop(k, why)
+			return
+		}
+	}
+	if c == DataClass && p.ECN.Enqueue {
+		p.mark(k, q.bytes)
+	}
 	q.push(k)
 	p.waits += uint64(k.Size)
 	p.stats.Peak = max(p.stats.Peak, p.waits)
+	if p.watch != nil {
+		p.watch.change(now, p.waits)
+	}
 	p.Kick(now)
 }
 
@@ -119,8 +159,23 @@ func (p *Port) Up() bool { return !p.down }
 // Paused reports whether the peer holds back Data.
 func (p *Port) Paused() bool { return p.paused }
 
+// Backlog returns the bytes that are ahead of a packet that comes now: what
+// waits, and what is not yet sent of the packet that is being sent.
+func (p *Port) Backlog(now engine.Time) uint64 {
+	if now >= p.free {
+		return p.waits
+	}
+	return p.waits + uint64(float64(p.free-now)/float64(engine.Second)*float64(p.Rate)/8)
+}
+
 // Stats returns what the port did so far.
-func (p *Port) Stats() PortStats { return p.stats }
+func (p *Port) Stats() PortStats {
+	s := p.stats
+	if p.paused {
+		s.Paused += p.net.Engine.Now() - p.pausedAt
+	}
+	return s
+}
 
 // TxTime is how long so many bytes take on the port's link, rounded up to
 // picoseconds.
@@ -128,8 +183,13 @@ func (p *Port) TxTime(bytes uint32) engine.Time {
 	if p.perByte != 0 {
 		return engine.Time(bytes) * p.perByte
 	}
+	return transmission(bytes, p.Rate)
+}
+
+// transmission is how long so many bytes take at a rate, rounded up.
+func transmission(bytes uint32, rate uint64) engine.Time {
 	hi, lo := bits.Mul64(uint64(bytes)*8, uint64(engine.Second))
-	t, rest := bits.Div64(hi, lo, p.Rate)
+	t, rest := bits.Div64(hi, lo, rate)
 	if rest != 0 {
 		t++
 	}
@@ -155,7 +215,9 @@ func (p *Port) serialise(bytes uint32) engine.Time {
 const (
 	eventFree    = iota // the transmitter is free and something may wait for it
 	eventArrived        // the oldest packet on the wire is out of it
-	eventBits    = 8
+	eventPause          // a PFC frame came
+	eventResume
+	eventBits = 8
 )
 
 func (p *Port) schedule(t engine.Time, what uint64) {
@@ -179,6 +241,10 @@ func (p *Port) Handle(now engine.Time, arg uint64) {
 		p.net.hops++
 		k.in = p.Peer
 		p.Peer.Node.Receive(now, k, p.Peer)
+	case eventPause:
+		p.pause(now, true)
+	case eventResume:
+		p.pause(now, false)
 	}
 }
 
@@ -191,14 +257,14 @@ func (p *Port) Kick(now engine.Time) {
 		p.wakeUp()
 		return
 	}
-	k := p.next()
+	k := p.next(now)
 	if k == nil && p.host != nil && !p.paused {
 		// A source may send something else from within Pull.
 		p.pulling = true
 		k = p.host.pull(now)
 		p.pulling = false
 		if k == nil {
-			k = p.next()
+			k = p.next(now)
 		}
 	}
 	if k == nil {
@@ -211,25 +277,45 @@ func (p *Port) Kick(now engine.Time) {
 // wakeUp schedules an event for when the transmitter is free, if it would find
 // something to send.
 func (p *Port) wakeUp() {
-	if p.wake == engine.Never && (p.waits > 0 || p.host != nil && p.host.turns.first != nil) {
+	if p.wake != engine.Never {
+		return
+	}
+	waits := p.waits > 0
+	if p.paused {
+		waits = p.queues[ControlClass].n+p.queues[DrainClass].n > 0
+	} else if p.host != nil && p.host.turns.first != nil {
+		waits = true
+	}
+	if waits {
 		p.wake = p.free
 		p.schedule(p.free, eventFree)
 	}
 }
 
 // next takes what is to be sent next out of the queues.
-func (p *Port) next() *Packet {
+func (p *Port) next(now engine.Time) *Packet {
 	if p.waits == 0 {
 		return nil
 	}
-	for c := range p.queues {
-		if c == int(DataClass) && p.paused {
+	for c := range Class(Classes) {
+		if c == DataClass && p.paused {
 			break
 		}
-		if k := p.queues[c].pop(); k != nil {
-			p.waits -= uint64(k.Size)
-			return k
+		k := p.queues[c].pop()
+		if k == nil {
+			continue
 		}
+		p.waits -= uint64(k.Size)
+		if k.charge != nil {
+			p.Buffer.release(now, k)
+		}
+		if c == DataClass && !p.ECN.Enqueue {
+			p.mark(k, p.queues[c].bytes)
+		}
+		if p.watch != nil {
+			p.watch.change(now, p.waits)
+		}
+		return k
 	}
 	return nil
 }

@@ -1,0 +1,228 @@
+package network
+
+import (
+	"fmt"
+
+	"github.com/loomfabric/loom/sim/engine"
+)
+
+// BufferConfig is a switch's packet memory.
+//
+// Without PFC the ports' queues share it by dynamic thresholds: a queue of data
+// takes a packet as long as what it has stays within Alpha times what is free
+// (Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory
+// packet switches", 1998). With PFC it is the ports that packets came in by that
+// share it so, and one that is over its threshold has its peer pause.
+type BufferConfig struct {
+	Total uint64  // bytes, Reserved and headroom included
+	Alpha float64 // 0: 1
+	// Reserved is what each port has for itself, bytes; the rest is shared.
+	Reserved uint64
+	PFC      *PFC // nil: packets that do not fit are dropped
+}
+
+// PFC is priority-based flow control for Data (IEEE 802.1Qbb).
+type PFC struct {
+	// Alpha is that of the threshold beyond which a port has its peer pause
+	// (XOFF), instead of BufferConfig.Alpha. 0: 1/8.
+	Alpha float64
+	// Hysteresis is how far below the threshold the port must be to have its
+	// peer go on (XON), bytes. 0: 2 × MTU.
+	Hysteresis uint64
+	// Headroom is what each port has for what arrives between XOFF and the
+	// moment when that has an effect, bytes. 0: what its link needs: see
+	// [Headroom].
+	Headroom uint64
+	// MTU is the largest packet in the fabric, bytes with the overlay's
+	// headers. 0: 1600.
+	MTU uint32
+}
+
+// Buffer is the packet memory of one switch, for the PortConfig of all its
+// ports. It has the packets of the classes Data and Drain while they wait; of
+// Control there is never much. What a reordering queue lets go (Drain) was in
+// the switch before, and is refused only when all memory is used.
+type Buffer struct {
+	cfg    BufferConfig
+	ports  []*Port
+	own    account // of what the switch sends of its own accord, with PFC
+	off    []*account
+	used   uint64
+	shared uint64 // of used, what stands in the shared part
+	pool   int64  // size of the shared part
+	peak   uint64
+}
+
+// account is what one port has of a buffer: without PFC what waits in its
+// queues, with PFC what came in by it.
+type account struct {
+	port     *Port
+	bytes    uint64 // in its own and the shared part
+	reserved uint64 // size of its own part
+	excess   uint64 // bytes in its headroom
+	headroom uint64 // size of that
+	off      bool   // its peer was told to pause
+}
+
+// pauseFrame is the size of a PFC frame on the wire, bytes.
+const pauseFrame = 64
+
+// NewBuffer returns a buffer. [Network.Validate] tells whether it is large
+// enough for the ports that it is given to.
+func NewBuffer(c BufferConfig) *Buffer {
+	if c.Alpha == 0 {
+		c.Alpha = 1
+	}
+	if c.PFC != nil {
+		pfc := *c.PFC
+		c.PFC = &pfc
+		if pfc.Alpha == 0 {
+			c.PFC.Alpha = 1. / 8
+		}
+		if pfc.MTU == 0 {
+			c.PFC.MTU = 1600
+		}
+		if pfc.Hysteresis == 0 {
+			c.PFC.Hysteresis = 2 * uint64(c.PFC.MTU)
+		}
+		c.Alpha = c.PFC.Alpha
+	}
+	return &Buffer{cfg: c, pool: int64(c.Total)}
+}
+
+// Used returns the bytes that are in the buffer.
+func (b *Buffer) Used() uint64 { return b.used }
+
+// Peak returns the most bytes that were in the buffer.
+func (b *Buffer) Peak() uint64 { return b.peak }
+
+// Headroom is what can still arrive at a port after it was found to be over its
+// threshold, bytes: the packet by which it was, what is on its way while the
+// pause frame is sent and propagates, what is on its way then, and the packet
+// that the peer has just begun to send.
+func Headroom(rate uint64, delay engine.Time, mtu uint32) uint64 {
+	frame := transmission(pauseFrame, rate)
+	flight := float64(2*delay+frame) / float64(engine.Second) * float64(rate) / 8
+	return uint64(flight) + 1 + 2*uint64(mtu)
+}
+
+// join gives a port its part, once its link is known.
+func (b *Buffer) join(p *Port) {
+	p.account.port, p.account.reserved = p, b.cfg.Reserved
+	b.ports = append(b.ports, p)
+	b.off = make([]*account, 0, len(b.ports))
+	b.pool -= int64(b.cfg.Reserved)
+	if pfc := b.cfg.PFC; pfc != nil {
+		p.account.headroom = pfc.Headroom
+		if pfc.Headroom == 0 {
+			p.account.headroom = Headroom(max(p.Rate, p.Peer.Rate), (p.Delay+p.Peer.Delay+1)/2, pfc.MTU)
+		}
+		b.pool -= int64(p.account.headroom)
+	}
+}
+
+func (b *Buffer) validate() error {
+	if b.cfg.Alpha < 0 {
+		return fmt.Errorf("network: a buffer's alpha is %v: it must be positive", b.cfg.Alpha)
+	}
+	if b.pool <= 0 {
+		need := int64(b.cfg.Total) - b.pool
+		return fmt.Errorf("network: a buffer of %d bytes is too small for its %d ports, %s and others: they have %d for themselves, headroom included, and nothing is left to share",
+			b.cfg.Total, len(b.ports), b.ports[0].Name, need)
+	}
+	return nil
+}
+
+// free is what is left of the shared part.
+func (b *Buffer) free() uint64 {
+	return uint64(max(0, b.pool-int64(b.shared)))
+}
+
+// part is how much of so many bytes of an account stands in the shared part.
+func (a *account) part(bytes uint64) uint64 {
+	if bytes <= a.reserved {
+		return 0
+	}
+	return bytes - a.reserved
+}
+
+// fits reports whether an account may take so many bytes more.
+func (b *Buffer) fits(a *account, size uint64) bool {
+	part := a.part(a.bytes + size)
+	if part == 0 {
+		return true
+	}
+	free := b.free()
+	return float64(part) <= b.cfg.Alpha*float64(free) && part-a.part(a.bytes) <= free
+}
+
+// admit charges a packet that is to wait at out, or says why it must not.
+func (b *Buffer) admit(now engine.Time, out *Port, k *Packet, c Class) (Reason, bool) {
+	size := uint64(k.Size)
+	if b.used+size > b.cfg.Total {
+		return BufferFull, false
+	}
+	a := &out.account
+	if b.cfg.PFC != nil {
+		if a = &b.own; k.in != nil && k.in.Buffer == b {
+			a = &k.in.account
+		}
+	}
+	switch {
+	case c == DrainClass || b.fits(a, size):
+		b.shared -= a.part(a.bytes)
+		a.bytes += size
+		b.shared += a.part(a.bytes)
+	case a.port == nil || b.cfg.PFC == nil:
+		return BufferFull, false
+	case a.excess+size > a.headroom:
+		return HeadroomFull, false
+	default:
+		a.excess += size
+	}
+	b.used += size
+	b.peak = max(b.peak, b.used)
+	k.charge = a
+	if a.port != nil && b.cfg.PFC != nil && !a.off && b.over(a, 0) {
+		a.off = true
+		b.off = append(b.off, a)
+		a.port.signal(now, eventPause)
+	}
+	return 0, true
+}
+
+// release takes back what a packet was charged. What becomes free raises the
+// thresholds of all, so all that are off are looked at: one of them may have
+// packets only where nothing moves until it is on again.
+func (b *Buffer) release(now engine.Time, k *Packet) {
+	a, size := k.charge, uint64(k.Size)
+	k.charge = nil
+	b.used -= size
+	room := min(size, a.excess)
+	a.excess -= room
+	b.shared -= a.part(a.bytes)
+	a.bytes -= size - room
+	b.shared += a.part(a.bytes)
+	for i := 0; i < len(b.off); {
+		a := b.off[i]
+		if b.over(a, b.cfg.PFC.Hysteresis) {
+			i++
+			continue
+		}
+		last := len(b.off) - 1
+		b.off[i] = b.off[last]
+		b.off = b.off[:last]
+		a.off = false
+		a.port.signal(now, eventResume)
+	}
+}
+
+// over reports whether an account with so many bytes more would be over its
+// threshold. One with nothing in the shared part is not.
+func (b *Buffer) over(a *account, margin uint64) bool {
+	if a.excess > 0 {
+		return true
+	}
+	part := a.part(a.bytes)
+	return part > 0 && float64(part+margin) >= b.cfg.Alpha*float64(b.free())
+}

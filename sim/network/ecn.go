@@ -1,0 +1,39 @@
+package network
+
+import "fmt"
+
+// ECN is when a port marks packets that are capable of it: by the bytes in its
+// data queue at the moment, never up to Kmin, always above Kmax, with a
+// probability that rises from 0 to Pmax in between (DCQCN §3.1). Kmax 0: never.
+//
+// By default a packet is judged as it leaves the queue, by what it leaves
+// behind: so do the switches of DCQCN's and ConWeave's simulations, and the
+// sender hears of a queue without waiting for it first. With Enqueue it is
+// judged as it comes, by what it finds: DCTCP's "if the queue occupancy is
+// greater than K upon its arrival" (DCTCP §3.1), with Kmin = Kmax = K. DCTCP
+// works with both; RFC 8257 §3.1 leaves it open.
+type ECN struct {
+	Kmin, Kmax uint64 // bytes
+	Pmax       float64
+	Enqueue    bool
+}
+
+func (e *ECN) validate() error {
+	if e.Kmax < e.Kmin || !(e.Pmax >= 0 && e.Pmax <= 1) {
+		return fmt.Errorf("ECN with Kmin %d, Kmax %d and Pmax %v: Kmax must not be below Kmin, nor Pmax outside of 0 to 1", e.Kmin, e.Kmax, e.Pmax)
+	}
+	return nil
+}
+
+// mark marks a packet at a queue of so many bytes, or does not.
+func (p *Port) mark(k *Packet, queue uint64) {
+	e := &p.ECN
+	if queue <= e.Kmin || !k.ECT || e.Kmax == 0 {
+		return
+	}
+	if queue <= e.Kmax && p.net.Rand.Float64()*float64(e.Kmax-e.Kmin) >= e.Pmax*float64(queue-e.Kmin) {
+		return
+	}
+	k.CE = true
+	p.stats.Marked++
+}

@@ -1,0 +1,83 @@
+package network
+
+import "github.com/loomfabric/loom/sim/engine"
+
+// signal sends a pause or resume frame to the peer. It goes before everything
+// else and takes no time from the link but its own.
+func (p *Port) signal(now engine.Time, what uint64) {
+	if p.down {
+		return
+	}
+	if what == eventPause {
+		p.stats.PausesSent++
+	} else {
+		p.stats.ResumesSent++
+	}
+	p.Peer.schedule(now+p.TxTime(pauseFrame)+p.Delay, what)
+}
+
+// pause is what a pause or resume frame does to the port that it reaches.
+func (p *Port) pause(now engine.Time, on bool) {
+	if p.paused == on {
+		return
+	}
+	p.paused = on
+	if on {
+		p.stats.Pauses++
+		p.pausedAt = now
+		return
+	}
+	p.stats.Paused += now - p.pausedAt
+	p.Kick(now)
+}
+
+// Stuck returns the ports that will stay paused for ever: each has packets
+// waiting for which a switch has no room before others leave it, and these all
+// wait at ports that are stuck as well (a cyclic buffer dependency). nil: there
+// are none now. It looks at every packet that waits, and is for when a run does
+// not get on.
+func (n *Network) Stuck() []*Port {
+	stuck := make(map[*Port]bool)
+	for _, p := range n.Ports {
+		// With the account no longer off, a resume frame is on its way.
+		if p.paused && p.Peer.account.off {
+			stuck[p] = true
+		}
+	}
+	for again := len(stuck) > 0; again; {
+		again = false
+		for _, p := range n.Ports {
+			if stuck[p] && p.Peer.drains(stuck) {
+				delete(stuck, p)
+				again = true
+			}
+		}
+	}
+	var ports []*Port
+	for _, p := range n.Ports {
+		if stuck[p] {
+			ports = append(ports, p)
+		}
+	}
+	return ports
+}
+
+// drains reports whether a packet that came in by p waits at a port that is not
+// stuck, or whether none waits.
+func (p *Port) drains(stuck map[*Port]bool) bool {
+	any := false
+	for _, out := range p.Buffer.ports {
+		for c := DrainClass; c <= DataClass; c++ {
+			for k := out.queues[c].head; k != nil; k = k.next {
+				if k.charge != &p.account {
+					continue
+				}
+				if c == DrainClass || !stuck[out] {
+					return true
+				}
+				any = true
+			}
+		}
+	}
+	return !any
+}
