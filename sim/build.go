@@ -1,0 +1,126 @@
+package sim
+
+import (
+	"fmt"
+
+	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/sim/engine"
+	"github.com/loomfabric/loom/sim/network"
+	"github.com/loomfabric/loom/sim/node"
+	"github.com/loomfabric/loom/sim/topo"
+	"github.com/loomfabric/loom/sim/traffic"
+)
+
+// build makes the fabric.
+func (r *run) build() error {
+	t := &r.spec.Topology
+	spec, err := r.shape()
+	if err != nil {
+		return err
+	}
+	cfg := node.DefaultConfig()
+	cfg.Scheme = r.spec.Scheme
+	cfg.Congestion = r.spec.Congestion.Params()
+	cfg.Seed = r.spec.Seed
+	cfg.Overhead = uint16(*t.Overhead)
+	if cfg.Shim = 0; *t.Overhead > 0 {
+		cfg.Shim = overlay.ShimLen
+	}
+	if r.spec.Scheme == "drill" {
+		// DRILL is a choice of every switch; the data plane's spines have it
+		// from their leaf's selector.
+		cfg.Spine = "drill"
+	}
+	r.topo, err = topo.Build(r.net, spec, cfg)
+	return err
+}
+
+// shape translates the topology.
+func (r *run) shape() (topo.Spec, error) {
+	t := &r.spec.Topology
+	if t.Kind == "file" {
+		return r.fromFile()
+	}
+	link := func(rate fabric.Rate, delay fabric.Duration) network.PortConfig {
+		return network.PortConfig{Rate: uint64(rate), Delay: engine.Of(delay.D()), Limit: uint64(t.PortBuffer), ECN: ecn(t.ECN)}
+	}
+	spec := topo.Spec{
+		Kind: topo.Kind(t.Kind), Leaves: t.Leaves, Spines: t.Spines, Cores: t.Cores, K: t.K,
+		HostsPerLeaf: t.HostsPerLeaf, Parallel: t.Parallel,
+		NIC: link(t.HostRate, t.HostDelay), Access: link(t.HostRate, t.HostDelay), Fabric: link(t.Rate, t.Delay),
+		Faults: topo.FromFaults(r.spec.Faults),
+	}
+	spec.NIC.Limit = 0 // what a host has to say waits in the host
+	spec.NIC.ECN = network.ECN{}
+	for i := range t.Overrides {
+		spec.Overrides = append(spec.Overrides, topo.FromOverride(&t.Overrides[i]))
+	}
+	return spec, nil
+}
+
+func ecn(e *fabric.ECN) network.ECN {
+	if e == nil {
+		return network.ECN{}
+	}
+	return network.ECN{Kmin: uint64(e.Kmin), Kmax: uint64(e.Kmax), Pmax: e.Pmax}
+}
+
+// fromFile reads a fabric.yaml: its links, hosts, faults and, unless the
+// experiment has some of its own, its workloads.
+func (r *run) fromFile() (topo.Spec, error) {
+	f, err := fabric.Load(r.spec.Topology.File)
+	if err != nil {
+		return topo.Spec{}, err
+	}
+	if len(r.spec.Workloads) == 0 {
+		if r.spec.Workloads, err = workloadsOf(f); err != nil {
+			return topo.Spec{}, fmt.Errorf("%s: %w", r.spec.Topology.File, err)
+		}
+		for i := range r.spec.Workloads {
+			w := &r.spec.Workloads[i]
+			r.spec.Duration = max(r.spec.Duration, w.Start+w.Duration)
+		}
+		for _, p := range r.spec.Complete("") {
+			return topo.Spec{}, fmt.Errorf("%s: %w", r.spec.Topology.File, p)
+		}
+	}
+	spec := topo.FromFile(f)
+	spec.Faults = append(spec.Faults, topo.FromFaults(r.spec.Faults)...)
+	return spec, nil
+}
+
+// capacities is what loads are shares of. A link that is down from the start
+// counts for what 100 % is, as in CONGA §5.2.2.
+func (r *run) capacities() *traffic.Fabric {
+	f := &traffic.Fabric{Uplinks: make([]uint64, len(r.topo.Leaves)), Nominal: make([]uint64, len(r.topo.Leaves))}
+	for i, l := range r.topo.Leaves {
+		f.Uplinks[i] = r.topo.UplinkRate(i)
+		for _, p := range l.Uplinks() {
+			f.Nominal[i] += p.Rate
+		}
+	}
+	for i, h := range r.topo.Hosts {
+		f.Rack = append(f.Rack, int(r.topo.LeafOf[i]))
+		f.HostRate = append(f.HostRate, h.Port.Rate)
+	}
+	return f
+}
+
+// bdp is what a host may have in flight to fill the longest way, bytes: its rate
+// times the idle round trip of a full packet (IRN §3.2).
+func (r *run) bdp(packet uint32) uint64 {
+	var rtt engine.Time
+	rate := r.topo.Hosts[0].Port.Rate
+	first := network.HostID(0)
+	for h := range r.topo.Hosts {
+		if h > 0 && r.topo.LeafOf[h] != r.topo.LeafOf[h-1] {
+			there := r.topo.IdleOneWay(first, network.HostID(h), packet)
+			rtt = max(rtt, there+r.topo.IdleOneWay(network.HostID(h), first, 64))
+		}
+	}
+	if rtt == 0 {
+		rtt = 2 * r.topo.IdleOneWay(0, network.HostID(len(r.topo.Hosts)-1), packet)
+	}
+	return max(uint64(rtt.Seconds()*float64(rate)/8), uint64(packet))
+}

@@ -1,0 +1,367 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/sim/engine"
+	"github.com/loomfabric/loom/sim/measure"
+	"github.com/loomfabric/loom/sim/network"
+	"github.com/loomfabric/loom/sim/node"
+	"github.com/loomfabric/loom/sim/traffic"
+)
+
+// collector gathers what a run measures while it goes on.
+type collector struct {
+	r         *run
+	fct       *measure.FCT
+	workloads []workloadCount
+	open      int // flows under way that a run waits for
+	measured  int // flows that started in the window
+	imbalance []*imbalanceProbe
+	queues    []observed
+
+	// When the window opens and closes; a run that ended before has no end yet.
+	opened, closed engine.Time
+	windows        int
+	goodput        [2]uint64 // of all flows
+	uplinks        [2][]uint64
+}
+
+// workloadCount is what one workload's flows came to.
+type workloadCount struct {
+	flows, done int
+	bytes       uint64 // that arrived in the window
+}
+
+// observed is a port whose queue is watched.
+type observed struct {
+	name string
+	port *network.Port
+	hist *network.Occupancy
+}
+
+// imbalanceProbe samples a leaf's uplinks.
+type imbalanceProbe struct {
+	leaf  *node.Leaf
+	ports []*network.Port
+	sent  []uint64
+	rec   *measure.Imbalance
+}
+
+// Sample is the sampler's to call.
+func (p *imbalanceProbe) Sample(engine.Time) {
+	for i, port := range p.ports {
+		p.sent[i] = sentBytes(port)
+	}
+	p.rec.Sample(p.sent)
+}
+
+func sentBytes(p *network.Port) (sum uint64) {
+	s := p.Stats()
+	for _, b := range s.Bytes {
+		sum += b
+	}
+	return sum
+}
+
+func newCollector(r *run) (*collector, error) {
+	m := &r.spec.Measure
+	classes := []measure.Class{
+		{Name: "small", To: uint64(m.Small)},
+		{Name: "medium", From: uint64(m.Small), To: uint64(m.Large) + 1},
+		{Name: "large", From: uint64(m.Large) + 1},
+	}
+	last := uint64(0)
+	for _, b := range m.Buckets {
+		classes = append(classes, measure.Class{Name: fmt.Sprintf("to-%d", uint64(b)), From: last, To: uint64(b) + 1})
+		last = uint64(b) + 1
+	}
+	c := &collector{
+		r: r, fct: measure.NewFCT(measure.FCTConfig{Classes: classes, CountAge: true}),
+		workloads: make([]workloadCount, len(r.spec.Workloads)),
+	}
+	if err := c.watchQueues(); err != nil {
+		return nil, err
+	}
+	return c, c.watchUplinks()
+}
+
+// watchUplinks samples the throughput of leaves' uplinks in the window.
+func (c *collector) watchUplinks() error {
+	every := engine.Of(c.r.spec.Measure.Imbalance.D())
+	if every == 0 {
+		return nil
+	}
+	s, err := measure.NewSampler(c.r.engine, c.r.from, every, c.r.until)
+	if err != nil {
+		return err
+	}
+	for _, l := range c.r.topo.Leaves {
+		ports := l.Uplinks()
+		if len(ports) < 2 {
+			continue
+		}
+		p := &imbalanceProbe{leaf: l, ports: ports, sent: make([]uint64, len(ports)), rec: measure.NewImbalance(len(ports), 100_000)}
+		c.imbalance = append(c.imbalance, p)
+		s.Register(p)
+	}
+	return nil
+}
+
+// The resolution of queue lengths, bytes, and how many steps of it are told
+// apart: up to 16 MB.
+const (
+	queueWidth = 2000
+	queueSteps = 8000
+)
+
+// watchQueues finds the ports that are observed.
+func (c *collector) watchQueues() error {
+	add := func(p *network.Port) { c.queues = append(c.queues, observed{name: p.Name, port: p}) }
+	for _, name := range c.r.spec.Measure.Queues {
+		switch name {
+		case "leaves":
+			for _, l := range c.r.topo.Leaves {
+				for _, p := range l.Uplinks() {
+					add(p)
+				}
+			}
+		case "spines":
+			for _, l := range c.r.topo.Links {
+				if !strings.HasPrefix(l.A.Name, "h") {
+					add(l.B)
+				}
+			}
+		default:
+			p, err := c.r.topo.Port(name)
+			if err != nil {
+				return fmt.Errorf("measure.queues: %w", err)
+			}
+			add(p)
+		}
+	}
+	return nil
+}
+
+// at is called between two steps of the run; the window's ends are among them.
+func (c *collector) at(now engine.Time) {
+	switch now {
+	case c.r.from:
+		c.opened = now
+		c.window()
+		for i := range c.queues {
+			c.queues[i].hist = c.queues[i].port.Observe(now, queueWidth, queueSteps)
+		}
+	case c.r.until:
+		c.closed = now
+		c.window()
+	}
+}
+
+// window notes the counters at an end of the window.
+func (c *collector) window() {
+	r, end := c.r, c.windows
+	c.windows++
+	c.goodput[end] = r.transport.goodput()
+	for _, l := range r.topo.Leaves {
+		for _, p := range l.Uplinks() {
+			c.uplinks[end] = append(c.uplinks[end], sentBytes(p))
+		}
+	}
+	// Of flows without an end, what arrived between the two counts.
+	r.flows.each(func(f *traffic.Flow) {
+		if f.Bytes != traffic.Endless {
+			return
+		}
+		if w := &c.workloads[f.Tag]; end == 0 {
+			w.bytes -= r.transport.progress(f.ID)
+		} else {
+			w.bytes += r.transport.progress(f.ID)
+		}
+	})
+}
+
+// counts tells whether a flow is among those that are measured.
+func (c *collector) counts(f *traffic.Flow) bool {
+	return f.Start >= c.r.from && f.Start < c.r.until && f.Bytes != traffic.Endless
+}
+
+// begin notes a flow that starts.
+func (c *collector) begin(f *traffic.Flow) {
+	if f.Bytes == traffic.Endless {
+		c.workloads[f.Tag].flows++
+		return
+	}
+	c.open++
+	if c.counts(f) {
+		c.measured++
+		c.workloads[f.Tag].flows++
+	}
+}
+
+// done notes a flow that has ended.
+func (c *collector) done(now engine.Time, f *traffic.Flow) {
+	c.open--
+	w := &c.workloads[f.Tag]
+	if now >= c.r.from && now < c.r.until {
+		w.bytes += f.Bytes
+	}
+	if c.counts(f) {
+		w.done++
+		c.fct.Add(f.Bytes, f.Start, now, c.r.transport.idle(f))
+	}
+}
+
+// result sums up. It reports what would make the numbers worthless: packets that
+// came from nowhere, or flows faster than light.
+func (r *run) result(why string) (*Result, error) {
+	c, now := r.collect, r.engine.Now()
+	for c.windows < 2 { // it ended early
+		c.closed = now
+		c.window()
+	}
+	r.flows.each(func(f *traffic.Flow) {
+		if c.counts(f) {
+			c.fct.Unfinished(f.Bytes, f.Start, now, r.transport.idle(f))
+		}
+	})
+	if err := c.fct.Err(); err != nil {
+		return nil, fmt.Errorf("a bug in the simulator: %w", err)
+	}
+	ledger := r.net.Ledger()
+	if err := ledger.Check(); err != nil {
+		return nil, fmt.Errorf("a bug in the simulator: %w", err)
+	}
+	s := r.spec
+	seconds := max(c.closed-c.opened, 1).Seconds()
+	out := &Result{
+		Scheme: s.Scheme, Seed: s.Seed, End: why, SimulatedS: now.Seconds(), Flows: c.measured,
+		GoodputBps: float64(c.goodput[1]-c.goodput[0]) * 8 / seconds,
+		Transport:  r.transport.counters(), Drops: map[string]uint64{},
+		Conservation: Conservation{
+			Made: ledger.Made, Delivered: ledger.Delivered + ledger.Consumed, Dropped: ledger.TotalDropped(),
+			InFlight: ledger.Queued + ledger.Flying + ledger.Held,
+		},
+		Events: r.engine.Handled(), PacketHops: r.net.Hops(),
+	}
+	for i := range s.Workloads {
+		if out.Load == 0 {
+			out.Load = s.Workloads[i].Load
+		}
+		w := &c.workloads[i]
+		out.Workloads = append(out.Workloads, WorkloadResult{
+			Name: s.Workloads[i].Name, Flows: w.flows, Unfinished: w.flows - w.done, GoodputBps: float64(w.bytes) * 8 / seconds,
+		})
+		out.Unfinished += w.flows - w.done
+	}
+	for reason, n := range ledger.Dropped {
+		if n > 0 {
+			out.Drops[network.Reason(reason).String()] = n
+		}
+	}
+	c.completionTimes(out)
+	c.distributions(out, now)
+	r.switches(out)
+	return out, nil
+}
+
+func (c *collector) completionTimes(out *Result) {
+	for _, s := range c.fct.Summary() {
+		if s.Flows == 0 {
+			continue
+		}
+		us := func(n measure.Number) float64 { return float64(n) / 1e6 }
+		out.FCT = append(out.FCT, ClassFCT{
+			Class: s.Class, MinBytes: s.From, MaxBytes: s.To, Flows: int(s.Flows),
+			MeanS: us(s.FCTMean), P50S: us(s.FCT50), P95S: us(s.FCT95), P99S: us(s.FCT99), P999S: us(s.FCT999),
+			Norm: float64(s.Normalised), SlowdownMean: float64(s.SlowMean), SlowdownP50: float64(s.Slow50),
+			SlowdownP95: float64(s.Slow95), SlowdownP99: float64(s.Slow99), SlowdownP999: float64(s.Slow999),
+		})
+	}
+}
+
+// curvePoints is how many points of a distribution a result keeps.
+const curvePoints = 100
+
+func (c *collector) distributions(out *Result, now engine.Time) {
+	if len(c.imbalance) > 0 {
+		all := measure.NewImbalance(1, 100_000)
+		for _, p := range c.imbalance {
+			all.Merge(p.rec)
+		}
+		out.Imbalance = append(out.Imbalance, distribution("all", all.Values()))
+		for _, p := range c.imbalance {
+			out.Imbalance = append(out.Imbalance, distribution(p.leaf.Name, p.rec.Values()))
+		}
+	}
+	for _, q := range c.queues {
+		if q.hist == nil {
+			continue
+		}
+		d := Distribution{Name: q.name, N: 1, Mean: q.hist.Mean(now), Max: float64(q.hist.Peak())}
+		at := func(p float64) float64 { return min(float64(q.hist.Quantile(now, p)), d.Max) }
+		d.P50, d.P90, d.P95, d.P99, d.P999 = at(0.5), at(0.9), at(0.95), at(0.99), at(0.999)
+		for i := 0; i <= curvePoints; i++ {
+			share := float64(i) / curvePoints
+			d.CDF = append(d.CDF, Point{at(share), share})
+		}
+		out.Queues = append(out.Queues, d)
+	}
+	i := 0
+	for _, l := range c.r.topo.Leaves {
+		first, sum := len(out.Uplinks), uint64(0)
+		for _, p := range l.Uplinks() {
+			n := c.uplinks[1][i] - c.uplinks[0][i]
+			i++
+			sum += n
+			out.Uplinks = append(out.Uplinks, LinkShare{Link: p.Name, Bytes: n})
+		}
+		for j := first; j < len(out.Uplinks) && sum > 0; j++ {
+			out.Uplinks[j].Percent = 100 * float64(out.Uplinks[j].Bytes) / float64(sum)
+		}
+	}
+}
+
+// distribution sums up values; one without any is all zero.
+func distribution(name string, v *measure.Values) Distribution {
+	d := Distribution{Name: name, N: v.Count()}
+	if d.N == 0 {
+		return d
+	}
+	d.Mean, d.Max = v.Mean(), v.Max()
+	d.P50, d.P90, d.P95, d.P99, d.P999 = v.Quantile(0.5), v.Quantile(0.9), v.Quantile(0.95), v.Quantile(0.99), v.Quantile(0.999)
+	for _, p := range v.CDF(curvePoints) {
+		d.CDF = append(d.CDF, Point{p.Value, p.P})
+	}
+	return d
+}
+
+// switches adds what leaves, spines and ports counted.
+func (r *run) switches(out *Result) {
+	b := map[string]uint64{}
+	for _, l := range r.topo.Leaves {
+		for _, p := range l.Policies() {
+			addScheme(b, p.Stats())
+		}
+	}
+	out.Scheduler = b
+	pfc := map[string]uint64{}
+	for _, p := range r.net.Ports {
+		s := p.Stats()
+		pfc["pauses"] += s.Pauses
+		pfc["paused_ns"] += uint64(s.Paused.Duration())
+	}
+	if r.spec.Topology.PFC {
+		out.PFC = pfc
+	}
+}
+
+func addScheme(b map[string]uint64, s balance.Stats) {
+	b["decisions"] += s.Decisions
+	b["flowlets_started"] += s.Flowlets.Started
+	b["flowlets_moved"] += s.Flowlets.Moved
+	b["flowlets_kept"] += s.Flowlets.Kept
+	b["flowlets_expired"] += s.Flowlets.Expired
+}

@@ -1,0 +1,141 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"sort"
+
+	"github.com/loomfabric/loom/sim/engine"
+	"github.com/loomfabric/loom/sim/network"
+	"github.com/loomfabric/loom/sim/tcp"
+	"github.com/loomfabric/loom/sim/topo"
+)
+
+// idleTCP knows how long a TCP flow takes that is alone: by having one run alone
+// over a chain of links like those of its best way. That is done for a grid of
+// sizes; between two of them the time is interpolated. Every size up to
+// idleExact segments is on the grid, above that sizes lie 5 % apart.
+type idleTCP struct {
+	cfg  tcp.Config
+	ways map[string]*idleWay
+	// class remembers the way of two hosts.
+	class map[[2]network.HostID]*idleWay
+}
+
+// idleWay is one kind of way, and what is known of it.
+type idleWay struct {
+	out, back []topo.Hop
+	fct       map[uint64]engine.Time // by size
+}
+
+const (
+	idleExact = 20
+	idleRatio = 1.05
+)
+
+func newIdleTCP(c tcp.Config) *idleTCP {
+	return &idleTCP{cfg: c, ways: map[string]*idleWay{}, class: map[[2]network.HostID]*idleWay{}}
+}
+
+// fct returns the completion time of a flow on a connection of its own.
+func (i *idleTCP) fct(t *topo.Topology, src, dst network.HostID, bytes uint64) engine.Time {
+	w := i.way(t, src, dst)
+	segment := uint64(i.cfg.Segment())
+	if bytes <= idleExact*segment {
+		return i.alone(w, bytes)
+	}
+	a, b := gridAround(bytes, segment)
+	ta, tb := i.alone(w, a), i.alone(w, b)
+	return ta + engine.Time(float64(tb-ta)*float64(bytes-a)/float64(b-a))
+}
+
+// gridAround returns the sizes (up to a terabyte) of the grid between which bytes lies, each a
+// whole number of segments.
+func gridAround(bytes, segment uint64) (a, b uint64) {
+	first := float64(idleExact)
+	at := func(n int) uint64 { return uint64(math.Ceil(first*math.Pow(idleRatio, float64(n)))) * segment }
+	n := sort.Search(500, func(n int) bool { return at(n) > bytes })
+	return at(n - 1), at(n)
+}
+
+func (i *idleTCP) way(t *topo.Topology, src, dst network.HostID) *idleWay {
+	key := [2]network.HostID{src, dst}
+	if w := i.class[key]; w != nil {
+		return w
+	}
+	full := i.cfg.Segment() + i.cfg.Header
+	w := &idleWay{out: t.Way(src, dst, full), back: t.Way(dst, src, i.cfg.Header), fct: map[uint64]engine.Time{}}
+	name := fmt.Sprint(w.out, w.back)
+	if known := i.ways[name]; known != nil {
+		w = known
+	}
+	i.ways[name], i.class[key] = w, w
+	return w
+}
+
+// alone simulates a flow over a chain, or remembers it.
+func (i *idleTCP) alone(w *idleWay, bytes uint64) engine.Time {
+	if t, ok := w.fct[bytes]; ok {
+		return t
+	}
+	e := engine.New()
+	n := network.New(e)
+	done := &idleDone{}
+	stack, err := tcp.New(n, i.cfg, done)
+	if err != nil {
+		panic(err) // the run has one of the same configuration
+	}
+	src, dst := chain(n, w)
+	src.Quantum, dst.Quantum = uint64(i.cfg.Burst), uint64(i.cfg.Burst)
+	stack.Start(0, tcp.Flow{Src: src, Dst: dst, Bytes: bytes})
+	e.Run(engine.Never - 1)
+	w.fct[bytes] = done.at
+	return done.at
+}
+
+// idleDone notes when the flow has ended.
+type idleDone struct{ at engine.Time }
+
+// FlowDone is the stack's to call.
+func (d *idleDone) FlowDone(now engine.Time, _ network.FlowID) { d.at = now }
+
+// relay stands between two links of a chain, and puts the overlay's header on
+// and off.
+type relay struct {
+	net    *network.Network
+	onward [2]*network.Port // by the Index of the port that a packet came in by
+	add    [2]uint32        // overhead on the onward link
+}
+
+// Receive passes a packet on.
+func (r *relay) Receive(now engine.Time, p *network.Packet, in *network.Port) {
+	p.Size += r.add[in.Index] - uint32(p.Overhead)
+	p.Overhead = uint16(r.add[in.Index])
+	r.onward[in.Index].Send(now, p, p.Class)
+}
+
+// chain makes two hosts with the links of a way between them.
+func chain(n *network.Network, w *idleWay) (src, dst *network.Host) {
+	src, dst = n.NewHost(), n.NewHost()
+	config := func(h topo.Hop) network.PortConfig { return network.PortConfig{Rate: h.Rate, Delay: h.Delay} }
+	last := len(w.out) - 1
+	near := n.NewPort("src", 0, src, config(w.out[0]), nil)
+	var before *relay
+	for i := range last {
+		r := &relay{net: n}
+		left := n.NewPort("left", 0, r, config(w.back[last-i]), nil)
+		network.Connect(near, left)
+		if before != nil {
+			before.onward[0], before.add[0] = near, w.out[i].Overhead
+		}
+		near = n.NewPort("right", 1, r, config(w.out[i+1]), nil)
+		r.onward[1], r.add[1] = left, w.back[last-i].Overhead
+		before = r
+	}
+	end := n.NewPort("dst", 0, dst, config(w.back[0]), nil)
+	network.Connect(near, end)
+	if before != nil {
+		before.onward[0], before.add[0] = near, w.out[last].Overhead
+	}
+	return src, dst
+}

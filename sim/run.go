@@ -1,0 +1,248 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"time"
+
+	"github.com/loomfabric/loom/sim/engine"
+	"github.com/loomfabric/loom/sim/network"
+	"github.com/loomfabric/loom/sim/topo"
+	"github.com/loomfabric/loom/sim/traffic"
+)
+
+// run is a simulation under way.
+type run struct {
+	spec      *Spec
+	engine    *engine.Engine
+	net       *network.Network
+	topo      *topo.Topology
+	transport transport
+	feed      *traffic.Feed
+	ids       ids
+	flows     flowTable
+	collect   *collector
+
+	from, until, end engine.Time // measurement; and when the run is over at the latest
+}
+
+// ids numbers flows and connections in the network.
+type ids struct{ n network.FlowID }
+
+func (i *ids) next() network.FlowID {
+	i.n++
+	return i.n - 1
+}
+
+// flowTable keeps the flows that are under way, by their number.
+type flowTable struct {
+	slot []uint32 // by FlowID, plus one; 0: none
+	live []traffic.Flow
+	free []uint32
+	n    int
+}
+
+func (t *flowTable) add(f traffic.Flow) {
+	var s uint32
+	if n := len(t.free); n > 0 {
+		s = t.free[n-1]
+		t.free = t.free[:n-1]
+		t.live[s] = f
+	} else {
+		s = uint32(len(t.live))
+		t.live = append(t.live, f)
+	}
+	for int(f.ID) >= len(t.slot) {
+		t.slot = append(t.slot, 0)
+	}
+	t.slot[f.ID] = s + 1
+	t.n++
+}
+
+// take removes a flow.
+func (t *flowTable) take(id network.FlowID) (traffic.Flow, bool) {
+	if int(id) >= len(t.slot) || t.slot[id] == 0 {
+		return traffic.Flow{}, false
+	}
+	s := t.slot[id] - 1
+	t.slot[id] = 0
+	t.free = append(t.free, s)
+	t.n--
+	return t.live[s], true
+}
+
+// each calls yield for the flows under way, in the order of their numbers.
+func (t *flowTable) each(yield func(f *traffic.Flow)) {
+	for _, s := range t.slot {
+		if s != 0 {
+			yield(&t.live[s-1])
+		}
+	}
+}
+
+// Run simulates s, which it completes. An error says what is wrong with s; a run
+// that cannot go on, or is interrupted, returns what it knows, and why it ended.
+func Run(ctx context.Context, s *Spec) (*Result, error) {
+	started := time.Now()
+	var before runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r, err := assemble(s)
+	if err != nil {
+		return nil, err
+	}
+	why := r.loop(ctx)
+	result, err := r.result(why)
+	if err != nil {
+		return nil, err
+	}
+	var after runtime.MemStats
+	runtime.ReadMemStats(&after)
+	wall := time.Since(started).Seconds()
+	result.Machine = Machine{WallS: wall, HopsPerS: float64(result.PacketHops) / wall, AllocBytes: after.TotalAlloc - before.TotalAlloc}
+	return result, nil
+}
+
+// Flows returns the flows that a run of s would start, for a trace. Workloads
+// whose flows wait for others to end have only their first ones in it.
+func Flows(s *Spec) (traffic.Source, error) {
+	r, err := assemble(s)
+	if err != nil {
+		return nil, err
+	}
+	sources, err := r.sources()
+	if err != nil {
+		return nil, err
+	}
+	return traffic.NewMerge(sources...), nil
+}
+
+// assemble builds everything that a run needs.
+func assemble(s *Spec) (*run, error) {
+	s = s.clone()
+	var errs []error
+	for _, p := range s.Complete("") {
+		errs = append(errs, p)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	r := &run{spec: s, engine: engine.New()}
+	r.net = network.New(r.engine)
+	r.net.Rand = rand.New(rand.NewPCG(s.Seed, 0x65636e)) // for ECN marks
+	if err := r.build(); err != nil {
+		return nil, err
+	}
+	r.from = engine.Of(s.Warmup.D())
+	r.until = r.from + engine.Of(s.Duration.D())
+	r.end = r.until + engine.Of(s.Drain.D())
+	var err error
+	if s.Transport.Type == "rdma" {
+		r.transport, err = newRDMA(r)
+	} else {
+		r.transport, err = newTCP(r)
+	}
+	if err != nil {
+		return nil, err
+	}
+	sources, err := r.sources()
+	if err != nil {
+		return nil, err
+	}
+	if err := r.net.Validate(); err != nil {
+		return nil, err
+	}
+	if r.collect, err = newCollector(r); err != nil {
+		return nil, err
+	}
+	r.feed = traffic.NewFeed(r.engine, r, sources...)
+	return r, nil
+}
+
+// clone copies what completing a Spec changes.
+func (s *Spec) clone() *Spec {
+	c := *s
+	c.Workloads = append([]Workload(nil), s.Workloads...)
+	c.Topology.Overrides = append(c.Topology.Overrides[:0:0], s.Topology.Overrides...)
+	return &c
+}
+
+func (r *run) sources() ([]traffic.Source, error) {
+	m := &flowMaker{spec: r.spec, fabric: r.capacities(), names: r.topo.HostNames}
+	var sources []traffic.Source
+	for i := range r.spec.Workloads {
+		s, err := m.source(i)
+		if err != nil {
+			return nil, err
+		}
+		sources = append(sources, s)
+	}
+	return sources, nil
+}
+
+// StartFlow is the feed's to call.
+func (r *run) StartFlow(now engine.Time, f traffic.Flow) {
+	f.ID = r.ids.next()
+	r.flows.add(f)
+	r.collect.begin(&f)
+	r.transport.start(now, &f)
+}
+
+// FlowDone is the transports' to call.
+func (r *run) FlowDone(now engine.Time, id network.FlowID) {
+	f, ok := r.flows.take(id)
+	if !ok {
+		panic(fmt.Sprintf("sim: flow %d has ended twice, or never began", id))
+	}
+	r.collect.done(now, &f)
+	r.feed.Done(now, f)
+}
+
+// The reasons for a run's end.
+const (
+	endDone        = "done"
+	endTime        = "time"
+	endStuck       = "stuck"
+	endInterrupted = "interrupted"
+)
+
+// loop lets time pass until there is a reason to end.
+func (r *run) loop(ctx context.Context) string {
+	// Between two looks at the rest of the world.
+	step := max(min(r.end/2000, 2*engine.Millisecond), engine.Microsecond)
+	stuck := 0
+	r.collect.at(0)
+	for now := engine.Time(0); ; {
+		now = r.nextStop(now, step)
+		r.engine.Run(now)
+		r.collect.at(now)
+		switch {
+		case ctx.Err() != nil:
+			return endInterrupted
+		case now >= r.until && r.collect.open == 0 && r.feed.Next() == engine.Never:
+			return endDone
+		case now >= r.end:
+			return endTime
+		}
+		// Ports that hold each other back for long enough do so for ever.
+		if len(r.net.Stuck()) == 0 {
+			stuck = 0
+		} else if stuck++; stuck > 20 && engine.Time(stuck)*step > engine.Millisecond {
+			return endStuck
+		}
+	}
+}
+
+// nextStop is a step later, but no later than the next time at which something
+// begins or ends.
+func (r *run) nextStop(now, step engine.Time) engine.Time {
+	next := now + step
+	for _, t := range []engine.Time{r.from, r.until, r.end} {
+		if now < t && t < next {
+			next = t
+		}
+	}
+	return next
+}
