@@ -2,9 +2,12 @@ package sim
 
 import (
 	"fmt"
+	"time"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/fabric"
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/node"
@@ -26,6 +29,9 @@ func (r *run) build() error {
 	cfg.Overhead = uint16(*t.Overhead)
 	if cfg.Shim = 0; *t.Overhead > 0 {
 		cfg.Shim = overlay.ShimLen
+	}
+	if err := r.conweave(&cfg); err != nil {
+		return err
 	}
 	if r.spec.Scheme == "drill" {
 		// DRILL is a choice of every switch; the data plane's spines have it
@@ -51,12 +57,65 @@ func (r *run) shape() (topo.Spec, error) {
 		NIC: link(t.HostRate, t.HostDelay), Access: link(t.HostRate, t.HostDelay), Fabric: link(t.Rate, t.Delay),
 		Faults: topo.FromFaults(r.spec.Faults),
 	}
+	if t.Buffer > 0 {
+		spec.Buffer = &network.BufferConfig{Total: uint64(t.Buffer), Alpha: t.Alpha}
+		if t.PFC {
+			spec.Buffer.PFC = &network.PFC{}
+		}
+	}
 	spec.NIC.Limit = 0 // what a host has to say waits in the host
 	spec.NIC.ECN = network.ECN{}
 	for i := range t.Overrides {
 		spec.Overrides = append(spec.Overrides, topo.FromOverride(&t.Overrides[i]))
 	}
 	return spec, nil
+}
+
+// conweave sets what both sides of ConWeave are told. Where PFC makes loss rare
+// and pauses long, T_resume waits longer (ConWeave, Appendix A).
+func (r *run) conweave(cfg *node.Config) error {
+	c, source, dest := &r.spec.ConWeave, balance.DatacenterConWeave(), reorder.Datacenter()
+	if r.spec.Topology.PFC {
+		dest.ResumeExtra, dest.ResumeDefault = 64*time.Microsecond, 600*time.Microsecond
+	}
+	for _, d := range []struct {
+		to   *time.Duration
+		from fabric.Duration
+	}{
+		{&source.Reply, c.Reply}, {&source.PathBusy, c.PathBusy}, {&source.Inactive, c.Inactive},
+		{&dest.ResumeExtra, c.ResumeExtra}, {&dest.ResumeDefault, c.ResumeDefault}, {&dest.Inactive, c.Inactive},
+	} {
+		if d.from > 0 {
+			*d.to = d.from.D()
+		}
+	}
+	dest.NotifyInterval = source.PathBusy / 2
+	dest.MaxHold = max(dest.MaxHold, 2*(dest.ResumeDefault+dest.ResumeExtra))
+	if c.Queues > 0 {
+		dest.PortQueues = c.Queues
+	}
+	if c.Admission {
+		dest.Admission = 90
+	}
+	t := &r.spec.Topology
+	switch t.Kind {
+	case "fat-tree":
+		source.Selectors = t.K / 2
+	case "three-layer", "vl2":
+		source.Selectors = t.Cores
+	default:
+		source.Selectors = t.Parallel
+	}
+	source.Selectors = min(max(source.Selectors, 1), balance.MaxPaths)
+	if err := source.Validate(); err != nil {
+		return fmt.Errorf("conweave: %w", err)
+	}
+	dest.Leaves, dest.Ports = 1, 1 // the leaf knows
+	if err := dest.Validate(); err != nil {
+		return fmt.Errorf("conweave: %w", err)
+	}
+	cfg.Options.ConWeave, cfg.Reorder = source, dest
+	return nil
 }
 
 func ecn(e *fabric.ECN) network.ECN {

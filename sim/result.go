@@ -97,12 +97,16 @@ type LinkShare struct {
 
 // ConWeaveResult is what the scheme did.
 type ConWeaveResult struct {
-	Counters      map[string]uint64 `json:"counters"`
-	Queues        Distribution      `json:"queues"` // in use, by host port, sampled
-	Bytes         Distribution      `json:"bytes"`  // held, by leaf, sampled
-	HoldTimeNs    Distribution      `json:"hold_time_ns"`
-	ResumeErrorNs Distribution      `json:"resume_error_ns"` // TAIL's arrival minus T_resume's estimate (Figure 21)
-	ControlBytes  map[string]uint64 `json:"control_bytes"`   // by opcode
+	Counters   map[string]uint64 `json:"counters"`
+	Queues     Distribution      `json:"queues"` // in use, by host port, sampled
+	Bytes      Distribution      `json:"bytes"`  // held, by leaf, sampled
+	HoldTimeNs Distribution      `json:"hold_time_ns"`
+	// T_resume without θ_resume_extra against the TAIL's arrival (Figure 21): how
+	// much earlier the TAIL came, and, where it came later, how much.
+	ResumeEarlyNs Distribution      `json:"resume_early_ns"`
+	ResumeLateNs  Distribution      `json:"resume_late_ns"`
+	ReplyTimeNs   Distribution      `json:"reply_time_ns"`
+	ControlBytes  map[string]uint64 `json:"control_bytes"` // by opcode
 	DataBytes     uint64            `json:"data_bytes"`
 }
 

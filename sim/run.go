@@ -12,6 +12,7 @@ import (
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/topo"
 	"github.com/loomfabric/loom/sim/traffic"
+	"github.com/loomfabric/loom/sim/udp"
 )
 
 // run is a simulation under way.
@@ -21,6 +22,8 @@ type run struct {
 	net       *network.Network
 	topo      *topo.Topology
 	transport transport
+	datagrams datagrams
+	incasts   map[int]*traffic.Incast // by workload
 	feed      *traffic.Feed
 	ids       ids
 	flows     flowTable
@@ -138,6 +141,7 @@ func assemble(s *Spec) (*run, error) {
 	r.from = engine.Of(s.Warmup.D())
 	r.until = r.from + engine.Of(s.Duration.D())
 	r.end = r.until + engine.Of(s.Drain.D())
+	r.datagrams = datagrams{net: r.net, topo: r.topo, by: map[network.FlowID]*udp.Sender{}}
 	var err error
 	if s.Transport.Type == "rdma" {
 		r.transport, err = newRDMA(r)
@@ -170,12 +174,16 @@ func (s *Spec) clone() *Spec {
 }
 
 func (r *run) sources() ([]traffic.Source, error) {
+	r.incasts = map[int]*traffic.Incast{}
 	m := &flowMaker{spec: r.spec, fabric: r.capacities(), names: r.topo.HostNames}
 	var sources []traffic.Source
 	for i := range r.spec.Workloads {
 		s, err := m.source(i)
 		if err != nil {
 			return nil, err
+		}
+		if in, ok := s.(*traffic.Incast); ok {
+			r.incasts[i] = in
 		}
 		sources = append(sources, s)
 	}
@@ -187,7 +195,11 @@ func (r *run) StartFlow(now engine.Time, f traffic.Flow) {
 	f.ID = r.ids.next()
 	r.flows.add(f)
 	r.collect.begin(&f)
-	r.transport.start(now, &f)
+	if f.Rate == 0 {
+		r.transport.start(now, &f)
+	} else if err := r.datagrams.start(now, &f); err != nil {
+		panic(err) // the Spec was checked
+	}
 }
 
 // FlowDone is the transports' to call.

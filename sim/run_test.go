@@ -26,3 +26,27 @@ func TestRunTCP(t *testing.T) {
 	}
 	t.Logf("%+v", r)
 }
+
+func TestRunRDMA(t *testing.T) {
+	for _, scheme := range []string{"ecmp", "letflow", "conga", "drill", "conweave", "conweave-conga"} {
+		s := small()
+		s.Scheme = scheme
+		s.Topology.HostRate, s.Topology.Rate = 100e9, 100e9
+		s.Topology.Leaves, s.Topology.Spines = 4, 4
+		s.Topology.PortBuffer, s.Topology.Buffer, s.Topology.PFC = 0, 9<<20, true
+		s.Topology.ECN = &fabric.ECN{Kmin: 100e3, Kmax: 400e3, Pmax: 0.2}
+		s.Transport.Type = "rdma"
+		s.Workloads = []Workload{{Sizes: "alistorage", Load: 80}}
+		s.Measure.Imbalance = fabric.Duration(100 * time.Microsecond)
+		s.Measure.Reorder = fabric.Duration(10 * time.Microsecond)
+		r, err := Run(context.Background(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%s %s flows %d slow mean %.2f p99 %.2f imb %.2f drops %v pfc %v hops/s %.3g", scheme, r.End, r.Flows, r.FCT[0].SlowdownMean, r.FCT[0].SlowdownP99, r.Imbalance[0].Mean, r.Drops, r.PFC, r.Machine.HopsPerS)
+		t.Logf("%v", r.Transport)
+		if r.ConWeave != nil {
+			t.Logf("%v", r.ConWeave.Counters)
+		}
+	}
+}

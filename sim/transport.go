@@ -7,6 +7,7 @@ import (
 	"github.com/loomfabric/loom/sim/tcp"
 	"github.com/loomfabric/loom/sim/topo"
 	"github.com/loomfabric/loom/sim/traffic"
+	"github.com/loomfabric/loom/sim/udp"
 )
 
 // hashSeed is that of the flow hash, which all nodes of a fabric share as the
@@ -25,6 +26,46 @@ type transport interface {
 	counters() map[string]uint64
 	// idle returns how long a flow takes in an idle network.
 	idle(f *traffic.Flow) engine.Time
+}
+
+// datagrams are the UDP flows of a run, which no transport's rules hold for.
+type datagrams struct {
+	net     *network.Network
+	topo    *topo.Topology
+	senders []*udp.Sender
+	by      map[network.FlowID]*udp.Sender
+}
+
+func (d *datagrams) start(now engine.Time, f *traffic.Flow) error {
+	u := udp.Flow{
+		ID: f.ID, Src: d.topo.Hosts[f.Src], Dst: d.topo.Hosts[f.Dst], Hash: traffic.FlowHash(hashSeed, f.UDP()),
+		Rate: f.Rate, Size: f.Packet,
+	}
+	if f.Until != engine.Never {
+		u.Until = f.Until
+	}
+	s, err := udp.Start(now, d.net, u)
+	if err != nil {
+		return err
+	}
+	d.senders = append(d.senders, s)
+	d.by[f.ID] = s
+	return nil
+}
+
+func (d *datagrams) progress(id network.FlowID) uint64 {
+	if s := d.by[id]; s != nil {
+		return s.Counters().Goodput
+	}
+	return 0
+}
+
+func (d *datagrams) counters() (sum udp.Counters) {
+	for _, s := range d.senders {
+		c := s.Counters()
+		sum.Add(&c)
+	}
+	return sum
 }
 
 // tcpTransport is TCP.

@@ -1,0 +1,174 @@
+package sim
+
+import (
+	"reflect"
+	"strings"
+	"unicode"
+
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
+	"github.com/loomfabric/loom/sim/engine"
+	"github.com/loomfabric/loom/sim/measure"
+)
+
+// reorderProbe samples what ConWeave's destination sides hold: queues by host
+// port, bytes by leaf, as the paper's Figures 15 and 16.
+type reorderProbe struct {
+	r      *run
+	queues *measure.Values
+	bytes  *measure.Values
+}
+
+// Sample is the sampler's to call.
+func (p *reorderProbe) Sample(engine.Time) {
+	for _, l := range p.r.topo.Leaves {
+		side := l.Reorder()
+		if side == nil {
+			continue
+		}
+		for port := range side.Params().Ports {
+			p.queues.Add(float64(side.Port(port).Queues))
+		}
+		p.bytes.Add(float64(side.Stats().WaitingBytes))
+	}
+}
+
+func (c *collector) watchReordering() error {
+	every := engine.Of(c.r.spec.Measure.Reorder.D())
+	if every == 0 {
+		return nil
+	}
+	s, err := measure.NewSampler(c.r.engine, c.r.from, every, c.r.until)
+	if err != nil {
+		return err
+	}
+	c.reorder = &reorderProbe{c.r, measure.NewValues(1_000_000), measure.NewValues(1_000_000)}
+	s.Register(c.reorder)
+	return nil
+}
+
+// conweaveResult sums up both sides of all leaves, if the scheme has them.
+func (r *run) conweaveResult(out *Result) {
+	var source balance.ConWeaveStats
+	var dest reorder.Stats
+	found := false
+	for _, l := range r.topo.Leaves {
+		side := l.Reorder()
+		if side == nil {
+			continue
+		}
+		found = true
+		s := side.Stats()
+		addDestination(&dest, &s)
+		for _, p := range l.Policies() {
+			s := p.Stats().ConWeave
+			addSource(&source, &s)
+		}
+	}
+	if !found {
+		return
+	}
+	c := &ConWeaveResult{Counters: counters(&source, &dest), ControlBytes: map[string]uint64{}, DataBytes: dest.Bytes}
+	for op := overlay.OpRTTReply; op <= overlay.OpNotify; op++ {
+		c.ControlBytes[op.String()] = dest.ControlBytes[op]
+	}
+	if p := r.collect.reorder; p != nil {
+		c.Queues, c.Bytes = distribution("queues of a host port", p.queues), distribution("bytes of a leaf", p.bytes)
+	}
+	c.HoldTimeNs = durations("hold time", &dest.Hold)
+	c.ResumeEarlyNs = durations("TAIL before T_resume", &dest.Early)
+	c.ResumeLateNs = durations("TAIL after T_resume", &dest.Hasty)
+	c.ReplyTimeNs = durations("reply time", &source.ReplyTime)
+	out.ConWeave = c
+}
+
+// durations is a histogram as a distribution, in nanoseconds.
+func durations(name string, h *reorder.Histogram) Distribution {
+	d := Distribution{Name: name, N: h.N}
+	if h.N == 0 {
+		return d
+	}
+	at := func(q float64) float64 { return float64(h.Quantile(q).Nanoseconds()) }
+	d.Mean, d.Max = float64(h.Sum.Nanoseconds())/float64(h.N), float64(h.Max.Nanoseconds())
+	d.P50, d.P90, d.P95, d.P99, d.P999 = at(0.5), at(0.9), at(0.95), at(0.99), at(0.999)
+	sum := uint64(0)
+	for i, n := range h.Counts {
+		if n == 0 {
+			continue
+		}
+		sum += n
+		d.CDF = append(d.CDF, Point{min(float64(reorder.Upper(i).Nanoseconds()), d.Max), float64(sum) / float64(h.N)})
+	}
+	return d
+}
+
+func addSource(sum *balance.ConWeaveStats, s *balance.ConWeaveStats) {
+	addFields(sum, s)
+	sum.ReplyTime.Merge(&s.ReplyTime)
+}
+
+func addDestination(sum, s *reorder.Stats) {
+	addFields(sum, s)
+	for op := range sum.ControlBytes {
+		sum.ControlBytes[op] += s.ControlBytes[op]
+	}
+	sum.Hold.Merge(&s.Hold)
+	sum.Early.Merge(&s.Early)
+	sum.Hasty.Merge(&s.Hasty)
+}
+
+// addFields adds the counters of one struct to those of another of its type:
+// fields of 64 bits are sums, and those that end in Peak the greatest.
+func addFields(sum, s any) {
+	to, from := reflect.ValueOf(sum).Elem(), reflect.ValueOf(s).Elem()
+	for i := range to.NumField() {
+		f := to.Field(i)
+		peak := strings.HasSuffix(to.Type().Field(i).Name, "Peak")
+		switch f.Kind() {
+		case reflect.Uint64:
+			if v := from.Field(i).Uint(); peak {
+				f.SetUint(max(f.Uint(), v))
+			} else {
+				f.SetUint(f.Uint() + v)
+			}
+		case reflect.Int:
+			if v := from.Field(i).Int(); peak {
+				f.SetInt(max(f.Int(), v))
+			} else {
+				f.SetInt(f.Int() + v)
+			}
+		}
+	}
+}
+
+// counters lists both sides' counters by the names that results have:
+// source_late_replies, destination_expiries.
+func counters(source *balance.ConWeaveStats, dest *reorder.Stats) map[string]uint64 {
+	out := map[string]uint64{}
+	for prefix, s := range map[string]any{"source_": source, "destination_": dest} {
+		v := reflect.ValueOf(s).Elem()
+		for i := range v.NumField() {
+			name := prefix + snake(v.Type().Field(i).Name)
+			switch f := v.Field(i); f.Kind() {
+			case reflect.Uint64:
+				out[name] = f.Uint()
+			case reflect.Int:
+				out[name] = uint64(f.Int())
+			}
+		}
+	}
+	return out
+}
+
+// snake writes LateReplies as late_replies.
+func snake(name string) string {
+	var b strings.Builder
+	for i, r := range name {
+		if unicode.IsUpper(r) && i > 0 {
+			b.WriteByte('_')
+		}
+		b.WriteRune(unicode.ToLower(r))
+	}
+	return b.String()
+}
