@@ -57,18 +57,27 @@ const (
 // newLab makes hosts with links of the given rates, 1 µs each way.
 func newLab(t testing.TB, c Config, rates ...uint64) *lab {
 	t.Helper()
+	return newLabOf(t, c, network.PortConfig{}, rates...)
+}
+
+// newLabOf is newLab with a switch whose ports are like the given one.
+func newLabOf(t testing.TB, c Config, port network.PortConfig, rates ...uint64) *lab {
+	t.Helper()
 	e := engine.New()
 	l := &lab{t: t, e: e, n: network.New(e)}
 	l.sw = &testSwitch{l: l, rand: rand.New(rand.NewPCG(1, 2))}
 	l.sw.id = e.Register(l.sw)
 	for i, r := range rates {
 		h := l.n.NewHost()
-		c := network.PortConfig{Rate: r, Delay: usec}
-		h.Port = l.n.NewPort("host", 0, h, c, nil)
-		p := l.n.NewPort("switch", i, l.sw, c, nil)
+		port.Rate, port.Delay = r, usec
+		h.Port = l.n.NewPort("host", 0, h, network.PortConfig{Rate: r, Delay: usec}, nil)
+		p := l.n.NewPort("switch", i, l.sw, port, nil)
 		network.Connect(h.Port, p)
 		l.sw.ports = append(l.sw.ports, p)
 		l.hosts = append(l.hosts, h)
+	}
+	if err := l.n.Validate(); err != nil {
+		t.Fatal(err)
 	}
 	s, err := New(l.n, c, l)
 	if err != nil {

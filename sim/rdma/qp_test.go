@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -281,23 +282,28 @@ func TestClosedInTheMiddle(t *testing.T) {
 	q.Post(0, 1, 1)
 }
 
-func TestEachNamesEveryCounter(t *testing.T) {
+func TestMapHasEveryCounter(t *testing.T) {
 	c := Counters{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}
-	sum, seen := c, map[string]uint64{}
+	sum := c
 	sum.Add(&c)
-	sum.Each(func(name string, v uint64) { seen[name] = v })
-	if len(seen) != 18 {
-		t.Fatalf("%d names; want 18", len(seen))
+	one, two := c.Map(), sum.Map()
+	if fields := reflect.TypeFor[Counters]().NumField(); len(one) != fields {
+		t.Fatalf("%d names for %d counters", len(one), fields)
 	}
-	c.Each(func(name string, v uint64) {
+	seen := make(map[uint64]string)
+	for name, v := range one {
+		if other, twice := seen[v]; twice {
+			t.Errorf("%s and %s are the same counter", name, other)
+		}
+		seen[v] = name
 		want := 2 * v
-		if strings.HasSuffix(name, "_max") {
+		if strings.HasPrefix(name, "max_") {
 			want = v
 		}
-		if seen[name] != want {
-			t.Errorf("%s of two times %d is %d; want %d", name, v, seen[name], want)
+		if two[name] != want {
+			t.Errorf("%s of two times %d is %d; want %d", name, v, two[name], want)
 		}
-	})
+	}
 }
 
 func TestValidate(t *testing.T) {

@@ -162,24 +162,26 @@ func (c *Counters) Add(o *Counters) {
 	c.MaxExtent = max(c.MaxExtent, o.MaxExtent)
 }
 
-// Each calls f for every counter, by the name that results list it by.
-func (c *Counters) Each(f func(name string, value uint64)) {
-	f("packets", c.Packets)
-	f("bytes", c.Bytes)
-	f("retransmitted", c.Retransmitted)
-	f("nacks", c.Nacks)
-	f("timeouts", c.Timeouts)
-	f("cnps", c.CNPs)
-	f("rate_cuts", c.Cuts)
-	f("messages", c.Messages)
-	f("received", c.Received)
-	f("delivered_bytes", c.Delivered)
-	f("duplicates", c.Duplicates)
-	f("out_of_order", c.OutOfOrder)
-	f("out_of_order_discarded", c.Discarded)
-	f("out_of_order_distance", c.Distance)
-	f("out_of_order_distance_max", c.MaxDistance)
-	f("reordered", c.Reordered)
-	f("reordered_extent", c.Extent)
-	f("reordered_extent_max", c.MaxExtent)
+// Map returns the counters under the names that results list them by.
+func (c *Counters) Map() map[string]uint64 {
+	return map[string]uint64{
+		"packets":                   c.Packets,
+		"bytes":                     c.Bytes,
+		"retransmitted":             c.Retransmitted,
+		"nacks":                     c.Nacks,
+		"timeouts":                  c.Timeouts,
+		"cnps":                      c.CNPs,
+		"rate_cuts":                 c.Cuts,
+		"messages":                  c.Messages,
+		"received":                  c.Received,
+		"goodput_bytes":             c.Delivered,
+		"duplicates":                c.Duplicates,
+		"out_of_order":              c.OutOfOrder,
+		"out_of_order_discarded":    c.Discarded,
+		"out_of_order_distance":     c.Distance,
+		"max_out_of_order_distance": c.MaxDistance,
+		"reordered":                 c.Reordered,
+		"reordered_extent":          c.Extent,
+		"max_reordered_extent":      c.MaxExtent,
+	}
 }
