@@ -65,8 +65,9 @@ func (c *Conn) nextInRecovery() (seq, n uint64, m move) {
 		return from, min(segment, to-from), sendAgain
 	}
 	// Rule 4: the end of what is outstanding, once, for the ACK that it brings.
+	// The RFC would send it a third time if it was sent again already; we do not.
 	if c.phase == recovery && c.una > c.rescueRxt && c.una < c.nxt {
-		if seq, n = c.tail(segment); n > 0 {
+		if seq, n = c.tail(segment); n > 0 && seq >= c.highRxt {
 			return seq, n, sendTail
 		}
 	}
@@ -105,9 +106,14 @@ func (c *Conn) recoverFast(now engine.Time) {
 }
 
 // inUse returns the window that was used, which is what a loss says something
-// about: no more than what is outstanding (RFC 5681 §3.1). What limited transmit
-// sent beyond the window does not count.
-func (c *Conn) inUse() float64 { return min(c.cwnd, float64(c.nxt-c.una)) }
+// about: all of it if it was what kept the sender back, else what is outstanding
+// (RFC 5681 §3.1).
+func (c *Conn) inUse() float64 {
+	if c.limited {
+		return c.cwnd
+	}
+	return min(c.cwnd, float64(max(c.nxt-c.una, c.maxFlight)))
+}
 
 // save keeps what [Config.Undo] goes back to.
 func (c *Conn) save() {
