@@ -212,9 +212,11 @@ func (l *Leaf) signal(now engine.Time, p *network.Packet, c *reorder.Control) {
 		l.net.Drop(p, network.Unwanted)
 		return
 	}
-	c.Mark(&p.Fabric)
 	p.SrcLeaf, p.DstLeaf, p.Overhead = l.Index, c.Leaf, l.cfg.Overhead
-	p.Size += uint32(l.cfg.Overhead)
+	if c.Mark(&p.Fabric); p.Fabric.Shim {
+		p.Overhead += l.cfg.Shim
+	}
+	p.Size += uint32(p.Overhead)
 	l.order.side.Account(c.Opcode, p.Size)
 	l.stats.Signals++
 	l.uplinks[uplink].port.Send(now, p, network.ControlClass)

@@ -1,0 +1,71 @@
+package topo
+
+import "math"
+
+// routes are the next hops of every switch to every leaf.
+type routes struct {
+	next [][][]int // by leaf, by switch: links, in the order of their numbers
+}
+
+const far = math.MaxInt32
+
+// route computes shortest ways that go up and then down, over links that are
+// up.
+func (p *plan) route(up []bool) *routes {
+	r := &routes{next: make([][][]int, p.leaves)}
+	lower, upper := p.neighbours(up)
+	down := make([]int, len(p.switches)) // distance if one only goes down
+	dist := make([]int, len(p.switches))
+	for leaf := range p.leaves {
+		next := make([][]int, len(p.switches))
+		for i := range down {
+			down[i] = far
+		}
+		down[leaf] = 0
+		for s := range p.switches { // lowest tier first
+			for _, l := range lower[s] {
+				down[s] = min(down[s], 1+down[p.links[l].low])
+			}
+		}
+		for s := len(p.switches) - 1; s >= 0; s-- {
+			links, to := lower[s], down
+			if dist[s] = down[s]; dist[s] >= far {
+				links, to = upper[s], dist
+				for _, l := range links {
+					dist[s] = min(dist[s], 1+dist[p.links[l].high])
+				}
+			}
+			if s == leaf || dist[s] >= far {
+				dist[s] = min(dist[s], far)
+				continue
+			}
+			for _, l := range links {
+				if to[p.links[l].other(s)] == dist[s]-1 {
+					next[s] = append(next[s], l)
+				}
+			}
+		}
+		r.next[leaf] = next
+	}
+	return r
+}
+
+func (l *planLink) other(s int) int {
+	if s == l.low {
+		return l.high
+	}
+	return l.low
+}
+
+// neighbours returns the links that are up to each switch's lower and upper
+// neighbours.
+func (p *plan) neighbours(up []bool) (lower, upper [][]int) {
+	lower, upper = make([][]int, len(p.switches)), make([][]int, len(p.switches))
+	for i := range p.links {
+		if l := &p.links[i]; up[i] {
+			lower[l.high] = append(lower[l.high], i)
+			upper[l.low] = append(upper[l.low], i)
+		}
+	}
+	return lower, upper
+}

@@ -1,0 +1,271 @@
+package topo
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/sim/engine"
+	"github.com/loomfabric/loom/sim/network"
+	"github.com/loomfabric/loom/sim/node"
+)
+
+// Topology is a fabric that stands: nodes, ports and links of a network.
+type Topology struct {
+	Network *network.Network
+	Leaves  []*node.Leaf
+	Spines  []*node.Spine // all switches above the leaves, lower tier first
+	Hosts   []*network.Host
+	Links   []*Link // between switches, then hosts'
+	// Buffers are the memories of the switches, leaves first; nil: there are none.
+	Buffers []*network.Buffer
+	// HostNames and LeafOf are by HostID: "h0", and the index of its leaf.
+	HostNames []string
+	LeafOf    []uint16
+
+	plan        *plan
+	ports       map[string]*network.Port
+	start       *routes // as they were at time 0
+	startUp     []bool  // links between switches, at time 0
+	known       []bool  // those that routes take for up
+	faults      []Fault
+	convergence engine.Time
+	overhead    uint32
+	id          engine.ID
+	profiles    map[[2]int][]profile
+}
+
+// Link is a link at work.
+type Link struct {
+	Name string // "L0-S1.0", "A3-C0.0", "h5-L1"
+	// A is the end nearer to hosts, B the other one.
+	A, B *network.Port
+}
+
+// Up reports whether the link is up.
+func (l *Link) Up() bool { return l.A.Up() }
+
+// Build builds a fabric into an empty network. Each switch gets a seed of its
+// own, made of cfg's; where cfg leaves out how many selectors ConWeave has
+// (balance.ConWeaveParams.Selectors 0), it is what the fabric has. It reports topologies that make no sense, and those where
+// a leaf has no path to another one at time 0.
+func Build(net *network.Network, spec Spec, cfg node.Config) (*Topology, error) {
+	if err := spec.complete(); err != nil {
+		return nil, fmt.Errorf("topology: %w", err)
+	}
+	p, err := draw(&spec)
+	if err != nil {
+		return nil, fmt.Errorf("topology: %w", err)
+	}
+	t := &Topology{
+		Network: net, plan: p, ports: make(map[string]*network.Port),
+		convergence: spec.Convergence, overhead: uint32(cfg.Overhead),
+		profiles: make(map[[2]int][]profile), known: make([]bool, len(p.links)),
+	}
+	for i := range t.known {
+		t.known[i] = true
+	}
+	t.startUp = slices.Clone(t.known)
+	if err := t.down(spec.Faults); err != nil {
+		return nil, fmt.Errorf("topology: %w", err)
+	}
+	t.start = p.route(t.startUp)
+	if err := t.addSwitches(&spec, t.selectors(cfg)); err != nil {
+		return nil, fmt.Errorf("topology: %w", err)
+	}
+	if err := t.connect(spec.Buffer); err != nil {
+		return nil, fmt.Errorf("topology: %w", err)
+	}
+	t.id = net.Engine.Register(t)
+	if err := t.begin(spec.Faults); err != nil {
+		return nil, fmt.Errorf("topology: %w", err)
+	}
+	if err := net.Validate(); err != nil {
+		return nil, fmt.Errorf("topology: %w", err)
+	}
+	return t, nil
+}
+
+// selectors fills in how many choices the next tier has where a configuration
+// of ConWeave does not say.
+func (t *Topology) selectors(c node.Config) node.Config {
+	c.Classes = slices.Clone(c.Classes)
+	options := []*balance.Options{&c.Options}
+	for i := range c.Classes {
+		options = append(options, &c.Classes[i].Options)
+	}
+	for _, o := range options {
+		if o.ConWeave == (balance.ConWeaveParams{}) {
+			o.ConWeave = balance.DatacenterConWeave()
+			o.ConWeave.Selectors = 0
+		}
+		if o.ConWeave.Selectors == 0 {
+			o.ConWeave.Selectors = t.Selectors()
+		}
+	}
+	return c
+}
+
+func (t *Topology) addSwitches(spec *Spec, cfg node.Config) error {
+	where := &node.Directory{}
+	seeds := rand.NewPCG(cfg.Seed, 0x746f706f)
+	for i := range t.plan.switches {
+		s, c := &t.plan.switches[i], cfg
+		c.Seed = seeds.Uint64()
+		if i < t.plan.leaves {
+			c.Plain = cfg.Plain || slices.Contains(spec.Plain, i)
+			l, err := node.NewLeaf(t.Network, s.name, uint16(i), t.plan.leaves, where, c)
+			if err != nil {
+				return err
+			}
+			t.Leaves = append(t.Leaves, l)
+			continue
+		}
+		n, err := node.NewSpine(t.Network, s.name, i-t.plan.leaves, t.plan.leaves, c)
+		if err != nil {
+			return err
+		}
+		t.Spines = append(t.Spines, n)
+	}
+	return nil
+}
+
+// connect makes the ports and links of the plan.
+func (t *Topology) connect(buffer *network.BufferConfig) error {
+	p := t.plan
+	if buffer != nil {
+		t.Buffers = make([]*network.Buffer, len(p.switches))
+		for i := range t.Buffers {
+			t.Buffers[i] = network.NewBuffer(*buffer)
+		}
+	}
+	for i := range p.links {
+		l := &p.links[i]
+		low, high := p.switches[l.low].name, p.switches[l.high].name
+		suffix := fmt.Sprintf(".%d", l.nth)
+		a, err := t.port(l.low, low+"->"+high+suffix, l.up)
+		if err != nil {
+			return err
+		}
+		b, err := t.port(l.high, high+"->"+low+suffix, l.down)
+		if err != nil {
+			return err
+		}
+		t.link(l.name, a, b)
+		if l.nth == 0 { // where there is one link, its number goes without saying
+			t.ports[low+"->"+high], t.ports[high+"->"+low] = a, b
+		}
+	}
+	for i := range p.hosts {
+		h := &p.hosts[i]
+		leaf, host := p.switches[h.leaf].name, t.Network.NewHost()
+		host.Port = t.Network.NewPort(h.name+"->"+leaf, 0, host, h.up, nil)
+		down := h.down
+		down.Buffer = t.buffer(h.leaf)
+		t.link(h.link, host.Port, t.Leaves[h.leaf].AddHost(leaf+"->"+h.name, host.ID, down))
+		t.Hosts = append(t.Hosts, host)
+		t.HostNames = append(t.HostNames, h.name)
+		t.LeafOf = append(t.LeafOf, uint16(h.leaf))
+	}
+	return node.Join(t.Leaves)
+}
+
+// buffer returns a switch's memory, nil if there is no such thing.
+func (t *Topology) buffer(s int) *network.Buffer {
+	if t.Buffers == nil {
+		return nil
+	}
+	return t.Buffers[s]
+}
+
+// port makes a switch's end of a link.
+func (t *Topology) port(s int, name string, c network.PortConfig) (*network.Port, error) {
+	c.Buffer = t.buffer(s)
+	if s < t.plan.leaves {
+		return t.Leaves[s].AddUplink(name, c)
+	}
+	return t.Spines[s-t.plan.leaves].AddPort(name, c), nil
+}
+
+func (t *Topology) link(name string, a, b *network.Port) {
+	network.Connect(a, b)
+	t.Links = append(t.Links, &Link{name, a, b})
+	t.ports[a.Name], t.ports[b.Name] = a, b
+}
+
+// end returns the port by which a switch sends over a link.
+func (t *Topology) end(link, s int) *network.Port {
+	if t.plan.links[link].low == s {
+		return t.Links[link].A
+	}
+	return t.Links[link].B
+}
+
+// Port returns a port by its name: "S1->L1.0" is what spine 1 sends to leaf 1
+// by on their first link, for which "S1->L1" will do; "L0->h3", "h3->L0".
+func (t *Topology) Port(name string) (*network.Port, error) {
+	if p, ok := t.ports[name]; ok {
+		return p, nil
+	}
+	return nil, fmt.Errorf("port %q does not exist: a port is called like %s or %s", name, t.Links[0].A.Name, t.Links[0].B.Name)
+}
+
+// Link returns a link by its name.
+func (t *Topology) Link(name string) (*Link, error) {
+	i, err := t.plan.find(name)
+	if err != nil {
+		return nil, err
+	}
+	return t.Links[i], nil
+}
+
+// Select resolves selectors as fabric.yaml has them, names of hosts, names of
+// leaves and "all", to hosts in ascending order.
+func (t *Topology) Select(selectors []string) ([]network.HostID, error) {
+	picked := make([]bool, len(t.Hosts))
+	for _, s := range selectors {
+		found := false
+		for i, name := range t.HostNames {
+			if s == "all" || s == name || s == t.Leaves[t.LeafOf[i]].Name {
+				picked[i], found = true, true
+			}
+		}
+		if !found {
+			return nil, fmt.Errorf("%q is neither a host, nor a leaf with hosts, nor \"all\"", s)
+		}
+	}
+	var out []network.HostID
+	for i, yes := range picked {
+		if yes {
+			out = append(out, network.HostID(i))
+		}
+	}
+	return out, nil
+}
+
+// Paths returns the number of paths from a leaf to another one that a leaf can
+// tell apart at time 0: of uplinks, and of the choices that the next tier has
+// behind each of them (overlay.PathID).
+func (t *Topology) Paths(from, to int) int {
+	n := 0
+	for _, l := range t.start.next[to][from] {
+		n += min(max(len(t.start.next[to][t.plan.links[l].high]), 1), maxNext)
+	}
+	return n
+}
+
+// Selectors returns the largest number of next hops that a switch behind a
+// leaf's uplink chooses among: by how many selectors paths differ (1 in a
+// leaf–spine fabric without parallel links).
+func (t *Topology) Selectors() int {
+	most := 1
+	for to := range t.plan.leaves {
+		for s := t.plan.leaves; s < len(t.plan.switches); s++ {
+			if t.plan.switches[s].tier == 1 {
+				most = min(max(most, len(t.start.next[to][s])), maxNext)
+			}
+		}
+	}
+	return most
+}
