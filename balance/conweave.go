@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"math"
 	"math/rand/v2"
 
 	"github.com/loomfabric/loom/congestion"
@@ -16,33 +17,50 @@ const connWays = 4
 type conn struct {
 	hash  uint32
 	leaf  uint16
-	state connState
-	flags uint8
-	last  mono.Time      // the last packet
-	due   mono.Time      // asked: when the reply is late, or a reroute is tried again; moved: when all is quiet
 	path  overlay.PathID // of packets sent now
-	old   overlay.PathID // rerouted: of the packets up to the TAIL
-	tail  overlay.Tstamp // rerouted: when the TAIL left
-	epoch overlay.Epoch
+	state connState
+	last  mono.Time // the last packet
+	due   mono.Time // when the next packet is not like the last one: at once, or never, while none is expected to be
+	marks Marks     // of packets until then; TailTxTstamp: of the request, or of the TAIL
 }
 
-// connState is where a flow is in its epoch.
+// connState is where a flow is in its epoch, with flags.
 type connState uint8
 
 const (
 	connFree     connState = iota // no flow
 	connBegin                     // the next packet begins an epoch
-	connAsked                     // the request is under way
+	connAsked                     // the request is under way; due when the reply is late, or a reroute is tried again
 	connRerouted                  // the TAIL is under way: until CLEAR nothing may change
-	connMoved                     // its path went away: until θ_inactive has passed nothing may change
+	connMoved                     // its path went away: until it is due, after θ_inactive, nothing may change
+	connStates   = 7              // the states' bits
+
+	connAnswered = 1 << 3 // asked: the reply came late
+	connAborted  = 1 << 4 // asked: no path was found after the cut-off
+	connRefused  = 1 << 5 // the leaf asked not to be sent rerouted packets
 )
 
-// Flags of an epoch.
 const (
-	connAnswered = 1 << iota // asked: the reply came late
-	connAborted              // asked: no path was found after the cut-off
-	connRefused              // the leaf asked not to be sent rerouted packets
+	atOnce = mono.Time(math.MinInt64)
+	never  = mono.Time(math.MaxInt64)
 )
+
+// is reports whether the flow is in a state.
+func (e *conn) is(s connState) bool { return e.state&connStates == s }
+
+// begin makes the next packet begin an epoch.
+func (e *conn) begin() { e.state, e.due = e.state&connRefused|connBegin, atOnce }
+
+// reroute sets the state of a flow after its TAIL. The path that the TAIL takes
+// stands in due, which is never anyway.
+func (e *conn) reroute(to overlay.PathID, tail overlay.Tstamp) {
+	e.due = never - mono.Time(e.path)
+	e.state, e.path = e.state&connRefused|connRerouted, to
+	e.marks.Rerouted, e.marks.TailTxTstamp, e.marks.Selector = true, tail, to.Selector()
+}
+
+// old returns the path that the TAIL took; meant if rerouted.
+func (e *conn) old() overlay.PathID { return overlay.PathID(never - e.due) }
 
 // conweave is the source side of ConWeave (§3.2). Where the paper leaves room:
 //
@@ -130,13 +148,12 @@ func (c *conweave) Choose(now mono.Time, v *View, pkts []Packet) {
 			continue
 		}
 		path := paths.Index[e.path.Uplink()]
-		if path < 0 || e.state == connBegin || now > e.due && e.state != connRerouted {
+		if path < 0 || now > e.due {
 			c.slow(now, v, p, e)
 			continue
 		}
 		e.last = now
-		p.Path = uint8(path)
-		p.Marks = Marks{Epoch: e.epoch, Rerouted: e.state == connRerouted, Shim: true, Selector: e.path.Selector(), TailTxTstamp: e.tail}
+		p.Path, p.Marks = uint8(path), e.marks
 	}
 }
 
@@ -178,36 +195,35 @@ func (c *conweave) slow(now mono.Time, v *View, p *Packet, e *conn) {
 		}
 	case c.past(now, e.last):
 		c.stats.Inactive++
-		if e.state == connRerouted {
+		if e.is(connRerouted) {
 			c.stats.Unclear++
 		}
 		c.know(p.Leaf, paths)
 		e.path = c.start(now, v, p, e.path, paths.Index[e.path.Uplink()] >= 0)
-		e.state = connBegin
+		e.begin()
 	case paths.Index[e.path.Uplink()] < 0:
 		c.move(now, v, p, e)
 	}
 	e.last = now
-	if e.state == connMoved && now > e.due {
-		e.state = connBegin
+	if e.is(connMoved) && now > e.due {
+		e.begin()
 	}
-	if e.state == connAsked && now > e.due && c.cutOff(now, v, p, e) {
+	if e.is(connAsked) && now > e.due && c.cutOff(now, v, p, e) {
 		return // as the TAIL
 	}
 	opcode := overlay.OpData
-	if e.state == connBegin {
+	if e.is(connBegin) {
 		opcode = overlay.OpRTTRequest
 		c.begin(now, e)
 	}
-	p.Path = uint8(paths.Index[e.path.Uplink()])
-	p.Marks = Marks{Opcode: opcode, Epoch: e.epoch, Rerouted: e.state == connRerouted, Shim: true, Selector: e.path.Selector(), TailTxTstamp: e.tail}
+	p.Path, p.Marks = uint8(paths.Index[e.path.Uplink()]), e.marks
+	p.Opcode = opcode
 }
 
 // begin starts an epoch: the packet at hand is its request (§3.2.1).
 func (c *conweave) begin(now mono.Time, e *conn) {
-	e.epoch = e.epoch.Next()
-	e.state, e.flags, e.tail = connAsked, e.flags&connRefused, 0
-	e.due = now + c.reply
+	e.state, e.due = e.state&connRefused|connAsked, now+c.reply
+	e.marks = Marks{Epoch: e.marks.Epoch.Next(), Shim: true, Selector: e.path.Selector(), TailTxTstamp: overlay.TstampOf(now)}
 	c.stats.Epochs++
 	c.stats.Requests++
 }
@@ -215,29 +231,31 @@ func (c *conweave) begin(now mono.Time, e *conn) {
 // cutOff tries to reroute a flow whose reply is late (§3.2.2). It reports
 // whether the packet is the TAIL; if not, it belongs where the flow is.
 func (c *conweave) cutOff(now mono.Time, v *View, p *Packet, e *conn) bool {
-	if e.flags&connAborted == 0 {
+	if e.state&connAborted == 0 {
 		c.stats.CutOffs++
 	}
 	to, ok := e.path, false
-	if e.flags&connRefused != 0 {
-		e.flags &^= connRefused // it stands for one attempt: no reply may ever take it back
+	if e.state&connRefused != 0 {
+		e.state &^= connRefused // it stands for one attempt: no reply may ever take it back
 		c.stats.Refused++
 	} else if to, ok = c.other(now, v, p, e.path); !ok {
 		c.stats.Aborts++
 	}
 	if !ok {
-		if e.flags&connAnswered != 0 {
-			e.state = connBegin
+		if e.state&connAnswered != 0 {
+			e.begin()
+			return false
 		}
-		e.flags |= connAborted
+		e.state |= connAborted
 		e.due = now + c.reply
 		return false
 	}
 	c.stats.Reroutes++
 	c.decisions++
-	e.state, e.old, e.path, e.tail = connRerouted, e.path, to, overlay.TstampOf(now)
-	p.Path = uint8(v.Paths[p.Leaf].Index[e.old.Uplink()])
-	p.Marks = Marks{Epoch: e.epoch, Tail: true, Shim: true, Selector: e.old.Selector(), TailTxTstamp: e.tail}
+	p.Path = uint8(v.Paths[p.Leaf].Index[e.path.Uplink()])
+	e.reroute(to, overlay.TstampOf(now))
+	p.Marks = e.marks
+	p.Rerouted, p.Tail, p.Selector = false, true, e.old().Selector()
 	return true
 }
 
@@ -246,15 +264,14 @@ func (c *conweave) move(now mono.Time, v *View, p *Packet, e *conn) {
 	paths := &v.Paths[p.Leaf]
 	c.stats.Moves++
 	c.know(p.Leaf, paths)
-	if e.state == connRerouted && paths.Index[e.old.Uplink()] >= 0 {
-		e.path = e.old
+	if e.is(connRerouted) && paths.Index[e.old().Uplink()] >= 0 {
+		e.path = e.old()
 	} else {
 		e.path = c.start(now, v, p, e.path, false)
 	}
-	e.epoch = e.epoch.Next()
 	c.stats.Epochs++
-	e.state, e.flags, e.tail = connMoved, 0, 0
-	e.due = now + c.inactive
+	e.state, e.due = connMoved, now+c.inactive
+	e.marks = Marks{Epoch: e.marks.Epoch.Next(), Shim: true, Selector: e.path.Selector()}
 }
 
 // unmarked sends a packet without ConWeave. A flow that has an entry stays on its
@@ -263,7 +280,7 @@ func (c *conweave) unmarked(now mono.Time, paths *Paths, p *Packet, e *conn) {
 	c.leaves[p.Leaf].unmarked = now + 1
 	if e != nil && paths.Index[e.path.Uplink()] >= 0 && !c.past(now, e.last) {
 		e.last = now
-		e.state = connBegin
+		e.begin()
 		p.Path, p.Selector = uint8(paths.Index[e.path.Uplink()]), e.path.Selector()
 		return
 	}
@@ -314,7 +331,8 @@ func (c *conweave) insert(now mono.Time, v *View, p *Packet) *conn {
 	paths := &v.Paths[p.Leaf]
 	c.know(p.Leaf, paths)
 	e := &set[best]
-	*e = conn{hash: p.Hash, leaf: p.Leaf, state: connBegin}
+	*e = conn{hash: p.Hash, leaf: p.Leaf}
+	e.begin()
 	if c.wasUnmarked(now, p.Leaf) {
 		// It may be one of those that went by hash a moment ago, and packets of
 		// it may be under way there.

@@ -46,8 +46,8 @@ func (c *conweave) Connections(now mono.Time) iter.Seq[Connection] {
 					continue
 				}
 				if !yield(Connection{
-					e.hash, e.leaf, e.path, e.old, e.epoch,
-					e.state == connAsked, e.state == connRerouted, e.state == connMoved, e.last,
+					e.hash, e.leaf, e.path, e.old(), e.marks.Epoch,
+					e.is(connAsked), e.is(connRerouted), e.is(connMoved), e.last,
 				}) {
 					return
 				}
@@ -87,8 +87,8 @@ func (c *conweave) Explain(now mono.Time, v *View, p *Packet) Explanation {
 		return c.explainStart(now, v, p, &x)
 	case !alive(e.path) && !capable:
 		return take(c.byHash(paths, p.Hash), "its path is gone and the leaf no longer speaks ConWeave, so the flow's hash decides")
-	case !alive(e.path) && e.state == connRerouted && alive(e.old):
-		return take(e.old, "the path that it was rerouted to is gone: it returns to the one before")
+	case !alive(e.path) && e.is(connRerouted) && alive(e.old()):
+		return take(e.old(), "the path that it was rerouted to is gone: it returns to the one before")
 	case !alive(e.path):
 		c.fresh(now, v, p, &x)
 		x.Reason = "its path is gone: it moves to one that is not busy"
@@ -102,13 +102,13 @@ func (c *conweave) Explain(now mono.Time, v *View, p *Packet) Explanation {
 // why says what a flow that stays on its path waits for.
 func (c *conweave) why(now mono.Time, e *conn) string {
 	switch {
-	case e.state == connRerouted:
+	case e.is(connRerouted):
 		return "it was rerouted here, and the leaf has not said yet that everything sent before has arrived (CLEAR)"
-	case e.state == connMoved && now <= e.due:
+	case e.is(connMoved) && now <= e.due:
 		return "its path went away: it stays here until nothing sent before can be under way any more"
-	case e.state == connAsked && now > e.due:
+	case e.is(connAsked) && now > e.due:
 		return "the reply to its request is late: this packet is the TAIL if there is a path that is not busy to reroute to"
-	case e.state == connAsked:
+	case e.is(connAsked):
 		return "it stays as long as replies come in time; one is awaited"
 	}
 	return "it stays as long as replies come in time; the last one did"

@@ -167,44 +167,51 @@ func (c *conweave) Hear(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabr
 		c.stats.UnknownOpcode++
 		return
 	}
-	if e != nil && f.Epoch == e.epoch {
-		e.flags &^= connRefused
+	if e != nil && (f.Opcode == overlay.OpNotify && f.Epoch == e.marks.Epoch || e.answers(f)) {
+		e.state &^= connRefused
 		if f.Refuses() {
-			e.flags |= connRefused
+			e.state |= connRefused
 		}
 	}
+}
+
+// answers reports whether a REPLY or CLEAR is that of the flow's epoch, and of
+// the very packet that asked for it: the echo tells it from one of an epoch of
+// the same two bits.
+func (e *conn) answers(f *overlay.Fabric) bool {
+	return f.Epoch == e.marks.Epoch && f.Shim && f.TailTxTstamp == e.marks.TailTxTstamp
 }
 
 // replied ends an epoch in which the reply came in time (§3.2.1). One that is
 // late changes nothing but that a reroute which found no path is not tried again.
 func (c *conweave) replied(now mono.Time, e *conn, f *overlay.Fabric) {
-	if e.state != connAsked || e.epoch != f.Epoch || e.flags&connAnswered != 0 {
+	if !e.is(connAsked) || !e.answers(f) || e.state&connAnswered != 0 {
 		c.stats.StaleReplies++
 		return
 	}
-	if e.flags&connAborted != 0 {
+	if e.state&connAborted != 0 {
 		c.stats.LateReplies++
-		e.state = connBegin
+		e.begin()
 		return
 	}
 	c.stats.ReplyTime.Add(now.Sub(e.due - c.reply))
 	if now > e.due {
 		c.stats.LateReplies++
-		e.flags |= connAnswered
+		e.state |= connAnswered
 		return
 	}
 	c.stats.Replies++
-	e.state = connBegin
+	e.begin()
 }
 
 // cleared ends an epoch in which the flow was rerouted (§3.2.3).
 func (c *conweave) cleared(e *conn, f *overlay.Fabric) {
-	if e.state != connRerouted || e.epoch != f.Epoch {
+	if !e.is(connRerouted) || !e.answers(f) {
 		c.stats.StaleClears++
 		return
 	}
 	c.stats.Clears++
-	e.state = connBegin
+	e.begin()
 }
 
 // notify keeps flows off a path for a while (§3.2.2).

@@ -38,13 +38,19 @@ type Control struct {
 	Path   overlay.PathID // that the packet took which is the cause: what a NOTIFY is about
 	Refuse bool           // the leaf is to send no more rerouted packets (§5)
 	Hash   uint32         // of the flow, as Arrive was told it
+	// Echo is the TX_TSTAMP of the RTT_REQUEST that a REPLY answers, or the
+	// TAIL_TX_TSTAMP of the reroute that a CLEAR ends. Round trips go through two
+	// bits of epoch within microseconds; with it the source can tell an answer
+	// from a copy, or from one that is four epochs late.
+	Echo overlay.Tstamp
 }
 
 // Mark puts the message into a header, and leaves LBTag and feedback as they
-// are.
+// are. RTT_REPLY and CLEAR have a shim, whose TAIL_TX_TSTAMP is the echo.
 func (c *Control) Mark(f *overlay.Fabric) {
 	f.Capable, f.Opcode, f.Epoch, f.Path = true, c.Opcode, c.Epoch, c.Path
-	f.Rerouted, f.Tail, f.Shim = c.Refuse, false, false
+	f.Rerouted, f.Tail = c.Refuse, false
+	f.Shim, f.TxTstamp, f.TailTxTstamp = c.Opcode != overlay.OpNotify, 0, c.Echo
 }
 
 // queue is one reordering FIFO, the packets of which are in Holds.

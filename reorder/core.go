@@ -61,14 +61,14 @@ func (c *core) arrive(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric
 	if f.Opcode == overlay.OpRTTRequest {
 		c.stats.Requests++
 		c.stats.Replies++
-		c.say(overlay.OpRTTReply, leaf, hash, f.Epoch, f.Path, port)
+		c.say(overlay.OpRTTReply, leaf, hash, f.Epoch, f.Path, f.TxTstamp, port)
 	}
 	if f.Tail {
 		// Always: if one got lost, its source waits for it; if not, it ignores
 		// this one.
 		c.stats.Tails++
 		c.stats.Clears++
-		c.say(overlay.OpClear, leaf, hash, f.Epoch, f.Path, port)
+		c.say(overlay.OpClear, leaf, hash, f.Epoch, f.Path, f.TailTxTstamp, port)
 	}
 	if ce {
 		c.notify(now, leaf, hash, f, port)
@@ -260,7 +260,7 @@ func (c *core) expire(now mono.Time) (int, bool) {
 	e.flags |= flowFlushed
 	c.stats.Expiries++
 	c.stats.Clears++
-	c.say(overlay.OpClear, e.leaf, e.hash, e.epoch, q.path, int(q.port))
+	c.say(overlay.OpClear, e.leaf, e.hash, e.epoch, q.path, e.tail, int(q.port))
 	return c.drain(now, i), true
 }
 
@@ -327,16 +327,16 @@ func (c *core) notify(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric
 	}
 	*last = now
 	c.stats.Notifies++
-	c.say(overlay.OpNotify, leaf, hash, f.Epoch, f.Path, port)
+	c.say(overlay.OpNotify, leaf, hash, f.Epoch, f.Path, 0, port)
 }
 
 // say puts a message into the outbox.
-func (c *core) say(op overlay.Opcode, leaf uint16, hash uint32, epoch overlay.Epoch, path overlay.PathID, port int) {
+func (c *core) say(op overlay.Opcode, leaf uint16, hash uint32, epoch overlay.Epoch, path overlay.PathID, echo overlay.Tstamp, port int) {
 	refuse := c.params.Admission > 0 && c.short(port)
 	if refuse {
 		c.stats.Refusals++
 	}
-	c.out[c.outbox] = Control{leaf, op, epoch, path, refuse, hash}
+	c.out[c.outbox] = Control{leaf, op, epoch, path, refuse, hash, echo}
 	c.outbox++
 }
 
