@@ -59,7 +59,7 @@ func (c *Chart) bars(p *plot.Plot, styles []int) error {
 		}
 	}
 	p.X.Tick.LineStyle.Width, p.X.Tick.Length = 0, vg.Points(4) // room for the labels
-	p.X.Min, p.X.Max = -0.5, float64(len(c.Groups))-0.5 // whole bars
+	p.X.Min, p.X.Max = -0.5, float64(len(c.Groups))-0.5         // whole bars
 	return nil
 }
 

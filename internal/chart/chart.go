@@ -160,6 +160,12 @@ func (c *Chart) size() (w, h vg.Length) {
 	return min(max(width, vg.Length(bars)*0.32*vg.Centimeter+2*vg.Centimeter), maxWidth), height
 }
 
+// Wide tells whether the chart needs more than the usual room.
+func (c *Chart) Wide() bool {
+	w, _ := c.size()
+	return w > width*1.3
+}
+
 func sans(size vg.Length) text.Style {
 	f := plot.DefaultFont
 	f.Variant, f.Size = "Sans", size

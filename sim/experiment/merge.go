@@ -19,8 +19,9 @@ import (
 //
 // The rules: a mapping is merged key by key; anything else, a list too, replaces
 // what was there; null removes it, so that the default holds again. A key may be a
-// path (topology.leaves, workloads[0].load), which reaches into mappings and into
-// lists that are there already. Keys apply in the order of the file.
+// path (topology.leaves, workloads[0].load or, the same, workloads.0.load), which
+// reaches into mappings and into lists that are there already. Keys apply in the
+// order of the file.
 
 // merge puts over on top of base; either may be nil. Neither is changed.
 func merge(base, over ast.Node) (ast.Node, error) {
@@ -119,6 +120,11 @@ func put(n ast.Node, steps []step, key, v ast.Node) (ast.Node, error) {
 		return merge(n, v)
 	}
 	s, rest := steps[0], steps[1:]
+	if _, isList := n.(*ast.SequenceNode); isList && s.key != "" {
+		if at, err := strconv.ParseUint(s.key, 10, 16); err == nil {
+			s = step{index: int(at)} // workloads.0, for {}, where YAML has no room for [0]
+		}
+	}
 	if s.key == "" {
 		list, ok := n.(*ast.SequenceNode)
 		if !ok {

@@ -65,6 +65,9 @@ func Load(path string, opt Options) (*Experiment, error) {
 // that is wrong is said at once: the errors are joined, each a [*yamlerr.Error].
 func Parse(name string, data []byte, opt Options) (*Experiment, error) {
 	doc, err := yamlerr.Parse(name, data)
+	if e := (*yamlerr.Error)(nil); errors.As(err, &e) && strings.Contains(e.Msg, "flow map") {
+		e.Msg += "; within {} a path has no [0]: write workloads.0.load"
+	}
 	if err != nil {
 		return nil, err
 	}

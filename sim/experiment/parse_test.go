@@ -163,6 +163,7 @@ func TestErrors(t *testing.T) {
 		{`ratio: "< 0.8"`, `ratio: "0.8"`, "36", "no bounds"},
 		{`scheme: conga, versus`, `scheme: cong, versus`, "36", "no scheme"},
 		{"sizes: [paper]", "sizes: [huge]", "37", "no size"},
+		{"{seeds: 5,", "{workloads[0].scale: 5,", "29", "write workloads.0.load"},
 		{"note: the buffer is ours", "note: &x y", "6", "anchors"},
 		{"note: the buffer is ours", "note: [x]", "6", "a text"},
 		{"seeds: 5", "seeds: 999, loads: [1, 2, 3, 4]", "", "at most"},
@@ -233,6 +234,7 @@ func TestMerge(t *testing.T) {
 		{`"workloads[1].rate": 2Mbit`, func(s *sim.Spec) bool {
 			return s.Workloads[1].Rate == 2e6 && s.Workloads[1].Type == "udp" && s.Workloads[0].Load == 10
 		}},
+		{"workloads.1.rate: 2Mbit", func(s *sim.Spec) bool { return s.Workloads[1].Rate == 2e6 && s.Workloads[0].Load == 10 }},
 		{`"workloads[0]": {load: 20}`, func(s *sim.Spec) bool { return s.Workloads[0].Load == 20 && s.Workloads[0].Sizes == "web-search" }},
 		{`workloads: [{type: udp, rate: 3Mbit}], "workloads[0].size": 99`, func(s *sim.Spec) bool { return s.Workloads[0].Rate == 3e6 && s.Workloads[0].Size == 99 }},
 		{"measure: {queues: [spines]}", func(s *sim.Spec) bool { return slices.Equal(s.Measure.Queues, []string{"spines"}) }},
