@@ -146,6 +146,14 @@ func TestSampler(t *testing.T) {
 		t.Errorf("sampled at %v and %v", first, second)
 	}
 	e = engine.New()
+	if s, err = NewSampler(e, 0, 10*us, 30*us); err != nil {
+		t.Fatal(err)
+	}
+	e.Run(engine.Never)
+	if s.Samples() != 4 {
+		t.Errorf("%d samples from 0 to 30 µs, both included", s.Samples())
+	}
+	e = engine.New()
 	if s, err = NewSampler(e, 0, us, engine.Never); err != nil {
 		t.Fatal(err)
 	}

@@ -198,6 +198,15 @@ func TestCDF(t *testing.T) {
 			}
 		}
 	}
+	hundred := NewValues(100)
+	for i := range 100 {
+		hundred.Add(float64(i + 1))
+	}
+	for i := 1; i <= 100; i++ { // 0.07 × 100 is above 7 in floating point
+		if got := hundred.Quantile(float64(i) / 100); got != float64(i) {
+			t.Errorf("quantile %d %% of 1 to 100 is %g", i, got)
+		}
+	}
 	few := NewValues(9)
 	few.Add(2)
 	few.Add(1)

@@ -73,6 +73,9 @@ func TestTimeWeighted(t *testing.T) {
 			t.Fatalf("extremes %d, %d", both.Min(), both.Max())
 		}
 		points := both.CDF(20)
+		if both.Zero() > 0 && points[0] != (Point{0, both.Zero()}) {
+			t.Fatalf("a share of %g is at 0, but points are %v", both.Zero(), points)
+		}
 		for i, p := range points {
 			if i > 0 && (p.Value <= points[i-1].Value || p.P < points[i-1].P) || i == len(points)-1 && p.P != 1 {
 				t.Fatalf("points %v", points)

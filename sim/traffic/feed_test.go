@@ -45,6 +45,45 @@ func TestMerge(t *testing.T) {
 	}
 }
 
+// told is a closed source of one flow that keeps what it is told.
+type told struct {
+	f    Flow
+	sent bool
+	done []Flow
+}
+
+func (s *told) Next() (Flow, bool) {
+	ok := !s.sent
+	s.sent = true
+	return s.f, ok
+}
+
+func (s *told) Conns() int { return 5 }
+
+func (s *told) Done(_ engine.Time, f Flow) bool {
+	s.done = append(s.done, f)
+	return false
+}
+
+// TestDoneIsTheSourcesOwn: a source hears of its flow as it made it, but for the
+// ID.
+func TestDoneIsTheSourcesOwn(t *testing.T) {
+	a, b := &told{f: Flow{Conn: 3, Bytes: 1}}, &told{f: Flow{Conn: 4, Bytes: 2, Start: 5}}
+	m := NewMerge(a, b)
+	m.Next()
+	f, _ := m.Next()
+	if f.Conn != 9 || f.ID != 1 || m.Done(7, f) || len(a.done) != 0 || len(b.done) != 1 {
+		t.Fatalf("flow %+v, told %v and %v", f, a.done, b.done)
+	}
+	b.done[0].ID = b.f.ID
+	if b.done[0] != b.f {
+		t.Errorf("told %+v of %+v", b.done[0], b.f)
+	}
+	if NewMerge(must(NewPoisson(base()))).Done(0, Flow{}) {
+		t.Error("an open source has more because a flow ended")
+	}
+}
+
 // TestFeedHoldsLittle: a feed schedules one event however many flows there are,
 // and none when there are no more.
 func TestFeedHoldsLittle(t *testing.T) {

@@ -116,6 +116,9 @@ func (l Load) FlowRate(f *Fabric, p Pairs, s Sizes) (float64, error) {
 	if err := f.Validate(); err != nil {
 		return 0, err
 	}
+	if err := checkPairs(p); err != nil {
+		return 0, err
+	}
 	if !(l.Percent > 0) || math.IsInf(l.Percent, 0) {
 		return 0, fmt.Errorf("a load of %g %% cannot be offered: give a number above 0", l.Percent)
 	}

@@ -134,6 +134,7 @@ func TestLoadRefused(t *testing.T) {
 		{"over the bisection, by hosts' links", f, Load{Percent: 60, Of: OfHostLinks}, cross, "ask for at most 50 %"},
 		{"a hot host", f, Load{Percent: 30}, HotSpot{64, []network.HostID{5}, 0.9}, "the link to host 5"},
 		{"inside racks", f, Load{Percent: 30}, List{{0, 1}}, "send nothing over it"},
+		{"no pairs", f, Load{Percent: 30}, nil, "no pairs of hosts"},
 		{"unknown host", f, Load{Percent: 30}, List{{0, 64}}, "there are 64 hosts"},
 		{"a pod", pods, Load{Percent: 50}, must(OtherRack(pods.Rack)), "out of pod 0"},
 		{"racks", &Fabric{Rack: []int{0, 2}, HostRate: same(1, 2), Uplinks: same(1, 2)}, Load{Percent: 1}, cross, "host 1 is in rack 2"},

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -23,6 +24,26 @@ type Pairs interface {
 // AnyPair draws two different hosts out of Hosts, which must be at least 2
 // (ConWeave §4.1).
 type AnyPair struct{ Hosts int }
+
+// Validate reports too few hosts.
+func (a AnyPair) Validate() error {
+	if a.Hosts < 2 {
+		return fmt.Errorf("%d hosts make no pair: it takes 2", a.Hosts)
+	}
+	return nil
+}
+
+// checkPairs reports what is wrong with pairs, as far as they know it. Whoever
+// takes pairs asks, as drawing from impossible ones panics.
+func checkPairs(p Pairs) error {
+	if p == nil {
+		return errors.New("there are no pairs of hosts")
+	}
+	if v, ok := p.(interface{ Validate() error }); ok {
+		return v.Validate()
+	}
+	return nil
+}
 
 // Pick draws a pair.
 func (a AnyPair) Pick(r *rand.Rand) Pair {
@@ -53,6 +74,19 @@ func (a AnyPair) Each(yield func(p Pair, share float64)) {
 
 // List draws one of some pairs, all alike.
 type List []Pair
+
+// Validate reports an empty list, and hosts that send to themselves.
+func (l List) Validate() error {
+	if len(l) == 0 {
+		return errors.New("the list of pairs is empty")
+	}
+	for _, p := range l {
+		if p.Src == p.Dst {
+			return fmt.Errorf("host %d sends to itself: name two hosts", p.Src)
+		}
+	}
+	return nil
+}
 
 // Pick draws a pair.
 func (l List) Pick(r *rand.Rand) Pair { return l[r.IntN(len(l))] }

@@ -26,9 +26,12 @@ type BulkConfig struct {
 
 // NewBulk returns the flows of a BulkConfig.
 func NewBulk(c BulkConfig) (*Replay, error) {
+	if err := checkPairs(c.Pairs); err != nil {
+		return nil, fmt.Errorf("workload %d: %w", c.Tag, err)
+	}
 	switch {
-	case len(c.Pairs) == 0 || c.Each < 1 || c.Bytes == 0:
-		return nil, fmt.Errorf("workload %d: %d flows of %d bytes for each of %d pairs are none", c.Tag, c.Each, c.Bytes, len(c.Pairs))
+	case c.Each < 1 || c.Bytes == 0:
+		return nil, fmt.Errorf("workload %d: %d flows of %d bytes for each pair are none", c.Tag, c.Each, c.Bytes)
 	case c.Bytes == Endless && c.Until == 0:
 		return nil, fmt.Errorf("workload %d never ends: give the flows a size or a time to stop", c.Tag)
 	case c.From < 0 || c.Spread < 0 || c.Until < 0 || c.Until > 0 && c.Until <= c.From+c.Spread:

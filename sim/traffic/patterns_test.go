@@ -114,6 +114,20 @@ func TestShuffle(t *testing.T) {
 	}
 }
 
+// TestShuffleAhead: parts that end before others were asked for start no more
+// than there are.
+func TestShuffleAhead(t *testing.T) {
+	s := must(NewShuffle(ShuffleConfig{Hosts: []network.HostID{0, 1, 2, 3}, Bytes: 1}))
+	n := 0
+	for f, ok := s.Next(); ok; f, ok = s.Next() {
+		n++
+		s.Done(0, f)
+	}
+	if n != 12 {
+		t.Errorf("%d flows, want 12", n)
+	}
+}
+
 func TestBulk(t *testing.T) {
 	b := must(NewBulk(BulkConfig{Stream: Stream{Seed: 2}, Pairs: must(Stride(4, 1)), Each: 3, Bytes: Endless, Spread: engine.Millisecond, Until: engine.Second, Tag: 4}))
 	flows := Record(b, 100)
@@ -157,7 +171,7 @@ func TestClosedAndBulkRefused(t *testing.T) {
 		err  error
 		want string
 	}{
-		{"no pairs", bulk(func(c *BulkConfig) { c.Pairs = nil }), "are none"},
+		{"no pairs", bulk(func(c *BulkConfig) { c.Pairs = nil }), "list of pairs is empty"},
 		{"no bytes", bulk(func(c *BulkConfig) { c.Bytes = 0 }), "are none"},
 		{"endless", bulk(func(c *BulkConfig) { c.Bytes = Endless }), "never ends"},
 		{"stops first", bulk(func(c *BulkConfig) { c.From, c.Until = 10, 10 }), "would stop"},

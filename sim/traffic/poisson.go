@@ -40,9 +40,12 @@ type Poisson struct {
 
 // NewPoisson returns the workload. It must end by time or by number of flows.
 func NewPoisson(c PoissonConfig) (*Poisson, error) {
+	if err := checkPairs(c.Pairs); err != nil {
+		return nil, fmt.Errorf("workload %d: %w", c.Tag, err)
+	}
 	switch {
-	case c.Pairs == nil || c.Sizes == nil:
-		return nil, fmt.Errorf("workload %d needs pairs and sizes", c.Tag)
+	case c.Sizes == nil:
+		return nil, fmt.Errorf("workload %d needs sizes", c.Tag)
 	case !(c.Rate > 0) || math.IsInf(c.Rate, 0):
 		return nil, fmt.Errorf("workload %d: flows cannot arrive at a rate of %g per second", c.Tag, c.Rate)
 	case c.Until == 0 && c.Flows == 0:

@@ -77,6 +77,22 @@ func TestStreamsAreIndependent(t *testing.T) {
 	}
 }
 
+// TestGeneratorsDiffer: no two generators of neighbouring streams are one.
+func TestGeneratorsDiffer(t *testing.T) {
+	seen := make(map[uint64]bool)
+	for seed := range uint64(4) {
+		for number := range uint64(4) {
+			for purpose := range uint64(forKeys) {
+				v := Stream{seed, number}.rand(purpose).Uint64()
+				if seen[v] {
+					t.Errorf("seed %d, stream %d, purpose %d begins like another", seed, number, purpose)
+				}
+				seen[v] = true
+			}
+		}
+	}
+}
+
 // TestPersistentConnections: CONGA §5.2: "The clients initiate 3 long-lived TCP
 // connections to each server". Each belongs to one pair, keeps its key, and is
 // used as often as the others.
@@ -129,6 +145,10 @@ func TestPoissonEnds(t *testing.T) {
 	if _, ok := p.Next(); ok {
 		t.Error("a flow after the end")
 	}
+	c.Until = flows[9].Start
+	if got := record(t, c); len(got) != 9 {
+		t.Errorf("%d flows start before the tenth", len(got))
+	}
 	c = base()
 	c.Rate = 1e-9 // the first flow comes after the end of time
 	if f, ok := must(NewPoisson(c)).Next(); ok {
@@ -142,8 +162,12 @@ func TestPoissonRefused(t *testing.T) {
 		change func(*PoissonConfig)
 		want   string
 	}{
-		{"pairs", func(c *PoissonConfig) { c.Pairs = nil }, "needs pairs and sizes"},
-		{"sizes", func(c *PoissonConfig) { c.Sizes = nil }, "needs pairs and sizes"},
+		{"pairs", func(c *PoissonConfig) { c.Pairs = nil }, "no pairs of hosts"},
+		{"one host", func(c *PoissonConfig) { c.Pairs = AnyPair{1} }, "1 hosts make no pair"},
+		{"no list", func(c *PoissonConfig) { c.Pairs = List{} }, "list of pairs is empty"},
+		{"to itself", func(c *PoissonConfig) { c.Pairs = List{{1, 2}, {3, 3}} }, "host 3 sends to itself"},
+		{"hot spot", func(c *PoissonConfig) { c.Pairs = HotSpot{4, nil, 0.5} }, "hot spot of 0 of 4"},
+		{"sizes", func(c *PoissonConfig) { c.Sizes = nil }, "needs sizes"},
 		{"rate", func(c *PoissonConfig) { c.Rate = 0 }, "rate of 0"},
 		{"endless", func(c *PoissonConfig) { c.Flows = 0 }, "never ends"},
 		{"time", func(c *PoissonConfig) { c.From = -1 }, "not negative"},

@@ -55,6 +55,9 @@ func TestFlowHash(t *testing.T) {
 			if FlowHash(seed, c) == FlowHash(seed, back) {
 				t.Errorf("%+v: both directions have one hash", c)
 			}
+			if back.Src != c.Dst || back.Dst != c.Src || back.QP != c.PeerQP || c.DstPort != rocePort && back.DstPort != c.SrcPort {
+				t.Errorf("%+v goes back as %+v", c, back)
+			}
 			if back.Reverse() != c {
 				t.Errorf("%+v comes back as %+v", c, back.Reverse())
 			}
