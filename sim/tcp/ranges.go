@@ -51,6 +51,9 @@ func (r *ranges) add(b network.Block) uint64 {
 		}
 		return r.bytes - before
 	}
+	if r.blocks == nil {
+		r.blocks = make([]network.Block, 0, 32) // few windows have more holes
+	}
 	r.blocks = append(r.blocks, network.Block{})
 	copy(r.blocks[i+1:], r.blocks[i:])
 	r.blocks[i] = b
