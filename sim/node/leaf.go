@@ -222,7 +222,7 @@ func (l *Leaf) Look(now mono.Time) {
 	for i := range l.uplinks {
 		u := &l.uplinks[i]
 		l.local[i] = u.dre.Metric(now, u.port.Rate)
-		l.queue[i] = uint32(u.port.Queued())
+		l.queue[i] = uint32(u.port.QueuedIn(network.DataClass))
 	}
 }
 
@@ -263,6 +263,7 @@ func (l *Leaf) fromHost(now engine.Time, p *network.Packet) {
 	}
 	p.SrcLeaf, p.DstLeaf, p.Overhead = l.Index, dst, overhead
 	p.Size += uint32(overhead)
+	l.queue[uplink] += p.Size // others of the same time see it, as those of a vector do
 	l.stats.Encapsulated++
 	l.uplinks[uplink].port.Send(now, p, p.Class)
 }

@@ -247,7 +247,7 @@ func (b *bundle) Look(now mono.Time) {
 	for i, port := range b.ports {
 		m := &b.spine.ports[port]
 		b.local[i] = m.dre.Metric(now, m.port.Rate)
-		b.queue[i] = uint32(m.port.Queued())
+		b.queue[i] = uint32(m.port.QueuedIn(network.DataClass))
 	}
 }
 
@@ -256,5 +256,7 @@ func (b *bundle) choose(now mono.Time, p *network.Packet) uint8 {
 	c := &b.one[0]
 	c.Hash, c.Leaf, c.Len = p.Hash, p.DstLeaf, uint16(p.Size)
 	b.policy.Choose(now, &b.view, b.one[:])
+	// Others of the same time see what this one adds, as those of a vector do.
+	b.queue[b.view.Paths[p.DstLeaf].Uplink[c.Path]] += p.Size
 	return c.Path
 }
