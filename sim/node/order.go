@@ -59,8 +59,12 @@ func newOrder(l *Leaf, leaves int) (*order, error) {
 // arrive takes a packet that came out of its tunnel.
 func (o *order) arrive(now engine.Time, p *network.Packet, port *network.Port) {
 	place := port.Index - balance.MaxPaths
-	t := now.Mono()
-	v, q := o.side.Arrive(t, p.SrcLeaf, p.Hash, &p.Fabric, p.CE, p, p.Size, place)
+	// Only these may have to wait. One that finds no room in the leaf's memory
+	// is lost before anybody counts on it.
+	if p.Fabric.Rerouted && !port.Keep(now, p) {
+		return
+	}
+	v, q := o.side.Arrive(now.Mono(), p.SrcLeaf, p.Hash, &p.Fabric, p.CE, p, p.Size, place)
 	o.answer(now, p)
 	if v.DrainBefore() {
 		o.drain(now, q, place)
@@ -68,6 +72,7 @@ func (o *order) arrive(now engine.Time, p *network.Packet, port *network.Port) {
 	if v.Held() {
 		o.held++
 	} else {
+		port.Unkeep(now, p)
 		port.Send(now, p, p.Class)
 		if v.DrainAfter() {
 			o.drain(now, q, place)
@@ -87,6 +92,7 @@ func (o *order) drain(now engine.Time, q, place int) {
 		}
 		if p.Class == network.ControlClass { // its flow's older packets went there too
 			o.held--
+			port.Unkeep(now, p)
 			port.Send(now, p, network.ControlClass)
 			continue
 		}
@@ -103,6 +109,7 @@ func (o *order) release(now engine.Time, place int) {
 		out.wait[out.first].p = nil
 		out.first++
 		o.held--
+		port.Unkeep(now, p)
 		port.Send(now, p, network.DrainClass)
 	}
 	if 2*out.first >= len(out.wait) { // room is found again at no cost a packet

@@ -156,6 +156,39 @@ func TestConWeave34ControlPackets(t *testing.T) {
 	}
 }
 
+// An access port that goes down while packets are held for it, and a path that
+// dies while packets of the other one are: nothing is left behind in the leaf or
+// in its memory, and all that is missing was dropped under a name.
+func TestConWeaveSurvivesFailures(t *testing.T) {
+	spec := leafSpine(2, 4, 8, 1)
+	spec.Fabric.Rate = 20 * gbit
+	spec.Fabric.ECN = network.ECN{Kmin: 20_000, Kmax: 80_000, Pmax: 0.2}
+	spec.Buffer = &network.BufferConfig{Total: 2_000_000}
+	delay := 5 * us
+	spec.Overrides = []Override{{Link: "L1-S0.0", Down: true, Rate: 10 * gbit}, {Link: "L1-S1.0", Delay: &delay}}
+	for at := 300 * us; at < 2400*us; at += 300 * us {
+		spec.Faults = append(spec.Faults,
+			Fault{At: at, Link: "h9-L1"}, Fault{At: at + 100*us, Link: "h9-L1", Up: true},
+			Fault{At: at + 50*us, Link: "L1-S2.0"}, Fault{At: at + 150*us, Link: "L1-S2.0", Up: true})
+	}
+	top, got, _ := crowd(t, spec, "conweave", 1, 6*gbit)
+	l := top.Network.Ledger()
+	if l.Held != 0 || l.Queued != 0 || l.Flying != 0 {
+		t.Errorf("in the end: %+v", l)
+	}
+	if got == 16000 || got < 12000 || l.Dropped[network.LinkDown] == 0 || l.Dropped[network.BufferFull] != 0 {
+		t.Errorf("%d of 16000 packets came, drops %v", got, l.Dropped)
+	}
+	for i, b := range top.Buffers {
+		if b.Used() != 0 {
+			t.Errorf("switch %d still has %d bytes", i, b.Used())
+		}
+	}
+	if side := top.Leaves[1].Reorder().Stats(); side.Held == 0 || side.InUse != 0 || side.Waiting != 0 {
+		t.Errorf("%d packets were held; %d still are, in %d queues", side.Held, side.Waiting, side.InUse)
+	}
+}
+
 // "For inter-rack communications that involve non-ConWeave ToR switches, the
 // default ECMP is applied." (§5)
 func TestConWeave5PlainLeaves(t *testing.T) {
