@@ -1,0 +1,466 @@
+package balance
+
+import (
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/loomfabric/loom/congestion"
+	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/overlay"
+)
+
+// What does not fit the flow's state changes nothing, and is counted under its
+// name.
+func TestConWeaveIgnoresNonsense(t *testing.T) {
+	asked := func(s *source) overlay.Fabric { return s.send(0) }
+	rerouted := func(s *source) overlay.Fabric { _, tail := s.reroute(); s.send(0); return tail }
+	answered := func(s *source) overlay.Fabric {
+		f := s.send(0)
+		s.hear(overlay.OpRTTReply, f, 0)
+		return f
+	}
+	type change func(*overlay.Fabric)
+	keep := func(*overlay.Fabric) {}
+	for _, tt := range []struct {
+		name   string
+		state  func(*source) overlay.Fabric
+		op     overlay.Opcode
+		change change
+		leaf   uint16
+		hash   uint32
+		count  func(*ConWeaveStats) *uint64
+	}{
+		{"CLEAR without a reroute", asked, overlay.OpClear, keep, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleClears }},
+		{"REPLY while rerouted", rerouted, overlay.OpRTTReply, keep, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleReplies }},
+		{"REPLY twice", answered, overlay.OpRTTReply, keep, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleReplies }},
+		{"REPLY of another epoch", asked, overlay.OpRTTReply, func(f *overlay.Fabric) { f.Epoch = f.Epoch.Next() }, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleReplies }},
+		{"REPLY with another echo", asked, overlay.OpRTTReply, func(f *overlay.Fabric) { f.TailTxTstamp++ }, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleReplies }},
+		{"REPLY without echo", asked, overlay.OpRTTReply, func(f *overlay.Fabric) { f.Shim = false }, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleReplies }},
+		{"CLEAR of another epoch", rerouted, overlay.OpClear, func(f *overlay.Fabric) { f.Epoch-- }, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleClears }},
+		{"CLEAR with another echo", rerouted, overlay.OpClear, func(f *overlay.Fabric) { f.TailTxTstamp-- }, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleClears }},
+		{"CLEAR of no flow", rerouted, overlay.OpClear, keep, 0, 2, func(s *ConWeaveStats) *uint64 { return &s.UnknownFlow }},
+		{"REPLY of no flow", asked, overlay.OpRTTReply, keep, 0, 2, func(s *ConWeaveStats) *uint64 { return &s.UnknownFlow }},
+		{"CLEAR of a flow to another leaf", rerouted, overlay.OpClear, keep, 1, 1, func(s *ConWeaveStats) *uint64 { return &s.UnknownFlow }},
+		{"CLEAR of no leaf", rerouted, overlay.OpClear, keep, 2, 1, func(s *ConWeaveStats) *uint64 { return &s.UnknownLeaf }},
+		{"NOTIFY of no leaf", asked, overlay.OpNotify, keep, 65535, 1, func(s *ConWeaveStats) *uint64 { return &s.UnknownLeaf }},
+		{"NOTIFY of no uplink", asked, overlay.OpNotify, func(f *overlay.Fabric) { f.Path = overlay.MakePathID(9, 0) }, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.UnknownPath }},
+		{"NOTIFY of a leaf without flows", asked, overlay.OpNotify, keep, 1, 1, func(s *ConWeaveStats) *uint64 { return &s.UnknownPath }},
+		{"data", asked, overlay.OpData, keep, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.UnknownOpcode }},
+		{"HELLO", asked, overlay.OpHello, keep, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.UnknownOpcode }},
+		{"no opcode", asked, 200, keep, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.UnknownOpcode }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSource(t, nil, 0, 1)
+			s.view.Paths = append(s.view.Paths, MakePaths(0, 1))
+			cause := tt.state(s)
+			before, conns := s.stats(), slices.Collect(s.p.Connections(s.now))
+			busy := slices.Clone(s.p.busy)
+			f := answerTo(tt.op, cause)
+			tt.change(&f)
+			s.p.Hear(s.now, tt.leaf, tt.hash, &f)
+			*tt.count(&before)++
+			if got := s.stats(); got != before {
+				t.Errorf("counted %+v, want %+v", got, before)
+			}
+			if got := slices.Collect(s.p.Connections(s.now)); !slices.Equal(got, conns) || !slices.Equal(s.p.busy, busy) {
+				t.Errorf("it changed %+v to %+v", conns, got)
+			}
+		})
+	}
+}
+
+// A path that disappears is left with the next packet, in a new epoch; until
+// θ_inactive has passed the flow stays on the path that it got, as packets of the
+// one that went may still arrive.
+func TestConWeaveLeavesALostPath(t *testing.T) {
+	s := newSource(t, nil, 0, 1, 2)
+	request := s.send(0)
+	lost := request.Path.Uplink()
+	s.view.Paths[0] = MakePaths(without([]uint8{0, 1, 2}, lost)...)
+	moved := s.send(time.Microsecond)
+	if moved.Path.Uplink() == lost || moved.Epoch != request.Epoch.Next() || moved.Opcode != overlay.OpData || moved.Tail || moved.Rerouted {
+		t.Fatalf("from %+v to %+v", request, moved)
+	}
+	for range 3 {
+		if f := s.send(100 * time.Microsecond); f.Path != moved.Path || f.Opcode != overlay.OpData || f.Tail {
+			t.Errorf("within θ_inactive: %+v", f)
+		}
+	}
+	if f := s.send(1); f.Opcode != overlay.OpRTTRequest || f.Epoch != moved.Epoch.Next() || f.Path != moved.Path {
+		t.Errorf("after it: %+v", f)
+	}
+	if st := s.stats(); st.Moves != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// If the NEW path goes while packets may be under way on the OLD one, the flow
+// returns there: anything else would be a third path.
+func TestConWeaveReturnsToTheOldPath(t *testing.T) {
+	for range 20 {
+		s := newSource(t, nil, 0, 1, 2, 3, 4)
+		_, tail := s.reroute()
+		gone := s.send(0).Path.Uplink()
+		s.view.Paths[0] = MakePaths(without([]uint8{0, 1, 2, 3, 4}, gone)...)
+		if f := s.send(0); f.Path != tail.Path || f.Rerouted || f.Epoch != tail.Epoch.Next() {
+			t.Fatalf("rerouted from %v, and that path is lost: %+v", tail.Path, f)
+		}
+	}
+}
+
+// When the OLD path goes, nothing changes: the flow is on the NEW one.
+func TestConWeaveLosesTheOldPath(t *testing.T) {
+	s := newSource(t, nil, 0, 1, 2)
+	_, tail := s.reroute()
+	next := s.send(0)
+	s.view.Paths[0] = MakePaths(without([]uint8{0, 1, 2}, tail.Path.Uplink())...)
+	if f := s.send(0); f.Path != next.Path || !f.Rerouted || f.Epoch != tail.Epoch {
+		t.Errorf("%+v, before %+v", f, next)
+	}
+	s.view.Paths[0] = MakePaths() // all of them; the driver drops the packet
+	pkts := []Packet{{Hash: 1}}
+	s.p.Choose(s.now, s.view, pkts)
+	if pkts[0].Marks != (Marks{}) {
+		t.Errorf("without a path: %+v", pkts[0])
+	}
+}
+
+func without(uplinks []uint8, u uint8) []uint8 {
+	return slices.DeleteFunc(slices.Clone(uplinks), func(x uint8) bool { return x == u })
+}
+
+// With several selectors a path is an uplink and a selector: a reroute may keep
+// one of them, all are used, and NOTIFY marks one path only.
+func TestConWeaveSelectors(t *testing.T) {
+	s := newSource(t, func(o *Options) {
+		o.ConWeave = DatacenterConWeave()
+		o.ConWeave.Selectors = 4
+	}, 0, 5)
+	used := map[overlay.PathID]int{}
+	sameUplink := 0
+	for i := range uint32(4000) {
+		hash := i*2654435761 + 1
+		request := s.sendOf(hash, time.Microsecond)
+		tail := s.sendOf(hash, 9*time.Microsecond)
+		next := s.sendOf(hash, 0)
+		if !tail.Tail || tail.Path != request.Path || next.Path == tail.Path || next.Path.Selector() > 3 {
+			t.Fatalf("%+v, %+v, %+v", request, tail, next)
+		}
+		used[request.Path]++
+		used[next.Path]++
+		if next.Path.Uplink() == tail.Path.Uplink() {
+			sameUplink++
+		}
+	}
+	if len(used) != 8 {
+		t.Errorf("paths used: %v", used)
+	}
+	for path, n := range used {
+		if n < 850 || n > 1150 {
+			t.Errorf("path %v was used %d times, want about 1000", path, n)
+		}
+	}
+	if want := 4000 * 3 / 7; sameUplink < want*9/10 || sameUplink > want*11/10 {
+		t.Errorf("%d reroutes kept the uplink, want about %d", sameUplink, want)
+	}
+	f := overlay.Fabric{Opcode: overlay.OpNotify, Path: overlay.MakePathID(5, 2)}
+	s.p.Hear(s.now, 0, 1, &f)
+	for sel := range uint8(4) {
+		if _, busy := s.p.BusyUntil(s.now, 0, overlay.MakePathID(5, sel)); busy != (sel == 2) {
+			t.Errorf("selector %d: busy %v", sel, busy)
+		}
+	}
+	f.Path = overlay.MakePathID(5, 4)
+	s.p.Hear(s.now, 0, 1, &f)
+	if st := s.stats(); st.UnknownPath != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
+// With one selector each flow has its own by hash, on whatever uplink: parallel
+// links behind the spines share the flows, and a path stays one path.
+func TestConWeaveSelectorByHash(t *testing.T) {
+	s := newSource(t, nil, 0, 1, 2)
+	var used [16]int
+	for i := range uint32(3200) {
+		hash := i*2654435761 + 1
+		request := s.sendOf(hash, time.Microsecond)
+		s.sendOf(hash, 9*time.Microsecond)
+		if next := s.sendOf(hash, 0); !next.Rerouted || next.Path.Selector() != request.Path.Selector() || next.Path.Uplink() == request.Path.Uplink() {
+			t.Fatalf("from %v to %v", request.Path, next.Path)
+		}
+		used[request.Path.Selector()]++
+	}
+	if slices.Min(used[:]) < 140 || slices.Max(used[:]) > 260 {
+		t.Errorf("flows by selector: %v, want about 200 each", used)
+	}
+	// NOTIFY is about the uplink then.
+	f := overlay.Fabric{Opcode: overlay.OpNotify, Path: overlay.MakePathID(1, 3)}
+	s.p.Hear(s.now, 0, 1, &f)
+	if _, busy := s.p.BusyUntil(s.now, 0, overlay.MakePathID(1, 8)); !busy {
+		t.Error("not busy under another flow's selector")
+	}
+}
+
+// conweave-conga chooses by metrics: a new flow the least congested path, a
+// reroute the least congested of the others that are not busy, and none if that
+// is more congested than the present one.
+func TestConWeaveByMetrics(t *testing.T) {
+	p := mustNew(t, "conweave-conga", 1).(*conweave)
+	s := &source{t: t, p: p, view: newView(MakePaths(0, 1, 2, 3)), now: mono.Time(time.Second)}
+	s.view.Remote = congestion.NewToLeaf(1, params())
+	*s.view.Local = [MaxPaths]uint8{4, 1, 2, 3}
+	if f := s.send(0); f.Path.Uplink() != 1 {
+		t.Fatalf("a new flow takes uplink %d", f.Path.Uplink())
+	}
+	s.view.Remote.Update(0, 1, 5, s.now)
+	s.view.Remote.Update(0, 2, 5, s.now)
+	if f := s.send(9 * time.Microsecond); !f.Tail {
+		t.Fatalf("not rerouted: %+v, %+v", f, s.stats())
+	}
+	if f := s.send(0); f.Path.Uplink() != 3 {
+		t.Errorf("rerouted to uplink %d, want 3", f.Path.Uplink())
+	}
+
+	for _, tt := range []struct {
+		local [4]uint8 // the flow is on 1
+		busy  uint8    // a bit each
+		want  int      // -1: aborted
+	}{
+		{[4]uint8{4, 4, 4, 5}, 0b0001, 2}, // as good
+		{[4]uint8{5, 4, 5, 5}, 0, -1},     // worse
+		{[4]uint8{3, 4, 2, 5}, 0b0100, 0}, // the best is busy
+		{[4]uint8{0, 4, 0, 0}, 0b1101, -1},
+	} {
+		p := mustNew(t, "conweave-conga", 1).(*conweave)
+		s := &source{t: t, p: p, view: newView(MakePaths(0, 1, 2, 3)), now: mono.Time(time.Second)}
+		*s.view.Local = [MaxPaths]uint8{7, 0, 7, 7}
+		s.send(0)
+		copy(s.view.Local[:], tt.local[:])
+		for u := range uint8(4) {
+			if tt.busy&(1<<u) != 0 {
+				s.hear(overlay.OpNotify, overlay.Fabric{Path: overlay.MakePathID(u, 0)}, 3*time.Microsecond)
+			}
+		}
+		f := s.send(9*time.Microsecond - 3*time.Microsecond*time.Duration(bits.OnesCount8(tt.busy)))
+		if f.Tail != (tt.want >= 0) || tt.want < 0 && s.stats().Aborts != 1 {
+			t.Errorf("%+v: %+v, %+v", tt, f, s.stats())
+		}
+		if next := s.send(0); tt.want >= 0 && int(next.Path.Uplink()) != tt.want {
+			t.Errorf("%+v: rerouted to uplink %d", tt, next.Path.Uplink())
+		}
+	}
+}
+
+// All but the free path are busy: a new flow finds it when its samples do, and
+// goes anywhere otherwise; never nowhere.
+func TestConWeaveStartsOnFreePaths(t *testing.T) {
+	s := newSource(t, nil, 0, 1, 2, 3)
+	s.send(0)
+	on := [4]int{}
+	for i := range uint32(4000) {
+		for u := range uint8(3) {
+			f := overlay.Fabric{Opcode: overlay.OpNotify, Path: overlay.MakePathID(u, 0)}
+			s.p.Hear(s.now, 0, 1, &f)
+		}
+		on[s.sendOf(i*2654435761+7, 100*time.Nanosecond).Path.Uplink()]++
+	}
+	// Two of four samples hit path 3 in half of the cases, else each has a quarter.
+	if on[3] < 2350 || on[3] > 2650 || slices.Min(on[:3]) < 400 || slices.Max(on[:3]) > 600 {
+		t.Errorf("flows by path: %v, want about 500 500 500 2500", on)
+	}
+}
+
+// The table against a plain map of flows: as long as no set is full of flows that
+// are under way, each flow has its own state, and flows that were forgotten are new.
+func TestConWeaveTableAgainstMap(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	s := newSource(t, func(o *Options) {
+		o.ConWeave = DatacenterConWeave()
+		o.ConWeave.Connections = 16
+	}, 0, 1, 2)
+	s.view.Paths = append(s.view.Paths, MakePaths(0, 1, 2))
+	type key struct {
+		leaf uint16
+		hash uint32
+	}
+	last := map[key]mono.Time{}
+	inactive := mono.Time(s.p.params.Inactive)
+	overflow, unmarked := uint64(0), 0
+	for range 20_000 {
+		s.now += mono.Time(rng.Int64N(int64(60 * usec)))
+		k := key{uint16(rng.IntN(2)), rng.Uint32N(40)}
+		live := 0
+		for o, at := range last {
+			if o.hash&3 == k.hash&3 && o != k && s.now-at <= inactive {
+				live++
+			}
+		}
+		_, known := last[k]
+		known = known && s.now-last[k] <= inactive
+		pkts := []Packet{{Hash: k.hash, Leaf: k.leaf}}
+		s.p.Choose(s.now, s.view, pkts)
+		switch {
+		case !pkts[0].Shim:
+			unmarked++
+			if known || live < connWays {
+				t.Fatalf("flow %+v has no place among %d others", k, live)
+			}
+			overflow++
+			continue
+		case !known && live >= connWays:
+			t.Fatalf("flow %+v has a place, where %d others are", k, live)
+		case !known && pkts[0].Opcode != overlay.OpRTTRequest:
+			t.Fatalf("flow %+v is new, and sends %+v", k, pkts[0])
+		}
+		last[k] = s.now
+	}
+	if unmarked == 0 || s.stats().Overflow != overflow {
+		t.Errorf("%d packets unmarked, counted %d", unmarked, s.stats().Overflow)
+	}
+}
+
+// A clock that jumps makes flows begin anew, and busy paths free; nothing waits
+// for it to come back.
+func TestConWeaveClockJumps(t *testing.T) {
+	for _, jump := range []time.Duration{time.Hour, -time.Hour, 150 * 365 * 24 * time.Hour} {
+		s := newSource(t, nil, 0, 1)
+		_, tail := s.reroute()
+		s.hear(overlay.OpNotify, tail, 0)
+		if f := s.send(jump); f.Opcode != overlay.OpRTTRequest || f.Rerouted {
+			t.Errorf("after a jump of %v: %+v", jump, f)
+		}
+		if _, busy := s.p.BusyUntil(s.now, 0, tail.Path); busy {
+			t.Errorf("after a jump of %v a path is busy", jump)
+		}
+	}
+	// One back by less than θ_inactive is none.
+	s := newSource(t, nil, 0, 1)
+	request := s.send(0)
+	if f := s.send(-100 * time.Microsecond); f.Opcode != overlay.OpData || f.Epoch != request.Epoch {
+		t.Errorf("%+v", f)
+	}
+}
+
+func TestConWeaveParamsAreChecked(t *testing.T) {
+	for want, change := range map[string]func(*ConWeaveParams){
+		"inactive time":    func(p *ConWeaveParams) { p.Inactive = overlay.MaxInactive + 1 },
+		"inactive":         func(p *ConWeaveParams) { p.Inactive = 0 },
+		"reply cut-off":    func(p *ConWeaveParams) { p.Reply = 0 },
+		"reply":            func(p *ConWeaveParams) { p.Reply = p.Inactive + 1 },
+		"path busy":        func(p *ConWeaveParams) { p.PathBusy = -1 },
+		"path samples":     func(p *ConWeaveParams) { p.Samples = 17 },
+		"0 path samples":   func(p *ConWeaveParams) { p.Samples = 0 },
+		"17 selectors":     func(p *ConWeaveParams) { p.Selectors = 17 },
+		"0 selectors":      func(p *ConWeaveParams) { p.Selectors = 0 },
+		"connection table": func(p *ConWeaveParams) { p.Connections = 3 },
+		"table of 6":       func(p *ConWeaveParams) { p.Connections = 6 },
+	} {
+		p := DatacenterConWeave()
+		change(&p)
+		if _, err := New("conweave", Options{ConWeave: p}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	if got := mustNew(t, "conweave", 1).(ConWeavePolicy).Params(); got != DatacenterConWeave() {
+		t.Errorf("default %+v", got)
+	}
+}
+
+// A flow's life with all that it hears allocates nothing.
+func TestConWeaveDoesNotAllocate(t *testing.T) {
+	for _, name := range []string{"conweave", "conweave-conga"} {
+		p := mustNew(t, name, 1).(Signaller)
+		v := newView(firstPaths(4), firstPaths(4))
+		v.Remote, v.Capable = congestion.NewToLeaf(2, params()), overlay.NewCapability(2)
+		now := mono.Time(time.Second)
+		v.Capable.Heard(1, now)
+		pkts := []Packet{{Hash: 1, Leaf: 1}, {Hash: 2, Leaf: 1}, {Hash: 3}}
+		var f overlay.Fabric
+		say := func(op overlay.Opcode, pkt *Packet) {
+			pkt.Stamp(now, v.Paths[1].Uplink[pkt.Path], &f)
+			f = answerTo(op, f)
+			p.Hear(now, 1, pkt.Hash, &f)
+		}
+		if n := testing.AllocsPerRun(1000, func() {
+			for _, step := range []mono.Time{0, 9 * usec, 0, usec, 9 * usec, 301 * usec} {
+				now += step
+				v.Capable.Heard(1, now)
+				p.Choose(now, v, pkts)
+				say(overlay.OpNotify, &pkts[1])
+				say(overlay.OpClear, &pkts[0])
+				if step == usec {
+					say(overlay.OpRTTReply, &pkts[0])
+				}
+			}
+		}); n != 0 {
+			t.Errorf("%s: %v allocations", name, n)
+		}
+		if st := p.Stats().ConWeave; st.Reroutes == 0 || st.Clears == 0 || st.Notifies == 0 || st.Inactive == 0 || st.Incapable == 0 {
+			t.Errorf("%s: not all of it happened: %+v", name, st)
+		}
+	}
+}
+
+// FuzzConWeaveHear feeds a source whatever headers the wire can bring, between
+// packets of its flows: no panic, paths that exist, and never a flow whose
+// packets are rerouted twice without a CLEAR or a pause between.
+func FuzzConWeaveHear(f *testing.F) {
+	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+	f.Add([]byte{2, 1, 1, 0, 0, 9, 3, 200, 255, 255, 4, 0, 1, 0x30, 1, 90, 0, 0, 1, 1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s := newSource(t, func(o *Options) {
+			o.ConWeave = DatacenterConWeave()
+			o.ConWeave.Connections, o.ConWeave.Selectors = 4, 2
+		}, 0, 1, 2)
+		tails := 0
+		type tail struct {
+			ends uint64 // CLEARs, pauses and moves when it was sent
+			last mono.Time
+		}
+		var flows [8]tail
+		for ; len(b) >= 10; b = b[10:] {
+			h := overlay.Fabric{
+				Capable: b[1]&1 != 0, Opcode: overlay.Opcode(b[0] & 7), Epoch: overlay.Epoch(b[1] >> 1 & 3), Rerouted: b[1]&8 != 0, Tail: b[1]&16 != 0,
+				Shim: b[1]&32 != 0, Path: overlay.PathID(b[2]), TxTstamp: overlay.Tstamp(b[3])<<8 | overlay.Tstamp(b[4]), TailTxTstamp: overlay.TstampOf(s.now) - overlay.Tstamp(b[5]),
+			}
+			s.p.Hear(s.now, uint16(b[6]&1), uint32(b[6]>>1&3), &h)
+			if b[7]&1 != 0 {
+				s.view.Paths[0] = MakePaths([]uint8{0, 1, 2}[:b[7]>>1&3]...)
+			}
+			pkts := []Packet{{Hash: uint32(b[8] & 7)}}
+			s.now = s.now.Add(time.Duration(b[9]) * 200 * time.Nanosecond)
+			s.p.Choose(s.now, s.view, pkts)
+			if n := s.view.Paths[0].N; n > 0 && pkts[0].Path >= n || pkts[0].Selector > 15 || pkts[0].Epoch > 3 {
+				t.Fatalf("%+v of %d paths", pkts[0], n)
+			}
+			st, fl := s.stats(), &flows[b[8]&7]
+			ends := st.Clears + st.Inactive + st.Moves + 1
+			if s.now-fl.last > mono.Time(s.p.params.Inactive) {
+				fl.ends = 0 // its entry may have been another flow's in between
+			}
+			if pkts[0].Tail {
+				tails++
+				if fl.ends == ends {
+					t.Fatal("rerouted twice")
+				}
+				fl.ends = ends
+			}
+			if pkts[0].Shim {
+				fl.last = s.now
+			}
+			if pkts[0].Tail && pkts[0].Rerouted || pkts[0].Opcode != overlay.OpData && (pkts[0].Tail || pkts[0].Rerouted) {
+				t.Fatalf("marked as %+v", pkts[0].Marks)
+			}
+		}
+		if st := s.stats(); uint64(tails) != st.Reroutes || st.Reroutes > st.Epochs {
+			t.Fatalf("%d TAILs: %+v", tails, st)
+		}
+	})
+}
