@@ -99,6 +99,14 @@ func TestByteCounterAndTimerShareThePhases(t *testing.T) {
 	}
 	r.sent(999)
 	near(t, "R_C after 999 bytes", r.rate, 10e9)
+	r.notify(1) // and the bytes count anew; alpha is 1 still
+	rt, rc = 10e9, 5e9
+	r.sent(999)
+	near(t, "R_C after 999 bytes, again", r.rate, 5e9)
+	r.sent(1)
+	step("1000 bytes", 0)
+	r.notify(1)
+	rt, rc = rc, rc/2
 	for range 5 {
 		r.sent(1000)
 		step("bytes", 0)

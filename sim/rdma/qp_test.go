@@ -3,6 +3,7 @@ package rdma
 import (
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +16,13 @@ import (
 // the other, and wait for each other.
 func TestMessagesOfAConnectionWaitForEachOther(t *testing.T) {
 	l := newLab(t, Defaults(), 100*gig, 100*gig)
+	var last []uint64
+	l.sw.meddle = func(_ engine.Time, p *network.Packet) (bool, engine.Time) {
+		if p.Last {
+			last = append(last, p.Seq)
+		}
+		return false, 0
+	}
 	q := l.open(0, 1)
 	for tag, bytes := range []uint64{5000, 1, 20_000} {
 		q.Post(0, bytes, uint64(tag))
@@ -38,6 +46,9 @@ func TestMessagesOfAConnectionWaitForEachOther(t *testing.T) {
 	}
 	if len(l.done) != 3 {
 		t.Fatalf("%d messages are complete; want 3", len(l.done))
+	}
+	if !slices.Equal(last, []uint64{4, 5, 25}) {
+		t.Errorf("packets %d say that they are a message's last; want 4, 5 and 25", last)
 	}
 	if n := q.Counters(); n.Packets != 26 || n.Messages != 3 || n.Delivered != 25_001 {
 		t.Errorf("counters: %+v", n)
@@ -259,27 +270,64 @@ func TestQueuePairsAreUsedAgain(t *testing.T) {
 	}
 }
 
-// One that is closed with everything under way ends there.
+// One that is closed with everything under way, and in the middle of a
+// recovery, ends there; what comes after it is as if it had never been.
 func TestClosedInTheMiddle(t *testing.T) {
-	l := newLab(t, Defaults(), 100*gig, 25*gig)
-	q := l.open(0, 1)
-	q.Post(0, 1_000_000, 0)
-	l.e.Run(50 * usec)
-	l.s.Close(q)
-	sent := l.s.Counters().Packets
-	l.run()
-	if n := l.s.Counters(); n.Packets != sent || n.Messages != 0 || len(l.done) != 0 {
-		t.Errorf("%d packets were sent before it was closed; %+v after", sent, n)
-	}
-	if l.e.Now() > 10*engine.Millisecond {
-		t.Errorf("events until %v", l.e.Now())
-	}
-	defer func() {
-		if recover() == nil {
-			t.Error("a message could be posted to a closed queue pair")
+	for _, recovery := range []Recovery{GoBackN, IRN} {
+		c := Defaults()
+		c.Recovery = recovery
+		c.BDP = 10_000_000
+		c.OutOfOrderCNP = false // or hardly anything would be under way
+		l := newLab(t, c, 100*gig, 25*gig)
+		l.sw.meddle = func(now engine.Time, p *network.Packet) (bool, engine.Time) {
+			p.CE = p.Kind == network.Data && p.Seq < 5 && now < 50*usec
+			return p.Kind == network.Data && now < 50*usec && p.Seq%7 == 3, 0
 		}
-	}()
-	q.Post(0, 1, 1)
+		q := l.open(0, 1)
+		for tag := range uint64(3) {
+			q.Post(0, 1_000_000, tag)
+		}
+		l.e.Run(50 * usec)
+		l.s.Close(q)
+		before := l.s.Counters()
+		l.run()
+		if before.Nacks == 0 || before.Cuts == 0 || before.Delivered == 0 {
+			t.Errorf("%s: little had happened: %+v", recovery, before)
+		}
+		if n := l.s.Counters(); n != before || len(l.done) != 0 {
+			t.Errorf("%s: after it was closed the counters went from %+v to %+v", recovery, before, n)
+		}
+		if g := l.n.Ledger(); g.Dropped[network.NoFlow] == 0 {
+			t.Errorf("%s: nothing was under way", recovery)
+		}
+		if l.e.Now() > 10*engine.Millisecond {
+			t.Errorf("%s: events until %v", recovery, l.e.Now())
+		}
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("a message could be posted to a closed queue pair")
+				}
+			}()
+			q.Post(0, 1, 1)
+		}()
+
+		again := l.open(0, 1)
+		if again != q {
+			t.Errorf("%s: the queue pair is not used again", recovery)
+		}
+		start := l.e.Now()
+		again.Post(start, 1_000_000, 9)
+		l.run()
+		received, acked := l.base(again, 1_000_000)
+		if len(l.done) != 1 || l.done[0].Received-start != received || l.done[0].FCT() != acked {
+			t.Errorf("%s: complete are %+v; want one, received after %v and acknowledged after %v", recovery, l.done, received, acked)
+		}
+		want := Counters{Packets: 1000, Bytes: 1_058_000, Messages: 1, Received: 1000, Delivered: 1_000_000}
+		if n := again.Counters(); n != want {
+			t.Errorf("%s: counters of its second life are %+v", recovery, n)
+		}
+	}
 }
 
 func TestMapHasEveryCounter(t *testing.T) {

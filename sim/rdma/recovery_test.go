@@ -127,6 +127,25 @@ func TestOneLatePacketCostsIRNOnePacket(t *testing.T) {
 	}
 }
 
+// NACKs that are not believed are forgotten when the packet comes after all.
+func TestNacksAreForgotten(t *testing.T) {
+	c := quiet(IRN)
+	c.NackThreshold = 12
+	l := newLab(t, c, 100*gig, 100*gig)
+	l.sw.meddle = func(_ engine.Time, p *network.Packet) (bool, engine.Time) {
+		if p.Kind == network.Data && (p.Seq == 100 || p.Seq == 200) {
+			return false, usec
+		}
+		return false, 0
+	}
+	q := l.open(0, 1)
+	q.Post(0, 1_000_000, 0)
+	l.run()
+	if n := q.Counters(); n.Nacks != 22 || n.Retransmitted != 0 {
+		t.Errorf("%d NACKs, %d sent again; want two times 11, none", n.Nacks, n.Retransmitted)
+	}
+}
+
 // One loss each, of everything that can be lost. wait is for how long nothing
 // happens because of it.
 func TestOneLoss(t *testing.T) {
@@ -143,6 +162,10 @@ func TestOneLoss(t *testing.T) {
 	}{
 		{"data, gbn", once, 1_000_000, lose(network.Data, 100, 1), 0,
 			func(n Counters) bool { return n.Nacks == 1 && n.Retransmitted == 51 && n.Timeouts == 0 }},
+		// The gap's NACK again after 4 µs, 120 ns before 100 comes again: the sender
+		// goes back two times.
+		{"data, gbn that repeats NACKs", gbn, 1_000_000, lose(network.Data, 100, 1), 0,
+			func(n Counters) bool { return n.Nacks == 2 && n.Retransmitted > 51+40 && n.Timeouts == 0 }},
 		{"data twice, gbn", once, 1_000_000, lose(network.Data, 100, 2), 4 * engine.Millisecond,
 			func(n Counters) bool { return n.Nacks == 1 && n.Timeouts == 1 }},
 		{"data twice, gbn that repeats NACKs", gbn, 1_000_000, lose(network.Data, 100, 2), 0,
