@@ -14,7 +14,7 @@ BENCH_PKGS := ./overlay ./congestion ./reorder ./balance ./dataplane
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate generate-check lint test demo bench bench-peers fuzz clean
+.PHONY: help build generate generate-check lint test test-rdma demo bench bench-peers fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,12 @@ lint: ## run golangci-lint, import graph included (compiles it the first time: m
 
 test: ## run all tests; with root or sudo the kernel's part too
 	$(GO) run ./internal/tools/testgate -timeout 8m -race '$(RACE)'
+
+test-rdma: build ## run RDMA clients in two virtual machines over a fabric (needs QEMU, see test/rdma/README.md)
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/rdma/guest ./test/rdma/guest
+	$(GO) test -tags rdma -c -o bin/rdma/rdma.test ./test/rdma
+	cd test/rdma && $(SUDO) env LOOM_DAEMONS='$(CURDIR)/bin' LOOM_RDMA_GUEST='$(CURDIR)/bin/rdma/guest' \
+		'$(CURDIR)/bin/rdma/rdma.test' -test.v -test.run TestRDMA -test.timeout 10m
 
 demo: build ## run a fabric of 2 leaves and 2 spines with 8 hosts, load it, fail a link; under ECMP, then CONGA
 	$(SUDO) bin/loomlab run -f $(DEMO) --scheme ecmp

@@ -1,0 +1,392 @@
+//go:build rdma
+
+package rdma
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/config"
+	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/internal/testenv"
+	"github.com/loomfabric/loom/lab"
+	"github.com/loomfabric/loom/overlay"
+)
+
+// Environment variables of the test.
+const (
+	cacheVar = "LOOM_RDMA_CACHE" // folder of the downloaded kernel; default: in the user's cache
+	guestVar = "LOOM_RDMA_GUEST" // the guest program; default: built
+)
+
+// want says what may happen to RDMA under a scheme between paths of unequal delay.
+type want struct {
+	scheme string
+	// ordered: no packet reaches a host out of order, and all transfers succeed.
+	// Otherwise some must come out of order, or the paths do not differ enough to
+	// prove anything; transfers may then take longer than they are given.
+	ordered bool
+	// least are counters of the sending leaf that must have grown by so much.
+	least map[string]uint64
+}
+
+var wanted = []want{
+	{scheme: "ecmp", ordered: true, least: map[string]uint64{`loom_scheme_decisions_total{scheme="ecmp"}`: 1000}},
+	{scheme: "spray", ordered: false, least: map[string]uint64{`loom_scheme_decisions_total{scheme="spray"}`: 100}},
+}
+
+// site is the fabric and the machines at its ends.
+type site struct {
+	t      *testing.T
+	lab    *lab.Lab
+	dir    string // the lab's state
+	leaves []string
+	vms    [2]*VM
+}
+
+func TestRDMA(t *testing.T) {
+	testenv.NeedRoot(t)
+	if err := Missing(); err != nil {
+		t.Fatal(err)
+	}
+	s := newSite(t)
+	for _, w := range wanted {
+		t.Run(w.scheme, func(t *testing.T) { s.row(t, w) })
+	}
+	s.unaltered()
+	for i, leaf := range s.leaves {
+		labels := fmt.Sprintf(`{port="%s",worker="0"}`, s.lab.Topo.Hosts[i].Port)
+		t.Logf("%s parsed %d of the %d frames from its tap again for want of the XDP program's metadata", leaf,
+			s.metric(leaf, "loom_port_metadata_missing_frames_total"+labels), s.metric(leaf, "loom_port_received_frames_total"+labels))
+	}
+}
+
+// newSite builds the fabric, plugs machines into its access ports and boots them.
+func newSite(t *testing.T) *site {
+	t.Helper()
+	f, err := fabric.Load("fabric.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Name = fmt.Sprintf("r%d", os.Getpid())
+	s := &site{t: t, lab: lab.New(f), dir: filepath.Join("/run/loom/lab", f.Name)}
+	daemons, remove, err := testenv.Daemons(false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	s.lab.Binaries = daemons
+	kernel, image := s.image()
+	if err := s.lab.Up(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.lab.Down(); err != nil {
+			t.Errorf("take the fabric down: %v", err)
+		}
+	})
+	begun := time.Now()
+	for i := range s.vms {
+		s.plug(i, kernel, image)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	for _, v := range s.vms {
+		if err := v.Ready(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("two machines with kernel %s are ready after %v", kernel.Version, time.Since(begun).Round(100*time.Millisecond))
+	for i, leaf := range s.leaves {
+		port := s.lab.Topo.Hosts[i].Port
+		s.eventually(10*time.Second, func() string {
+			if s.metric(leaf, `loom_port_open{port="`+port+`"}`) != 1 {
+				return leaf + " has not opened " + port
+			}
+			return ""
+		})
+		for line := range strings.Lines(s.scrape(leaf)) {
+			if strings.HasPrefix(line, "loom_port_info{") && strings.Contains(line, `port="`+port+`"`) {
+				t.Logf("%s: a tap as access port: %s", leaf, strings.TrimSpace(line))
+			}
+		}
+	}
+	return s
+}
+
+// image gets the kernel and makes what the guests boot.
+func (s *site) image() (*Kernel, string) {
+	s.t.Helper()
+	cache := os.Getenv(cacheVar)
+	if cache == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			s.t.Fatalf("%v: or set %s", err, cacheVar)
+		}
+		cache = filepath.Join(user, "loom-rdma")
+	}
+	kernel, err := FetchKernel(cache, GuestModules...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	dir := s.t.TempDir()
+	guest := os.Getenv(guestVar)
+	if guest == "" {
+		guest = filepath.Join(dir, "guest")
+		cmd := exec.Command("go", "build", "-o", guest, "./guest")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			s.t.Fatalf("build the guest program (or name it in $%s): %v\n%s", guestVar, err, out)
+		}
+	}
+	image := filepath.Join(dir, "image")
+	if err := WriteImage(image, guest, kernel); err != nil {
+		s.t.Fatal(err)
+	}
+	return kernel, image
+}
+
+// plug puts a tap in the place of a host's access port and starts the machine
+// behind it.
+func (s *site) plug(i int, kernel *Kernel, image string) {
+	s.t.Helper()
+	host := s.lab.Topo.Hosts[i]
+	leaf := s.lab.Topo.Leaves[host.Leaf].Name
+	s.leaves = append(s.leaves, leaf)
+	ns := testenv.OpenNamespace(s.t, "loom-"+s.lab.File.Name+"-"+leaf)
+	ns.DeleteLink(s.t, host.Port)
+	ns.Do(s.t, func() {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = host.Port
+		tap := &netlink.Tuntap{LinkAttrs: attrs, Mode: netlink.TUNTAP_MODE_TAP}
+		if err := netlink.LinkAdd(tap); err != nil {
+			s.t.Fatalf("make tap %s in %s: %v", host.Port, leaf, err)
+		}
+	})
+	ns.SetUp(s.t, host.Port, true)
+	v, err := Start(Machine{
+		Name: host.Name, Dir: s.t.TempDir(), Kernel: kernel, Image: image, Tap: host.Port,
+		MAC: overlay.MAC(host.MAC).String(), Addr: host.Addr, MTU: fabric.HostMTU,
+	}, func(cmd *exec.Cmd) (err error) {
+		ns.Do(s.t, func() { err = cmd.Start() })
+		return err
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.vms[i] = v
+	s.t.Cleanup(v.Stop)
+}
+
+// row runs all transfers under one scheme.
+func (s *site) row(t *testing.T, w want) {
+	for i := range s.leaves {
+		s.scheme(t, i, w.scheme)
+	}
+	counters := func() (c [2]map[string]uint64) {
+		for i := range s.vms {
+			c[i] = s.hardware(t, i)
+		}
+		return c
+	}
+	before, loom := counters(), s.counters(w)
+	for _, p := range phases(s.vms[1].Addr.Addr(), w.ordered) {
+		start := time.Now()
+		out, err := s.transfer(p)
+		took := time.Since(start).Round(100 * time.Millisecond)
+		if err != nil && w.ordered {
+			t.Errorf("%s: %v\n%s", p.name, err, out)
+		}
+		t.Logf("%s: %v, %s", p.name, took, outcome(err))
+	}
+	after := counters()
+	var outOfSeq uint64
+	for i, v := range s.vms {
+		var grown []string
+		for name, n := range after[i] {
+			if d := n - before[i][name]; d > 0 {
+				grown = append(grown, fmt.Sprintf("%s +%d", name, d))
+			}
+		}
+		t.Logf("%s: %s", v.Name, strings.Join(sorted(grown), ", "))
+		outOfSeq += after[i][outOfSeqRequest] - before[i][outOfSeqRequest]
+	}
+	if w.ordered && outOfSeq > 0 {
+		t.Errorf("%d requests came out of order, want none", outOfSeq)
+	}
+	if !w.ordered && outOfSeq == 0 {
+		t.Error("no request came out of order: the paths do not differ enough to prove anything")
+	}
+	for name, n := range s.counters(w) {
+		if d := n - loom[name]; d < w.least[name] {
+			t.Errorf("%s: %s has grown by %d, want %d", s.leaves[0], name, d, w.least[name])
+		}
+	}
+}
+
+func outcome(err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return "done"
+}
+
+// counters reads the sending leaf's counters that a row looks at.
+func (s *site) counters(w want) map[string]uint64 {
+	s.t.Helper()
+	c := map[string]uint64{}
+	for name := range w.least {
+		c[name] = s.metric(s.leaves[0], name)
+	}
+	return c
+}
+
+// phase is one transfer, from the first machine to the second.
+type phase struct {
+	name           string
+	server, client []string
+	limit          time.Duration
+}
+
+// phases are the transfers. Where packets overtake each other Go-Back-N takes
+// very long, and perftest never gives up: then a few seconds of two of them will
+// do.
+func phases(server netip.Addr, ordered bool) []phase {
+	addr := server.String()
+	limit := 40 * time.Second
+	if !ordered {
+		limit = 8 * time.Second
+	}
+	both := func(name string, argv ...string) phase {
+		argv[0] = "/usr/bin/" + argv[0]
+		return phase{name, argv, append(append([]string{}, argv...), addr), limit}
+	}
+	write := func(qps string) phase {
+		return both("ib_write_bw, queue pairs: "+qps, "ib_write_bw", "-d", "rxe0", "-x", "1", "-F", "-u", "17", "-t", "16", "-s", "65536", "-n", "40", "-q", qps)
+	}
+	all := []phase{
+		both("ibv_rc_pingpong", "ibv_rc_pingpong", "-d", "rxe0", "-g", "1", "-s", "4096", "-n", "100"),
+		write("1"),
+		write("4"),
+		{"rping", []string{"/usr/bin/rping", "-s", "-a", addr, "-C", "20"}, []string{"/usr/bin/rping", "-c", "-a", addr, "-C", "20"}, limit},
+	}
+	if !ordered {
+		return all[:2]
+	}
+	return all
+}
+
+// transfer runs a phase's client against its server.
+func (s *site) transfer(p phase) (string, error) {
+	server := s.vms[1].Go(p.limit, p.server...)
+	time.Sleep(time.Second) // until it listens: none of the programs says when
+	out, err := s.vms[0].Go(p.limit, p.client...)()
+	out2, err2 := server() // it must not be in the next one's way
+	return out + out2, errors.Join(err, err2)
+}
+
+// outOfSeqRequest is the counter of rxe's responder: requests whose packet
+// sequence number is not the one expected next.
+const outOfSeqRequest = "out_of_seq_request"
+
+// hardware reads a machine's counters of its RDMA port.
+func (s *site) hardware(t *testing.T, i int) map[string]uint64 {
+	t.Helper()
+	files, err := s.vms[i].Files("/sys/class/infiniband/rxe0/ports/1/hw_counters/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := map[string]uint64{}
+	for name, text := range files {
+		if n, err := strconv.ParseUint(text, 10, 64); err == nil && name != "lifespan" {
+			c[name] = n
+		}
+	}
+	if _, ok := c[outOfSeqRequest]; !ok {
+		t.Fatalf("machine %s has no counter %s: %v", s.vms[i].Name, outOfSeqRequest, files)
+	}
+	return c
+}
+
+// scheme gives RoCE on a leaf a scheme of its own, while the leaf runs.
+func (s *site) scheme(t *testing.T, i int, scheme string) {
+	t.Helper()
+	leaf := s.leaves[i]
+	file := filepath.Join(s.dir, leaf+".yaml")
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := config.ParseLeaf(file, text, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Classes = []config.Class{{
+		Name: "roce", Match: config.Match{Protocol: unix.IPPROTO_UDP, Port: rocePort}, Balancing: config.Balancing{Scheme: scheme},
+	}}
+	if text, err = yaml.Marshal(c); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	const loaded = "loom_config_last_reload_success_timestamp_seconds"
+	before := s.text(leaf, loaded)
+	record, err := os.ReadFile(filepath.Join(s.dir, leaf+".pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	if _, err := fmt.Sscanf(string(record), `{"pid":%d,`, &pid); err != nil {
+		t.Fatalf("%s.pid: %v in %q", leaf, err, record)
+	}
+	if err := unix.Kill(pid, unix.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually(10*time.Second, func() string {
+		if s.text(leaf, loaded) == before || s.metric(leaf, "loom_config_last_reload_successful") != 1 {
+			return leaf + " has not taken over " + file
+		}
+		return ""
+	})
+}
+
+// unaltered proves on the captures of both machines that what arrives is what was
+// sent, to the last byte: RoCE's own checksum (ICRC) included.
+func (s *site) unaltered() {
+	s.t.Helper()
+	for from := range s.vms {
+		to := 1 - from
+		mac := overlay.MAC(s.lab.Topo.Hosts[from].MAC)
+		sent, err := RoCE(s.vms[from].Capture(), mac)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		arrived, err := RoCE(s.vms[to].Capture(), mac)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		n := Altered(sent, arrived)
+		s.t.Logf("of %d RoCE frames that %s sent %d arrived, %d of them altered", len(sent), s.vms[from].Name, len(arrived), n)
+		if n > 0 || len(arrived) < 500 {
+			s.t.Errorf("from %s: %d of %d frames arrived otherwise than they were sent", s.vms[from].Name, n, len(arrived))
+		}
+	}
+}
