@@ -1,0 +1,42 @@
+package sim
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/loomfabric/loom/fabric"
+)
+
+// BenchmarkFabric runs the fabric of ConWeave §4.1, 8 leaves, 8 spines and 128
+// hosts at 100 Gbit/s, for half a millisecond of virtual time: packet-hops per
+// second of one core are what counts.
+func BenchmarkFabric(b *testing.B) {
+	for _, scheme := range []string{"ecmp", "conga", "conweave"} {
+		b.Run(scheme, func(b *testing.B) {
+			s := &Spec{
+				Topology: Topology{
+					Leaves: 8, Spines: 8, HostsPerLeaf: 16, HostRate: 100e9, Rate: 100e9, Buffer: 9 << 20, PFC: true,
+					ECN: &fabric.ECN{Kmin: 100e3, Kmax: 400e3, Pmax: 0.2},
+				},
+				Scheme:    scheme,
+				Transport: Transport{Type: "rdma"},
+				Workloads: []Workload{{Sizes: "alistorage", Load: 60, Pairs: "any"}},
+				Duration:  fabric.Duration(500 * time.Microsecond),
+			}
+			hops, seconds, bytes := uint64(0), 0.0, uint64(0)
+			for range b.N {
+				r, err := Run(context.Background(), s)
+				if err != nil {
+					b.Fatal(err)
+				}
+				hops += r.PacketHops
+				seconds += r.Machine.WallS
+				bytes += r.Machine.AllocBytes
+			}
+			b.ReportMetric(float64(hops)/seconds/1e6, "Mhops/s")
+			b.ReportMetric(float64(bytes)/float64(b.N)/(1<<20), "MiB/run")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
