@@ -47,6 +47,9 @@ demo: build ## run a fabric of 2 leaves and 2 spines with 8 hosts, load it, fail
 bench: ## measure the pipelines in memory: ns a packet and allocations
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCH_PKGS)
 
+bench-sim: ## measure the simulator: packet-hops a second of one core, memory a run
+	$(GO) test -run '^$$' -bench Fabric -benchtime 5x ./sim
+
 bench-peers: build ## compare encapsulation with Open vSwitch and the kernel (needs openvswitch-switch)
 	CGO_ENABLED=0 $(GO) build -o bin/peers ./test/peers
 	$(SUDO) bin/peers -leafd bin/leafd
