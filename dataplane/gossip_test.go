@@ -9,7 +9,7 @@ import (
 // pair returns two workers of one leaf.
 func pair(t *testing.T) (a, b *rig) {
 	a, b = newRig(t, leafConfig(), leafTables()), newRig(t, leafConfig(), leafTables())
-	g := newGossip(2)
+	g := newMesh[learned](2)
 	a.w.gossip, b.w.gossip = g, g
 	b.w.id = 1
 	return a, b
@@ -32,7 +32,7 @@ func TestGossipDoesNotEcho(t *testing.T) {
 	a, b := pair(t)
 	a.send(acc0, udp4(bcast, hostA, 0, 1, 10))
 	b.settle()
-	r := &a.w.gossip.rings[1*2+0]
+	r := a.w.gossip.between(1, 0)
 	if n := r.tail.Load(); n != 0 {
 		t.Errorf("what b heard from a, it told a again (%d events)", n)
 	}
@@ -40,17 +40,17 @@ func TestGossipDoesNotEcho(t *testing.T) {
 
 func TestGossipLossIsCountedAndRepaired(t *testing.T) {
 	a, b := pair(t)
-	for i := range gossipSize + 10 {
+	for i := range meshSize + 10 {
 		a.send(acc0, udp4(bcast, overlay.MAC{2, 8, 0, 0, byte(i >> 8), byte(i)}, 0, 1, 10))
 	}
 	if got := a.w.snapshot().GossipLost; got != 10 {
 		t.Fatalf("%d events lost, want 10", got)
 	}
 	b.settle()
-	if got := b.w.fdb.Len(); got != gossipSize {
-		t.Errorf("b knows %d addresses, want %d", got, gossipSize)
+	if got := b.w.fdb.Len(); got != meshSize {
+		t.Errorf("b knows %d addresses, want %d", got, meshSize)
 	}
-	last := overlay.MAC{2, 8, 0, 0, byte((gossipSize + 9) >> 8), byte((gossipSize + 9) & 0xff)}
+	last := overlay.MAC{2, 8, 0, 0, byte((meshSize + 9) >> 8), byte((meshSize + 9) & 0xff)}
 	a.now = a.now.Add(a.w.cfg.FDBAge/4 + a.w.cfg.FDBAge/8)
 	b.now = a.now
 	a.send(acc0, udp4(bcast, last, 0, 1, 10)) // a refresh is told again

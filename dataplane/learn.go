@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"sync/atomic"
 	"time"
 
 	"github.com/loomfabric/loom/mono"
@@ -9,7 +8,6 @@ import (
 )
 
 const (
-	gossipSize   = 1024 // events on their way from one worker to another; power of two
 	sweepEvery   = mono.Time(10 * time.Millisecond)
 	sweepBuckets = 64 // FDB buckets looked at for aged entries in one sweep
 )
@@ -65,7 +63,7 @@ func (w *worker) learnNews(key overlay.FDBKey, at overlay.Dest, now mono.Time) {
 		return
 	}
 	if w.gossip != nil {
-		w.gossip.tell(w.id, learned{key, at, w.view.seq})
+		w.gossip.tell(w.id, &learned{key, at, w.view.seq})
 	}
 }
 
@@ -78,77 +76,28 @@ func (w *worker) age(now mono.Time) {
 	w.stats.FDBAged += uint64(w.fdb.Sweep(now, sweepBuckets))
 }
 
-// learned is what one worker tells the others about an address.
+// learned is what one worker tells the others about an address: receive-side
+// scaling may bring the two directions of a conversation to different workers,
+// and each has an FDB of its own. An event that gets lost is told again with the
+// next refresh, a quarter of the ageing time later at most.
 type learned struct {
 	key overlay.FDBKey
 	at  overlay.Dest
 	seq uint32 // of the teller's view
 }
 
-// gossip carries learned addresses between the workers of a node: receive-side
-// scaling may bring the two directions of a conversation to different workers,
-// and each has an FDB of its own. One ring a pair of workers, each with one
-// writer and one reader. A full ring loses the event; it is told again with
-// the next refresh, a quarter of the ageing time later at most.
-type gossip struct {
-	workers int
-	rings   []gossipRing // from*workers + to
-	lost    []gossipLoss // by teller
-}
-
-type gossipLoss struct {
-	n atomic.Uint64
-	_ [56]byte
-}
-
-type gossipRing struct {
-	head atomic.Uint64 // next to read; written by the reader
-	_    [56]byte
-	tail atomic.Uint64 // next to write; written by the writer
-	_    [56]byte
-	buf  [gossipSize]learned
-}
-
-func newGossip(workers int) *gossip {
-	return &gossip{workers: workers, rings: make([]gossipRing, workers*workers), lost: make([]gossipLoss, workers)}
-}
-
-// tell is called by worker from only.
-func (g *gossip) tell(from int, e learned) {
-	for to := range g.workers {
-		if to == from {
-			continue
-		}
-		r := &g.rings[from*g.workers+to]
-		t := r.tail.Load()
-		if t-r.head.Load() == gossipSize {
-			g.lost[from].n.Add(1)
-			continue
-		}
-		r.buf[t%gossipSize] = e
-		r.tail.Store(t + 1)
-	}
-}
-
 // hear learns what the other workers told this one.
 func (w *worker) hear(now mono.Time) {
-	g := w.gossip
-	for from := range g.workers {
-		r := &g.rings[from*g.workers+w.id]
-		h, t := r.head.Load(), r.tail.Load()
-		if h == t {
-			continue
-		}
-		for ; h != t; h++ {
-			e := &r.buf[h%gossipSize]
+	for from := range w.gossip.workers {
+		r := w.gossip.between(from, w.id)
+		for e := r.front(); e != nil; e = r.front() {
 			// Told before the teller knew that the port had gone down: this
 			// worker has forgotten the address for that very reason.
-			if !e.at.Remote() && int32(e.seq-w.flushed[e.at.Port()]) < 0 {
-				continue
+			if e.at.Remote() || int32(e.seq-w.flushed[e.at.Port()]) >= 0 {
+				w.fdb.LearnKey(e.key, e.at, now)
 			}
-			w.fdb.LearnKey(e.key, e.at, now)
+			r.pop()
 		}
-		r.head.Store(h)
 	}
 }
 

@@ -68,9 +68,9 @@ func (n *Node) openWorkers() error {
 	if uint64(frames)*uint64(size) > maxArea {
 		return fmt.Errorf("%d packet buffers of %d bytes a worker are more than 4 GiB: lower `ring_size` or `frames`", frames, size)
 	}
-	var g *gossip
+	var g *mesh[learned]
 	if n.cfg.Workers > 1 && n.cfg.Role == Leaf {
-		g = newGossip(n.cfg.Workers)
+		g = newMesh[learned](n.cfg.Workers)
 	}
 	for q := range n.cfg.Workers {
 		u, err := xsk.NewUmem(xsk.UmemConfig{Frames: frames, FrameSize: size})

@@ -50,9 +50,9 @@ type worker struct {
 	retired   []SchemeStats // of classes that are no more
 	uplinks   []PortID      // by LBTag
 	exchange  *congestion.Exchange
-	storms    []bucket // by VNIIndex
-	gossip    *gossip  // nil with one worker
-	flushed   []uint32 // by PortID: view that took the port's addresses out of the FDB
+	storms    []bucket       // by VNIIndex
+	gossip    *mesh[learned] // nil with one worker
+	flushed   []uint32       // by PortID: view that took the port's addresses out of the FDB
 	recent    recent
 	sweep     mono.Time
 	greetAt   mono.Time // when the next HELLO is due
