@@ -290,6 +290,9 @@ func TestClosedInTheMiddle(t *testing.T) {
 		l.e.Run(50 * usec)
 		l.s.Close(q)
 		before := l.s.Counters()
+		if recovery == GoBackN && !q.nacked || recovery == IRN && !q.loss.on {
+			t.Errorf("%s: not in the middle of a recovery", recovery)
+		}
 		l.run()
 		if before.Nacks == 0 || before.Cuts == 0 || before.Delivered == 0 {
 			t.Errorf("%s: little had happened: %+v", recovery, before)
@@ -315,6 +318,13 @@ func TestClosedInTheMiddle(t *testing.T) {
 		again := l.open(0, 1)
 		if again != q {
 			t.Errorf("%s: the queue pair is not used again", recovery)
+		}
+		fresh := &QP{stack: l.s, number: again.number, timer: again.timer}
+		fresh.open(again.flow)
+		fresh.messages.ring = again.messages.ring // memory without meaning
+		fresh.messages.head = again.messages.head
+		if fresh.Turn = again.Turn; !reflect.DeepEqual(fresh, again) {
+			t.Errorf("%s: the queue pair remembers: it is\n%+v, a new one is\n%+v", recovery, again, fresh)
 		}
 		start := l.e.Now()
 		again.Post(start, 1_000_000, 9)

@@ -113,7 +113,7 @@ func (q *QP) restart(now engine.Time) {
 func (q *QP) timeout(now engine.Time) {
 	q.n.Timeouts++
 	if q.stack.c.Recovery == IRN {
-		q.loss = loss{on: true, end: q.next, next: q.una, lost: q.next, high: q.loss.high}
+		q.loss = loss{on: true, end: q.next, next: q.una, lost: q.next}
 	} else {
 		q.next = q.una
 	}
