@@ -9,12 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/plotutil"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
+	"github.com/loomfabric/loom/internal/chart"
 )
 
 // CSV writes every run, failed ones too, one line each.
@@ -45,125 +40,49 @@ func (c *Comparison) CSV(out io.Writer) error {
 	return w.Error()
 }
 
-// Size of plots.
-const (
-	plotWidth  = 15 * vg.Centimeter
-	plotHeight = 9 * vg.Centimeter
-)
-
 // SVG plots one number: over load, or a bar a scheme if there is one load only,
 // with the mean and the spread from least to greatest. Of "L0 imbalance" (any
 // leaf) it plots the distribution over all intervals of all seeds, as CONGA's
 // figure 12 does.
 func (c *Comparison) SVG(out io.Writer, name string) error {
-	p := plot.New()
-	p.Y.Label.Text = name
-	p.Add(plotter.NewGrid())
-	p.Legend.Top = true
-	var err error
+	p := &chart.Chart{YLabel: name, ZeroY: true}
 	leaf, isCDF := strings.CutSuffix(name, " imbalance")
 	switch {
 	case isCDF:
-		err = c.plotCDF(p, leaf)
+		if err := c.plotCDF(p, leaf); err != nil {
+			return fmt.Errorf("plot %s: %w", name, err)
+		}
 	case !slices.Contains(c.Names(), name):
 		return fmt.Errorf("no run has a number %q: there are %s", name, strings.Join(c.Names(), ", "))
-	case len(c.loads()) > 1:
-		err = c.plotLoads(p, name)
 	default:
-		err = c.plotBars(p, name)
+		c.plotLoads(p, name)
 	}
-	if err != nil {
+	if err := p.SVG(out); err != nil {
 		return fmt.Errorf("plot %s: %w", name, err)
 	}
-	canvas := vgsvg.New(plotWidth, plotHeight)
-	p.Draw(draw.New(canvas))
-	_, err = canvas.WriteTo(out)
-	return err
+	return nil
 }
 
-// spreads are points with error bars.
-type spreads struct {
-	plotter.XYs
-	plotter.YErrors
-}
-
-func (s *spreads) add(x float64, v Spread) {
-	s.XYs = append(s.XYs, plotter.XY{X: x, Y: v.Mean})
-	s.YErrors = append(s.YErrors, struct{ Low, High float64 }{v.Mean - v.Min, v.Max - v.Mean})
-}
-
-func (c *Comparison) plotLoads(p *plot.Plot, name string) error {
-	p.X.Label.Text = "load %"
-	p.Y.Min = 0
-	for i, scheme := range c.Options.Schemes {
-		var s spreads
+// plotLoads adds a line a scheme, or bars if there is one load only.
+func (c *Comparison) plotLoads(p *chart.Chart, name string) {
+	p.XLabel = "load %"
+	if len(c.loads()) == 1 {
+		p.XLabel, p.Groups = "", []string{""}
+	}
+	for _, scheme := range c.Options.Schemes {
+		s := chart.Series{Name: chart.Name{Label: scheme}}
 		for _, load := range c.loads() {
 			if v := c.Cell(name, scheme, load); v.N > 0 {
-				s.add(load, v)
+				s.Points = append(s.Points, chart.Point{X: load, Y: v.Mean, Low: v.Min, High: v.Max})
 			}
 		}
-		if len(s.XYs) == 0 {
-			continue
-		}
-		if err := addLine(p, scheme, i, &s); err != nil {
-			return err
-		}
+		p.Series = append(p.Series, s)
 	}
-	p.Legend.Left = true
-	return nil
 }
 
-func addLine(p *plot.Plot, label string, i int, s *spreads) error {
-	line, points, err := plotter.NewLinePoints(s)
-	if err != nil {
-		return err
-	}
-	bars, err := plotter.NewYErrorBars(s)
-	if err != nil {
-		return err
-	}
-	line.Color, points.Color, bars.Color = plotutil.Color(i), plotutil.Color(i), plotutil.Color(i)
-	points.Shape = plotutil.Shape(i)
-	p.Add(line, points, bars)
-	p.Legend.Add(label, line, points)
-	return nil
-}
-
-func (c *Comparison) plotBars(p *plot.Plot, name string) error {
-	p.Y.Min = 0
-	var s spreads
-	var labels []string
+func (c *Comparison) plotCDF(p *chart.Chart, leaf string) error {
+	p.XLabel, p.YLabel, p.TopY = leaf+": (max−min)/mean of uplinks", "share of intervals", 1
 	for _, scheme := range c.Options.Schemes {
-		v := c.Cell(name, scheme, c.loads()[0])
-		if v.N == 0 {
-			continue
-		}
-		x := len(labels)
-		labels = append(labels, scheme)
-		s.add(float64(x), v)
-		bar, err := plotter.NewBarChart(plotter.Values{v.Mean}, vg.Points(35))
-		if err != nil {
-			return err
-		}
-		bar.Color, bar.XMin = plotutil.Color(x), float64(x)
-		p.Add(bar)
-	}
-	bars, err := plotter.NewYErrorBars(&s)
-	if err != nil {
-		return err
-	}
-	bars.LineStyle.Width = vg.Points(1.5)
-	p.Add(bars)
-	p.NominalX(labels...)
-	p.X.Min, p.X.Max = -0.5, float64(len(labels))-0.5 // whole bars
-	p.Y.Max *= 1.05
-	return nil
-}
-
-func (c *Comparison) plotCDF(p *plot.Plot, leaf string) error {
-	p.X.Label.Text, p.Y.Label.Text = leaf+": (max−min)/mean of uplinks", "share of intervals"
-	p.X.Min, p.Y.Min, p.Y.Max = 0, 0, 1
-	for i, scheme := range c.Options.Schemes {
 		var values []float64
 		for _, r := range c.Runs {
 			if r.Scheme != scheme || r.Err != nil {
@@ -179,18 +98,12 @@ func (c *Comparison) plotCDF(p *plot.Plot, leaf string) error {
 			return fmt.Errorf("no samples of %s under %s: sample the uplinks (--sample)", leaf, scheme)
 		}
 		slices.Sort(values)
-		xy := make(plotter.XYs, 101)
-		for k := range xy {
-			xy[k] = plotter.XY{X: percentile(values, float64(k)), Y: float64(k) / 100}
+		s := chart.Series{Name: chart.Name{Label: scheme}, Curve: true}
+		for k := range 101 {
+			y := float64(k) / 100
+			s.Points = append(s.Points, chart.Point{X: percentile(values, float64(k)), Y: y, Low: y, High: y})
 		}
-		line, err := plotter.NewLine(xy)
-		if err != nil {
-			return err
-		}
-		line.Color, line.Width = plotutil.Color(i), vg.Points(1.5)
-		p.Add(line)
-		p.Legend.Add(scheme, line)
+		p.Series = append(p.Series, s)
 	}
-	p.Legend.Top = false
 	return nil
 }

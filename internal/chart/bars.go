@@ -51,9 +51,10 @@ func (c *Chart) bars(p *plot.Plot, styles []int) error {
 		p.X.Tick.Marker = ticks
 	}
 	if labels != nil {
-		p.NominalX(labels...)
+		room := c.room()
+		p.NominalX(thin(labels, int(math.Ceil(float64(sans(9).Height("X")*1.1/room))))...)
 		p.X.Padding = 0
-		if room := c.room(); c.widest(labels) > room {
+		if c.widest(labels) > room {
 			p.X.Tick.Label.Rotation = math.Pi / 5
 			p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = draw.XRight, draw.YTop
 		}
@@ -61,6 +62,15 @@ func (c *Chart) bars(p *plot.Plot, styles []int) error {
 	p.X.Tick.LineStyle.Width, p.X.Tick.Length = 0, vg.Points(4) // room for the labels
 	p.X.Min, p.X.Max = -0.5, float64(len(c.Groups))-0.5         // whole bars
 	return nil
+}
+
+// thin leaves every step-th label.
+func thin(labels []string, step int) []string {
+	out := make([]string, len(labels))
+	for i := 0; i < len(labels); i += max(step, 1) {
+		out[i] = labels[i]
+	}
+	return out
 }
 
 // oneGroup tells whether the bars are one a series.

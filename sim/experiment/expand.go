@@ -53,7 +53,7 @@ func (r *reader) expand(s *Size, m matrix) {
 						root = r.withLoad(root, m.loads[l])
 					}
 					run := Run{Scheme: scheme.name, Load: load, Axis: point}
-					if r.run(&run, root, i); len(r.errs) > 0 {
+					if r.run(&run, root, i, r.checked(s)); len(r.errs) > 0 {
 						return
 					}
 					s.Runs = append(s.Runs, run)
@@ -177,8 +177,13 @@ func isPoisson(w ast.Node) bool {
 	return isMapping(w)
 }
 
+// checked tells whether the caller wants a size looked into.
+func (r *reader) checked(s *Size) bool {
+	return r.opt.Check != nil && (s.Name == r.opt.Size || r.opt.Size == "" && len(r.exp.Sizes) == 0)
+}
+
 // run decodes and checks one run; repeat counts its seeds from 0.
-func (r *reader) run(run *Run, root ast.Node, repeat int) {
+func (r *reader) run(run *Run, root ast.Node, repeat int, check bool) {
 	spec := &sim.Spec{}
 	if root == nil {
 		root = emptyMapping(nil)
@@ -188,7 +193,7 @@ func (r *reader) run(run *Run, root ast.Node, repeat int) {
 		return
 	}
 	problems := spec.Complete(r.dir)
-	if len(problems) == 0 && r.opt.Check != nil && repeat == 0 { // another seed is as right
+	if len(problems) == 0 && check && repeat == 0 { // another seed is as right
 		problems = r.opt.Check(spec)
 	}
 	for _, p := range problems {

@@ -20,7 +20,9 @@ import (
 // Options are how to read a file.
 type Options struct {
 	// Check looks for what is wrong with a run beyond [sim.Spec.Complete]; nil: nothing.
+	// It is asked about the runs of Size, or of the first size if that is empty.
 	Check func(*sim.Spec) []*sim.Problem
+	Size  string
 	// Schemes, Loads and Seeds replace the file's at all sizes. A scheme is one of
 	// the file's labels, or else the name of a policy.
 	Schemes []string

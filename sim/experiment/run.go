@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,18 +24,20 @@ type RunOptions struct {
 	Force   bool   // make again what is there
 	// AnyVersion keeps results of other versions of the program.
 	AnyVersion bool
-	// Report hears of every run that ends, one at a time; nil: nobody does.
+	// Report hears of every run that begins or ends, one at a time; nil: nobody does.
 	Report func(Event)
 }
 
-// Event is the end of a run.
+// Event is the beginning or the end of a run.
 type Event struct {
 	ID          string
+	Begins      bool
 	Err         error
-	Result      *sim.Result // nil if it failed
+	Result      *sim.Result // of its end; nil if it failed
 	Wall        time.Duration
-	Done, Total int // runs of this call, with this one
-	Left        time.Duration
+	Done, Total int           // runs of this call
+	Left        time.Duration // about; 0 as long as none is done
+	Running     []string      // in the order in which they began; the receiver must not keep it
 }
 
 // Summary is what a call came to.
@@ -113,9 +116,22 @@ type work struct {
 	total int
 	begun time.Time
 
-	mu   sync.Mutex // guards what follows, and calls of opt.Report
-	sum  *Summary
-	done int
+	mu      sync.Mutex // guards what follows, and calls of opt.Report
+	sum     *Summary
+	done    int
+	running []string
+}
+
+// report completes an event and hands it on; the caller holds the lock.
+func (w *work) report(e Event) {
+	if w.opt.Report == nil {
+		return
+	}
+	e.Done, e.Total, e.Running = w.done, w.total, w.running
+	if w.done > 0 {
+		e.Left = time.Since(w.begun) / time.Duration(w.done) * time.Duration(w.total-w.done)
+	}
+	w.opt.Report(e)
 }
 
 // do makes one run and stores it.
@@ -123,6 +139,10 @@ func (w *work) do(ctx context.Context, run *Run, hash string) {
 	if ctx.Err() != nil {
 		return
 	}
+	w.mu.Lock()
+	w.running = append(w.running, run.ID)
+	w.report(Event{ID: run.ID, Begins: true})
+	w.mu.Unlock()
 	begun := time.Now()
 	res, err := w.call(ctx, run)
 	if ctx.Err() != nil {
@@ -138,17 +158,15 @@ func (w *work) do(ctx context.Context, run *Run, hash string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.done++
-	e := Event{ID: run.ID, Err: err, Wall: time.Since(begun), Done: w.done, Total: w.total}
-	e.Left = time.Since(w.begun) / time.Duration(w.done) * time.Duration(w.total-w.done)
+	w.running = slices.DeleteFunc(w.running, func(id string) bool { return id == run.ID })
+	e := Event{ID: run.ID, Err: err, Wall: time.Since(begun)}
 	if err != nil {
 		w.sum.Failed = append(w.sum.Failed, fmt.Errorf("%s: %w", run.ID, err))
 	} else {
 		w.sum.Made++
 		e.Result = res
 	}
-	if w.opt.Report != nil {
-		w.opt.Report(e)
-	}
+	w.report(e)
 }
 
 // call makes the run; a panic is its failure, not that of the others.

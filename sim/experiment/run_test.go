@@ -166,7 +166,15 @@ func TestRunFailures(t *testing.T) {
 	}
 	var events []Event
 	var second error
-	sum, err := st.Run(t.Context(), s, RunOptions{Jobs: 1, Report: func(e Event) { events = append(events, e) }, Run: func(ctx context.Context, s *sim.Spec) (*sim.Result, error) {
+	sum, err := st.Run(t.Context(), s, RunOptions{Jobs: 1, Report: func(e Event) {
+		if e.Begins {
+			if len(e.Running) != 1 || e.Running[0] != e.ID || e.Done != len(events) {
+				t.Errorf("begins: %+v after %d", e, len(events))
+			}
+			return
+		}
+		events = append(events, e)
+	}, Run: func(ctx context.Context, s *sim.Spec) (*sim.Result, error) {
 		switch {
 		case s.Scheme == "conga" && s.Seed == 1 && s.Workloads[0].Load == 30:
 			return nil, errors.New("no room")

@@ -186,6 +186,10 @@ func (d *drawing) places() (places []place, names []string) {
 // points fills in the series of lines and bars.
 func (d *drawing) points() {
 	places, names := d.places()
+	if len(places) == 1 && names == nil { // bars tell schemes apart better than marks above each other
+		names = []string{""}
+		d.c.XLabel = fmt.Sprintf("%s: %g", d.c.XLabel, places[0].x)
+	}
 	d.c.Groups = names
 	for _, scheme := range d.schemes() {
 		s := chart.Series{Name: d.name(scheme)}

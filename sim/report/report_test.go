@@ -172,11 +172,11 @@ func TestText(t *testing.T) {
 		"demo, size quick: mean (least–greatest) of 3 seeds, ×ratio to ecmp seed by seed",
 		"mean FCT ÷ idle network's ecmp conga conga 2ms",
 		// 5 × 1.1, 1.2, 1.3 and half of it.
-		"Web Search, 60 % 6.00 (5.50–6.50) 2.88 (2.75–3.00) [2 of 3 seeds] ×0.5 3.00 (2.75–3.25) ×0.5",
+		"Web Search, 60 % 6.00 (5.50–6.50) 2.88 (2.75–3.00) [2 of 3 seeds] ×0.500 3.00 (2.75–3.25) ×0.500",
 		"mean FCT, small flows (ms) ecmp conga conga 2ms",
 		"data-mining, 60 % 6.00 (5.50–6.50) 3.00 (2.75–3.25) 3.00 (2.75–3.25)",
 		"Web Search, 30 % 7.00 (7.00–7.00) 0 (0–0) ×0 0 (0–0) ×0",
-		"holds: fct.all.norm of conga over that of ecmp < 0.8 (Web Search, 60 % load): 0.5 (0.5–0.5)",
+		"holds: fct.all.norm of conga over that of ecmp < 0.8 (Web Search, 60 % load): 0.500 (0.500–0.500)",
 		"does not hold: ECMP is near the best (Web Search, 60 % load): 6.00 (5.50–6.50)",
 		"cannot be told: fct.huge.norm of ecmp < 0.8 (Web Search, 60 % load): no run has it",
 		"note: 1 of 36 runs are not stored",
@@ -278,7 +278,7 @@ func TestMarkdown(t *testing.T) {
 		"| `loomsim run experiments/demo.yaml --size quick` | We differ, as buffers do. Quick is short. |",
 		"<!-- loomsim: demo -->\n## CONGA Figure 9: Two workloads & a <failure>\n\n> CONGA is up to 20 % better\n> than | ECMP.\n",
 		"| mean FCT ÷ idle network's | ecmp | conga | conga 2ms |\n|---|---:|---:|---:|\n",
-		"| Web Search, 60 % | 6.00 (5.50–6.50) | 3.00 (2.75–3.25) ×0.5 | 3.00 (2.75–3.25) ×0.5 |\n",
+		"| Web Search, 60 % | 6.00 (5.50–6.50) | 3.00 (2.75–3.25) ×0.500 | 3.00 (2.75–3.25) ×0.500 |\n",
 		"- does not hold: ECMP is near the best (Web Search, 60 % load): 6.00 (5.50–6.50)\n",
 		"<!-- loomsim: end of demo -->\n",
 	} {
@@ -300,6 +300,11 @@ func TestMarkdown(t *testing.T) {
 }
 
 func TestWords(t *testing.T) {
+	for v, want := range map[float64]string{0: "0", 0.9999: "1.00", 0.5: "0.500", 0.0123456: "0.0123", 9.999: "10.0", 12.34: "12.3", 99.99: "100", 12345.6: "12346", 1e-7: "1e-07", -2: "-2.00"} {
+		if got := short(v); got != want {
+			t.Errorf("%g is written as %s, want %s", v, got, want)
+		}
+	}
 	for metric, want := range map[string]string{
 		"fct.all.norm": "mean FCT ÷ idle network's", "fct.small.p999_s": "p99.9 FCT, small flows", "fct.large.slowdown_p99": "p99 FCT slowdown, large flows",
 		"queues.S1->L1.0.p90": "queue, p90, S1->L1.0", "imbalance.all.mean": "imbalance of uplinks, mean", "drops.*": "drops", "drops.queue-full": "drops queue-full",

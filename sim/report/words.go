@@ -121,12 +121,14 @@ func quantile(field string) (p, what string, ok bool) {
 // short writes a number with three digits, or all before the point.
 func short(v float64) string {
 	switch a := math.Abs(v); {
-	case a >= 100 || a == 0:
+	case a >= 99.95 || a == 0:
 		return strconv.FormatFloat(v, 'f', 0, 64)
-	case a >= 10:
+	case a >= 9.995:
 		return strconv.FormatFloat(v, 'f', 1, 64)
-	case a >= 1:
+	case a >= 0.9995:
 		return strconv.FormatFloat(v, 'f', 2, 64)
+	case a >= 0.1:
+		return strconv.FormatFloat(v, 'f', 3, 64)
 	}
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }

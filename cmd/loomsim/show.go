@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/loomfabric/loom/sim/experiment"
+	"github.com/loomfabric/loom/sim/report"
+)
+
+// experimentsDir is where experiments are looked for if none is named.
+const experimentsDir = "experiments"
+
+// load reads experiments: files, directories of them, or experimentsDir.
+func load(args []string) (out []*experiment.Experiment, err error) {
+	if len(args) == 0 {
+		args = []string{experimentsDir}
+	}
+	names := map[string]string{}
+	for _, arg := range args {
+		files := []string{arg}
+		if info, err := os.Stat(arg); err != nil {
+			return nil, fmt.Errorf("experiment: %w", err)
+		} else if info.IsDir() {
+			if files, err = filepath.Glob(filepath.Join(arg, "*.yaml")); err != nil || len(files) == 0 {
+				return nil, errors.Join(err, fmt.Errorf("%s has no .yaml files", arg))
+			}
+		}
+		for _, file := range files {
+			e, err := experiment.Load(file, experiment.Options{})
+			if err != nil {
+				return nil, err
+			}
+			if other, ok := names[e.Name]; ok {
+				return nil, fmt.Errorf("%s and %s are both named %s, and would have the same results: rename one", other, file, e.Name)
+			}
+			names[e.Name] = file
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+// stored reads the results of experiments: of one size, or of each that has any.
+func (p *program) stored(args []string, size string) (out []*experiment.Results, err error) {
+	exps, err := load(args)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range exps {
+		for _, s := range e.Sizes {
+			if size != "" && s.Name != size {
+				continue
+			}
+			r, err := experiment.OpenStore(s.DefaultDir(p.results)).Results(s)
+			if err != nil {
+				return nil, err
+			}
+			if r.Stored() > 0 {
+				out = append(out, r)
+			}
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s has no results of these experiments as they are now: make some with loomsim run", p.results)
+	}
+	return out, nil
+}
+
+func (p *program) listCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "list [FILE|DIR]...", Short: "List experiments, their sizes, and what is stored of them (default: those in experiments/)",
+		RunE: func(c *cobra.Command, args []string) error {
+			exps, err := load(args)
+			if err != nil {
+				return err
+			}
+			w := tabwriter.NewWriter(c.OutOrStdout(), 0, 0, 2, ' ', 0)
+			fmt.Fprintln(w, "FILE\tFIGURE\tTITLE\tSIZE\tRUNS\tSTORED")
+			for _, e := range exps {
+				file, paper, title := e.File, e.Paper, e.Title
+				for _, s := range e.Sizes {
+					r, err := experiment.OpenStore(s.DefaultDir(p.results)).Results(s)
+					if err != nil {
+						return err
+					}
+					stale := ""
+					if r.Stale > 0 {
+						stale = fmt.Sprintf(" (and %d of another model)", r.Stale)
+					}
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d%s\n", file, paper, title, s.Name, len(s.Runs), r.Stored(), stale)
+					file, paper, title = "", "", "" // once
+				}
+			}
+			return w.Flush()
+		},
+	}
+}
+
+func (p *program) plotCommand() *cobra.Command {
+	var size, dir string
+	var formats []string
+	cmd := &cobra.Command{
+		Use: "plot [FILE|DIR]...", Short: "Draw the figures of experiments from what is stored",
+		RunE: func(c *cobra.Command, args []string) error {
+			for _, f := range formats {
+				if f != "svg" && f != "png" {
+					return fmt.Errorf("--format %q is unknown: write svg, png or both", f)
+				}
+			}
+			all, err := p.stored(args, size)
+			if err != nil {
+				return err
+			}
+			for _, r := range all {
+				to := dir
+				if to == "" {
+					to = filepath.Join(r.Size.DefaultDir(p.results), "figures")
+				}
+				if err := plot(c.OutOrStdout(), to, r, formats); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&size, "size", "", "only of this size (default: of each that has results)")
+	cmd.Flags().StringVar(&dir, "dir", "", "directory to write into (default: figures/ beside the results)")
+	cmd.Flags().StringSliceVar(&formats, "format", []string{"svg", "png"}, "formats")
+	return cmd
+}
+
+// plot writes an experiment's figures, and their names to out.
+func plot(out io.Writer, dir string, r *experiment.Results, formats []string) error {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return fmt.Errorf("figures: %w", err)
+	}
+	for _, f := range report.Figures(r) {
+		for _, format := range formats {
+			name := filepath.Join(dir, r.Size.Experiment.Name+"-"+r.Size.Name+"-"+f.Name+"."+format)
+			draw := f.SVG
+			if format == "png" {
+				draw = f.PNG
+			}
+			if err := toFile(name, draw); err != nil {
+				return err
+			}
+			fmt.Fprintln(out, name)
+		}
+	}
+	return nil
+}
+
+func (p *program) reportCommand() *cobra.Command {
+	var size, html, csv, markdown, title string
+	cmd := &cobra.Command{
+		Use: "report [FILE|DIR]...", Short: "Write what is stored as one page of HTML, as CSV, or into a document",
+		RunE: func(c *cobra.Command, args []string) error {
+			if html == "" && csv == "" && markdown == "" {
+				html = filepath.Join(p.results, "report.html")
+			}
+			all, err := p.stored(args, size)
+			if err != nil {
+				return err
+			}
+			if html != "" {
+				err = errors.Join(err, write(c.OutOrStdout(), html, func(w io.Writer) error { return report.HTML(w, title, all) }))
+			}
+			if csv != "" {
+				err = errors.Join(err, write(c.OutOrStdout(), csv, func(w io.Writer) error { return report.CSV(w, all) }))
+			}
+			if markdown != "" {
+				err = errors.Join(err, rewrite(c.OutOrStdout(), markdown, all))
+			}
+			return err
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&size, "size", "", "only of this size (default: of each that has results)")
+	f.StringVar(&html, "html", "", "write a page that needs nothing else; - is the standard output (default, if nothing else is asked for: report.html in the results)")
+	f.StringVar(&csv, "csv", "", "write a row for each run; - is the standard output")
+	f.StringVar(&markdown, "markdown", "", "rewrite what is between loomsim's markers in this document, as docs/results.md")
+	f.StringVar(&title, "title", "Experiments in virtual time", "of the page")
+	return cmd
+}
+
+// rewrite replaces the generated parts of a document, which need not exist.
+func rewrite(out io.Writer, name string, all []*experiment.Results) error {
+	old, err := os.ReadFile(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("document: %w", err)
+	}
+	text, err := report.Markdown(string(old), all)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return write(out, name, func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
+		return err
+	})
+}
+
+// write writes a file and its name, or to out.
+func write(out io.Writer, name string, content func(io.Writer) error) error {
+	if name == "-" {
+		return content(out)
+	}
+	if err := toFile(name, content); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, name)
+	return nil
+}
+
+// toFile writes a file once all that is to be in it is known.
+func toFile(name string, content func(io.Writer) error) error {
+	var b bytes.Buffer
+	if err := content(&b); err != nil {
+		return err
+	}
+	return os.WriteFile(name, b.Bytes(), 0o644)
+}
