@@ -104,6 +104,7 @@ const (
 	Request = "request" // requests whose responses' sizes follow a CDF, Poisson arrivals
 	Incast  = "incast"  // one client asks N servers at once
 	UDP     = "udp"     // datagrams at a constant rate
+	RoCE    = "roce"    // RDMA writes of sizes that follow a CDF, Poisson arrivals, paced, with Go-Back-N
 )
 
 // Workload is one load on the fabric. Which fields apply depends on Type; one
@@ -118,23 +119,23 @@ type Workload struct {
 	// From sends requests, bulk data or datagrams, To answers or receives; both
 	// are selectors as in VNI.Hosts, default "all". tcp and udp pair From[i]
 	// with To[i modulo len], leaving out a host itself and hosts of other
-	// VNIs; request picks a server for each request at random. For incast From
-	// names the clients.
+	// VNIs; request picks a server for each request at random, roce a receiver for
+	// each message. For incast From names the clients.
 	From []string `yaml:"from"`
 	To   []string `yaml:"to"`
 
 	// Flows is the number of connections of each pair (tcp); default 1.
 	Flows int `yaml:"flows"`
-	// Sizes is the CDF of response sizes (request): the name of a shipped one or
-	// a file ending in .csv, relative to the fabric file.
+	// Sizes is the CDF of response or message sizes (request, roce): the name of a
+	// shipped one or a file ending in .csv, relative to the fabric file.
 	Sizes string `yaml:"sizes"`
-	// Load is the offered payload (request) in percent of what the servers'
-	// leaves can carry: for each leaf the lesser of its uplinks' total and its
-	// servers' access links' total.
+	// Load is the offered payload (request, roce) in percent of what the leaves of
+	// those that send it can carry, To or From: for each leaf the lesser of its
+	// uplinks' total and its senders' access links' total.
 	Load float64 `yaml:"load"`
 	// Small and Large are the bounds of the classes whose completion times are
-	// reported apart (request): flows of less than Small bytes, and of more than
-	// Large; default 100KB and 10MB as in CONGA §5.2.1.
+	// reported apart (request, roce): flows of less than Small bytes, and of more
+	// than Large; default 100KB and 10MB as in CONGA §5.2.1.
 	Small Bytes `yaml:"small"`
 	Large Bytes `yaml:"large"`
 	// Persistent reuses idle connections (request); otherwise each flow opens
@@ -146,10 +147,16 @@ type Workload struct {
 	FanIn    int      `yaml:"fan-in"`
 	Bytes    Bytes    `yaml:"bytes"`
 	Interval Duration `yaml:"interval"`
-	// Rate is a pair's datagram rate (udp), bits of payload per second, and
-	// Size the payload of one; default 1400.
+	// Rate is a pair's datagram rate (udp), bits of payload per second, or that of a
+	// host's RDMA NIC (roce), bits of frames per second, which its queue pairs share
+	// in turn; default for roce: hosts.link.rate. Size is the payload of one
+	// datagram (udp), default 1400, or the data of one packet (roce): InfiniBand's
+	// MTU of 256, 512 or 1024, the default.
 	Rate Rate  `yaml:"rate"`
 	Size Bytes `yaml:"size"`
+	// QPs is the number of queue pairs of each pair of hosts (roce), each a flow of
+	// its own; default 4.
+	QPs int `yaml:"qps"`
 }
 
 // Fault takes one link down or up at a time after the run's start.

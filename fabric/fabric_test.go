@@ -123,6 +123,30 @@ func TestSetScheme(t *testing.T) {
 	}
 }
 
+// TestRoCE: what a roce workload leaves out, and what its load is a share of.
+func TestRoCE(t *testing.T) {
+	const file = "name: t\nleaves: 2\nspines: 1\nlinks: {rate: 100Mbit}\nhosts: {per-leaf: 2, link: {rate: 40Mbit}}\nvnis: [{vni: 1}]\nworkloads:\n"
+	f, err := Parse("f", []byte(file+"  - {type: roce, from: [h0], to: [L1], sizes: alistorage, load: 30, duration: 1s}\n"+
+		"  - {type: roce, sizes: alistorage, load: 30, duration: 1s, rate: 30Mbit, qps: 1, size: 256, small: 1KB, large: 1MB}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := f.Workloads[0]
+	if w.QPs != 4 || w.Size != 1024 || w.Rate != 40e6 || w.Small != 100_000 || w.Large != 10_000_000 {
+		t.Errorf("defaults %+v", w)
+	}
+	if w = f.Workloads[1]; w.QPs != 1 || w.Size != 256 || w.Rate != 30e6 || w.Small != 1000 || w.Large != 1_000_000 {
+		t.Errorf("as written %+v", w)
+	}
+	if _, err = Parse("f", []byte(strings.Replace(file, "links: {rate: 100Mbit}", "", 1)+"  - {type: roce, sizes: alistorage, load: 30, duration: 1s}\n")); err != nil {
+		t.Errorf("with a rate of the access links only: %v", err)
+	}
+	bare := strings.NewReplacer("links: {rate: 100Mbit}", "", ", link: {rate: 40Mbit}", "").Replace(file)
+	if _, err = Parse("f", []byte(bare+"  - {type: roce, sizes: alistorage, load: 30, duration: 1s, rate: 30Mbit}\n")); err == nil || !strings.Contains(err.Error(), "workloads[0].load: is a percentage of links that have no rate") {
+		t.Errorf("without a rate of any link: %v", err)
+	}
+}
+
 // TestErrors holds every refusal against a golden file: testdata/NAME.yaml and
 // what Parse says of it in testdata/NAME.err.
 func TestErrors(t *testing.T) {

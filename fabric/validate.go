@@ -71,11 +71,11 @@ func (f *File) setDefaults() {
 		setString(&f.Overrides[i].Direction, "both")
 	}
 	for i := range f.Workloads {
-		f.Workloads[i].setDefaults(i)
+		f.Workloads[i].setDefaults(i, f.Hosts.Link.Rate)
 	}
 }
 
-func (w *Workload) setDefaults(position int) {
+func (w *Workload) setDefaults(position int, access Rate) {
 	setString(&w.Name, fmt.Sprintf("%s-%d", w.Type, position))
 	if len(w.From) == 0 {
 		w.From = []string{"all"}
@@ -86,7 +86,7 @@ func (w *Workload) setDefaults(position int) {
 	if w.Type == BulkTCP && w.Flows == 0 {
 		w.Flows = 1
 	}
-	if w.Type == Request {
+	if w.Type == Request || w.Type == RoCE {
 		if w.Small == 0 {
 			w.Small = 100_000
 		}
@@ -96,6 +96,17 @@ func (w *Workload) setDefaults(position int) {
 	}
 	if w.Type == UDP && w.Size == 0 {
 		w.Size = 1400
+	}
+	if w.Type == RoCE {
+		if w.Size == 0 {
+			w.Size = 1024
+		}
+		if w.QPs == 0 {
+			w.QPs = 4
+		}
+		if w.Rate == 0 {
+			w.Rate = access
+		}
 	}
 }
 
@@ -159,7 +170,7 @@ func (v *validator) shape() {
 }
 
 func (v *validator) params(path string, p LinkParams) {
-	if p.Rate > 0 && p.Rate < 64_000 {
+	if p.Rate > 0 && p.Rate < minRate {
 		v.errorf(path+".rate", "%s is too slow to be shaped: at least 64kbit, or 0 for no shaper", p.Rate)
 	}
 	if p.Rate == 0 && p.Delay == 0 && p.ECN != nil {

@@ -16,16 +16,17 @@ type field struct {
 func (w *Workload) fields() []field {
 	return []field{
 		{"flows", w.Flows != 0, []string{BulkTCP}},
-		{"sizes", w.Sizes != "", []string{Request}},
-		{"load", w.Load != 0, []string{Request}},
-		{"small", w.Small != 0, []string{Request}},
-		{"large", w.Large != 0, []string{Request}},
+		{"sizes", w.Sizes != "", []string{Request, RoCE}},
+		{"load", w.Load != 0, []string{Request, RoCE}},
+		{"small", w.Small != 0, []string{Request, RoCE}},
+		{"large", w.Large != 0, []string{Request, RoCE}},
 		{"persistent", w.Persistent, []string{Request}},
 		{"fan-in", w.FanIn != 0, []string{Incast}},
 		{"bytes", w.Bytes != 0, []string{Incast}},
 		{"interval", w.Interval != 0, []string{Incast}},
-		{"rate", w.Rate != 0, []string{UDP}},
-		{"size", w.Size != 0, []string{UDP}},
+		{"rate", w.Rate != 0, []string{UDP, RoCE}},
+		{"size", w.Size != 0, []string{UDP, RoCE}},
+		{"qps", w.QPs != 0, []string{RoCE}},
 	}
 }
 
@@ -34,8 +35,8 @@ func (v *validator) workloads() {
 	for i := range v.file.Workloads {
 		w := &v.file.Workloads[i]
 		path := fmt.Sprintf("workloads[%d]", i)
-		if !slices.Contains([]string{BulkTCP, Request, Incast, UDP}, w.Type) {
-			v.errorf(path+".type", "%q is unknown: write tcp, request, incast or udp", w.Type)
+		if !slices.Contains([]string{BulkTCP, Request, Incast, UDP, RoCE}, w.Type) {
+			v.errorf(path+".type", "%q is unknown: write tcp, request, incast, udp or roce", w.Type)
 			continue
 		}
 		if seen[w.Name] {
@@ -62,14 +63,17 @@ func (v *validator) workloadValues(path string, w *Workload) {
 			v.errorf(path+".flows", "%d: between 1 and 1000 are possible", w.Flows)
 		}
 	case Request:
-		if w.Sizes == "" {
-			v.errorf(path+".sizes", "is missing: name a distribution, for instance web-search")
+		v.openLoop(path, w)
+	case RoCE:
+		v.openLoop(path, w)
+		if w.Rate < minRate {
+			v.errorf(path+".rate", "%s: write the NICs' rate, for instance 40Mbit, or set hosts.link.rate", w.Rate)
 		}
-		if w.Load <= 0 || w.Load > 200 {
-			v.errorf(path+".load", "%g percent: above 0 and at most 200", w.Load)
+		if w.QPs < 1 || w.QPs > maxQPs {
+			v.errorf(path+".qps", "%d: between 1 and %d are possible", w.QPs, maxQPs)
 		}
-		if w.Small > w.Large {
-			v.errorf(path+".large", "%s bytes are below small, %s: large flows are larger", w.Large, w.Small)
+		if !slices.Contains([]Bytes{256, 512, 1024}, w.Size) {
+			v.errorf(path+".size", "%s bytes of data: InfiniBand's MTUs that fit a frame are 256, 512 and 1024", w.Size)
 		}
 	case Incast:
 		if w.FanIn < 1 {
@@ -88,6 +92,27 @@ func (v *validator) workloadValues(path string, w *Workload) {
 	}
 }
 
+// minRate is the slowest that is paced, maxQPs the most queue pairs of a pair of
+// hosts.
+const (
+	minRate = 64_000
+	maxQPs  = 64
+)
+
+// openLoop checks what workloads have in common whose flows begin by a Poisson
+// process, whether earlier ones are over or not.
+func (v *validator) openLoop(path string, w *Workload) {
+	if w.Sizes == "" {
+		v.errorf(path+".sizes", "is missing: name a distribution, for instance web-search")
+	}
+	if w.Load <= 0 || w.Load > 200 {
+		v.errorf(path+".load", "%g percent: above 0 and at most 200", w.Load)
+	}
+	if w.Small > w.Large {
+		v.errorf(path+".large", "%s bytes are below small, %s: large flows are larger", w.Large, w.Small)
+	}
+}
+
 // endpoints checks that the selectors give at least one pair inside a VNI.
 func (v *validator) endpoints(path string, w *Workload) {
 	from, err := v.file.Select(w.From)
@@ -102,7 +127,11 @@ func (v *validator) endpoints(path string, w *Workload) {
 		return // the expansion below needs a file that is otherwise right
 	}
 	t := v.file.Expand()
-	if w.Type == Request && t.ServerCapacity(to) == 0 {
+	senders := to
+	if w.Type == RoCE {
+		senders = from
+	}
+	if (w.Type == Request || w.Type == RoCE) && t.ServerCapacity(senders) == 0 {
 		v.errorf(path+".load", "is a percentage of links that have no rate: set links.rate or hosts.link.rate")
 	}
 	for _, c := range from {
@@ -142,9 +171,10 @@ func (t *Topology) Pairs(from, to []int) [][2]int {
 	return out
 }
 
-// ServerCapacity is the rate, in bits per second, that a request workload's
-// load is a percentage of: for each leaf with servers the lesser of its
-// uplinks' total and its servers' access links' total. 0: nothing is limited.
+// ServerCapacity is the rate, in bits per second, that the load of a request or
+// roce workload is a percentage of, whose servers or senders these hosts are: for
+// each leaf with some of them the lesser of its uplinks' total and their access
+// links' total. 0: nothing is limited.
 func (t *Topology) ServerCapacity(servers []int) Rate {
 	var sum Rate
 	for leaf := range t.Leaves {
