@@ -1,6 +1,8 @@
 package tcp
 
 import (
+	"fmt"
+
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 )
@@ -25,6 +27,9 @@ func (c *Conn) Receive(now engine.Time, p *network.Packet) {
 
 // acknowledged takes in what an ACK says (RFC 5681 §3, RFC 6675 §5).
 func (c *Conn) acknowledged(now engine.Time, p *network.Packet) {
+	if p.Seq > c.nxt {
+		panic(fmt.Sprintf("tcp: flow %d is told that %d bytes arrived, and sent %d: its number was used before, and packets are still on their way", c.flow, p.Seq, c.nxt))
+	}
 	top := c.sacked.top()
 	advance := p.Seq > c.una
 	delivered, news := c.score(p)

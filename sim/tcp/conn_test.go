@@ -87,6 +87,7 @@ func TestSlowStartAfterIdle(t *testing.T) {
 		c.Send(0, 0, 400*segment)
 		r.run(10 * ms)
 		before := c.cwnd
+		c.ssthresh = 20 * segment
 		at := c.lastSent + tc.idle
 		r.run(at)
 		c.Send(at, 1, 1)
@@ -118,6 +119,26 @@ func TestUnusedWindow(t *testing.T) {
 	}
 	if c.cwnd != 10*segment {
 		t.Errorf("the window is %.1f segments, and 3 are used", c.cwnd/segment)
+	}
+	// In slow start half of it is enough.
+	for i := engine.Time(100); i < 200; i++ {
+		c.Send(i*ms, network.FlowID(i), 8*segment)
+		r.run((i + 1) * ms)
+	}
+	if c.cwnd < 16*segment || c.cwnd > 17*segment {
+		t.Errorf("the window is %.1f segments, and 8 are used", c.cwnd/segment)
+	}
+}
+
+// TestInterfaceBound: where the sender's interface is the slowest link, nothing
+// queues, and the window stays near what the path holds.
+func TestInterfaceBound(t *testing.T) {
+	r := newRig(t, Defaults(), link{10 * gbit, 25 * us, 0}, link{40 * gbit, 25 * us, 0})
+	r.stack.Start(0, r.flow(0, 0, 1, Endless))
+	r.run(100 * ms)
+	// 100 µs of 10 Gbit/s are 83 segments.
+	if w := r.conn().cwnd / segment; w < 80 || w > 250 {
+		t.Errorf("the window is %.0f segments", w)
 	}
 }
 
@@ -169,9 +190,21 @@ func TestDelayedAck(t *testing.T) {
 	r := lossy(t, func(c *Config) { c.QuickAcks = 0 })
 	c := r.stack.Open(r.flow(0, 0, 1, 0))
 	c.Send(0, 0, 3*segment)
-	r.run(ms)
+	r.run(100 * ms)
 	if c.Pending() != 0 || c.counters.Acks != 2 {
 		t.Errorf("%d bytes pending after a message of 3 segments, %d ACKs", c.Pending(), c.counters.Acks)
+	}
+	// After idleness segments are acknowledged one by one again.
+	c.stack.cfg.QuickAcks = 4
+	c.Send(100*ms, 1, 4*segment)
+	r.run(400 * ms)
+	if c.counters.Acks != 4 {
+		t.Errorf("%d ACKs, 2 of them for 4 segments shortly after", c.counters.Acks)
+	}
+	c.Send(400*ms, 2, 4*segment)
+	r.run(500 * ms)
+	if c.counters.Acks != 8 {
+		t.Errorf("%d ACKs, 4 of them for 4 segments after idleness", c.counters.Acks)
 	}
 	// A window of one segment and more to come: the timer.
 	for _, minRTO := range []engine.Time{200 * ms, ms} {

@@ -131,33 +131,37 @@ func TestCEChange(t *testing.T) {
 	}
 }
 
-// TestECNReno: with classic ECN a mark is a loss without the loss, once a window.
-func TestECNReno(t *testing.T) {
-	cfg := Defaults()
-	cfg.Control, cfg.ECN, cfg.Handshake = NewReno, true, false
-	r := newRig(t, cfg, link{10 * gbit, 100 * us, 0}, link{10 * gbit, 100 * us, 0})
-	n := 0
-	r.box.filter = func(_ engine.Time, p *network.Packet) verdict {
-		if p.Kind == network.Data {
-			n++
-			p.CE = n > 90 && n <= 95
+// TestFirstMark: with classic ECN a mark is a loss without the loss, once a
+// window (RFC 3168 §6.1.2). DCTCP's first mark does the same (RFC 8257 §4.2).
+func TestFirstMark(t *testing.T) {
+	for control, left := range map[Control]float64{NewReno: 0.5, Cubic: 0.7, DCTCP: 0.5} {
+		cfg := Defaults()
+		cfg.Control, cfg.ECN, cfg.Handshake, cfg.G = control, true, false, 1e-6
+		r := newRig(t, cfg, link{10 * gbit, 100 * us, 0}, link{10 * gbit, 100 * us, 0})
+		n := 0
+		r.box.filter = func(_ engine.Time, p *network.Packet) verdict {
+			if p.Kind == network.Data {
+				n++
+				p.CE = n > 90 && n <= 95
+			}
+			return verdict{}
 		}
-		return verdict{}
-	}
-	r.stack.Start(0, r.flow(0, 0, 1, Endless))
-	c := r.conn()
-	at := engine.Time(0)
-	before := 0.0
-	for c.counters.ECNCuts == 0 {
-		before = c.cwnd
-		at += us
-		r.run(at)
-	}
-	if c.cwnd > 0.52*before || c.cwnd < 0.48*before || c.ssthresh != c.cwnd {
-		t.Errorf("a window of %g was cut to %g", before, c.cwnd)
-	}
-	r.run(at + 5*ms)
-	if c.counters.ECNCuts != 1 || c.counters.Retransmits != 0 {
-		t.Errorf("%+v", c.counters)
+		r.stack.Start(0, r.flow(0, 0, 1, Endless))
+		c := r.conn()
+		at := engine.Time(0)
+		before := 0.0
+		for c.counters.ECNCuts == 0 {
+			before = c.cwnd
+			at += us
+			r.run(at)
+		}
+		within(t, "the window after a mark", c.cwnd, left*before, 0.03)
+		if c.ssthresh != c.cwnd {
+			t.Errorf("%s: the threshold is %g, the window %g", control, c.ssthresh, c.cwnd)
+		}
+		r.run(at + 5*ms)
+		if c.counters.ECNCuts != 1 || c.counters.Retransmits != 0 {
+			t.Errorf("%s: %+v", control, c.counters)
+		}
 	}
 }

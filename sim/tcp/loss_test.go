@@ -146,9 +146,20 @@ func TestTimeoutKeepsScoreboard(t *testing.T) {
 // TestLostRetransmission: nobody tells of a lost retransmission but the timer.
 func TestLostRetransmission(t *testing.T) {
 	r := lossy(t, nil)
-	r.box.filter = dropData(10, 50)
+	var again []engine.Time
+	drop := dropData(10, 50)
+	r.box.filter = func(now engine.Time, p *network.Packet) verdict {
+		if p.Kind == network.Data && p.Retrans {
+			again = append(again, p.Sent)
+		}
+		return drop(now, p)
+	}
 	r.stack.Start(0, r.flow(0, 0, 1, 50*segment))
 	r.finish()
+	// Sending it again restarted the timer.
+	if len(again) != 2 || again[1]-again[0] != 200*ms {
+		t.Errorf("sent again at %v", again)
+	}
 	c := r.closed[0]
 	if c.Recoveries != 1 || c.Timeouts != 1 || c.Retransmits != 2 || r.at[0] < 200*ms || r.at[0] > 201*ms {
 		t.Errorf("done after %v: %+v", r.at[0], c)
@@ -244,7 +255,7 @@ func TestAdaptsToReordering(t *testing.T) {
 		r.stack.Start(0, r.flow(0, 0, 1, 1000*segment))
 		r.finish()
 		c := r.closed[0]
-		if c.Reordered != 8 || limit < 6 && c.Retransmits < 7 || limit > 6 && c.Retransmits > 2 {
+		if c.Reordered != 8 || limit < 6 && c.Retransmits < 7 || limit > 6 && c.Retransmits != 1 {
 			t.Errorf("up to %d: %+v", limit, c)
 		}
 	}
@@ -303,5 +314,50 @@ func TestRescue(t *testing.T) {
 		if c.Timeouts != 0 || c.Recoveries != 1 || c.Retransmits != uint64(len(lost)) {
 			t.Errorf("lost %v: done after %v, %+v", lost, r.at[0], c)
 		}
+	}
+}
+
+// TestSlowStartAfterTimeout: a whole window is lost. After the timeout it is
+// sent again in slow start: 1, 2, 4, 8, 16 and the other 19 segments.
+func TestSlowStartAfterTimeout(t *testing.T) {
+	r := lossy(t, nil)
+	n := 0
+	r.box.filter = func(_ engine.Time, p *network.Packet) verdict {
+		if p.Kind != network.Data {
+			return verdict{}
+		}
+		n++
+		return verdict{drop: n <= 50}
+	}
+	r.stack.Start(0, r.flow(0, 0, 1, 50*segment))
+	r.finish()
+	const rtt = 100*us + (2*1514+2*66)*800*engine.Picosecond
+	const L = 1514 * 800 * engine.Picosecond
+	// A round is what a segment and its ACK take, and lasts until the ACK of the
+	// round's last segment but for the next round's first ones. So the last
+	// segment of the sixth round leaves 18 segments after the first.
+	want := 200*ms + 5*rtt + 18*L + 50*us + 2*L
+	if got := r.at[0]; got < want-2*L || got > want+2*L {
+		t.Errorf("done after %v, want %v", got, want)
+	}
+	if c := r.closed[0]; c.Timeouts != 1 || c.Retransmits != 50 || c.Duplicates != 0 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestShortSegments: three duplicate ACKs are a loss however few bytes they
+// bring (RFC 6675 §5 step 2).
+func TestShortSegments(t *testing.T) {
+	r := lossy(t, nil)
+	r.box.filter = dropData(1)
+	c := r.stack.Open(r.flow(0, 0, 1, 0))
+	for i := range engine.Time(5) {
+		c.Send(i*us, network.FlowID(i), 100)
+		r.run((i + 1) * us)
+	}
+	c.Close(5 * us)
+	r.finish()
+	if n := r.closed[0]; n.Segments != 6 || n.Recoveries != 1 || n.Timeouts != 0 {
+		t.Errorf("%+v", n)
 	}
 }

@@ -97,7 +97,7 @@ func (c *Conn) recoverFast(now engine.Time) {
 	c.counters.Recoveries++
 	c.save()
 	c.phase = recovery
-	c.recover, c.cutEnd = c.nxt, c.nxt
+	c.recover = c.nxt
 	c.ssthresh = c.stack.control.cut(c, now, c.inUse())
 	c.cwnd = c.ssthresh
 	c.highRxt, c.rescueRxt = c.una, c.una

@@ -56,7 +56,7 @@ func (c *Conn) timeout(now engine.Time) {
 		c.ssthresh = c.stack.control.timeout(c, now, c.inUse())
 	}
 	c.phase = loss
-	c.recover, c.cutEnd = c.nxt, c.nxt
+	c.recover = c.nxt
 	c.highRxt = c.una
 	c.cwnd = float64(c.stack.cfg.Segment())
 	c.dupAcks, c.force, c.burst = 0, false, 0

@@ -155,10 +155,10 @@ func (c *Conn) nextNew() (seq, n uint64, m move) {
 }
 
 // wait reports whether a burst had better wait until the congestion window has
-// more room.
+// more room. With nothing in flight it has enough.
 func (c *Conn) wait(room uint64) bool {
 	cfg := &c.stack.cfg
-	if !cfg.Defer || c.pipe == 0 || len(c.sacked.blocks) > 0 {
+	if !cfg.Defer || len(c.sacked.blocks) > 0 {
 		return false
 	}
 	worth := min(uint64(cfg.Burst), min(uint64(c.cwnd), cfg.Window)/3, c.end-c.nxt)
