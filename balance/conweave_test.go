@@ -101,8 +101,8 @@ func TestConWeaveLeavesALostPath(t *testing.T) {
 // If the NEW path goes while packets may be under way on the OLD one, the flow
 // returns there: anything else would be a third path.
 func TestConWeaveReturnsToTheOldPath(t *testing.T) {
-	for range 20 {
-		s := newSource(t, nil, 0, 1, 2, 3, 4)
+	for seed := range uint64(20) {
+		s := newSource(t, func(o *Options) { o.Seed = seed }, 0, 1, 2, 3, 4)
 		_, tail := s.reroute()
 		gone := s.send(0).Path.Uplink()
 		s.view.Paths[0] = MakePaths(without([]uint8{0, 1, 2, 3, 4}, gone)...)
@@ -131,6 +131,41 @@ func TestConWeaveLosesTheOldPath(t *testing.T) {
 
 func without(uplinks []uint8, u uint8) []uint8 {
 	return slices.DeleteFunc(slices.Clone(uplinks), func(x uint8) bool { return x == u })
+}
+
+// As many samples as there are other paths are all of them: one that is free is
+// found, with one selector and with several.
+func TestConWeaveSamplesAreDifferent(t *testing.T) {
+	for _, width := range []int{1, 2} {
+		s := newSource(t, func(o *Options) {
+			o.ConWeave = DatacenterConWeave()
+			o.ConWeave.Selectors, o.ConWeave.Samples = width, 6*width-1
+		}, 3, 0, 4, 1, 5, 9)
+		for i := range uint32(500) {
+			hash := i*2654435761 + 1
+			request := s.sendOf(hash, time.Millisecond)
+			s.now = s.now.Add(9 * time.Microsecond)
+			var others []overlay.PathID
+			for _, u := range s.view.Paths[0].Uplink[:6] {
+				for sel := range uint8(width) {
+					if path := overlay.MakePathID(u, sel); u != request.Path.Uplink() || width > 1 && path != request.Path {
+						others = append(others, path)
+					}
+				}
+			}
+			free := others[i%uint32(len(others))]
+			for _, path := range others {
+				if path != free {
+					f := overlay.Fabric{Opcode: overlay.OpNotify, Path: path}
+					s.p.Hear(s.now, 0, hash, &f)
+				}
+			}
+			s.sendOf(hash, 0)
+			if f := s.sendOf(hash, 0); !f.Rerouted || f.Path.Uplink() != free.Uplink() || width > 1 && f.Path != free {
+				t.Fatalf("width %d: flow on %v, free is %v: %+v", width, request.Path, free, f)
+			}
+		}
+	}
 }
 
 // With several selectors a path is an uplink and a selector: a reroute may keep

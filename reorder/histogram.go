@@ -19,7 +19,7 @@ type Histogram struct {
 	Max    time.Duration
 }
 
-// unit is the width of the first buckets, as a shift of nanoseconds.
+// histogramUnit is the width of the first buckets, as a shift of nanoseconds.
 const histogramUnit = 7
 
 // Add counts one duration; what is below zero counts as zero.
@@ -56,7 +56,7 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	}
 	rank := min(uint64(max(q, 0)*float64(h.N)), h.N-1)
 	for i, n := range h.Counts {
-		if rank < n {
+		if rank < n && i < Buckets-1 {
 			return min(Upper(i), h.Max)
 		}
 		rank -= n
