@@ -164,7 +164,7 @@ func (q *queue) refill(until Time) bool {
 		q.base = start
 		q.used[level] &^= 1 << slot
 		l := q.slots[level][slot]
-		if level == 0 || q.isFew(l) {
+		if q.simple(l) {
 			q.sort(l)
 			if q.nearEnd = start + 1<<shift; q.nearEnd < start {
 				q.nearEnd = Never // the last slot of all
@@ -182,19 +182,24 @@ func (q *queue) refill(until Time) bool {
 	}
 }
 
-func (q *queue) isFew(l list) bool {
-	i := l.head
-	for range few {
+// simple reports whether a list is better sorted than dealt out: it is short,
+// or in order of time already, as all of level 0 and much of a network in step is.
+func (q *queue) simple(l list) bool {
+	last, sorted := Time(0), true
+	for i, n := l.head, 1; ; i, n = q.slab[i].next, n+1 {
+		at := q.slab[i].at
+		sorted = sorted && at >= last
+		last = at
+		if !sorted && n > few {
+			return false
+		}
 		if i == l.tail {
 			return true
 		}
-		i = q.slab[i].next
 	}
-	return false
 }
 
-// sort moves a slot's events to near. Those of level 0 are of one time, and in
-// order already.
+// sort moves a slot's events to near.
 func (q *queue) sort(l list) {
 	for i := l.head; ; i = q.slab[i].next {
 		q.insert(q.slab[i])

@@ -183,7 +183,7 @@ func (b *Buffer) admit(now engine.Time, out *Port, k *Packet, c Class) (Reason, 
 	b.used += size
 	b.peak = max(b.peak, b.used)
 	k.charge = a
-	if a.port != nil && b.cfg.PFC != nil && !a.off && b.over(a, 0) {
+	if a.port != nil && b.cfg.PFC != nil && !a.off && b.over(a) {
 		a.off = true
 		b.off = append(b.off, a)
 		a.port.signal(now, eventPause)
@@ -205,7 +205,7 @@ func (b *Buffer) release(now engine.Time, k *Packet) {
 	b.shared += a.part(a.bytes)
 	for i := 0; i < len(b.off); {
 		a := b.off[i]
-		if b.over(a, b.cfg.PFC.Hysteresis) {
+		if !b.relieve(a) {
 			i++
 			continue
 		}
@@ -217,12 +217,23 @@ func (b *Buffer) release(now engine.Time, k *Packet) {
 	}
 }
 
-// over reports whether an account with so many bytes more would be over its
-// threshold. One with nothing in the shared part is not.
-func (b *Buffer) over(a *account, margin uint64) bool {
-	if a.excess > 0 {
-		return true
-	}
+// over reports whether an account has reached its threshold. One with nothing
+// in the shared part or its headroom has not.
+func (b *Buffer) over(a *account) bool {
 	part := a.part(a.bytes)
-	return part > 0 && float64(part+margin) >= b.cfg.Alpha*float64(b.free())
+	return a.excess > 0 || part > 0 && float64(part) >= b.cfg.Alpha*float64(b.free())
+}
+
+// relieve reports whether an account that is off may go on: what it has, moved
+// out of the headroom, lies far enough below its threshold.
+func (b *Buffer) relieve(a *account) bool {
+	part := a.part(a.bytes + a.excess)
+	more, free := part-a.part(a.bytes), b.free()
+	if more > free || part > 0 && float64(part+b.cfg.PFC.Hysteresis) >= b.cfg.Alpha*float64(free-more) {
+		return false
+	}
+	a.bytes += a.excess
+	a.excess = 0
+	b.shared += more
+	return true
 }

@@ -80,7 +80,9 @@ func (n *Network) Ledger() Ledger {
 		for c := range p.queues {
 			l.Queued += uint64(p.queues[c].n)
 		}
-		l.Flying += uint64(p.flying.n)
+		for k := p.first; k != nil; k = k.next {
+			l.Flying++
+		}
 		if p.Node == last || seen[p.Node] {
 			continue
 		}

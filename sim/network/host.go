@@ -160,7 +160,13 @@ func (h *Host) pull(now engine.Time) *Packet {
 		p, again := t.source.Pull(now)
 		if p != nil {
 			t.used += uint64(p.Size)
-			if t.used >= h.Quantum && t.state == turnReady {
+			switch {
+			case t.state != turnReady: // it left
+			case again > now && again < engine.Never:
+				h.turns.idle(t)
+				h.turns.wait(t, again)
+				h.wait()
+			case t.used >= h.Quantum:
 				t.used = 0
 				h.turns.rotate(t)
 			}

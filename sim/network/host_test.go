@@ -42,7 +42,10 @@ func (s *testSource) Pull(now engine.Time) (*Packet, engine.Time) {
 	p.Flow, p.Src, p.Dst, p.Size, p.Len = s.flow, s.host.ID, s.dst, s.size, s.size
 	p.ECT, p.Number = s.ect, s.made
 	s.made++
-	return p, 0
+	if s.left == 0 {
+		return p, engine.Never
+	}
+	return p, s.next
 }
 
 // sink counts what it is given, and keeps a record if it is asked to.
@@ -102,11 +105,15 @@ func TestHostTurns(t *testing.T) {
 			n, a, b, at := pair(PortConfig{Rate: 10e9, Delay: engine.Microsecond})
 			a.Quantum = c.quantum
 			a.Port.pulling = true // let all be ready before the first is asked
+			var first *testSource
 			for f, left := range []int{4, 8, 3} {
 				n.Bind(FlowID(f), nil, at)
 				s := &testSource{host: a, flow: FlowID(f), dst: b.ID, size: 1000, left: left}
 				a.Ready(0, s)
-				a.Ready(0, s)
+				if first == nil {
+					first = s
+				}
+				a.Ready(0, first) // which keeps its turn
 			}
 			a.Port.pulling = false
 			a.Port.Kick(0)

@@ -51,7 +51,7 @@ func (p *Port) clear(now engine.Time) {
 	if p.watch != nil {
 		p.watch.change(now, 0)
 	}
-	for k := p.flying.pop(); k != nil; k = p.flying.pop() {
+	for k := p.land(); k != nil; k = p.land() {
 		p.drop(k, LinkCut)
 	}
 }

@@ -128,9 +128,9 @@ var bufferKinds = []struct {
 
 // faulty runs a fabric with random flows while links fail and come back at
 // random, and checks that no packet and no byte is lost from sight.
-func faulty(t *testing.T, make func() *Buffer, seed uint64) (*lab, []PortStats) {
+func faulty(t *testing.T, buffer func() *Buffer, seed uint64) (*lab, []PortStats) {
 	r := rand.New(rand.NewPCG(seed, 11))
-	l, hosts := fabric(3, 2, 3, make, PortConfig{Rate: 10e9, Delay: engine.Microsecond, Limit: uint64(r.IntN(2) * 30000), ECN: ECN{Kmin: 3000, Kmax: 20000, Pmax: 0.3, Enqueue: r.IntN(2) == 0}})
+	l, hosts := fabric(3, 2, 3, buffer, PortConfig{Rate: 10e9, Delay: engine.Microsecond, Limit: uint64(r.IntN(2) * 30000), ECN: ECN{Kmin: 3000, Kmax: 20000, Pmax: 0.3, Enqueue: r.IntN(2) == 0}})
 	if err := l.Validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func TestLedgerFindsLostPackets(t *testing.T) {
 	p := n.Pool.Get()
 	p.Dst, p.Size = b.ID, 100
 	a.Send(0, p, DataClass)
-	a.Port.flying.pop() // the wire lost it
+	a.Port.land() // the wire lost it
 	l := n.Ledger()
 	if l.Check() == nil {
 		t.Error("a packet that vanished is not missed")

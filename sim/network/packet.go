@@ -45,7 +45,11 @@ type Block struct{ From, To uint64 }
 // Packet is a packet with its headers decoded. It has one owner at a time: who
 // is handed one passes it on, keeps it, or returns it with [Pool.Put].
 type Packet struct {
-	next *Packet // in the queue, or in the pool
+	// What every hop touches is within 64 bytes.
+	next   *Packet     // in the queue, or in the pool
+	at     engine.Time // when its last bit comes out of the wire that it is on
+	in     *Port       // that it last came in by; nil: it was made where it is
+	charge *account    // of the buffer that it waits in
 
 	Flow     FlowID
 	Src, Dst HostID
@@ -71,16 +75,15 @@ type Packet struct {
 	Retrans bool        // Data: sent before; Ack: the data it answers was
 	Number  uint64      // of Data packets of a flow in the order first sent: hosts measure reordering by it
 
-	at     engine.Time // when its last bit comes out of the wire that it is on
-	in     *Port       // that it last came in by; nil: it was made where it is
-	charge *account    // of the buffer that it waits in
+	_ [16]byte // three cache lines
 }
 
 // Pool keeps packets that nobody owns.
 type Pool struct {
-	free *Packet
-	out  int
-	made int
+	free  *Packet
+	fresh []Packet // made together, and not used yet
+	out   int
+	made  int
 }
 
 // Get returns a zeroed packet.
@@ -88,11 +91,20 @@ func (l *Pool) Get() *Packet {
 	l.out++
 	p := l.free
 	if p == nil {
-		l.made++
-		return &Packet{}
+		return l.grow()
 	}
 	l.free = p.next
 	*p = Packet{}
+	return p
+}
+
+func (l *Pool) grow() *Packet {
+	if len(l.fresh) == 0 {
+		l.fresh = make([]Packet, 64)
+	}
+	p := &l.fresh[0]
+	l.fresh = l.fresh[1:]
+	l.made++
 	return p
 }
 

@@ -62,10 +62,10 @@ func (n *Network) Stuck() []*Port {
 	return ports
 }
 
-// drains reports whether a packet that came in by p waits at a port that is not
-// stuck, or whether none waits.
+// drains reports whether something of what came in by p is on its way out: a
+// packet that waits at a port that is not stuck, or that the node keeps.
 func (p *Port) drains(stuck map[*Port]bool) bool {
-	any := false
+	blocked := uint64(0)
 	for _, out := range p.Buffer.ports {
 		for c := DrainClass; c <= DataClass; c++ {
 			for k := out.queues[c].head; k != nil; k = k.next {
@@ -75,9 +75,9 @@ func (p *Port) drains(stuck map[*Port]bool) bool {
 				if c == DrainClass || !stuck[out] {
 					return true
 				}
-				any = true
+				blocked += uint64(k.Size)
 			}
 		}
 	}
-	return !any
+	return blocked < p.account.bytes+p.account.excess
 }

@@ -43,7 +43,7 @@ func small(c PortConfig, hosts int, pfc *PFC) BufferConfig {
 // needs; and with a part of it, or without PFC, it does.
 func TestPFCLosesNothing(t *testing.T) {
 	for _, rate := range []uint64{1e9, 10e9, 25e9, 40e9, 100e9, 400e9} {
-		for _, delay := range []engine.Time{0, 100 * engine.Nanosecond, engine.Microsecond, 20 * engine.Microsecond, 100 * engine.Microsecond} {
+		for _, delay := range []engine.Time{0, engine.Microsecond, 20 * engine.Microsecond, 100 * engine.Microsecond} {
 			const hosts = 8
 			packets := 300 + int(2*delay.Seconds()*float64(rate)/8000)
 			c := PortConfig{Rate: rate, Delay: delay}
@@ -145,6 +145,41 @@ func TestPauseTiming(t *testing.T) {
 	checkLedger(t, n)
 }
 
+// TestThresholdsRise: a port whose packets all wait where nothing moves has its
+// peer go on when others make room, and not only when one of its own leaves.
+func TestThresholdsRise(t *testing.T) {
+	l := newLab()
+	c := PortConfig{Rate: 10e9, Delay: engine.Microsecond}
+	s := l.hub(NewBuffer(BufferConfig{Total: 120000, PFC: &PFC{Alpha: 1}}))
+	a, b, to := l.attach(s, c), l.attach(s, c), l.attach(s, c)
+	blocked := l.attach(s, PortConfig{Rate: 10e9})
+	blocked.Port.signal(0, eventPause)
+	l.run(engine.Microsecond)
+	first, _ := l.flow(a, blocked, 1000, 30)
+	first.gap = 2 * engine.Microsecond
+	l.start(first)
+	var other [2]*testSource
+	for i, h := range [2]*Host{b, blocked} { // twice what can leave, for a while
+		other[i], _ = l.flow(h, to, 1000, 200)
+		l.start(other[i])
+	}
+	off := false
+	for at := engine.Time(0); l.Engine.Pending() > 0; at += 5 * engine.Microsecond {
+		l.run(at)
+		off = off || s.ports[0].account.off
+		l.check(t)
+	}
+	if !off || s.ports[0].account.off || a.Port.Paused() || first.left > 0 {
+		t.Errorf("was off %v, is %v; %d packets are left that would have room", off, s.ports[0].account.off, first.left)
+	}
+	if other[0].left+other[1].left > 0 || l.Ledger().TotalDropped() > 0 || l.Stuck() != nil {
+		t.Errorf("the others have %d packets left, %v dropped, %d ports stuck", other[0].left+other[1].left, l.Ledger().Dropped, len(l.Stuck()))
+	}
+	if p := s.ports[3]; p.QueuedIn(DataClass) != 30000 || !p.Paused() {
+		t.Errorf("%d bytes wait at the port that is blocked, want 30000", p.QueuedIn(DataClass))
+	}
+}
+
 // TestDeadlock: three switches in a ring, each of whose flows goes two links
 // around, wait for each other for ever. Nothing else is stuck.
 func TestDeadlock(t *testing.T) {
@@ -178,6 +213,26 @@ func TestDeadlock(t *testing.T) {
 	}
 	if ring != 3 || l.Ledger().Queued == 0 {
 		t.Errorf("%d of %d stuck ports are of the ring, want 3; %d packets wait", ring, len(stuck), l.Ledger().Queued)
+	}
+	// A packet that a switch keeps to put it in order will move on.
+	for _, p := range stuck {
+		if _, ok := p.Peer.Node.(*hub); !ok || p.host != nil {
+			continue
+		}
+		k := l.Pool.Get()
+		k.Size, k.in = 100, p.Peer
+		if !p.Peer.Keep(l.Engine.Now(), k) {
+			t.Fatal("no room for a packet of 100 bytes")
+		}
+		if l.Stuck() != nil {
+			t.Error("stuck, though a switch keeps a packet that it will let go")
+		}
+		p.Peer.Unkeep(l.Engine.Now(), k)
+		l.Drop(k, Unwanted)
+		l.made++ // it has not come by a wire
+	}
+	if len(l.Stuck()) != len(stuck) {
+		t.Error("not stuck any more")
 	}
 	// A link that fails lets go what waits for it.
 	l.hubs[0].route[1].SetUp(l.Engine.Now(), false)

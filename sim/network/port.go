@@ -29,27 +29,32 @@ type Port struct {
 	Peer  *Port
 	PortConfig
 
-	net     *Network
-	host    *Host // Node, if it is one
-	watcher Watcher
+	host *Host // Node, if it is one
+	net  *Network
+
+	// What every packet needs, in the order of need.
+	to      Node    // Peer's
+	first   *Packet // on the wire, in order
+	last    *Packet
 	id      engine.ID
-	epoch   uint32 // of the link: events from before it went down are void
+	epoch   uint32      // of the link: events from before it went down are void
+	free    engine.Time // when the transmitter has sent what it was given
+	delay   engine.Time
+	perByte engine.Time // to send a byte; 0: it is not a whole number of picoseconds
+	wake    engine.Time // of the event that is scheduled for free; Never: none
+	waits   uint64      // bytes in all queues
+	watcher Watcher
 	down    bool
 	paused  bool // the peer wants no Data (PFC)
 	pulling bool // a source is being asked
+	stats   PortStats
 
-	free    engine.Time // when the transmitter has sent what it was given
-	wake    engine.Time // of the event that is scheduled for that; Never: none
-	perByte engine.Time // to send a byte; 0: it is not a whole number of picoseconds
-	rest    uint64      // what the last packet's time was rounded down by, 1/Rate ps
-	queues  [Classes]queue
-	waits   uint64 // bytes in all queues
-	flying  queue  // on the wire, in order
-	watch   *Occupancy
+	queues [Classes]queue
+	watch  *Occupancy
+	rest   uint64 // what the last packet's time was rounded down by, 1/Rate ps
 
 	account  account
 	pausedAt engine.Time
-	stats    PortStats
 }
 
 // PortStats are what a port did so far.
@@ -75,7 +80,7 @@ func (n *Network) NewPort(name string, index int, node Node, c PortConfig, watch
 	if c.Rate == 0 || c.Delay < 0 {
 		panic(fmt.Sprintf("network: port %s: a rate of %d bit/s and a delay of %v make no link", name, c.Rate, c.Delay))
 	}
-	p := &Port{Name: name, Index: index, Node: node, PortConfig: c, net: n, watcher: watcher, wake: engine.Never}
+	p := &Port{Name: name, Index: index, Node: node, PortConfig: c, net: n, delay: c.Delay, watcher: watcher, wake: engine.Never}
 	if b := 8 * uint64(engine.Second); b%c.Rate == 0 {
 		p.perByte = engine.Time(b / c.Rate)
 	}
@@ -93,6 +98,7 @@ func (n *Network) NewPort(name string, index int, node Node, c PortConfig, watch
 // Connect makes two ports the ends of a link.
 func Connect(a, b *Port) {
 	a.Peer, b.Peer = b, a
+	a.to, b.to = b.Node, a.Node
 	for _, p := range [2]*Port{a, b} {
 		if p.Buffer != nil {
 			p.Buffer.join(p)
@@ -234,13 +240,13 @@ func (p *Port) Handle(now engine.Time, arg uint64) {
 		p.wake = engine.Never
 		p.Kick(now)
 	case eventArrived:
-		k := p.flying.pop()
-		if next := p.flying.head; next != nil {
-			p.schedule(next.at, eventArrived)
+		k := p.land()
+		if p.first != nil {
+			p.schedule(p.first.at, eventArrived)
 		}
 		p.net.hops++
 		k.in = p.Peer
-		p.Peer.Node.Receive(now, k, p.Peer)
+		p.to.Receive(now, k, p.Peer)
 	case eventPause:
 		p.pause(now, true)
 	case eventResume:
@@ -327,9 +333,22 @@ func (p *Port) transmit(now engine.Time, k *Packet) {
 	p.stats.Packets[k.Class]++
 	p.stats.Bytes[k.Class] += uint64(k.Size)
 	p.free = now + p.serialise(k.Size)
-	k.at = p.free + p.Delay
-	if p.flying.head == nil {
+	k.at = p.free + p.delay
+	k.next = nil
+	if p.first == nil {
 		p.schedule(k.at, eventArrived)
+		p.first = k
+	} else {
+		p.last.next = k
 	}
-	p.flying.push(k)
+	p.last = k
+}
+
+// land takes the oldest packet off the wire; nil: there is none.
+func (p *Port) land() *Packet {
+	k := p.first
+	if k != nil {
+		p.first = k.next
+	}
+	return k
 }

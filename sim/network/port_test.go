@@ -2,6 +2,7 @@ package network
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/loomfabric/loom/sim/engine"
@@ -107,6 +108,43 @@ func TestStrictPriority(t *testing.T) {
 	}
 	checkLedger(t, n)
 }
+
+// TestOrderAtEqualTimes: a packet that comes in the picosecond in which the
+// transmitter becomes free, before the event that says so, goes behind those
+// that wait, and ahead of those of lower classes.
+func TestOrderAtEqualTimes(t *testing.T) {
+	for _, c := range []struct {
+		class Class
+		want  []FlowID
+	}{{DataClass, []FlowID{0, 1, 2, 3}}, {DrainClass, []FlowID{0, 3, 1, 2}}} {
+		n, a, b, at := pair(PortConfig{Rate: 10e9})
+		send := func(f FlowID, class Class) {
+			n.Bind(f, nil, at)
+			p := n.Pool.Get()
+			p.Flow, p.Dst, p.Size = f, b.ID, 1000
+			a.Send(n.Engine.Now(), p, class)
+		}
+		late := n.Engine.Register(call(func() { send(3, c.class) }))
+		n.Engine.At(800*engine.Nanosecond, late, 0)
+		for f := range FlowID(3) {
+			send(f, DataClass)
+		}
+		n.Engine.Run(engine.Never)
+		if !slices.Equal(at.flows, c.want) {
+			t.Errorf("class %d: order %v, want %v", c.class, at.flows, c.want)
+		}
+		for i, when := range at.times {
+			if due := engine.Time(i+1) * 800 * engine.Nanosecond; when != due {
+				t.Errorf("class %d: packet %d came at %v, want %v", c.class, i, when, due)
+			}
+		}
+	}
+}
+
+// call is a handler that calls a function.
+type call func()
+
+func (f call) Handle(engine.Time, uint64) { f() }
 
 func TestQueueLimit(t *testing.T) {
 	n, a, b, at := pair(PortConfig{Rate: 10e9, Limit: 3000})

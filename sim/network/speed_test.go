@@ -9,8 +9,8 @@ import (
 
 // loaded is a fabric in which each host sends to one of the next leaf, in
 // packets that are spaced at random to a load of its link.
-func loaded(leaves, spines, hosts int, make func() *Buffer, load float64) *lab {
-	l, all := fabric(leaves, spines, hosts, make, PortConfig{Rate: 100e9, Delay: engine.Microsecond, ECN: ECN{Kmin: 100e3, Kmax: 400e3, Pmax: 0.2}})
+func loaded(leaves, spines, hosts int, buffer func() *Buffer, load float64) *lab {
+	l, all := fabric(leaves, spines, hosts, buffer, PortConfig{Rate: 100e9, Delay: engine.Microsecond, ECN: ECN{Kmin: 100e3, Kmax: 400e3, Pmax: 0.2}})
 	r := rand.New(rand.NewPCG(1, 2))
 	for i, h := range all {
 		s, _ := l.flow(h, all[(i+hosts)%len(all)], 1500, -1)

@@ -8,7 +8,9 @@ import "github.com/loomfabric/loom/sim/engine"
 type Source interface {
 	// Pull returns the next packet to send at now. Without one it returns when
 	// to ask again, later than now (pacing), or engine.Never: then [Host.Ready]
-	// must be called when there is something.
+	// must be called when there is something. With a packet the time may be when
+	// there will be another one, which saves an idle question; engine.Never or a
+	// time that is not later means nothing then, and the source stays ready.
 	Pull(now engine.Time) (*Packet, engine.Time)
 
 	turn() *Turn
