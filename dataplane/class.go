@@ -29,6 +29,7 @@ type class struct {
 	rule   Class
 	vni    int32 // index of rule.VNI in the view; -1: any; -2: not there
 	policy balance.Policy
+	signal balance.Signaller // policy, if it is one
 	n      int
 	frames [burstSize]fabricFrame
 	choice [burstSize]balance.Packet
@@ -53,7 +54,8 @@ func makeClasses(cfg *Config, worker int) ([]*class, error) {
 		if err != nil {
 			return nil, fmt.Errorf("traffic class %d: %w", i, err)
 		}
-		classes[i] = &class{rule: r, vni: -1, policy: p}
+		signal, _ := p.(balance.Signaller)
+		classes[i] = &class{rule: r, vni: -1, policy: p, signal: signal}
 	}
 	return classes, nil
 }
@@ -153,12 +155,7 @@ func (c *class) stats() SchemeStats { return SchemeStats{c.policy.Name(), c.poli
 func addSchemeStats(sums []SchemeStats, s SchemeStats) []SchemeStats {
 	for i := range sums {
 		if sums[i].Scheme == s.Scheme {
-			t := &sums[i]
-			t.Decisions += s.Decisions
-			t.Flowlets.Started += s.Flowlets.Started
-			t.Flowlets.Moved += s.Flowlets.Moved
-			t.Flowlets.Kept += s.Flowlets.Kept
-			t.Flowlets.Expired += s.Flowlets.Expired
+			sums[i].Add(&s.Stats)
 			return sums
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane/xsk"
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 )
 
 // Role is what a node does in the fabric.
@@ -54,8 +55,13 @@ type Config struct {
 	// Congestion are CONGA's parameters; the zero value stands for
 	// congestion.Datacenter(). All leaves and spines of a fabric use the same.
 	Congestion congestion.Params
-	MaxMTU     int    // largest MTU of a port; decides the size of a UMEM frame
-	Seed       uint64 // hash seed and the seed of the worker's generators
+	// Reorder are the parameters of ConWeave's destination side, which every leaf
+	// has; the zero value stands for reorder.Datacenter(). Each worker has the
+	// queues, packets and bytes that they name. Leaves and Ports are the node's to
+	// fill.
+	Reorder reorder.Params
+	MaxMTU  int    // largest MTU of a port; decides the size of a UMEM frame
+	Seed    uint64 // hash seed and the seed of the worker's generators
 
 	FDBSize  int           // leaf: MAC addresses in all
 	FDBAge   time.Duration // leaf: a learned address unseen for so long is forgotten
@@ -78,6 +84,17 @@ var LargestMTU = MaxMTU(4096)
 func (c *Config) check() error {
 	if c.Congestion == (congestion.Params{}) {
 		c.Congestion = congestion.Datacenter()
+	}
+	if c.Reorder == (reorder.Params{}) {
+		c.Reorder = reorder.Datacenter()
+	}
+	c.Reorder.Leaves, c.Reorder.Ports = MaxPeers, orderPorts(len(c.Ports))
+	if c.Frames != 0 {
+		// What waits must not take the frames that are to be received into.
+		c.Reorder.Packets = min(c.Reorder.Packets, c.Frames/4)
+	}
+	if err := c.Reorder.Validate(); err != nil {
+		return fmt.Errorf("reordering: %w", err)
 	}
 	if err := c.Congestion.Validate(); err != nil {
 		return fmt.Errorf("congestion: %w", err)

@@ -85,7 +85,7 @@ func (w *worker) greet(t *tunnel) {
 	}
 	w.stats.Made++
 	f := frame{
-		off: uint32(a) + helloAt, len: overlay.Overhead + overlay.EthernetLen, in: t.port,
+		off: uint32(a) + controlAt, len: overlay.Overhead + overlay.EthernetLen, in: t.port,
 		l3: overlay.EthernetLen, flags: overlay.FlagIPv4, kind: kindControl | kindCapable, hash: uint32(w.greetings),
 	}
 	b := w.bytes(&f)
@@ -97,8 +97,9 @@ func (w *worker) greet(t *tunnel) {
 	w.enqueue(&f, t.port)
 }
 
-// helloAt is where in a UMEM frame a HELLO begins: where a received packet does.
-const helloAt = 256
+// controlAt is where in a UMEM frame a packet of the fabric's own begins: where a
+// received one does.
+const controlAt = 256
 
 // consume ends the life of a control packet that was for this node.
 func (w *worker) consume(f *frame) {
@@ -108,7 +109,9 @@ func (w *worker) consume(f *frame) {
 
 // forgetPeers drops what was known of peers whose place in the tables went to
 // others.
-func (w *worker) forgetPeers(old, v *view) {
+//
+// Frames of theirs that wait go on: an answer about them would reach a stranger.
+func (w *worker) forgetPeers(old, v *view, now mono.Time) {
 	if old == nil || w.exchange == nil {
 		return
 	}
@@ -117,6 +120,7 @@ func (w *worker) forgetPeers(old, v *view) {
 			w.shared.capable.Forget(uint16(i))
 			w.shared.to.Forget(uint16(i))
 			w.shared.from.Forget(uint16(i))
+			w.flushOrder(now)
 		}
 	}
 }

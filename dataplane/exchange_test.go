@@ -22,9 +22,13 @@ type twoLeaves struct {
 }
 
 func newTwoLeaves(t *testing.T, scheme string) *twoLeaves {
+	return newTwoLeavesWith(t, func(c *Config) { c.Scheme = scheme })
+}
+
+func newTwoLeavesWith(t *testing.T, change func(*Config)) *twoLeaves {
 	leaf := func(vtep, peer string) *rig {
 		cfg := leafConfig()
-		cfg.Scheme = scheme
+		change(&cfg)
 		cfg.VTEP = netip.MustParseAddr(vtep)
 		tables := leafTables()
 		tables.Peers = []Peer{{VTEP: netip.MustParseAddr(peer), Hops: []HopID{0, 1}}}

@@ -9,8 +9,9 @@ import (
 // pair returns two workers of one leaf.
 func pair(t *testing.T) (a, b *rig) {
 	a, b = newRig(t, leafConfig(), leafTables()), newRig(t, leafConfig(), leafTables())
-	g := newMesh[learned](2)
+	g, s := newMesh[learned](2), newMesh[signal](2)
 	a.w.gossip, b.w.gossip = g, g
+	a.w.signals, b.w.signals = s, s
 	b.w.id = 1
 	return a, b
 }

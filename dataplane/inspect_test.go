@@ -118,6 +118,7 @@ func TestExplainIsWhatHappens(t *testing.T) {
 					}
 				}
 				f.pass(time.Duration(rng.IntN(1000)) * time.Microsecond)
+				f.a.settle() // a worker explains at the time of its round
 			}
 			want := map[string]int{"spray": 0, "drill": 0, "ecmp": 1200, "static": 1200}
 			if least, ok := want[scheme]; ok && foretold != least || !ok && foretold < 800 {

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"unsafe"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/dataplane/xsk"
 	"github.com/loomfabric/loom/drop"
 	"github.com/loomfabric/loom/mono"
@@ -108,29 +109,43 @@ func (w *worker) encap(c *class, now mono.Time) {
 			w.discard(&f.frame, drop.NoRoute)
 			continue
 		}
-		w.send(f, int(c.choice[i].Path), now)
+		marks := (*balance.Marks)(nil)
+		if c.signal != nil {
+			marks = &c.choice[i].Marks
+		}
+		w.send(f, int(c.choice[i].Path), marks, now)
 	}
 }
 
 // send puts a tenant's frame into the tunnel of a path to its peer, with the
-// fabric's fields if the peer understands them.
-func (w *worker) send(f *fabricFrame, path int, now mono.Time) {
+// fabric's fields if the peer understands them, and among them the marks of a
+// scheme that signals; nil: it does not. now is the time that the path was chosen
+// at, since waiting in the uplink's queue is part of the path's delay.
+func (w *worker) send(f *fabricFrame, path int, marks *balance.Marks, now mono.Time) {
 	v := w.view
 	t := &v.tunnels[int(f.peer)*MaxPaths+path]
-	if f.len+overlay.Overhead > t.maxFrame {
+	overhead := uint16(overlay.Overhead)
+	if marks != nil && marks.Shim {
+		overhead = overlay.MaxOverhead
+	}
+	if f.len+overhead > t.maxFrame {
 		w.discard(&f.frame, drop.TooBig)
 		return
 	}
 	tos := overlay.EncapTOS(overlay.FrameTOS(w.bytes(&f.frame), f.l3, f.flags))
 	inner := f.len
-	f.off -= overlay.Overhead
-	f.len += overlay.Overhead
 	fields := &w.fields
 	if w.exchange.Depart(uint16(f.peer), t.uplink, overlay.MakePathID(t.uplink, uint8(f.hash)), now, fields) {
 		f.kind = kindCapable
+		if marks != nil {
+			marks.Stamp(now, t.uplink, fields)
+		}
 	} else {
-		fields = nil
+		// The scheme may have found the peer capable an instant ago.
+		fields, overhead = nil, overlay.Overhead
 	}
+	f.off -= uint32(overhead)
+	f.len += overhead
 	t.header.Encap(w.bytes(&f.frame), int(inner), v.tables.VNIs[f.vni].VNI, f.hash, tos, fields)
 	f.l3, f.flags = overlay.EthernetLen, overlay.FlagIPv4
 	w.stats.VNIs[f.vni].Encapsulated.Add(uint32(inner))
@@ -160,15 +175,15 @@ func (w *worker) fromFabric(p *port, f *frame, now mono.Time) {
 		m = w.innerMetaOf(f.off)
 	}
 	peer, vni, reason := w.admit(b, now)
-	if reason != drop.None {
-		if reason == drop.Control && d.Fabric.Opcode == overlay.OpHello {
-			w.consume(f)
-			return
-		}
+	if reason != drop.None && reason != drop.Control {
 		w.discard(f, reason)
 		return
 	}
-	w.stats.PeerReceived[peer].Add(uint32(f.len))
+	if d.Fabric.Opcode == overlay.OpHello {
+		w.consume(f)
+		return
+	}
+	outer := uint32(f.len)
 	f.off += uint32(d.Inner)
 	f.len = uint16(d.End - d.Inner)
 	b = w.bytes(f)
@@ -177,6 +192,18 @@ func (w *worker) fromFabric(p *port, f *frame, now mono.Time) {
 		m = &w.meta
 		overlay.Dissect(b, w.seed, m)
 	}
+	if reason == drop.Control {
+		w.control(f, m, vni, peer, now)
+		return
+	}
+	w.stats.PeerReceived[peer].Add(outer)
+	w.fromTunnel(f, m, vni, peer, now)
+}
+
+// fromTunnel takes a tenant's frame out of the fabric: learn where it came from,
+// and find out where it goes.
+func (w *worker) fromTunnel(f *frame, m *overlay.Meta, vni VNIIndex, peer PeerID, now mono.Time) {
+	b, d := w.bytes(f), &w.decap
 	f.hash, f.l3, f.flags = m.Hash, m.L3, m.Flags
 	if !overlay.DecapECN(b, f.l3, f.flags, d.TOS) {
 		w.discard(f, drop.BadECN)
@@ -194,14 +221,20 @@ func (w *worker) fromFabric(p *port, f *frame, now mono.Time) {
 	if !dst.Group() {
 		to = w.find(dst, now)
 	}
+	out := member{port: NoPort}
 	switch {
 	case to == overlay.DestNone:
-		w.floodLocal(f, vni)
 	case to.Remote():
 		w.discard(f, drop.SplitHorizon)
+		return
 	default:
-		w.deliver(f, member{PortID(to.Port()), to.VLAN()})
+		out = member{PortID(to.Port()), to.VLAN()}
 	}
+	if d.Fabric.Shim {
+		w.arrive(f, vni, peer, out, now)
+		return
+	}
+	w.release(f, vni, out)
 }
 
 // innerMetaOf is metaOf for frames from the fabric, where the XDP program's
@@ -220,7 +253,8 @@ func (w *worker) innerMetaOf(off uint32) *overlay.Meta {
 
 // admit decapsulates b into w.decap and decides whether the fabric may send
 // it here at all. What a known peer's header says of congestion is noted even
-// if the frame is not wanted.
+// if the frame is not wanted. The reason is drop.Control for what never reaches
+// a host; a HELLO has no VNI.
 func (w *worker) admit(b []byte, now mono.Time) (PeerID, VNIIndex, drop.Reason) {
 	v, d := w.view, &w.decap
 	if r := overlay.Decap(b, w.cfg.VXLANPort, d); r != drop.None {
@@ -237,14 +271,19 @@ func (w *worker) admit(b []byte, now mono.Time) (PeerID, VNIIndex, drop.Reason) 
 		return 0, 0, drop.VTEPUnknown
 	}
 	w.exchange.Arrive(peer, now, &d.Fabric)
-	if op := d.Fabric.Opcode; op.Control() {
-		return 0, 0, drop.Control
-	} else if op != overlay.OpData && op != overlay.OpRTTRequest {
+	op := d.Fabric.Opcode
+	switch {
+	case op == overlay.OpHello:
+		return PeerID(peer), 0, drop.Control
+	case op > overlay.OpHello:
 		return 0, 0, drop.BadOpcode
 	}
 	vni, ok := v.vniNumber.get(uint32(d.VNI))
 	if !ok {
 		return 0, 0, drop.VNIUnknown
+	}
+	if op.Control() {
+		return PeerID(peer), VNIIndex(vni), drop.Control
 	}
 	return PeerID(peer), VNIIndex(vni), drop.None
 }

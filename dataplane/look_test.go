@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"testing"
+	"time"
 
 	"github.com/loomfabric/loom/balance"
 )
@@ -15,6 +16,7 @@ func TestLinksAreLookedAtToDecide(t *testing.T) {
 		t.Run(scheme, func(t *testing.T) {
 			f := newTwoLeaves(t, scheme)
 			f.greet()
+			f.pass(20 * time.Millisecond)  // for ConWeave, nothing is under way any more that went by hash
 			const full, rate = 40_000, 1e9 // bytes within τ; C·τ is 20 kB
 			for _, p := range f.a.w.uplinks {
 				f.a.w.ports[p].egress.rate = rate

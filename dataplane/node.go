@@ -62,15 +62,20 @@ func (n *Node) openWorkers() error {
 	size := n.frameSize()
 	frames := n.cfg.Frames
 	if frames == 0 {
-		// Every ring full, and one data queue full besides.
+		// Every ring full, one data queue full, and all that may wait for its turn
+		// besides.
 		frames = len(n.cfg.Ports)*2*n.cfg.RingSize + dataQueueFrames
+		if n.cfg.Role == Leaf {
+			frames += n.cfg.Reorder.Packets
+		}
 	}
 	if uint64(frames)*uint64(size) > maxArea {
 		return fmt.Errorf("%d packet buffers of %d bytes a worker are more than 4 GiB: lower `ring_size` or `frames`", frames, size)
 	}
 	var g *mesh[learned]
+	var signals *mesh[signal]
 	if n.cfg.Workers > 1 && n.cfg.Role == Leaf {
-		g = newMesh[learned](n.cfg.Workers)
+		g, signals = newMesh[learned](n.cfg.Workers), newMesh[signal](n.cfg.Workers)
 	}
 	for q := range n.cfg.Workers {
 		u, err := xsk.NewUmem(xsk.UmemConfig{Frames: frames, FrameSize: size})
@@ -82,7 +87,7 @@ func (n *Node) openWorkers() error {
 		if err != nil {
 			return fmt.Errorf("worker %d: %w", q, err)
 		}
-		w.gossip, w.ask, w.views = g, n.ask, &n.view
+		w.gossip, w.signals, w.ask, w.views = g, signals, n.ask, &n.view
 		if err := w.mail.open(); err != nil {
 			return fmt.Errorf("worker %d: %w", q, err)
 		}

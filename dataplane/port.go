@@ -27,6 +27,7 @@ type link interface {
 type port struct {
 	id       PortID
 	kind     PortKind
+	uplink   uint8     // of an uplink: its LBTag
 	owner    xsk.Owner // its name in the frame pool's ledger
 	link     link      // nil while the interface is gone
 	egress   egress

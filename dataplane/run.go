@@ -100,6 +100,9 @@ func (w *worker) sleep(fds []unix.PollFd, t mono.Time) []unix.PollFd {
 // allowed for it is over.
 func (w *worker) drain() {
 	w.greetAt = idle // or its being due would keep the loop from sleeping
+	if w.cfg.Role == Leaf {
+		w.flushOrder(now())
+	}
 	for end := now().Add(w.cfg.Drain); w.held() > 0 || w.unsent(); {
 		t := now()
 		if t >= end {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/reorder"
 )
 
 // Stats is a consistent copy of what the workers have counted. For each worker
@@ -33,6 +34,12 @@ type WorkerStats struct {
 	FDBStatic    uint64                   // not learned: address is configured elsewhere
 	GossipLost   uint64                   // learned addresses that other workers were not told of
 	Exchange     congestion.ExchangeStats // leaf: what leaves told each other
+	SignalsHeard uint64                   // control packets (RTT_REPLY, CLEAR, NOTIFY) that came to this worker, for a scheme that heeds them
+	SignalsTold  uint64                   // those that came to other workers, for the same scheme of this one
+	SignalsLost  uint64                   // those that other workers were not told of
+	Reorder      reorder.Stats            // leaf: ConWeave's destination side
+	Order        OrderStats               // leaf: what it had to say and did not
+	Waiting      []reorder.PortUse        // leaf, by PortID: frames that wait to be put in order; last, those for all members of a VNI
 	Schemes      []SchemeStats            // leaf, by scheme in use
 	VNIs         []VNIStats               // leaf, by VNIIndex
 	PeerSent     []Traffic                // leaf, by PeerID: encapsulated towards it

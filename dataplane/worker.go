@@ -53,6 +53,8 @@ type worker struct {
 	storms    []bucket       // by VNIIndex
 	gossip    *mesh[learned] // nil with one worker
 	flushed   []uint32       // by PortID: view that took the port's addresses out of the FDB
+	signals   *mesh[signal]  // likewise
+	order     order
 	recent    recent
 	sweep     mono.Time
 	greetAt   mono.Time // when the next HELLO is due
@@ -87,7 +89,7 @@ func newWorker(id int, cfg *Config, area []byte, pool *xsk.Pool, frameSize int, 
 		views: new(atomic.Pointer[view]), holds: newHolds(mono.Time(cfg.HoldTime)), shared: s,
 	}
 	w.mail.init()
-	w.shown = balance.View{Links: w, Local: &w.local, Queue: &w.queue, Remote: s.to}
+	w.shown = balance.View{Links: w, Local: &w.local, Queue: &w.queue, Remote: s.to, Capable: s.capable}
 	w.ports = make([]port, len(cfg.Ports))
 	for i := range cfg.Ports {
 		c := &cfg.Ports[i]
@@ -107,6 +109,7 @@ func (w *worker) initLeaf() error {
 	w.flushed = make([]uint32, len(w.ports))
 	for i := range w.ports {
 		if w.ports[i].kind == Uplink {
+			w.ports[i].uplink = uint8(len(w.uplinks))
 			w.uplinks = append(w.uplinks, PortID(i))
 		}
 	}
@@ -116,7 +119,8 @@ func (w *worker) initLeaf() error {
 		return err
 	}
 	w.setClasses(classes)
-	return nil
+	w.order, err = newOrder(w.cfg)
+	return err
 }
 
 // round does one turn of the loop: news first, then a burst from every port,
@@ -132,9 +136,10 @@ func (w *worker) round(now mono.Time) int {
 	}
 	if w.gossip != nil {
 		w.hear(now)
+		w.hearSignals()
 	}
 	w.recent = recent{}
-	got := 0
+	got, behind := 0, false
 	for i := range w.ports {
 		p := &w.ports[i]
 		if p.link == nil {
@@ -145,9 +150,11 @@ func (w *worker) round(now mono.Time) int {
 			continue
 		}
 		got += n
+		behind = behind || n == burstSize && p.kind == Uplink
 		w.input(p, w.descs[:n], now)
 		w.refill(p)
 	}
+	w.expireOrder(now, behind)
 	w.holds.expire(w, now)
 	w.age(now)
 	w.greetPeers(now)
@@ -250,7 +257,7 @@ func (w *worker) bytes(f *frame) []byte { return w.area[f.off : f.off+uint32(f.l
 
 // held returns the number of frames inside.
 func (w *worker) held() uint64 {
-	n := w.holds.len()
+	n := w.holds.len() + w.order.held
 	for i := range w.ports {
 		n += w.ports[i].egress.held()
 	}
@@ -262,6 +269,9 @@ func (w *worker) held() uint64 {
 // have sent frames back that a port needs to receive into.
 func (w *worker) nextDeadline(now mono.Time) (t mono.Time, backlog bool) {
 	t = w.holds.deadline()
+	if w.order.held > 0 {
+		t = min(t, w.order.side.Deadline())
+	}
 	starved, pending := false, false
 	if w.exchange != nil && w.id == 0 && w.view != nil {
 		t = min(t, w.greetAt)
@@ -297,7 +307,7 @@ func (w *worker) adopt(v *view, now mono.Time) {
 	if w.fdb != nil {
 		w.adoptLeaf(old, v)
 		w.bindClasses()
-		w.forgetPeers(old, v)
+		w.forgetPeers(old, v, now)
 	}
 	w.holds.release(w, now)
 }
@@ -330,6 +340,10 @@ func (w *worker) snapshot() WorkerStats {
 	}
 	if w.exchange != nil {
 		s.Exchange = w.exchange.Stats()
+		s.Order, s.Reorder = w.order.stats, w.order.side.Stats()
+		for i := range orderPorts(len(w.ports)) {
+			s.Waiting = append(s.Waiting, w.order.side.Port(i))
+		}
 		s.Schemes = slices.Clone(w.retired)
 		for _, c := range w.classes {
 			s.Schemes = addSchemeStats(s.Schemes, c.stats())
@@ -337,6 +351,7 @@ func (w *worker) snapshot() WorkerStats {
 	}
 	if w.gossip != nil {
 		s.GossipLost = w.gossip.lost[w.id].n.Load()
+		s.SignalsLost = w.signals.lost[w.id].n.Load()
 	}
 	return s
 }
