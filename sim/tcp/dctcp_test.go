@@ -29,7 +29,7 @@ func TestDCTCPQueue(t *testing.T) {
 		for i := range flows {
 			r.stack.Start(0, r.flow(network.FlowID(i), i+1, 0, Endless))
 		}
-		const from, to = 50 * ms, 200 * ms
+		const from, to = 50 * ms, 150 * ms
 		r.run(from)
 		var sent uint64
 		before := make([]uint64, flows)

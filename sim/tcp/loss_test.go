@@ -258,6 +258,10 @@ func TestAdaptsToReordering(t *testing.T) {
 		if c.Reordered != 8 || limit < 6 && c.Retransmits < 7 || limit > 6 && c.Retransmits != 1 {
 			t.Errorf("up to %d: %+v", limit, c)
 		}
+		// Six duplicate ACKs must not be enough, and no more is learnt from them.
+		if want := map[uint32]uint32{0: 3, 5: 5, 300: 7}[limit]; r.conn().dupThresh != want {
+			t.Errorf("up to %d: the threshold is %d, want %d", limit, r.conn().dupThresh, want)
+		}
 	}
 }
 

@@ -145,10 +145,11 @@ func (c *Conn) undo() {
 	c.settle()
 }
 
-// reordered notes that a packet arrived after others that were sent up to
-// bytes later.
+// reordered notes that a segment arrived after others that reach so many bytes
+// beyond its start: one more duplicate ACK than it caused is a loss from now on.
 func (c *Conn) reordered(bytes uint64) {
 	cfg := &c.stack.cfg
-	places := bytes/uint64(cfg.Segment()) + 1
+	segment := uint64(cfg.Segment())
+	places := (bytes + segment - 1) / segment
 	c.dupThresh = max(c.dupThresh, uint32(min(places, uint64(cfg.MaxReordering))))
 }

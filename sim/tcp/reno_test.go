@@ -38,13 +38,13 @@ func bottleneck(t *testing.T, cfg Config, room float64) (r *rig, bdp float64) {
 // cycles samples a lone flow's window and returns what it was before and after
 // each loss, in segments, the mean time between losses in seconds, and the
 // goodput in bit/s, all without the first two losses: slow start's overshoot.
-func cycles(r *rig, for_ engine.Time) (peaks, troughs []float64, period, goodput float64) {
+func cycles(r *rig, until engine.Time) (peaks, troughs []float64, period, goodput float64) {
 	c := r.conn()
 	seg := float64(r.stack.cfg.Segment())
 	var first, last engine.Time
 	var bytes, seen uint64
 	cwnd, _ := c.Window()
-	for at := engine.Time(0); at < for_; at += ms / 2 {
+	for at := engine.Time(0); at < until; at += ms / 2 {
 		before := cwnd
 		r.run(at)
 		cwnd, _ = c.Window()
@@ -144,8 +144,8 @@ func TestLossLaw(t *testing.T) {
 			r.stack.Start(0, r.flow(0, 0, 1, Endless))
 			r.run(5 * engine.Second)
 			before := r.conn().Counters().Goodput
-			r.run(65 * engine.Second)
-			rate := float64(r.conn().Counters().Goodput-before) / 60
+			r.run(35 * engine.Second)
+			rate := float64(r.conn().Counters().Goodput-before) / 30
 			within(t, "the throughput", rate, tc.factor*1448/rtt*math.Sqrt(float64(tc.every)), tc.share)
 		})
 	}
