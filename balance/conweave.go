@@ -139,11 +139,18 @@ func (c *conweave) Choose(now mono.Time, v *View, pkts []Packet) {
 		c.grow(len(v.Paths))
 	}
 	c.looked = false
+	sets, mask, inactive := c.sets, c.mask, c.inactive
 	for i := range pkts {
 		p := &pkts[i]
 		paths := &v.Paths[p.Leaf]
-		e := c.find(p.Leaf, p.Hash)
-		if e == nil || c.past(now, e.last) {
+		e := &sets[p.Hash&mask][0] // mostly a set has one flow
+		if e.hash != p.Hash || e.leaf != p.Leaf || e.state == connFree {
+			if e = c.find(p.Leaf, p.Hash); e == nil {
+				c.slow(now, v, p, nil)
+				continue
+			}
+		}
+		if uint64(now-e.last+inactive) > 2*uint64(inactive) {
 			c.slow(now, v, p, e)
 			continue
 		}
