@@ -45,7 +45,7 @@ func (q *QP) Pull(now engine.Time) (*network.Packet, engine.Time) {
 		q.pace(now, p.Size)
 	}
 	q.restart(now)
-	return p, 0
+	return p, q.paceUntil
 }
 
 // choose returns the packet that is next.
