@@ -141,6 +141,10 @@ func TestRoCE(t *testing.T) {
 	if _, err = Parse("f", []byte(strings.Replace(file, "links: {rate: 100Mbit}", "", 1)+"  - {type: roce, sizes: alistorage, load: 30, duration: 1s}\n")); err != nil {
 		t.Errorf("with a rate of the access links only: %v", err)
 	}
+	many := file + strings.Repeat("  - {type: tcp, duration: 1s}\n", 257)
+	if _, err = Parse("f", []byte(many)); err == nil || !strings.Contains(err.Error(), "workloads: 257: at most 256") {
+		t.Errorf("257 workloads: %v", err)
+	}
 	bare := strings.NewReplacer("links: {rate: 100Mbit}", "", ", link: {rate: 40Mbit}", "").Replace(file)
 	if _, err = Parse("f", []byte(bare+"  - {type: roce, sizes: alistorage, load: 30, duration: 1s, rate: 30Mbit}\n")); err == nil || !strings.Contains(err.Error(), "workloads[0].load: is a percentage of links that have no rate") {
 		t.Errorf("without a rate of any link: %v", err)

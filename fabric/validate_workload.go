@@ -30,7 +30,13 @@ func (w *Workload) fields() []field {
 	}
 }
 
+// maxWorkloads is how many the agents' packets can tell apart.
+const maxWorkloads = 256
+
 func (v *validator) workloads() {
+	if n := len(v.file.Workloads); n > maxWorkloads {
+		v.errorf("workloads", "%d: at most %d are possible", n, maxWorkloads)
+	}
 	seen := map[string]bool{}
 	for i := range v.file.Workloads {
 		w := &v.file.Workloads[i]

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -25,8 +26,9 @@ const (
 // time; flows and servers have goroutines of their own and meet in counters
 // that are atomic or under mu.
 type agent struct {
-	tcp net.Listener
-	udp *net.UDPConn
+	tcp  net.Listener
+	udp  *net.UDPConn
+	roce *net.UDPConn
 	// control prepares TCP sockets.
 	control func(network, address string, c syscall.RawConn) error
 
@@ -43,6 +45,7 @@ type agentRun struct {
 	stop     chan struct{}
 	tasks    sync.WaitGroup
 	busy     atomic.Int64 // tasks that are not over
+	roce     roceRun
 
 	mu    sync.Mutex
 	flows []flowRecord
@@ -55,6 +58,7 @@ type taskCounts struct {
 
 func (a *agent) newRun(s startSpec) *agentRun {
 	r := &agentRun{spec: s, dialer: net.Dialer{Timeout: dialTimeout, Control: a.control}, stop: make(chan struct{}), counts: make([]taskCounts, s.Workloads)}
+	r.roce.nics, r.roce.receivers = make(map[uint32]*roceNIC), make(map[queuePairID]*roceReceiver)
 	for range s.Workloads {
 		r.received = append(r.received, make([]atomic.Uint64, int(s.Length/bucketLen)+1))
 	}
@@ -90,8 +94,13 @@ func Agent(in io.Reader, out io.Writer, congestion string) error {
 	}
 	defer a.udp.Close()
 	_ = a.udp.SetReadBuffer(4 << 20) // best effort: a smaller one loses datagrams sooner
+	if a.roce, err = listenRoCE(); err != nil {
+		return err
+	}
+	defer a.roce.Close()
 	go a.serveTCP()
 	go a.serveUDP()
+	go a.serveRoCE()
 	dec, enc := json.NewDecoder(in), json.NewEncoder(out)
 	for {
 		var req request
@@ -162,7 +171,9 @@ func (a *agent) handle(req *request) *reply {
 func (r *agentRun) finish() *agentReport {
 	close(r.stop)
 	r.tasks.Wait()
-	rep := &agentReport{Flows: r.flows}
+	r.mu.Lock() // frames that are late may still complete a flow
+	rep := &agentReport{Flows: slices.Clone(r.flows), RoCE: r.roce.report(len(r.counts))}
+	r.mu.Unlock()
 	for w := range r.counts {
 		c := &r.counts[w]
 		buckets := make([]uint64, len(r.received[w]))

@@ -35,6 +35,8 @@ func (r *agentRun) perform(t task) {
 		r.incast(t)
 	case fabric.UDP:
 		r.datagrams(t)
+	case fabric.RoCE:
+		r.rdma(t)
 	}
 }
 

@@ -28,6 +28,11 @@ func (r *runner) collect(ctx context.Context, rep *Report) error {
 			reports[w].DatagramsSent += a.DatagramsSent[w]
 			reports[w].DatagramsReceived += a.DatagramsReceived[w]
 		}
+		for w := range a.RoCE {
+			if works[w].Type == fabric.RoCE {
+				reports[w].addRoCE(&a.RoCE[w])
+			}
+		}
 		return nil
 	})
 	if err != nil {
@@ -43,8 +48,11 @@ func (r *runner) collect(ctx context.Context, rep *Report) error {
 		if w.Type == fabric.Incast || w.Persistent {
 			idle = r.idle.persistent
 		}
+		if w.Type == fabric.RoCE {
+			idle = nil // what was measured are TCP's flows
+		}
 		wr.FCT = fctStats(flows[i], idle)
-		if w.Type == fabric.Request {
+		if w.Type == fabric.Request || w.Type == fabric.RoCE {
 			small, large := classes(flows[i], uint64(w.Small), uint64(w.Large))
 			wr.FCTSmall, wr.FCTLarge = fctStats(small, idle), fctStats(large, idle)
 		}
@@ -121,6 +129,25 @@ func (f *FaultReport) measure(total []uint64) {
 	}
 }
 
+// addRoCE adds what one host's queue pairs saw.
+func (w *WorkloadReport) addRoCE(c *roceCounts) {
+	if w.RoCE == nil {
+		w.RoCE = &RoCEReport{}
+	}
+	x := w.RoCE
+	x.Sent += c.Sent.Sent
+	x.Retransmitted += c.Sent.Retransmitted
+	x.Backs += c.Sent.Backs
+	x.Timeouts += c.Sent.Timeouts
+	before := x.MeanDistance * float64(x.Reordered)
+	x.Packets += c.Received.Packets
+	x.Reordered += c.Received.Reordered
+	x.MeanDistance = (before + float64(c.Received.DistanceSum)) / float64(max(x.Reordered, 1))
+	x.MaxDistance = max(x.MaxDistance, c.Received.DistanceMax)
+	x.OutOfSequence += c.Received.OutOfSequence
+	x.Duplicates += c.Received.Duplicates
+}
+
 // classes picks the small flows and the large ones; those between are in
 // neither.
 func classes(flows []flowRecord, below, above uint64) (small, large []flowRecord) {
@@ -158,7 +185,7 @@ func fctStats(flows []flowRecord, idle []IdlePoint) *FCTStats {
 	slices.Sort(norm)
 	return &FCTStats{
 		Flows: len(flows), Mean: time.Duration(mean),
-		P50: time.Duration(percentile(times, 50)), P99: time.Duration(percentile(times, 99)),
+		P50: time.Duration(percentile(times, 50)), P99: time.Duration(percentile(times, 99)), P999: time.Duration(percentile(times, 99.9)),
 		NormMean: normMean, NormP50: percentile(norm, 50), NormP99: percentile(norm, 99),
 	}
 }

@@ -138,7 +138,7 @@ func (l *Lab) vary(load float64, seed uint64) error {
 	for i := range l.File.Workloads {
 		w := &l.File.Workloads[i]
 		w.Seed = seed
-		if w.Type == fabric.Request {
+		if w.Type == fabric.Request || w.Type == fabric.RoCE {
 			requests++
 			if load > 0 {
 				w.Load = load
@@ -146,7 +146,7 @@ func (l *Lab) vary(load float64, seed uint64) error {
 		}
 	}
 	if load > 0 && requests == 0 {
-		return l.named(errors.New("it has no workload of type request that a load could be for"))
+		return l.named(errors.New("it has no workload of type request or roce that a load could be for"))
 	}
 	return nil
 }
@@ -173,8 +173,18 @@ func (r *Report) values() []Value {
 		}
 		if f := w.FCT; f != nil {
 			add("%s FCT p99 ms", float64(f.P99)/1e6, w.Name)
-			add("%s FCT mean ×idle", f.NormMean, w.Name)
+			add("%s FCT p99.9 ms", float64(f.P999)/1e6, w.Name)
+			if f.NormMean > 0 {
+				add("%s FCT mean ×idle", f.NormMean, w.Name)
+			}
 			add("%s flows", float64(f.Flows), w.Name)
+		}
+		if c := w.RoCE; c != nil {
+			add("%s reordered %%", share(c.Reordered, c.Packets), w.Name)
+			add("%s distance mean", c.MeanDistance, w.Name)
+			add("%s distance max", float64(c.MaxDistance), w.Name)
+			add("%s out of sequence %%", share(c.OutOfSequence, c.Packets), w.Name)
+			add("%s retransmitted %%", share(c.Retransmitted, c.Sent), w.Name)
 		}
 		if n := w.Unfinished + w.Failed + w.Refused; w.FCT != nil || n > 0 {
 			add("%s not finished", float64(n), w.Name)

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/workload"
+	"github.com/loomfabric/loom/workload/roce"
 )
 
 // The controller and the agents speak JSON lines over the agent's standard
@@ -70,6 +71,7 @@ type task struct {
 	Interval   time.Duration    `json:"interval,omitempty"`
 	Rate       uint64           `json:"rate,omitempty"`
 	Size       int              `json:"size,omitempty"`
+	QPs        int              `json:"qps,omitempty"`
 }
 
 // reply answers a request; Err is empty if it went well.
@@ -96,12 +98,21 @@ type agentReport struct {
 	// Failed: the connection broke or was refused; Refused: not begun because
 	// too many were in progress.
 	Unfinished, Failed, Refused []uint64
+	// RoCE by workload; none if this host had no part in one of that type.
+	RoCE []roceCounts `json:",omitempty"`
+}
+
+// roceCounts is what one host's queue pairs saw, as senders and as receivers.
+type roceCounts struct {
+	Sent     roce.SenderStats
+	Received roce.ReceiverStats
 }
 
 // flowRecord is one finished flow. Its completion time runs from the moment
 // that the receiver asked for it (opening the connection, if it has its own) to
 // the moment that it has read the last byte, both by the receiver's clock. For
-// an incast query that is the last byte of the last answer.
+// an incast query that is the last byte of the last answer. A message of a roce
+// workload begins when its sender posts it.
 type flowRecord struct {
 	Workload int           `json:"w"`
 	Bytes    uint64        `json:"b"`

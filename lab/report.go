@@ -79,15 +79,37 @@ type WorkloadReport struct {
 	GoodputBits       float64       `json:"goodput_bits"` // mean over the workload's duration
 	Start             time.Duration `json:"start_ns"`
 	ReceivedBytes     uint64        `json:"received_bytes"`
-	FCT               *FCTStats     `json:"fct,omitempty"`       // request and incast
-	FCTSmall          *FCTStats     `json:"fct_small,omitempty"` // request: of flows below the workload's small
+	FCT               *FCTStats     `json:"fct,omitempty"`       // request, incast and roce
+	FCTSmall          *FCTStats     `json:"fct_small,omitempty"` // request and roce: of flows below the workload's small
 	FCTLarge          *FCTStats     `json:"fct_large,omitempty"` // and above its large
 	Unfinished        uint64        `json:"unfinished"`
 	Failed            uint64        `json:"failed"`
 	Refused           uint64        `json:"refused"` // not begun: too many were in progress
 	DatagramsSent     uint64        `json:"datagrams_sent,omitempty"`
 	DatagramsReceived uint64        `json:"datagrams_received,omitempty"`
+	RoCE              *RoCEReport   `json:"roce,omitempty"`
 }
+
+// RoCEReport is what the queue pairs of a roce workload saw, in packets.
+type RoCEReport struct {
+	Packets uint64 `json:"packets"` // requests that arrived
+	// Reordered are those of which one that was sent later had arrived before;
+	// losses and repetitions do not count. The distance is how much later.
+	Reordered    uint64  `json:"reordered"`
+	MeanDistance float64 `json:"mean_distance"`
+	MaxDistance  uint64  `json:"max_distance"`
+	// OutOfSequence were dropped by the receiver, as by a NIC, since an earlier one
+	// was missing: reordered, lost, or merely behind such a one.
+	OutOfSequence uint64 `json:"out_of_sequence"`
+	Duplicates    uint64 `json:"duplicates"`
+	Sent          uint64 `json:"sent"` // repetitions included
+	Retransmitted uint64 `json:"retransmitted"`
+	Backs         uint64 `json:"went_back"` // times that a sender went back for a NAK
+	Timeouts      uint64 `json:"timeouts"`  // and for want of an answer
+}
+
+// share is a part of all in percent.
+func share(part, all uint64) float64 { return 100 * float64(part) / float64(max(all, 1)) }
 
 // FCTStats sums up flow completion times: from the receiver's request to its
 // reading of the last byte.
@@ -96,6 +118,7 @@ type FCTStats struct {
 	Mean     time.Duration `json:"mean_ns"`
 	P50      time.Duration `json:"p50_ns"`
 	P99      time.Duration `json:"p99_ns"`
+	P999     time.Duration `json:"p999_ns"`
 	NormMean float64       `json:"normalised_mean"`
 	NormP50  float64       `json:"normalised_p50"`
 	NormP99  float64       `json:"normalised_p99"`
@@ -206,29 +229,55 @@ func (r *Report) tableReach(w io.Writer) {
 }
 
 func (r *Report) tableWorkloads(w io.Writer) {
-	fmt.Fprint(w, "\nworkload\tgoodput\tflows\tFCT mean\tp50\tp99\t×idle mean\tp50\tp99\tnot finished\n")
+	fmt.Fprint(w, "\nworkload\tgoodput\tflows\tFCT mean\tp50\tp99\tp99.9\t×idle mean\tp50\tp99\tnot finished\n")
 	for _, x := range r.Workloads {
 		fmt.Fprintf(w, "%s\t%s\t", x.Name, rate(x.GoodputBits))
-		if f := x.FCT; f != nil {
-			fmt.Fprintf(w, "%d\t%v\t%v\t%v\t%.2f\t%.2f\t%.2f\t", f.Flows, round(f.Mean), round(f.P50), round(f.P99), f.NormMean, f.NormP50, f.NormP99)
+		if x.FCT != nil {
+			x.FCT.cells(w)
 		} else if x.DatagramsSent > 0 {
 			lost := max(0, 1-float64(x.DatagramsReceived)/float64(x.DatagramsSent))
-			fmt.Fprintf(w, "%d of %d datagrams (%.2f%% lost)\t\t\t\t\t\t\t", x.DatagramsReceived, x.DatagramsSent, 100*lost)
+			fmt.Fprintf(w, "%d of %d datagrams (%.2f%% lost)\t\t\t\t\t\t\t\t", x.DatagramsReceived, x.DatagramsSent, 100*lost)
 		} else {
-			fmt.Fprint(w, "-\t-\t-\t-\t-\t-\t-\t")
+			fmt.Fprint(w, "-\t-\t-\t-\t-\t-\t-\t-\t")
 		}
 		fmt.Fprintf(w, "%d\n", x.Unfinished+x.Failed+x.Refused)
 		for _, c := range []struct {
 			name string
 			f    *FCTStats
 		}{{"small", x.FCTSmall}, {"large", x.FCTLarge}} {
-			if f := c.f; f != nil {
-				fmt.Fprintf(w, "  %s\t\t%d\t%v\t%v\t%v\t%.2f\t%.2f\t%.2f\t\n", c.name, f.Flows, round(f.Mean), round(f.P50), round(f.P99), f.NormMean, f.NormP50, f.NormP99)
+			if c.f != nil {
+				fmt.Fprintf(w, "  %s\t\t", c.name)
+				c.f.cells(w)
+				fmt.Fprintln(w)
 			}
 		}
 	}
 	if r.IdlePair != "" {
 		fmt.Fprintf(w, "(FCT: from the receiver's request to its last byte read; ×idle: divided by that of a flow of its size, %s, before the load)\n", r.IdlePair)
+	}
+	r.tableRoCE(w)
+}
+
+func (f *FCTStats) cells(w io.Writer) {
+	fmt.Fprintf(w, "%d\t%v\t%v\t%v\t%v\t", f.Flows, round(f.Mean), round(f.P50), round(f.P99), round(f.P999))
+	if f.NormMean > 0 {
+		fmt.Fprintf(w, "%.2f\t%.2f\t%.2f\t", f.NormMean, f.NormP50, f.NormP99)
+	} else {
+		fmt.Fprint(w, "-\t-\t-\t")
+	}
+}
+
+func (r *Report) tableRoCE(w io.Writer) {
+	head := "\nRoCE\tpackets\treordered\tdistance mean\tmax\tout of sequence\tretransmitted\twent back\ttime-outs\n"
+	for _, x := range r.Workloads {
+		if c := x.RoCE; c != nil {
+			fmt.Fprintf(w, "%s%s\t%d\t%d (%.2f %%)\t%.1f\t%d\t%d (%.2f %%)\t%d (%.2f %%)\t%d\t%d\n", head, x.Name, c.Packets, c.Reordered, share(c.Reordered, c.Packets),
+				c.MeanDistance, c.MaxDistance, c.OutOfSequence, share(c.OutOfSequence, c.Packets), c.Retransmitted, share(c.Retransmitted, c.Sent), c.Backs, c.Timeouts)
+			head = ""
+		}
+	}
+	if head == "" {
+		fmt.Fprint(w, "(FCT: from the sender's posting the message to the receiver's having all of it, in order)\n")
 	}
 }
 

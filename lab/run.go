@@ -195,7 +195,7 @@ func (r *runner) tasksOf(host int) ([]task, error) {
 		tk := task{
 			Workload: i, Type: w.Type, Start: w.Start.D(), Duration: w.Duration.D(), Seed: w.Seed, Stream: uint64(host),
 			Flows: w.Flows, Persistent: w.Persistent, FanIn: w.FanIn, Bytes: uint64(w.Bytes), Interval: w.Interval.D(),
-			Rate: uint64(w.Rate), Size: int(w.Size),
+			Rate: uint64(w.Rate), Size: int(w.Size), QPs: w.QPs,
 		}
 		var peers []int
 		for _, c := range from {
@@ -211,10 +211,14 @@ func (r *runner) tasksOf(host int) ([]task, error) {
 					peers = append(peers, p[1])
 				}
 			}
-		case fabric.Request:
+		case fabric.Request, fabric.RoCE:
+			senders := to
+			if w.Type == fabric.RoCE {
+				senders = from
+			}
 			c := r.cdfs[i]
 			tk.Sizes = c.Points()
-			tk.FlowRate = workload.FlowRate(w.Load, float64(t.ServerCapacity(to)), c.Mean()) / float64(len(from))
+			tk.FlowRate = workload.FlowRate(w.Load, float64(t.ServerCapacity(senders)), c.Mean()) / float64(len(from))
 		}
 		for _, p := range peers {
 			tk.Peers = append(tk.Peers, t.Hosts[p].Addr.Addr().String())

@@ -1,0 +1,345 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/workload"
+	"github.com/loomfabric/loom/workload/roce"
+)
+
+const (
+	// roceWindow is far above what a path of a lab holds, so that the pace decides.
+	roceWindow = 1024
+	// roceTimeout is above the longest round trip through full queues, and as long
+	// as a loss goes unnoticed that no later packet shows.
+	roceTimeout = 250 * time.Millisecond
+	// roceBurst is how much of its pace a NIC may make up for after it was late:
+	// agents share cores, and their timers are no better.
+	roceBurst = time.Millisecond
+	// roceNap bounds how often a NIC that waits for its turn wakes up.
+	roceNap = 200 * time.Microsecond
+)
+
+// roceRun is what the RoCE workloads of one run have in a host. Queue pairs are
+// numbered by workload and, within it, by receiver: workload(8) . index(16).
+type roceRun struct {
+	mu        sync.Mutex
+	nics      map[uint32]*roceNIC // by workload: this host as a sender
+	receivers map[queuePairID]*roceReceiver
+}
+
+// queuePairID tells queue pairs apart at their receiver.
+type queuePairID struct {
+	from netip.Addr
+	qp   uint32
+}
+
+type roceReceiver struct {
+	roce.Receiver
+	workload uint32
+}
+
+const qpIndexBits = 16
+
+// listenRoCE opens the socket that requests and acknowledgements come to.
+func listenRoCE() (*net.UDPConn, error) {
+	c, err := net.ListenUDP("udp4", &net.UDPAddr{Port: roce.Port})
+	if err != nil {
+		return nil, err
+	}
+	_ = c.SetReadBuffer(4 << 20) // best effort: a smaller one loses packets sooner
+	if err := likeNIC(c); err != nil {
+		c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// likeNIC has a socket send as RDMA NICs do: marked as capable of ECN, and with
+// UDP checksum 0, since the ICRC covers the packet.
+func likeNIC(c *net.UDPConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	cerr := raw.Control(func(fd uintptr) {
+		err = errors.Join(
+			unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TOS, roce.TOS),
+			unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_NO_CHECK, 1))
+	})
+	if err = errors.Join(cerr, err); err != nil {
+		return fmt.Errorf("socket for RoCE: %w", err)
+	}
+	return nil
+}
+
+func (a *agent) serveRoCE() {
+	buf, out := make([]byte, 2*roce.MaxData), make([]byte, 0, 64)
+	for {
+		n, from, err := a.roce.ReadFromUDPAddrPort(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		var p roce.Packet
+		r := a.run.Load()
+		if err != nil || r == nil || p.Parse(buf[:n]) != nil {
+			continue // an ICMP error of an earlier packet, too late, or not ours
+		}
+		if p.Opcode == roce.Acknowledge {
+			r.roceAcknowledged(&p)
+		} else if reply, ok := r.roceArrived(from.Addr(), &p); ok {
+			// One that is lost is made up for as others are.
+			_, _ = a.roce.WriteToUDPAddrPort(reply.Append(out[:0]), netip.AddrPortFrom(from.Addr(), roce.Port))
+		}
+	}
+}
+
+// roceArrived takes a request.
+func (r *agentRun) roceArrived(from netip.Addr, p *roce.Packet) (reply roce.Packet, ok bool) {
+	w := int(p.Workload)
+	if w >= len(r.counts) {
+		return reply, false
+	}
+	r.roce.mu.Lock()
+	id := queuePairID{from, p.QP}
+	rx := r.roce.receivers[id]
+	if rx == nil {
+		rx = &roceReceiver{workload: p.Workload}
+		r.roce.receivers[id] = rx
+	}
+	got := rx.Arrive(p)
+	r.roce.mu.Unlock()
+	if got.Data > 0 {
+		r.count(w, int(got.Data))
+	}
+	if got.Complete {
+		rec := flowRecord{Workload: w, Bytes: p.Size, Start: time.Duration(p.Posted - r.spec.Epoch), FCT: time.Duration(monotonic() - p.Posted)}
+		r.mu.Lock()
+		r.flows = append(r.flows, rec)
+		r.mu.Unlock()
+	}
+	return got.Reply, got.Answer
+}
+
+// roceAcknowledged takes an ACK or NAK to the sender that it is for.
+func (r *agentRun) roceAcknowledged(p *roce.Packet) {
+	r.roce.mu.Lock()
+	nic := r.roce.nics[p.QP>>qpIndexBits]
+	r.roce.mu.Unlock()
+	if nic == nil {
+		return
+	}
+	if n := nic.acknowledged(p); n > 0 {
+		r.counts[nic.task.Workload].finished.Add(uint64(n))
+	}
+	select {
+	case nic.wake <- struct{}{}:
+	default: // it will wake up anyway
+	}
+}
+
+// report adds up what the run's workloads saw.
+func (r *roceRun) report(workloads int) (counts []roceCounts) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.nics)+len(r.receivers) == 0 {
+		return nil
+	}
+	counts = make([]roceCounts, workloads)
+	for _, rx := range r.receivers {
+		counts[rx.workload].Received.Add(rx.Stats())
+	}
+	for w, nic := range r.nics {
+		counts[w].Sent = nic.stats()
+	}
+	return counts
+}
+
+// roceNIC is this host's RDMA NIC as far as one workload goes: queue pairs to
+// every receiver, which send in turn, at one pace.
+type roceNIC struct {
+	task task
+	wake chan struct{} // something was acknowledged
+
+	mu       sync.Mutex
+	pairs    []queuePair // by receiver, then by number
+	turn     int
+	due      mono.Time // when the next frame may be sent
+	messages int       // not acknowledged
+	buf      []byte
+}
+
+type queuePair struct {
+	*roce.Sender
+	conn *net.UDPConn // with a source port of its own, as NICs have it
+}
+
+func newRoCENIC(t task) (*roceNIC, error) {
+	n := &roceNIC{task: t, wake: make(chan struct{}, 1)}
+	for _, peer := range t.Peers {
+		for range t.QPs {
+			addr, err := net.ResolveUDPAddr("udp4", net.JoinHostPort(peer, fmt.Sprint(roce.Port)))
+			if err != nil {
+				return n, err
+			}
+			c, err := net.DialUDP("udp4", nil, addr)
+			if err != nil {
+				return n, err
+			}
+			cfg := roce.Config{
+				QP: uint32(t.Workload)<<qpIndexBits | uint32(len(n.pairs)), MTU: t.Size, Workload: uint32(t.Workload),
+				Window: roceWindow, Timeout: roceTimeout,
+			}
+			n.pairs = append(n.pairs, queuePair{roce.NewSender(cfg), c})
+			if err := likeNIC(c); err != nil {
+				return n, err
+			}
+		}
+	}
+	return n, nil
+}
+
+func (n *roceNIC) close() {
+	for _, q := range n.pairs {
+		q.conn.Close()
+	}
+}
+
+func (n *roceNIC) acknowledged(p *roce.Packet) (completed int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	i := int(p.QP & (1<<qpIndexBits - 1))
+	if i >= len(n.pairs) {
+		return 0
+	}
+	completed = n.pairs[i].Acknowledged(mono.Time(monotonic()), p)
+	n.messages -= completed
+	return completed
+}
+
+// post gives a message to the queue pair to a receiver with the least to do; of
+// several to any.
+func (n *roceNIC) post(rnd *rand.Rand, peer int, size uint64) {
+	pairs := n.pairs[peer*n.task.QPs : (peer+1)*n.task.QPs]
+	first := rnd.IntN(len(pairs))
+	best := first
+	for i := range pairs {
+		if q := (first + i) % len(pairs); pairs[q].Backlog() < pairs[best].Backlog() {
+			best = q
+		}
+	}
+	n.messages++
+	pairs[best].Post(mono.Time(monotonic()), size)
+}
+
+// send sends what the pace allows by now, and returns when to call again.
+func (n *roceNIC) send(now mono.Time) (again mono.Time) {
+	n.due = max(n.due, now.Add(-roceBurst))
+	again = now.Add(time.Hour)
+	for i := range n.pairs {
+		n.pairs[i].Expire(now)
+		if at, ok := n.pairs[i].Deadline(); ok {
+			again = min(again, at)
+		}
+	}
+	for {
+		q := n.ready()
+		if q == nil {
+			return again
+		}
+		if n.due > now {
+			return min(again, n.due)
+		}
+		p := q.Send(now)
+		n.buf = p.Append(n.buf[:0])
+		// A full queue of this host, or a peer that is gone: Go-Back-N sends again.
+		_, _ = q.conn.Write(n.buf)
+		bits := 8 * (uint64(p.Data) + roce.Overhead)
+		n.due = n.due.Add(time.Duration(bits * uint64(time.Second) / n.task.Rate))
+	}
+}
+
+// ready is the next queue pair in turn that has something to send; nil: none has.
+func (n *roceNIC) ready() *queuePair {
+	for range n.pairs {
+		n.turn = (n.turn + 1) % len(n.pairs)
+		if q := &n.pairs[n.turn]; q.Ready() {
+			return q
+		}
+	}
+	return nil
+}
+
+func (n *roceNIC) stats() (s roce.SenderStats) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, q := range n.pairs {
+		x := q.Stats()
+		s.Sent += x.Sent
+		s.Retransmitted += x.Retransmitted
+		s.Backs += x.Backs
+		s.Timeouts += x.Timeouts
+	}
+	return s
+}
+
+// rdma posts messages at the instants of a Poisson process, whether earlier ones
+// are over or not (an open loop), and sends them.
+func (r *agentRun) rdma(t task) {
+	sizes, err := workload.NewCDF(t.Sizes)
+	if err != nil {
+		return // the controller has parsed the same points
+	}
+	nic, err := newRoCENIC(t)
+	defer nic.close()
+	if err != nil {
+		r.counts[t.Workload].failed.Add(1)
+		return
+	}
+	r.roce.mu.Lock()
+	r.roce.nics[uint32(t.Workload)] = nic
+	r.roce.mu.Unlock()
+	rnd := workload.NewRand(t.Seed, t.Stream)
+	arrivals := workload.NewPoisson(t.FlowRate, rnd)
+	count := &r.counts[t.Workload]
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for at, end := t.Start+arrivals.Next(), t.Start+t.Duration; ; {
+		nic.mu.Lock()
+		for ; at <= r.since() && at < end; at += arrivals.Next() {
+			peer, size := rnd.IntN(len(t.Peers)), sizes.Sample(rnd)
+			if nic.messages >= maxInProgress {
+				count.refused.Add(1)
+				continue
+			}
+			count.begun.Add(1)
+			nic.post(rnd, peer, size)
+		}
+		now := mono.Time(monotonic())
+		again := nic.send(now)
+		idle := nic.messages == 0
+		nic.mu.Unlock()
+		if idle && at >= end {
+			return
+		}
+		if at < end {
+			again = min(again, mono.Time(r.spec.Epoch).Add(at))
+		}
+		timer.Reset(max(again.Sub(now), roceNap))
+		select {
+		case <-r.stop:
+			return
+		case <-nic.wake:
+		case <-timer.C:
+		}
+	}
+}
