@@ -90,7 +90,7 @@ func (p *program) command() *cobra.Command {
 	}
 	root.PersistentFlags().StringVar(&p.results, "results", "results", "directory of results: below it is one for each experiment and size")
 	root.PersistentFlags().StringVar(&cpuprofile, "cpuprofile", "", "write a profile of the CPU into this file")
-	for _, c := range []*cobra.Command{p.runCommand(), p.listCommand(), p.plotCommand(), p.reportCommand(), p.traceCommand()} {
+	for _, c := range []*cobra.Command{p.runCommand(), p.listCommand(), p.plotCommand(), p.reportCommand(), p.traceCommand(), theoremCommand()} {
 		do := c.RunE
 		c.RunE = func(c *cobra.Command, args []string) error { return errors.Join(do(c, args), stop()) }
 		root.AddCommand(c)
