@@ -29,7 +29,7 @@ func results(t *testing.T) *Results {
 		}
 		res := &sim.Result{Scheme: run.Scheme,
 			FCT:    []sim.ClassFCT{{Class: "all", Norm: v, MeanS: v / 1000}, {Class: "<10KB", Norm: 1}},
-			Queues: []sim.Distribution{{Name: "S1->L1.0", P99: 7 * v, CDF: []sim.Point{{X: 0, Y: 0.5}, {X: 10 * v, Y: 1}}}, {Name: "S1->L1", P99: 3}},
+			Queues: []sim.Distribution{{Name: "S1->L1", P99: 3}, {Name: "S1->L1.0", P99: 7 * v, CDF: []sim.Point{{X: 0, Y: 0.5}, {X: 10 * v, Y: 1}}}, {Name: "S1->L1.0.x"}},
 			Drops:  map[string]uint64{}}
 		if run.Scheme == "ecmp" {
 			res.Drops["queue-full"], res.Drops["no.route"] = uint64(v), 1
@@ -111,7 +111,7 @@ func TestItems(t *testing.T) {
 	r := results(t)
 	for metric, want := range map[string]string{
 		"fct.*.norm":   "all=fct.all.norm <10KB=fct.<10KB.norm",
-		"queues.*.p99": "S1->L1.0=queues.S1->L1.0.p99 S1->L1=queues.S1->L1.p99",
+		"queues.*.p99": "S1->L1=queues.S1->L1.p99 S1->L1.0=queues.S1->L1.0.p99 S1->L1.0.x=queues.S1->L1.0.x.p99",
 		"drops.*":      "no.route=drops.no.route queue-full=drops.queue-full",
 		"nothing.*":    "",
 	} {

@@ -62,6 +62,7 @@ func result(_ context.Context, s *sim.Spec) (*sim.Result, error) {
 		Drops: map[string]uint64{}, Machine: sim.Machine{WallS: 0.5}}
 	if s.Scheme == "conga" {
 		norm /= 2
+		r.Drops["queue-full"] = s.Seed
 	} else {
 		r.Drops["queue-full"] = 7
 		r.Unfinished = 2
@@ -109,6 +110,13 @@ func TestFigures(t *testing.T) {
 	var names []string
 	for _, f := range Figures(r) {
 		names = append(names, f.Name)
+		if p := f.chart.Series[0].Points[0]; f.Name == "small" { // 2/0.7 ms times 1.1, 1.2 and 1.3
+			for got, want := range map[float64]float64{p.Low: 2.2 / 0.7, p.Y: 2.4 / 0.7, p.High: 2.6 / 0.7, p.X: 30} {
+				if math.Abs(got-want) > 1e-9 {
+					t.Errorf("%s begins at %+v", f.Name, p)
+				}
+			}
+		}
 		var svg, img bytes.Buffer
 		if err := errors.Join(f.SVG(&svg), f.PNG(&img)); err != nil {
 			t.Fatal(err)
@@ -175,7 +183,7 @@ func TestText(t *testing.T) {
 		"Web Search, 60 % 6.00 (5.50–6.50) 2.88 (2.75–3.00) [2 of 3 seeds] ×0.500 3.00 (2.75–3.25) ×0.500",
 		"mean FCT, small flows (ms) ecmp conga conga 2ms",
 		"data-mining, 60 % 6.00 (5.50–6.50) 3.00 (2.75–3.25) 3.00 (2.75–3.25)",
-		"Web Search, 30 % 7.00 (7.00–7.00) 0 (0–0) ×0 0 (0–0) ×0",
+		"Web Search, 30 % 7.00 (7.00–7.00) 2.00 (1.00–3.00) ×0.286 2.00 (1.00–3.00) ×0.286",
 		"holds: fct.all.norm of conga over that of ecmp < 0.8 (Web Search, 60 % load): 0.500 (0.500–0.500)",
 		"does not hold: ECMP is near the best (Web Search, 60 % load): 6.00 (5.50–6.50)",
 		"cannot be told: fct.huge.norm of ecmp < 0.8 (Web Search, 60 % load): no run has it",
@@ -207,7 +215,7 @@ func TestCSV(t *testing.T) {
 	column := func(row []string, name string) string { return row[slices.Index(rows[0], name)] }
 	conga := rows[2]
 	if column(conga, "id") != "web-search_conga_load30_seed1" || column(conga, "load_percent") != "30" || column(conga, "axis") != "Web Search" ||
-		column(conga, "goodput_bps") != "3e+10" || column(conga, "drops.queue-full") != "" || column(rows[1], "drops.queue-full") != "7" {
+		column(conga, "goodput_bps") != "3e+10" || column(conga, "drops.queue-full") != "1" || column(rows[1], "drops.queue-full") != "7" {
 		t.Errorf("%q", conga)
 	}
 }
