@@ -39,7 +39,7 @@ func TestGeneratedBalancing(t *testing.T) {
 	l := New(f)
 	params := congestion.Datacenter()
 	params.Q, params.Tau, params.Decision.Metric = 2, 1e6, congestion.SumMetric
-	flow := dataplane.Class{DSCP: 1, Scheme: "letflow"}
+	flow := dataplane.Class{DSCP: 1, Scheme: "letflow", Options: balance.Options{Flowlets: congestion.DefaultFlowlets}}
 	gre := dataplane.Class{Protocol: 47, Scheme: "drill", Options: balance.Options{Samples: 2, Memory: 1}}
 	dns := dataplane.Class{VNI: 8, Protocol: 17, Port: 53, DSCP: 49, Scheme: "drill", Options: balance.Options{Samples: 2}}
 	for leaf, want := range [][]dataplane.Class{{dns, flow, gre}, {flow, gre}} { // only L0 has a host of VNI 8
