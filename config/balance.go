@@ -6,7 +6,9 @@ type Balancing struct {
 	// ecmp (a flow's hash decides), spray (each packet on its own), local (the
 	// least loaded uplink for each flowlet), letflow (a random one for each
 	// flowlet), drill (the shortest of sampled queues for each packet), conga
-	// (the least congested path for each flowlet) or conga-flow (for each flow).
+	// (the least congested path for each flowlet), conga-flow (for each flow),
+	// conweave (another path when a flow's own is late, and packets put in order
+	// behind it) or conweave-conga (the same, onto the least congested path).
 	// Default: ecmp; required in classes.
 	Scheme string `yaml:"scheme,omitempty"`
 	// Weights are the shares of the uplinks, in their order, under scheme

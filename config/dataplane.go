@@ -47,6 +47,7 @@ func (l *Leaf) ToDataplane() dataplane.Config {
 	c := l.Common.dataplane()
 	c.Role, c.VTEP = dataplane.Leaf, l.VTEP
 	c.Scheme, c.Options, c.Classes = l.Schemes()
+	_, c.Reorder = l.ConWeave.params(l.Congestion.Profile)
 	c.FDBSize, c.FDBAge = l.FDB.Size, time.Duration(l.FDB.Age)
 	for i := range l.Uplinks {
 		u := &l.Uplinks[i]

@@ -53,6 +53,7 @@ func DefaultSpine() *Spine {
 // fill completes what depends on the file's other values.
 func (l *Leaf) fill(d *document) {
 	l.Congestion.fill()
+	l.ConWeave.fill(l.Congestion.Profile)
 	l.Balancing.fill(d, "")
 	for i := range l.Classes {
 		l.Classes[i].Balancing.fill(d, "classes["+strconv.Itoa(i)+"]")

@@ -7,8 +7,12 @@ import (
 	"strings"
 )
 
-// reloadable are the top-level keys whose change needs no restart.
-var reloadable = []string{"scheme", "weights", "drill", "flowlets", "classes"}
+// reloadable are the keys whose change needs no restart, with all that is below
+// them.
+var reloadable = []string{
+	"scheme", "weights", "drill", "flowlets", "classes",
+	"conweave.profile", "conweave.reply", "conweave.path_busy", "conweave.samples", "conweave.selectors", "conweave.connections",
+}
 
 // NeedsRestart returns the keys, as in "uplinks[0].shaper.rate", in which two
 // files differ and which a running daemon cannot take over. Both are *[Leaf] or
@@ -17,9 +21,10 @@ var reloadable = []string{"scheme", "weights", "drill", "flowlets", "classes"}
 func NeedsRestart(old, changed any) []string {
 	keys := diff("", reflect.ValueOf(old).Elem(), reflect.ValueOf(changed).Elem())
 	return slices.DeleteFunc(keys, func(key string) bool {
-		top, _, _ := strings.Cut(key, ".")
-		top, _, _ = strings.Cut(top, "[")
-		return slices.Contains(reloadable, top)
+		return slices.ContainsFunc(reloadable, func(of string) bool {
+			below, found := strings.CutPrefix(key, of)
+			return found && (below == "" || below[0] == '.' || below[0] == '[')
+		})
 	})
 }
 

@@ -22,8 +22,9 @@ func TestReference(t *testing.T) {
 		"touching anything. Keys that do not exist are mistakes. Rates are written as `10Gbit` or `2.5Gbit` (bits per second),\n" +
 		"sizes as `256KiB`, `150KB` or `1500` (bytes), times as `50us`, `1.5s` or `5m`. Examples stand in\n" +
 		"[deploy/examples](../deploy/examples).\n\n" +
-		"A running `leafd` takes over changes of `scheme`, `weights`, `drill`, `flowlets` and `classes` at SIGHUP (`systemctl\n" +
-		"reload leafd`), and loses no frame; flowlets start anew. A file that is wrong, or has any other change, is refused whole: the log names\n" +
+		"A running `leafd` takes over changes of `scheme`, `weights`, `drill`, `flowlets`, `classes` and, of `conweave`, what the\n" +
+		"sending side is told (`profile`, `reply`, `path_busy`, `samples`, `selectors`, `connections`) at SIGHUP (`systemctl\n" +
+		"reload leafd`), and loses no frame; flowlets and connections start anew. A file that is wrong, or has any other change, is refused whole: the log names\n" +
 		"what is wrong, or the keys that need a restart, and everything stays as it was.\n")
 	r.section("leafd", reflect.TypeFor[Leaf]())
 	r.section("spined", reflect.TypeFor[Spine]())
@@ -81,7 +82,7 @@ func (r *reference) value(t reflect.Type) string {
 	words := map[string]string{
 		"Addr": "address", "Prefix": "prefix", "MAC": "MAC address", "Rate": "rate", "Size": "size", "Duration": "time",
 		"Polling": "word", "XDPMode": "word", "CopyMode": "word",
-		"Protocol": "word or number", "DSCP": "word or number", "Profile": "word", "Detector": "word", "PathMetric": "word",
+		"Protocol": "word or number", "DSCP": "word or number", "Profile": "word", "ConWeaveProfile": "word", "Detector": "word", "PathMetric": "word",
 	}
 	switch {
 	case words[t.Name()] != "":
@@ -111,7 +112,7 @@ func (r *reference) value(t reflect.Type) string {
 func fieldDocs(t *testing.T) map[string]string {
 	t.Helper()
 	docs := make(map[string]string)
-	for _, file := range []string{"common.go", "leaf.go", "spine.go", "balance.go"} {
+	for _, file := range []string{"common.go", "leaf.go", "spine.go", "balance.go", "conweave.go"} {
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)

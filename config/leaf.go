@@ -26,6 +26,9 @@ type Leaf struct {
 	// first one that matches decides. They and the scheme may be changed while
 	// the leaf runs (SIGHUP). Default: none.
 	Classes []Class `yaml:"classes,omitempty"`
+	// ConWeave is what schemes conweave and conweave-conga are told, and how
+	// packets that other leaves reroute are put in order.
+	ConWeave ConWeave `yaml:"conweave,omitempty"`
 }
 
 // Uplink is a port towards a spine.

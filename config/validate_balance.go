@@ -197,18 +197,22 @@ func (c *Congestion) fill() {
 // Schemes converts the default scheme and the classes of a validated leaf, as
 // [dataplane.Node.SetSchemes] takes them.
 func (l *Leaf) Schemes() (scheme string, o balance.Options, classes []dataplane.Class) {
+	conweave, _ := l.ConWeave.params(l.Congestion.Profile)
 	for i := range l.Classes {
 		c := &l.Classes[i]
 		classes = append(classes, dataplane.Class{
 			VNI: overlay.VNI(c.Match.VNI), Protocol: uint8(c.Match.Protocol), Port: c.Match.Port, DSCP: uint8(c.Match.DSCP),
-			Scheme: c.Scheme, Options: c.options(),
+			Scheme: c.Scheme, Options: c.options(conweave),
 		})
 	}
-	return l.Scheme, l.options(), classes
+	return l.Scheme, l.options(conweave), classes
 }
 
-func (b *Balancing) options() balance.Options {
+func (b *Balancing) options(conweave balance.ConWeaveParams) balance.Options {
 	o := balance.Options{Samples: b.DRILL.Samples, Memory: b.DRILL.Memory, Flowlets: b.Flowlets}
+	if dataplane.Signals(b.Scheme) {
+		o.ConWeave = conweave
+	}
 	copy(o.Weights[:], b.Weights)
 	return o
 }

@@ -30,6 +30,7 @@ func (l *Leaf) validate(d *document, interfaces []string) {
 	}
 	l.Balancing.validate(d, "", len(l.Uplinks))
 	l.validateClasses(d, vnis)
+	l.ConWeave.validate(d, l.Congestion.Profile)
 	if l.FDB.Age == 0 {
 		d.add("fdb.age", "addresses that age at once", "use a time, as in 5m")
 	}

@@ -133,12 +133,16 @@ func checkOverhead(c *dataplane.Config, f *Facts, add addFinding) {
 			widest, from = x.MTU, p.Name
 		}
 	}
-	need := widest + overlay.MTUOverhead
+	need := widest + c.Overhead()
+	shim := ""
+	if c.Overhead() > overlay.MTUOverhead {
+		shim = " with ConWeave's shim"
+	}
 	for _, p := range c.Ports {
 		x, ok := f.Ports[p.Name]
 		if p.Kind == dataplane.Uplink && ok && x.MTU < need {
-			add(true, fmt.Sprintf("uplink %s has MTU %d, and needs %d for the %d of access port %s and %d bytes of VXLAN",
-				p.Name, x.MTU, need, widest, from, overlay.MTUOverhead), "ip link set dev %s mtu %d", p.Name, need)
+			add(true, fmt.Sprintf("uplink %s has MTU %d, and needs %d for the %d of access port %s and %d bytes of VXLAN%s",
+				p.Name, x.MTU, need, widest, from, c.Overhead(), shim), "ip link set dev %s mtu %d", p.Name, need)
 		}
 	}
 }

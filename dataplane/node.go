@@ -184,14 +184,18 @@ func (n *Node) setOpened(id PortID, ifindex int) {
 }
 
 // SetSchemes puts another default scheme and other traffic classes in force,
-// between two bursts: no frame is lost, but flowlets start anew. A scheme that
-// does not exist changes nothing.
+// between two bursts: no frame is lost, but flowlets and connections start anew. A
+// scheme that does not exist, or whose header would not fit the uplinks beside
+// hosts' longest frames, changes nothing.
 func (n *Node) SetSchemes(scheme string, o balance.Options, classes []Class) error {
 	if n.cfg.Role != Leaf {
 		return errors.New("a spine has no scheme: its leaves choose the paths")
 	}
 	cfg := n.cfg
 	cfg.Scheme, cfg.Options, cfg.Classes = scheme, o, classes
+	if err := n.checkMTU(&cfg); err != nil {
+		return err
+	}
 	made := make([][]*class, len(n.workers))
 	for q := range n.workers {
 		var err error
@@ -201,6 +205,30 @@ func (n *Node) SetSchemes(scheme string, o balance.Options, classes []Class) err
 	}
 	for q, w := range n.workers {
 		w.call(func() { w.setClasses(made[q]) })
+	}
+	return nil
+}
+
+// checkMTU reports an uplink that hosts' longest frames would not fit through
+// under other schemes, though they do now. Interfaces that the tables do not know
+// are not its business.
+func (n *Node) checkMTU(cfg *Config) error {
+	n.publishing.Lock()
+	defer n.publishing.Unlock()
+	if n.tables == nil || cfg.Overhead() <= n.cfg.Overhead() {
+		return nil
+	}
+	widest := 0
+	for i := range cfg.Ports {
+		if cfg.Ports[i].Kind == Access {
+			widest = max(widest, n.tables.Ports[i].MTU)
+		}
+	}
+	for i := range cfg.Ports {
+		if mtu := n.tables.Ports[i].MTU; cfg.Ports[i].Kind == Uplink && mtu > 0 && mtu < widest+cfg.Overhead() {
+			return fmt.Errorf("uplink %s has MTU %d, and ConWeave's shim besides VXLAN and hosts' MTU of %d needs %d: ip link set dev %s mtu %d",
+				cfg.Ports[i].Name, mtu, widest, widest+cfg.Overhead(), cfg.Ports[i].Name, widest+cfg.Overhead())
+		}
 	}
 	return nil
 }

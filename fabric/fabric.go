@@ -20,6 +20,7 @@ type File struct {
 	Balancing  `yaml:",inline"`
 	Classes    []Class    `yaml:"classes"`
 	Congestion Congestion `yaml:"congestion"`
+	ConWeave   ConWeave   `yaml:"conweave"`
 	// TCP is the hosts' congestion control: a name the kernel knows; default
 	// "cubic", because a run's results should not depend on the machine's.
 	TCP    string `yaml:"tcp"`

@@ -50,6 +50,12 @@ func (f *File) setDefaults() {
 	setString(&f.Scheme, "ecmp")
 	setString(&f.TCP, "cubic")
 	setString(&f.Congestion.Profile, "lab")
+	if f.ConWeave.Profile == "" {
+		f.ConWeave.Profile = "lab"
+		if f.Congestion.Profile == "datacenter" {
+			f.ConWeave.Profile = "datacenter"
+		}
+	}
 	setString(&f.Congestion.Detector, congestion.Timestamp.String())
 	setString(&f.Congestion.PathMetric, congestion.MaxMetric.String())
 	if f.Links.Parallel == 0 {
@@ -146,6 +152,7 @@ func (v *validator) run() {
 	v.balancing("", &f.Balancing)
 	v.classes()
 	v.congestion()
+	v.conweave()
 	v.params("links", f.Links.LinkParams)
 	v.params("hosts.link", f.Hosts.Link)
 	v.overrides()

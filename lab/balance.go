@@ -61,6 +61,19 @@ func congestionConfig(p congestion.Params) config.Congestion {
 	}
 }
 
+// conweaveConfig writes ConWeave's parameters in full.
+func conweaveConfig(c *fabric.ConWeave) config.ConWeave {
+	s, d := c.Params()
+	return config.ConWeave{
+		Reply: config.Duration(s.Reply), PathBusy: config.Duration(s.PathBusy), Inactive: config.Duration(s.Inactive),
+		Samples: s.Samples, Selectors: s.Selectors, Connections: s.Connections,
+		ResumeExtra: config.Duration(d.ResumeExtra), ResumeDefault: config.Duration(d.ResumeDefault), MaxHold: config.Duration(d.MaxHold),
+		NotifyInterval: config.Duration(d.NotifyInterval), Admission: d.Admission, Flows: d.Flows,
+		Queues: d.Queues, PortQueues: d.PortQueues, Packets: d.Packets, PortPackets: d.PortPackets,
+		Bytes: config.Size(d.Bytes), PortBytes: config.Size(d.PortBytes),
+	}
+}
+
 // SchemeReport is what a scheme decided on one leaf since its daemon was
 // started. Flowlets are zero for schemes without.
 type SchemeReport struct {

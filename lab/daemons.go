@@ -163,6 +163,7 @@ func (l *Lab) leafConfig(n fabric.Node) *config.Leaf {
 	c := &config.Leaf{
 		Common: l.common(n.Name), VTEP: n.VTEP,
 		Balancing: balancingConfig(l.File.Balancing), Classes: l.classConfigs(n.Index),
+		ConWeave: conweaveConfig(&l.File.ConWeave),
 	}
 	for _, k := range l.Topo.Links {
 		if k.Leaf == n.Index {
