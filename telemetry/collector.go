@@ -45,6 +45,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	c.ports(ch, &s, t)
 	collectSchemes(ch, s.Workers)
+	if c.Role != "spined" {
+		c.collectReorder(ch, s.Workers)
+	}
 	if c.Congestion != nil {
 		collectCongestion(ch, c.Congestion())
 	}
@@ -80,6 +83,7 @@ func (c *collector) worker(ch chan<- prometheus.Metric, worker string, s *datapl
 	if c.Role != "spined" {
 		fdbByWorker.emit(ch, s, worker)
 		exchangeByWorker.emit(ch, &s.Exchange, worker)
+		conweaveByWorker.emit(ch, s, worker)
 	}
 	for i := range s.Ports {
 		p, port := &s.Ports[i], c.portName(dataplane.PortID(i))
@@ -192,16 +196,14 @@ func collectSchemes(ch chan<- prometheus.Metric, workers []dataplane.WorkerStats
 	sums := make(map[string]*balance.Stats)
 	for w := range workers {
 		for _, s := range workers[w].Schemes {
-			sum := entry(sums, s.Scheme)
-			sum.Decisions += s.Decisions
-			sum.Flowlets.Started += s.Flowlets.Started
-			sum.Flowlets.Moved += s.Flowlets.Moved
-			sum.Flowlets.Kept += s.Flowlets.Kept
-			sum.Flowlets.Expired += s.Flowlets.Expired
+			entry(sums, s.Scheme).Add(&s.Stats)
 		}
 	}
 	for scheme, s := range sums {
 		byScheme.emit(ch, s, scheme)
+		if dataplane.Signals(scheme) {
+			collectConWeave(ch, scheme, &s.ConWeave)
+		}
 	}
 }
 

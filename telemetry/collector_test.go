@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/overlay"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata and the tables of docs/metrics.md")
@@ -43,6 +45,15 @@ func values(families []*dto.MetricFamily) map[string]float64 {
 			var labels []string
 			for _, l := range m.Label {
 				labels = append(labels, fmt.Sprintf("%s=%q", l.GetName(), l.GetValue()))
+			}
+			if h := m.GetHistogram(); h != nil {
+				out[f.GetName()+"_count{"+strings.Join(labels, ",")+"}"] = float64(h.GetSampleCount())
+				out[f.GetName()+"_sum{"+strings.Join(labels, ",")+"}"] = h.GetSampleSum()
+				for _, b := range h.Bucket {
+					le := append(slices.Clip(labels), fmt.Sprintf("le=%q", strconv.FormatFloat(b.GetUpperBound(), 'g', -1, 64)))
+					out[f.GetName()+"_bucket{"+strings.Join(le, ",")+"}"] = float64(b.GetCumulativeCount())
+				}
+				continue
 			}
 			out[f.GetName()+"{"+strings.Join(labels, ",")+"}"] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
 		}
@@ -117,6 +128,24 @@ func TestSamples(t *testing.T) {
 		`loom_port_ce_raised_frames_total{port="up0",worker="1"}`:                float64(w[1].Ports[1].CERaised),
 		`loom_scheme_decisions_total{scheme="conga"}`:                            float64(w[0].Schemes[0].Decisions + w[1].Schemes[0].Decisions),
 		`loom_scheme_flowlets_moved_total{scheme="ecmp"}`:                        float64(w[0].Schemes[1].Flowlets.Moved + w[1].Schemes[1].Flowlets.Moved),
+		`loom_conweave_cutoffs_total{scheme="conweave"}`:                         float64(w[0].Schemes[2].ConWeave.CutOffs + w[1].Schemes[2].ConWeave.CutOffs),
+		`loom_conweave_ignored_total{reason="unknown_path",scheme="conweave"}`:   float64(w[0].Schemes[2].ConWeave.UnknownPath + w[1].Schemes[2].ConWeave.UnknownPath),
+		`loom_conweave_reply_seconds_count{scheme="conweave"}`:                   float64(w[0].Schemes[2].ConWeave.ReplyTime.N + w[1].Schemes[2].ConWeave.ReplyTime.N),
+		`loom_conweave_reply_max_seconds{scheme="conweave"}`:                     w[1].Schemes[2].ConWeave.ReplyTime.Max.Seconds(),
+		`loom_conweave_signals_told_total{worker="1"}`:                           float64(w[1].SignalsTold),
+		`loom_reorder_arrived_bytes_total{}`:                                     float64(w[0].Reorder.Bytes + w[1].Reorder.Bytes),
+		`loom_reorder_flushes_total{cause="overtaken"}`:                          float64(w[0].Reorder.Overtaken + w[1].Reorder.Overtaken),
+		`loom_reorder_flushes_total{cause="shutdown"}`:                           float64(w[0].Reorder.Flushed + w[1].Reorder.Flushed),
+		`loom_reorder_unordered_frames_total{cause="no_queue"}`:                  float64(w[0].Reorder.PassedInLieu + w[1].Reorder.PassedInLieu),
+		`loom_reorder_resume_error_seconds_count{tail="late"}`:                   float64(w[0].Reorder.Hasty.N + w[1].Reorder.Hasty.N),
+		`loom_reorder_resume_error_seconds_sum{tail="early"}`:                    (w[0].Reorder.Early.Sum + w[1].Reorder.Early.Sum).Seconds(),
+		`loom_reorder_control_frames_total{opcode="CLEAR"}`:                      float64(w[0].Reorder.Clears + w[1].Reorder.Clears),
+		`loom_reorder_control_bytes_total{opcode="RTT_REPLY"}`:                   float64(w[0].Reorder.ControlBytes[overlay.OpRTTReply] + w[1].Reorder.ControlBytes[overlay.OpRTTReply]),
+		`loom_reorder_control_unsent_total{reason="no_path"}`:                    float64(w[0].Order.NoPath + w[1].Order.NoPath),
+		`loom_reorder_queues_peak{worker="0"}`:                                   float64(w[0].Reorder.InUsePeak),
+		`loom_reorder_port_waiting_frames{port="host0"}`:                         float64(w[0].Waiting[0].Packets + w[1].Waiting[0].Packets),
+		`loom_reorder_port_waiting_peak_bytes{port="host0"}`:                     float64(w[1].Waiting[0].BytesPeak), // the larger, not the sum
+		`loom_reorder_port_queues{port="flood"}`:                                 float64(w[0].Waiting[2].Queues + w[1].Waiting[2].Queues),
 		`loom_exchange_feedback_bad_tag_total{worker="1"}`:                       float64(w[1].Exchange.FeedbackBadTag),
 		`loom_peer_capable{peer="192.0.2.2"}`:                                    1,
 		`loom_peer_capable{peer="192.0.2.3"}`:                                    0,
@@ -150,6 +179,9 @@ func TestSamples(t *testing.T) {
 		}
 	}
 	for name := range got {
+		if strings.HasPrefix(name, "loom_conweave_") && (strings.Contains(name, `"ecmp"`) || strings.Contains(name, `"conga"`)) || strings.Contains(name, `_reorder_port_queues{port="up0"`) {
+			t.Errorf("%s is shown, though nothing is counted there", name)
+		}
 		if strings.HasPrefix(name, `loom_drops_total{port="up0"`) && strings.HasSuffix(name, `worker="1"}`) && !strings.Contains(name, "queue_full") {
 			t.Errorf("%s is shown, though there was no such drop", name)
 		}
@@ -174,7 +206,7 @@ func TestIncompleteTables(t *testing.T) {
 			[]string{"loom_config_last_reload_successful{} 0", "loom_config_last_reload_success_timestamp_seconds{} 1.7000000605e+09"}},
 		{"no congestion", func(_ *fake, o *Options) { o.Congestion = nil }, []string{"loom_congestion_", "loom_peer_capable"}, []string{"loom_exchange_"}},
 		{"unheard of", func(*fake, *Options) {}, []string{`loom_congestion_to_leaf_metric{peer="192.0.2.3"`, `loom_congestion_to_leaf_metric{peer="192.0.2.2",tag="1"`}, []string{`loom_peer_capable{peer="192.0.2.3"} 0`}},
-		{"spine", func(_ *fake, o *Options) { o.Role = "spined" }, []string{"loom_fdb_", "loom_exchange_"}, []string{"loom_worker_bursts_total"}},
+		{"spine", func(_ *fake, o *Options) { o.Role = "spined" }, []string{"loom_fdb_", "loom_exchange_", "loom_reorder_", "loom_conweave_signals_"}, []string{"loom_worker_bursts_total"}},
 		{"gone", func(f *fake, _ *Options) {
 			f.peers[0].VTEP = netip.Addr{}
 			f.tables.VNIs[0].VNI, f.tables.Peers[0].VTEP, f.tables.Hops[0].Gateway = 0, netip.Addr{}, netip.Addr{}

@@ -7,10 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/drop"
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 )
 
 // fake is a node whose counters and tables a test sets.
@@ -92,9 +94,18 @@ func newFake() *fake {
 		w.VNIs = make([]dataplane.VNIStats, 2)
 		w.PeerSent, w.PeerReceived = make([]dataplane.Traffic, 2), make([]dataplane.Traffic, 2)
 		w.HopSent = make([]dataplane.Traffic, 2)
-		w.Schemes = make([]dataplane.SchemeStats, 2)
+		w.Waiting = make([]reorder.PortUse, 3)
+		w.Schemes = make([]dataplane.SchemeStats, 3)
 		number(reflect.ValueOf(w).Elem(), &next)
-		w.Schemes[0].Scheme, w.Schemes[1].Scheme = "conga", "ecmp"
+		w.Schemes[0].Scheme, w.Schemes[1].Scheme, w.Schemes[2].Scheme = "conga", "ecmp", "conweave"
+		// What only ConWeave counts, only access ports have, and nobody sends.
+		w.Schemes[0].ConWeave, w.Schemes[1].ConWeave = balance.ConWeaveStats{}, balance.ConWeaveStats{}
+		w.Waiting[1] = reorder.PortUse{}
+		for op := range w.Reorder.ControlBytes {
+			if op < int(overlay.OpRTTReply) || op > int(overlay.OpNotify) {
+				w.Reorder.ControlBytes[op] = 0
+			}
+		}
 		w.Made, w.Held = 1<<40, 0
 		for p := range w.Ports {
 			w.Made -= w.Ports[p].Received.Frames
@@ -126,6 +137,13 @@ func newFake() *fake {
 // number gives every number inside v a value of its own, from next on. A field
 // of a type that it does not know fails the tests, lest it be overlooked.
 func number(v reflect.Value, next *uint64) {
+	if h, ok := v.Addr().Interface().(*reorder.Histogram); ok {
+		n := *next
+		*h = reorder.Histogram{N: n, Sum: time.Duration(n+1) * time.Second, Max: time.Duration(n+2) * time.Second}
+		h.Counts[20], h.Counts[reorder.Buckets-1] = n-1, 1
+		*next += 3
+		return
+	}
 	switch v.Kind() {
 	case reflect.Uint64:
 		v.SetUint(*next)
@@ -155,6 +173,10 @@ func number(v reflect.Value, next *uint64) {
 
 // numbers collects every number inside v under the path of its field.
 func numbers(v reflect.Value, path string, into map[string]float64) {
+	if h, ok := v.Interface().(reorder.Histogram); ok {
+		into[path+".N"], into[path+".Sum"], into[path+".Max"] = float64(h.N), h.Sum.Seconds(), h.Max.Seconds()
+		return
+	}
 	switch v.Kind() {
 	case reflect.Uint64, reflect.Uint8:
 		into[path] = float64(v.Uint())

@@ -17,6 +17,9 @@ type metric struct {
 	desc       *prometheus.Desc
 }
 
+// histogramValue is the kind of a histogram, which Prometheus has no ValueType of.
+const histogramValue prometheus.ValueType = 0
+
 // all lists every metric, in the order in which they are declared.
 var all []*metric
 

@@ -35,7 +35,7 @@ func TestPageDescribesTheMetrics(t *testing.T) {
 		for i, l := range m.labels {
 			labels[i] = "`" + l + "`"
 		}
-		kind := map[prometheus.ValueType]string{prometheus.CounterValue: "counter", prometheus.GaugeValue: "gauge"}[m.kind]
+		kind := map[prometheus.ValueType]string{prometheus.CounterValue: "counter", prometheus.GaugeValue: "gauge", histogramValue: "histogram"}[m.kind]
 		b.WriteString(row("`"+m.name+"`", kind, strings.Join(labels, ", "), m.help))
 		slices.Sort(labels)
 		if got, want := sent[m.name], row("`"+m.name+"`", kind, strings.Join(labels, ", "), m.help); got != want {
