@@ -60,10 +60,10 @@ func (r *run) conweaveResult(out *Result) {
 		}
 		found = true
 		s := side.Stats()
-		addDestination(&dest, &s)
+		dest.Add(&s)
 		for _, p := range l.Policies() {
-			s := p.Stats().ConWeave
-			addSource(&source, &s)
+			s := p.Stats()
+			source.Add(&s.ConWeave)
 		}
 	}
 	if !found {
@@ -101,45 +101,6 @@ func durations(name string, h *reorder.Histogram) Distribution {
 		d.CDF = append(d.CDF, Point{min(float64(reorder.Upper(i).Nanoseconds()), d.Max), float64(sum) / float64(h.N)})
 	}
 	return d
-}
-
-func addSource(sum *balance.ConWeaveStats, s *balance.ConWeaveStats) {
-	addFields(sum, s)
-	sum.ReplyTime.Merge(&s.ReplyTime)
-}
-
-func addDestination(sum, s *reorder.Stats) {
-	addFields(sum, s)
-	for op := range sum.ControlBytes {
-		sum.ControlBytes[op] += s.ControlBytes[op]
-	}
-	sum.Hold.Merge(&s.Hold)
-	sum.Early.Merge(&s.Early)
-	sum.Hasty.Merge(&s.Hasty)
-}
-
-// addFields adds the counters of one struct to those of another of its type:
-// fields of 64 bits are sums, and those that end in Peak the greatest.
-func addFields(sum, s any) {
-	to, from := reflect.ValueOf(sum).Elem(), reflect.ValueOf(s).Elem()
-	for i := range to.NumField() {
-		f := to.Field(i)
-		peak := strings.HasSuffix(to.Type().Field(i).Name, "Peak")
-		switch f.Kind() {
-		case reflect.Uint64:
-			if v := from.Field(i).Uint(); peak {
-				f.SetUint(max(f.Uint(), v))
-			} else {
-				f.SetUint(f.Uint() + v)
-			}
-		case reflect.Int:
-			if v := from.Field(i).Int(); peak {
-				f.SetInt(max(f.Int(), v))
-			} else {
-				f.SetInt(f.Int() + v)
-			}
-		}
-	}
 }
 
 // counters lists both sides' counters by the names that results have:
