@@ -17,8 +17,7 @@ import (
 
 // build makes the fabric.
 func (r *run) build() error {
-	t := &r.spec.Topology
-	spec, err := r.shape()
+	spec, err := r.shape() // a file decides more than the shape
 	if err != nil {
 		return err
 	}
@@ -26,20 +25,39 @@ func (r *run) build() error {
 	cfg.Scheme = r.spec.Scheme
 	cfg.Congestion = r.spec.Congestion.Params()
 	cfg.Seed = r.spec.Seed
-	cfg.Overhead = uint16(*t.Overhead)
-	if cfg.Shim = 0; *t.Overhead > 0 {
+	cfg.Overhead = uint16(*r.spec.Topology.Overhead)
+	if cfg.Shim = 0; cfg.Overhead > 0 {
 		cfg.Shim = overlay.ShimLen
 	}
 	if err := r.conweave(&cfg); err != nil {
 		return err
 	}
+	r.balancing(&cfg.Options)
 	if r.spec.Scheme == "drill" {
 		// DRILL is a choice of every switch; the data plane's spines have it
 		// from their leaf's selector.
 		cfg.Spine = "drill"
 	}
+	r.uneven = len(spec.Overrides) > 0 || len(spec.Faults) > 0
 	r.topo, err = topo.Build(r.net, spec, cfg)
 	return err
+}
+
+// balancing is what a fabric.yaml tells its own scheme.
+func (r *run) balancing(o *balance.Options) {
+	if r.file == nil || r.file.Scheme != r.spec.Scheme {
+		return
+	}
+	copy(o.Weights[:], r.file.Weights)
+	if d := r.file.DRILL; d != nil {
+		o.Samples, o.Memory = 2, 1
+		if d.Samples != nil {
+			o.Samples = *d.Samples
+		}
+		if d.Memory != nil {
+			o.Memory = *d.Memory
+		}
+	}
 }
 
 // shape translates the topology.
@@ -97,16 +115,7 @@ func (r *run) conweave(cfg *node.Config) error {
 	if c.Admission {
 		dest.Admission = 90
 	}
-	t := &r.spec.Topology
-	switch t.Kind {
-	case "fat-tree":
-		source.Selectors = t.K / 2
-	case "three-layer", "vl2":
-		source.Selectors = t.Cores
-	default:
-		source.Selectors = t.Parallel
-	}
-	source.Selectors = min(max(source.Selectors, 1), balance.MaxPaths)
+	source.Selectors = 1
 	if err := source.Validate(); err != nil {
 		return fmt.Errorf("conweave: %w", err)
 	}
@@ -114,6 +123,7 @@ func (r *run) conweave(cfg *node.Config) error {
 	if err := dest.Validate(); err != nil {
 		return fmt.Errorf("conweave: %w", err)
 	}
+	source.Selectors = 0 // the topology knows
 	cfg.Options.ConWeave, cfg.Reorder = source, dest
 	return nil
 }
@@ -123,30 +133,6 @@ func ecn(e *fabric.ECN) network.ECN {
 		return network.ECN{}
 	}
 	return network.ECN{Kmin: uint64(e.Kmin), Kmax: uint64(e.Kmax), Pmax: e.Pmax}
-}
-
-// fromFile reads a fabric.yaml: its links, hosts, faults and, unless the
-// experiment has some of its own, its workloads.
-func (r *run) fromFile() (topo.Spec, error) {
-	f, err := fabric.Load(r.spec.Topology.File)
-	if err != nil {
-		return topo.Spec{}, err
-	}
-	if len(r.spec.Workloads) == 0 {
-		if r.spec.Workloads, err = workloadsOf(f); err != nil {
-			return topo.Spec{}, fmt.Errorf("%s: %w", r.spec.Topology.File, err)
-		}
-		for i := range r.spec.Workloads {
-			w := &r.spec.Workloads[i]
-			r.spec.Duration = max(r.spec.Duration, w.Start+w.Duration)
-		}
-		for _, p := range r.spec.Complete("") {
-			return topo.Spec{}, fmt.Errorf("%s: %w", r.spec.Topology.File, p)
-		}
-	}
-	spec := topo.FromFile(f)
-	spec.Faults = append(spec.Faults, topo.FromFaults(r.spec.Faults)...)
-	return spec, nil
 }
 
 // capacities is what loads are shares of. A link that is down from the start

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/loomfabric/loom/fabric"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/traffic"
@@ -15,69 +14,106 @@ import (
 )
 
 // selection draws a sender out of From, and a receiver out of those of To that
-// it may send to: any other host, or any behind another leaf.
+// it may send to: any other host, or any behind another leaf, of its VNI.
 type selection struct {
 	from, to []network.HostID
 	rack     []int
+	vni      []uint32 // by host; nil: there is one
 	any      bool
+	// asked has the receiver drawn first: it asks, and servers are drawn for it.
+	asked bool
 }
 
 func (s *selection) allowed(a, b network.HostID) bool {
-	return a != b && (s.any || s.rack[a] != s.rack[b])
+	return s.mates(a, b) && (s.any || s.rack[a] != s.rack[b])
+}
+
+// mates reports whether two hosts can talk at all.
+func (s *selection) mates(a, b network.HostID) bool {
+	return a != b && (s.vni == nil || s.vni[a] == s.vni[b])
+}
+
+// order returns who is drawn first, and from whom its partners are drawn.
+func (s *selection) order() (first, second []network.HostID) {
+	if s.asked {
+		return s.to, s.from
+	}
+	return s.from, s.to
+}
+
+func (s *selection) pair(first, second network.HostID) traffic.Pair {
+	if s.asked {
+		first, second = second, first
+	}
+	return traffic.Pair{Src: first, Dst: second}
 }
 
 // Pick draws a pair (traffic.Pairs).
 func (s *selection) Pick(r *rand.Rand) traffic.Pair {
-	src := s.from[r.IntN(len(s.from))]
+	first, second := s.order()
+	a := first[r.IntN(len(first))]
 	for {
-		if dst := s.to[r.IntN(len(s.to))]; s.allowed(src, dst) {
-			return traffic.Pair{Src: src, Dst: dst}
+		if b := second[r.IntN(len(second))]; s.allowed(a, b) {
+			return s.pair(a, b)
 		}
 	}
 }
 
 // Each lists all pairs (traffic.Pairs).
 func (s *selection) Each(yield func(p traffic.Pair, share float64)) {
-	for _, src := range s.from {
-		n := s.choices(src)
-		for _, dst := range s.to {
-			if s.allowed(src, dst) {
-				yield(traffic.Pair{Src: src, Dst: dst}, 1/float64(len(s.from))/float64(n))
+	first, second := s.order()
+	for _, a := range first {
+		n := s.choices(a, second)
+		for _, b := range second {
+			if s.allowed(a, b) {
+				yield(s.pair(a, b), 1/float64(len(first))/float64(n))
 			}
 		}
 	}
 }
 
-func (s *selection) choices(src network.HostID) (n int) {
-	for _, dst := range s.to {
-		if s.allowed(src, dst) {
+func (s *selection) choices(host network.HostID, among []network.HostID) (n int) {
+	for _, h := range among {
+		if s.allowed(host, h) {
 			n++
 		}
 	}
 	return n
 }
 
-// pairs is a list of From[i] with To[i modulo len], as fabric.yaml pairs hosts
-// of its tcp and udp workloads.
+// pairs is a list of From[i] with the i-th of those in To that it can talk to,
+// wrapping around, as fabric.yaml pairs hosts of its tcp and udp workloads.
 func (s *selection) pairs() traffic.List {
 	var out traffic.List
+	var partners []network.HostID
 	for i, src := range s.from {
-		if dst := s.to[i%len(s.to)]; src != dst {
-			out = append(out, traffic.Pair{Src: src, Dst: dst})
+		partners = partners[:0]
+		for _, dst := range s.to {
+			if s.mates(src, dst) {
+				partners = append(partners, dst)
+			}
+		}
+		if n := len(partners); n > 0 {
+			out = append(out, traffic.Pair{Src: src, Dst: partners[i%n]})
 		}
 	}
 	return out
 }
 
-// check reports a sender that has nobody to send to.
-func (s *selection) check() error {
-	if len(s.from) == 0 || len(s.to) == 0 {
+// Validate reports a host that has nobody to talk to (traffic.Pairs).
+func (s *selection) Validate() error {
+	first, second := s.order()
+	if len(first) == 0 || len(second) == 0 {
 		return fmt.Errorf("no hosts are selected: from has %d, to has %d", len(s.from), len(s.to))
 	}
-	for _, src := range s.from {
-		if s.choices(src) == 0 {
-			return fmt.Errorf("host h%d has nobody to send to: to names no host behind another leaf", src)
+	for _, h := range first {
+		if s.choices(h, second) > 0 {
+			continue
 		}
+		if s.any {
+			return fmt.Errorf("host h%d has nobody to send to", h)
+		}
+		return fmt.Errorf("host h%d has nobody to send to behind another leaf: name some in to, or write pairs: any", h)
 	}
 	return nil
 }
@@ -110,6 +146,8 @@ type flowMaker struct {
 	spec   *Spec
 	fabric *traffic.Fabric
 	names  []string // of hosts
+	vni    []uint32 // of hosts; nil: there is one
+	offers []offer  // of workloads that a fabric.yaml has; nil: there are none
 }
 
 // source returns the flows of the i-th workload; an error names it.
@@ -123,7 +161,7 @@ func (m *flowMaker) source(i int) (traffic.Source, error) {
 }
 
 func (m *flowMaker) make(i int, w *Workload) (traffic.Source, error) {
-	sel := &selection{rack: m.fabric.Rack, any: w.Pairs == "any"}
+	sel := &selection{rack: m.fabric.Rack, vni: m.vni, any: w.Pairs == "any"}
 	var err error
 	if sel.from, err = selectHosts(w.From, m.names, sel.rack); err != nil {
 		return nil, fmt.Errorf("from: %w", err)
@@ -160,32 +198,47 @@ func (m *flowMaker) make(i int, w *Workload) (traffic.Source, error) {
 	case AllToAll:
 		return traffic.NewShuffle(traffic.ShuffleConfig{Stream: stream, Hosts: sel.from, Bytes: uint64(w.Bytes), From: from, Tag: i})
 	case Incast:
-		return incast(i, w, sel, stream)
+		return m.incast(i, w, sel, stream)
 	}
-	return m.trace(w, stream)
+	return m.trace(i, w, stream)
 }
 
 func (m *flowMaker) poisson(i int, w *Workload, sel *selection, stream traffic.Stream) (traffic.Source, error) {
-	if err := sel.check(); err != nil {
-		return nil, err
-	}
 	sizes, err := readSizes(w)
 	if err != nil {
 		return nil, err
 	}
-	load := traffic.Load{Percent: w.Load}
-	if w.Of == "hosts" {
-		load.Of = traffic.OfHostLinks
+	rate := 0.0
+	if m.offers == nil {
+		rate, err = m.flowRate(w, sel, sizes)
+	} else {
+		sel.asked = true
+		rate, err = m.offers[i].rate/8/sizes.Mean(), sel.Validate()
 	}
-	rate, err := load.FlowRate(m.fabric, sel, sizes)
 	if err != nil {
-		return nil, fmt.Errorf("load: %w", err)
+		return nil, err
 	}
 	from := engine.Of(w.Start.D())
 	return traffic.NewPoisson(traffic.PoissonConfig{
 		Stream: stream, Pairs: sel, Sizes: sizes, Rate: rate, From: from, Until: from + engine.Of(w.Duration.D()),
 		Conns: w.Connections, Hosts: len(sel.rack), Tag: i,
 	})
+}
+
+// flowRate returns how many flows per second make a workload's load.
+func (m *flowMaker) flowRate(w *Workload, sel *selection, sizes *workload.CDF) (float64, error) {
+	load := traffic.Load{Percent: w.Load}
+	if w.Of == "hosts" {
+		load.Of = traffic.OfHostLinks
+	}
+	if err := sel.Validate(); err != nil {
+		return 0, err
+	}
+	rate, err := load.FlowRate(m.fabric, sel, sizes)
+	if err != nil {
+		return 0, fmt.Errorf("load: %w", err)
+	}
+	return rate, nil
 }
 
 // readSizes returns the distribution of a workload's sizes.
@@ -212,7 +265,7 @@ func readSizes(w *Workload) (*workload.CDF, error) {
 	return c.Scale(w.Scale)
 }
 
-func incast(i int, w *Workload, sel *selection, stream traffic.Stream) (traffic.Source, error) {
+func (m *flowMaker) incast(i int, w *Workload, sel *selection, stream traffic.Stream) (traffic.Source, error) {
 	if len(sel.from) != 1 {
 		return nil, fmt.Errorf("from: %d hosts are selected: incast has one client", len(sel.from))
 	}
@@ -222,13 +275,32 @@ func incast(i int, w *Workload, sel *selection, stream traffic.Stream) (traffic.
 	}
 	r := workload.NewRand(stream.Seed, ^stream.Number)
 	r.Shuffle(len(servers), func(a, b int) { servers[a], servers[b] = servers[b], servers[a] })
-	return traffic.NewIncast(traffic.IncastConfig{
+	from := engine.Of(w.Start.D())
+	in, err := traffic.NewIncast(traffic.IncastConfig{
 		Stream: stream, Client: sel.from[0], Servers: servers[:w.FanIn], Bytes: uint64(w.Bytes), Requests: uint64(w.Repeat),
-		From: engine.Of(w.Start.D()), Gap: engine.Of(w.Gap.D()), Conns: w.Connections > 0, Tag: i,
+		From: from, Gap: engine.Of(w.Gap.D()), Conns: w.Connections > 0, Tag: i,
 	})
+	if err != nil {
+		return nil, err
+	}
+	if m.offers == nil { // so many, however long they take
+		return &queries{in, engine.Never}, nil
+	}
+	return &queries{in, from + engine.Of(w.Duration.D())}, nil
 }
 
-func (m *flowMaker) trace(w *Workload, stream traffic.Stream) (traffic.Source, error) {
+// queries is an incast workload that begins no query when its time is up.
+type queries struct {
+	*traffic.Incast
+	until engine.Time
+}
+
+// Done says that a stripe has arrived (traffic.Closed).
+func (q *queries) Done(now engine.Time, f traffic.Flow) bool {
+	return q.Incast.Done(now, f) && now < q.until
+}
+
+func (m *flowMaker) trace(i int, w *Workload, stream traffic.Stream) (traffic.Source, error) {
 	f, err := os.Open(w.File)
 	if err != nil {
 		return nil, err
@@ -238,40 +310,8 @@ func (m *flowMaker) trace(w *Workload, stream traffic.Stream) (traffic.Source, e
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", w.File, err)
 	}
-	return traffic.NewReplay(flows), nil
-}
-
-// workloadsOf translates the workloads of a fabric.yaml. It reports one that the
-// simulator does not have.
-func workloadsOf(f *fabric.File) ([]Workload, error) {
-	var out []Workload
-	for i := range f.Workloads {
-		from := &f.Workloads[i]
-		w := Workload{
-			Name: from.Name, From: from.From, To: from.To, Pairs: "any", Start: from.Start, Duration: from.Duration,
-			Sizes: from.Sizes, Load: from.Load, Flows: from.Flows, Bytes: from.Bytes, FanIn: from.FanIn, Rate: from.Rate, Size: from.Size,
-		}
-		switch from.Type {
-		case fabric.BulkTCP:
-			w.Type = Bulk
-		case fabric.UDP:
-			w.Type = UDP
-		case fabric.Request:
-			// A request's answer is what loads the fabric: servers send.
-			w.Type, w.From, w.To = Poisson, from.To, from.From
-			if from.Persistent {
-				w.Connections = 1
-			}
-		case fabric.Incast:
-			w.Type = Incast
-			w.Repeat = 1
-			if from.Interval > 0 {
-				w.Repeat = max(1, int(from.Duration/from.Interval))
-			}
-		default:
-			return nil, fmt.Errorf("workload %s: type %q cannot be simulated", from.Name, from.Type)
-		}
-		out = append(out, w)
+	for k := range flows {
+		flows[k].Tag = i // whatever it was where it was recorded
 	}
-	return out, nil
+	return traffic.NewReplay(flows), nil
 }

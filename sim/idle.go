@@ -12,9 +12,11 @@ import (
 )
 
 // idleTCP knows how long a TCP flow takes that is alone: by having one run alone
-// over a chain of links like those of its best way. That is done for a grid of
-// sizes; between two of them the time is interpolated. Every size up to
-// idleExact segments is on the grid, above that sizes lie 5 % apart.
+// over a chain of links like those of its best way. That is done for every size
+// up to idleExact segments. Above, sizes lie on a grid 5 % apart; where more time
+// passes between two of them than their bytes take, as a window has to open
+// first, sizes between them are tried, until what is left to guess is
+// idleGuess of the time.
 type idleTCP struct {
 	cfg  tcp.Config
 	ways map[string]*idleWay
@@ -25,12 +27,14 @@ type idleTCP struct {
 // idleWay is one kind of way, and what is known of it.
 type idleWay struct {
 	out, back []topo.Hop
+	slowest   uint64                 // rate of the slowest link, bit/s
 	fct       map[uint64]engine.Time // by size
 }
 
 const (
 	idleExact = 20
 	idleRatio = 1.05
+	idleGuess = 1. / 200
 )
 
 func newIdleTCP(c tcp.Config) *idleTCP {
@@ -46,7 +50,23 @@ func (i *idleTCP) fct(t *topo.Topology, src, dst network.HostID, bytes uint64) e
 	}
 	a, b := gridAround(bytes, segment)
 	ta, tb := i.alone(w, a), i.alone(w, b)
-	return ta + engine.Time(float64(tb-ta)*float64(bytes-a)/float64(b-a))
+	for b-a > segment {
+		line := float64(b-a) * 8 / float64(w.slowest) * float64(engine.Second)
+		if float64(tb-ta)-line <= idleGuess*float64(ta) {
+			return ta + engine.Time(float64(tb-ta)*float64(bytes-a)/float64(b-a))
+		}
+		if m := a + (b-a)/segment/2*segment; m <= bytes {
+			a, ta = m, i.alone(w, m)
+		} else {
+			b, tb = m, i.alone(w, m)
+		}
+	}
+	// The last segment is shorter than that of b, which was simulated.
+	short := engine.Time(0)
+	for _, h := range w.out {
+		short += engine.Time(float64(b-bytes) * 8 / float64(h.Rate) * float64(engine.Second))
+	}
+	return max(ta, tb-short)
 }
 
 // gridAround returns the sizes (up to a terabyte) of the grid between which bytes lies, each a
@@ -65,6 +85,10 @@ func (i *idleTCP) way(t *topo.Topology, src, dst network.HostID) *idleWay {
 	}
 	full := i.cfg.Segment() + i.cfg.Header
 	w := &idleWay{out: t.Way(src, dst, full), back: t.Way(dst, src, i.cfg.Header), fct: map[uint64]engine.Time{}}
+	w.slowest = w.out[0].Rate
+	for _, h := range w.out {
+		w.slowest = min(w.slowest, h.Rate)
+	}
 	name := fmt.Sprint(w.out, w.back)
 	if known := i.ways[name]; known != nil {
 		w = known

@@ -59,9 +59,11 @@ type ClassFCT struct {
 
 // WorkloadResult is what one workload got.
 type WorkloadResult struct {
-	Name       string  `json:"name"`
-	Flows      int     `json:"flows"`
-	Unfinished int     `json:"unfinished"`
+	Name       string `json:"name"`
+	Flows      int    `json:"flows"`
+	Unfinished int    `json:"unfinished"`
+	// GoodputBps is over the part of the window in which the workload begins
+	// flows: of what ended in the window, and of flows without an end what came.
 	GoodputBps float64 `json:"goodput_bps"`
 	// Incast: the effective throughput of whole answers, percent of the client's
 	// access link (CONGA §5.3).

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/loomfabric/loom/fabric"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/topo"
@@ -27,9 +28,24 @@ type run struct {
 	feed      *traffic.Feed
 	ids       ids
 	flows     flowTable
+	pools     map[pairOf]*[]int // idle connections of workloads with a pool
+	pooled    int               // connections that pools have opened
 	collect   *collector
+	id        engine.ID
+	uneven    bool // links differ, or come and go: so do paths
+
+	// Of a fabric.yaml; nil: there is none.
+	file   *fabric.File
+	vni    []uint32 // by host
+	offers []offer  // by workload
 
 	from, until, end engine.Time // measurement; and when the run is over at the latest
+}
+
+// pairOf is whose connections a pool keeps.
+type pairOf struct {
+	tag      int
+	src, dst network.HostID
 }
 
 // ids numbers flows and connections in the network.
@@ -86,8 +102,9 @@ func (t *flowTable) each(yield func(f *traffic.Flow)) {
 	}
 }
 
-// Run simulates s, which it completes. An error says what is wrong with s; a run
-// that cannot go on, or is interrupted, returns what it knows, and why it ended.
+// Run simulates s, which it leaves as it is. An error says what is wrong with s;
+// a run that cannot go on, or is interrupted, returns what it knows, and why it
+// ended. Runs of one Spec may go side by side.
 func Run(ctx context.Context, s *Spec) (*Result, error) {
 	started := time.Now()
 	var before runtime.MemStats
@@ -132,7 +149,8 @@ func assemble(s *Spec) (*run, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	r := &run{spec: s, engine: engine.New()}
+	r := &run{spec: s, engine: engine.New(), pools: map[pairOf]*[]int{}}
+	r.id = r.engine.Register(r)
 	r.net = network.New(r.engine)
 	r.net.Rand = rand.New(rand.NewPCG(s.Seed, 0x65636e)) // for ECN marks
 	if err := r.build(); err != nil {
@@ -175,15 +193,15 @@ func (s *Spec) clone() *Spec {
 
 func (r *run) sources() ([]traffic.Source, error) {
 	r.incasts = map[int]*traffic.Incast{}
-	m := &flowMaker{spec: r.spec, fabric: r.capacities(), names: r.topo.HostNames}
+	m := &flowMaker{spec: r.spec, fabric: r.capacities(), names: r.topo.HostNames, vni: r.vni, offers: r.offers}
 	var sources []traffic.Source
 	for i := range r.spec.Workloads {
 		s, err := m.source(i)
 		if err != nil {
 			return nil, err
 		}
-		if in, ok := s.(*traffic.Incast); ok {
-			r.incasts[i] = in
+		if q, ok := s.(*queries); ok {
+			r.incasts[i] = q.Incast
 		}
 		sources = append(sources, s)
 	}
@@ -193,13 +211,48 @@ func (r *run) sources() ([]traffic.Source, error) {
 // StartFlow is the feed's to call.
 func (r *run) StartFlow(now engine.Time, f traffic.Flow) {
 	f.ID = r.ids.next()
+	if r.spec.Workloads[f.Tag].Pool {
+		f.Conn = r.take(&f)
+	}
 	r.flows.add(f)
 	r.collect.begin(&f)
-	if f.Rate == 0 {
-		r.transport.start(now, &f)
-	} else if err := r.datagrams.start(now, &f); err != nil {
-		panic(err) // the Spec was checked
+	switch {
+	case f.Rate > 0:
+		if err := r.datagrams.start(now, &f); err != nil {
+			panic(err) // the Spec was checked
+		}
+		return
+	case f.Bytes == traffic.Endless && f.Until < r.end:
+		r.engine.At(f.Until, r.id, uint64(f.ID))
 	}
+	r.transport.start(now, &f)
+}
+
+// Handle is the engine's to call: the time of a flow without an end is up.
+func (r *run) Handle(now engine.Time, arg uint64) {
+	f, ok := r.flows.take(network.FlowID(arg))
+	if !ok {
+		panic(fmt.Sprintf("sim: flow %d is to stop, and has ended", arg))
+	}
+	r.collect.stop(&f)
+	r.transport.stop(now, &f)
+}
+
+// take returns a connection that is idle, or a new one.
+func (r *run) take(f *traffic.Flow) int {
+	key := pairOf{f.Tag, f.Src, f.Dst}
+	idle := r.pools[key]
+	if idle == nil {
+		idle = new([]int)
+		r.pools[key] = idle
+	}
+	if n := len(*idle); n > 0 {
+		c := (*idle)[n-1]
+		*idle = (*idle)[:n-1]
+		return c
+	}
+	r.pooled++
+	return r.feed.Conns() + r.pooled - 1
 }
 
 // FlowDone is the transports' to call.
@@ -209,6 +262,11 @@ func (r *run) FlowDone(now engine.Time, id network.FlowID) {
 		panic(fmt.Sprintf("sim: flow %d has ended twice, or never began", id))
 	}
 	r.collect.done(now, &f)
+	if r.spec.Workloads[f.Tag].Pool {
+		idle := r.pools[pairOf{f.Tag, f.Src, f.Dst}]
+		*idle = append(*idle, f.Conn)
+		f.Conn = traffic.NoConn // as the feed knows it
+	}
 	r.feed.Done(now, f)
 }
 
@@ -220,13 +278,26 @@ const (
 	endInterrupted = "interrupted"
 )
 
+// How much may happen between two looks at the rest of the world: so many events
+// take less than a second. What decides is the same wherever a run is made.
+const (
+	muchEvents = 1_000_000
+	fewEvents  = muchEvents / 8
+	minStep    = engine.Microsecond
+	maxStep    = 2 * engine.Millisecond
+	// stuckFor is how long ports must hold each other back, at stuckLooks looks at
+	// least, to be taken for stuck.
+	stuckFor   = engine.Millisecond
+	stuckLooks = 20
+)
+
 // loop lets time pass until there is a reason to end.
 func (r *run) loop(ctx context.Context) string {
-	// Between two looks at the rest of the world.
-	step := max(min(r.end/2000, 2*engine.Millisecond), engine.Microsecond)
-	stuck := 0
+	step := min(max(r.end/2000, minStep), maxStep)
+	stuck, since := 0, engine.Time(0)
 	r.collect.at(0)
 	for now := engine.Time(0); ; {
+		before := r.engine.Handled()
 		now = r.nextStop(now, step)
 		r.engine.Run(now)
 		r.collect.at(now)
@@ -240,9 +311,15 @@ func (r *run) loop(ctx context.Context) string {
 		}
 		// Ports that hold each other back for long enough do so for ever.
 		if len(r.net.Stuck()) == 0 {
-			stuck = 0
-		} else if stuck++; stuck > 20 && engine.Time(stuck)*step > engine.Millisecond {
+			stuck, since = 0, now
+		} else if stuck++; stuck > stuckLooks && now-since > stuckFor {
 			return endStuck
+		}
+		switch n := r.engine.Handled() - before; {
+		case n > muchEvents:
+			step = max(step/2, minStep)
+		case n < fewEvents:
+			step = min(2*step, max(r.end/2000, minStep), maxStep)
 		}
 	}
 }

@@ -34,7 +34,9 @@ type Topology struct {
 	// Kind is "leaf-spine" (the default), "fat-tree", "three-layer", "vl2" or
 	// "file".
 	Kind string `yaml:"kind"`
-	// File is a fabric.yaml, for kind file, relative to the experiment file.
+	// File is a fabric.yaml, for kind file, relative to the experiment file. What
+	// it says holds as far as the experiment is silent: scheme, congestion, tcp,
+	// workloads, for how long. It has links, hosts, buffers and marking to itself.
 	File string `yaml:"file"`
 
 	Leaves       int `yaml:"leaves"` // leaf-spine, three-layer, vl2
@@ -115,6 +117,9 @@ type Workload struct {
 	Load        float64 `yaml:"load"`
 	Of          string  `yaml:"of"`
 	Connections int     `yaml:"connections"` // persistent ones of each pair; 0: a new one a flow
+	// Pool lets a flow take an idle connection of its pair, and open another one
+	// only where there is none, as a client with a pool does. TCP only.
+	Pool bool `yaml:"pool"`
 
 	Flows  int             `yaml:"flows"`  // bulk: connections of each pair; default 1
 	Bytes  fabric.Bytes    `yaml:"bytes"`  // bulk, stride, permutation, all-to-all: of a flow, 0: endless; incast: of a whole answer

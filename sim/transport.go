@@ -18,6 +18,8 @@ const hashSeed = 0
 type transport interface {
 	// start begins a flow. Its end is reported to the run by its ID.
 	start(now engine.Time, f *traffic.Flow)
+	// stop ends a flow without an end.
+	stop(now engine.Time, f *traffic.Flow)
 	// progress returns how many bytes of a flow have arrived, for flows that have
 	// a connection of their own and have not ended.
 	progress(id network.FlowID) uint64
@@ -123,6 +125,11 @@ func (t *tcpTransport) start(now engine.Time, f *traffic.Flow) {
 	}
 }
 
+func (t *tcpTransport) stop(now engine.Time, f *traffic.Flow) {
+	t.alone[f.ID].Abort(now)
+	delete(t.alone, f.ID)
+}
+
 func (t *tcpTransport) progress(id network.FlowID) uint64 {
 	if c := t.alone[id]; c != nil {
 		return c.Counters().Goodput
@@ -206,6 +213,11 @@ func (t *rdmaTransport) Completed(now engine.Time, q *rdma.QP, m rdma.Message) {
 		t.stack.Close(q)
 	}
 	t.done(now, id)
+}
+
+func (t *rdmaTransport) stop(_ engine.Time, f *traffic.Flow) {
+	t.stack.Close(t.alone[f.ID])
+	delete(t.alone, f.ID)
 }
 
 func (t *rdmaTransport) progress(id network.FlowID) uint64 {
