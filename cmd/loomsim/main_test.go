@@ -89,7 +89,7 @@ func TestCommands(t *testing.T) {
 		t.Errorf("a report of nothing: %v", err)
 	}
 	out, progress := do("run", "experiments/small.yaml")
-	want(t, "run", out, "small, size quick: mean, ×ratio to ecmp seed by seed", "30 % 4.00 2.00 ×0.500", "holds: fct.all.norm of conga over that of ecmp < 1 (30 % load): 0.500")
+	want(t, "run", out, "small, size quick: mean, ×ratio to ecmp seed by seed", "30 % ecmp conga mean FCT ÷ idle network's 4.00 2.00 ×0.500", "holds: fct.all.norm of conga over that of ecmp < 1 (30 % load): 0.500")
 	want(t, "progress", progress, "2/2 ", "2 runs made, 0 were stored already in results/small-quick")
 	do("run", "experiments/small.yaml", "--size", "full", "-j", "3", "--check")
 	if made.Load() != 10 {
@@ -168,7 +168,7 @@ func TestFailures(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "1 of 2 runs failed:\nconga_load30_seed1: out of luck") {
 		t.Errorf("%v", err)
 	}
-	want(t, "what was made", out, "30 % 4.00 –", "cannot be told", "note: 1 of 2 runs are not stored")
+	want(t, "what was made", out, "network's 4.00 –", "cannot be told", "note: 1 of 2 runs are not stored")
 	want(t, "progress", progress, "conga_load30_seed1 failed: out of luck")
 
 	even := &program{version: "v", run: func(ctx context.Context, s *sim.Spec) (*sim.Result, error) {
@@ -229,7 +229,7 @@ func TestRealRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want(t, "run", out, "mean FCT ÷ idle network's ecmp conga", "30 % ")
+	want(t, "run", out, "30 % ecmp conga mean FCT ÷ idle network's ")
 	want(t, "progress", progress, "2 runs made", "hops/s")
 	if info, err := os.Stat("cpu.prof"); err != nil || info.Size() == 0 {
 		t.Errorf("profile: %v", err)

@@ -125,7 +125,7 @@ func experimentPart(sizes []*experiment.Results) string {
 			}
 			b.WriteString("\n|---|" + strings.Repeat("---:|", len(t.Schemes)) + "\n")
 			for _, row := range t.Rows {
-				fmt.Fprintf(&b, "| %s | %s |\n", cell(row.Point), strings.Join(row.Cells, " | "))
+				fmt.Fprintf(&b, "| %s | %s |\n", cell(row.Label), strings.Join(row.Cells, " | "))
 			}
 			b.WriteString("\n")
 		}

@@ -9,16 +9,17 @@ import (
 	"github.com/loomfabric/loom/sim/experiment"
 )
 
-// Table is one metric: a row a point, a column a scheme.
+// Table is one metric, a row a point; or, if there is one point only, that one, a
+// row a metric. Schemes are its columns.
 type Table struct {
-	Label   string // with unit
+	Label   string // the metric with its unit, or the point
 	Schemes []string
 	Rows    []Row
 }
 
-// Row is one point of load and axis.
+// Row is one point of load and axis, or one metric.
 type Row struct {
-	Point string
+	Label string
 	Cells []string // mean (least–greatest) ×ratio to the reference
 }
 
@@ -43,7 +44,22 @@ func Tables(r *experiment.Results) (out []Table) {
 			out = append(out, table(r, experiment.Column{Metric: m, Plain: c.Plain})...)
 		}
 	}
+	if len(r.Size.LoadPoints())*len(r.Size.Points()) == 1 {
+		return oneTable(out)
+	}
 	return out
+}
+
+// oneTable brings tables of a row each together.
+func oneTable(tables []Table) []Table {
+	if len(tables) == 0 {
+		return nil
+	}
+	all := Table{Label: tables[0].Rows[0].Label, Schemes: tables[0].Schemes}
+	for _, t := range tables {
+		all.Rows = append(all.Rows, Row{t.Label, t.Rows[0].Cells})
+	}
+	return []Table{all}
 }
 
 // table is of one metric; none if no run has it.
@@ -72,7 +88,7 @@ func table(r *experiment.Results, c experiment.Column) []Table {
 	t.Label = withUnit(t.Label, sc.unit)
 	for _, axis := range size.Points() {
 		for _, load := range size.LoadPoints() {
-			row := Row{Point: point(size, load, axis)}
+			row := Row{Label: point(size, load, axis)}
 			for _, scheme := range size.Schemes {
 				cell := experiment.Cell{Scheme: scheme, Load: load, Axis: axis}
 				row.Cells = append(row.Cells, cellText(r, c, cell, values[cell], sc))
@@ -105,7 +121,7 @@ func Text(w io.Writer, r *experiment.Results) error {
 	for _, t := range Tables(r) {
 		fmt.Fprintf(tw, "\n%s\t%s\n", t.Label, strings.Join(t.Schemes, "\t"))
 		for _, row := range t.Rows {
-			fmt.Fprintf(tw, "  %s\t%s\n", row.Point, strings.Join(row.Cells, "\t"))
+			fmt.Fprintf(tw, "  %s\t%s\n", row.Label, strings.Join(row.Cells, "\t"))
 		}
 	}
 	if outcomes := r.Outcomes(); len(outcomes) > 0 {
