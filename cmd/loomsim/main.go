@@ -10,8 +10,10 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime/debug"
 	"runtime/pprof"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -124,6 +126,10 @@ func profile(name string) (stop func() error, err error) {
 	}, nil
 }
 
+// place is how [sim.Flows] names what is wrong with a workload: its position and
+// name, and the key if it is about one.
+var place = regexp.MustCompile(`^(workloads\[\d+\]) \([^)]*\): (?:([a-z-]+): )?`)
+
 // check looks for what only building a run's fabric and flows shows.
 func check(s *sim.Spec) []*sim.Problem {
 	_, err := sim.Flows(s)
@@ -134,5 +140,9 @@ func check(s *sim.Spec) []*sim.Problem {
 	if errors.As(err, &p) {
 		return []*sim.Problem{p}
 	}
-	return []*sim.Problem{{Msg: err.Error()}}
+	p = &sim.Problem{Msg: err.Error()}
+	if m := place.FindStringSubmatch(p.Msg); m != nil {
+		p.Path, p.Msg = strings.TrimSuffix(m[1]+"."+m[2], "."), p.Msg[len(m[0]):]
+	}
+	return []*sim.Problem{p}
 }

@@ -196,11 +196,15 @@ func TestFailures(t *testing.T) {
 	}
 
 	p := &program{run: fake}
-	if err := os.WriteFile("bad.yaml", []byte(strings.Replace(small, "load: 10", "load: 10, from: [h7]", 1)), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile("experiments/twin.yaml", []byte(small), 0o644); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string]string{
+		"bad.yaml":              strings.Replace(small, "load: 10", "load: 10, from: [h7]", 1),
+		"heavy.yaml":            strings.Replace(small, "loads: [30]", "loads: [150]", 1),
+		"racks.yaml":            strings.Replace(small, "load: 10", "load: 10, from: [L0], to: [L0]", 1),
+		"experiments/twin.yaml": small,
+	} {
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for line, why := range map[string]string{
 		"run experiments/small.yaml --size huge":    "there is no size",
@@ -208,7 +212,9 @@ func TestFailures(t *testing.T) {
 		"run experiments/small.yaml -j 0":           "-j 0",
 		"run experiments/small.yaml --schemes best": "neither one of the file's nor a scheme",
 		"run nothing.yaml":                          "nothing.yaml",
-		"run bad.yaml":                              "h7",
+		"run bad.yaml":                              `bad.yaml:6: workloads[0].from: "h7"`,
+		"run heavy.yaml":                            "heavy.yaml:11: workloads[0].load: the load is more than the fabric carries",
+		"run racks.yaml":                            "racks.yaml:6: workloads[0]: ",
 		"run":                                       "requires at least 1 arg",
 		"list":                                      "both named small",
 		"list nowhere":                              "nowhere",
