@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
+	"time"
 
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/mono"
@@ -82,14 +84,15 @@ type Explanation struct {
 	SourcePort uint16 `json:"outer_source_port"` // UDP, of the flow in the fabric
 	Class      int    `json:"class"`             // the last one is the default
 	Scheme     string `json:"scheme"`
-	// Worker is the one whose tables the answer is from: that in whose flowlet
-	// table the flow was seen last, as it depends on the access port's queues
-	// which one it comes to.
-	Worker      int           `json:"worker"`
-	Flowlet     *FlowletEntry `json:"flowlet"`     // null: the scheme or the flow has none
-	Destination string        `json:"destination"` // remote, local, flooded or unnamed
-	Port        string        `json:"port"`        // of a local destination
-	Peers       []PeerChoice  `json:"peers"`       // that the flow may go to
+	// Worker is the one whose tables the answer is from: that in whose flowlet or
+	// connection table the flow was seen last, as it depends on the access port's
+	// queues which one it comes to.
+	Worker      int              `json:"worker"`
+	Flowlet     *FlowletEntry    `json:"flowlet"`     // null: the scheme or the flow has none
+	Connection  *ConnectionEntry `json:"connection"`  // ConWeave's, the one used last; null likewise
+	Destination string           `json:"destination"` // remote, local, flooded or unnamed
+	Port        string           `json:"port"`        // of a local destination
+	Peers       []PeerChoice     `json:"peers"`       // that the flow may go to
 }
 
 // PeerChoice is how a flow goes to one peer.
@@ -136,8 +139,17 @@ func (n *Node) Explain(f *Flow) (*Explanation, error) {
 }
 
 // fresher reports whether x's worker saw the flow after y's.
-func (x *Explanation) fresher(y *Explanation) bool {
-	return x.Flowlet != nil && (y.Flowlet == nil || x.Flowlet.Idle < y.Flowlet.Idle)
+func (x *Explanation) fresher(y *Explanation) bool { return x.idle() < y.idle() }
+
+// idle is the time since x's worker saw the flow.
+func (x *Explanation) idle() time.Duration {
+	switch {
+	case x.Flowlet != nil:
+		return x.Flowlet.Idle
+	case x.Connection != nil:
+		return x.Connection.Idle
+	}
+	return math.MaxInt64
 }
 
 func (w *worker) explain(f *Flow) (*Explanation, error) {
@@ -163,6 +175,9 @@ func (w *worker) explain(f *Flow) (*Explanation, error) {
 			e := w.flowletEntry(fl)
 			x.Flowlet = &e
 		}
+	}
+	if p, ok := c.policy.(balance.ConWeavePolicy); ok {
+		x.Connection = w.connectionOf(p, m.Hash)
 	}
 	for _, peer := range w.whereTo(f, vni, x) {
 		x.Peers = append(x.Peers, w.explainPeer(c.policy, m.Hash, peer, w.now))
