@@ -61,12 +61,7 @@ func (i *idleTCP) fct(t *topo.Topology, src, dst network.HostID, bytes uint64) e
 			b, tb = m, i.alone(w, m)
 		}
 	}
-	// The last segment is shorter than that of b, which was simulated.
-	short := engine.Time(0)
-	for _, h := range w.out {
-		short += engine.Time(float64(b-bytes) * 8 / float64(h.Rate) * float64(engine.Second))
-	}
-	return max(ta, tb-short)
+	return i.alone(w, bytes) // the window opens within this very segment
 }
 
 // gridAround returns the sizes (up to a terabyte) of the grid between which bytes lies, each a

@@ -239,12 +239,20 @@ func (t *rdmaTransport) counters() map[string]uint64 {
 	}
 }
 
-// idle is until the last ACK is back, as completions are.
+// idle is until the last ACK is back, as completions are. It has the way of the
+// last packet, and may have to wait for the ACK before it, if that packet is so
+// short that it comes sooner after the one before it than an ACK takes.
 func (t *rdmaTransport) idle(f *traffic.Flow) engine.Time {
 	c := t.stack.Config()
 	full := uint64(c.Payload)
 	packets := max(1, (f.Bytes+full-1)/full)
 	last := uint32(f.Bytes - (packets-1)*full)
-	return t.topo.IdleFCT(f.Src, f.Dst, packets, c.Payload+c.Header, last+c.Header) +
-		t.topo.IdleOneWay(f.Dst, f.Src, c.AckBytes)
+	back := t.topo.IdleOneWay(f.Dst, f.Src, c.AckBytes)
+	took := t.topo.IdleFCT(f.Src, f.Dst, packets, c.Payload+c.Header, last+c.Header) + back
+	if last < c.AckBytes && packets > 1 {
+		before := t.topo.IdleFCT(f.Src, f.Dst, packets-1, c.Payload+c.Header, c.Payload+c.Header)
+		two := t.topo.IdleFCT(f.Dst, f.Src, 2, c.AckBytes, c.AckBytes)
+		took = max(took, before+two)
+	}
+	return took
 }

@@ -1,0 +1,204 @@
+package sim
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/sim/engine"
+	"github.com/loomfabric/loom/sim/network"
+	"github.com/loomfabric/loom/sim/traffic"
+)
+
+// trace writes lines of a trace to a file and returns its name.
+func trace(t *testing.T, header string, lines ...string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "trace.csv")
+	if err := os.WriteFile(name, []byte(header+"\n"+strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+const (
+	short = "start_ns,src,dst,bytes"
+	long  = "start_ns,src,dst,bytes,tag,conn"
+)
+
+// lone runs one flow alone. It returns how long it took, and how long the run
+// believes that it takes in an idle network.
+func lone(t *testing.T, s Spec, src, dst network.HostID, bytes uint64) (took, idle engine.Time) {
+	t.Helper()
+	s.Workloads = []Workload{{Type: Trace, File: trace(t, short, fmt.Sprintf("0,%d,%d,%d", src, dst, bytes))}}
+	s.Duration, s.Drain = us(1), fabric.Duration(1e9)
+	r, res := parts(t, &s)
+	if res.End != endDone || res.Flows != 1 {
+		t.Fatalf("%d bytes: ended %q after %g s, with %d flows; %v", bytes, res.End, res.SimulatedS, res.Flows, res.Drops)
+	}
+	f := traffic.Flow{Src: src, Dst: dst, Bytes: bytes, Conn: traffic.NoConn}
+	return engine.Time(math.Round(res.FCT[0].MeanS * 1e12)), r.transport.idle(&f)
+}
+
+// TestIdleTCP: in the whole fabric under ecmp a TCP flow alone takes what the
+// chain of links says that idle times come from, to the picosecond for sizes that
+// are simulated, and within what the grid may guess between them.
+func TestIdleTCP(t *testing.T) {
+	base := small()
+	base.Topology.PortBuffer = 0
+	slow, plain, tree, tight := *base, *base, *base, *base
+	slow.Topology.Delay, slow.Topology.HostRate, slow.Topology.Rate = us(50), 40e9, 10e9
+	slow.Transport.CongestionControl = "newreno"
+	plain.Topology.Overhead = new(int)
+	plain.Transport.MTU = 9000
+	tree.Topology = Topology{Kind: "fat-tree", K: 4, HostRate: 10e9, Rate: 10e9}
+	tight.Topology.HostDelay, tight.Transport.Window, tight.Transport.Burst = us(0.1), 30_000, 1448
+	for name, s := range map[string]*Spec{"small": base, "slow": &slow, "plain": &plain, "tree": &tree, "tight": &tight} {
+		segment := uint64(1448)
+		if name == "plain" {
+			segment = 8948
+		}
+		last := network.HostID(15)
+		exact := []uint64{1, 100, segment, segment + 1, 3*segment + 7, 10 * segment, 11 * segment, 20 * segment}
+		for _, n := range []uint64{500, 50_000, 3_000_000} {
+			a, b := gridAround(n, segment)
+			if n > 20*segment {
+				exact = append(exact, a, b)
+			}
+		}
+		for _, bytes := range exact {
+			for _, dst := range []network.HostID{1, last} {
+				if took, idle := lone(t, *s, 0, dst, bytes); took != idle {
+					t.Errorf("%s: %d bytes to h%d took %v, and %v by the chain", name, bytes, dst, took, idle)
+				}
+			}
+		}
+		for bytes := 21*segment + 5; bytes < 5_000_000; bytes = bytes*17/10 + 11 {
+			took, idle := lone(t, *s, 0, last, bytes)
+			if d := float64(took-idle) / float64(idle); math.Abs(d) > idleGuess {
+				t.Errorf("%s: %d bytes took %v, %.2f %% more than the %v between the sizes around", name, bytes, took, 100*d, idle)
+			}
+		}
+	}
+}
+
+// TestGrid: a size lies in its interval, whose ends are on the grid.
+func TestGrid(t *testing.T) {
+	for bytes := uint64(20*1448 + 1); bytes < 1<<42; bytes += bytes/13 + 1 {
+		a, b := gridAround(bytes, 1448)
+		if a > bytes || bytes >= b || a%1448 != 0 || b%1448 != 0 || float64(b) > 1.06*float64(a)+1448 {
+			t.Fatalf("%d lies between %d and %d?", bytes, a, b)
+		}
+		if c, d := gridAround(a, 1448); c != a || d != b {
+			t.Fatalf("%d begins %d to %d, and lies in %d to %d", a, a, b, c, d)
+		}
+	}
+}
+
+// TestIdleTimesAreFew: a long run with sizes of all kinds simulates few flows
+// alone. Every one costs as much as the flow itself.
+func TestIdleTimesAreFew(t *testing.T) {
+	s := small()
+	s.Workloads[0].Sizes, s.Workloads[0].Scale = "data-mining", 0
+	r, res := parts(t, s)
+	idles := r.transport.(*tcpTransport).idles
+	if len(idles.ways) > 2 {
+		t.Errorf("%d ways in a fabric where racks are alike", len(idles.ways))
+	}
+	large := 0
+	for _, w := range idles.ways {
+		for bytes := range w.fct {
+			if bytes > idleExact*1448 {
+				large++
+			}
+		}
+	}
+	if large > 250 {
+		t.Errorf("%d sizes above %d segments were simulated for %d flows", large, idleExact, res.Flows)
+	}
+}
+
+// TestIdleRDMA: RDMA flows alone take exactly what is computed for them, without
+// marks: where the overlay's header makes the fabric slower than the hosts, and
+// both have the same rate, a long flow is not alone with itself.
+func TestIdleRDMA(t *testing.T) {
+	tree := lossless(2)
+	tree.Topology.Kind, tree.Topology.K, tree.Topology.Leaves, tree.Topology.Spines, tree.Topology.HostsPerLeaf = "fat-tree", 4, 0, 0, 2
+	for name, s := range map[string]*Spec{"two": lossless(2), "tree": tree} {
+		for _, recovery := range []string{"gbn", "irn"} {
+			for _, bytes := range []uint64{1, 999, 1000, 1001, 64_000, 123_456, 4_000_000} {
+				for _, dst := range []network.HostID{1, 7} {
+					s.Transport.Recovery, s.Topology.ECN = recovery, nil
+					if took, idle := lone(t, *s, 0, dst, bytes); took != idle {
+						t.Errorf("%s %s: %d bytes to h%d took %v, want %v", name, recovery, bytes, dst, took, idle)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestSecondMessage: on a connection whose window is open a message takes what
+// its packets take one right after the other; the first one pays for the
+// handshake.
+func TestSecondMessage(t *testing.T) {
+	for _, kind := range []string{"tcp", "rdma"} {
+		s := small()
+		s.Transport.Type = kind
+		s.Topology.PortBuffer = 0
+		s.Workloads = []Workload{{Type: Trace, File: trace(t, long, "0,0,9,20000,0,0", "100000,0,9,14000,0,0", "200000,0,9,13,0,0")}}
+		r, res := parts(t, s)
+		fct, slow := r.collect.fct.CDF("all", 10)
+		if len(fct) == 0 || res.Flows != 3 {
+			t.Fatalf("%s: %d flows", kind, res.Flows)
+		}
+		exact := 3
+		if kind == "tcp" {
+			exact = 2
+		}
+		if slow[0].Value != 1 || slow[0].P < float64(exact)/3-1e-9 || kind == "tcp" && slow[len(slow)-1].Value < 1.2 {
+			t.Errorf("%s: slowdowns %v, want %d of 3 of exactly 1", kind, slow, exact)
+		}
+	}
+}
+
+// TestSprayedFlowsAreNoBug: a short last packet that takes another path than the
+// one before it arrives earlier than any path of its own allows, and thin links
+// add up. That is no reason to distrust the simulator.
+func TestSprayedFlowsAreNoBug(t *testing.T) {
+	for _, kind := range []string{"tcp", "rdma"} {
+		for _, scheme := range []string{"spray", "drill", "conga"} {
+			s := small()
+			s.Scheme, s.Transport.Type = scheme, kind
+			if kind == "rdma" {
+				s.Transport.Recovery = "irn"
+			}
+			s.Topology.Delay, s.Topology.HostDelay = fabric.Duration(1), fabric.Duration(1)
+			s.Topology.HostRate, s.Topology.Rate, s.Topology.Spines = 40e9, 10e9, 4
+			for _, bytes := range []uint64{1500, 1448 + 900, 30_000, 400_000} {
+				lone(t, *s, 0, 15, bytes)
+			}
+		}
+	}
+}
+
+// TestSlowFlowIsABug: a flow that is faster than its hosts' links ends a run
+// with an error, whatever the scheme.
+func TestSlowFlowIsABug(t *testing.T) {
+	for _, scheme := range []string{"ecmp", "drill"} {
+		s := small()
+		s.Scheme = scheme
+		r, err := assemble(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.loop(&countdown{t.Context(), 5})
+		r.collect.done(r.engine.Now(), &traffic.Flow{Start: r.engine.Now() - 5*engine.Microsecond, Src: 0, Dst: 9, Bytes: 1e6, Conn: traffic.NoConn})
+		if _, err := r.result("done"); err == nil || !strings.Contains(err.Error(), "faster than the idle network") {
+			t.Errorf("%s: 1 MB in 5 us at 10 Gbit/s: %v", scheme, err)
+		}
+	}
+}
