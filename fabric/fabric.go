@@ -155,9 +155,9 @@ type Workload struct {
 	// MTU of 256, 512 or 1024, the default.
 	Rate Rate  `yaml:"rate"`
 	Size Bytes `yaml:"size"`
-	// QPs is the number of queue pairs of each pair of hosts (roce), each a flow of
-	// its own; default 4.
-	QPs int `yaml:"qps"`
+	// QueuePairs is the number of queue pairs of each pair of hosts (roce), each a
+	// flow of its own; default 4.
+	QueuePairs int `yaml:"qps"`
 }
 
 // Fault takes one link down or up at a time after the run's start.

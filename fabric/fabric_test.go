@@ -132,10 +132,10 @@ func TestRoCE(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := f.Workloads[0]
-	if w.QPs != 4 || w.Size != 1024 || w.Rate != 40e6 || w.Small != 100_000 || w.Large != 10_000_000 {
+	if w.QueuePairs != 4 || w.Size != 1024 || w.Rate != 40e6 || w.Small != 100_000 || w.Large != 10_000_000 {
 		t.Errorf("defaults %+v", w)
 	}
-	if w = f.Workloads[1]; w.QPs != 1 || w.Size != 256 || w.Rate != 30e6 || w.Small != 1000 || w.Large != 1_000_000 {
+	if w = f.Workloads[1]; w.QueuePairs != 1 || w.Size != 256 || w.Rate != 30e6 || w.Small != 1000 || w.Large != 1_000_000 {
 		t.Errorf("as written %+v", w)
 	}
 	if _, err = Parse("f", []byte(strings.Replace(file, "links: {rate: 100Mbit}", "", 1)+"  - {type: roce, sizes: alistorage, load: 30, duration: 1s}\n")); err != nil {

@@ -107,8 +107,8 @@ func (w *Workload) setDefaults(position int, access Rate) {
 		if w.Size == 0 {
 			w.Size = 1024
 		}
-		if w.QPs == 0 {
-			w.QPs = 4
+		if w.QueuePairs == 0 {
+			w.QueuePairs = 4
 		}
 		if w.Rate == 0 {
 			w.Rate = access

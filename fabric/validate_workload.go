@@ -26,7 +26,7 @@ func (w *Workload) fields() []field {
 		{"interval", w.Interval != 0, []string{Incast}},
 		{"rate", w.Rate != 0, []string{UDP, RoCE}},
 		{"size", w.Size != 0, []string{UDP, RoCE}},
-		{"qps", w.QPs != 0, []string{RoCE}},
+		{"qps", w.QueuePairs != 0, []string{RoCE}},
 	}
 }
 
@@ -75,8 +75,8 @@ func (v *validator) workloadValues(path string, w *Workload) {
 		if w.Rate < minRate {
 			v.errorf(path+".rate", "%s: write the NICs' rate, for instance 40Mbit, or set hosts.link.rate", w.Rate)
 		}
-		if w.QPs < 1 || w.QPs > maxQPs {
-			v.errorf(path+".qps", "%d: between 1 and %d are possible", w.QPs, maxQPs)
+		if w.QueuePairs < 1 || w.QueuePairs > maxQueuePairs {
+			v.errorf(path+".qps", "%d: between 1 and %d are possible", w.QueuePairs, maxQueuePairs)
 		}
 		if !slices.Contains([]Bytes{256, 512, 1024}, w.Size) {
 			v.errorf(path+".size", "%s bytes of data: InfiniBand's MTUs that fit a frame are 256, 512 and 1024", w.Size)
@@ -98,11 +98,10 @@ func (v *validator) workloadValues(path string, w *Workload) {
 	}
 }
 
-// minRate is the slowest that is paced, maxQPs the most queue pairs of a pair of
-// hosts.
+// minRate is the slowest that is paced, maxQueuePairs the most of a pair of hosts.
 const (
-	minRate = 64_000
-	maxQPs  = 64
+	minRate       = 64_000
+	maxQueuePairs = 64
 )
 
 // openLoop checks what workloads have in common whose flows begin by a Poisson

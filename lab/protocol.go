@@ -71,7 +71,7 @@ type task struct {
 	Interval   time.Duration    `json:"interval,omitempty"`
 	Rate       uint64           `json:"rate,omitempty"`
 	Size       int              `json:"size,omitempty"`
-	QPs        int              `json:"qps,omitempty"`
+	QueuePairs int              `json:"qps,omitempty"`
 }
 
 // reply answers a request; Err is empty if it went well.

@@ -186,7 +186,7 @@ type queuePair struct {
 func newRoCENIC(t task) (*roceNIC, error) {
 	n := &roceNIC{task: t, wake: make(chan struct{}, 1)}
 	for _, peer := range t.Peers {
-		for range t.QPs {
+		for range t.QueuePairs {
 			addr, err := net.ResolveUDPAddr("udp4", net.JoinHostPort(peer, fmt.Sprint(roce.Port)))
 			if err != nil {
 				return n, err
@@ -229,7 +229,7 @@ func (n *roceNIC) acknowledged(p *roce.Packet) (completed int) {
 // post gives a message to the queue pair to a receiver with the least to do; of
 // several to any.
 func (n *roceNIC) post(rnd *rand.Rand, peer int, size uint64) {
-	pairs := n.pairs[peer*n.task.QPs : (peer+1)*n.task.QPs]
+	pairs := n.pairs[peer*n.task.QueuePairs : (peer+1)*n.task.QueuePairs]
 	first := rnd.IntN(len(pairs))
 	best := first
 	for i := range pairs {

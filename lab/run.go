@@ -195,7 +195,7 @@ func (r *runner) tasksOf(host int) ([]task, error) {
 		tk := task{
 			Workload: i, Type: w.Type, Start: w.Start.D(), Duration: w.Duration.D(), Seed: w.Seed, Stream: uint64(host),
 			Flows: w.Flows, Persistent: w.Persistent, FanIn: w.FanIn, Bytes: uint64(w.Bytes), Interval: w.Interval.D(),
-			Rate: uint64(w.Rate), Size: int(w.Size), QPs: w.QPs,
+			Rate: uint64(w.Rate), Size: int(w.Size), QueuePairs: w.QueuePairs,
 		}
 		var peers []int
 		for _, c := range from {
