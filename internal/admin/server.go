@@ -34,6 +34,7 @@ type Node interface {
 	Congestion() []dataplane.PeerState
 	Flowlets(limit int) []dataplane.FlowletTable
 	FDB(limit int) dataplane.FDBTable
+	ConWeave(limit int) *dataplane.ConWeaveState
 	Explain(f *dataplane.Flow) (*dataplane.Explanation, error)
 }
 
@@ -83,6 +84,7 @@ var endpoints = []endpoint{
 		}
 		return Flowlets{orEmpty(s.Node.Flowlets(n))}, nil
 	}},
+	{"conweave", true, []string{"limit"}, answerConWeave},
 	{"fdb", true, []string{"limit"}, func(s *Server, q url.Values) (any, error) {
 		n, err := limit(q, defaultFDB)
 		if err != nil {

@@ -29,9 +29,13 @@ type fakeNode struct {
 	limit int
 	flow  *dataplane.Flow
 	err   error
+	stats *dataplane.Stats // nil: some
 }
 
 func (n *fakeNode) Stats() dataplane.Stats {
+	if n.stats != nil {
+		return *n.stats
+	}
 	port := func(rx, tx uint64, metric uint8) dataplane.PortStats {
 		p := dataplane.PortStats{Received: dataplane.Traffic{Frames: rx, Bytes: 100 * rx}, Sent: dataplane.Traffic{Frames: tx, Bytes: 100 * tx}, Metric: metric, Utilisation: float64(metric) / 8}
 		p.Drops[drop.NoRoute] = rx - tx
@@ -58,6 +62,11 @@ func (n *fakeNode) Congestion() []dataplane.PeerState {
 func (n *fakeNode) Flowlets(limit int) []dataplane.FlowletTable {
 	n.limit = limit
 	return nil
+}
+
+func (n *fakeNode) ConWeave(limit int) *dataplane.ConWeaveState {
+	n.limit = limit
+	return &dataplane.ConWeaveState{Sources: []dataplane.ConWeaveSource{{Scheme: "conweave", Reply: time.Millisecond}}}
 }
 
 func (n *fakeNode) FDB(limit int) dataplane.FDBTable {

@@ -65,6 +65,9 @@ func Command(out io.Writer) *cobra.Command {
 		simple("conga", "Congestion: of each uplink towards each peer, and what is fed back", func(c *cobra.Command) error {
 			return show(c, o, "conga", nil, printConga)
 		}),
+		limited(simple("conweave", "ConWeave: parameters, counters and times of both sides; with --limit also connections", func(c *cobra.Command) error {
+			return show(c, o, "conweave", query(), printConWeave)
+		})),
 		limited(simple("flowlets", "Flowlet tables, active flowlets first", func(c *cobra.Command) error {
 			return show(c, o, "flowlets", query(), printFlowlets)
 		})),

@@ -46,6 +46,8 @@ var answers = map[string]any{
 		{VTEP: vtep2, Capable: true, Paths: paths, FromLeaf: []dataplane.TagMetric{{Tag: 3, Metric: 7, Age: 42 * time.Second}}},
 		{VTEP: vtep3, Paths: []dataplane.PathState{{Port: "eth1", Local: 6, Utilisation: 0.8125}}},
 	}},
+	"/v1/conweave?limit=5": conweaveAnswer,
+	"/v1/conweave":         admin.ConWeave{ConWeaveState: &dataplane.ConWeaveState{Destination: conweaveAnswer.Destination}},
 	"/v1/flowlets": admin.Flowlets{Tables: []dataplane.FlowletTable{
 		{Class: 0, Scheme: "letflow", Size: 64, Entries: []dataplane.FlowletEntry{}},
 		{Worker: 1, Class: 1, Scheme: "conga", Size: 65536, Used: 2, Active: 1, Started: 9, Moved: 2, Kept: 5, Expired: 7, Entries: []dataplane.FlowletEntry{
@@ -68,6 +70,12 @@ var answers = map[string]any{
 		Flowlet: &dataplane.FlowletEntry{Slot: 17, Uplink: 0, Port: "eth1", Active: true, Idle: 12345},
 		Peers: []dataplane.PeerChoice{{VTEP: vtep2, Capable: true, Uplink: uplink(0), Fresh: []int{1}, Reason: "its flowlet is under way there",
 			Uplinks: []dataplane.UplinkChoice{{PathState: paths[0], Combined: number(6)}, {PathState: paths[1], Combined: number(1)}}}},
+	},
+	"/v1/explain?dst=10.0.0.4&src=10.0.0.1": dataplane.Explanation{
+		VNI: 100, Hash: 0xcafe, Hashed: "IP addresses and protocol", SourcePort: 49153, Scheme: "conweave", Destination: "remote", Worker: 1,
+		Connection: &conweaveAnswer.Sources[0].Connections[0],
+		Peers: []dataplane.PeerChoice{{VTEP: vtep2, Capable: true, Uplink: uplink(1), Fresh: []int{}, Reason: "it was rerouted here",
+			Uplinks: []dataplane.UplinkChoice{{PathState: paths[0]}, {PathState: paths[1]}}}},
 	},
 	"/v1/explain?dst=10.0.0.2&src=10.0.0.1": dataplane.Explanation{
 		VNI: 100, Hash: 1, Hashed: "IP addresses and protocol", SourcePort: 49153, Scheme: "spray", Destination: "unnamed",
@@ -116,6 +124,7 @@ func TestGolden(t *testing.T) {
 	socket := daemon(t)
 	for name, args := range map[string]string{
 		"ports": "ports", "peers": "peers", "conga": "conga", "flowlets": "flowlets", "flowlets-none": "flowlets --limit 3",
+		"conweave": "conweave --limit 5", "conweave-none": "conweave", "explain-conweave": "explain 10.0.0.1 10.0.0.4",
 		"fdb": "fdb", "stats": "stats", "fdb-json": "-o json fdb",
 		"explain":       "explain 10.0.0.1 10.0.0.2 udp 7 53 --vni 100 --dst-mac 02:00:00:00:00:01",
 		"explain-any":   "explain 10.0.0.1 10.0.0.2",

@@ -25,6 +25,9 @@ func printExplanation(w io.Writer, args []string, x *dataplane.Explanation) {
 	if f := x.Flowlet; f != nil {
 		t.row("flowlet", fmt.Sprintf("%s on uplink %d (%s), last packet %s ago, worker %d", either(f.Active, "active", "ended"), f.Uplink, f.Port, age(f.Idle), x.Worker))
 	}
+	if c := x.Connection; c != nil {
+		t.row("connection", fmt.Sprintf("epoch %d to %v, %s; last packet %s ago, worker %d", c.Epoch, c.VTEP, connectionState(c), age(c.Idle), x.Worker))
+	}
 	t.end()
 	for i := range x.Peers {
 		printChoice(w, &x.Peers[i])
@@ -69,6 +72,20 @@ func printChoice(w io.Writer, p *dataplane.PeerChoice) {
 		t.row(u.Uplink, u.Port, percent(u.Utilisation), u.Local, remote(&u.PathState), remoteAge(&u.PathState), combined, taken)
 	}
 	t.end()
+}
+
+// connectionState says which path a flow is on and what its connection waits for.
+func connectionState(c *dataplane.ConnectionEntry) string {
+	path := fmt.Sprintf("path %s (%s)", c.Path, orNone(c.Port))
+	switch c.State {
+	case dataplane.ConnectionAsked:
+		return "on " + path + ", asked for a reply"
+	case dataplane.ConnectionRerouted:
+		return "rerouted from path " + c.Old + " to " + path + ", not cleared yet"
+	case dataplane.ConnectionMoved:
+		return "moved to " + path + " as its own went away"
+	}
+	return "on " + path + ", its next packet asks for a reply"
 }
 
 func uplinkName(p *dataplane.PeerChoice, uplink int) string {
