@@ -59,7 +59,7 @@ func TestRunResumes(t *testing.T) {
 		{"nothing is there", func() {}, 8},
 		{"all is there", func() {}, 0},
 		{"one is gone", func() { os.Remove(filepath.Join(dir, "results", s.Runs[3].ID+".json")) }, 1},
-		{"one is broken", func() { os.WriteFile(filepath.Join(dir, "results", s.Runs[3].ID+".json"), []byte("{"), 0o644) }, 1},
+		{"one is broken", func() { write(t, filepath.Join(dir, "results", s.Runs[3].ID+".json"), "{") }, 1},
 		{"another version", func() { opt.Version = "v2" }, 8},
 		{"any version", func() { opt.Version, opt.AnyVersion = "v3", true }, 0},
 		{"forced", func() { opt.Force = true }, 8},
@@ -68,7 +68,7 @@ func TestRunResumes(t *testing.T) {
 			s = smallSize(t, dir, strings.Replace(small, "1ms", "2ms", 1))
 		}, 8},
 		{"one more seed", func() { s = smallSize(t, dir, strings.Replace(small, "1ms\n", "2ms\n", 1)+"sizes: {x: {seeds: 3}}\n") }, 4},
-		{"another file of sizes", func() { os.WriteFile(filepath.Join(dir, "sizes.csv"), []byte("bytes,cdf\n1000,0\n3000,1\n"), 0o644) }, 12},
+		{"another file of sizes", func() { write(t, filepath.Join(dir, "sizes.csv"), "bytes,cdf\n1000,0\n3000,1\n") }, 12},
 	} {
 		tt.change()
 		made.Store(0)
@@ -233,5 +233,13 @@ func TestRunJobs(t *testing.T) {
 	}})
 	if err != nil || most.Load() != 4 {
 		t.Errorf("%d at once, %v", most.Load(), err)
+	}
+}
+
+// write replaces a file.
+func write(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -22,7 +22,6 @@ type testSource struct {
 	next  engine.Time
 	made  uint64
 	pulls int
-	class Class
 	ect   bool
 }
 

@@ -140,9 +140,12 @@ func (s *Stack) release(now engine.Time, c *Conn) {
 // The timers of a connection: the lowest bit of an event's argument; above it
 // stands the connection's index.
 const (
-	timerRTO = iota
+	timerRTO uint64 = iota
 	timerAck
 )
+
+// timerArg is the argument of a connection's timer's events.
+func timerArg(index, timer uint64) uint64 { return index<<1 | timer }
 
 // Handle is the engine's to call.
 func (s *Stack) Handle(now engine.Time, arg uint64) {

@@ -52,9 +52,12 @@ func (t *Topology) begin(faults []Fault) error {
 // What the topology's events are: the low bit of their argument. The fault's
 // number stands above.
 const (
-	eventFault  = iota // it happens
-	eventSpread        // everybody has heard of it
+	eventFault  uint64 = iota // it happens
+	eventSpread               // everybody has heard of it
 )
+
+// faultArg is the argument of an event of the i-th fault.
+func faultArg(i int, event uint64) uint64 { return uint64(i)<<1 | event }
 
 // Schedule makes a fault or a repair happen later. It must not lie in the past.
 func (t *Topology) Schedule(f Fault) error {
@@ -65,7 +68,7 @@ func (t *Topology) Schedule(f Fault) error {
 		return fmt.Errorf("fault of link %s at %v: it is %v already", f.Link, f.At, now)
 	}
 	t.faults = append(t.faults, f)
-	t.Network.Engine.At(f.At, t.id, uint64(len(t.faults)-1)<<1|eventFault)
+	t.Network.Engine.At(f.At, t.id, faultArg(len(t.faults)-1, eventFault))
 	return nil
 }
 

@@ -130,7 +130,7 @@ func (p *plan) override(o *Override) error {
 	if err != nil {
 		return fmt.Errorf("override: %w", err)
 	}
-	ends := [2]*network.PortConfig{}
+	var ends [2]*network.PortConfig
 	if i < len(p.links) {
 		ends = [2]*network.PortConfig{&p.links[i].up, &p.links[i].down}
 	} else {
