@@ -182,6 +182,34 @@ func BenchmarkLeafFabricToHost(b *testing.B) {
 	})
 }
 
+// BenchmarkLeafPutsInOrder is BenchmarkLeafFabricToHost's work for packets of
+// leaves that use ConWeave: plain beside marked, none of them held.
+func BenchmarkLeafPutsInOrder(b *testing.B) {
+	for _, marked := range []bool{false, true} {
+		for _, flows := range []int{1 << 10, 1 << 16} {
+			name := "plain"
+			if marked {
+				name = "marked"
+			}
+			b.Run(fmt.Sprintf("%s/flows=%d", name, flows), func(b *testing.B) { benchOrder(b, marked, flows) })
+		}
+	}
+}
+
+func benchOrder(b *testing.B, marked bool, flows int) {
+	r := newRig(b, leafConfig(), leafTables())
+	r.send(acc0, udp4(bcast, hostA, 0, 1, 10))
+	fields, overhead := &overlay.Fabric{Capable: true}, overlay.Overhead
+	if marked {
+		fields.Shim, overhead = true, overlay.MaxOverhead
+	}
+	meta := overlay.Meta{Magic: overlay.MetaMagic, Flags: overlay.FlagIPv4 | overlay.FlagPorts, L3: 14, L4: 34, Inner: uint8(overhead)}
+	make := func(size int) []byte {
+		return wrap(vtep2, own(), 100, udp4(hostA, hostB, 0, 1, size-overhead-42), fields)
+	}
+	bench(b, r, up0, make, []int{64 + overhead}, flows, meta, fixLengths, nil)
+}
+
 // BenchmarkSpine is a spine's: check the outer header, look the route up,
 // choose, rewrite, queue, account.
 func BenchmarkSpine(b *testing.B) {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/drop"
 	"github.com/loomfabric/loom/mono"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
@@ -19,6 +20,7 @@ type pathLab struct {
 	delay [2]time.Duration // by uplink, each way
 	air   []flight
 	got   []uint32 // by B's host: sequence numbers, as they came
+	back  int      // frames for A's hosts
 	seen  map[overlay.Opcode]int
 	lose  func(from *rig, f *overlay.Fabric) bool
 }
@@ -87,6 +89,8 @@ func (l *pathLab) launch(r *rig, out [][][]byte) {
 		for _, b := range out[acc0] {
 			l.got = append(l.got, binary.BigEndian.Uint32(b[42:]))
 		}
+	} else {
+		l.back += len(out[acc0]) + len(out[acc1]) + len(out[acc2])
 	}
 }
 
@@ -161,6 +165,318 @@ func TestRerouteIsPutInOrder(t *testing.T) {
 				if d := r.drops(); len(d) != 0 {
 					t.Errorf("drops: %v", d)
 				}
+			}
+		})
+	}
+}
+
+// slowDown makes the path that the flow is on slow.
+func (l *pathLab) slowDown(d time.Duration) {
+	l.t.Helper()
+	l.delay[l.connection().Path.Uplink()] = d
+}
+
+// run sends n packets of a flow, one a tick, and slows its path down after 50.
+func (l *pathLab) run(n int, slow time.Duration) {
+	l.t.Helper()
+	for seq := range n {
+		if seq == 50 {
+			l.slowDown(slow)
+		}
+		l.step(numbered(7, uint32(seq)))
+	}
+}
+
+func fastLab(t *testing.T) *pathLab {
+	l := newPathLab(t, "conweave")
+	l.delay = [2]time.Duration{100 * time.Microsecond, 100 * time.Microsecond}
+	return l
+}
+
+// noneLost checks that the host got each of n packets once.
+func (l *pathLab) noneLost(n int) {
+	l.t.Helper()
+	got := slices.Clone(l.got)
+	slices.Sort(got)
+	if len(slices.Compact(got)) != n || len(l.got) != n {
+		l.t.Errorf("the host got %d packets, %d of them different, of %d", len(l.got), len(slices.Compact(got)), n)
+	}
+}
+
+// ConWeave's control packets end at leaves: the host of the flow's source sees
+// none of them, and every one is accounted for.
+func TestControlPacketsEndAtLeaves(t *testing.T) {
+	l := fastLab(t)
+	l.run(400, 3*time.Millisecond)
+	l.drainAir()
+	heard := l.a.w.stats.SignalsHeard
+	if n := uint64(l.seen[overlay.OpRTTReply] + l.seen[overlay.OpClear] + l.seen[overlay.OpNotify]); heard != n || n == 0 {
+		t.Errorf("%d control packets heard of %d that were sent", heard, n)
+	}
+	if l.back != 0 {
+		t.Errorf("%d frames came out of the source's access ports", l.back)
+	}
+	s := l.b.w.snapshot()
+	if s.Reorder.ControlBytes[overlay.OpRTTReply] != uint64(l.seen[overlay.OpRTTReply])*(overlay.MaxOverhead+14+20+20) {
+		t.Errorf("%d bytes of %d replies", s.Reorder.ControlBytes[overlay.OpRTTReply], l.seen[overlay.OpRTTReply])
+	}
+}
+
+// Each loss is survived: REPLY lost is congestion, CLEAR lost is θ_inactive, TAIL
+// lost is T_resume, NOTIFY lost is nothing (§3.2, §3.3).
+func TestLossesAreSurvived(t *testing.T) {
+	lose := func(match func(l *pathLab, from *rig, f *overlay.Fabric) bool) func(*pathLab) {
+		return func(l *pathLab) {
+			l.lose = func(from *rig, f *overlay.Fabric) bool { return match(l, from, f) }
+		}
+	}
+	for _, tt := range []struct {
+		name  string
+		lose  func(*pathLab)
+		check func(t *testing.T, s balance.ConWeaveStats, d reorder.Stats)
+	}{
+		{"replies", lose(func(_ *pathLab, _ *rig, f *overlay.Fabric) bool { return f.Opcode == overlay.OpRTTReply }),
+			func(t *testing.T, s balance.ConWeaveStats, _ reorder.Stats) {
+				if s.CutOffs == 0 || s.Reroutes == 0 {
+					t.Errorf("no reroute without replies: %d cut off", s.CutOffs)
+				}
+			}},
+		{"clears", lose(func(_ *pathLab, _ *rig, f *overlay.Fabric) bool { return f.Opcode == overlay.OpClear }),
+			func(t *testing.T, s balance.ConWeaveStats, _ reorder.Stats) {
+				if s.Reroutes != 1 || s.Clears != 0 || s.Unclear != 0 {
+					t.Errorf("%d reroutes without a CLEAR", s.Reroutes)
+				}
+			}},
+		{"tails", lose(func(_ *pathLab, _ *rig, f *overlay.Fabric) bool { return f.Tail && f.Opcode == overlay.OpData }),
+			func(t *testing.T, s balance.ConWeaveStats, d reorder.Stats) {
+				if d.Expiries == 0 || d.TailFlushes != 0 || s.Clears == 0 {
+					t.Errorf("%d queues expired, %d drained by TAIL, %d CLEARs", d.Expiries, d.TailFlushes, s.Clears)
+				}
+			}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := fastLab(t)
+			tt.lose(l)
+			l.run(400, 3*time.Millisecond)
+			l.drainAir()
+			tt.check(t, l.source(), l.dest())
+			if tt.name != "tails" {
+				l.noneLost(400)
+			}
+			if l.b.w.held() != 0 || l.dest().Waiting != 0 {
+				t.Errorf("%d frames held for ever", l.b.w.held())
+			}
+			if !slices.IsSorted(l.got) && l.dest().Premature == 0 {
+				t.Error("out of order, and no flush too early was counted")
+			}
+		})
+	}
+}
+
+// holding is a lab in which B holds frames of a flow, and the TAIL is still under
+// way.
+func holding(t *testing.T) *pathLab {
+	l := fastLab(t)
+	for seq := range uint32(2000) {
+		if seq == 50 {
+			l.slowDown(3 * time.Millisecond)
+		}
+		l.step(numbered(7, seq))
+		if l.b.w.order.held >= 5 {
+			return l
+		}
+	}
+	t.Fatal("nothing was ever held")
+	return nil
+}
+
+// Frames held are part of the account, and of what keeps a worker from sleeping
+// too long.
+func TestHeldFramesAreAccountedFor(t *testing.T) {
+	l := holding(t)
+	s := l.b.w.snapshot()
+	if s.Held != uint64(l.b.w.order.held) || s.Reorder.Waiting != l.b.w.order.held || s.Waiting[acc0].Packets != l.b.w.order.held {
+		t.Errorf("%d held; the account has %d, the counters %d, the port %d", l.b.w.order.held, s.Held, s.Reorder.Waiting, s.Waiting[acc0].Packets)
+	}
+	at, backlog := l.b.w.nextDeadline(l.b.now)
+	if at != l.b.w.order.side.Deadline() || backlog {
+		t.Errorf("the next deadline is %v, T_resume %v", at, l.b.w.order.side.Deadline())
+	}
+	l.b.now = at
+	l.launch(l.b, l.b.settle())
+	if n := l.b.w.held(); n != 0 || l.dest().Expiries != 1 {
+		t.Errorf("%d held after T_resume, %d queues expired", n, l.dest().Expiries)
+	}
+}
+
+func TestPortGoesDownWhileFramesAreHeldForIt(t *testing.T) {
+	l := holding(t)
+	held := uint64(l.b.w.order.held)
+	down := leafTables()
+	down.Peers, down.Ports[acc0].Up = []Peer{{VTEP: own(), Hops: []HopID{0, 1}}}, false
+	down.VNIs[0].Flood, down.VNIs[1].Flood = []PeerID{0}, nil
+	l.b.publish(down)
+	l.lose = func(*rig, *overlay.Fabric) bool { return true }
+	l.drainAir()
+	if n := l.b.drops()[drop.PortDown]; n < held || l.b.w.held() != 0 {
+		t.Errorf("%d of %d frames dropped for the port, %d held", n, held, l.b.w.held())
+	}
+}
+
+func TestStoppingLetsHeldFramesGo(t *testing.T) {
+	l := holding(t)
+	held, sent := l.b.w.order.held, l.b.links[acc0].sent
+	l.b.w.cfg.Drain = time.Second
+	l.b.w.drain()
+	if got := l.b.links[acc0].sent - sent; got != held || l.b.w.held() != 0 || l.dest().Flushed == 0 {
+		t.Errorf("%d of %d held frames were sent, %d are left, %d queues flushed", got, held, l.b.w.held(), l.dest().Flushed)
+	}
+	l.b.balance()
+}
+
+// A peer's number goes to another leaf: what waits of the old one's goes on, and
+// the new one is not told of it.
+func TestNewPeerIsNotAnsweredForAnOldOne(t *testing.T) {
+	l := holding(t)
+	held, sent, made := l.b.w.order.held, l.b.links[acc0].sent, l.b.w.stats.Made
+	moved := leafTables()
+	moved.Peers = []Peer{{VTEP: vtep3, Hops: []HopID{0, 1}}}
+	moved.VNIs[0].Flood, moved.VNIs[1].Flood = []PeerID{0}, nil
+	l.b.publish(moved)
+	l.b.settle()
+	if got := l.b.links[acc0].sent - sent; got != held || l.b.w.order.held != 0 {
+		t.Errorf("%d of %d frames went on", got, held)
+	}
+	if l.b.w.stats.Made != made {
+		t.Errorf("%d packets were made for the new peer", l.b.w.stats.Made-made)
+	}
+}
+
+// A reload in the middle of a reroute starts connections anew, loses nothing and
+// leaves nothing behind.
+func TestReloadInTheMiddleOfAReroute(t *testing.T) {
+	for _, scheme := range []string{"conweave", "conweave-conga", "ecmp"} {
+		t.Run(scheme, func(t *testing.T) {
+			l := holding(t)
+			l.a.w.cfg.Scheme = scheme
+			classes, err := makeClasses(l.a.w.cfg, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.a.w.setClasses(classes)
+			n := int(slices.Max(l.got)) + 100 // behind everything sent so far
+			first := n
+			for ; n < first+200; n++ {
+				l.step(numbered(7, uint32(n)))
+			}
+			l.drainAir()
+			if l.b.w.held() != 0 {
+				t.Errorf("%d frames held for ever", l.b.w.held())
+			}
+			late := l.got[len(l.got)-150:]
+			if !slices.IsSorted(late) {
+				t.Errorf("out of order long after the reload: %v", late)
+			}
+			for _, r := range []*rig{l.a, l.b} {
+				if d := r.drops(); len(d) != 0 && (scheme != "ecmp" || len(d) != 1 || d[drop.Control] == 0) {
+					t.Errorf("drops: %v", d)
+				}
+			}
+		})
+	}
+}
+
+// Frames to an address that the destination does not know go to all its members,
+// and are put in order all the same; their source gets its replies.
+func TestFloodedFlowsArePutInOrder(t *testing.T) {
+	l := fastLab(t)
+	ghost := overlay.MAC{2, 9, 9, 9, 9, 9}
+	learned := udp4(bcast, ghost, 0, 1, 10) // A knows where it is, B never learns
+	l.a.send(up0, wrap(l.b.w.cfg.VTEP, l.a.w.cfg.VTEP, 100, learned, nil))
+	for seq := range uint32(400) {
+		if seq == 50 {
+			l.slowDown(3 * time.Millisecond)
+		}
+		b := numbered(7, seq)
+		copy(b, ghost[:])
+		l.step(b)
+	}
+	l.drainAir()
+	l.inOrder(400)
+	if s, d := l.source(), l.dest(); s.Replies == 0 || s.Reroutes == 0 || d.Held == 0 {
+		t.Errorf("%d replies, %d reroutes, %d held", s.Replies, s.Reroutes, d.Held)
+	}
+	if u := l.b.w.order.side.Port(len(l.b.w.ports)); u.PacketsPeak == 0 {
+		t.Error("nothing was held for all members")
+	}
+}
+
+// ConWeave §3.2.2: a CE mark of the outer header comes back as a NOTIFY.
+func TestMarksComeBackAsNotify(t *testing.T) {
+	l := fastLab(t)
+	ect := func(seq uint32) []byte {
+		b := numbered(7, seq)
+		b[15] = 2
+		overlay.IPv4(b[14:]).UpdateChecksum()
+		return b
+	}
+	l.step(ect(0))
+	l.step()
+	for i := range l.air {
+		ip := overlay.IPv4(l.air[i].b[overlay.EthernetLen:])
+		ip[1] |= 3
+		ip.UpdateChecksum()
+	}
+	path := l.connection().Path
+	for range 10 {
+		l.step()
+	}
+	if l.seen[overlay.OpNotify] != 1 || l.source().Notifies != 1 {
+		t.Fatalf("%d NOTIFYs sent, %d heard", l.seen[overlay.OpNotify], l.source().Notifies)
+	}
+	s := node(l.a).ConWeave(-1)
+	if len(s.Sources) != 1 || len(s.Sources[0].Busy) != 1 || s.Sources[0].Busy[0].Path[:1] != path.String()[:1] {
+		t.Errorf("busy: %+v, want %v", s.Sources, path)
+	}
+	if n := len(l.got); n != 1 {
+		t.Errorf("the host got %d packets", n)
+	}
+}
+
+// A peer of which nothing has been heard lately is not answered, nor is one to
+// which no path leads: its source takes the silence for congestion.
+func TestAnswersThatCannotBeSentAreCounted(t *testing.T) {
+	request := &overlay.Fabric{Capable: true, Shim: true, Opcode: overlay.OpRTTRequest, Epoch: 1}
+	for _, tt := range []struct {
+		name   string
+		change func(*Tables)
+		prep   func(*rig)
+		want   OrderStats
+	}{
+		{"answered", func(*Tables) {}, func(*rig) {}, OrderStats{}},
+		{"no route", func(t *Tables) { t.Peers[0].Hops = nil }, func(*rig) {}, OrderStats{NoPath: 1}},
+		{"no MAC", func(t *Tables) { t.Hops[0].Resolved, t.Hops[1].Resolved = false, false }, func(*rig) {}, OrderStats{NoPath: 1}},
+		{"no frame", func(*Tables) {}, func(r *rig) {
+			for _, ok := r.w.pool.Get(); ok; _, ok = r.w.pool.Get() {
+			}
+		}, OrderStats{NoFrame: 1}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tables := leafTables()
+			tt.change(tables)
+			r := newRig(t, leafConfig(), tables)
+			r.send(acc0, udp4(bcast, hostA, 0, 1, 10))
+			if !r.links[up0].put(wrap(vtep2, own(), 100, udp4(hostA, hostB, 0, 1, 10), request)) {
+				t.Fatal("no frame to receive into")
+			}
+			made := r.w.stats.Made
+			tt.prep(r)
+			r.w.round(r.now)
+			if r.w.order.stats != tt.want {
+				t.Errorf("%+v, want %+v", r.w.order.stats, tt.want)
+			}
+			if answered := r.w.stats.Made - made; answered != 1 && tt.want == (OrderStats{}) || answered != 0 && tt.want != (OrderStats{}) {
+				t.Errorf("%d answers", answered)
 			}
 		})
 	}

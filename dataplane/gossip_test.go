@@ -7,8 +7,10 @@ import (
 )
 
 // pair returns two workers of one leaf.
-func pair(t *testing.T) (a, b *rig) {
-	a, b = newRig(t, leafConfig(), leafTables()), newRig(t, leafConfig(), leafTables())
+func pair(t *testing.T) (a, b *rig) { return pairOf(t, leafConfig()) }
+
+func pairOf(t *testing.T, cfg Config) (a, b *rig) {
+	a, b = newRig(t, cfg, leafTables()), newRig(t, cfg, leafTables())
 	g, s := newMesh[learned](2), newMesh[signal](2)
 	a.w.gossip, b.w.gossip = g, g
 	a.w.signals, b.w.signals = s, s
