@@ -47,8 +47,8 @@ func (c *completer) oneOf(path, word string, words ...string) {
 
 // Complete fills in defaults, and returns all that is wrong without a look at
 // files or at how the parts fit: [Run] reports the rest. What a fabric.yaml
-// decides stays open. File names that are relative become relative to dir. It
-// may be called again.
+// decides stays open. File names that are relative become relative to dir; ""
+// leaves them, so with it Complete may be called again.
 func (s *Spec) Complete(dir string) []*Problem { return s.complete(dir, s.Topology.Kind != "file") }
 
 // complete is Complete; settled says that no file has still to be asked.
@@ -59,6 +59,7 @@ func (s *Spec) complete(dir string, settled bool) []*Problem {
 	c.congestion()
 	c.topology(dir)
 	c.transport()
+	c.conweave()
 	if len(s.Workloads) == 0 && settled {
 		c.errorf("workloads", "there are none: nothing would happen")
 	}
@@ -104,7 +105,8 @@ func (c *completer) congestion() {
 func (c *completer) topology(dir string) {
 	t := &c.spec.Topology
 	def(&t.Kind, "leaf-spine")
-	c.oneOf("topology.kind", t.Kind, "leaf-spine", "fat-tree", "three-layer", "vl2", "file")
+	kinds := []string{"leaf-spine", "fat-tree", "three-layer", "vl2", "file"}
+	c.oneOf("topology.kind", t.Kind, kinds...)
 	if t.Kind == "file" && t.File == "" {
 		c.errorf("topology.file", "kind file needs the name of a fabric.yaml")
 	}
@@ -117,7 +119,7 @@ func (c *completer) topology(dir string) {
 	if *t.Overhead < 0 || *t.Overhead > 1000 {
 		c.errorf("topology.overhead", "%d bytes: use 0 to 1000", *t.Overhead)
 	}
-	if t.Kind != "file" {
+	if slices.Contains(kinds, t.Kind) && t.Kind != "file" {
 		c.links()
 	}
 }
@@ -279,6 +281,16 @@ func (c *completer) poisson(w *Workload, at, dir string) {
 	}
 }
 
+func (c *completer) conweave() {
+	w := &c.spec.ConWeave
+	c.positive("conweave.", map[string]fabric.Duration{
+		"reply": w.Reply, "path-busy": w.PathBusy, "inactive": w.Inactive, "resume-extra": w.ResumeExtra, "resume-default": w.ResumeDefault,
+	})
+	if w.Queues < 0 {
+		c.errorf("conweave.queues", "%d: use a number above 0", w.Queues)
+	}
+}
+
 func (c *completer) faults() {
 	for i, f := range c.spec.Faults {
 		if (f.Fail == "") == (f.Restore == "") {
@@ -307,6 +319,9 @@ func (c *completer) times() {
 	if !c.settled {
 		return
 	}
+	if s.Duration <= 0 {
+		return
+	}
 	def(&s.Drain, 5*s.Duration)
 	for i := range s.Workloads {
 		def(&s.Workloads[i].Duration, max(s.Warmup+s.Duration-s.Workloads[i].Start, 0))
@@ -333,7 +348,7 @@ func (c *completer) measure() {
 
 // within returns a file's name relative to dir unless it is absolute.
 func within(dir, name string) string {
-	if name == "" || filepath.IsAbs(name) || dir == "" || strings.HasPrefix(name, dir+string(filepath.Separator)) {
+	if name == "" || filepath.IsAbs(name) {
 		return name
 	}
 	return filepath.Join(dir, name)

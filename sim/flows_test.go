@@ -1,0 +1,209 @@
+package sim
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/sim/network"
+	"github.com/loomfabric/loom/sim/traffic"
+	"github.com/loomfabric/loom/workload"
+)
+
+// keys lists the keys of a section.
+func keys(section any) (out []string) {
+	v := reflect.TypeOf(section)
+	for i := range v.NumField() {
+		out = append(out, v.Field(i).Tag.Get("yaml"))
+	}
+	return out
+}
+
+// TestSelection: pairs are drawn as a naive model of the rules says, and with its
+// probabilities.
+func TestSelection(t *testing.T) {
+	r := workload.NewRand(1, 1)
+	for range 40 {
+		hosts := 4 + r.IntN(12)
+		s := &selection{any: r.IntN(2) == 0, asked: r.IntN(2) == 0}
+		for h := range hosts {
+			s.rack = append(s.rack, h*3/hosts)
+			s.vni = append(s.vni, uint32(h%2))
+			if r.IntN(3) > 0 {
+				s.from = append(s.from, network.HostID(h))
+			}
+			if r.IntN(3) > 0 {
+				s.to = append(s.to, network.HostID(h))
+			}
+		}
+		if r.IntN(2) == 0 {
+			s.vni = nil
+		}
+		want, ok := model(s)
+		if err := s.Validate(); (err == nil) != ok {
+			t.Fatalf("%+v: %v", s, err)
+		}
+		if !ok {
+			continue
+		}
+		sum := 0.
+		s.Each(func(p traffic.Pair, share float64) {
+			sum += share
+			if math.Abs(want[p]-share) > 1e-12 {
+				t.Errorf("%+v: pair %v has share %g, want %g", s, p, share, want[p])
+			}
+		})
+		if math.Abs(sum-1) > 1e-9 {
+			t.Errorf("%+v: shares add up to %g", s, sum)
+		}
+		const draws = 20_000
+		count := map[traffic.Pair]int{}
+		for range draws {
+			count[s.Pick(r)]++
+		}
+		for p, n := range count {
+			share := want[p]
+			if math.Abs(float64(n)-draws*share) > 5*math.Sqrt(draws*share)+1 {
+				t.Errorf("%+v: pair %v was drawn %d times of %d, its share is %g", s, p, n, draws, share)
+			}
+		}
+	}
+}
+
+// model computes the probabilities of pairs; ok is false if a host that may be
+// drawn first has no partner.
+func model(s *selection) (shares map[traffic.Pair]float64, ok bool) {
+	first, second := s.from, s.to
+	if s.asked {
+		first, second = s.to, s.from
+	}
+	shares = map[traffic.Pair]float64{}
+	for _, a := range first {
+		var partners []network.HostID
+		for _, b := range second {
+			if a != b && (s.any || s.rack[a] != s.rack[b]) && (s.vni == nil || s.vni[a] == s.vni[b]) {
+				partners = append(partners, b)
+			}
+		}
+		if len(partners) == 0 {
+			return nil, false
+		}
+		for _, b := range partners {
+			p := traffic.Pair{Src: a, Dst: b}
+			if s.asked {
+				p = traffic.Pair{Src: b, Dst: a}
+			}
+			shares[p] += 1 / float64(len(first)*len(partners))
+		}
+	}
+	return shares, len(first) > 0 && len(second) > 0
+}
+
+// TestPairs: bulk and udp pair hosts as the lab pairs them.
+func TestPairs(t *testing.T) {
+	r := workload.NewRand(2, 1)
+	for range 100 {
+		topo := &fabric.Topology{}
+		s := &selection{}
+		var from, to []int
+		for h := range 3 + r.IntN(10) {
+			vni := uint32(r.IntN(3))
+			topo.Hosts = append(topo.Hosts, fabric.Host{Index: h, VNI: vni})
+			s.vni, s.rack = append(s.vni, vni), append(s.rack, 0)
+			if r.IntN(2) > 0 {
+				from, s.from = append(from, h), append(s.from, network.HostID(h))
+			}
+			if r.IntN(2) > 0 {
+				to, s.to = append(to, h), append(s.to, network.HostID(h))
+			}
+		}
+		var want traffic.List
+		for _, p := range topo.Pairs(from, to) {
+			want = append(want, traffic.Pair{Src: network.HostID(p[0]), Dst: network.HostID(p[1])})
+		}
+		if got := s.pairs(); !slices.Equal(got, want) {
+			t.Fatalf("from %v to %v, VNIs %v: %v, the lab has %v", from, to, s.vni, got, want)
+		}
+	}
+}
+
+// TestPatterns counts what the other workloads start.
+func TestPatterns(t *testing.T) {
+	for _, c := range []struct {
+		Workload
+		flows int
+		bytes uint64 // that arrive
+	}{
+		{Workload{Type: Bulk, Bytes: 5000}, 16, 16 * 5000},
+		{Workload{Type: Bulk, From: []string{"L0"}, To: []string{"h9", "h12"}, Bytes: 100, Flows: 3}, 24, 2400},
+		{Workload{Type: Stride, Stride: 5, Bytes: 1000}, 16, 16_000},
+		{Workload{Type: Permutation, Bytes: 1000, Flows: 2}, 32, 32_000},
+		{Workload{Type: AllToAll, Bytes: 100}, 16 * 15, 24_000},
+		{Workload{Type: AllToAll, From: []string{"h0", "h1", "L1"}, Bytes: 100}, 90, 9000},
+		{Workload{Type: Incast, From: []string{"h3"}, FanIn: 7, Bytes: 10_000, Repeat: 3}, 21, 30_000},
+		{Workload{Type: Incast, From: []string{"h3"}, FanIn: 15, Pairs: "any", Bytes: 10_000, Repeat: 2, Gap: us(100), Connections: 1}, 30, 20_000},
+	} {
+		s := small()
+		s.Workloads = []Workload{c.Workload}
+		r := must(t, s)
+		if r.Flows != c.flows || r.Unfinished != 0 || r.Transport["goodput_bytes"] != c.bytes {
+			t.Errorf("%+v: %d flows of %d bytes, %d unfinished; want %d of %d", c.Workload, r.Flows, r.Transport["goodput_bytes"], r.Unfinished, c.flows, c.bytes)
+		}
+	}
+}
+
+// TestTraceRepeats: a trace of a generated workload gives the same run, over new
+// connections and over persistent ones, alone and as another workload's neighbour.
+func TestTraceRepeats(t *testing.T) {
+	for _, connections := range []int{0, 2} {
+		s := small()
+		s.Scheme, s.Workloads[0].Connections = "conga", connections
+		s.Warmup, s.Duration = us(300), us(1500)
+		name := filepath.Join(t.TempDir(), "t.csv")
+		f, err := os.Create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source, err := Flows(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, err := traffic.WriteTrace(f, source, connections > 0)
+		if err != nil || n == 0 || f.Close() != nil {
+			t.Fatal(n, err)
+		}
+		want := must(t, s)
+		again := *s
+		again.Workloads = []Workload{{Name: want.Workloads[0].Name, Type: Trace, File: name}}
+		got := must(t, &again)
+		want.Load, got.Load = 0, 0
+		if a, b := text(t, want), text(t, got); a != b {
+			t.Errorf("%d connections: generated\n%s\nrepeated\n%s", connections, a, b)
+		}
+		again.Workloads = []Workload{{Type: Bulk, Bytes: 1000}, again.Workloads[0]}
+		if both := must(t, &again); both.Workloads[0].Flows != 16-16 || both.Workloads[1].Flows != want.Flows {
+			t.Errorf("%d connections: workloads %+v, want all of the trace's %d flows with the second", connections, both.Workloads, want.Flows)
+		}
+	}
+}
+
+// TestSeeds: arrivals, sizes and pairs depend on the seed, not on the scheme.
+func TestSeeds(t *testing.T) {
+	record := func(seed uint64, scheme string) []traffic.Flow {
+		s := small()
+		s.Seed, s.Scheme = seed, scheme
+		source, err := Flows(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return traffic.Record(source, 1000)
+	}
+	a, b, c := record(1, "ecmp"), record(1, "conga"), record(2, "ecmp")
+	if !slices.Equal(a, b) || slices.Equal(a, c) || len(a) == 0 {
+		t.Errorf("%d flows, %d with another scheme, %d with another seed", len(a), len(b), len(c))
+	}
+}
