@@ -147,7 +147,7 @@ func (r *run) capacities() *traffic.Fabric {
 	}
 	for i, h := range r.topo.Hosts {
 		f.Rack = append(f.Rack, int(r.topo.LeafOf[i]))
-		f.HostRate = append(f.HostRate, h.Port.Rate)
+		f.HostRate = append(f.HostRate, min(h.Port.Rate, h.Port.Peer.Rate))
 	}
 	return f
 }
@@ -156,7 +156,7 @@ func (r *run) capacities() *traffic.Fabric {
 // times the idle round trip of a full packet (IRN §3.2).
 func (r *run) bdp(packet uint32) uint64 {
 	var rtt engine.Time
-	rate := r.topo.Hosts[0].Port.Rate
+	rate := min(r.topo.Hosts[0].Port.Rate, r.topo.Hosts[0].Port.Peer.Rate)
 	first := network.HostID(0)
 	for h := range r.topo.Hosts {
 		if h > 0 && r.topo.LeafOf[h] != r.topo.LeafOf[h-1] {

@@ -431,11 +431,12 @@ func addScheme(b map[string]uint64, s balance.Stats) {
 	b["flowlets_expired"] += s.Flowlets.Expired
 }
 
-// clientRate is that of an incast client's access link, bits per second.
+// clientRate is at what rate an incast client's access link brings it packets,
+// bits per second.
 func (r *run) clientRate(workload int) float64 {
 	hosts, err := r.topo.Select(r.spec.Workloads[workload].From)
 	if err != nil || len(hosts) == 0 {
 		panic(err) // the workload has a client
 	}
-	return float64(r.topo.Hosts[hosts[0]].Port.Rate)
+	return float64(r.topo.Hosts[hosts[0]].Port.Peer.Rate)
 }

@@ -1,0 +1,116 @@
+package sim
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/loomfabric/loom/fabric"
+)
+
+// TestConWeave: a fabric with a slow link makes flows move; what both sides of
+// the scheme count appears, adds up, and agrees.
+func TestConWeave(t *testing.T) {
+	slow := fabric.Rate(25e9)
+	for _, scheme := range []string{"conweave", "conweave-conga"} {
+		s := lossless(3)
+		s.Scheme, s.Measure.Reorder = scheme, us(2)
+		s.Topology.Overrides = []fabric.Override{{Link: "L1-S0.0", Rate: &slow}}
+		s.Workloads[0].Load = 40
+		r, res := parts(t, s)
+		c := res.ConWeave
+		if c == nil {
+			t.Fatal("no result of ConWeave")
+		}
+		n := c.Counters
+		for _, name := range []string{
+			"source_epochs", "source_requests", "source_replies", "source_reroutes", "source_clears",
+			"destination_packets", "destination_requests", "destination_replies", "destination_tails", "destination_rerouted", "destination_bytes",
+		} {
+			if n[name] == 0 {
+				t.Errorf("%s: %s is 0", scheme, name)
+			}
+		}
+		if n["source_requests"] < n["destination_requests"] || n["destination_replies"] < n["source_replies"] || n["source_reroutes"] < n["destination_tails"] {
+			t.Errorf("%s: more is received than was sent: %v", scheme, n)
+		}
+		held := uint64(0)
+		for _, l := range r.topo.Leaves {
+			side := l.Reorder().Stats()
+			held += side.Held
+			if peak := uint64(side.WaitingPeak); peak > n["destination_waiting_peak"] {
+				t.Errorf("%s: %s held %d packets at a time, the most of all is %d", scheme, l.Name, peak, n["destination_waiting_peak"])
+			}
+		}
+		if held != n["destination_held"] {
+			t.Errorf("%s: leaves held %d packets, in sum %d", scheme, held, n["destination_held"])
+		}
+		if c.DataBytes != n["destination_bytes"] || c.ControlBytes["RTT_REPLY"] == 0 || c.ControlBytes["CLEAR"] == 0 {
+			t.Errorf("%s: %d bytes of data, control %v", scheme, c.DataBytes, c.ControlBytes)
+		}
+		// 100 intervals, for each of 12 host ports and of 3 leaves; the first at once.
+		if c.Queues.N != 12*101 || c.Bytes.N != 3*101 {
+			t.Errorf("%s: %d samples of queues, %d of bytes", scheme, c.Queues.N, c.Bytes.N)
+		}
+		for _, d := range []Distribution{c.HoldTimeNs, c.ReplyTimeNs} {
+			if d.N == 0 || d.Mean <= 0 || d.Mean > d.Max || d.P50 > d.P99 || len(d.CDF) == 0 || d.CDF[len(d.CDF)-1].Y != 1 {
+				t.Errorf("%s: %+v", scheme, d)
+			}
+		}
+	}
+	if r := must(t, lossless(2)); r.ConWeave != nil {
+		t.Errorf("ecmp has a result of ConWeave: %+v", r.ConWeave)
+	}
+}
+
+// TestConWeaveKeys: what an experiment tells ConWeave arrives on both sides, and
+// the choices of the next tier are the fabric's.
+func TestConWeaveKeys(t *testing.T) {
+	s := lossless(2)
+	s.Scheme = "conweave"
+	s.ConWeave = ConWeave{Reply: us(7), PathBusy: us(30), Inactive: us(500), ResumeExtra: us(11), ResumeDefault: us(300), Queues: 3, Admission: true}
+	r, err := assemble(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := r.topo.Leaves[0].Reorder().Params()
+	if p.ResumeExtra != us(11).D() || p.ResumeDefault != us(300).D() || p.Inactive != us(500).D() || p.PortQueues != 3 ||
+		p.Admission == 0 || p.NotifyInterval != us(15).D() || p.MaxHold < us(622).D() || p.Ports != 4 || p.Leaves != 2 {
+		t.Errorf("destination: %+v", p)
+	}
+	for kind, want := range map[string]int{"fat-tree": 2, "leaf-spine": 1, "parallel": 2} {
+		s := lossless(2)
+		s.Scheme, s.Workloads[0].Load = "conweave", 20
+		switch kind {
+		case "fat-tree":
+			s.Topology.Kind, s.Topology.K, s.Topology.Leaves, s.Topology.Spines = kind, 4, 0, 0
+		case "parallel":
+			s.Topology.Parallel = 2
+		}
+		r, err := assemble(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.topo.Selectors(); got != want {
+			t.Errorf("%s: %d choices behind a leaf's uplink, want %d", kind, got, want)
+		}
+	}
+}
+
+// TestCounterNames: results list counters by names of words, as metrics do.
+func TestCounterNames(t *testing.T) {
+	s := lossless(2)
+	s.Scheme = "conweave"
+	var names []string
+	for name := range must(t, s).ConWeave.Counters {
+		if name != strings.ToLower(name) || strings.Contains(name, "__") {
+			t.Errorf("counter %q", name)
+		}
+		names = append(names, name)
+	}
+	for _, want := range []string{"source_late_replies", "destination_in_use_peak", "destination_waiting_bytes_peak", "destination_no_queue"} {
+		if !slices.Contains(names, want) {
+			t.Errorf("no counter %q", want)
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package sim
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/sim/topo"
+	"github.com/loomfabric/loom/sim/traffic"
+)
+
+const labs = "../test/netns/conga/"
+
+// TestFile: CONGA's Figure 2, from the lab's file: its links, its workload and
+// its parameters, unless the experiment has others.
+func TestFile(t *testing.T) {
+	s := &Spec{Topology: Topology{Kind: "file", File: labs + "fig2.yaml"}, Scheme: "conga"}
+	r, res := parts(t, s)
+	if res.End != endDone || res.SimulatedS != 8 || len(res.Workloads) != 1 || res.Workloads[0].Name != "bulk" || res.Workloads[0].Flows != 10 {
+		t.Fatalf("ended %q after %g s, workloads %+v", res.End, res.SimulatedS, res.Workloads)
+	}
+	p := r.spec.Congestion.Params()
+	if p.Tau.Milliseconds() != 10 || p.FlowletGap.Milliseconds() != 15 || r.spec.Congestion.Profile != "lab" {
+		t.Errorf("congestion parameters %+v", r.spec.Congestion)
+	}
+	if tr := r.spec.Transport; tr.CongestionControl != "cubic" || tr.Burst != 1500 {
+		t.Errorf("transport %+v", tr)
+	}
+	// Of 50 Mbit/s that access links carry, 1448 of 1514 bytes are payload; S1
+	// passes on at most 20.
+	if g := res.GoodputBps / 50e6; g > 1448./1514 || g < 0.9 {
+		t.Errorf("goodput %g Mbit/s", res.GoodputBps/1e6)
+	}
+	if s1 := res.Uplinks[1]; s1.Link != "L0->S1.0" || s1.Percent > 40 || s1.Percent < 25 {
+		t.Errorf("S1 has %+v", s1)
+	}
+	ecmp := must(t, &Spec{Topology: s.Topology, Duration: us(2e6)})
+	if ecmp.Scheme != "ecmp" || ecmp.SimulatedS != 2 {
+		t.Errorf("without a scheme, and for 2 s, it ran %s for %g s", ecmp.Scheme, ecmp.SimulatedS)
+	}
+}
+
+// TestFilesOfTheLab: every file of CONGA's experiments can be simulated, and the
+// load of requests is the lab's, to the bit.
+func TestFilesOfTheLab(t *testing.T) {
+	names, err := filepath.Glob(labs + "*.yaml")
+	if err != nil || len(names) < 5 {
+		t.Fatal(names, err)
+	}
+	for _, name := range names {
+		f, err := fabric.Load(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := assemble(&Spec{Topology: Topology{Kind: "file", File: name}})
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for i := range f.Workloads {
+			if f.Workloads[i].Type == fabric.Request {
+				offered(t, f, r, i)
+			}
+		}
+	}
+}
+
+// offered compares what a request workload's flows add up to with what the lab's
+// clients ask for.
+func offered(t *testing.T, f *fabric.File, r *run, i int) {
+	t.Helper()
+	w := &f.Workloads[i]
+	from, _ := f.Select(w.From)
+	to, _ := f.Select(w.To)
+	want := w.Load / 100 * float64(f.Expand().ServerCapacity(to)) // bit/s
+	if r.offers[i].rate != want {
+		t.Errorf("%s: %g bit/s are offered, the lab asks for %g", w.Name, r.offers[i].rate, want)
+	}
+	m := &flowMaker{spec: r.spec, fabric: r.capacities(), names: r.topo.HostNames, vni: r.vni, offers: r.offers}
+	r.spec.Workloads[i].Duration = us(3600e6)
+	source, err := m.source(i)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0.
+	for _, fl := range traffic.Record(source, 1<<30) {
+		sum += float64(fl.Bytes) * 8
+		if !slices.Contains(to, int(fl.Src)) || !slices.Contains(from, int(fl.Dst)) || r.vni[fl.Src] != r.vni[fl.Dst] {
+			t.Fatalf("%s: h%d answers h%d", w.Name, fl.Src, fl.Dst)
+		}
+	}
+	near(t, w.Name+": answers in an hour", sum/3600, want, 0.1)
+}
+
+// sheet writes a fabric.yaml.
+func sheet(t *testing.T, text string) string {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "f.yaml")
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+const twoByTwo = `name: t
+leaves: 2
+spines: 2
+links: {rate: 100Mbit, buffer: 64KB}
+hosts: {per-leaf: 2, link: {rate: 100Mbit}, list: [{name: web, leaf: L1}]}
+vnis: [{vni: 1, hosts: [h0, h2, web]}, {vni: 2, hosts: [h1, h3]}]
+`
+
+// TestFileSays: what a file says holds where the experiment is silent.
+func TestFileSays(t *testing.T) {
+	name := sheet(t, twoByTwo+`scheme: static
+weights: [1, 3]
+tcp: dctcp
+congestion: {tau: 3ms, alpha: 0.25}
+workloads:
+  - {type: request, sizes: enterprise, load: 60, small: 5KB, large: 6KB, persistent: true, start: 10ms, duration: 90ms}
+  - {type: tcp, from: [L0], to: [L1], flows: 2, duration: 50ms}
+  - {type: udp, from: [h0], to: [web], rate: 1Mbit, duration: 100ms}
+  - {type: incast, from: [web], fan-in: 2, bytes: 20KB, duration: 60ms}
+faults: [{at: 20ms, fail: L0-S0.0}, {at: 40ms, restore: L0-S0.0}]
+`)
+	file := Topology{Kind: "file", File: name}
+	r, res := parts(t, &Spec{Topology: file, Faults: []fabric.Fault{{At: us(60_000), Fail: "L1-S1.0"}}})
+	s := r.spec
+	if s.Scheme != "static" || s.Transport.CongestionControl != "dctcp" || s.Congestion.Tau != us(3000) || s.Congestion.Alpha != 0.25 {
+		t.Errorf("scheme %s, congestion control %s, congestion %+v", s.Scheme, s.Transport.CongestionControl, s.Congestion)
+	}
+	if s.Duration != us(100_000) || s.Drain != us(5e6) || s.Measure.Small != 5000 || s.Measure.Large != 6000 {
+		t.Errorf("duration %v, drain %v, classes %v and %v", s.Duration, s.Drain, s.Measure.Small, s.Measure.Large)
+	}
+	if w := res.Workloads; len(w) != 4 || w[0].Flows == 0 || w[1].Flows != 4 || w[2].GoodputBps < 0.9e6 || w[3].Flows < 4 || w[3].EffectivePercent < 3 {
+		t.Errorf("workloads %+v", w)
+	}
+	for i, w := range s.Workloads {
+		if w.Type == "" || w.Name == "" {
+			t.Errorf("workload %d is %+v", i, w)
+		}
+	}
+	if down := r.topo.Links[0].Up() && !r.topo.Links[3].Up(); !down {
+		t.Errorf("after the faults of both, %s is up: %v, %s: %v", r.topo.Links[0].Name, r.topo.Links[0].Up(), r.topo.Links[3].Name, r.topo.Links[3].Up())
+	}
+	if res.End != endDone || res.Conservation.Made == 0 {
+		t.Errorf("ended %q, %+v", res.End, res.Conservation)
+	}
+	if nic, access := r.topo.Hosts[4].Port.Rate, r.topo.Hosts[4].Port.Peer.Rate; nic != topo.Unshaped || access != 100e6 {
+		t.Errorf("web sends at %d bit/s and receives at %d", nic, access)
+	}
+	own := &Spec{
+		Topology: file, Scheme: "drill", Congestion: fabric.Congestion{Tau: us(500)}, Transport: Transport{CongestionControl: "newreno", Burst: 9000},
+		Workloads: []Workload{{Type: Bulk, From: []string{"h0"}, To: []string{"h2"}}}, Duration: us(1000), Drain: us(2000),
+	}
+	r, _ = parts(t, own)
+	s = r.spec
+	if s.Scheme != "drill" || s.Congestion.Tau != us(500) || s.Congestion.Alpha != 0.25 || s.Transport.CongestionControl != "newreno" ||
+		s.Transport.Burst != 9000 || len(s.Workloads) != 1 || s.Drain != us(2000) || s.Measure.Small != 100_000 {
+		t.Errorf("the experiment's own: %+v", s)
+	}
+}
+
+// TestWeights: the shares that a file gives to uplinks under static.
+func TestWeights(t *testing.T) {
+	name := sheet(t, strings.Replace(twoByTwo, "link: {rate: 100Mbit}", "link: {rate: 10Mbit}", 1)+"scheme: static\nweights: [1, 3]\nworkloads: [{type: tcp, from: [L0], to: [L1], flows: 40, duration: 3s}]\n")
+	r := must(t, &Spec{Topology: Topology{Kind: "file", File: name}})
+	if p := r.Uplinks[1].Percent; p < 60 || p > 90 {
+		t.Errorf("S1 has %g %% of L0's traffic, want about 75", p)
+	}
+	if local := must(t, &Spec{Topology: Topology{Kind: "file", File: name}, Scheme: "ecmp"}); local.Uplinks[1].Percent > 60 {
+		t.Errorf("under ecmp S1 has %g %%", local.Uplinks[1].Percent)
+	}
+}
+
+// TestFileRefused: what the simulator does not do as the lab does is refused.
+func TestFileRefused(t *testing.T) {
+	for _, c := range []struct{ add, want string }{
+		{"classes: [{match: {protocol: udp}, scheme: drill}]\n", "classes: they cannot be simulated"},
+		{"tcp: bbr\nworkloads: [{type: tcp, duration: 1s}]\n", "transport.cc"},
+		{"", "workloads: there are none"},
+		{"workloads: [{type: incast, from: [h0], fan-in: 1, bytes: 1KB, interval: 1ms, duration: 1s}]\n", "workloads[0] (incast-0): interval"},
+		{"workloads: [{type: incast, from: [h0, h2], fan-in: 1, bytes: 1KB, duration: 1s}]\n", "one client"},
+		{"workloads: [{type: request, sizes: gone.csv, load: 5, duration: 1s}]\n", "gone.csv"},
+		{"leafs: 2\n", "f.yaml:"},
+	} {
+		name := sheet(t, twoByTwo+c.add)
+		_, err := Flows(&Spec{Topology: Topology{Kind: "file", File: name}})
+		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error()+name, name) {
+			t.Errorf("%q: got %v, want %q", c.add, err, c.want)
+		}
+	}
+}
