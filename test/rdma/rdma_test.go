@@ -35,18 +35,28 @@ const (
 // want says what may happen to RDMA under a scheme between paths of unequal delay.
 type want struct {
 	scheme string
-	// ordered: no packet reaches a host out of order, and all transfers succeed.
-	// Otherwise some must come out of order, or the paths do not differ enough to
-	// prove anything; transfers may then take longer than they are given.
+	// ordered: no packet reaches a host out of order but for those that the leaves
+	// own up to (unordered), and all transfers succeed. Otherwise some must come out of
+	// order, or the paths do not differ enough to prove anything; transfers may then
+	// take longer than they are given.
 	ordered bool
-	// least are counters of the sending leaf that must have grown by so much.
-	least map[string]uint64
+	// least are counters that must have grown by so much, by leaf: the first is the
+	// senders', the second the receivers'.
+	least [2]map[string]uint64
 }
 
 var wanted = []want{
-	{scheme: "ecmp", ordered: true, least: map[string]uint64{`loom_scheme_decisions_total{scheme="ecmp"}`: 1000}},
-	{scheme: "spray", ordered: false, least: map[string]uint64{`loom_scheme_decisions_total{scheme="spray"}`: 100}},
+	{scheme: "ecmp", ordered: true, least: [2]map[string]uint64{{`loom_scheme_decisions_total{scheme="ecmp"}`: 1000}}},
+	{scheme: "spray", ordered: false, least: [2]map[string]uint64{{`loom_scheme_decisions_total{scheme="spray"}`: 100}}},
+	{scheme: "conweave", ordered: true, least: [2]map[string]uint64{
+		{`loom_conweave_reroutes_total{scheme="conweave"}`: 20},
+		{`loom_reorder_flushes_total{cause="tail"}`: 5}, // queues that waited for what came the slow way
+	}},
 }
+
+// unordered is the metric of frames that a leaf did not put in order although it
+// should have (ConWeave), as when it waited for too long for those before them.
+const unordered = "loom_reorder_unordered_frames_total"
 
 // site is the fabric and the machines at its ends.
 type site struct {
@@ -206,7 +216,7 @@ func (s *site) row(t *testing.T, w want) {
 		}
 		return c
 	}
-	before, loom := counters(), s.counters(w)
+	before, loom, excused := counters(), s.counters(w), s.unordered()
 	for _, p := range phases(s.vms[1].Addr.Addr(), w.ordered) {
 		start := time.Now()
 		out, err := s.transfer(p)
@@ -228,15 +238,23 @@ func (s *site) row(t *testing.T, w want) {
 		t.Logf("%s: %s", v.Name, strings.Join(sorted(grown), ", "))
 		outOfSeq += after[i][outOfSeqRequest] - before[i][outOfSeqRequest]
 	}
-	if w.ordered && outOfSeq > 0 {
-		t.Errorf("%d requests came out of order, want none", outOfSeq)
+	// A frame that comes too early is one gap, and what it makes the sender repeat
+	// may be another.
+	excused = s.unordered() - excused
+	if w.ordered && outOfSeq > 2*excused {
+		t.Errorf("%d requests came out of order, and leaves own up to %d frames", outOfSeq, excused)
 	}
+	t.Logf("%d requests came out of order; leaves own up to %d frames", outOfSeq, excused)
 	if !w.ordered && outOfSeq == 0 {
 		t.Error("no request came out of order: the paths do not differ enough to prove anything")
 	}
-	for name, n := range s.counters(w) {
-		if d := n - loom[name]; d < w.least[name] {
-			t.Errorf("%s: %s has grown by %d, want %d", s.leaves[0], name, d, w.least[name])
+	for i, grown := range s.counters(w) {
+		for name, n := range grown {
+			n -= loom[i][name]
+			t.Logf("%s: %s +%d", s.leaves[i], name, n)
+			if n < w.least[i][name] {
+				t.Errorf("%s: %s has grown by %d, want %d", s.leaves[i], name, n, w.least[i][name])
+			}
 		}
 	}
 }
@@ -248,12 +266,14 @@ func outcome(err error) string {
 	return "done"
 }
 
-// counters reads the sending leaf's counters that a row looks at.
-func (s *site) counters(w want) map[string]uint64 {
+// counters reads the leaves' counters that a row looks at.
+func (s *site) counters(w want) (c [2]map[string]uint64) {
 	s.t.Helper()
-	c := map[string]uint64{}
-	for name := range w.least {
-		c[name] = s.metric(s.leaves[0], name)
+	for i := range c {
+		c[i] = map[string]uint64{}
+		for name := range w.least[i] {
+			c[i][name] = s.metric(s.leaves[i], name)
+		}
 	}
 	return c
 }
@@ -293,13 +313,31 @@ func phases(server netip.Addr, ordered bool) []phase {
 	return all
 }
 
-// transfer runs a phase's client against its server.
+// transfer runs a phase's client against its server. None of the programs says
+// when its server listens: a client that fails at once tries again.
 func (s *site) transfer(p phase) (string, error) {
 	server := s.vms[1].Go(p.limit, p.server...)
-	time.Sleep(time.Second) // until it listens: none of the programs says when
-	out, err := s.vms[0].Go(p.limit, p.client...)()
+	const atOnce, tries = 3 * time.Second, 8
+	var out string
+	var err error
+	for range tries {
+		time.Sleep(time.Second)
+		start := time.Now()
+		if out, err = s.vms[0].Go(p.limit, p.client...)(); err == nil || time.Since(start) > atOnce {
+			break
+		}
+	}
 	out2, err2 := server() // it must not be in the next one's way
 	return out + out2, errors.Join(err, err2)
+}
+
+// unordered is how many frames both leaves did not put in order.
+func (s *site) unordered() (n uint64) {
+	s.t.Helper()
+	for _, leaf := range s.leaves {
+		n += s.sum(leaf, unordered)
+	}
+	return n
 }
 
 // outOfSeqRequest is the counter of rxe's responder: requests whose packet

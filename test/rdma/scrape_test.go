@@ -60,6 +60,23 @@ func (s *site) metric(node, series string) uint64 {
 	return uint64(v)
 }
 
+// sum adds up all series of a metric.
+func (s *site) sum(node, name string) (sum uint64) {
+	s.t.Helper()
+	for line := range strings.Lines(s.scrape(node)) {
+		if !strings.HasPrefix(line, name+"{") && !strings.HasPrefix(line, name+" ") {
+			continue
+		}
+		text := strings.TrimSpace(line[strings.LastIndexByte(strings.TrimSpace(line), ' '):])
+		v, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			s.t.Fatalf("%s of %s: %v", line, node, err)
+		}
+		sum += uint64(v)
+	}
+	return sum
+}
+
 // eventually calls ok until it returns "", which it must within the time.
 func (s *site) eventually(within time.Duration, ok func() string) {
 	s.t.Helper()
