@@ -29,7 +29,20 @@ type idleWay struct {
 	out, back []topo.Hop
 	slowest   uint64                 // rate of the slowest link, bit/s
 	fct       map[uint64]engine.Time // by size
+	alone     *idleLab               // nil: nothing was simulated yet
 }
+
+// idleLab is a chain of links with a host at either end, for one flow after the
+// other.
+type idleLab struct {
+	engine   *engine.Engine
+	stack    *tcp.Stack
+	src, dst *network.Host
+	ended    engine.Time
+}
+
+// FlowDone is the stack's to call.
+func (l *idleLab) FlowDone(now engine.Time, _ network.FlowID) { l.ended = now }
 
 const (
 	idleExact = 20
@@ -97,26 +110,29 @@ func (i *idleTCP) alone(w *idleWay, bytes uint64) engine.Time {
 	if t, ok := w.fct[bytes]; ok {
 		return t
 	}
-	e := engine.New()
-	n := network.New(e)
-	done := &idleDone{}
-	stack, err := tcp.New(n, i.cfg, done)
-	if err != nil {
-		panic(err) // the run has one of the same configuration
+	if w.alone == nil {
+		w.alone = newIdleLab(i.cfg, w)
 	}
-	src, dst := chain(n, w)
-	src.Quantum, dst.Quantum = uint64(i.cfg.Burst), uint64(i.cfg.Burst)
-	stack.Start(0, tcp.Flow{Src: src, Dst: dst, Bytes: bytes})
-	e.Run(engine.Never - 1)
-	w.fct[bytes] = done.at
-	return done.at
+	// All that the flow before has left behind, timers too, is over by now.
+	l := w.alone
+	start := l.engine.Now()
+	l.stack.Start(start, tcp.Flow{Src: l.src, Dst: l.dst, Bytes: bytes})
+	l.engine.Run(engine.Never - 1)
+	w.fct[bytes] = l.ended - start
+	return l.ended - start
 }
 
-// idleDone notes when the flow has ended.
-type idleDone struct{ at engine.Time }
-
-// FlowDone is the stack's to call.
-func (d *idleDone) FlowDone(now engine.Time, _ network.FlowID) { d.at = now }
+func newIdleLab(c tcp.Config, w *idleWay) *idleLab {
+	l := &idleLab{engine: engine.New()}
+	n := network.New(l.engine)
+	var err error
+	if l.stack, err = tcp.New(n, c, l); err != nil {
+		panic(err) // the run has one of the same configuration
+	}
+	l.src, l.dst = chain(n, w)
+	l.src.Quantum, l.dst.Quantum = uint64(c.Burst), uint64(c.Burst)
+	return l
+}
 
 // relay stands between two links of a chain, and puts the overlay's header on
 // and off.

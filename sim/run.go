@@ -30,6 +30,7 @@ type run struct {
 	flows     flowTable
 	pools     map[pairOf]*[]int // idle connections of workloads with a pool
 	pooled    int               // connections that pools have opened
+	now       traffic.Flow      // that begins or ends; one at a time
 	collect   *collector
 	id        engine.ID
 	uneven    bool // links differ, or come and go: so do paths
@@ -209,23 +210,25 @@ func (r *run) sources() ([]traffic.Source, error) {
 }
 
 // StartFlow is the feed's to call.
-func (r *run) StartFlow(now engine.Time, f traffic.Flow) {
+func (r *run) StartFlow(now engine.Time, flow traffic.Flow) {
+	r.now = flow
+	f := &r.now
 	f.ID = r.ids.next()
 	if r.spec.Workloads[f.Tag].Pool {
-		f.Conn = r.take(&f)
+		f.Conn = r.take(f)
 	}
-	r.flows.add(f)
-	r.collect.begin(&f)
+	r.flows.add(*f)
+	r.collect.begin(f)
 	switch {
 	case f.Rate > 0:
-		if err := r.datagrams.start(now, &f); err != nil {
+		if err := r.datagrams.start(now, f); err != nil {
 			panic(err) // the Spec was checked
 		}
 		return
 	case f.Bytes == traffic.Endless && f.Until < r.end:
 		r.engine.At(f.Until, r.id, uint64(f.ID))
 	}
-	r.transport.start(now, &f)
+	r.transport.start(now, f)
 }
 
 // Handle is the engine's to call: the time of a flow without an end is up.
@@ -257,17 +260,19 @@ func (r *run) take(f *traffic.Flow) int {
 
 // FlowDone is the transports' to call.
 func (r *run) FlowDone(now engine.Time, id network.FlowID) {
-	f, ok := r.flows.take(id)
+	flow, ok := r.flows.take(id)
 	if !ok {
 		panic(fmt.Sprintf("sim: flow %d has ended twice, or never began", id))
 	}
-	r.collect.done(now, &f)
+	r.now = flow
+	f := &r.now
+	r.collect.done(now, f)
 	if r.spec.Workloads[f.Tag].Pool {
 		idle := r.pools[pairOf{f.Tag, f.Src, f.Dst}]
 		*idle = append(*idle, f.Conn)
 		f.Conn = traffic.NoConn // as the feed knows it
 	}
-	r.feed.Done(now, f)
+	r.feed.Done(now, *f)
 }
 
 // The reasons for a run's end.
