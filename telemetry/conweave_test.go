@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 )
 
@@ -47,6 +48,51 @@ func TestHistograms(t *testing.T) {
 	for name, v := range want {
 		if g, ok := got[name]; !ok || g != v {
 			t.Errorf("%s is %v (shown: %v), want %v", name, g, ok, v)
+		}
+	}
+}
+
+// Each cause and reason has its own counter.
+func TestConWeaveLabels(t *testing.T) {
+	f := newFake()
+	f.stats.Workers = f.stats.Workers[:1]
+	w := &f.stats.Workers[0]
+	r, s := &w.Reorder, &w.Schemes[2].ConWeave
+	got := values(gather(t, f.options()))
+	for name, want := range map[string]uint64{
+		`loom_reorder_flushes_total{cause="tail"}`:                               r.TailFlushes,
+		`loom_reorder_flushes_total{cause="expiry"}`:                             r.Expiries,
+		`loom_reorder_flushes_total{cause="overtaken"}`:                          r.Overtaken,
+		`loom_reorder_flushes_total{cause="exhausted"}`:                          r.Exhausted,
+		`loom_reorder_flushes_total{cause="shutdown"}`:                           r.Flushed,
+		`loom_reorder_unordered_frames_total{cause="premature"}`:                 r.Premature,
+		`loom_reorder_unordered_frames_total{cause="late"}`:                      r.Late,
+		`loom_reorder_unordered_frames_total{cause="after_tail"}`:                r.AfterTail,
+		`loom_reorder_unordered_frames_total{cause="no_queue"}`:                  r.PassedInLieu,
+		`loom_reorder_unordered_frames_total{cause="no_flow"}`:                   r.NoFlow,
+		`loom_reorder_control_unsent_total{reason="bad_leaf"}`:                   r.BadLeaf,
+		`loom_reorder_control_unsent_total{reason="incapable"}`:                  w.Order.Incapable,
+		`loom_reorder_control_unsent_total{reason="no_path"}`:                    w.Order.NoPath,
+		`loom_reorder_control_unsent_total{reason="no_frame"}`:                   w.Order.NoFrame,
+		`loom_reorder_control_frames_total{opcode="RTT_REPLY"}`:                  r.Replies,
+		`loom_reorder_control_frames_total{opcode="CLEAR"}`:                      r.Clears,
+		`loom_reorder_control_frames_total{opcode="NOTIFY"}`:                     r.Notifies,
+		`loom_reorder_control_bytes_total{opcode="NOTIFY"}`:                      r.ControlBytes[overlay.OpNotify],
+		`loom_conweave_ignored_total{reason="stale_reply",scheme="conweave"}`:    s.StaleReplies,
+		`loom_conweave_ignored_total{reason="stale_clear",scheme="conweave"}`:    s.StaleClears,
+		`loom_conweave_ignored_total{reason="unknown_flow",scheme="conweave"}`:   s.UnknownFlow,
+		`loom_conweave_ignored_total{reason="unknown_leaf",scheme="conweave"}`:   s.UnknownLeaf,
+		`loom_conweave_ignored_total{reason="unknown_path",scheme="conweave"}`:   s.UnknownPath,
+		`loom_conweave_ignored_total{reason="unknown_opcode",scheme="conweave"}`: s.UnknownOpcode,
+		`loom_conweave_replies_total{scheme="conweave"}`:                         s.Replies,
+		`loom_conweave_late_replies_total{scheme="conweave"}`:                    s.LateReplies,
+		`loom_reorder_resume_error_seconds_count{tail="early"}`:                  r.Early.N,
+		`loom_reorder_resume_error_seconds_count{tail="late"}`:                   r.Hasty.N,
+		`loom_reorder_port_queues_peak{port="host0"}`:                            uint64(w.Waiting[0].QueuesPeak),
+		`loom_reorder_port_queues_peak{port="flood"}`:                            uint64(w.Waiting[2].QueuesPeak),
+	} {
+		if v, ok := got[name]; !ok || v != float64(want) {
+			t.Errorf("%s is %v (shown: %v), want %v", name, v, ok, want)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package admin
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"strings"
 	"testing"
@@ -49,11 +50,27 @@ func TestConWeaveShowsEveryCounter(t *testing.T) {
 	from := next
 	number(t, reflect.ValueOf(&w.Reorder).Elem(), &next)
 	state := make(map[uint64]bool)
-	r := &w.Reorder
+	r, c := &w.Reorder, &w.Schemes[0].ConWeave
 	for _, n := range []int{r.InUse, r.InUsePeak, r.Waiting, r.WaitingPeak, int(r.WaitingBytes), int(r.WaitingBytesPeak)} {
 		state[uint64(n)] = true
 	}
-	b, err := json.Marshal(conweave(&dataplane.Stats{Workers: []dataplane.WorkerStats{w}}, &dataplane.ConWeaveState{}))
+	a := conweave(&dataplane.Stats{Workers: []dataplane.WorkerStats{w}}, &dataplane.ConWeaveState{})
+	for _, x := range []struct{ got, want map[string]uint64 }{
+		{a.SourceCounters[0].Ignored, map[string]uint64{
+			"stale_reply": c.StaleReplies, "stale_clear": c.StaleClears, "unknown_flow": c.UnknownFlow,
+			"unknown_leaf": c.UnknownLeaf, "unknown_path": c.UnknownPath, "unknown_opcode": c.UnknownOpcode}},
+		{a.DestinationCounters.Flushes, map[string]uint64{
+			"tail": r.TailFlushes, "expiry": r.Expiries, "overtaken": r.Overtaken, "exhausted": r.Exhausted, "shutdown": r.Flushed}},
+		{a.DestinationCounters.UnorderedFrames, map[string]uint64{
+			"premature": r.Premature, "late": r.Late, "after_tail": r.AfterTail, "no_queue": r.PassedInLieu, "no_flow": r.NoFlow}},
+		{a.DestinationCounters.ControlUnsent, map[string]uint64{
+			"bad_leaf": r.BadLeaf, "incapable": w.Order.Incapable, "no_path": w.Order.NoPath, "no_frame": w.Order.NoFrame}},
+	} {
+		if !maps.Equal(x.got, x.want) {
+			t.Errorf("by cause %v, want %v", x.got, x.want)
+		}
+	}
+	b, err := json.Marshal(a)
 	if err != nil {
 		t.Fatal(err)
 	}
