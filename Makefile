@@ -10,11 +10,12 @@ RACE       := ./congestion ./control/... ./telemetry/... ./dataplane/... ./lab/.
 DEMO       ?= test/netns/demo.yaml
 FUZZTIME   ?= 20s
 BENCH      ?= .
+EXPERIMENTS ?= experiments/con*.yaml
 BENCH_PKGS := ./overlay ./congestion ./reorder ./balance ./dataplane
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate generate-check lint test test-rdma demo bench bench-peers fuzz clean
+.PHONY: help build generate generate-check lint test test-rdma demo bench bench-sim experiments bench-peers fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +47,9 @@ demo: build ## run a fabric of 2 leaves and 2 spines with 8 hosts, load it, fail
 
 bench: ## measure the pipelines in memory: ns a packet and allocations
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCH_PKGS)
+
+experiments: build ## run EXPERIMENTS (all) at their quick size and check what they expect; results/ has what they found
+	bin/loomsim run $(EXPERIMENTS) --size quick --check --any-version
 
 bench-sim: ## measure the simulator: packet-hops a second of one core, memory a run
 	$(GO) test -run '^$$' -bench Fabric -benchtime 5x ./sim
