@@ -112,6 +112,12 @@ func (c *completer) topology(dir string) {
 	}
 	c.belong("topology.", t.Kind, t.fields())
 	t.File = within(dir, t.File)
+	if !(t.Load >= 0 && t.Load <= 200) {
+		c.errorf("topology.load", "%g percent: above 0 and at most 200", t.Load)
+	}
+	if t.Load > 0 && len(c.spec.Workloads) > 0 && !c.settled {
+		c.errorf("topology.load", "it is for the workloads of the file, and there are others")
+	}
 	if t.Overhead == nil {
 		overhead := 50
 		t.Overhead = &overhead

@@ -42,6 +42,9 @@ func TestCompleteRefuses(t *testing.T) {
 		{"topology.kind", func(s *Spec) { s.Topology = Topology{Kind: "torus"} }},
 		{"topology.file", func(s *Spec) { s.Topology.File = "f.yaml" }},
 		{"topology.file", file(func(s *Spec) { s.Topology.File = "" })},
+		{"topology.load", func(s *Spec) { s.Topology.Load = 5 }},
+		{"topology.load", file(func(s *Spec) { s.Topology.Load, s.Workloads, s.Duration = 201, nil, 0 })},
+		{"topology.load", file(func(s *Spec) { s.Topology.Load = 20 })},
 		{"topology.leaves topology.rate topology.buffer topology.ecn topology.pfc", file(func(s *Spec) {
 			s.Topology.Leaves, s.Topology.Rate, s.Topology.Buffer, s.Topology.ECN, s.Topology.PFC = 2, 1, 1, &fabric.ECN{}, true
 		})},

@@ -58,27 +58,27 @@ func inherit(c, from *fabric.Congestion) {
 	c.FewestBottlenecks = c.FewestBottlenecks || from.FewestBottlenecks
 }
 
-// offer is what a workload of a fabric.yaml has that one of an experiment has
-// not.
-type offer struct {
-	rate float64 // bit/s of payload that requests ask for; 0: not one of them
-}
-
 func (r *run) adoptWorkloads(f *fabric.File) error {
-	s, end := r.spec, fabric.Duration(0)
+	s, end, requests := r.spec, fabric.Duration(0), 0
 	for i := range f.Workloads {
-		w, o, err := workloadOf(f, &f.Workloads[i], filepath.Dir(s.Topology.File))
+		if f.Workloads[i].Type == fabric.Request {
+			def(&s.Measure.Small, f.Workloads[i].Small)
+			def(&s.Measure.Large, f.Workloads[i].Large)
+			if requests++; s.Topology.Load > 0 {
+				f.Workloads[i].Load = s.Topology.Load
+			}
+		}
+		w, err := workloadOf(&f.Workloads[i], filepath.Dir(s.Topology.File))
 		if err != nil {
 			return fmt.Errorf("workloads[%d] (%s): %w", i, f.Workloads[i].Name, err)
 		}
 		s.Workloads = append(s.Workloads, w)
-		r.offers = append(r.offers, o)
 		end = max(end, w.Start+w.Duration)
-		if f.Workloads[i].Type == fabric.Request {
-			def(&s.Measure.Small, f.Workloads[i].Small)
-			def(&s.Measure.Large, f.Workloads[i].Large)
-		}
 	}
+	if s.Topology.Load > 0 && requests == 0 {
+		return fmt.Errorf("topology.load is %g, and no workload of type request has a load", s.Topology.Load)
+	}
+	r.adopted = true
 	if s.Duration == 0 {
 		s.Duration = end - s.Warmup
 	}
@@ -88,7 +88,7 @@ func (r *run) adoptWorkloads(f *fabric.File) error {
 
 // workloadOf translates a workload of a fabric.yaml in a directory. It reports
 // one that the simulator does not have.
-func workloadOf(f *fabric.File, from *fabric.Workload, dir string) (Workload, offer, error) {
+func workloadOf(from *fabric.Workload, dir string) (Workload, error) {
 	w := Workload{
 		Name: from.Name, From: from.From, To: from.To, Start: from.Start, Duration: from.Duration,
 		Flows: from.Flows, Bytes: from.Bytes, FanIn: from.FanIn, Rate: from.Rate, Size: from.Size,
@@ -106,21 +106,16 @@ func workloadOf(f *fabric.File, from *fabric.Workload, dir string) (Workload, of
 		if strings.HasSuffix(w.Sizes, ".csv") {
 			w.Sizes = within(dir, w.Sizes)
 		}
-		servers, err := f.Select(from.To)
-		if err != nil {
-			return w, offer{}, err
-		}
-		return w, offer{rate: from.Load / 100 * float64(f.Expand().ServerCapacity(servers))}, nil
 	case fabric.Incast:
 		if from.Interval > 0 {
-			return w, offer{}, fmt.Errorf("interval: %v: a simulated query starts when the last one has ended: remove it", from.Interval)
+			return w, fmt.Errorf("interval: %v: a simulated query starts when the last one has ended: remove it", from.Interval)
 		}
 		w.Type, w.Pairs = Incast, "any"
 		w.Connections, w.Repeat = 1, maxRepeat
 	default:
-		return w, offer{}, fmt.Errorf("type %q cannot be simulated", from.Type)
+		return w, fmt.Errorf("type %q cannot be simulated", from.Type)
 	}
-	return w, offer{}, nil
+	return w, nil
 }
 
 // maxRepeat is how many queries incast makes that goes on until its time is up.

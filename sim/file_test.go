@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,8 +9,11 @@ import (
 	"testing"
 
 	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/sim/engine"
+	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/topo"
 	"github.com/loomfabric/loom/sim/traffic"
+	"github.com/loomfabric/loom/workload"
 )
 
 const labs = "../test/netns/conga/"
@@ -44,7 +48,7 @@ func TestFile(t *testing.T) {
 }
 
 // TestFilesOfTheLab: every file of CONGA's experiments can be simulated, and the
-// load of requests is the lab's, to the bit.
+// load of requests is the lab's.
 func TestFilesOfTheLab(t *testing.T) {
 	names, err := filepath.Glob(labs + "*.yaml")
 	if err != nil || len(names) < 5 {
@@ -76,23 +80,66 @@ func offered(t *testing.T, f *fabric.File, r *run, i int) {
 	from, _ := f.Select(w.From)
 	to, _ := f.Select(w.To)
 	want := w.Load / 100 * float64(f.Expand().ServerCapacity(to)) // bit/s
-	if r.offers[i].rate != want {
-		t.Errorf("%s: %g bit/s are offered, the lab asks for %g", w.Name, r.offers[i].rate, want)
-	}
-	m := &flowMaker{spec: r.spec, fabric: r.capacities(), names: r.topo.HostNames, vni: r.vni, offers: r.offers}
-	r.spec.Workloads[i].Duration = us(3600e6)
+	m := &flowMaker{spec: r.spec, fabric: r.capacities(), names: r.topo.HostNames, vni: r.vni, file: r.file}
+	r.file.Workloads[i].Duration = us(3600e6)
 	source, err := m.source(i)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sum := 0.
+	sum, last := 0., engine.Time(0)
 	for _, fl := range traffic.Record(source, 1<<30) {
 		sum += float64(fl.Bytes) * 8
+		if fl.Start < last || fl.Start < engine.Of(w.Start.D()) {
+			t.Fatalf("%s: a flow at %v after one at %v", w.Name, fl.Start, last)
+		}
+		last = fl.Start
 		if !slices.Contains(to, int(fl.Src)) || !slices.Contains(from, int(fl.Dst)) || r.vni[fl.Src] != r.vni[fl.Dst] {
 			t.Fatalf("%s: h%d answers h%d", w.Name, fl.Src, fl.Dst)
 		}
 	}
 	near(t, w.Name+": answers in an hour", sum/3600, want, 0.1)
+}
+
+// TestAsks: requests are those that the lab's agents draw: each client for
+// itself gaps, servers and sizes in turn.
+func TestAsks(t *testing.T) {
+	f, err := fabric.Load(labs + "fig7b-enterprise.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const seed, load = 3, 40
+	source, err := Flows(&Spec{Topology: Topology{Kind: "file", File: labs + "fig7b-enterprise.yaml", Load: load}, Seed: seed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.Open(labs + "enterprise.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer data.Close()
+	sizes, err := workload.ReadCDF(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []traffic.Flow
+	for client := 8; client < 16; client++ {
+		r := workload.NewRand(seed, uint64(client))
+		p := workload.NewPoisson(load/100.*80e6/8/sizes.Mean()/8, r)
+		for at := p.Next(); at < f.Workloads[0].Duration.D(); at += p.Next() {
+			server := network.HostID(r.IntN(8))
+			want = append(want, traffic.Flow{Start: engine.Of(at), Src: server, Dst: network.HostID(client), Bytes: sizes.Sample(r)})
+		}
+	}
+	slices.SortFunc(want, func(a, b traffic.Flow) int { return cmp.Compare(a.Start, b.Start) })
+	got := traffic.Record(source, 1<<20)
+	if len(got) != len(want) || len(got) < 1000 {
+		t.Fatalf("%d flows, want %d", len(got), len(want))
+	}
+	for i, g := range got {
+		if w := want[i]; g.Start != w.Start || g.Src != w.Src || g.Dst != w.Dst || g.Bytes != w.Bytes {
+			t.Fatalf("flow %d: %+v, want %+v", i, g, w)
+		}
+	}
 }
 
 // sheet writes a fabric.yaml.

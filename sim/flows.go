@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/loomfabric/loom/fabric"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/traffic"
@@ -20,8 +21,6 @@ type selection struct {
 	rack     []int
 	vni      []uint32 // by host; nil: there is one
 	any      bool
-	// asked has the receiver drawn first: it asks, and servers are drawn for it.
-	asked bool
 }
 
 func (s *selection) allowed(a, b network.HostID) bool {
@@ -33,48 +32,31 @@ func (s *selection) mates(a, b network.HostID) bool {
 	return a != b && (s.vni == nil || s.vni[a] == s.vni[b])
 }
 
-// order returns who is drawn first, and from whom its partners are drawn.
-func (s *selection) order() (first, second []network.HostID) {
-	if s.asked {
-		return s.to, s.from
-	}
-	return s.from, s.to
-}
-
-func (s *selection) pair(first, second network.HostID) traffic.Pair {
-	if s.asked {
-		first, second = second, first
-	}
-	return traffic.Pair{Src: first, Dst: second}
-}
-
 // Pick draws a pair (traffic.Pairs).
 func (s *selection) Pick(r *rand.Rand) traffic.Pair {
-	first, second := s.order()
-	a := first[r.IntN(len(first))]
+	src := s.from[r.IntN(len(s.from))]
 	for {
-		if b := second[r.IntN(len(second))]; s.allowed(a, b) {
-			return s.pair(a, b)
+		if dst := s.to[r.IntN(len(s.to))]; s.allowed(src, dst) {
+			return traffic.Pair{Src: src, Dst: dst}
 		}
 	}
 }
 
 // Each lists all pairs (traffic.Pairs).
 func (s *selection) Each(yield func(p traffic.Pair, share float64)) {
-	first, second := s.order()
-	for _, a := range first {
-		n := s.choices(a, second)
-		for _, b := range second {
-			if s.allowed(a, b) {
-				yield(s.pair(a, b), 1/float64(len(first))/float64(n))
+	for _, src := range s.from {
+		n := s.choices(src)
+		for _, dst := range s.to {
+			if s.allowed(src, dst) {
+				yield(traffic.Pair{Src: src, Dst: dst}, 1/float64(len(s.from))/float64(n))
 			}
 		}
 	}
 }
 
-func (s *selection) choices(host network.HostID, among []network.HostID) (n int) {
-	for _, h := range among {
-		if s.allowed(host, h) {
+func (s *selection) choices(src network.HostID) (n int) {
+	for _, dst := range s.to {
+		if s.allowed(src, dst) {
 			n++
 		}
 	}
@@ -102,12 +84,11 @@ func (s *selection) pairs() traffic.List {
 
 // Validate reports a host that has nobody to talk to (traffic.Pairs).
 func (s *selection) Validate() error {
-	first, second := s.order()
-	if len(first) == 0 || len(second) == 0 {
+	if len(s.from) == 0 || len(s.to) == 0 {
 		return fmt.Errorf("no hosts are selected: from has %d, to has %d", len(s.from), len(s.to))
 	}
-	for _, h := range first {
-		if s.choices(h, second) > 0 {
+	for _, h := range s.from {
+		if s.choices(h) > 0 {
 			continue
 		}
 		if s.any {
@@ -145,9 +126,9 @@ func selectHosts(selectors, names []string, rack []int) ([]network.HostID, error
 type flowMaker struct {
 	spec   *Spec
 	fabric *traffic.Fabric
-	names  []string // of hosts
-	vni    []uint32 // of hosts; nil: there is one
-	offers []offer  // of workloads that a fabric.yaml has; nil: there are none
+	names  []string     // of hosts
+	vni    []uint32     // of hosts; nil: there is one
+	file   *fabric.File // whose workloads these are; nil: they are the experiment's
 }
 
 // source returns the flows of the i-th workload; an error names it.
@@ -208,13 +189,10 @@ func (m *flowMaker) poisson(i int, w *Workload, sel *selection, stream traffic.S
 	if err != nil {
 		return nil, err
 	}
-	rate := 0.0
-	if m.offers == nil {
-		rate, err = m.flowRate(w, sel, sizes)
-	} else {
-		sel.asked = true
-		rate, err = m.offers[i].rate/8/sizes.Mean(), sel.Validate()
+	if m.file != nil {
+		return newAsks(m.file, m.file.Expand(), i, w.Load, sizes, stream)
 	}
+	rate, err := m.flowRate(w, sel, sizes)
 	if err != nil {
 		return nil, err
 	}
@@ -283,7 +261,7 @@ func (m *flowMaker) incast(i int, w *Workload, sel *selection, stream traffic.St
 	if err != nil {
 		return nil, err
 	}
-	if m.offers == nil { // so many, however long they take
+	if m.file == nil { // so many, however long they take
 		return &queries{in, engine.Never}, nil
 	}
 	return &queries{in, from + engine.Of(w.Duration.D())}, nil

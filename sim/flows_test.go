@@ -29,7 +29,7 @@ func TestSelection(t *testing.T) {
 	r := workload.NewRand(1, 1)
 	for range 40 {
 		hosts := 4 + r.IntN(12)
-		s := &selection{any: r.IntN(2) == 0, asked: r.IntN(2) == 0}
+		s := &selection{any: r.IntN(2) == 0}
 		for h := range hosts {
 			s.rack = append(s.rack, h*3/hosts)
 			s.vni = append(s.vni, uint32(h%2))
@@ -74,17 +74,13 @@ func TestSelection(t *testing.T) {
 	}
 }
 
-// model computes the probabilities of pairs; ok is false if a host that may be
-// drawn first has no partner.
+// model computes the probabilities of pairs; ok is false if a sender has no
+// partner.
 func model(s *selection) (shares map[traffic.Pair]float64, ok bool) {
-	first, second := s.from, s.to
-	if s.asked {
-		first, second = s.to, s.from
-	}
 	shares = map[traffic.Pair]float64{}
-	for _, a := range first {
+	for _, a := range s.from {
 		var partners []network.HostID
-		for _, b := range second {
+		for _, b := range s.to {
 			if a != b && (s.any || s.rack[a] != s.rack[b]) && (s.vni == nil || s.vni[a] == s.vni[b]) {
 				partners = append(partners, b)
 			}
@@ -93,14 +89,10 @@ func model(s *selection) (shares map[traffic.Pair]float64, ok bool) {
 			return nil, false
 		}
 		for _, b := range partners {
-			p := traffic.Pair{Src: a, Dst: b}
-			if s.asked {
-				p = traffic.Pair{Src: b, Dst: a}
-			}
-			shares[p] += 1 / float64(len(first)*len(partners))
+			shares[traffic.Pair{Src: a, Dst: b}] += 1 / float64(len(s.from)*len(partners))
 		}
 	}
-	return shares, len(first) > 0 && len(second) > 0
+	return shares, len(s.from) > 0 && len(s.to) > 0
 }
 
 // TestPairs: bulk and udp pair hosts as the lab pairs them.

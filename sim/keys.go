@@ -28,6 +28,7 @@ func (t *Topology) fields() []field {
 	counted := []string{"leaf-spine", "three-layer", "vl2"}
 	return []field{
 		{"file", t.File != "", []string{"file"}},
+		{"load", t.Load != 0, []string{"file"}},
 		{"leaves", t.Leaves != 0, counted},
 		{"spines", t.Spines != 0, counted},
 		{"cores", t.Cores != 0, []string{"three-layer", "vl2"}},

@@ -36,9 +36,9 @@ type run struct {
 	uneven    bool // links differ, or come and go: so do paths
 
 	// Of a fabric.yaml; nil: there is none.
-	file   *fabric.File
-	vni    []uint32 // by host
-	offers []offer  // by workload
+	file    *fabric.File
+	adopted bool     // the workloads are the file's
+	vni     []uint32 // by host
 
 	from, until, end engine.Time // measurement; and when the run is over at the latest
 }
@@ -194,7 +194,10 @@ func (s *Spec) clone() *Spec {
 
 func (r *run) sources() ([]traffic.Source, error) {
 	r.incasts = map[int]*traffic.Incast{}
-	m := &flowMaker{spec: r.spec, fabric: r.capacities(), names: r.topo.HostNames, vni: r.vni, offers: r.offers}
+	m := &flowMaker{spec: r.spec, fabric: r.capacities(), names: r.topo.HostNames, vni: r.vni}
+	if r.adopted {
+		m.file = r.file
+	}
 	var sources []traffic.Source
 	for i := range r.spec.Workloads {
 		s, err := m.source(i)

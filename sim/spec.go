@@ -38,6 +38,8 @@ type Topology struct {
 	// it says holds as far as the experiment is silent: scheme, congestion, tcp,
 	// workloads, for how long. It has links, hosts, buffers and marking to itself.
 	File string `yaml:"file"`
+	// Load, for kind file, replaces that of its request workloads, percent.
+	Load float64 `yaml:"load"`
 
 	Leaves       int `yaml:"leaves"` // leaf-spine, three-layer, vl2
 	Spines       int `yaml:"spines"` // leaf-spine; three-layer and vl2: the tier in the middle
