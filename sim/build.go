@@ -13,6 +13,7 @@ import (
 	"github.com/loomfabric/loom/sim/node"
 	"github.com/loomfabric/loom/sim/topo"
 	"github.com/loomfabric/loom/sim/traffic"
+	"github.com/loomfabric/loom/sim/udp"
 )
 
 // build makes the fabric.
@@ -78,7 +79,7 @@ func (r *run) shape() (topo.Spec, error) {
 	if t.Buffer > 0 {
 		spec.Buffer = &network.BufferConfig{Total: uint64(t.Buffer), Alpha: t.Alpha}
 		if t.PFC {
-			spec.Buffer.PFC = &network.PFC{}
+			spec.Buffer.PFC = &network.PFC{MTU: max(r.largest(), leastMTU)}
 		}
 	}
 	spec.NIC.Limit = 0 // what a host has to say waits in the host
@@ -87,6 +88,27 @@ func (r *run) shape() (topo.Spec, error) {
 		spec.Overrides = append(spec.Overrides, topo.FromOverride(&t.Overrides[i]))
 	}
 	return spec, nil
+}
+
+// leastMTU is for what packets headroom is meant in any case, as on switches that
+// are not told: package network's default.
+const leastMTU = 1600
+
+// largest returns the size of the largest packet on a wire, bytes: headroom is
+// for packets of that size.
+func (r *run) largest() uint32 {
+	t := &r.spec.Transport
+	payload := t.MTU
+	if t.Type == "rdma" {
+		payload = int(t.Payload) + 20 + 8 + 12 + 4 // IP, UDP, BTH, ICRC
+	}
+	datagrams := 0
+	for i := range r.spec.Workloads {
+		if w := &r.spec.Workloads[i]; w.Type == UDP {
+			datagrams = max(datagrams, int(w.Size)+udp.Header)
+		}
+	}
+	return uint32(max(overlay.EthernetLen+payload, datagrams) + *r.spec.Topology.Overhead + overlay.ShimLen)
 }
 
 // conweave sets what both sides of ConWeave are told. Where PFC makes loss rare

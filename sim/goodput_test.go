@@ -127,6 +127,28 @@ func TestIncast(t *testing.T) {
 	}
 }
 
+// TestHeadroom: PFC loses nothing, however large packets are.
+func TestHeadroom(t *testing.T) {
+	for name, change := range map[string]func(*Spec){
+		"rdma":  func(*Spec) {},
+		"4096":  func(s *Spec) { s.Transport.Payload = 4096 },
+		"jumbo": func(s *Spec) { s.Transport = Transport{MTU: 9000} },
+		"datagrams": func(s *Spec) {
+			s.Workloads = []Workload{{Type: UDP, From: []string{"L0", "L1"}, To: []string{"h8", "h9"}, Rate: 40e9, Size: 9000}}
+		},
+	} {
+		s := lossless(3)
+		s.Topology.Buffer, s.Topology.ECN, s.Duration = 4e6, nil, us(300)
+		s.Workloads[0].Load, s.Workloads[0].Pairs = 95, "racks"
+		change(s)
+		r := must(t, s)
+		delete(r.Drops, "no_flow") // they were there
+		if len(r.Drops) > 0 || r.PFC["pauses"] == 0 {
+			t.Errorf("%s: dropped %v; PFC %v", name, r.Drops, r.PFC)
+		}
+	}
+}
+
 // TestMix: datagrams at a constant rate and TCP share the link to one host: it is
 // full, and datagrams do not yield.
 func TestMix(t *testing.T) {

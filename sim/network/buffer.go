@@ -158,15 +158,15 @@ func (b *Buffer) fits(a *account, size uint64) bool {
 
 // admit charges a packet that is to wait at out, or says why it must not.
 func (b *Buffer) admit(now engine.Time, out *Port, k *Packet, c Class) (Reason, bool) {
-	size := uint64(k.Size)
-	if b.used+size > b.cfg.Total {
-		return BufferFull, false
-	}
 	a := &out.account
 	if b.cfg.PFC != nil {
 		if a = &b.own; k.in != nil && k.in.Buffer == b {
 			a = &k.in.account
 		}
+	}
+	size := b.takes(a, k)
+	if b.used+size > b.cfg.Total {
+		return BufferFull, false
 	}
 	switch {
 	case c == DrainClass || b.fits(a, size):
@@ -191,11 +191,21 @@ func (b *Buffer) admit(now engine.Time, out *Port, k *Packet, c Class) (Reason, 
 	return 0, true
 }
 
+// takes is how much room a packet needs. With PFC it is what came in that counts,
+// as headroom is for that: the overlay's header is put on when a packet leaves.
+func (b *Buffer) takes(a *account, k *Packet) uint64 {
+	if b.cfg.PFC != nil && a.port != nil && a.port.Peer.host != nil {
+		return uint64(k.Size) - uint64(k.Overhead)
+	}
+	return uint64(k.Size)
+}
+
 // release takes back what a packet was charged. What becomes free raises the
 // thresholds of all, so all that are off are looked at: one of them may have
 // packets only where nothing moves until it is on again.
 func (b *Buffer) release(now engine.Time, k *Packet) {
-	a, size := k.charge, uint64(k.Size)
+	a := k.charge
+	size := b.takes(a, k)
 	k.charge = nil
 	b.used -= size
 	room := min(size, a.excess)
