@@ -12,6 +12,7 @@ import (
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/traffic"
+	"github.com/loomfabric/loom/workload"
 )
 
 // trace writes lines of a trace to a file and returns its name.
@@ -185,20 +186,56 @@ func TestSprayedFlowsAreNoBug(t *testing.T) {
 	}
 }
 
-// TestSlowFlowIsABug: a flow that is faster than its hosts' links ends a run
-// with an error, whatever the scheme.
-func TestSlowFlowIsABug(t *testing.T) {
-	for _, scheme := range []string{"ecmp", "drill"} {
+// TestImpossibleFlow: a flow that is faster than its hosts' links ends a run with
+// an error, whatever the scheme; one that is faster than an idle path only where
+// all its packets take one.
+func TestImpossibleFlow(t *testing.T) {
+	const bytes = 200_000
+	for _, c := range []struct {
+		scheme string
+		share  float64 // of the idle time
+		ok     bool
+	}{{"ecmp", 0.1, false}, {"drill", 0.1, false}, {"ecmp", 0.97, false}, {"static", 0.97, false}, {"drill", 0.97, true}, {"conga", 0.97, true}, {"ecmp", 0.995, true}} {
 		s := small()
-		s.Scheme = scheme
+		s.Scheme = c.scheme
 		r, err := assemble(s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.loop(&countdown{t.Context(), 5})
-		r.collect.done(r.engine.Now(), &traffic.Flow{Start: r.engine.Now() - 5*engine.Microsecond, Src: 0, Dst: 9, Bytes: 1e6, Conn: traffic.NoConn})
-		if _, err := r.result("done"); err == nil || !strings.Contains(err.Error(), "faster than the idle network") {
-			t.Errorf("%s: 1 MB in 5 us at 10 Gbit/s: %v", scheme, err)
+		r.loop(&countdown{t.Context(), 300})
+		f := traffic.Flow{Src: 0, Dst: 9, Bytes: bytes, Conn: traffic.NoConn}
+		f.Start = r.engine.Now() - engine.Time(c.share*float64(r.transport.idle(&f)))
+		r.collect.done(r.engine.Now(), &f)
+		if _, err := r.result("done"); (err == nil) != c.ok || err != nil && !strings.Contains(err.Error(), "faster than the idle network") {
+			t.Errorf("%s: %g of the idle time: %v", c.scheme, c.share, err)
+		}
+	}
+}
+
+// TestIdleGuess: between the sizes that are simulated, idle times are what
+// simulating would say, nearly.
+func TestIdleGuess(t *testing.T) {
+	for name, change := range map[string]func(*Spec){
+		"small": func(*Spec) {},
+		"jumbo": func(s *Spec) { s.Transport.MTU = 9000 },
+		"far":   func(s *Spec) { s.Topology.Delay = us(40) },
+		"slow":  func(s *Spec) { s.Topology.HostRate, s.Topology.Rate = 40e9, 10e9 },
+	} {
+		s := small()
+		change(s)
+		r, err := assemble(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		idles := r.transport.(*tcpTransport).idles
+		other := newIdleTCP(idles.cfg)
+		rnd := workload.NewRand(1, 1)
+		for range 300 {
+			bytes := uint64(20_000 + rnd.ExpFloat64()*600_000)
+			guess, want := idles.fct(r.topo, 0, 15, bytes), other.alone(other.way(r.topo, 0, 15), bytes)
+			if d := float64(guess-want) / float64(want); math.Abs(d) > idleGuess {
+				t.Errorf("%s: %d bytes take %v, the guess is %.2f %% off", name, bytes, want, 100*d)
+			}
 		}
 	}
 }
