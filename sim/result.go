@@ -13,9 +13,11 @@ type Result struct {
 	End        string  `json:"end"`
 	SimulatedS float64 `json:"simulated_s"`
 
-	Flows      int        `json:"flows"`      // measured ones
-	Unfinished int        `json:"unfinished"` // of those, when the run ended
-	FCT        []ClassFCT `json:"fct"`        // "all", "small", "medium", "large", then the buckets
+	Flows      int `json:"flows"`      // measured ones
+	Unfinished int `json:"unfinished"` // of those, when the run ended
+	// FCT has classes "all", "small", "medium", "large", then the buckets. A flow
+	// that is unfinished counts with the age that it has.
+	FCT        []ClassFCT `json:"fct"`
 	GoodputBps float64    `json:"goodput_bps"`
 
 	Workloads []WorkloadResult `json:"workloads,omitempty"`

@@ -188,7 +188,7 @@ func TestText(t *testing.T) {
 		"does not hold: ECMP is near the best (Web Search, 60 % load): 6.00 (5.50–6.50)",
 		"cannot be told: fct.huge.norm of ecmp < 0.8 (Web Search, 60 % load): no run has it",
 		"note: 1 of 36 runs are not stored",
-		"note: ecmp at Web Search, 30 %: 6 of 3000 flows did not finish, and are in no completion time",
+		"note: ecmp at Web Search, 30 %: 6 of 3000 flows did not finish, and count with their age",
 	} {
 		if !lines[want] {
 			t.Errorf("no line %q in\n%s", want, &b)

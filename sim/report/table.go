@@ -206,7 +206,7 @@ func Warnings(r *experiment.Results) (out []string) {
 					}
 				}
 				if unfinished > 0 {
-					out = append(out, fmt.Sprintf("%s: %d of %d flows did not finish, and are in no completion time", where, unfinished, flows))
+					out = append(out, fmt.Sprintf("%s: %d of %d flows did not finish, and count with their age", where, unfinished, flows))
 				}
 				if stuck > 0 {
 					out = append(out, fmt.Sprintf("%s: %d runs got stuck, nothing moving although something waited", where, stuck))
