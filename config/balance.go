@@ -77,8 +77,9 @@ type Congestion struct {
 	Alpha float64 `yaml:"alpha,omitempty"`
 	// FlowletGap is the pause after which a flow may move. It should exceed the
 	// time that the full queue of an uplink with a shaper takes: a leaf warns of
-	// one that does not. Default: 500us (lab: 6ms).
-	FlowletGap Duration `yaml:"flowlet_gap,omitempty"`
+	// one that does not. With auto it follows from the round trips that a leaf
+	// measures, and that time. Default: 500us (lab: 6ms).
+	FlowletGap Gap `yaml:"flowlet_gap,omitempty"`
 	// FlowGap is the same for scheme conga-flow; it should exceed any path's
 	// latency. Default: 13ms (lab: 150ms).
 	FlowGap Duration `yaml:"flow_gap,omitempty"`

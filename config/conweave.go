@@ -6,8 +6,11 @@ package config
 // same, `inactive` above all.
 type ConWeave struct {
 	// Profile is the set of values that the other keys start from: datacenter
-	// (the paper's, for links of 10Gbit and more in hardware) or lab (for fabrics
-	// in software, with links of some 100Mbit to 1Gbit). Default: congestion's.
+	// (the paper's, for links of 10Gbit and more in hardware), lab (for fabrics
+	// in software, with links of some 100Mbit to 1Gbit), or auto: reply, inactive,
+	// resume_extra, resume_default and max_hold, those that are left out, follow
+	// from the round trips between leaves that this one measures, and from
+	// congestion's profile until it has measured some. Default: congestion's.
 	Profile ConWeaveProfile `yaml:"profile,omitempty"`
 
 	// Reply is how long a path may take to bring a request to the other leaf and
@@ -71,7 +74,10 @@ type ConWeave struct {
 // ConWeaveProfile is a set of ConWeave's parameters; 0: that of CONGA's.
 type ConWeaveProfile uint8
 
-var conweaveProfiles = []string{"", "datacenter", "lab"} // by ConWeaveProfile
+// AutoProfile is the profile whose times follow from round trips.
+const AutoProfile ConWeaveProfile = 3
+
+var conweaveProfiles = []string{"", "datacenter", "lab", "auto"} // by ConWeaveProfile
 
 // UnmarshalText reads a profile's name.
 func (p *ConWeaveProfile) UnmarshalText(b []byte) error {

@@ -48,6 +48,8 @@ func (l *Leaf) ToDataplane() dataplane.Config {
 	c.Role, c.VTEP = dataplane.Leaf, l.VTEP
 	c.Scheme, c.Options, c.Classes = l.Schemes()
 	_, c.Reorder = l.ConWeave.params(l.Congestion.Profile)
+	c.Auto = l.ConWeave.auto()
+	c.Auto.FlowletGap = l.Congestion.FlowletGap == AutoGap
 	c.FDBSize, c.FDBAge = l.FDB.Size, time.Duration(l.FDB.Age)
 	for i := range l.Uplinks {
 		u := &l.Uplinks[i]

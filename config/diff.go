@@ -11,7 +11,7 @@ import (
 // them.
 var reloadable = []string{
 	"scheme", "weights", "drill", "flowlets", "classes",
-	"conweave.profile", "conweave.reply", "conweave.path_busy", "conweave.samples", "conweave.selectors", "conweave.connections",
+	"conweave.reply", "conweave.path_busy", "conweave.samples", "conweave.selectors", "conweave.connections",
 }
 
 // NeedsRestart returns the keys, as in "uplinks[0].shaper.rate", in which two

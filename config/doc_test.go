@@ -23,7 +23,7 @@ func TestReference(t *testing.T) {
 		"sizes as `256KiB`, `150KB` or `1500` (bytes), times as `50us`, `1.5s` or `5m`. Examples stand in\n" +
 		"[deploy/examples](../deploy/examples).\n\n" +
 		"A running `leafd` takes over changes of `scheme`, `weights`, `drill`, `flowlets`, `classes` and, of `conweave`, what the\n" +
-		"sending side is told (`profile`, `reply`, `path_busy`, `samples`, `selectors`, `connections`) at SIGHUP (`systemctl\n" +
+		"sending side is told (`reply`, `path_busy`, `samples`, `selectors`, `connections`) at SIGHUP (`systemctl\n" +
 		"reload leafd`), and loses no frame; flowlets and connections start anew. A file that is wrong, or has any other change, is refused whole: the log names\n" +
 		"what is wrong, or the keys that need a restart, and everything stays as it was.\n")
 	r.section("leafd", reflect.TypeFor[Leaf]())
@@ -82,7 +82,7 @@ func (r *reference) value(t reflect.Type) string {
 	words := map[string]string{
 		"Addr": "address", "Prefix": "prefix", "MAC": "MAC address", "Rate": "rate", "Size": "size", "Duration": "time",
 		"Polling": "word", "XDPMode": "word", "CopyMode": "word",
-		"Protocol": "word or number", "DSCP": "word or number", "Profile": "word", "ConWeaveProfile": "word", "Detector": "word", "PathMetric": "word",
+		"Protocol": "word or number", "DSCP": "word or number", "Profile": "word", "ConWeaveProfile": "word", "Gap": "time or auto", "Detector": "word", "PathMetric": "word",
 	}
 	switch {
 	case words[t.Name()] != "":

@@ -140,7 +140,7 @@ func (c *Congestion) validate(d *document) {
 		min, max time.Duration
 	}{
 		{"tau", c.Tau, time.Microsecond, time.Minute},
-		{"flowlet_gap", c.FlowletGap, time.Microsecond, time.Hour},
+		{"flowlet_gap", c.gap(), time.Microsecond, time.Hour},
 		{"flow_gap", c.FlowGap, time.Microsecond, time.Hour},
 		{"ageing", c.Ageing, 100 * time.Microsecond, time.Hour},
 	} {
@@ -162,6 +162,17 @@ func (c *Congestion) validate(d *document) {
 	}
 }
 
+// gap is the flowlet gap; auto starts with the profile's.
+func (c *Congestion) gap() Duration {
+	if c.FlowletGap != AutoGap {
+		return Duration(c.FlowletGap)
+	}
+	if profiles[c.Profile] == "lab" {
+		return Duration(congestion.Lab().FlowletGap)
+	}
+	return Duration(congestion.Datacenter().FlowletGap)
+}
+
 // params are the parameters, with the profile's for those left out.
 func (c *Congestion) params() congestion.Params {
 	p := congestion.Datacenter()
@@ -177,7 +188,7 @@ func (c *Congestion) params() congestion.Params {
 	for _, t := range []struct {
 		to    *time.Duration
 		value Duration
-	}{{&p.Tau, c.Tau}, {&p.FlowletGap, c.FlowletGap}, {&p.FlowGap, c.FlowGap}, {&p.Ageing, c.Ageing}} {
+	}{{&p.Tau, c.Tau}, {&p.FlowletGap, c.gap()}, {&p.FlowGap, c.FlowGap}, {&p.Ageing, c.Ageing}} {
 		if t.value != 0 {
 			*t.to = time.Duration(t.value)
 		}
@@ -191,7 +202,10 @@ func (c *Congestion) params() congestion.Params {
 func (c *Congestion) fill() {
 	p := c.params()
 	c.Q, c.Alpha = uint8(p.Q), p.Alpha
-	c.Tau, c.FlowletGap, c.FlowGap, c.Ageing = Duration(p.Tau), Duration(p.FlowletGap), Duration(p.FlowGap), Duration(p.Ageing)
+	c.Tau, c.FlowGap, c.Ageing = Duration(p.Tau), Duration(p.FlowGap), Duration(p.Ageing)
+	if c.FlowletGap != AutoGap {
+		c.FlowletGap = Gap(p.FlowletGap)
+	}
 }
 
 // Schemes converts the default scheme and the classes of a validated leaf, as

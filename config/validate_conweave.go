@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 )
@@ -48,7 +49,11 @@ func (c *ConWeave) numbers(s *balance.ConWeaveParams, d *reorder.Params) []conwe
 // params are the parameters of both sides, with the profile's for those left out.
 func (c *ConWeave) params(conga Profile) (s balance.ConWeaveParams, d reorder.Params) {
 	s, d = balance.DatacenterConWeave(), reorder.Datacenter()
-	if c.profile(conga) == "lab" {
+	base := c.profile(conga)
+	if base == "auto" {
+		base = profiles[conga]
+	}
+	if base == "lab" {
 		s, d = balance.LabConWeave(), reorder.Lab()
 	}
 	for _, t := range c.times(&s, &d) {
@@ -57,6 +62,14 @@ func (c *ConWeave) params(conga Profile) (s balance.ConWeaveParams, d reorder.Pa
 		}
 	}
 	d.Inactive = s.Inactive
+	// What is given may not fit what is only to start with.
+	if c.auto().Inactive {
+		s.Inactive = max(s.Inactive, min(s.Reply, overlay.MaxInactive))
+		d.Inactive = overlay.MaxInactive // whatever the other leaves derive
+	}
+	if c.auto().MaxHold {
+		d.MaxHold = max(d.MaxHold, d.ResumeExtra, d.ResumeDefault)
+	}
 	for _, n := range c.numbers(&s, &d) {
 		if *n.given != 0 {
 			*n.to = *n.given
@@ -79,12 +92,28 @@ func (c *ConWeave) profile(conga Profile) string {
 	return c.Profile.String()
 }
 
-// fill writes down what params decided.
+// auto says which times are to be derived from round trips.
+func (c *ConWeave) auto() dataplane.Auto {
+	if c.Profile != AutoProfile {
+		return dataplane.Auto{}
+	}
+	return dataplane.Auto{
+		Reply: c.Reply == 0, Inactive: c.Inactive == 0,
+		ResumeExtra: c.ResumeExtra == 0, ResumeDefault: c.ResumeDefault == 0, MaxHold: c.MaxHold == 0,
+	}
+}
+
+// derived are the keys of which auto speaks.
+var derived = []string{"reply", "inactive", "resume_extra", "resume_default", "max_hold"}
+
+// fill writes down what params decided, but for what only starts with that.
 func (c *ConWeave) fill(conga Profile) {
 	s, d := c.params(conga)
 	c.Profile = ConWeaveProfile(slices.Index(conweaveProfiles, c.profile(conga)))
 	for _, t := range c.times(&s, &d) {
-		*t.given = Duration(*t.to)
+		if c.Profile != AutoProfile || !slices.Contains(derived, t.key) {
+			*t.given = Duration(*t.to)
+		}
 	}
 	for _, n := range c.numbers(&s, &d) {
 		*n.given = *n.to

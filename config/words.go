@@ -18,6 +18,12 @@ type DSCP uint8
 // Profile is a set of CONGA's parameters.
 type Profile uint8
 
+// Gap is a time span, or auto.
+type Gap Duration
+
+// AutoGap is the Gap that a leaf derives from round trips.
+const AutoGap Gap = -1
+
 // Detector is a [congestion.Detector] by name.
 type Detector congestion.Detector
 
@@ -79,6 +85,31 @@ func (p Profile) MarshalText() ([]byte, error) { return []byte(p.String()), nil 
 
 // String is the text that UnmarshalText reads.
 func (p Profile) String() string { return profiles[p] }
+
+// UnmarshalText reads a time span or auto.
+func (g *Gap) UnmarshalText(b []byte) error {
+	if string(b) == "auto" {
+		*g = AutoGap
+		return nil
+	}
+	return (*Duration)(g).UnmarshalText(b)
+}
+
+// MarshalText writes what UnmarshalText reads.
+func (g Gap) MarshalText() ([]byte, error) {
+	if g == AutoGap {
+		return []byte("auto"), nil
+	}
+	return Duration(g).MarshalText()
+}
+
+// String is the text that UnmarshalText reads.
+func (g Gap) String() string {
+	if g == AutoGap {
+		return "auto"
+	}
+	return Duration(g).String()
+}
 
 // UnmarshalText reads a detector's name.
 func (d *Detector) UnmarshalText(b []byte) error {

@@ -36,6 +36,9 @@ func CheckGaps(c *dataplane.Config) (findings []Finding) {
 	slices.Sort(schemes)
 	byGap := make(map[time.Duration][]string)
 	for _, s := range slices.Compact(schemes) {
+		if c.Auto.FlowletGap && s != "conga-flow" {
+			continue // it will be above that
+		}
 		if gap, ok := balance.Gap(s, &c.Congestion); ok && gap < drain {
 			byGap[gap] = append(byGap[gap], s)
 		}

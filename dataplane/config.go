@@ -61,8 +61,10 @@ type Config struct {
 	// queues, packets and bytes that they name. Leaves and Ports are the node's to
 	// fill.
 	Reorder reorder.Params
-	MaxMTU  int    // largest MTU of a port; decides the size of a UMEM frame
-	Seed    uint64 // hash seed and the seed of the worker's generators
+	// Auto says which times, of those above, are only to start with.
+	Auto   Auto
+	MaxMTU int    // largest MTU of a port; decides the size of a UMEM frame
+	Seed   uint64 // hash seed and the seed of the worker's generators
 
 	FDBSize  int           // leaf: MAC addresses in all
 	FDBAge   time.Duration // leaf: a learned address unseen for so long is forgotten

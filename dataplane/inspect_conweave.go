@@ -19,6 +19,7 @@ import (
 type ConWeaveState struct {
 	Sources     []ConWeaveSource    `json:"sources"` // none: no class has a scheme of ConWeave's
 	Destination ConWeaveDestination `json:"destination"`
+	Auto        *AutoState          `json:"auto"` // null: no time is derived from round trips
 }
 
 // ConWeaveSource is the source side of one worker and one traffic class.
@@ -109,7 +110,7 @@ func (n *Node) ConWeave(limit int) *ConWeaveState {
 	if n.cfg.Role != Leaf {
 		return nil
 	}
-	s := &ConWeaveState{Sources: []ConWeaveSource{}}
+	s := &ConWeaveState{Sources: []ConWeaveSource{}, Auto: n.Auto()}
 	var sum reorder.Stats
 	ports := make([]reorder.PortUse, orderPorts(len(n.cfg.Ports)))
 	for _, w := range n.workers {

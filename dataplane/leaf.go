@@ -180,6 +180,7 @@ func (w *worker) fromFabric(p *port, f *frame, now mono.Time) {
 		return
 	}
 	if d.Fabric.Opcode == overlay.OpHello {
+		w.noteGreeting(peer, &d.Fabric, now)
 		w.consume(f)
 		return
 	}

@@ -25,6 +25,7 @@ type Node struct {
 	view    atomic.Pointer[view]
 	ask     chan HopID
 	shared  *shared
+	tuner   tuner
 
 	mu      sync.Mutex // guards devices and closed
 	devices []*device  // by PortID
@@ -112,6 +113,7 @@ func (n *Node) Run(ctx context.Context) error {
 		g.Go(func() error { return w.run(ctx) })
 	}
 	g.Go(func() error { n.watchDevices(ctx); return nil })
+	g.Go(func() error { n.tune(ctx); return nil })
 	return g.Wait()
 }
 
@@ -203,10 +205,14 @@ func (n *Node) SetSchemes(scheme string, o balance.Options, classes []Class) err
 			return err
 		}
 	}
+	times, errs := n.tuner.times(), make([]error, len(n.workers))
 	for q, w := range n.workers {
-		w.call(func() { w.setClasses(made[q]) })
+		w.call(func() {
+			w.setClasses(made[q])
+			errs[q] = w.retime(&times)
+		})
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // checkMTU reports an uplink that hosts' longest frames would not fit through

@@ -34,6 +34,7 @@ type WorkerStats struct {
 	FDBStatic    uint64                   // not learned: address is configured elsewhere
 	GossipLost   uint64                   // learned addresses that other workers were not told of
 	Exchange     congestion.ExchangeStats // leaf: what leaves told each other
+	RoundTrip    reorder.Histogram        // leaf: of greetings that peers have sent back
 	SignalsHeard uint64                   // control packets (RTT_REPLY, CLEAR, NOTIFY) that came to this worker, for a scheme that heeds them
 	SignalsTold  uint64                   // those that came to other workers, for the same scheme of this one
 	SignalsLost  uint64                   // those that other workers were not told of

@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"slices"
 	"time"
 
 	"github.com/loomfabric/loom/balance"
@@ -11,7 +12,7 @@ import (
 // packets that they reroute are put in order, on every leaf. The keys are those
 // of leafd's own section; what is left out is the profile's.
 type ConWeave struct {
-	Profile        string   `yaml:"profile"` // "lab" or "datacenter"; default: that of congestion
+	Profile        string   `yaml:"profile"` // "lab", "datacenter" or "auto"; default: that of congestion
 	Reply          Duration `yaml:"reply"`
 	PathBusy       Duration `yaml:"path_busy"`
 	Inactive       Duration `yaml:"inactive"`
@@ -32,8 +33,11 @@ type ConWeave struct {
 	PortBytes      Bytes    `yaml:"port_bytes"`
 }
 
-// Params returns the parameters of both sides in full. Leaves and Ports of the
-// second are the node's to fill.
+// Auto reports whether leaves derive times from round trips.
+func (c *ConWeave) Auto() bool { return c.Profile == "auto" }
+
+// Params returns the parameters of both sides in full; with profile auto those
+// that leaves start with. Leaves and Ports of the second are the node's to fill.
 func (c *ConWeave) Params() (source balance.ConWeaveParams, destination reorder.Params) {
 	s, d := balance.LabConWeave(), reorder.Lab()
 	if c.Profile == "datacenter" {
@@ -75,8 +79,8 @@ func (c *ConWeave) Params() (source balance.ConWeaveParams, destination reorder.
 
 func (v *validator) conweave() {
 	c := &v.file.ConWeave
-	if c.Profile != "lab" && c.Profile != "datacenter" {
-		v.errorf("conweave.profile", "%q is unknown: write lab or datacenter", c.Profile)
+	if !slices.Contains([]string{"lab", "datacenter", "auto"}, c.Profile) {
+		v.errorf("conweave.profile", "%q is unknown: write lab, datacenter or auto", c.Profile)
 		return
 	}
 	s, d := c.Params()

@@ -55,16 +55,17 @@ func (l *Lab) classConfigs(leaf int) (out []config.Class) {
 // congestionConfig writes CONGA's parameters in full.
 func congestionConfig(p congestion.Params) config.Congestion {
 	return config.Congestion{
-		Q: uint8(p.Q), Tau: config.Duration(p.Tau), Alpha: p.Alpha, FlowletGap: config.Duration(p.FlowletGap),
+		Q: uint8(p.Q), Tau: config.Duration(p.Tau), Alpha: p.Alpha, FlowletGap: config.Gap(p.FlowletGap),
 		FlowGap: config.Duration(p.FlowGap), Ageing: config.Duration(p.Ageing), Detector: config.Detector(p.Detector),
 		PathMetric: config.PathMetric(p.Decision.Metric), FewestBottlenecks: p.Decision.FewestBottlenecks,
 	}
 }
 
-// conweaveConfig writes ConWeave's parameters in full.
+// conweaveConfig writes ConWeave's parameters in full, but for times that leaves
+// are to find out.
 func conweaveConfig(c *fabric.ConWeave) config.ConWeave {
 	s, d := c.Params()
-	return config.ConWeave{
+	out := config.ConWeave{
 		Reply: config.Duration(s.Reply), PathBusy: config.Duration(s.PathBusy), Inactive: config.Duration(s.Inactive),
 		Samples: s.Samples, Selectors: s.Selectors, Connections: s.Connections,
 		ResumeExtra: config.Duration(d.ResumeExtra), ResumeDefault: config.Duration(d.ResumeDefault), MaxHold: config.Duration(d.MaxHold),
@@ -72,6 +73,12 @@ func conweaveConfig(c *fabric.ConWeave) config.ConWeave {
 		Queues: d.Queues, PortQueues: d.PortQueues, Packets: d.Packets, PortPackets: d.PortPackets,
 		Bytes: config.Size(d.Bytes), PortBytes: config.Size(d.PortBytes),
 	}
+	if c.Auto() {
+		out.Profile = config.AutoProfile
+		out.Reply, out.Inactive, out.MaxHold = config.Duration(c.Reply), config.Duration(c.Inactive), config.Duration(c.MaxHold)
+		out.ResumeExtra, out.ResumeDefault = config.Duration(c.ResumeExtra), config.Duration(c.ResumeDefault)
+	}
+	return out
 }
 
 // SchemeReport is what a scheme decided on one leaf since its daemon was

@@ -1,0 +1,27 @@
+package congestion
+
+import (
+	"time"
+
+	"github.com/loomfabric/loom/mono"
+)
+
+// SetGap changes T_fl, which must be positive, at now. Flowlets that are under way
+// by the new gap go on. With [AgeBit] the whole table is visited: an entry keeps
+// its age in periods.
+func (f *Flowlets) SetGap(now mono.Time, gap time.Duration) {
+	if f.gap == 0 {
+		f.limit = int64(gap)
+		return
+	}
+	before := f.agePeriod(now)
+	f.gap = uint64(gap)
+	f.period = (uint64(now) ^ 1<<63) / f.gap
+	f.start = f.period * f.gap
+	shift := (f.period - before) << flowletStampShift
+	for i, e := range f.entries {
+		if e&flowletValid != 0 {
+			f.entries[i] = e + shift
+		}
+	}
+}
