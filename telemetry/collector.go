@@ -51,6 +51,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	if c.Congestion != nil {
 		collectCongestion(ch, c.Congestion())
 	}
+	if c.Auto != nil {
+		collectAuto(ch, c.Auto())
+	}
 	collectVNIs(ch, s.Workers, t)
 	collectPeers(ch, s.Workers, t)
 	c.hops(ch, s.Workers, t)

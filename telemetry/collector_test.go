@@ -201,12 +201,15 @@ func TestIncompleteTables(t *testing.T) {
 		{"nothing at all", func(f *fake, _ *Options) { f.tables, f.stats = nil, dataplane.Stats{} },
 			[]string{"loom_port_", "loom_worker_"}, []string{"loom_build_info"}},
 		{"no mirror", func(_ *fake, o *Options) { o.Control = nil }, []string{"loom_control_"}, []string{"loom_vni_"}},
+		{"nothing derived", func(f *fake, _ *Options) { f.auto = nil }, []string{"loom_auto_"}, []string{"loom_vni_", "loom_round_trip_seconds_count"}},
+		{"nothing to derive", func(_ *fake, o *Options) { o.Auto = nil }, []string{"loom_auto_"}, []string{"loom_vni_"}},
+		{"no such time", func(*fake, *Options) {}, []string{`loom_auto_time_seconds{time="flowlet_gap"`}, []string{`loom_auto_time_seconds{time="reply"} 0.001`, `loom_auto_time_seconds{time="max_hold"} 0.005`, "loom_auto_changes_total{} 31"}},
 		{"no reload", func(_ *fake, o *Options) { o.Reload = nil }, []string{"loom_config_"}, []string{"loom_vni_"}},
 		{"refused", func(f *fake, _ *Options) { f.reload.Successful = false }, nil,
 			[]string{"loom_config_last_reload_successful{} 0", "loom_config_last_reload_success_timestamp_seconds{} 1.7000000605e+09"}},
 		{"no congestion", func(_ *fake, o *Options) { o.Congestion = nil }, []string{"loom_congestion_", "loom_peer_capable"}, []string{"loom_exchange_"}},
 		{"unheard of", func(*fake, *Options) {}, []string{`loom_congestion_to_leaf_metric{peer="192.0.2.3"`, `loom_congestion_to_leaf_metric{peer="192.0.2.2",tag="1"`}, []string{`loom_peer_capable{peer="192.0.2.3"} 0`}},
-		{"spine", func(_ *fake, o *Options) { o.Role = "spined" }, []string{"loom_fdb_", "loom_exchange_", "loom_reorder_", "loom_conweave_signals_"}, []string{"loom_worker_bursts_total"}},
+		{"spine", func(_ *fake, o *Options) { o.Role = "spined" }, []string{"loom_fdb_", "loom_exchange_", "loom_reorder_", "loom_conweave_signals_", "loom_round_trip_"}, []string{"loom_worker_bursts_total"}},
 		{"gone", func(f *fake, _ *Options) {
 			f.peers[0].VTEP = netip.Addr{}
 			f.tables.VNIs[0].VNI, f.tables.Peers[0].VTEP, f.tables.Hops[0].Gateway = 0, netip.Addr{}, netip.Addr{}

@@ -1,6 +1,8 @@
 package telemetry
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/loomfabric/loom/balance"
@@ -29,13 +31,16 @@ func collectConWeave(ch chan<- prometheus.Metric, scheme string, s *balance.ConW
 func (c *collector) collectReorder(ch chan<- prometheus.Metric, workers []dataplane.WorkerStats) {
 	var s reorder.Stats
 	var unsent dataplane.OrderStats
+	var trips reorder.Histogram
 	for i := range workers {
 		w := &workers[i]
 		s.Add(&w.Reorder)
 		unsent.Incapable += w.Order.Incapable
 		unsent.NoPath += w.Order.NoPath
 		unsent.NoFrame += w.Order.NoFrame
+		trips.Merge(&w.RoundTrip)
 	}
+	roundTrip.emit(ch, &trips)
 	ofReorder.emit(ch, &s)
 	for _, x := range []struct {
 		m     *metric
@@ -60,6 +65,25 @@ func (c *collector) collectReorder(ch chan<- prometheus.Metric, workers []datapl
 	resumeError.emit(ch, &s.Early, "early")
 	resumeError.emit(ch, &s.Hasty, "late")
 	c.waiting(ch, workers)
+}
+
+// collectAuto shows the times that a leaf has derived, once there are some.
+func collectAuto(ch chan<- prometheus.Metric, s *dataplane.AutoState) {
+	if s == nil {
+		return
+	}
+	autoChanges.emit(ch, float64(s.Changes))
+	for _, x := range []struct {
+		name string
+		d    time.Duration
+	}{
+		{"reply", s.Times.Reply}, {"inactive", s.Times.Inactive}, {"resume_extra", s.Times.ResumeExtra},
+		{"resume_default", s.Times.ResumeDefault}, {"max_hold", s.Times.MaxHold}, {"flowlet_gap", s.Times.FlowletGap},
+	} {
+		if x.d > 0 {
+			autoTime.emit(ch, x.d.Seconds(), x.name)
+		}
+	}
 }
 
 // floodPort is the label of frames that wait for all members of a VNI.

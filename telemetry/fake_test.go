@@ -23,6 +23,7 @@ type fake struct {
 	control control.Stats
 	peers   []dataplane.PeerState
 	reload  Reload
+	auto    *dataplane.AutoState
 }
 
 func (f *fake) options() Options {
@@ -47,6 +48,11 @@ func (f *fake) options() Options {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			return f.peers
+		},
+		Auto: func() *dataplane.AutoState {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.auto
 		},
 		Reload: func() Reload {
 			f.mu.Lock()
@@ -125,6 +131,9 @@ func newFake() *fake {
 	}
 	number(reflect.ValueOf(&f.control).Elem(), &next)
 	f.reload = Reload{true, since.Add(time.Minute)}
+	f.auto = &dataplane.AutoState{Changes: 31, Times: dataplane.Times{
+		Reply: time.Millisecond, Inactive: 9 * time.Millisecond, ResumeExtra: 2 * time.Millisecond, ResumeDefault: 3 * time.Millisecond,
+		MaxHold: 5 * time.Millisecond}}
 	f.peers = []dataplane.PeerState{
 		{VTEP: addr("192.0.2.2"), Capable: true, Paths: []dataplane.PathState{
 			{Uplink: 0, Remote: 7, RemoteKnown: true, RemoteAge: time.Second}, {Uplink: 1}, {Uplink: 3, Remote: 2, RemoteKnown: true, RemoteAge: 4 * time.Second},

@@ -42,6 +42,12 @@ var (
 	controlUnsent = newMetric(prometheus.CounterValue, []string{"reason"}, "loom_reorder_control_unsent_total",
 		"Control packets that could not be sent.")
 	waitingByPort = waitingMetrics()
+
+	roundTrip = newHistogram(nil, "loom_round_trip", "Round trips of greetings (HELLO) to peers, which go ahead of data in every queue")
+	autoTime  = newMetric(prometheus.GaugeValue, []string{"time"}, "loom_auto_time_seconds",
+		"Times in force that were derived from round trips, by their configuration keys. One is shown once it was derived.")
+	autoChanges = newMetric(prometheus.CounterValue, nil, "loom_auto_changes_total",
+		"Times that other values of loom_auto_time_seconds came into force.")
 )
 
 func conweaveMetrics() (g group[balance.ConWeaveStats]) {

@@ -38,9 +38,12 @@ type Options struct {
 	Control func() control.Stats     // may be nil
 	// Congestion is what a leaf knows of its peers; may be nil.
 	Congestion func() []dataplane.PeerState
-	Reload     func() Reload          // may be nil
-	Ports      []dataplane.PortConfig // by PortID
-	Log        *slog.Logger           // may be nil
+	// Auto is what a leaf derives from round trips; may be nil, and so may its
+	// result: nothing is derived.
+	Auto   func() *dataplane.AutoState
+	Reload func() Reload          // may be nil
+	Ports  []dataplane.PortConfig // by PortID
+	Log    *slog.Logger           // may be nil
 }
 
 // Reload is what became of the configuration file when it was read last.

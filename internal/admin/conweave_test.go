@@ -101,6 +101,9 @@ func TestConWeaveAddsWorkersUp(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &a); err != nil || code != 200 {
 		t.Fatalf("%d %s: %v", code, body, err)
 	}
+	if n.limit != 9 {
+		t.Errorf("limit %d", n.limit)
+	}
 	if len(a.SourceCounters) != 1 {
 		t.Fatalf("sources: %s", body)
 	}
@@ -113,8 +116,8 @@ func TestConWeaveAddsWorkersUp(t *testing.T) {
 		len(d.UnorderedFrames) != 0 || len(d.Control) != 3 || d.Control[1] != (ConWeaveControl{"CLEAR", 15, 1500}) || d.HoldTime != (Times{}) {
 		t.Errorf("destination: %+v", d)
 	}
-	if n.limit != 9 || a.ConWeaveState == nil || len(a.Sources) != 1 || a.Sources[0].Reply != time.Millisecond {
-		t.Errorf("limit %d, state %+v", n.limit, a.ConWeaveState)
+	if a.ConWeaveState == nil || len(a.Sources) != 1 || a.Sources[0].Reply != time.Millisecond {
+		t.Errorf("state %+v", a.ConWeaveState)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 func printConWeave(w io.Writer, a *admin.ConWeave) {
 	if a.ConWeaveState != nil {
 		printSources(w, a.Sources)
+		printAuto(w, a.Auto)
 	}
 	printSourceCounters(w, a.SourceCounters)
 	printDestination(w, a)
@@ -53,6 +54,22 @@ func printSources(w io.Writer, sources []dataplane.ConWeaveSource) {
 		}
 	}
 	t.endUnlessEmpty(w, rows)
+}
+
+// printAuto shows the times that were derived, and from what.
+func printAuto(w io.Writer, a *dataplane.AutoState) {
+	if a == nil {
+		return
+	}
+	t := newTable(w, "ROUND TRIPS", "P50", "P99", "P99.9", "CHANGES", "REPLY", "INACTIVE", "RESUME EXTRA", "RESUME DEFAULT", "MAX HOLD", "FLOWLET GAP")
+	cells := []any{a.Samples, age(a.P50), age(a.P99), age(a.P999), a.Changes}
+	d := &a.Times
+	for _, derived := range []time.Duration{d.Reply, d.Inactive, d.ResumeExtra, d.ResumeDefault, d.MaxHold, d.FlowletGap} {
+		cells = append(cells, either(derived > 0, age(derived), none))
+	}
+	t.row(cells...)
+	t.end()
+	fmt.Fprintln(w)
 }
 
 // endUnlessEmpty is end, and an empty line, for a table of so many rows.

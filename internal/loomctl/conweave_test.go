@@ -12,6 +12,10 @@ import (
 // conweaveAnswer is what a leaf with two schemes says that was rerouting just now.
 var conweaveAnswer = admin.ConWeave{
 	ConWeaveState: &dataplane.ConWeaveState{
+		Auto: &dataplane.AutoState{
+			Samples: 4321, P50: 412345, P99: 2 * time.Millisecond, P999: 3 * time.Millisecond, Changes: 2,
+			Times: dataplane.Times{Reply: time.Millisecond, Inactive: 10 * time.Millisecond, ResumeExtra: 3 * time.Millisecond, ResumeDefault: 6 * time.Millisecond, MaxHold: 18 * time.Millisecond},
+		},
 		Sources: []dataplane.ConWeaveSource{
 			{
 				Scheme: "conweave", Reply: time.Millisecond, PathBusy: time.Millisecond, Inactive: 10 * time.Millisecond,
