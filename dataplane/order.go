@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"fmt"
+	"math/bits"
 
 	"github.com/loomfabric/loom/mono"
 	"github.com/loomfabric/loom/overlay"
@@ -17,10 +18,12 @@ import (
 // that comes next, and behind those that stand there: the flow's packets of the
 // OLD path are among them.
 type order struct {
-	side  *reorder.ConWeave[waiting]
-	held  int       // frames
-	grace mono.Time // how much later than T_resume a backlog is read first
-	stats OrderStats
+	side   *reorder.ConWeave[uint32] // of numbers of UMEM frames
+	frames []waiting                 // by that number: what waits; others are stale
+	shift  uint8                     // from a frame's offset to its number
+	held   int                       // frames
+	grace  mono.Time                 // how much later than T_resume a backlog is read first
+	stats  OrderStats
 }
 
 // waiting is a tenant's frame out of its tunnel, and where it goes when it may.
@@ -41,12 +44,16 @@ type OrderStats struct {
 // and behind them one that stands for all members of a VNI.
 func orderPorts(ports int) int { return ports + 1 }
 
-func newOrder(cfg *Config) (order, error) {
-	side, err := reorder.New[waiting](cfg.Reorder)
+// newOrder makes a worker's order for a UMEM of so many bytes.
+func newOrder(cfg *Config, area, frameSize int) (order, error) {
+	side, err := reorder.New[uint32](cfg.Reorder)
 	if err != nil {
 		return order{}, fmt.Errorf("put packets in order: %w", err)
 	}
-	return order{side: side, grace: mono.Time(cfg.Reorder.ResumeExtra)}, nil
+	return order{
+		side: side, frames: make([]waiting, area/frameSize), shift: uint8(bits.TrailingZeros(uint(frameSize))),
+		grace: mono.Time(cfg.Reorder.ResumeExtra),
+	}, nil
 }
 
 // arrive takes a tenant's frame whose header has ConWeave's fields: it goes on
@@ -57,8 +64,8 @@ func (w *worker) arrive(f *frame, vni VNIIndex, peer PeerID, to member, now mono
 	if to.port == NoPort {
 		port = len(w.ports)
 	}
-	verdict, q := o.side.Arrive(now, uint16(peer), f.hash, &d.Fabric, overlay.ECN(d.TOS&3) == overlay.CE,
-		waiting{*f, to, vni}, uint32(f.len), port)
+	number := f.off >> o.shift
+	verdict, q := o.side.Arrive(now, uint16(peer), f.hash, &d.Fabric, overlay.ECN(d.TOS&3) == overlay.CE, number, uint32(f.len), port)
 	for _, m := range o.side.Outbox() {
 		w.answer(&m, f, vni, now)
 	}
@@ -66,6 +73,7 @@ func (w *worker) arrive(f *frame, vni VNIIndex, peer PeerID, to member, now mono
 		w.drainOrder(q)
 	}
 	if verdict.Held() {
+		o.frames[number] = waiting{*f, to, vni}
 		o.held++
 	} else {
 		w.release(f, vni, to)
@@ -87,10 +95,11 @@ func (w *worker) release(f *frame, vni VNIIndex, to member) {
 // drainOrder sends on what a queue held.
 func (w *worker) drainOrder(q int) {
 	for {
-		x, ok := w.order.side.Pop(q)
+		number, ok := w.order.side.Pop(q)
 		if !ok {
 			return
 		}
+		x := &w.order.frames[number]
 		w.order.held--
 		w.release(&x.frame, x.vni, x.to)
 	}
@@ -106,7 +115,8 @@ func (w *worker) expireOrder(now mono.Time, behind bool) {
 		return
 	}
 	for q, ok := o.side.Expire(now); ok; q, ok = o.side.Expire(now) {
-		if first, ok := o.side.Peek(q); ok {
+		if number, ok := o.side.Peek(q); ok {
+			first := &o.frames[number]
 			for _, m := range o.side.Outbox() {
 				w.answer(&m, &first.frame, first.vni, now)
 			}

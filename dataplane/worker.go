@@ -119,7 +119,7 @@ func (w *worker) initLeaf() error {
 		return err
 	}
 	w.setClasses(classes)
-	w.order, err = newOrder(w.cfg)
+	w.order, err = newOrder(w.cfg, len(w.area), int(w.frameMask)+1)
 	return err
 }
 
