@@ -105,3 +105,34 @@ func TestGather(t *testing.T) {
 		}
 	})
 }
+
+// ConWeave's shim makes packets 4 bytes longer, whichever class uses it.
+func TestCheckCountsTheShim(t *testing.T) {
+	for _, tc := range []struct {
+		scheme  string
+		classes []dataplane.Class
+		mtu     int
+		problem string
+	}{
+		{"conga", nil, 1550, ""},
+		{"conweave", nil, 1554, ""},
+		{"conweave", nil, 1553, "uplink eth1 has MTU 1553, and needs 1554 for the 1500 of access port eth3 and 54 bytes of VXLAN with ConWeave's shim"},
+		{"ecmp", []dataplane.Class{{Protocol: 17, Scheme: "conweave-conga"}}, 1550, "needs 1554"},
+	} {
+		c, f := checkConfig(), goodFacts()
+		c.Scheme, c.Classes = tc.scheme, tc.classes
+		p := f.Ports["eth1"]
+		p.MTU = tc.mtu
+		f.Ports["eth1"] = p
+		got := Check(c, f)
+		if tc.problem == "" {
+			if len(got) != 0 {
+				t.Errorf("%s, MTU %d: %v", tc.scheme, tc.mtu, got)
+			}
+			continue
+		}
+		if len(got) != 1 || !got[0].Fatal || !strings.Contains(got[0].Problem, tc.problem) || !strings.Contains(got[0].Fix, "mtu 1554") {
+			t.Errorf("%s, MTU %d: %v, want %q", tc.scheme, tc.mtu, got, tc.problem)
+		}
+	}
+}

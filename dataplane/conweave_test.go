@@ -481,3 +481,41 @@ func TestAnswersThatCannotBeSentAreCounted(t *testing.T) {
 		})
 	}
 }
+
+// T_resume has passed while the worker did not run, and the TAIL is in its ring,
+// behind more than a burst of other frames: they are read first. Under load that
+// does not end, held frames are let go all the same.
+func TestBacklogIsReadBeforeFramesExpire(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		late time.Duration // after T_resume
+		want uint64
+	}{{"in time", 500 * time.Microsecond, 0}, {"for too long", 2 * time.Millisecond, 1}} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := holding(t)
+			at := slices.IndexFunc(l.air, func(p flight) bool {
+				d, _ := unwrap(t, p.b)
+				return p.to == l.b && d.Fabric.Tail
+			})
+			if at < 0 {
+				t.Fatal("no TAIL is under way")
+			}
+			tail := l.air[at]
+			other := wrap(l.a.w.cfg.VTEP, l.b.w.cfg.VTEP, 100, udp4(hostB, hostA, 0, 9, 10), nil)
+			for range burstSize + 5 {
+				l.b.links[tail.port].put(other)
+			}
+			l.b.links[tail.port].put(tail.b)
+			now := l.b.w.order.side.Deadline().Add(tt.late)
+			l.b.now = now
+			l.b.w.round(now)
+			if d := l.dest(); d.Expiries != tt.want {
+				t.Errorf("%d queues expired after a burst, want %d", d.Expiries, tt.want)
+			}
+			l.b.w.round(now)
+			if d := l.dest(); d.Expiries != tt.want || d.TailFlushes == 0 && tt.want == 0 || l.b.w.order.held != 0 {
+				t.Errorf("%d queues expired, %d drained by TAIL, %d frames held", d.Expiries, d.TailFlushes, l.b.w.order.held)
+			}
+		})
+	}
+}
