@@ -83,10 +83,9 @@ func checkPrivilege(c *dataplane.Config, f *Facts, add addFinding) {
 	}
 }
 
-// umemBytes is the least that the workers' packet buffers take.
+// umemBytes is what the workers' packet buffers take.
 func umemBytes(c *dataplane.Config) uint64 {
-	frames := max(c.Frames, 2*c.RingSize*len(c.Ports))
-	size := 2048
+	frames, size := c.UMEMFrames(), 2048
 	if c.MaxMTU > dataplane.MaxMTU(size) {
 		size = 4096
 	}

@@ -8,11 +8,12 @@ import (
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/testenv"
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 )
 
 func checkConfig() *dataplane.Config {
 	return &dataplane.Config{
-		Role: dataplane.Leaf, VTEP: addr("10.255.0.1"), Workers: 2, RingSize: 2048, MaxMTU: 1600,
+		Role: dataplane.Leaf, VTEP: addr("10.255.0.1"), Workers: 2, RingSize: 2048, MaxMTU: 1600, Reorder: reorder.Params{Packets: 1000},
 		Ports: []dataplane.PortConfig{
 			{Name: "eth1", Kind: dataplane.Uplink},
 			{Name: "eth3", Kind: dataplane.Access, VLANs: map[uint16]overlay.VNI{10: 100}},
@@ -51,7 +52,9 @@ func TestCheck(t *testing.T) {
 		{"no CAP_NET_RAW", func(f *Facts) { f.NetRaw = false }, true, "CAP_NET_RAW is missing", "AmbientCapabilities"},
 		{"no CAP_BPF", func(f *Facts) { f.BPF = false }, true, "CAP_BPF is missing", "run as root"},
 		{"little memory", func(f *Facts) { f.IPCLock, f.Memlock = false, 8<<20 }, true, "limit of locked memory is 8388608", "LimitMEMLOCK=infinity"},
-		{"enough memory", func(f *Facts) { f.IPCLock, f.Memlock = false, 64<<20 }, false, "", ""},
+		// Two workers, with 8192 buffers for rings, 4096 for a queue and 1000 to hold.
+		{"not quite enough memory", func(f *Facts) { f.IPCLock, f.Memlock = false, 2*2048*(8192+4096+1000)-1 }, true, "packet buffers need 54427648", "LimitMEMLOCK=infinity"},
+		{"enough memory", func(f *Facts) { f.IPCLock, f.Memlock = false, 2*2048*(8192+4096+1000) }, false, "", ""},
 		{"no interface", func(f *Facts) { delete(f.Ports, "eth3") }, true, "eth3 does not exist", "ip link"},
 		{"MTU too small", port("eth1", func(p *PortFacts) { p.MTU = 1549 }), true, "uplink eth1 has MTU 1549, and needs 1550", "ip link set dev eth1 mtu 1550"},
 		{"MTU too large", port("eth1", func(p *PortFacts) { p.MTU = 9000 }), true, "eth1 has MTU 9000", "ip link set dev eth1 mtu"},

@@ -87,6 +87,20 @@ func (c *Config) Overhead() int {
 	return overlay.MTUOverhead
 }
 
+// UMEMFrames returns how many UMEM frames a worker has. If the configuration does
+// not say: for every ring full, one data queue full, and all that may wait to be
+// put in order besides.
+func (c *Config) UMEMFrames() int {
+	if c.Frames != 0 {
+		return c.Frames
+	}
+	frames := len(c.Ports)*2*c.RingSize + dataQueueFrames
+	if c.Role == Leaf {
+		frames += c.Reorder.Packets
+	}
+	return frames
+}
+
 // MaxMTU returns the largest MTU whose packets, with an Ethernet header and a
 // VLAN tag, fit a UMEM frame of so many bytes behind the headroom that XDP
 // keeps.

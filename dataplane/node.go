@@ -61,15 +61,7 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 
 func (n *Node) openWorkers() error {
 	size := n.frameSize()
-	frames := n.cfg.Frames
-	if frames == 0 {
-		// Every ring full, one data queue full, and all that may wait for its turn
-		// besides.
-		frames = len(n.cfg.Ports)*2*n.cfg.RingSize + dataQueueFrames
-		if n.cfg.Role == Leaf {
-			frames += n.cfg.Reorder.Packets
-		}
-	}
+	frames := n.cfg.UMEMFrames()
 	if uint64(frames)*uint64(size) > maxArea {
 		return fmt.Errorf("%d packet buffers of %d bytes a worker are more than 4 GiB: lower `ring_size` or `frames`", frames, size)
 	}

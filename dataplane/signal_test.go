@@ -10,6 +10,7 @@ import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/drop"
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 )
 
 // answers returns the control packets among what a leaf sent by an uplink.
@@ -392,4 +393,72 @@ func TestConWeaveDoesNotAllocate(t *testing.T) {
 func overlayStamp(b []byte, tx, tail overlay.Tstamp) {
 	shim := b[vxlanAt+overlay.VXLANLen:]
 	shim[0], shim[1], shim[2], shim[3] = byte(tx>>8), byte(tx), byte(tail>>8), byte(tail)
+}
+
+// An answer goes ahead of the data that waits for the uplink.
+func TestAnswersGoFirst(t *testing.T) {
+	cfg := leafConfig()
+	cfg.Ports[up1].Egress.Rate, cfg.Ports[up1].Egress.Burst = 1e6, 2000 // a frame, and then 12 ms for each
+	cfg.Options.Weights, cfg.Scheme = [balance.MaxPaths]uint32{1: 1}, "static"
+	r := newRig(t, cfg, leafTables())
+	r.send(up1, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), &overlay.Fabric{Capable: true}))
+	r.send(acc0, udp4(bcast, hostA, 0, 1, 10))
+	for range 5 {
+		r.send(acc0, udp4(hostB, hostA, 0, 7, 1400))
+	}
+	if r.w.ports[up1].egress.data.len() == 0 {
+		t.Fatal("nothing waits for the uplink")
+	}
+	out := r.send(up1, wrap(vtep2, own(), 100, udp4(hostA, hostB, 0, 7, 10), &overlay.Fabric{Capable: true, Shim: true, Opcode: overlay.OpRTTRequest}))
+	if got, _ := answers(t, out[up1]); len(got) != 1 || len(out[up1]) != 1 {
+		t.Errorf("%d answers among %d packets, want the answer alone", len(got), len(out[up1]))
+	}
+}
+
+// A peer may cease to be capable between the choice of a path and the header: then
+// there is no shim, and the frame is whole.
+func TestMarksForAPeerThatIsNoLongerCapable(t *testing.T) {
+	r := newRig(t, leafConfig(), leafTables())
+	b := udp4(hostB, hostA, 0, 7, 100)
+	r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), nil))
+	r.links[acc0].put(b)
+	a := r.links[acc0].rx[0]
+	r.links[acc0].rx = nil
+	r.w.ports[acc0].stats.Received.Add(a.Len)
+	r.w.pool.Take(a.Addr, r.w.ports[acc0].owner)
+	f := fabricFrame{frame: frame{off: uint32(a.Addr), len: uint16(a.Len), in: acc0, flags: overlay.FlagIPv4, l3: 14}}
+	r.w.send(&f, 0, &balance.Marks{Shim: true, Opcode: overlay.OpRTTRequest}, r.now)
+	out := r.settle()
+	if len(out[up0]) != 1 {
+		t.Fatalf("%d packets left", len(out[up0]))
+	}
+	if d, inner := unwrap(t, out[up0][0]); d.Fabric != (overlay.Fabric{}) || !bytes.Equal(inner, b) {
+		t.Errorf("sent %+v with %d bytes", d.Fabric, len(inner))
+	}
+}
+
+// What waits to be put in order takes frames of its own, or a quarter of those that
+// were asked for.
+func TestFramesToHold(t *testing.T) {
+	cfg := leafConfig()
+	cfg.VTEP, cfg.Workers, cfg.RingSize, cfg.FDBSize = own(), 1, 512, 64
+	cfg.Reorder = reorder.Lab()
+	cfg.Reorder.Packets = 1000
+	if err := cfg.check(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := cfg.UMEMFrames(), 5*2*512+dataQueueFrames+1000; got != want || cfg.Reorder.Packets != 1000 {
+		t.Errorf("%d frames, want %d; %d of them to hold", got, want, cfg.Reorder.Packets)
+	}
+	cfg.Frames = 2000
+	if err := cfg.check(); err != nil {
+		t.Fatal(err)
+	}
+	if cfg.UMEMFrames() != 2000 || cfg.Reorder.Packets != 500 {
+		t.Errorf("%d frames, %d of them to hold", cfg.UMEMFrames(), cfg.Reorder.Packets)
+	}
+	spine := Config{Role: Spine, Ports: make([]PortConfig, 2), RingSize: 512, Reorder: reorder.Lab()}
+	if got := spine.UMEMFrames(); got != 2*2*512+dataQueueFrames {
+		t.Errorf("a spine has %d frames", got)
+	}
 }
