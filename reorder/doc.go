@@ -56,5 +56,6 @@
 // Control.Leaf over any path; and tells [ConWeave.Account] its size. All packets
 // of a flow, whatever path they took, must come to one ConWeave: where several
 // workers read an uplink, the flow's hash, not the outer headers', has to choose
-// among them. Packets for several ports (floods) do not go through Arrive.
+// among them. Packets for several ports (floods) go through Arrive under one more
+// port, which stands for all of them: their sources wait for answers, too.
 package reorder
