@@ -16,18 +16,15 @@ func TestSetGap(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		f := NewFlowlets(64, time.Millisecond, d)
 		now := mono.Time(rng.Int64N(1e15))
-		gap := time.Millisecond
 		for range 2000 {
 			if rng.IntN(3) == 0 {
-				gap = time.Duration(1 + rng.Int64N(int64(5*time.Millisecond)))
-				f.SetGap(now, gap)
+				f.SetGap(now, time.Duration(1+rng.Int64N(int64(5*time.Millisecond))))
 			}
 			hash := rng.Uint32()
 			f.Set(hash, 3, now)
 			// One that has just begun goes on under any gap.
-			next := time.Duration(1 + rng.Int64N(int64(5*time.Millisecond)))
-			f.SetGap(now, next)
-			gap = next
+			gap := time.Duration(1 + rng.Int64N(int64(5*time.Millisecond)))
+			f.SetGap(now, gap)
 			if u, active := f.Lookup(hash, now.Add(gap)); u != 3 || !active {
 				t.Fatalf("after a pause of T_fl = %v the flowlet has ended (uplink %d)", gap, u)
 			}

@@ -176,8 +176,9 @@ func TestTraceRepeats(t *testing.T) {
 		if a, b := text(t, want), text(t, got); a != b {
 			t.Errorf("%d connections: generated\n%s\nrepeated\n%s", connections, a, b)
 		}
+		// Bulk pairs each host with itself here, which leaves none.
 		again.Workloads = []Workload{{Type: Bulk, Bytes: 1000}, again.Workloads[0]}
-		if both := must(t, &again); both.Workloads[0].Flows != 16-16 || both.Workloads[1].Flows != want.Flows {
+		if both := must(t, &again); both.Workloads[0].Flows != 0 || both.Workloads[1].Flows != want.Flows {
 			t.Errorf("%d connections: workloads %+v, want all of the trace's %d flows with the second", connections, both.Workloads, want.Flows)
 		}
 	}
