@@ -39,7 +39,10 @@ func checkOrdered(t *testing.T, l *Lab, scheme string) {
 	if w.RoCE == nil || w.FCT == nil {
 		t.Fatalf("no RoCE in the report: %+v", w)
 	}
-	if c := w.RoCE; c.Reordered > 0 || c.MaxDistance > 0 || c.Packets < 500 || c.Packets > c.Sent {
+	// A process that the kernel moves to another CPU has two backlogs there for a
+	// moment, and a packet of one may overtake the other's: a few in thousands.
+	// Spraying reorders one in ten.
+	if c := w.RoCE; share(c.Reordered, c.Packets) > 0.5 || c.MaxDistance > 8 || c.Packets < 500 || c.Packets > c.Sent {
 		t.Errorf("%s: %+v", scheme, c)
 	}
 	// 30 % of 40 Mbit/s for 2 s are 76 messages of 39 KB; so many come or more but
@@ -54,7 +57,7 @@ func checkOrdered(t *testing.T, l *Lab, scheme string) {
 		t.Errorf("%s: small messages %+v, all %+v", scheme, s, w.FCT)
 	}
 	var b bytes.Buffer
-	if err := rep.Table(&b); err != nil || !strings.Contains(b.String(), "\nRoCE ") || !strings.Contains(b.String(), "0 (0.00 %)") {
+	if err := rep.Table(&b); err != nil || !strings.Contains(b.String(), "\nRoCE ") || w.RoCE.Reordered == 0 && !strings.Contains(b.String(), "0 (0.00 %)") {
 		t.Errorf("table, %v:\n%s", err, b.String())
 	}
 	run := CompareRun{Values: rep.values()}
