@@ -121,9 +121,9 @@ func TestFDBModel(t *testing.T) {
 	for range 20 {
 		age := time.Duration(1 + r.Int64N(int64(10*time.Second)))
 		f := NewFDB(512, age, vnis)
-		f.size = 64
+		f.size = 40
 		ticks := (int64(age) + 1<<fdbTickShift - 1) >> fdbTickShift
-		m := &modelFDB{entries: map[modelKey]*modelEntry{}, age: ticks, refresh: ticks / 4, size: 64, limit: map[uint16]int{}}
+		m := &modelFDB{entries: map[modelKey]*modelEntry{}, age: ticks, refresh: ticks / 4, size: 40, limit: map[uint16]int{}}
 		now := mono.Time(1<<32<<fdbTickShift - int64(30*time.Second)) // wraps soon
 		if r.IntN(2) == 0 {
 			now = mono.Time(r.Int64N(1 << 55))
