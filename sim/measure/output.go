@@ -134,21 +134,3 @@ func (s *Values) Summary() ValueSummary {
 		q(0.5), q(0.9), q(0.95), q(0.99), q(0.999), Number(s.Max()),
 	}
 }
-
-// TimeSummary is [TimeWeighted] in numbers, in the unit of what was added.
-type TimeSummary struct {
-	Seconds Number `json:"time_s"`
-	Zero    Number `json:"zero_share"`
-	Mean    Number `json:"mean"`
-	P50     Number `json:"p50"`
-	P90     Number `json:"p90"`
-	P99     Number `json:"p99"`
-	P999    Number `json:"p999"`
-	Max     uint64 `json:"max"`
-}
-
-// Summary returns the numbers.
-func (w *TimeWeighted) Summary() TimeSummary {
-	q := func(p float64) Number { return Number(w.Quantile(p)) }
-	return TimeSummary{Number(w.Time().Seconds()), Number(w.Zero()), Number(w.Mean()), q(0.5), q(0.9), q(0.99), q(0.999), w.Max()}
-}
