@@ -38,6 +38,7 @@ const (
 	connAnswered = 1 << 3 // asked: the reply came late
 	connAborted  = 1 << 4 // asked: no path was found after the cut-off
 	connRefused  = 1 << 5 // the leaf asked not to be sent rerouted packets
+	connSilent   = 1 << 6 // the epoch before brought no answer
 )
 
 const (
@@ -64,9 +65,11 @@ func (e *conn) old() overlay.PathID { return overlay.PathID(never - e.due) }
 
 // conweave is the source side of ConWeave (§3.2). Where the paper leaves room:
 //
-// A new flow, and one that has been inactive, takes the first of Samples random
-// paths that is not busy, and if all are, the first of them or the one that it
-// had: nothing of it is under way, so it may be anywhere.
+// A new flow takes the first of Samples random paths that is not busy, and if all
+// are, any. One that has been inactive does so only if its path is busy, or if
+// nothing was heard of it for two epochs: nothing of the flow should be under way,
+// but if θ_inactive was too short for a queue or for a host that was not scheduled,
+// staying reorders nothing.
 //
 // No path for a reroute (§3.2.2: "rerouting is aborted"): the epoch goes on, and
 // after each further θ_reply it is tried again, until there is a path or the
@@ -201,13 +204,7 @@ func (c *conweave) slow(now mono.Time, v *View, p *Packet, e *conn) {
 			return
 		}
 	case c.past(now, e.last):
-		c.stats.Inactive++
-		if e.is(connRerouted) {
-			c.stats.Unclear++
-		}
-		c.know(p.Leaf, paths)
-		e.path = c.start(now, v, p, e.path, paths.Index[e.path.Uplink()] >= 0)
-		e.begin()
+		c.again(now, v, p, e)
 	case paths.Index[e.path.Uplink()] < 0:
 		c.move(now, v, p, e)
 	}
@@ -229,7 +226,7 @@ func (c *conweave) slow(now mono.Time, v *View, p *Packet, e *conn) {
 
 // begin starts an epoch: the packet at hand is its request (§3.2.1).
 func (c *conweave) begin(now mono.Time, e *conn) {
-	e.state, e.due = e.state&connRefused|connAsked, now+c.reply
+	e.state, e.due = e.state&(connRefused|connSilent)|connAsked, now+c.reply
 	e.marks = Marks{Epoch: e.marks.Epoch.Next(), Shim: true, Selector: e.path.Selector(), TailTxTstamp: overlay.TstampOf(now)}
 	c.stats.Epochs++
 	c.stats.Requests++

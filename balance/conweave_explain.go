@@ -123,6 +123,10 @@ func (c *conweave) explainStart(now mono.Time, v *View, p *Packet, x *Explanatio
 		x.Reason = "packets to the leaf go, or just went, by hash: the connection table has no room, or the leaf did not speak ConWeave"
 		return *x
 	}
+	if had != nil && paths.Index[had.path.Uplink()] >= 0 && c.stays(now, had) {
+		x.Path, x.Reason = int(paths.Index[had.path.Uplink()]), "nothing of it is under way, and its path is not busy: it stays there"
+		return *x
+	}
 	c.fresh(now, v, p, x)
 	x.Reason = "nothing of it is under way: it takes a random path that is not busy"
 	if c.byMetric {

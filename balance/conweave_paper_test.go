@@ -250,8 +250,8 @@ func TestPaperTwoPaths(t *testing.T) {
 // the gap between the last packet process time and the current time. If it exceeds
 // θ_inactive, ConWeave automatically progresses to the next epoch".
 //
-// The paper does not say which path the flow takes then. As nothing of it is under
-// way it may be any, and a new choice is free: it is chosen like a new flow's.
+// The paper does not say which path the flow takes then. It stays, so that a θ_inactive
+// which is too short reorders nothing, unless its path is busy or does not answer.
 func TestPaperClearLost(t *testing.T) {
 	s := newSource(t, nil, 0, 1, 2, 3)
 	_, tail := s.reroute()
@@ -263,6 +263,41 @@ func TestPaperClearLost(t *testing.T) {
 	}
 	if st := s.stats(); st.Inactive != 1 || st.Unclear != 1 {
 		t.Errorf("%+v", st)
+	}
+	request := s.send(0)
+	path := request.Path
+	for range 20 {
+		s.hear(overlay.OpRTTReply, request, time.Microsecond)
+		if request = s.send(time.Millisecond); request.Path != path || request.Opcode != overlay.OpRTTRequest {
+			t.Fatalf("after a pause %+v, although path %v is not busy", request, path)
+		}
+	}
+	s.hear(overlay.OpNotify, overlay.Fabric{Path: path}, time.Millisecond)
+	if f := s.send(0); f.Path == path {
+		t.Errorf("after a pause the flow stays on path %v, which is busy", path)
+	}
+}
+
+// A path that swallows everything does not keep a flow that pauses after each
+// packet, and so is never cut off.
+func TestConWeaveLeavesSilentPaths(t *testing.T) {
+	s := newSource(t, nil, 0, 1)
+	const dead = 1
+	lost := 0
+	for hash := range uint32(200) {
+		for range 12 {
+			f := s.sendOf(hash, time.Millisecond)
+			if f.Path.Uplink() == dead {
+				lost++
+				continue
+			}
+			f = answerTo(overlay.OpRTTReply, f)
+			s.p.Hear(s.now, 0, hash, &f)
+		}
+	}
+	// Half of the flows begin there, and leave after two packets one time in two.
+	if lost < 200 || lost > 600 {
+		t.Errorf("%d of 2400 packets went by a path that answers none", lost)
 	}
 }
 

@@ -37,6 +37,38 @@ func (c *conweave) start(now mono.Time, v *View, p *Packet, had overlay.PathID, 
 	return c.path(paths, draw(c.rng, int(paths.N)*c.width), had)
 }
 
+// again puts a flow on its path after a pause of θ_inactive.
+func (c *conweave) again(now mono.Time, v *View, p *Packet, e *conn) {
+	paths := &v.Paths[p.Leaf]
+	c.stats.Inactive++
+	if e.is(connRerouted) {
+		c.stats.Unclear++
+	}
+	c.know(p.Leaf, paths)
+	alive := paths.Index[e.path.Uplink()] >= 0
+	silent, stays := e.unanswered(), alive && c.stays(now, e)
+	if !stays {
+		e.path = c.start(now, v, p, e.path, alive)
+	}
+	e.begin()
+	if silent && stays {
+		e.state |= connSilent
+	}
+}
+
+// unanswered reports whether the flow's epoch has asked for an answer that did
+// not come.
+func (e *conn) unanswered() bool {
+	return e.is(connAsked) && e.state&connAnswered == 0 || e.is(connRerouted)
+}
+
+// stays reports whether a flow stays on its path after a pause: unless it is busy,
+// or two epochs in a row have gone without an answer. By CONGA's metrics a flow goes
+// where it is best, as with CONGA after each gap.
+func (c *conweave) stays(now mono.Time, e *conn) bool {
+	return !c.byMetric && !(e.state&connSilent != 0 && e.unanswered()) && !c.isBusy(now, e.leaf, e.path)
+}
+
 // other returns a path to reroute to: not the present one, and not busy.
 func (c *conweave) other(now mono.Time, v *View, p *Packet, present overlay.PathID) (overlay.PathID, bool) {
 	return c.sample(now, v, p, present, true)
