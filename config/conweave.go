@@ -21,7 +21,7 @@ type ConWeave struct {
 	// that it is congested (θ_path_busy). Default: 8us (lab: 1ms).
 	PathBusy Duration `yaml:"path_busy,omitempty"`
 	// Inactive is the pause after which nothing of a flow is under way any more,
-	// at most 12ms (θ_inactive). Default: 300us (lab: 10ms).
+	// at most 30ms (θ_inactive). Default: 300us (lab: 10ms).
 	Inactive Duration `yaml:"inactive,omitempty"`
 	// Samples is the number of random paths that are looked at when a flow needs
 	// one, 1 to 16. Default: 2.

@@ -83,7 +83,7 @@ func TestConWeaveParams(t *testing.T) {
 func TestConWeaveMistakes(t *testing.T) {
 	for _, tt := range []struct{ lines, at, problem, fix string }{
 		{"conweave: {profile: fast}\n", ":5:21:", `profile "fast" does not exist`, "datacenter, lab or auto"},
-		{"conweave: {inactive: 13ms}\n", ":5:22:", "inactive is 13ms", "to 12ms"},
+		{"conweave: {inactive: 31ms}\n", ":5:22:", "inactive is 31ms", "to 30ms"},
 		{"conweave: {reply: 10ns}\n", ":5:19:", "reply is 10ns", "use 1us"},
 		{"conweave: {reply: 1ms}\n", ":5:19:", "reply 1ms is above inactive 300µs", "lower reply, or raise inactive"},
 		{"conweave: {profile: lab, max_hold: 2ms}\n", ":5:36:", "resume_default 5ms is above max_hold 2ms", "raise max_hold"},

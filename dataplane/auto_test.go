@@ -42,6 +42,9 @@ func TestDerivedTimes(t *testing.T) {
 	between("θ_resume_extra", got.ResumeExtra, 1200*time.Microsecond, 1500*time.Microsecond)
 	between("θ_resume_default", got.ResumeDefault, 8*time.Millisecond, 10*time.Millisecond)
 	between("the flowlet gap", got.FlowletGap, 3700*time.Microsecond, 4*time.Millisecond)
+	// Nothing is under way longer than in a full queue.
+	got = derive(&h, 20*time.Millisecond, all)
+	between("θ_inactive with a deep queue", got.Inactive, 20*time.Millisecond, 22*time.Millisecond)
 	last := Times{}
 	for rtt := time.Microsecond; rtt < 100*time.Millisecond; rtt = rtt*3/2 + 1 {
 		h := roundTrips(100, rtt, 2*rtt, 9*rtt)
@@ -131,12 +134,12 @@ func TestTimesFollowRoundTrips(t *testing.T) {
 	}
 	// Half a minute later only the new round trips count.
 	for range autoWindows {
-		h = roundTrips(10, 5*time.Millisecond)
+		h = roundTrips(10, 8*time.Millisecond)
 		more.Merge(&h)
 		n.retime(more)
 	}
-	if s = n.Auto(); s.P50 < 5*time.Millisecond || s.Times.Reply != maxReply || s.Times.Inactive != overlay.MaxInactive {
-		t.Errorf("after half a minute of 5ms: %+v", s)
+	if s = n.Auto(); s.P50 < 8*time.Millisecond || s.Times.Reply != maxReply || s.Times.Inactive != overlay.MaxInactive {
+		t.Errorf("after half a minute of 8ms: %+v", s)
 	}
 	if err := n.SetSchemes("conweave-conga", balance.Options{ConWeave: balance.LabConWeave()}, n.cfg.Classes); err != nil {
 		t.Fatal(err)

@@ -2,12 +2,11 @@ package overlay
 
 import "time"
 
-// MaxInactive bounds ConWeave's θ_inactive, at sources and at destinations. A
-// destination keeps what it knows of a flow for twice that long, and then still
-// has to tell, by [Tstamp.Sub], which of two packets was sent first, although
-// one of them may have been under way for 8 ms longer. (ConWeave §3.4 counts on
-// 32 ms, too; its testbed uses 10 ms for θ_inactive, §4.2.)
-const MaxInactive = 12 * time.Millisecond
+// MaxInactive bounds ConWeave's θ_inactive, at sources and at destinations. Up to
+// that long after a packet another one of its epoch may be sent, and timestamps
+// tell less than 32 ms apart which of two was first ([Tstamp.Sub]; ConWeave §3.4
+// counts on 32 ms, too, and uses 10 ms for θ_inactive in its testbed, §4.2).
+const MaxInactive = 30 * time.Millisecond
 
 // Refuses reports whether a control packet says that its sender is short of
 // reordering queues, and asks not to be sent rerouted packets (admission

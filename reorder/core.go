@@ -82,9 +82,8 @@ func (c *core) arrive(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric
 		c.stats.Epochs++
 		e.renew(f)
 	} else if e.epoch != f.Epoch || e.flags&flowTailKnown != 0 {
-		switch e.place(f) {
+		switch e.place(now, f) {
 		case older:
-			e.last = now
 			c.stats.Late++
 			return Pass, 0, 0
 		case newer:

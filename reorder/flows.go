@@ -1,6 +1,8 @@
 package reorder
 
 import (
+	"time"
+
 	"github.com/loomfabric/loom/mono"
 	"github.com/loomfabric/loom/overlay"
 )
@@ -14,7 +16,7 @@ type flow struct {
 	leaf  uint16
 	epoch overlay.Epoch
 	flags uint8
-	last  mono.Time // arrival of the last packet
+	last  mono.Time // arrival of the epoch's last packet
 	rx    mono.Time // arrival of the epoch's last packet of the OLD path, t^RX of Appendix A
 	tx    overlay.Tstamp
 	tail  overlay.Tstamp // TAIL_TX_TSTAMP: tells one reroute from another
@@ -99,8 +101,8 @@ const (
 // has forgotten the flow, any epoch may follow any other, the same one too. What
 // was sent later is newer (footnote 6 of ConWeave §3.4); the epoch decides where
 // timestamps do not.
-func (e *flow) place(f *overlay.Fabric) order {
-	ahead := f.TxTstamp.Sub(e.sent) // how much later it was sent than what was sent last of the epoch
+func (e *flow) place(now mono.Time, f *overlay.Fabric) order {
+	ahead := e.ahead(now, f)
 	if f.Epoch != e.epoch {
 		if ahead > 0 || ahead == 0 && e.epoch.Before(f.Epoch) {
 			return newer
@@ -121,4 +123,12 @@ func (e *flow) place(f *overlay.Fabric) order {
 		return newer // the OLD path ended with the TAIL, and this was sent after REROUTED
 	}
 	return same
+}
+
+// ahead returns how much later a packet was sent than what was sent last of the
+// epoch. Their timestamps tell that modulo 65 ms; it is about as long as between
+// their arrivals, give or take by how much one took longer than the other.
+func (e *flow) ahead(now mono.Time, f *overlay.Fabric) time.Duration {
+	since := now.Sub(e.last) / time.Microsecond * time.Microsecond // what timestamps count
+	return since + f.TxTstamp.Sub(e.sent.Add(since))
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/overlay"
 )
 
 // The heap of deadlines against a plain minimum.
@@ -43,6 +44,33 @@ func TestTimersAgainstMinimum(t *testing.T) {
 			if int(qs[q].place) != i {
 				t.Fatalf("queue %d stands at %d, and believes %d", q, i, qs[q].place)
 			}
+		}
+	}
+}
+
+// However long a flow paused, timestamps of 16 bits and the times of arrival tell
+// which packet was sent first, as long as delays differ by less than 32 ms.
+func TestPlaceAfterPauses(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 100_000 {
+		// Two packets of different epochs, and their delays.
+		first := mono.Time(rng.Int64())>>1 + mono.Time(rng.Int64N(1e9))
+		second := first + mono.Time(rng.Int64N(int64(300*time.Millisecond)))
+		arrive := func(sent mono.Time) mono.Time { return sent + mono.Time(rng.Int64N(int64(32*time.Millisecond))) }
+		a := overlay.Fabric{Epoch: overlay.Epoch(rng.IntN(4)), TxTstamp: overlay.TstampOf(first)}
+		b := overlay.Fabric{Epoch: overlay.Epoch(rng.IntN(4)), TxTstamp: overlay.TstampOf(second)}
+		if a.Epoch == b.Epoch || a.TxTstamp == b.TxTstamp {
+			continue
+		}
+		at, bt := arrive(first), arrive(second)
+		early, late, want := &a, &b, newer
+		if bt < at {
+			early, late, want = &b, &a, older
+			at, bt = bt, at
+		}
+		e := flow{epoch: early.Epoch, last: at, sent: early.TxTstamp}
+		if got := e.place(bt, late); got != want {
+			t.Fatalf("sent %v apart, arrived %v apart: %v, want %v", second.Sub(first), bt.Sub(at), got, want)
 		}
 	}
 }
