@@ -349,6 +349,35 @@ func TestParamsAreChecked(t *testing.T) {
 	}
 }
 
+// What is behind on the OLD path may be of the epoch before. As long as all that
+// came of the new one waits, it is in order.
+func TestOlderEpochBeforeHeldOne(t *testing.T) {
+	p := newPort(t, nil)
+	p.arrive(0, "a", data(1, 100))
+	p.arrive(1, "e2", rerouted(2, 140, 139))
+	p.arrive(2, "b", data(1, 110))
+	p.arrive(3, "c", rerouted(1, 120, 105))
+	if st := p.c.Stats(); st.Late != 0 || st.Waiting != 1 {
+		t.Errorf("%+v", st)
+	}
+	p.arrive(4, "TAIL", tail(2, 139))
+	p.arrive(5, "late", data(1, 115))
+	if st := p.c.Stats(); st.Late != 1 || st.Waiting != 0 {
+		t.Errorf("%+v", st)
+	}
+	p.wantSent("a", "b", "c", "TAIL", "e2", "late")
+
+	// What an older epoch held went because of the newer one.
+	p = newPort(t, nil)
+	p.arrive(0, "held", rerouted(1, 110, 105))
+	p.arrive(1, "e2", rerouted(2, 140, 139))
+	p.arrive(2, "late", data(1, 104))
+	if st := p.c.Stats(); st.Overtaken != 1 || st.Late != 1 || st.Waiting != 1 {
+		t.Errorf("%+v", st)
+	}
+	p.wantSent("held", "late")
+}
+
 // Two packets a µs apart may have the same timestamp: then the epoch decides.
 func TestSameTimestamp(t *testing.T) {
 	for _, tt := range []struct {

@@ -84,7 +84,9 @@ func (c *core) arrive(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric
 	} else if e.epoch != f.Epoch || e.flags&flowTailKnown != 0 {
 		switch e.place(now, f) {
 		case older:
-			c.stats.Late++
+			if e.flags&flowPassed != 0 {
+				c.stats.Late++
+			}
 			return Pass, 0, 0
 		case newer:
 			c.stats.Epochs++
@@ -93,6 +95,9 @@ func (c *core) arrive(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric
 				v, drain = DrainPass, c.drain(now, e.queue-1)
 			}
 			e.renew(f)
+			if v == DrainPass {
+				e.flags |= flowOvertook
+			}
 		}
 	}
 	e.last = now

@@ -32,6 +32,11 @@ const (
 	flowTailSeen              // the TAIL has arrived
 	flowFlushed               // T_resume expired before the TAIL arrived
 	flowGaveUp                // there was no room: packets pass as they come
+	flowOvertook              // what an older epoch held was sent on when this one began
+
+	// A packet was sent on that must not be followed by one of an older epoch. If
+	// there is none, all that came of the present one is held.
+	flowPassed = flowOld | flowTailSeen | flowFlushed | flowGaveUp | flowOvertook
 )
 
 // expired reports whether last lies further from now than limit. A last from

@@ -27,7 +27,7 @@ type Stats struct {
 	Premature    uint64 // packets of the OLD path after an expiry, TAILs among them
 	NoQueue      uint64 // flows whose first REROUTED packet found no queue or no room in it
 	NoFlow       uint64 // packets of flows for which the table had no place
-	Late         uint64 // packets of an older epoch
+	Late         uint64 // packets of an older epoch than one of which packets have passed
 	AfterTail    uint64 // packets of the OLD path behind their TAIL, or copies
 	PassedInLieu uint64 // REROUTED packets of flows counted under NoQueue or Exhausted
 
