@@ -99,6 +99,9 @@ type conweave struct {
 	leaves []leafState
 	busy   []mono.Time // by leaf, uplink and selector: until when
 
+	cold    bool   // many flows of the last vector had paused: there are more than fit the cache
+	touched uint32 // so that touch is not compiled away
+
 	looked bool // of the present vector: links were looked at
 	remote [MaxPaths]uint8
 
@@ -143,6 +146,10 @@ func (c *conweave) Choose(now mono.Time, v *View, pkts []Packet) {
 	}
 	c.looked = false
 	sets, mask, inactive := c.sets, c.mask, c.inactive
+	if c.cold {
+		c.touch(pkts)
+	}
+	slow := 0
 	for i := range pkts {
 		p := &pkts[i]
 		paths := &v.Paths[p.Leaf]
@@ -150,11 +157,13 @@ func (c *conweave) Choose(now mono.Time, v *View, pkts []Packet) {
 		if e.hash != p.Hash || e.leaf != p.Leaf || e.state == connFree {
 			if e = c.find(p.Leaf, p.Hash); e == nil {
 				c.slow(now, v, p, nil)
+				slow++
 				continue
 			}
 		}
 		if uint64(now-e.last+inactive) > 2*uint64(inactive) {
 			c.slow(now, v, p, e)
+			slow++
 			continue
 		}
 		path := paths.Index[e.path.Uplink()]
@@ -165,6 +174,18 @@ func (c *conweave) Choose(now mono.Time, v *View, pkts []Packet) {
 		e.last = now
 		p.Path, p.Marks = uint8(path), e.marks
 	}
+	c.cold = 4*slow > len(pkts)
+}
+
+// touch brings the entries of a vector into the cache, all at a time: one by one
+// each packet would wait for memory. A set has two lines.
+func (c *conweave) touch(pkts []Packet) {
+	sum := uint32(0)
+	for i := range pkts {
+		set := &c.sets[pkts[i].Hash&c.mask]
+		sum += set[0].hash + set[2].hash
+	}
+	c.touched = sum
 }
 
 // past reports whether more than θ_inactive has passed since t; also when t lies

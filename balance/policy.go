@@ -139,6 +139,10 @@ type Signaller interface {
 	Hear(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric)
 }
 
+// Signals reports whether a scheme of that name is a [Signaller], whose packets
+// are overlay.ShimLen bytes longer.
+func Signals(scheme string) bool { return scheme == "conweave" || scheme == "conweave-conga" }
+
 // FlowletPolicy is a Policy that keeps flows on their path while their packets
 // follow each other closely.
 type FlowletPolicy interface {

@@ -224,7 +224,7 @@ func (l *Leaf) Schemes() (scheme string, o balance.Options, classes []dataplane.
 
 func (b *Balancing) options(conweave balance.ConWeaveParams) balance.Options {
 	o := balance.Options{Samples: b.DRILL.Samples, Memory: b.DRILL.Memory, Flowlets: b.Flowlets}
-	if dataplane.Signals(b.Scheme) {
+	if balance.Signals(b.Scheme) {
 		o.ConWeave = conweave
 	}
 	copy(o.Weights[:], b.Weights)

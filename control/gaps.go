@@ -10,17 +10,20 @@ import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/units"
+	"github.com/loomfabric/loom/overlay"
 )
 
 // leastQueue is the shortest queue that is worth advising, in bytes: some frames.
 const leastQueue = 8 << 10
 
-// CheckGaps warns of a flowlet gap that is shorter than an uplink's full queue
-// takes to drain. By that much may the latencies of two paths differ, so that a
-// flow that moves overtakes its own packets (CONGA §3.4); and nearly every flow
-// can move before the metrics have seen the first one do so, which they then do
-// together. Uplinks without a shaper have no queue of a known time. The classes
-// and the scheme that c names count, so it is worth calling after a reload.
+// CheckGaps warns of times that are shorter than an uplink's full queue takes to
+// drain: by that much may the latencies of two paths differ. A flowlet gap that is
+// shorter lets a flow that moves overtake its own packets (CONGA §3.4), and nearly
+// every flow move before the metrics have seen the first one do so, which they then
+// do together. A θ_inactive that is shorter ends an epoch whose packets are still
+// under way (ConWeave §4.1). Uplinks without a shaper have no queue of a known time.
+// The classes and the scheme that c names count, so it is worth calling after a
+// reload.
 func CheckGaps(c *dataplane.Config) (findings []Finding) {
 	if c.Role != dataplane.Leaf {
 		return nil
@@ -34,8 +37,14 @@ func CheckGaps(c *dataplane.Config) (findings []Finding) {
 		schemes = append(schemes, c.Classes[i].Scheme)
 	}
 	slices.Sort(schemes)
+	schemes = slices.Compact(schemes)
+	return append(checkFlowlets(c, schemes, slow, drain), checkInactive(c, schemes, slow, drain)...)
+}
+
+// checkFlowlets warns of a flowlet gap that is shorter than a queue of an uplink.
+func checkFlowlets(c *dataplane.Config, schemes []string, slow *dataplane.PortConfig, drain time.Duration) (findings []Finding) {
 	byGap := make(map[time.Duration][]string)
-	for _, s := range slices.Compact(schemes) {
+	for _, s := range schemes {
 		if c.Auto.FlowletGap && s != "conga-flow" {
 			continue // it will be above that
 		}
@@ -54,8 +63,8 @@ func CheckGaps(c *dataplane.Config) (findings []Finding) {
 		}
 		delete(byGap, key.gap)
 		fix := fmt.Sprintf("set congestion.%s above %v on all leaves and spines", key.name, drain)
-		if fits := uint64(float64(e.Rate) / 8 * key.gap.Seconds()); fits >= leastQueue {
-			fix += fmt.Sprintf(", or %s's queue to at most %d bytes", slow.Name, fits)
+		if short := shorter(slow, key.gap); short != "" {
+			fix += ", or " + short
 		}
 		findings = append(findings, Finding{
 			Fix: fix,
@@ -64,6 +73,42 @@ func CheckGaps(c *dataplane.Config) (findings []Finding) {
 		})
 	}
 	return findings
+}
+
+// checkInactive warns of a θ_inactive that is shorter than a queue of an uplink.
+func checkInactive(c *dataplane.Config, schemes []string, slow *dataplane.PortConfig, drain time.Duration) []Finding {
+	schemes = slices.DeleteFunc(slices.Clone(schemes), func(s string) bool { return !balance.Signals(s) })
+	inactive := c.Reorder.Inactive
+	if c.Auto.Inactive {
+		inactive = overlay.MaxInactive // as much as it takes, up to that
+	}
+	if len(schemes) == 0 || inactive >= drain {
+		return nil
+	}
+	var fixes []string
+	if drain <= overlay.MaxInactive {
+		fixes = append(fixes, fmt.Sprintf("set conweave.inactive to %v or more on all leaves", drain))
+	}
+	if short := shorter(slow, inactive); short != "" {
+		fixes = append(fixes, "set "+short)
+	}
+	if fixes == nil {
+		fixes = []string{fmt.Sprintf("raise %s's rate, or lower its queue", slow.Name)}
+	}
+	return []Finding{{
+		Fix: strings.Join(fixes, ", or "),
+		Problem: fmt.Sprintf("a full queue of uplink %s (%v at %v) takes %v, and under %s a pause of %v ends an epoch: frames of it that still wait there may be overtaken",
+			slow.Name, units.Size(slow.Egress.QueueBytes), units.Rate(slow.Egress.Rate), drain, strings.Join(schemes, " and "), inactive),
+	}}
+}
+
+// shorter advises on a queue that drains within a time; "": none is worth it.
+func shorter(p *dataplane.PortConfig, within time.Duration) string {
+	fits := uint64(float64(p.Egress.Rate) / 8 * within.Seconds())
+	if fits < leastQueue {
+		return ""
+	}
+	return fmt.Sprintf("%s's queue to at most %d bytes", p.Name, fits)
 }
 
 // slowestQueue finds the shaped uplink whose full queue takes longest; nil: none

@@ -7,6 +7,7 @@ import (
 
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/reorder"
 )
 
 func TestCheckGaps(t *testing.T) {
@@ -42,6 +43,23 @@ func TestCheckGaps(t *testing.T) {
 			c.Congestion.FlowGap = c.Congestion.FlowletGap
 			c.Classes = []dataplane.Class{{Scheme: "conga-flow"}}
 		}, [][]string{{"under conga and conga-flow a flow", "flowlet_gap"}}},
+		{"ConWeave, a queue as long as an epoch", func(c *dataplane.Config) {
+			shaped(c, 0, 125_000, 100e6) // 10 ms
+			c.Scheme, c.Reorder = "conweave", reorder.Lab()
+		}, nil},
+		{"ConWeave, a longer one", func(c *dataplane.Config) {
+			shaped(c, 0, 125_001, 100e6)
+			c.Scheme, c.Reorder = "conweave-conga", reorder.Lab()
+			c.Classes = []dataplane.Class{{Scheme: "conweave"}}
+		}, [][]string{{"queue of uplink up0 (125001B at 100Mbit) takes 10.001ms", "under conweave and conweave-conga a pause of 10ms", "conweave.inactive to 10.001ms or more", "up0's queue to at most 125000 bytes"}}},
+		{"ConWeave, longer than timestamps tell", func(c *dataplane.Config) {
+			shaped(c, 0, 125_000, 20e6) // 50 ms
+			c.Scheme, c.Reorder, c.Auto.Inactive = "conweave", reorder.Lab(), true
+		}, [][]string{{"takes 50ms", "a pause of 30ms", "set up0's queue to at most 75000 bytes"}}},
+		{"ConWeave, no queue would do", func(c *dataplane.Config) {
+			shaped(c, 0, 125_000, 1e6)
+			c.Scheme, c.Reorder = "conweave", reorder.Lab()
+		}, [][]string{{"takes 1s", "raise up0's rate"}}},
 		{"a spine", func(c *dataplane.Config) { shaped(c, 0, 1<<20, 1e6); c.Role = dataplane.Spine }, nil},
 		{"the slowest there is", func(c *dataplane.Config) { shaped(c, 0, 1<<30, 1) }, [][]string{{"takes"}}},
 	} {

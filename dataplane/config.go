@@ -72,16 +72,9 @@ type Config struct {
 	Drain    time.Duration // how long Run goes on sending what is queued after its context ended
 }
 
-// signalling are the schemes that put a shim into the header.
-var signalling = []string{"conweave", "conweave-conga"}
-
-// Signals reports whether a scheme of that name marks packets, so that each of
-// them is overlay.ShimLen bytes longer.
-func Signals(scheme string) bool { return slices.Contains(signalling, scheme) }
-
 // Overhead returns what the uplinks' MTU must exceed the hosts' by, bytes.
 func (c *Config) Overhead() int {
-	if Signals(c.Scheme) || slices.ContainsFunc(c.Classes, func(c Class) bool { return Signals(c.Scheme) }) {
+	if balance.Signals(c.Scheme) || slices.ContainsFunc(c.Classes, func(c Class) bool { return balance.Signals(c.Scheme) }) {
 		return overlay.MTUOverhead + overlay.ShimLen
 	}
 	return overlay.MTUOverhead

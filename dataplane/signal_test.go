@@ -280,8 +280,8 @@ func TestSignalsIsTrueOfSignallers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, is := p.(balance.Signaller); is != Signals(name) {
-			t.Errorf("Signals(%q) is %v", name, Signals(name))
+		if _, is := p.(balance.Signaller); is != balance.Signals(name) {
+			t.Errorf("Signals(%q) is %v", name, balance.Signals(name))
 		}
 	}
 }

@@ -106,7 +106,8 @@ func (f *File) SetScheme(name string) error {
 // file's own), with the classes as they are: a flowlet gap shorter than the
 // longest time that a link's full queue takes, on the leaf's or on the spine's
 // end. A flow that moves may then overtake its own packets (CONGA §3.4), and
-// flows herd from one uplink to the next.
+// flows herd from one uplink to the next. Or a shorter θ_inactive: an epoch would
+// end with packets of it under way (ConWeave §4.1).
 func (f *File) Warnings(scheme string) (warnings []string) {
 	if scheme == "" {
 		scheme = f.Scheme
@@ -118,7 +119,12 @@ func (f *File) Warnings(scheme string) (warnings []string) {
 	slices.Sort(schemes)
 	at, queue, drain := f.longestQueue()
 	p := f.Congestion.Params()
+	source, _ := f.ConWeave.Params()
 	for _, s := range slices.Compact(schemes) {
+		if inactive := source.Inactive; balance.Signals(s) && !f.ConWeave.Auto() && inactive < drain {
+			warnings = append(warnings, fmt.Sprintf("conweave.inactive: %v for scheme %s, but %s can queue %s bytes at %s for %v: set it above that (%v at most), or buffer lower",
+				inactive, s, at, queue.Buffer, queue.Rate, drain, overlay.MaxInactive))
+		}
 		gap, ok := balance.Gap(s, &p)
 		if !ok || gap >= drain {
 			continue

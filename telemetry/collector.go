@@ -204,7 +204,7 @@ func collectSchemes(ch chan<- prometheus.Metric, workers []dataplane.WorkerStats
 	}
 	for scheme, s := range sums {
 		byScheme.emit(ch, s, scheme)
-		if dataplane.Signals(scheme) {
+		if balance.Signals(scheme) {
 			collectConWeave(ch, scheme, &s.ConWeave)
 		}
 	}

@@ -115,7 +115,7 @@ func conweave(st *dataplane.Stats, state *dataplane.ConWeaveState) ConWeave {
 		w := &st.Workers[i]
 		for j := range w.Schemes {
 			c := &w.Schemes[j]
-			if !dataplane.Signals(c.Scheme) {
+			if !balance.Signals(c.Scheme) {
 				continue
 			}
 			if sums[c.Scheme] == nil {

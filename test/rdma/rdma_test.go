@@ -30,6 +30,7 @@ import (
 const (
 	cacheVar = "LOOM_RDMA_CACHE" // folder of the downloaded kernel; default: in the user's cache
 	guestVar = "LOOM_RDMA_GUEST" // the guest program; default: built
+	keepVar  = "LOOM_RDMA_KEEP"  // folder that the machines' captures and logs are left in; default: they go
 )
 
 // want says what may happen to RDMA under a scheme between paths of unequal delay.
@@ -191,8 +192,15 @@ func (s *site) plug(i int, kernel *Kernel, image string) {
 		}
 	})
 	ns.SetUp(s.t, host.Port, true)
+	dir := s.t.TempDir()
+	if keep := os.Getenv(keepVar); keep != "" {
+		if err := os.MkdirAll(keep, 0o755); err != nil {
+			s.t.Fatalf("$%s: %v", keepVar, err)
+		}
+		dir = keep
+	}
 	v, err := Start(Machine{
-		Name: host.Name, Dir: s.t.TempDir(), Kernel: kernel, Image: image, Tap: host.Port,
+		Name: host.Name, Dir: dir, Kernel: kernel, Image: image, Tap: host.Port,
 		MAC: overlay.MAC(host.MAC).String(), Addr: host.Addr, MTU: fabric.HostMTU,
 	}, func(cmd *exec.Cmd) (err error) {
 		ns.Do(s.t, func() { err = cmd.Start() })
@@ -240,11 +248,17 @@ func (s *site) row(t *testing.T, w want) {
 	}
 	// A frame that comes too early is one gap, and what it makes the sender repeat
 	// may be another.
-	excused = s.unordered() - excused
-	if w.ordered && outOfSeq > 2*excused {
-		t.Errorf("%d requests came out of order, and leaves own up to %d frames", outOfSeq, excused)
+	var frames uint64
+	for cause, n := range s.unordered() {
+		if n -= excused[cause]; n > 0 {
+			frames += n
+			t.Logf("leaves did not put %d frames in order: %s", n, cause)
+		}
 	}
-	t.Logf("%d requests came out of order; leaves own up to %d frames", outOfSeq, excused)
+	if w.ordered && outOfSeq > 2*frames {
+		t.Errorf("%d requests came out of order, and leaves own up to %d frames", outOfSeq, frames)
+	}
+	t.Logf("%d requests came out of order; leaves own up to %d frames", outOfSeq, frames)
 	if !w.ordered && outOfSeq == 0 {
 		t.Error("no request came out of order: the paths do not differ enough to prove anything")
 	}
@@ -331,13 +345,16 @@ func (s *site) transfer(p phase) (string, error) {
 	return out + out2, errors.Join(err, err2)
 }
 
-// unordered is how many frames both leaves did not put in order.
-func (s *site) unordered() (n uint64) {
+// unordered is how many frames both leaves did not put in order, by leaf and cause.
+func (s *site) unordered() map[string]uint64 {
 	s.t.Helper()
+	all := map[string]uint64{}
 	for _, leaf := range s.leaves {
-		n += s.sum(leaf, unordered)
+		for labels, n := range s.series(leaf, unordered) {
+			all[leaf+", "+labels] = n
+		}
 	}
-	return n
+	return all
 }
 
 // outOfSeqRequest is the counter of rxe's responder: requests whose packet

@@ -60,21 +60,23 @@ func (s *site) metric(node, series string) uint64 {
 	return uint64(v)
 }
 
-// sum adds up all series of a metric.
-func (s *site) sum(node, name string) (sum uint64) {
+// series returns the values of all series of a metric, by their labels.
+func (s *site) series(node, name string) map[string]uint64 {
 	s.t.Helper()
+	values := map[string]uint64{}
 	for line := range strings.Lines(s.scrape(node)) {
-		if !strings.HasPrefix(line, name+"{") && !strings.HasPrefix(line, name+" ") {
+		labels, ok := strings.CutPrefix(strings.TrimSpace(line), name+"{")
+		if !ok {
 			continue
 		}
-		text := strings.TrimSpace(line[strings.LastIndexByte(strings.TrimSpace(line), ' '):])
+		labels, text, _ := strings.Cut(labels, "} ")
 		v, err := strconv.ParseFloat(text, 64)
 		if err != nil {
 			s.t.Fatalf("%s of %s: %v", line, node, err)
 		}
-		sum += uint64(v)
+		values[labels] = uint64(v)
 	}
-	return sum
+	return values
 }
 
 // eventually calls ok until it returns "", which it must within the time.
