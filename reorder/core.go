@@ -20,6 +20,8 @@ type core struct {
 
 	notified []mono.Time // by leaf and path: the last NOTIFY
 
+	now, seen mono.Time // of the last arrival, and of the last one at another time
+
 	out    [3]Control // REPLY, CLEAR and NOTIFY: more a packet cannot cause
 	outbox int
 
@@ -52,6 +54,9 @@ func (c *core) init(p *Params) {
 // if the verdict says so.
 func (c *core) arrive(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric, ce bool, bytes uint32, port int) (v Verdict, drain, hold int) {
 	c.outbox = 0
+	if now != c.now {
+		c.seen, c.now = c.now, now
+	}
 	if !f.Capable || !f.Shim || f.Opcode > overlay.OpRTTRequest {
 		c.stats.Unmarked++
 		return Pass, 0, 0
@@ -82,7 +87,7 @@ func (c *core) arrive(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric
 		c.stats.Epochs++
 		e.renew(f)
 	} else if e.epoch != f.Epoch || e.flags&flowTailKnown != 0 {
-		switch e.place(now, f) {
+		switch e.place(c.seen, now, f) {
 		case older:
 			if e.flags&flowPassed != 0 {
 				c.stats.Late++

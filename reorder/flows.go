@@ -1,8 +1,6 @@
 package reorder
 
 import (
-	"time"
-
 	"github.com/loomfabric/loom/mono"
 	"github.com/loomfabric/loom/overlay"
 )
@@ -106,8 +104,10 @@ const (
 // has forgotten the flow, any epoch may follow any other, the same one too. What
 // was sent later is newer (footnote 6 of ConWeave §3.4); the epoch decides where
 // timestamps do not.
-func (e *flow) place(now mono.Time, f *overlay.Fabric) order {
-	ahead := e.ahead(now, f)
+//
+// seen is when anything arrived before now: what arrives now may have waited since.
+func (e *flow) place(seen, now mono.Time, f *overlay.Fabric) order {
+	ahead := e.ahead(seen, now, f)
 	if f.Epoch != e.epoch {
 		if ahead > 0 || ahead == 0 && e.epoch.Before(f.Epoch) {
 			return newer
@@ -130,10 +130,21 @@ func (e *flow) place(now mono.Time, f *overlay.Fabric) order {
 	return same
 }
 
-// ahead returns how much later a packet was sent than what was sent last of the
-// epoch. Their timestamps tell that modulo 65 ms; it is about as long as between
-// their arrivals, give or take by how much one took longer than the other.
-func (e *flow) ahead(now mono.Time, f *overlay.Fabric) time.Duration {
-	since := now.Sub(e.last) / time.Microsecond * time.Microsecond // what timestamps count
-	return since + f.TxTstamp.Sub(e.sent.Add(since))
+// ahead returns how many µs later a packet was sent than what was sent last of the
+// epoch. Their timestamps tell that modulo 65 ms; it should be as much as lies
+// between their arrivals, and of what timestamps allow the nearest to that is taken.
+// The packet may have waited in a ring since anything was seen; and while a queue is
+// held, what it is held for is late.
+func (e *flow) ahead(seen, now mono.Time, f *overlay.Fabric) int64 {
+	const wrap = 1 << 16
+	most := now.Sub(e.last).Microseconds()
+	least := seen.Sub(e.last).Microseconds()
+	if e.queue != 0 {
+		least = min(least, most-wrap/2)
+	}
+	below := most - int64(overlay.Tstamp(most)-(f.TxTstamp-e.sent)) // the largest up to most
+	if above := below + wrap; above-most < least-below {
+		return above
+	}
+	return below
 }

@@ -49,28 +49,50 @@ func TestTimersAgainstMinimum(t *testing.T) {
 }
 
 // However long a flow paused, timestamps of 16 bits and the times of arrival tell
-// which packet was sent first, as long as delays differ by less than 32 ms.
+// which of two packets was sent first: as long as their delays differ by less than
+// 32 ms; also if the worker did not look for longer, or if packets are held and what
+// they are held for is late by 49 ms.
 func TestPlaceAfterPauses(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for range 100_000 {
-		// Two packets of different epochs, and their delays.
-		first := mono.Time(rng.Int64())>>1 + mono.Time(rng.Int64N(1e9))
-		second := first + mono.Time(rng.Int64N(int64(300*time.Millisecond)))
-		arrive := func(sent mono.Time) mono.Time { return sent + mono.Time(rng.Int64N(int64(32*time.Millisecond))) }
-		a := overlay.Fabric{Epoch: overlay.Epoch(rng.IntN(4)), TxTstamp: overlay.TstampOf(first)}
-		b := overlay.Fabric{Epoch: overlay.Epoch(rng.IntN(4)), TxTstamp: overlay.TstampOf(second)}
-		if a.Epoch == b.Epoch || a.TxTstamp == b.TxTstamp {
+	below := func(d time.Duration) mono.Time { return mono.Time(rng.Int64N(int64(d))) }
+	for i := range 100_000 {
+		// A packet that arrived, and one that does so now.
+		var early, late mono.Time // sent
+		var seen, at, now mono.Time
+		var q uint16
+		start := mono.Time(rng.Int64())>>1 + below(time.Second)
+		switch i % 3 {
+		case 0:
+			early, late = start, start+below(300*time.Millisecond)
+			at, now = early+below(32*time.Millisecond), late+below(32*time.Millisecond)
+			if now < at {
+				early, late, at, now = late, early, now, at
+			}
+			seen = now - 1
+		case 1: // both paths are quick, but the worker stood still
+			early, late = start, start+below(20*time.Millisecond)-mono.Time(10*time.Millisecond)
+			at = max(early, late) + below(5*time.Millisecond)
+			seen, now = at, at+below(45*time.Millisecond)
+		case 2: // held
+			q = 1
+			early = start
+			at = early + below(5*time.Millisecond)
+			now = at + below(60*time.Millisecond)
+			late = now - below(49*time.Millisecond)
+			seen = now - 1
+		}
+		a := overlay.Fabric{Epoch: overlay.Epoch(rng.IntN(4)), TxTstamp: overlay.TstampOf(early)}
+		b := overlay.Fabric{Epoch: overlay.Epoch(rng.IntN(4)), TxTstamp: overlay.TstampOf(late)}
+		if a.Epoch == b.Epoch || overlay.TstampOf(early) == overlay.TstampOf(late) {
 			continue
 		}
-		at, bt := arrive(first), arrive(second)
-		early, late, want := &a, &b, newer
-		if bt < at {
-			early, late, want = &b, &a, older
-			at, bt = bt, at
+		want := newer
+		if late < early {
+			want = older
 		}
-		e := flow{epoch: early.Epoch, last: at, sent: early.TxTstamp}
-		if got := e.place(bt, late); got != want {
-			t.Fatalf("sent %v apart, arrived %v apart: %v, want %v", second.Sub(first), bt.Sub(at), got, want)
+		e := flow{epoch: a.Epoch, last: at, sent: a.TxTstamp, queue: q}
+		if got := e.place(seen, now, &b); got != want {
+			t.Fatalf("case %d: sent %v apart, arrived %v apart, seen %v before: %v, want %v", i%3, late.Sub(early), now.Sub(at), now.Sub(seen), got, want)
 		}
 	}
 }
