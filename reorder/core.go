@@ -86,7 +86,7 @@ func (c *core) arrive(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric
 	if fresh {
 		c.stats.Epochs++
 		e.renew(f)
-	} else if e.epoch != f.Epoch || e.flags&flowTailKnown != 0 {
+	} else if e.epoch() != f.Epoch || e.flags&flowTailKnown != 0 {
 		switch e.place(c.seen, now, f) {
 		case older:
 			if e.flags&flowPassed != 0 {
@@ -105,7 +105,7 @@ func (c *core) arrive(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric
 			}
 		}
 	}
-	e.last = now
+	e.last, e.path = now, f.Path
 	if f.TxTstamp.Sub(e.sent) > 0 {
 		e.sent = f.TxTstamp
 	}
@@ -269,7 +269,7 @@ func (c *core) expire(now mono.Time) (int, bool) {
 	e.flags |= flowFlushed
 	c.stats.Expiries++
 	c.stats.Clears++
-	c.say(overlay.OpClear, e.leaf, e.hash, e.epoch, q.path, e.tail, int(q.port))
+	c.say(overlay.OpClear, e.leaf, e.hash, e.epoch(), q.path, e.tail, int(q.port))
 	return c.drain(now, i), true
 }
 

@@ -12,25 +12,25 @@ const ways = 4
 type flow struct {
 	hash  uint32
 	leaf  uint16
-	epoch overlay.Epoch
-	flags uint8
-	last  mono.Time // arrival of the epoch's last packet
-	rx    mono.Time // arrival of the epoch's last packet of the OLD path, t^RX of Appendix A
+	path  overlay.PathID // of the epoch's last packet
+	flags uint8          // about the present epoch, and its number
+	last  mono.Time      // arrival of the epoch's last packet; longAgo: the entry is free
+	rx    mono.Time      // arrival of the epoch's last packet of the OLD path, t^RX of Appendix A
 	tx    overlay.Tstamp
 	tail  overlay.Tstamp // TAIL_TX_TSTAMP: tells one reroute from another
 	sent  overlay.Tstamp // the latest TX_TSTAMP of the epoch
 	queue uint16         // plus one; 0: nothing is held
 }
 
-// Flags of a flow. All but flowUsed are about the present epoch.
+// Flags of a flow.
 const (
-	flowUsed      = 1 << iota // the entry is in use
-	flowOld                   // rx and tx are meant
+	flowOld       = 1 << iota // rx and tx are meant
 	flowTailKnown             // tail is meant
 	flowTailSeen              // the TAIL has arrived
 	flowFlushed               // T_resume expired before the TAIL arrived
 	flowGaveUp                // there was no room: packets pass as they come
 	flowOvertook              // what an older epoch held was sent on when this one began
+	flowEpoch     = iota      // the epoch's bits start here
 
 	// A packet was sent on that must not be followed by one of an older epoch. If
 	// there is none, all that came of the present one is held.
@@ -49,8 +49,17 @@ type flows struct {
 }
 
 func newFlows(entries int, ageing mono.Time) flows {
-	return flows{make([][ways]flow, entries/ways), uint32(entries/ways - 1), ageing}
+	t := flows{make([][ways]flow, entries/ways), uint32(entries/ways - 1), ageing}
+	for i := range t.sets {
+		for w := range t.sets[i] {
+			t.sets[i][w].last = longAgo
+		}
+	}
+	return t
 }
+
+// epoch returns the number of the flow's epoch.
+func (e *flow) epoch() overlay.Epoch { return overlay.Epoch(e.flags >> flowEpoch) }
 
 // at returns the entry of an index that get returned.
 func (t *flows) at(i int32) *flow { return &t.sets[i/ways][i%ways] }
@@ -62,7 +71,7 @@ func (t *flows) get(now mono.Time, leaf uint16, hash uint32) (e *flow, index int
 	set := &t.sets[i]
 	for w := range set {
 		e := &set[w]
-		if e.hash == hash && e.leaf == leaf && e.flags&flowUsed != 0 {
+		if e.hash == hash && e.leaf == leaf {
 			fresh := e.queue == 0 && expired(now, e.last, t.ageing)
 			return e, int32(i)*ways + int32(w), fresh
 		}
@@ -70,10 +79,6 @@ func (t *flows) get(now mono.Time, leaf uint16, hash uint32) (e *flow, index int
 	best := -1
 	for w := range set {
 		e := &set[w]
-		if e.flags&flowUsed == 0 {
-			best = w
-			break
-		}
 		if e.queue == 0 && expired(now, e.last, t.ageing) && (best < 0 || e.last < set[best].last) {
 			best = w
 		}
@@ -81,13 +86,13 @@ func (t *flows) get(now mono.Time, leaf uint16, hash uint32) (e *flow, index int
 	if best < 0 {
 		return nil, 0, false
 	}
-	set[best] = flow{hash: hash, leaf: leaf, flags: flowUsed}
+	set[best] = flow{hash: hash, leaf: leaf}
 	return &set[best], int32(i)*ways + int32(best), true
 }
 
 // renew starts an epoch with its first packet. Nothing must be held.
 func (e *flow) renew(f *overlay.Fabric) {
-	e.epoch, e.flags, e.sent = f.Epoch, flowUsed, f.TxTstamp
+	e.flags, e.sent = uint8(f.Epoch)<<flowEpoch, f.TxTstamp
 }
 
 // order is a packet's place in a flow's sequence of epochs.
@@ -108,8 +113,8 @@ const (
 // seen is when anything arrived before now: what arrives now may have waited since.
 func (e *flow) place(seen, now mono.Time, f *overlay.Fabric) order {
 	ahead := e.ahead(seen, now, f)
-	if f.Epoch != e.epoch {
-		if ahead > 0 || ahead == 0 && e.epoch.Before(f.Epoch) {
+	if f.Epoch != e.epoch() {
+		if ahead > 0 || ahead == 0 && e.epoch().Before(f.Epoch) {
 			return newer
 		}
 		return older
@@ -133,17 +138,19 @@ func (e *flow) place(seen, now mono.Time, f *overlay.Fabric) order {
 // ahead returns how many µs later a packet was sent than what was sent last of the
 // epoch. Their timestamps tell that modulo 65 ms; it should be as much as lies
 // between their arrivals, and of what timestamps allow the nearest to that is taken.
-// The packet may have waited in a ring since anything was seen; and while a queue is
-// held, what it is held for is late.
+// The packet may have waited in a ring since anything was seen; while a queue is
+// held, what it is held for is late; and by one path packets come in the order that
+// they were sent in, but for copies.
 func (e *flow) ahead(seen, now mono.Time, f *overlay.Fabric) int64 {
-	const wrap = 1 << 16
+	const wrap, copies = 1 << 16, 4000
 	most := now.Sub(e.last).Microseconds()
 	least := seen.Sub(e.last).Microseconds()
 	if e.queue != 0 {
 		least = min(least, most-wrap/2)
 	}
 	below := most - int64(overlay.Tstamp(most)-(f.TxTstamp-e.sent)) // the largest up to most
-	if above := below + wrap; above-most < least-below {
+	above := below + wrap
+	if above-most < least-below || f.Path == e.path && below < -copies {
 		return above
 	}
 	return below

@@ -50,8 +50,8 @@ func TestTimersAgainstMinimum(t *testing.T) {
 
 // However long a flow paused, timestamps of 16 bits and the times of arrival tell
 // which of two packets was sent first: as long as their delays differ by less than
-// 32 ms; also if the worker did not look for longer, or if packets are held and what
-// they are held for is late by 49 ms.
+// 32 ms; also if the worker did not look for longer, if packets are held and what
+// they are held for is late by 49 ms, or if a path that keeps the order was jammed.
 func TestPlaceAfterPauses(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	below := func(d time.Duration) mono.Time { return mono.Time(rng.Int64N(int64(d))) }
@@ -61,7 +61,8 @@ func TestPlaceAfterPauses(t *testing.T) {
 		var seen, at, now mono.Time
 		var q uint16
 		start := mono.Time(rng.Int64())>>1 + below(time.Second)
-		switch i % 3 {
+		path := overlay.PathID(1)
+		switch i % 4 {
 		case 0:
 			early, late = start, start+below(300*time.Millisecond)
 			at, now = early+below(32*time.Millisecond), late+below(32*time.Millisecond)
@@ -80,9 +81,16 @@ func TestPlaceAfterPauses(t *testing.T) {
 			now = at + below(60*time.Millisecond)
 			late = now - below(49*time.Millisecond)
 			seen = now - 1
+		case 3: // the first one waited with the second on its heels
+			path = 2
+			early = start
+			at = early + below(40*time.Millisecond)
+			late = early + below(61*time.Millisecond)
+			now = max(at, late) + below(time.Millisecond)
+			seen = now - 1
 		}
 		a := overlay.Fabric{Epoch: overlay.Epoch(rng.IntN(4)), TxTstamp: overlay.TstampOf(early)}
-		b := overlay.Fabric{Epoch: overlay.Epoch(rng.IntN(4)), TxTstamp: overlay.TstampOf(late)}
+		b := overlay.Fabric{Epoch: overlay.Epoch(rng.IntN(4)), Path: path, TxTstamp: overlay.TstampOf(late)}
 		if a.Epoch == b.Epoch || overlay.TstampOf(early) == overlay.TstampOf(late) {
 			continue
 		}
@@ -90,9 +98,9 @@ func TestPlaceAfterPauses(t *testing.T) {
 		if late < early {
 			want = older
 		}
-		e := flow{epoch: a.Epoch, last: at, sent: a.TxTstamp, queue: q}
+		e := flow{flags: uint8(a.Epoch) << flowEpoch, path: 2, last: at, sent: a.TxTstamp, queue: q}
 		if got := e.place(seen, now, &b); got != want {
-			t.Fatalf("case %d: sent %v apart, arrived %v apart, seen %v before: %v, want %v", i%3, late.Sub(early), now.Sub(at), now.Sub(seen), got, want)
+			t.Fatalf("case %d: sent %v apart, arrived %v apart, seen %v before: %v, want %v", i%4, late.Sub(early), now.Sub(at), now.Sub(seen), got, want)
 		}
 	}
 }
