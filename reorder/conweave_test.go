@@ -378,6 +378,20 @@ func TestOlderEpochBeforeHeldOne(t *testing.T) {
 	p.wantSent("held", "late")
 }
 
+// Packets of the OLD path may be late by more than copies are: one of them does not
+// make the next one a packet that was sent after those that are held.
+func TestOldPathMillisecondsBehind(t *testing.T) {
+	p := newPort(t, func(p *reorder.Params) { *p = reorder.Lab(); p.ResumeExtra = 10 * time.Millisecond })
+	by := func(path overlay.PathID, f overlay.Fabric) overlay.Fabric { f.Path = path; return f }
+	p.arrive(0, "a", by(1, data(1, 1000)))
+	p.arrive(0, "RR", by(2, rerouted(1, 9000, 2000)))
+	for i := range 3 {
+		p.arrive(5000, "b", by(1, data(1, overlay.Tstamp(1500+i))))
+	}
+	p.arrive(5000, "TAIL", by(1, tail(1, 2000)))
+	p.wantSent("a", "b", "b", "b", "TAIL", "RR")
+}
+
 // Two packets a µs apart may have the same timestamp: then the epoch decides.
 func TestSameTimestamp(t *testing.T) {
 	for _, tt := range []struct {

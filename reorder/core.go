@@ -105,9 +105,9 @@ func (c *core) arrive(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric
 			}
 		}
 	}
-	e.last, e.path = now, f.Path
+	e.last = now
 	if f.TxTstamp.Sub(e.sent) > 0 {
-		e.sent = f.TxTstamp
+		e.sent, e.path = f.TxTstamp, f.Path
 	}
 	switch {
 	case f.Tail:

@@ -12,13 +12,13 @@ const ways = 4
 type flow struct {
 	hash  uint32
 	leaf  uint16
-	path  overlay.PathID // of the epoch's last packet
+	path  overlay.PathID // of the packet that was sent last
 	flags uint8          // about the present epoch, and its number
 	last  mono.Time      // arrival of the epoch's last packet; longAgo: the entry is free
 	rx    mono.Time      // arrival of the epoch's last packet of the OLD path, t^RX of Appendix A
 	tx    overlay.Tstamp
 	tail  overlay.Tstamp // TAIL_TX_TSTAMP: tells one reroute from another
-	sent  overlay.Tstamp // the latest TX_TSTAMP of the epoch
+	sent  overlay.Tstamp // its TX_TSTAMP
 	queue uint16         // plus one; 0: nothing is held
 }
 
@@ -92,7 +92,7 @@ func (t *flows) get(now mono.Time, leaf uint16, hash uint32) (e *flow, index int
 
 // renew starts an epoch with its first packet. Nothing must be held.
 func (e *flow) renew(f *overlay.Fabric) {
-	e.flags, e.sent = uint8(f.Epoch)<<flowEpoch, f.TxTstamp
+	e.flags, e.sent, e.path = uint8(f.Epoch)<<flowEpoch, f.TxTstamp, f.Path
 }
 
 // order is a packet's place in a flow's sequence of epochs.
@@ -139,8 +139,8 @@ func (e *flow) place(seen, now mono.Time, f *overlay.Fabric) order {
 // epoch. Their timestamps tell that modulo 65 ms; it should be as much as lies
 // between their arrivals, and of what timestamps allow the nearest to that is taken.
 // The packet may have waited in a ring since anything was seen; while a queue is
-// held, what it is held for is late; and by one path packets come in the order that
-// they were sent in, but for copies.
+// held, what it is held for is late; and by the path of that packet everything comes
+// that was sent later, but for copies.
 func (e *flow) ahead(seen, now mono.Time, f *overlay.Fabric) int64 {
 	const wrap, copies = 1 << 16, 4000
 	most := now.Sub(e.last).Microseconds()
