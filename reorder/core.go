@@ -20,8 +20,6 @@ type core struct {
 
 	notified []mono.Time // by leaf and path: the last NOTIFY
 
-	now, seen mono.Time // of the last arrival, and of the last one at another time
-
 	out    [3]Control // REPLY, CLEAR and NOTIFY: more a packet cannot cause
 	outbox int
 
@@ -54,9 +52,6 @@ func (c *core) init(p *Params) {
 // if the verdict says so.
 func (c *core) arrive(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric, ce bool, bytes uint32, port int) (v Verdict, drain, hold int) {
 	c.outbox = 0
-	if now != c.now {
-		c.seen, c.now = c.now, now
-	}
 	if !f.Capable || !f.Shim || f.Opcode > overlay.OpRTTRequest {
 		c.stats.Unmarked++
 		return Pass, 0, 0
@@ -86,8 +81,8 @@ func (c *core) arrive(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric
 	if fresh {
 		c.stats.Epochs++
 		e.renew(f)
-	} else if e.epoch() != f.Epoch || e.flags&flowTailKnown != 0 {
-		switch e.place(c.seen, now, f) {
+	} else if e.epoch != f.Epoch || e.flags&flowTailKnown != 0 {
+		switch e.place(now, f) {
 		case older:
 			if e.flags&flowPassed != 0 {
 				c.stats.Late++
@@ -107,7 +102,7 @@ func (c *core) arrive(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric
 	}
 	e.last = now
 	if f.TxTstamp.Sub(e.sent) > 0 {
-		e.sent, e.path = f.TxTstamp, f.Path
+		e.sent = f.TxTstamp
 	}
 	switch {
 	case f.Tail:
@@ -269,7 +264,7 @@ func (c *core) expire(now mono.Time) (int, bool) {
 	e.flags |= flowFlushed
 	c.stats.Expiries++
 	c.stats.Clears++
-	c.say(overlay.OpClear, e.leaf, e.hash, e.epoch(), q.path, e.tail, int(q.port))
+	c.say(overlay.OpClear, e.leaf, e.hash, e.epoch, q.path, e.tail, int(q.port))
 	return c.drain(now, i), true
 }
 

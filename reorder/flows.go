@@ -12,17 +12,17 @@ const ways = 4
 type flow struct {
 	hash  uint32
 	leaf  uint16
-	path  overlay.PathID // of the packet that was sent last
-	flags uint8          // about the present epoch, and its number
-	last  mono.Time      // arrival of the epoch's last packet; longAgo: the entry is free
-	rx    mono.Time      // arrival of the epoch's last packet of the OLD path, t^RX of Appendix A
+	epoch overlay.Epoch
+	flags uint8
+	last  mono.Time // arrival of the epoch's last packet; longAgo: the entry is free
+	rx    mono.Time // arrival of the epoch's last packet of the OLD path, t^RX of Appendix A
 	tx    overlay.Tstamp
 	tail  overlay.Tstamp // TAIL_TX_TSTAMP: tells one reroute from another
-	sent  overlay.Tstamp // its TX_TSTAMP
+	sent  overlay.Tstamp // the latest TX_TSTAMP of the epoch
 	queue uint16         // plus one; 0: nothing is held
 }
 
-// Flags of a flow.
+// Flags of a flow, about the present epoch.
 const (
 	flowOld       = 1 << iota // rx and tx are meant
 	flowTailKnown             // tail is meant
@@ -30,7 +30,6 @@ const (
 	flowFlushed               // T_resume expired before the TAIL arrived
 	flowGaveUp                // there was no room: packets pass as they come
 	flowOvertook              // what an older epoch held was sent on when this one began
-	flowEpoch     = iota      // the epoch's bits start here
 
 	// A packet was sent on that must not be followed by one of an older epoch. If
 	// there is none, all that came of the present one is held.
@@ -57,9 +56,6 @@ func newFlows(entries int, ageing mono.Time) flows {
 	}
 	return t
 }
-
-// epoch returns the number of the flow's epoch.
-func (e *flow) epoch() overlay.Epoch { return overlay.Epoch(e.flags >> flowEpoch) }
 
 // at returns the entry of an index that get returned.
 func (t *flows) at(i int32) *flow { return &t.sets[i/ways][i%ways] }
@@ -92,7 +88,7 @@ func (t *flows) get(now mono.Time, leaf uint16, hash uint32) (e *flow, index int
 
 // renew starts an epoch with its first packet. Nothing must be held.
 func (e *flow) renew(f *overlay.Fabric) {
-	e.flags, e.sent, e.path = uint8(f.Epoch)<<flowEpoch, f.TxTstamp, f.Path
+	e.epoch, e.flags, e.sent = f.Epoch, 0, f.TxTstamp
 }
 
 // order is a packet's place in a flow's sequence of epochs.
@@ -109,12 +105,10 @@ const (
 // has forgotten the flow, any epoch may follow any other, the same one too. What
 // was sent later is newer (footnote 6 of ConWeave §3.4); the epoch decides where
 // timestamps do not.
-//
-// seen is when anything arrived before now: what arrives now may have waited since.
-func (e *flow) place(seen, now mono.Time, f *overlay.Fabric) order {
-	ahead := e.ahead(seen, now, f)
-	if f.Epoch != e.epoch() {
-		if ahead > 0 || ahead == 0 && e.epoch().Before(f.Epoch) {
+func (e *flow) place(now mono.Time, f *overlay.Fabric) order {
+	ahead := e.ahead(now, f)
+	if f.Epoch != e.epoch {
+		if ahead > 0 || ahead == 0 && e.epoch.Before(f.Epoch) {
 			return newer
 		}
 		return older
@@ -138,19 +132,26 @@ func (e *flow) place(seen, now mono.Time, f *overlay.Fabric) order {
 // ahead returns how many µs later a packet was sent than what was sent last of the
 // epoch. Their timestamps tell that modulo 65 ms; it should be as much as lies
 // between their arrivals, and of what timestamps allow the nearest to that is taken.
-// The packet may have waited in a ring since anything was seen; while a queue is
-// held, what it is held for is late; and by the path of that packet everything comes
-// that was sent later, but for copies.
-func (e *flow) ahead(seen, now mono.Time, f *overlay.Fabric) int64 {
-	const wrap, copies = 1 << 16, 4000
-	most := now.Sub(e.last).Microseconds()
-	least := seen.Sub(e.last).Microseconds()
-	if e.queue != 0 {
-		least = min(least, most-wrap/2)
+// If even that differs by so much that a packet must have been under way for long,
+// as when a leaf did not get to run, the epoch tells: only packets of the present one
+// and of the one before can be.
+func (e *flow) ahead(now mono.Time, f *overlay.Fabric) int64 {
+	const wrap, near = 1 << 16, 1 << 14
+	apart := now.Sub(e.last).Microseconds()
+	slower := int64(overlay.Tstamp(apart) - (f.TxTstamp - e.sent)) // this one by so much, or the other one by the rest
+	below, above := apart-slower, apart-slower+wrap
+	after := slower > wrap/2
+	if slower > near && slower < wrap-near {
+		switch {
+		case e.epoch.Before(f.Epoch):
+			after = below <= 0
+		case f.Epoch.Before(e.epoch):
+			after = false
+		case f.Epoch == e.epoch:
+			after = above < -below
+		}
 	}
-	below := most - int64(overlay.Tstamp(most)-(f.TxTstamp-e.sent)) // the largest up to most
-	above := below + wrap
-	if above-most < least-below || f.Path == e.path && below < -copies {
+	if after {
 		return above
 	}
 	return below
