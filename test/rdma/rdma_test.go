@@ -59,6 +59,9 @@ var wanted = []want{
 // should have (ConWeave), as when it waited for too long for those before them.
 const unordered = "loom_reorder_unordered_frames_total"
 
+// drops is the metric of frames that a leaf or spine dropped.
+const drops = "loom_drops_total"
+
 // site is the fabric and the machines at its ends.
 type site struct {
 	t      *testing.T
@@ -224,7 +227,7 @@ func (s *site) row(t *testing.T, w want) {
 		}
 		return c
 	}
-	before, loom, excused := counters(), s.counters(w), s.unordered()
+	before, loom, excused, dropped := counters(), s.counters(w), s.all(s.leaves, unordered), s.all(s.nodes(), drops)
 	for _, p := range phases(s.vms[1].Addr.Addr(), w.ordered) {
 		start := time.Now()
 		out, err := s.transfer(p)
@@ -235,8 +238,10 @@ func (s *site) row(t *testing.T, w want) {
 		t.Logf("%s: %v, %s", p.name, took, outcome(err))
 	}
 	after := counters()
-	var outOfSeq uint64
+	var outOfSeq, lost uint64
 	for i, v := range s.vms {
+		sent, received := after[i][sentPkts]-before[i][sentPkts], after[1-i][rcvdPkts]-before[1-i][rcvdPkts]
+		lost += max(sent, received) - received
 		var grown []string
 		for name, n := range after[i] {
 			if d := n - before[i][name]; d > 0 {
@@ -246,19 +251,14 @@ func (s *site) row(t *testing.T, w want) {
 		t.Logf("%s: %s", v.Name, strings.Join(sorted(grown), ", "))
 		outOfSeq += after[i][outOfSeqRequest] - before[i][outOfSeqRequest]
 	}
-	// A frame that comes too early is one gap, and what it makes the sender repeat
-	// may be another.
-	var frames uint64
-	for cause, n := range s.unordered() {
-		if n -= excused[cause]; n > 0 {
-			frames += n
-			t.Logf("leaves did not put %d frames in order: %s", n, cause)
-		}
+	// A frame that comes too early, or never, is one gap, and what it makes the sender
+	// repeat may be another.
+	frames := s.grown(t, s.leaves, unordered, excused)
+	if w.ordered && outOfSeq > 2*(frames+lost) {
+		t.Errorf("%d requests came out of order, leaves own up to %d frames, and %d were lost", outOfSeq, frames, lost)
 	}
-	if w.ordered && outOfSeq > 2*frames {
-		t.Errorf("%d requests came out of order, and leaves own up to %d frames", outOfSeq, frames)
-	}
-	t.Logf("%d requests came out of order; leaves own up to %d frames", outOfSeq, frames)
+	t.Logf("%d requests came out of order; leaves own up to %d frames; %d were lost", outOfSeq, frames, lost)
+	s.grown(t, s.nodes(), drops, dropped)
 	if !w.ordered && outOfSeq == 0 {
 		t.Error("no request came out of order: the paths do not differ enough to prove anything")
 	}
@@ -345,21 +345,44 @@ func (s *site) transfer(p phase) (string, error) {
 	return out + out2, errors.Join(err, err2)
 }
 
-// unordered is how many frames both leaves did not put in order, by leaf and cause.
-func (s *site) unordered() map[string]uint64 {
+// nodes are the names of all leaves and spines.
+func (s *site) nodes() (names []string) {
+	for _, n := range s.lab.Topo.Spines {
+		names = append(names, n.Name)
+	}
+	return append(names, s.leaves...)
+}
+
+// all are the series of a metric, by node and labels.
+func (s *site) all(nodes []string, metric string) map[string]uint64 {
 	s.t.Helper()
 	all := map[string]uint64{}
-	for _, leaf := range s.leaves {
-		for labels, n := range s.series(leaf, unordered) {
-			all[leaf+", "+labels] = n
+	for _, node := range nodes {
+		for labels, n := range s.series(node, metric) {
+			all[node+", "+labels] = n
 		}
 	}
 	return all
 }
 
+// grown logs by how much the series of a metric have grown, and adds it up.
+func (s *site) grown(t *testing.T, nodes []string, metric string, before map[string]uint64) (sum uint64) {
+	t.Helper()
+	for series, n := range s.all(nodes, metric) {
+		if n -= before[series]; n > 0 {
+			sum += n
+			t.Logf("%s: %s +%d", metric, series, n)
+		}
+	}
+	return sum
+}
+
 // outOfSeqRequest is the counter of rxe's responder: requests whose packet
 // sequence number is not the one expected next.
 const outOfSeqRequest = "out_of_seq_request"
+
+// sentPkts and rcvdPkts are rxe's counters of packets.
+const sentPkts, rcvdPkts = "sent_pkts", "rcvd_pkts"
 
 // hardware reads a machine's counters of its RDMA port.
 func (s *site) hardware(t *testing.T, i int) map[string]uint64 {
