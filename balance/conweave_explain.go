@@ -15,6 +15,14 @@ type ConWeavePolicy interface {
 	Params() ConWeaveParams
 	// Connections yields the flows of which something may be under way.
 	Connections(now mono.Time) iter.Seq[Connection]
+	// ConnectionSets returns the number of sets of the connection table, for
+	// SomeConnections: Connections for the sets from one to before another. Who must
+	// not look for long at a time looks often.
+	ConnectionSets() int
+	SomeConnections(now mono.Time, from, to int) iter.Seq[Connection]
+	// ConnectionsOf is Connections for flows of one hash, which may go to several
+	// leaves. It looks at one set only.
+	ConnectionsOf(now mono.Time, hash uint32) iter.Seq[Connection]
 	// BusyUntil returns until when a NOTIFY keeps flows to a leaf off a path; ok
 	// is false if none does.
 	BusyUntil(now mono.Time, leaf uint16, path overlay.PathID) (until mono.Time, ok bool)
@@ -38,8 +46,16 @@ func (c *conweave) Params() ConWeaveParams { return c.params }
 
 // Connections yields the entries that are not aged.
 func (c *conweave) Connections(now mono.Time) iter.Seq[Connection] {
+	return c.SomeConnections(now, 0, len(c.sets))
+}
+
+// ConnectionSets returns the number of sets.
+func (c *conweave) ConnectionSets() int { return len(c.sets) }
+
+// SomeConnections yields the entries of some sets that are not aged.
+func (c *conweave) SomeConnections(now mono.Time, from, to int) iter.Seq[Connection] {
 	return func(yield func(Connection) bool) {
-		for i := range c.sets {
+		for i := max(from, 0); i < min(to, len(c.sets)); i++ {
 			for w := range c.sets[i] {
 				e := &c.sets[i][w]
 				if e.state == connFree || c.past(now, e.last) {
@@ -51,6 +67,18 @@ func (c *conweave) Connections(now mono.Time) iter.Seq[Connection] {
 				}) {
 					return
 				}
+			}
+		}
+	}
+}
+
+// ConnectionsOf yields the entries of a hash that are not aged.
+func (c *conweave) ConnectionsOf(now mono.Time, hash uint32) iter.Seq[Connection] {
+	return func(yield func(Connection) bool) {
+		set := int(hash & c.mask)
+		for e := range c.SomeConnections(now, set, set+1) {
+			if e.Hash == hash && !yield(e) {
+				return
 			}
 		}
 	}

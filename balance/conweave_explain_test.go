@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -70,6 +71,39 @@ func TestConWeaveExplainsBusyPaths(t *testing.T) {
 		}
 		if _, ok := p.BusyUntil(s.now, 7, 0x10); ok {
 			t.Errorf("%s: a leaf that there is not is busy", name)
+		}
+	}
+}
+
+// All connections are those of all sets, each once, and those of a flow's hash are
+// in one of them.
+func TestSomeConnections(t *testing.T) {
+	s := newSource(t, func(o *Options) { o.ConWeave = DatacenterConWeave(); o.ConWeave.Connections = 64 }, 0, 1)
+	for hash := range uint32(40) {
+		s.sendOf(hash, 0)
+	}
+	s.now += 200 * usec
+	for hash := range uint32(20) {
+		s.sendOf(hash, 0)
+	}
+	s.now += 200 * usec // the others are aged
+	all := slices.Collect(s.p.Connections(s.now))
+	var parts []Connection
+	for from := -3; from < s.p.ConnectionSets()+3; from += 3 {
+		parts = slices.AppendSeq(parts, s.p.SomeConnections(s.now, from, from+3))
+	}
+	if len(all) != 20 || !slices.Equal(all, parts) {
+		t.Errorf("%d connections, want 20; in parts %v, want %v", len(all), parts, all)
+	}
+	for hash := range uint32(80) {
+		want := []Connection(nil)
+		for _, c := range all {
+			if c.Hash == hash {
+				want = append(want, c)
+			}
+		}
+		if got := slices.Collect(s.p.ConnectionsOf(s.now, hash)); !slices.Equal(got, want) {
+			t.Errorf("connections of hash %d: %v, want %v", hash, got, want)
 		}
 	}
 }

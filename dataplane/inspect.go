@@ -13,9 +13,34 @@ import (
 	"github.com/loomfabric/loom/overlay"
 )
 
-// What people may ask a running node. Answers are copies that a worker makes
-// between two bursts; of large tables in parts, because frames wait meanwhile.
-// The names in the answers' tags are those of the admin API.
+// What people may ask a running node. Answers are made of copies that a worker
+// takes between two bursts; of large tables in parts, because frames wait
+// meanwhile. The names in the answers' tags are those of the admin API.
+
+// How much of a table a worker looks at between two bursts: a few ten
+// microseconds' worth if all of it is in use.
+const (
+	lookFlowlets       = 4096
+	lookBuckets        = 1024
+	lookConnectionSets = 256
+	lookPaths          = 4096
+	lookPeers          = 32
+)
+
+// inParts looks through a table of a worker. For a part of its size places after
+// the other it has look, on the worker's thread, append what is to be seen there,
+// and then take, not on it, look at that, until take has enough and returns false.
+// What takes long belongs into take: it sorts, counts and formats. One call of look
+// appends about as many as room.
+func inParts[T any](w *worker, size, step, room int, look func(part []T, from, to int) []T, take func(part []T) bool) {
+	part := make([]T, 0, room)
+	for from := 0; from < size; from += step {
+		w.call(func() { part = look(part[:0], from, min(from+step, size)) })
+		if !take(part) {
+			return
+		}
+	}
+}
 
 // PeerState is what a leaf knows of the way to one peer.
 type PeerState struct {
@@ -56,15 +81,23 @@ func (n *Node) Congestion() (peers []PeerState) {
 	if n.cfg.Role != Leaf {
 		return nil
 	}
+	size := 0
 	w.call(func() {
-		if w.view == nil {
-			return
+		if w.view != nil {
+			size = len(w.view.tables.Peers)
 		}
-		for i := range w.view.tables.Peers {
+	})
+	look := func(part []PeerState, from, to int) []PeerState {
+		for i := from; i < min(to, len(w.view.tables.Peers)); i++ {
 			if w.view.tables.Peers[i].VTEP.IsValid() {
-				peers = append(peers, w.peerState(PeerID(i), w.now))
+				part = append(part, w.peerState(PeerID(i), w.now))
 			}
 		}
+		return part
+	}
+	inParts(w, size, lookPeers, lookPeers, look, func(part []PeerState) bool {
+		peers = append(peers, part...)
+		return true
 	})
 	return peers
 }
@@ -131,13 +164,6 @@ type FlowletEntry struct {
 	Idle   time.Duration `json:"idle_ns"`
 }
 
-// lookAt is how much of a table a worker looks at between two bursts: some ten
-// microseconds' worth.
-const (
-	lookFlowlets = 4096
-	lookBuckets  = 1024
-)
-
 // Flowlets returns the flowlet tables of all workers and classes, with up to
 // limit entries each; a limit below 0: all. Schemes without flowlets have none.
 func (n *Node) Flowlets(limit int) []FlowletTable {
@@ -164,27 +190,30 @@ func (w *worker) flowletTable(table *congestion.Flowlets, limit int) FlowletTabl
 		limit = math.MaxInt
 	}
 	idle := []FlowletEntry{} // shown only when there is room behind the active ones
-	for from := 0; from < t.Size; from += lookFlowlets {
-		w.call(func() {
-			for slot := from; slot < min(from+lookFlowlets, t.Size); slot++ {
-				f, ok := table.Find(uint32(slot), w.now)
-				if !ok {
-					continue
-				}
-				t.Used++
-				list := &idle
-				if f.Active {
-					t.Active++
-					list = &t.Entries
-				}
-				if len(*list) < limit {
-					*list = append(*list, w.flowletEntry(f))
-				}
+	look := func(part []congestion.Flowlet, from, to int) []congestion.Flowlet {
+		for slot := from; slot < to; slot++ {
+			if f, ok := table.Find(uint32(slot), w.now); ok {
+				part = append(part, f)
 			}
-			s := table.Stats()
-			t.Started, t.Moved, t.Kept, t.Expired = s.Started, s.Moved, s.Kept, s.Expired
-		})
+		}
+		s := table.Stats()
+		t.Started, t.Moved, t.Kept, t.Expired = s.Started, s.Moved, s.Kept, s.Expired
+		return part
 	}
+	inParts(w, t.Size, lookFlowlets, lookFlowlets, look, func(part []congestion.Flowlet) bool {
+		t.Used += len(part)
+		for _, f := range part {
+			list := &idle
+			if f.Active {
+				t.Active++
+				list = &t.Entries
+			}
+			if len(*list) < limit {
+				*list = append(*list, w.flowletEntry(f))
+			}
+		}
+		return true
+	})
 	t.Entries = append(t.Entries, idle[:min(len(idle), limit-len(t.Entries))]...)
 	return t
 }
@@ -221,20 +250,22 @@ func (n *Node) FDB(limit int) FDBTable {
 		if w.fdb == nil {
 			return t
 		}
-		for from := 0; from < w.fdb.Buckets() && (limit < 0 || len(seen) < limit); from += lookBuckets {
-			w.call(func() {
-				if w.view == nil {
-					return
-				}
-				tables, t.Total = w.view.tables, max(t.Total, w.fdb.Len())
-				for e := range w.fdb.Some(w.now, from, from+lookBuckets) {
-					key := overlay.MakeFDBKey(e.VNI, e.MAC)
-					if have, ok := seen[key]; !ok && (limit < 0 || len(seen) < limit) || ok && e.Age < have.Age {
-						seen[key] = e
-					}
-				}
-			})
+		look := func(part []overlay.FDBEntry, from, to int) []overlay.FDBEntry {
+			if w.view == nil {
+				return part
+			}
+			tables, t.Total = w.view.tables, max(t.Total, w.fdb.Len())
+			return slices.AppendSeq(part, w.fdb.Some(w.now, from, to))
 		}
+		inParts(w, w.fdb.Buckets(), lookBuckets, 4*lookBuckets, look, func(part []overlay.FDBEntry) bool {
+			for _, e := range part {
+				key := overlay.MakeFDBKey(e.VNI, e.MAC)
+				if have, ok := seen[key]; !ok && (limit < 0 || len(seen) < limit) || ok && e.Age < have.Age {
+					seen[key] = e
+				}
+			}
+			return limit < 0 || len(seen) < limit
+		})
 	}
 	for _, e := range seen {
 		t.Entries = append(t.Entries, n.fdbEntry(tables, e))

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/balance"
-	"github.com/loomfabric/loom/mono"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 )
@@ -105,7 +104,7 @@ type PortHoldUse struct {
 
 // ConWeave returns what both sides of ConWeave are at, with up to limit
 // connections for each worker and class (below 0: all). It looks through whole
-// tables between two bursts: some 100 µs a worker. A spine has neither side.
+// tables even if the limit is 0, to count. A spine has neither side.
 func (n *Node) ConWeave(limit int) *ConWeaveState {
 	if n.cfg.Role != Leaf {
 		return nil
@@ -114,12 +113,9 @@ func (n *Node) ConWeave(limit int) *ConWeaveState {
 	var sum reorder.Stats
 	ports := make([]reorder.PortUse, orderPorts(len(n.cfg.Ports)))
 	for _, w := range n.workers {
+		var classes []*class
 		w.call(func() {
-			for i, c := range w.classes {
-				if p, ok := c.policy.(balance.ConWeavePolicy); ok {
-					s.Sources = append(s.Sources, w.conweaveSource(p, i, limit))
-				}
-			}
+			classes = w.classes
 			side := w.order.side
 			one := side.Stats()
 			sum.Add(&one)
@@ -129,6 +125,11 @@ func (n *Node) ConWeave(limit int) *ConWeaveState {
 			}
 			s.Destination.params(side.Params())
 		})
+		for i, c := range classes {
+			if p, ok := c.policy.(balance.ConWeavePolicy); ok {
+				s.Sources = append(s.Sources, w.conweaveSource(p, i, limit))
+			}
+		}
 	}
 	d := &s.Destination
 	d.Held = HoldUse{sum.InUse, sum.Waiting, sum.WaitingBytes}
@@ -154,47 +155,89 @@ func (d *ConWeaveDestination) params(p reorder.Params) {
 	d.PortLimit = HoldUse{p.PortQueues, p.PortPackets, p.PortBytes}
 }
 
+// conweaveSource shows the source side of a class that stays this worker's even
+// when a reload has put another one in its place.
 func (w *worker) conweaveSource(policy balance.ConWeavePolicy, class, limit int) ConWeaveSource {
-	p := policy.Params()
+	var p balance.ConWeaveParams
+	var tables *Tables
+	w.call(func() {
+		p = policy.Params()
+		if w.view != nil {
+			tables = w.view.tables
+		}
+	})
 	s := ConWeaveSource{
 		Worker: w.id, Class: class, Scheme: policy.Name(),
 		Reply: p.Reply, PathBusy: p.PathBusy, Inactive: p.Inactive, Samples: p.Samples, Selectors: p.Selectors,
 		Size: p.Connections, Connections: []ConnectionEntry{}, Busy: []BusyPath{},
 	}
-	if w.view == nil {
+	if tables == nil {
 		return s
 	}
 	if limit < 0 {
 		limit = math.MaxInt
 	}
-	for c := range policy.Connections(w.now) {
-		s.Active++
-		switch {
-		case c.Asked:
-			s.Asked++
-		case c.Rerouted:
-			s.Rerouted++
-		case c.Moved:
-			s.Moved++
-		}
-		if limit > 0 {
-			s.Connections = append(s.Connections, w.connectionEntry(&c))
-		}
-	}
-	slices.SortFunc(s.Connections, func(a, b ConnectionEntry) int {
-		return cmp.Or(cmp.Compare(a.Idle, b.Idle), cmp.Compare(a.Hash, b.Hash))
-	})
-	s.Connections = s.Connections[:min(limit, len(s.Connections))]
-	for peer := range w.view.paths {
-		s.Busy = w.busyPaths(s.Busy, policy, PeerID(peer), p.Selectors)
-	}
+	w.showConnections(&s, policy, limit)
+	w.showBusy(&s, policy, tables)
 	return s
 }
 
-func (w *worker) connectionEntry(c *balance.Connection) ConnectionEntry {
+// idleConnection is a connection, and for how long nothing of it had been sent when
+// it was looked at.
+type idleConnection struct {
+	balance.Connection
+	idle time.Duration
+}
+
+// showConnections counts the connections and lists those that sent last.
+func (w *worker) showConnections(s *ConWeaveSource, policy balance.ConWeavePolicy, limit int) {
+	var tables *Tables
+	look := func(part []idleConnection, from, to int) []idleConnection {
+		tables = w.view.tables // of a connection's leaf: it may be newer than what was asked before
+		for c := range policy.SomeConnections(w.now, from, to) {
+			part = append(part, idleConnection{c, w.now.Sub(c.Last)})
+		}
+		return part
+	}
+	var last []idleConnection
+	sets := policy.ConnectionSets()
+	inParts(w, sets, lookConnectionSets, s.Size/sets*lookConnectionSets, look, func(part []idleConnection) bool {
+		s.Active += len(part)
+		for i := range part {
+			switch c := &part[i]; {
+			case c.Asked:
+				s.Asked++
+			case c.Rerouted:
+				s.Rerouted++
+			case c.Moved:
+				s.Moved++
+			}
+		}
+		if limit > 0 {
+			last = append(last, part...)
+		}
+		if len(last)/2 > limit { // not more often: sorting is to cost little for each of them
+			last = sentLast(last, limit)
+		}
+		return true
+	})
+	for _, c := range sentLast(last, limit) {
+		s.Connections = append(s.Connections, w.connectionEntry(&c, tables))
+	}
+}
+
+// sentLast returns those up to limit that sent last, in order.
+func sentLast(list []idleConnection, limit int) []idleConnection {
+	slices.SortFunc(list, func(a, b idleConnection) int {
+		return cmp.Or(cmp.Compare(a.idle, b.idle), cmp.Compare(a.Hash, b.Hash), cmp.Compare(a.Leaf, b.Leaf))
+	})
+	return list[:min(limit, len(list))]
+}
+
+func (w *worker) connectionEntry(c *idleConnection, tables *Tables) ConnectionEntry {
 	e := ConnectionEntry{
-		Hash: c.Hash, VTEP: w.peerVTEP(PeerID(c.Leaf)), State: ConnectionBegins, Epoch: uint8(c.Epoch),
-		Path: c.Path.String(), Port: w.uplinkName(c.Path.Uplink()), Idle: w.now.Sub(c.Last),
+		Hash: c.Hash, VTEP: tables.peerVTEP(PeerID(c.Leaf)), State: ConnectionBegins, Epoch: uint8(c.Epoch),
+		Path: c.Path.String(), Port: w.uplinkName(c.Path.Uplink()), Idle: c.idle,
 	}
 	switch {
 	case c.Asked:
@@ -208,38 +251,53 @@ func (w *worker) connectionEntry(c *balance.Connection) ConnectionEntry {
 }
 
 // connectionOf returns the connection of a flow that was used last; nil: it has
-// none.
+// none. It is called on the worker's thread.
 func (w *worker) connectionOf(p balance.ConWeavePolicy, hash uint32) *ConnectionEntry {
 	var last *ConnectionEntry
-	for c := range p.Connections(w.now) {
-		if c.Hash != hash {
-			continue
-		}
-		if e := w.connectionEntry(&c); last == nil || e.Idle < last.Idle {
+	for c := range p.ConnectionsOf(w.now, hash) {
+		if idle := w.now.Sub(c.Last); last == nil || idle < last.Idle {
+			e := w.connectionEntry(&idleConnection{c, idle}, w.view.tables)
 			last = &e
 		}
 	}
 	return last
 }
 
-// busyPaths appends the paths to a peer that are marked. With one selector a mark
+// busyPath is a path to a peer that is marked, and for how long from when it was
+// looked at.
+type busyPath struct {
+	peer PeerID
+	path overlay.PathID
+	left time.Duration
+}
+
+// showBusy lists the paths to all peers that are marked. With one selector a mark
 // is that of an uplink.
-func (w *worker) busyPaths(busy []BusyPath, policy balance.ConWeavePolicy, peer PeerID, selectors int) []BusyPath {
-	for u := range uint8(len(w.uplinks)) {
-		for sel := range uint8(selectors) {
-			path := overlay.MakePathID(u, sel)
-			if until, ok := policy.BusyUntil(w.now, uint16(peer), path); ok {
-				busy = append(busy, BusyPath{w.peerVTEP(peer), path.String(), w.uplinkName(u), mono.Time(until).Sub(w.now)})
+func (w *worker) showBusy(s *ConWeaveSource, policy balance.ConWeavePolicy, tables *Tables) {
+	look := func(part []busyPath, from, to int) []busyPath {
+		for peer := from; peer < to; peer++ {
+			for i := range len(w.uplinks) * s.Selectors {
+				path := overlay.MakePathID(uint8(i/s.Selectors), uint8(i%s.Selectors))
+				if until, ok := policy.BusyUntil(w.now, uint16(peer), path); ok {
+					part = append(part, busyPath{PeerID(peer), path, until.Sub(w.now)})
+				}
 			}
 		}
+		return part
 	}
-	return busy
+	step := max(lookPaths/max(len(w.uplinks)*s.Selectors, 1), 1)
+	inParts(w, len(tables.Peers), step, 64, look, func(part []busyPath) bool {
+		for _, b := range part {
+			s.Busy = append(s.Busy, BusyPath{tables.peerVTEP(b.peer), b.path.String(), w.uplinkName(b.path.Uplink()), b.left})
+		}
+		return true
+	})
 }
 
 // peerVTEP returns a peer's address; none if its place is empty.
-func (w *worker) peerVTEP(peer PeerID) netip.Addr {
-	if int(peer) >= len(w.view.tables.Peers) {
+func (t *Tables) peerVTEP(peer PeerID) netip.Addr {
+	if int(peer) >= len(t.Peers) {
 		return netip.Addr{}
 	}
-	return w.view.tables.Peers[peer].VTEP
+	return t.Peers[peer].VTEP
 }

@@ -1,11 +1,17 @@
 package dataplane
 
 import (
+	"cmp"
 	"fmt"
+	"iter"
 	"net/netip"
+	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/mono"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 )
@@ -42,6 +48,98 @@ func TestConWeaveIsShown(t *testing.T) {
 	}
 	if spine := node(newRig(t, spineConfig(), spineTables())).ConWeave(-1); spine != nil {
 		t.Errorf("a spine shows %+v", spine)
+	}
+}
+
+// timedPolicy counts what its owner looks at. Nothing but a ConWeavePolicy is seen
+// of it.
+type timedPolicy struct {
+	balance.ConWeavePolicy
+	connections, marks atomic.Int64
+}
+
+func (p *timedPolicy) counted(all iter.Seq[balance.Connection]) iter.Seq[balance.Connection] {
+	return func(yield func(balance.Connection) bool) {
+		for c := range all {
+			if p.connections.Add(1); !yield(c) {
+				return
+			}
+		}
+	}
+}
+
+func (p *timedPolicy) Connections(now mono.Time) iter.Seq[balance.Connection] {
+	return p.counted(p.ConWeavePolicy.Connections(now))
+}
+
+func (p *timedPolicy) SomeConnections(now mono.Time, from, to int) iter.Seq[balance.Connection] {
+	return p.counted(p.ConWeavePolicy.SomeConnections(now, from, to))
+}
+
+func (p *timedPolicy) BusyUntil(now mono.Time, leaf uint16, path overlay.PathID) (mono.Time, bool) {
+	p.marks.Add(1)
+	return p.ConWeavePolicy.BusyUntil(now, leaf, path)
+}
+
+// However much there is to list, frames wait for a part of it only, and what is
+// listed is right all the same: the part is that of the whole which was asked for.
+func TestConWeaveIsLookedAtInParts(t *testing.T) {
+	cfg, tables := leafConfig(), leafTables()
+	cfg.Scheme, cfg.Options.ConWeave = "conweave", balance.LabConWeave()
+	cfg.Options.ConWeave.Inactive, cfg.Options.ConWeave.Connections = 30*time.Millisecond, 1<<14
+	cfg.Options.ConWeave.Selectors = 16
+	for len(tables.Peers) < MaxPeers {
+		tables.Peers = append(tables.Peers, Peer{})
+	}
+	r := newRig(t, cfg, tables)
+	p := &timedPolicy{ConWeavePolicy: r.w.classes[0].policy.(balance.ConWeavePolicy)}
+	r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), &overlay.Fabric{Capable: true}))
+	view := balance.View{Paths: r.w.view.paths, Capable: r.w.shown.Capable}
+	for i := range uint32(1 << 15) { // twice what there is room for
+		p.Choose(r.now.Add(time.Duration(i*7919%1000)*time.Microsecond), &view, []balance.Packet{{Hash: i * 2654435761}})
+	}
+	r.now = r.now.Add(time.Millisecond)
+	r.settle()
+	r.w.classes = []*class{{policy: p, signal: p}}
+	n := node(r)
+	var most, marks int64
+	ended := make(chan struct{})
+	stop := atomic.Bool{}
+	r.w.begin() // from here on this goroutine is the worker, which looks at its mail between bursts
+	go func() {
+		defer close(ended)
+		for !stop.Load() {
+			r.w.mail.read()
+			most, marks = max(most, p.connections.Swap(0)), max(marks, p.marks.Swap(0))
+			time.Sleep(10 * time.Microsecond)
+		}
+	}()
+	all := n.ConWeave(-1).Sources[0]
+	for _, limit := range []int{0, 1, 7, 2000, 1 << 20} {
+		some := n.ConWeave(limit).Sources[0]
+		if !slices.Equal(some.Connections, all.Connections[:min(limit, len(all.Connections))]) {
+			t.Errorf("limit %d lists %d connections, not the first of all", limit, len(some.Connections))
+		}
+		if some.Active != all.Active || some.Asked != all.Asked {
+			t.Errorf("limit %d: %d of %d connections, %d of %d asked", limit, some.Active, all.Active, some.Asked, all.Asked)
+		}
+	}
+	stop.Store(true)
+	<-ended
+	r.w.end()
+	if all.Active != 1<<14 || all.Active != len(all.Connections) || all.Active != all.Asked {
+		t.Errorf("%d connections are active, %d asked, %d listed", all.Active, all.Asked, len(all.Connections))
+	}
+	if !slices.IsSortedFunc(all.Connections, func(a, b ConnectionEntry) int {
+		return cmp.Or(cmp.Compare(a.Idle, b.Idle), cmp.Compare(a.Hash, b.Hash))
+	}) {
+		t.Error("they are not listed in order")
+	}
+	if most == 0 || most > 4*lookConnectionSets || marks == 0 || marks > lookPaths {
+		t.Errorf("frames waited for %d connections and %d paths to be looked at", most, marks)
+	}
+	if x := r.w.connectionOf(p, all.Connections[3].Hash); x == nil || *x != all.Connections[3] || p.connections.Load() != 0 {
+		t.Errorf("one of them: %+v, want %+v; %d connections looked at", x, all.Connections[3], p.connections.Load())
 	}
 }
 
