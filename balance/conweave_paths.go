@@ -177,18 +177,23 @@ func (c *conweave) selectorOn(now mono.Time, leaf uint16, uplink uint8, present 
 // Hear takes an RTT_REPLY, a CLEAR or a NOTIFY. What does not fit the state of
 // the flow that it is about changes nothing: it may be late, a copy, or forged.
 func (c *conweave) Hear(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric) {
+	c.Ignore(c.Overhear(now, leaf, hash, f))
+}
+
+// Overhear is Hear without the account of what this table knows nothing of.
+func (c *conweave) Overhear(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric) Ignored {
 	if int(leaf) >= len(c.leaves) {
-		c.stats.UnknownLeaf++
-		return
+		return UnknownLeaf
 	}
-	e := c.find(leaf, hash)
+	e, why := c.find(leaf, hash), Heeded
 	switch f.Opcode {
 	case overlay.OpNotify:
-		c.notify(now, leaf, f.Path)
+		if !c.notify(now, leaf, f.Path) {
+			why = UnknownPath
+		}
 	case overlay.OpRTTReply, overlay.OpClear:
 		if e == nil {
-			c.stats.UnknownFlow++
-			return
+			return UnknownFlow
 		}
 		if f.Opcode == overlay.OpRTTReply {
 			c.replied(now, e, f)
@@ -196,14 +201,28 @@ func (c *conweave) Hear(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabr
 			c.cleared(e, f)
 		}
 	default:
-		c.stats.UnknownOpcode++
-		return
+		return UnknownOpcode
 	}
 	if e != nil && (f.Opcode == overlay.OpNotify && f.Epoch == e.marks.Epoch || e.answers(f)) {
 		e.state &^= connRefused
 		if f.Refuses() {
 			e.state |= connRefused
 		}
+	}
+	return why
+}
+
+// Ignore counts a control packet under the reason that it was ignored for.
+func (c *conweave) Ignore(why Ignored) {
+	switch why {
+	case UnknownOpcode:
+		c.stats.UnknownOpcode++
+	case UnknownLeaf:
+		c.stats.UnknownLeaf++
+	case UnknownFlow:
+		c.stats.UnknownFlow++
+	case UnknownPath:
+		c.stats.UnknownPath++
 	}
 }
 
@@ -246,12 +265,13 @@ func (c *conweave) cleared(e *conn, f *overlay.Fabric) {
 	e.begin()
 }
 
-// notify keeps flows off a path for a while (§3.2.2).
-func (c *conweave) notify(now mono.Time, leaf uint16, path overlay.PathID) {
+// notify keeps flows off a path for a while (§3.2.2). It reports whether flows
+// could have taken that.
+func (c *conweave) notify(now mono.Time, leaf uint16, path overlay.PathID) bool {
 	if c.leaves[leaf].uplinks&(1<<path.Uplink()) == 0 || c.width > 1 && int(path.Selector()) >= c.width {
-		c.stats.UnknownPath++
-		return
+		return false
 	}
 	c.stats.Notifies++
 	c.busy[c.slot(leaf, path)] = now + c.busyFor
+	return true
 }

@@ -139,6 +139,30 @@ type Signaller interface {
 	Hear(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric)
 }
 
+// Overhearer is a [Signaller] of which several share a leaf's flows: each has a
+// table, and one of them knows the flow that a control packet is about.
+type Overhearer interface {
+	Signaller
+	// Overhear is Hear, but returns why the packet says nothing to this one, and
+	// does not count that. Whoever has asked all has one of them count it.
+	Overhear(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric) Ignored
+	// Ignore counts a control packet that said nothing to any.
+	Ignore(Ignored)
+}
+
+// Ignored is why a control packet says nothing to an [Overhearer]. Of several, the
+// one that got furthest with it has the greatest.
+type Ignored uint8
+
+// Reasons to ignore a control packet.
+const (
+	Heeded        Ignored = iota // it was not ignored
+	UnknownOpcode                // none of the three
+	UnknownLeaf                  // from a leaf that nothing was sent to
+	UnknownFlow                  // RTT_REPLY or CLEAR for a flow that is not in the table
+	UnknownPath                  // NOTIFY of a path that no flow could have taken
+)
+
 // Signals reports whether a scheme of that name is a [Signaller], whose packets
 // are overlay.ShimLen bytes longer.
 func Signals(scheme string) bool { return scheme == "conweave" || scheme == "conweave-conga" }

@@ -100,7 +100,7 @@ func TestConWeaveIsLookedAtInParts(t *testing.T) {
 	}
 	r.now = r.now.Add(time.Millisecond)
 	r.settle()
-	r.w.classes = []*class{{policy: p, signal: p}}
+	r.w.classes = []*class{{policy: p}}
 	n := node(r)
 	var most, marks int64
 	ended := make(chan struct{})

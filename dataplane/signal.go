@@ -1,6 +1,9 @@
 package dataplane
 
 import (
+	"math/bits"
+
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/drop"
 	"github.com/loomfabric/loom/mono"
 	"github.com/loomfabric/loom/overlay"
@@ -92,15 +95,30 @@ func (w *worker) wayBack(peer PeerID, f *frame) *tunnel {
 // worker.
 func (w *worker) control(f *frame, m *overlay.Meta, vni VNIIndex, peer PeerID, now mono.Time) {
 	s := signal{fields: w.decap.Fabric, at: now, hash: m.Hash, peer: peer, class: uint8(w.classify(w.bytes(f), m, m.L3, vni))}
-	if !w.heed(&s) {
+	why, ok := w.heed(&s)
+	switch {
+	case !ok:
 		w.discard(f, drop.Control)
 		return
+	case w.signals != nil:
+		w.tellSignal(&s, why)
+	default:
+		w.classes[s.class].signal.Ignore(why)
 	}
 	w.stats.SignalsHeard++
-	if w.signals != nil {
-		w.signals.tell(w.id, &s)
-	}
 	w.consume(f)
+}
+
+// tellSignal tells the other workers of a control packet. If it says nothing to
+// this one they are asked, too: only one that says nothing to any of them was
+// ignored.
+func (w *worker) tellSignal(s *signal, why balance.Ignored) {
+	s.poll = noPoll
+	if why != balance.Heeded {
+		s.poll = w.signals.ask(w.id, uint8(why))
+	}
+	lost := w.signals.tell(w.id, s)
+	w.signals.answer(w.id, s.poll, uint8(balance.Heeded), lost) // it may have been for one of these: nobody can say
 }
 
 // signal is a control packet as workers tell each other of it.
@@ -110,24 +128,32 @@ type signal struct {
 	hash   uint32    // of the flow that it is about
 	peer   PeerID
 	class  uint8
+	poll   poll // why it was ignored, if it was by the teller
 }
 
-// heed lets the scheme of a class know. It reports false if that does not care.
-func (w *worker) heed(s *signal) bool {
+// heed lets the scheme of a class know, and returns why that ignored it. It reports
+// false if the scheme does not care.
+func (w *worker) heed(s *signal) (why balance.Ignored, ok bool) {
 	if int(s.class) >= len(w.classes) || w.classes[s.class].signal == nil {
-		return false
+		return balance.Heeded, false
 	}
-	w.classes[s.class].signal.Hear(s.at, uint16(s.peer), s.hash, &s.fields)
-	return true
+	return w.classes[s.class].signal.Overhear(s.at, uint16(s.peer), s.hash, &s.fields), true
 }
 
-// hearSignals takes in the control packets that came to other workers.
+// hearSignals takes in the control packets that came to other workers. One that
+// all workers have ignored is counted by the last of them, under the reason of the
+// one that got furthest with it.
 func (w *worker) hearSignals() {
 	for from := range w.signals.workers {
 		r := w.signals.between(from, w.id)
 		for s := r.front(); s != nil; s = r.front() {
-			if w.heed(s) {
+			why, ok := w.heed(s)
+			if ok {
 				w.stats.SignalsTold++
+			}
+			all := w.signals.answer(from, s.poll, uint8(why), 1)
+			if all != 0 && all&(1<<balance.Heeded) == 0 {
+				w.classes[s.class].signal.Ignore(balance.Ignored(bits.Len16(all) - 1))
 			}
 			r.pop()
 		}

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"bytes"
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -203,7 +204,7 @@ func TestControlPacketsReachTheWorkerThatKnowsTheFlow(t *testing.T) {
 	reply.Opcode, reply.TailTxTstamp = overlay.OpRTTReply, sent.Fabric.TxTstamp
 	b.now = a.now.Add(300 * time.Microsecond)
 	b.send(up0, wrap(vtep2, own(), 100, inner, &reply))
-	if s := b.w.classes[0].policy.Stats().ConWeave; s.UnknownFlow != 1 || b.w.stats.SignalsHeard != 1 {
+	if s := b.w.classes[0].policy.Stats().ConWeave; s.Replies != 0 || b.w.stats.SignalsHeard != 1 {
 		t.Fatalf("the other worker: %+v", s)
 	}
 	a.now = a.now.Add(5 * time.Millisecond) // it slept: the reply was in time all the same
@@ -222,6 +223,95 @@ func TestControlPacketsReachTheWorkerThatKnowsTheFlow(t *testing.T) {
 	a.settle()
 	if a.w.stats.SignalsTold != 1+meshSize {
 		t.Errorf("%d signals told", a.w.stats.SignalsTold)
+	}
+}
+
+// A control packet that some worker makes sense of was not ignored, whichever it
+// came to; one that none does was ignored once, for the reason of whoever got
+// furthest with it.
+func TestIgnoredControlPacketsAreCountedOnce(t *testing.T) {
+	type ignored struct{ leaf, flow, path uint64 }
+	const n = 3
+	flow := udp4(hostB, hostA, 0, 7, 10)
+	stranger := udp4(hostB, hostA, 0, 9, 10)
+	for _, tt := range []struct {
+		name   string
+		op     overlay.Opcode
+		inner  []byte
+		path   overlay.PathID
+		behind bool // a worker has not heard of anything for long
+		want   ignored
+	}{
+		{"REPLY of a flow", overlay.OpRTTReply, flow, 0, false, ignored{}},
+		{"REPLY of no flow", overlay.OpRTTReply, stranger, 0, false, ignored{flow: n}},
+		{"CLEAR of no flow", overlay.OpClear, stranger, 0, false, ignored{flow: n}},
+		{"NOTIFY", overlay.OpNotify, flow, 0x10, false, ignored{}},
+		{"NOTIFY of no path", overlay.OpNotify, flow, 0xf0, false, ignored{path: n}},
+		{"CLEAR that not all are told of", overlay.OpClear, stranger, 0, true, ignored{}},
+	} {
+		for came := range 3 {
+			t.Run(fmt.Sprint(tt.name, " to worker ", came), func(t *testing.T) {
+				cfg := leafConfig()
+				cfg.Scheme, cfg.Options.ConWeave = "conweave", balance.LabConWeave()
+				rigs := []*rig{newRig(t, cfg, leafTables()), newRig(t, cfg, leafTables()), newRig(t, cfg, leafTables())}
+				signals := newMesh[signal](3)
+				for i, r := range rigs {
+					r.w.id, r.w.signals, r.w.gossip = i, signals, newMesh[learned](3)
+					r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), &overlay.Fabric{Capable: true}))
+				}
+				rigs[0].send(acc0, udp4(hostB, hostA, 0, 8, 10)) // a flow of its own
+				rigs[1].send(acc0, flow)                         // the third has sent nothing
+				counted := func() (sum ignored) {
+					for _, r := range rigs {
+						s := r.w.classes[0].policy.Stats().ConWeave
+						sum.leaf, sum.flow, sum.path = sum.leaf+s.UnknownLeaf, sum.flow+s.UnknownFlow, sum.path+s.UnknownPath
+					}
+					return sum
+				}
+				if tt.behind {
+					for range meshSize {
+						signals.tell(came, &signal{class: 99, poll: noPoll})
+					}
+					rigs[(came+1)%3].settle()
+				}
+				f := overlay.Fabric{Capable: true, Opcode: tt.op, Epoch: 1, Path: tt.path, Shim: tt.op != overlay.OpNotify}
+				for range n {
+					rigs[came].send(up0, wrap(vtep2, own(), 100, tt.inner, &f))
+				}
+				rigs[(came+1)%3].settle()
+				if got := counted(); got != (ignored{}) {
+					t.Errorf("counted %+v before a worker was asked", got)
+				}
+				rigs[(came+2)%3].settle()
+				if got := counted(); got != tt.want {
+					t.Errorf("counted %+v, want %+v", got, tt.want)
+				}
+			})
+		}
+	}
+}
+
+// What was lost on its way to a worker that was behind leaves nothing behind: what
+// comes later is counted.
+func TestIgnoredControlPacketsAreCountedAfterLosses(t *testing.T) {
+	cfg := leafConfig()
+	cfg.Scheme, cfg.Options.ConWeave = "conweave", balance.LabConWeave()
+	a, b := pairOf(t, cfg)
+	for range meshSize {
+		a.w.signals.tell(0, &signal{class: 99, poll: noPoll})
+	}
+	s := signal{fields: overlay.Fabric{Capable: true, Opcode: overlay.OpClear}}
+	for range 2 * meshSize {
+		a.w.tellSignal(&s, balance.UnknownFlow)
+	}
+	b.settle()
+	if got := b.w.classes[0].policy.Stats().ConWeave.UnknownFlow; got != 0 {
+		t.Errorf("%d counted that nobody can know of", got)
+	}
+	a.w.tellSignal(&s, balance.UnknownFlow)
+	b.settle()
+	if got := b.w.classes[0].policy.Stats().ConWeave.UnknownFlow; got != 1 || a.w.snapshot().SignalsLost != 2*meshSize {
+		t.Errorf("%d counted, want 1; %d lost", got, a.w.snapshot().SignalsLost)
 	}
 }
 
@@ -280,7 +370,7 @@ func TestSignalsIsTrueOfSignallers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, is := p.(balance.Signaller); is != balance.Signals(name) {
+		if _, is := p.(balance.Overhearer); is != balance.Signals(name) { // what a class asks for
 			t.Errorf("Signals(%q) is %v", name, balance.Signals(name))
 		}
 	}
