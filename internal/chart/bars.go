@@ -41,54 +41,30 @@ func (c *Chart) bars(p *plot.Plot, styles []int) error {
 	if !drawn {
 		return errEmpty
 	}
-	labels := c.Groups
-	if c.oneGroup() { // the bars' own names say more than a legend
-		labels = nil
-		ticks := plot.ConstantTicks{}
-		for i := range c.Series {
-			ticks = append(ticks, plot.Tick{Value: (float64(i) - float64(len(c.Series)-1)/2) * w, Label: c.Series[i].Label})
-		}
-		p.X.Tick.Marker = ticks
-	}
-	if labels != nil {
-		room := c.room()
-		p.NominalX(thin(labels, int(math.Ceil(float64(sans(9).Height("X")*1.1/room))))...)
-		p.X.Padding = 0
-		if c.widest(labels) > room {
-			p.X.Tick.Label.Rotation = math.Pi / 5
-			p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = draw.XRight, draw.YTop
-		}
-	}
-	p.X.Tick.LineStyle.Width, p.X.Tick.Length = 0, vg.Points(4) // room for the labels
-	p.X.Min, p.X.Max = -0.5, float64(len(c.Groups))-0.5         // whole bars
+	p.X.Width, p.X.Tick.LineStyle.Width = 0, 0
+	p.X.Padding = vg.Points(4)
+	p.X.Min, p.X.Max = -0.5, float64(len(c.Groups))-0.5 // whole bars
 	return nil
 }
 
-// thin leaves every step-th label.
-func thin(labels []string, step int) []string {
-	out := make([]string, len(labels))
-	for i := 0; i < len(labels); i += max(step, 1) {
-		out[i] = labels[i]
+// barLabels are what stands below the bars: groups' names or, of one without a
+// name, those of its bars, which say more than a legend.
+func (c *Chart) barLabels() (labels []plot.Tick) {
+	if c.oneGroup() {
+		w := groupWidth / float64(len(c.Series))
+		for i := range c.Series {
+			labels = append(labels, plot.Tick{Value: (float64(i) - float64(len(c.Series)-1)/2) * w, Label: c.Series[i].Label})
+		}
+		return labels
 	}
-	return out
+	for i, name := range c.Groups {
+		labels = append(labels, plot.Tick{Value: float64(i), Label: name})
+	}
+	return labels
 }
 
 // oneGroup tells whether the bars are one a series.
 func (c *Chart) oneGroup() bool { return len(c.Groups) == 1 && c.Groups[0] == "" }
-
-// room is about what a group's label has.
-func (c *Chart) room() vg.Length {
-	w, _ := c.size()
-	return (w - 2.2*vg.Centimeter) / vg.Length(len(c.Groups)) * 0.95
-}
-
-func (c *Chart) widest(labels []string) vg.Length {
-	style, most := sans(9), vg.Length(0)
-	for _, l := range labels {
-		most = max(most, style.Width(l))
-	}
-	return most
-}
 
 // bars are one series'.
 type bars struct {

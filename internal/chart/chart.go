@@ -134,37 +134,39 @@ func (c *Chart) styles() []int {
 
 // SVG writes the chart as SVG.
 func (c *Chart) SVG(out io.Writer) error {
-	w, h := c.size()
-	canvas := vgsvg.New(w, h)
-	if err := c.draw(draw.New(canvas)); err != nil {
+	p, w, h, err := c.layout()
+	if err != nil {
 		return err
 	}
-	_, err := canvas.WriteTo(out)
+	canvas := vgsvg.New(w, h)
+	c.draw(p, draw.New(canvas))
+	_, err = canvas.WriteTo(out)
 	return err
 }
 
 // PNG writes the chart as PNG, 144 dots an inch.
 func (c *Chart) PNG(out io.Writer) error {
-	w, h := c.size()
-	canvas := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(w, h), vgimg.UseDPI(dpi))}
-	if err := c.draw(draw.New(canvas)); err != nil {
+	p, w, h, err := c.layout()
+	if err != nil {
 		return err
 	}
-	_, err := canvas.WriteTo(out)
+	canvas := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(w, h), vgimg.UseDPI(dpi))}
+	c.draw(p, draw.New(canvas))
+	_, err = canvas.WriteTo(out)
 	return err
 }
 
-// size is the canvas': bars need room.
-func (c *Chart) size() (w, h vg.Length) {
-	bars := len(c.Groups) * len(c.Series)
-	return min(max(width, vg.Length(bars)*0.32*vg.Centimeter+2*vg.Centimeter), maxWidth), height
+// width is the canvas': bars need room, and so do their names if each has one.
+func (c *Chart) width() vg.Length {
+	bar := 0.32 * vg.Centimeter
+	if c.oneGroup() {
+		bar = 0.5 * vg.Centimeter
+	}
+	return min(max(width, vg.Length(len(c.Groups)*len(c.Series))*bar+2*vg.Centimeter), maxWidth)
 }
 
 // Wide tells whether the chart needs more than the usual room.
-func (c *Chart) Wide() bool {
-	w, _ := c.size()
-	return w > width*1.3
-}
+func (c *Chart) Wide() bool { return c.width() > width*1.3 }
 
 func sans(size vg.Length) text.Style {
 	f := plot.DefaultFont
@@ -172,8 +174,26 @@ func sans(size vg.Length) text.Style {
 	return text.Style{Color: color.Black, Font: f, Handler: plot.DefaultTextHandler}
 }
 
+// layout makes the plot, and says how large a canvas it needs.
+func (c *Chart) layout() (p *plot.Plot, w, h vg.Length, err error) {
+	if p, err = c.plot(); err != nil {
+		return nil, 0, 0, err
+	}
+	w, h = c.width(), height
+	if len(c.Groups) > 0 {
+		h += fitLabels(p, c.barLabels(), w)
+	}
+	return p, w, h, nil
+}
+
+// frame is the canvas without its margin.
+func frame(canvas draw.Canvas) draw.Canvas { return draw.Crop(canvas, 4, -8, 4, -4) }
+
 // draw lays title, legend and plot out from the top.
-func (c *Chart) draw(canvas draw.Canvas) error {
+func (c *Chart) draw(p *plot.Plot, canvas draw.Canvas) { p.Draw(c.head(frame(canvas))) }
+
+// plot is what stands below title and legend.
+func (c *Chart) plot() (*plot.Plot, error) {
 	p := plot.New()
 	p.BackgroundColor = nil // the page's
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
@@ -196,13 +216,10 @@ func (c *Chart) draw(canvas draw.Canvas) error {
 		err = c.lines(p, styles)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c.axes(p)
-	canvas = draw.Crop(canvas, 4, -8, 4, -4)
-	canvas = c.head(canvas)
-	p.Draw(canvas)
-	return nil
+	return p, nil
 }
 
 // errEmpty is a chart that would show nothing.

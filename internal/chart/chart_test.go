@@ -83,7 +83,10 @@ func TestPNG(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		w, h := c.size()
+		_, w, h, err := c.layout()
+		if err != nil {
+			t.Fatal(err)
+		}
 		size, wantX, wantY := img.Bounds().Size(), int(w/72*dpi), int(h/72*dpi)
 		if size.X < wantX-1 || size.X > wantX+1 || size.Y < wantY-1 || size.Y > wantY+1 {
 			t.Errorf("%s: %v, want %d × %d", name, size, wantX, wantY)
