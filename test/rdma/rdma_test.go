@@ -255,9 +255,9 @@ func (s *site) row(t *testing.T, w want) {
 	// repeat may be another.
 	frames := s.grown(t, s.leaves, unordered, excused)
 	if w.ordered && outOfSeq > 2*(frames+lost) {
-		t.Errorf("%d requests came out of order, leaves own up to %d frames, and %d were lost", outOfSeq, frames, lost)
+		t.Errorf("%d requests came out of order, leaves own up to %d frames, and %d packets were not received", outOfSeq, frames, lost)
 	}
-	t.Logf("%d requests came out of order; leaves own up to %d frames; %d were lost", outOfSeq, frames, lost)
+	t.Logf("%d requests came out of order; leaves own up to %d frames; %d packets were not received", outOfSeq, frames, lost)
 	s.grown(t, s.nodes(), drops, dropped)
 	if !w.ordered && outOfSeq == 0 {
 		t.Error("no request came out of order: the paths do not differ enough to prove anything")
