@@ -9,8 +9,9 @@ type ConWeave struct {
 	// (the paper's, for links of 10Gbit and more in hardware), lab (for fabrics
 	// in software, with links of some 100Mbit to 1Gbit), or auto: reply, inactive,
 	// resume_extra, resume_default and max_hold, those that are left out, follow
-	// from the round trips between leaves that this one measures, and from
-	// congestion's profile until it has measured some. Default: congestion's.
+	// from the round trips between leaves that this one measures and from the time
+	// that the full queue of an uplink with a shaper takes, and from congestion's
+	// profile until it has measured some. Default: congestion's.
 	Profile ConWeaveProfile `yaml:"profile,omitempty"`
 
 	// Reply is how long a path may take to bring a request to the other leaf and

@@ -67,8 +67,8 @@ const (
 // there is nowhere to go. θ_inactive and θ_resume_default are to be longer than
 // nearly anything is under way. θ_resume_extra allows for what one delay differs
 // from the next by, and for two round trips as in the paper (16 µs of 8). Greetings
-// go ahead of data: θ_inactive and the flowlet gap add the queue, by which the delays
-// of two paths may differ (CONGA §3.4).
+// go ahead of data, and few packets are timed when a queue is full: all but θ_reply
+// allow for that, by which also the delays of two paths may differ (CONGA §3.4).
 func derive(rtt *reorder.Histogram, queue time.Duration, want Auto) (t Times) {
 	p50, p75, p99, p999 := rtt.Quantile(0.5), rtt.Quantile(0.75), rtt.Quantile(0.99), rtt.Quantile(0.999)
 	set := func(to *time.Duration, want bool, d, least, most time.Duration) {
@@ -77,7 +77,7 @@ func derive(rtt *reorder.Histogram, queue time.Duration, want Auto) (t Times) {
 		}
 	}
 	reply := min(max(2*p50, p75, minReply), maxReply)
-	extra, def := 2*max(p99-p50, p50), 2*p999
+	extra, def := max(2*(p99-p50), 2*p50, queue), max(2*p999, p999+queue)
 	set(&t.Reply, want.Reply, reply, minReply, maxReply)
 	set(&t.Inactive, want.Inactive, max(2*p999, 4*reply, p99+queue), minInactive, overlay.MaxInactive)
 	set(&t.ResumeExtra, want.ResumeExtra, extra, minResumeExtra, maxResumeExtra)

@@ -39,12 +39,17 @@ func TestDerivedTimes(t *testing.T) {
 	// Percentiles are off by a quarter at most.
 	between("θ_reply", got.Reply, 1200*time.Microsecond, 1500*time.Microsecond)
 	between("θ_inactive", got.Inactive, 8*time.Millisecond, 10*time.Millisecond)
-	between("θ_resume_extra", got.ResumeExtra, 1200*time.Microsecond, 1500*time.Microsecond)
+	between("θ_resume_extra", got.ResumeExtra, 3*time.Millisecond, 3*time.Millisecond) // the queue
 	between("θ_resume_default", got.ResumeDefault, 8*time.Millisecond, 10*time.Millisecond)
 	between("the flowlet gap", got.FlowletGap, 3700*time.Microsecond, 4*time.Millisecond)
 	// Nothing is under way longer than in a full queue.
 	got = derive(&h, 20*time.Millisecond, all)
 	between("θ_inactive with a deep queue", got.Inactive, 20*time.Millisecond, 22*time.Millisecond)
+	between("θ_resume_extra with one", got.ResumeExtra, 20*time.Millisecond, 20*time.Millisecond)
+	between("θ_resume_default with one", got.ResumeDefault, 24*time.Millisecond, 25*time.Millisecond)
+	if got = derive(&h, 0, all); got.ResumeExtra < 1200*time.Microsecond || got.ResumeExtra > 1500*time.Microsecond {
+		t.Errorf("θ_resume_extra without a queue is %v", got.ResumeExtra)
+	}
 	last := Times{}
 	for rtt := time.Microsecond; rtt < 100*time.Millisecond; rtt = rtt*3/2 + 1 {
 		h := roundTrips(100, rtt, 2*rtt, 9*rtt)
