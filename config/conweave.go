@@ -10,8 +10,9 @@ type ConWeave struct {
 	// in software, with links of some 100Mbit to 1Gbit), or auto: reply, inactive,
 	// resume_extra, resume_default and max_hold, those that are left out, follow
 	// from the round trips between leaves that this one measures and from the time
-	// that the full queue of an uplink with a shaper takes, and from congestion's
-	// profile until it has measured some. Default: congestion's.
+	// that the full queue of an uplink with a shaper takes, and are the lab's until
+	// it has measured some; the other keys start from congestion's profile.
+	// Default: congestion's.
 	Profile ConWeaveProfile `yaml:"profile,omitempty"`
 
 	// Reply is how long a path may take to bring a request to the other leaf and

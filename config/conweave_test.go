@@ -53,6 +53,17 @@ func TestConWeaveParams(t *testing.T) {
 		{"auto", "congestion: {profile: lab}\nconweave: {profile: auto}\n",
 			func(_ *balance.ConWeaveParams, d *reorder.Params) { d.Inactive = overlay.MaxInactive },
 			dataplane.Auto{Reply: true, Inactive: true, ResumeExtra: true, ResumeDefault: true, MaxHold: true}},
+		{"auto beside the paper's: derived times start from the lab's", "conweave: {profile: auto}\n",
+			func(s *balance.ConWeaveParams, d *reorder.Params) {
+				*s, *d = balance.DatacenterConWeave(), reorder.Datacenter()
+				s.Reply, s.Inactive, d.Inactive = 1e6, 10e6, overlay.MaxInactive
+				d.ResumeExtra, d.ResumeDefault, d.MaxHold = 1e6, 5e6, 20e6
+			}, dataplane.Auto{Reply: true, Inactive: true, ResumeExtra: true, ResumeDefault: true, MaxHold: true}},
+		{"auto within what is given", "conweave: {profile: auto, inactive: 300us, max_hold: 700us}\n",
+			func(s *balance.ConWeaveParams, d *reorder.Params) {
+				*s, *d = balance.DatacenterConWeave(), reorder.Datacenter()
+				s.Reply, d.MaxHold, d.ResumeExtra, d.ResumeDefault = 300e3, 700e3, 700e3, 700e3
+			}, dataplane.Auto{Reply: true, ResumeExtra: true, ResumeDefault: true}},
 		{"auto but for some", "congestion: {profile: lab, flowlet_gap: auto}\nconweave: {profile: auto, reply: 2ms, inactive: 10ms, max_hold: 40ms}\n",
 			func(s *balance.ConWeaveParams, d *reorder.Params) { s.Reply, d.MaxHold = 2e6, 40e6 },
 			dataplane.Auto{ResumeExtra: true, ResumeDefault: true, FlowletGap: true}},

@@ -62,14 +62,7 @@ func (c *ConWeave) params(conga Profile) (s balance.ConWeaveParams, d reorder.Pa
 		}
 	}
 	d.Inactive = s.Inactive
-	// What is given may not fit what is only to start with.
-	if c.auto().Inactive {
-		s.Inactive = max(s.Inactive, min(s.Reply, overlay.MaxInactive))
-		d.Inactive = overlay.MaxInactive // whatever the other leaves derive
-	}
-	if c.auto().MaxHold {
-		d.MaxHold = max(d.MaxHold, d.ResumeExtra, d.ResumeDefault)
-	}
+	c.begin(&s, &d)
 	for _, n := range c.numbers(&s, &d) {
 		if *n.given != 0 {
 			*n.to = *n.given
@@ -83,6 +76,29 @@ func (c *ConWeave) params(conga Profile) (s balance.ConWeaveParams, d reorder.Pa
 	}
 	d.Admission = c.Admission
 	return s, d
+}
+
+// begin sets the times that are to be derived to what they are until round trips
+// are known: the lab's, as far as they fit what is given. Times that are too long
+// balance less; those that are too short let packets be overtaken.
+func (c *ConWeave) begin(s *balance.ConWeaveParams, d *reorder.Params) {
+	auto, source, side := c.auto(), balance.LabConWeave(), reorder.Lab()
+	if auto.Inactive {
+		s.Inactive = max(source.Inactive, min(s.Reply, overlay.MaxInactive))
+		d.Inactive = overlay.MaxInactive // whatever the other leaves derive
+	}
+	if auto.Reply {
+		s.Reply = min(source.Reply, s.Inactive)
+	}
+	if auto.MaxHold {
+		d.MaxHold = max(side.MaxHold, d.ResumeExtra, d.ResumeDefault)
+	}
+	if auto.ResumeExtra {
+		d.ResumeExtra = min(side.ResumeExtra, d.MaxHold)
+	}
+	if auto.ResumeDefault {
+		d.ResumeDefault = min(side.ResumeDefault, d.MaxHold)
+	}
 }
 
 func (c *ConWeave) profile(conga Profile) string {
