@@ -161,6 +161,9 @@ func (w *worker) send(f *fabricFrame, path int, marks *balance.Marks, now mono.T
 // uplinkInput takes a burst from the fabric: validate, decapsulate, learn, and
 // deliver to access ports only (split horizon).
 func (w *worker) uplinkInput(p *port, descs []xsk.Desc, now mono.Time) {
+	if w.order.side.Cold() {
+		w.touchOrder(descs)
+	}
 	for i := range descs {
 		f := frame{off: uint32(descs[i].Addr), len: uint16(descs[i].Len), in: p.id}
 		w.fromFabric(p, &f, now)

@@ -3,7 +3,9 @@ package dataplane
 import (
 	"fmt"
 	"math/bits"
+	"unsafe"
 
+	"github.com/loomfabric/loom/dataplane/xsk"
 	"github.com/loomfabric/loom/mono"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
@@ -80,6 +82,19 @@ func (w *worker) arrive(f *frame, vni VNIIndex, peer PeerID, to member, now mono
 	}
 	if verdict.DrainAfter() {
 		w.drainOrder(q)
+	}
+}
+
+// touchOrder brings what is known of a burst's flows into the cache, all at a time.
+func (w *worker) touchOrder(descs []xsk.Desc) {
+	for i := range descs {
+		off := uint32(descs[i].Addr)
+		if uint64(off)&w.frameMask < overlay.MetaLen {
+			continue
+		}
+		if m := (*overlay.Meta)(unsafe.Pointer(&w.area[off-overlay.MetaLen])); m.Magic == overlay.MetaMagic {
+			w.order.side.Touch(m.Hash)
+		}
 	}
 }
 

@@ -105,6 +105,19 @@ func (c *ConWeave[T]) Arrive(now mono.Time, leaf uint16, hash uint32, f *overlay
 	return v, drain
 }
 
+// Cold reports whether many packets since the last call were of flows that nothing
+// was known of. Then there are more flows than fit the cache, and Touch pays.
+func (c *ConWeave[T]) Cold() bool {
+	packets, strangers := c.stats.Packets-c.counted, c.strangers
+	c.counted, c.strangers = c.stats.Packets, 0
+	return 4*strangers > packets
+}
+
+// Touch brings a flow's entry into the cache. A driver with a burst calls it for all
+// packets before it calls Arrive for the first: one by one each would wait for memory.
+// It changes nothing.
+func (c *ConWeave[T]) Touch(hash uint32) { c.table.touch(hash) }
+
 // Expire returns a queue whose T_resume has passed; ok is false if there is
 // none. The driver drains it, and calls again. The Outbox has a CLEAR, which
 // carries the headers of the queue's first packet ([ConWeave.Peek]).

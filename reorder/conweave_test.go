@@ -392,6 +392,33 @@ func TestOldPathMillisecondsBehind(t *testing.T) {
 	p.wantSent("a", "b", "b", "b", "TAIL", "RR")
 }
 
+// A burst is cold if many of its packets are of flows that nothing is known of.
+func TestCold(t *testing.T) {
+	c := mustNew[int](t, nil)
+	burst := func(first, last uint32, at mono.Time) bool {
+		for hash := first; hash <= last; hash++ {
+			c.Touch(hash)
+			flowOf(c, at, hash, data(1, 7), 1, 100, 0)
+		}
+		return c.Cold()
+	}
+	if c.Cold() {
+		t.Error("nothing came, and it is cold")
+	}
+	if !burst(1, 40, 0) {
+		t.Error("all flows were new, and it is not cold")
+	}
+	if burst(1, 40, 1000) || c.Cold() {
+		t.Error("all flows were known, and it is cold")
+	}
+	if burst(11, 50, 2000) || !burst(31, 70, 3000) {
+		t.Error("a quarter of the flows new: cold; half of them: not")
+	}
+	if st := c.Stats(); st.Packets != 160 || st.Epochs != 70 {
+		t.Errorf("%+v", st)
+	}
+}
+
 // Two packets a µs apart may have the same timestamp: then the epoch decides.
 func TestSameTimestamp(t *testing.T) {
 	for _, tt := range []struct {

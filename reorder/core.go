@@ -20,6 +20,8 @@ type core struct {
 
 	notified []mono.Time // by leaf and path: the last NOTIFY
 
+	counted, strangers uint64 // packets when Cold was called, and those of unknown flows since
+
 	out    [3]Control // REPLY, CLEAR and NOTIFY: more a packet cannot cause
 	outbox int
 
@@ -79,6 +81,7 @@ func (c *core) arrive(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric
 		return Pass, 0, 0
 	}
 	if fresh {
+		c.strangers++
 		c.stats.Epochs++
 		e.renew(f)
 	} else if e.epoch != f.Epoch || e.flags&flowTailKnown != 0 {
