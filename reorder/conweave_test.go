@@ -419,6 +419,42 @@ func TestCold(t *testing.T) {
 	}
 }
 
+// However much later than the REROUTED ones those of the OLD path come, within what
+// T_resume allows, they go first: also if REROUTED ones go on coming.
+func TestOldPathLateByTensOfMilliseconds(t *testing.T) {
+	for _, late := range []int{20, 34, 40, 47} {
+		p := newPort(t, func(p *reorder.Params) {
+			*p = reorder.Lab()
+			p.ResumeExtra, p.ResumeDefault, p.MaxHold = 60*time.Millisecond, 60*time.Millisecond, time.Second
+		})
+		p.arrive(0, "a", data(1, 1000))
+		want := []string{"a", "b", "TAIL"}
+		for ms := 1; ms <= late; ms++ {
+			p.arrive(float64(1000*ms), "RR", rerouted(1, overlay.Tstamp(1000+1000*ms), 1200))
+			want = append(want, "RR")
+		}
+		p.arrive(float64(1000*late+500), "b", data(1, 1100))
+		p.arrive(float64(1000*late+600), "TAIL", tail(1, 1200))
+		p.wantSent(want...)
+		if st := p.c.Stats(); st.Overtaken != 0 || st.Epochs != 1 {
+			t.Errorf("%d ms late: %+v", late, st)
+		}
+	}
+}
+
+// What T_resume sent on early does not become in order by the next epoch.
+func TestLateAfterExpiry(t *testing.T) {
+	p := newPort(t, nil)
+	p.arrive(0, "a", data(1, 100))
+	p.arrive(1, "RR", rerouted(1, 112, 110))
+	p.arrive(101, "e2", rerouted(2, 400, 399))
+	p.arrive(102, "late", data(1, 105))
+	p.arrive(103, "RR", rerouted(1, 113, 110))
+	if st := p.c.Stats(); st.Expiries != 1 || st.Late != 1 || st.Waiting != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
 // Two packets a µs apart may have the same timestamp: then the epoch decides.
 func TestSameTimestamp(t *testing.T) {
 	for _, tt := range []struct {

@@ -80,14 +80,17 @@ func (c *core) arrive(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric
 		c.stats.NoFlow++
 		return Pass, 0, 0
 	}
+	later := f.TxTstamp.Sub(e.sent) > 0 // of one path, which keeps the order
 	if fresh {
 		c.strangers++
 		c.stats.Epochs++
 		e.renew(f)
 	} else if e.epoch != f.Epoch || e.flags&flowTailKnown != 0 {
-		switch e.place(now, f) {
+		ahead := e.ahead(now, f)
+		later = ahead > 0
+		switch e.place(f, ahead) {
 		case older:
-			if e.flags&flowPassed != 0 {
+			if e.flags&flowPassed != 0 || e.flags&flowOvertook != 0 && !f.Rerouted {
 				c.stats.Late++
 			}
 			return Pass, 0, 0
@@ -97,14 +100,15 @@ func (c *core) arrive(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric
 				c.stats.Overtaken++
 				v, drain = DrainPass, c.drain(now, e.queue-1)
 			}
+			hasty := v == DrainPass || e.flags&(flowFlushed|flowTailSeen) == flowFlushed
 			e.renew(f)
-			if v == DrainPass {
+			if hasty {
 				e.flags |= flowOvertook
 			}
 		}
 	}
 	e.last = now
-	if f.TxTstamp.Sub(e.sent) > 0 {
+	if later {
 		e.sent = f.TxTstamp
 	}
 	switch {
@@ -246,9 +250,10 @@ func (c *core) resume(e *flow, i uint16) {
 }
 
 // resume is when the TAIL should arrive: after the flow's last packet of the OLD
-// path by as much as it left after it.
+// path by as much as it left after it. Packets between them may be lost, so that it
+// can be more than a pause of θ_inactive.
 func (e *flow) resume() mono.Time {
-	return e.rx.Add(max(e.tail.Sub(e.tx), 0))
+	return e.rx.Add(time.Duration(e.tail-e.tx) * time.Microsecond)
 }
 
 // expire drains a queue whose time has come. One whose time is further away than

@@ -29,11 +29,11 @@ const (
 	flowTailSeen              // the TAIL has arrived
 	flowFlushed               // T_resume expired before the TAIL arrived
 	flowGaveUp                // there was no room: packets pass as they come
-	flowOvertook              // what an older epoch held was sent on when this one began
+	flowOvertook              // what an older epoch held was sent on before its TAIL came
 
 	// A packet was sent on that must not be followed by one of an older epoch. If
 	// there is none, all that came of the present one is held.
-	flowPassed = flowOld | flowTailSeen | flowFlushed | flowGaveUp | flowOvertook
+	flowPassed = flowOld | flowTailSeen | flowFlushed | flowGaveUp
 )
 
 // expired reports whether last lies further from now than limit. A last from
@@ -112,8 +112,9 @@ const (
 // has forgotten the flow, any epoch may follow any other, the same one too. What
 // was sent later is newer (footnote 6 of ConWeave §3.4); the epoch decides where
 // timestamps do not.
-func (e *flow) place(now mono.Time, f *overlay.Fabric) order {
-	ahead := e.ahead(now, f)
+//
+// ahead is how many µs later it was sent than what was sent last of the epoch.
+func (e *flow) place(f *overlay.Fabric, ahead int64) order {
 	if f.Epoch != e.epoch {
 		if ahead > 0 || ahead == 0 && e.epoch.Before(f.Epoch) {
 			return newer
@@ -141,7 +142,8 @@ func (e *flow) place(now mono.Time, f *overlay.Fabric) order {
 // between their arrivals, and of what timestamps allow the nearest to that is taken.
 // If even that differs by so much that a packet must have been under way for long,
 // as when a leaf did not get to run, the epoch tells: only packets of the present one
-// and of the one before can be.
+// and of the one before can be, those of the present one because they wait for longer
+// on the OLD path.
 func (e *flow) ahead(now mono.Time, f *overlay.Fabric) int64 {
 	const wrap, near = 1 << 16, 1 << 14
 	apart := now.Sub(e.last).Microseconds()
@@ -152,10 +154,8 @@ func (e *flow) ahead(now mono.Time, f *overlay.Fabric) int64 {
 		switch {
 		case e.epoch.Before(f.Epoch):
 			after = below <= 0
-		case f.Epoch.Before(e.epoch):
+		case f.Epoch.Before(e.epoch), f.Epoch == e.epoch:
 			after = false
-		case f.Epoch == e.epoch:
-			after = above < -below
 		}
 	}
 	if after {

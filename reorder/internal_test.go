@@ -81,8 +81,21 @@ func TestPlaceAfterPauses(t *testing.T) {
 			continue
 		}
 		e := flow{epoch: early.Epoch, last: at, sent: early.TxTstamp}
-		if got := e.place(now, late); got != want {
+		if got := e.place(late, e.ahead(now, late)); got != want {
 			t.Fatalf("sent %v apart, arrived %v apart, epochs %d and %d: %v, want %v", second.Sub(first), now.Sub(at), a.Epoch, b.Epoch, got, want)
+		}
+	}
+}
+
+// What comes late of the present epoch is not taken for what was sent long after it.
+func TestPlaceOldPathIsLate(t *testing.T) {
+	for _, late := range []time.Duration{0, time.Millisecond, 25 * time.Millisecond, 34 * time.Millisecond, 47 * time.Millisecond} {
+		const sent = mono.Time(time.Second)
+		e := flow{epoch: 2, flags: flowTailKnown, last: sent + 1e6, sent: overlay.TstampOf(sent), queue: 1}
+		f := overlay.Fabric{Epoch: 2, TxTstamp: overlay.TstampOf(sent - mono.Time(late))}
+		now := e.last + 1e6
+		if got := e.place(&f, e.ahead(now, &f)); got != same {
+			t.Errorf("sent %v before what is held: %v, want it to be of the same epoch", late, got)
 		}
 	}
 }
