@@ -66,10 +66,11 @@ func (e *conn) old() overlay.PathID { return overlay.PathID(never - e.due) }
 // conweave is the source side of ConWeave (§3.2). Where the paper leaves room:
 //
 // A new flow takes the first of Samples random paths that is not busy, and if all
-// are, any. One that has been inactive does so only if its path is busy, or if
-// nothing was heard of it for two epochs: nothing of the flow should be under way,
-// but if θ_inactive was too short for a queue or for a host that was not scheduled,
-// staying reorders nothing.
+// are, any. One that has been inactive stays where it is, unless its path is busy or
+// nothing was heard of it for two epochs, or paths are chosen by CONGA's metrics; and
+// it stays then, too, if all that are looked at are busy. Nothing of it should be under
+// way, but if θ_inactive was too short for a queue, or for a host that was not
+// scheduled, staying reorders nothing.
 //
 // No path for a reroute (§3.2.2: "rerouting is aborted"): the epoch goes on, and
 // after each further θ_reply it is tried again, until there is a path or the
@@ -99,7 +100,7 @@ type conweave struct {
 	leaves []leafState
 	busy   []mono.Time // by leaf, uplink and selector: until when
 
-	cold    bool   // many flows of the last vector had paused: there are more than fit the cache
+	cold    bool   // many flows of the last vector had paused, or had no entry: there may be more than fit the cache
 	touched uint32 // so that touch is not compiled away
 
 	looked bool // of the present vector: links were looked at

@@ -31,7 +31,12 @@ func TestConWeaveExplains(t *testing.T) {
 			s.view.Paths[0] = MakePaths(without([]uint8{0, 1, 2}, s.send(0).Path.Uplink())...)
 			s.send(0)
 		}, "it stays here until"},
-		{"inactive", func(s *source) { s.send(0); s.now += 301 * usec }, "nothing of it is under way"},
+		{"inactive", func(s *source) { s.send(0); s.now += 301 * usec }, "it stays there"},
+		{"inactive, its path busy", func(s *source) {
+			s.hear(overlay.OpNotify, overlay.Fabric{Path: s.send(0).Path}, 299*time.Microsecond)
+			s.now += 2 * usec
+		}, "random path that is not busy"},
+		{"inactive, no answer twice", func(s *source) { s.send(0); s.send(301 * time.Microsecond); s.now += 301 * usec }, "random path that is not busy"},
 		{"plain", func(s *source) { s.view.Capable = overlay.NewCapability(1) }, "does not speak ConWeave"},
 		{"plain by now", func(s *source) { s.send(0); s.view.Capable = overlay.NewCapability(1) }, "no longer speaks ConWeave"},
 		{"plain just now", func(s *source) {

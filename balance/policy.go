@@ -157,8 +157,8 @@ type Ignored uint8
 // Reasons to ignore a control packet.
 const (
 	Heeded        Ignored = iota // it was not ignored
-	UnknownOpcode                // none of the three
 	UnknownLeaf                  // from a leaf that nothing was sent to
+	UnknownOpcode                // none of the three
 	UnknownFlow                  // RTT_REPLY or CLEAR for a flow that is not in the table
 	UnknownPath                  // NOTIFY of a path that no flow could have taken
 )

@@ -39,7 +39,7 @@ type AutoState struct {
 	P50     time.Duration `json:"p50_ns"`
 	P99     time.Duration `json:"p99_ns"`
 	P999    time.Duration `json:"p999_ns"`
-	// Times are in force since then; all 0: those of the profile still are.
+	// Times are in force since then; all 0: those that it starts with still are.
 	Times   Times     `json:"times"`
 	Since   time.Time `json:"since"`
 	Changes uint64    `json:"changes"`
@@ -214,11 +214,15 @@ func since(now, before *reorder.Histogram) (h reorder.Histogram) {
 }
 
 // longestQueue returns how long the full queue of an uplink takes at most, of
-// those whose rate is configured.
+// those that have a shaper, or else whose rate is configured.
 func (c *Config) longestQueue() (longest time.Duration) {
 	for i := range c.Ports {
 		e := &c.Ports[i].Egress
-		if rate := max(e.Rate, e.LinkRate); c.Ports[i].Kind == Uplink && rate > 0 {
+		rate := e.Rate
+		if rate == 0 {
+			rate = e.LinkRate
+		}
+		if c.Ports[i].Kind == Uplink && rate > 0 {
 			seconds := float64(e.QueueBytes) * 8 / float64(rate)
 			longest = max(longest, time.Duration(min(seconds*1e9, math.MaxInt64/2)))
 		}

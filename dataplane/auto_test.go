@@ -21,6 +21,27 @@ func roundTrips(n int, lengths ...time.Duration) (h reorder.Histogram) {
 	return h
 }
 
+// A shaper is what a queue waits for, however fast the link behind it is.
+func TestLongestQueue(t *testing.T) {
+	port := func(kind PortKind, shaper, link uint64) PortConfig {
+		return PortConfig{Kind: kind, Egress: EgressConfig{QueueBytes: 24_000, Rate: shaper, LinkRate: link}}
+	}
+	for _, tt := range []struct {
+		ports []PortConfig
+		want  time.Duration
+	}{
+		{nil, 0},
+		{[]PortConfig{port(Uplink, 0, 0), port(Access, 1e6, 0)}, 0},
+		{[]PortConfig{port(Uplink, 20e6, 10e9)}, 9600 * time.Microsecond},
+		{[]PortConfig{port(Uplink, 20e6, 0), port(Uplink, 0, 10e6)}, 19200 * time.Microsecond},
+	} {
+		c := &Config{Ports: tt.ports}
+		if got := c.longestQueue(); got != tt.want {
+			t.Errorf("%+v: %v, want %v", tt.ports, got, tt.want)
+		}
+	}
+}
+
 // Whatever round trips take, the times that follow from them make sense, grow with
 // them, and fit those that are configured.
 func TestDerivedTimes(t *testing.T) {

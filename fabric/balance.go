@@ -120,10 +120,18 @@ func (f *File) Warnings(scheme string) (warnings []string) {
 	at, queue, drain := f.longestQueue()
 	p := f.Congestion.Params()
 	source, _ := f.ConWeave.Params()
+	inactive := source.Inactive
+	if f.ConWeave.Auto() && f.ConWeave.Inactive == 0 {
+		inactive = overlay.MaxInactive // as much as it takes, up to that
+	}
 	for _, s := range slices.Compact(schemes) {
-		if inactive := source.Inactive; balance.Signals(s) && !f.ConWeave.Auto() && inactive < drain {
-			warnings = append(warnings, fmt.Sprintf("conweave.inactive: %v for scheme %s, but %s can queue %s bytes at %s for %v: set it above that (%v at most), or buffer lower",
-				inactive, s, at, queue.Buffer, queue.Rate, drain, overlay.MaxInactive))
+		if inactive < drain && balance.Signals(s) {
+			fix := "buffer lower"
+			if drain <= overlay.MaxInactive {
+				fix = fmt.Sprintf("set it to %v or more, or %s", drain, fix)
+			}
+			warnings = append(warnings, fmt.Sprintf("conweave.inactive: %v for scheme %s, but %s can queue %s bytes at %s for %v: %s",
+				inactive, s, at, queue.Buffer, queue.Rate, drain, fix))
 		}
 		gap, ok := balance.Gap(s, &p)
 		if !ok || gap >= drain {

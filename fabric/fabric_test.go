@@ -60,8 +60,10 @@ func TestWarnings(t *testing.T) {
 		{"one direction of one link", "links: {rate: 100Mbit, buffer: 64KB}\noverrides: [{link: L1-S0.0, direction: down, rate: 10Mbit}]", "local", [][]string{{"L1-S0.0 down", "51.2ms"}}},
 		{"whole flows", "links: {rate: 10Mbit, buffer: 250KB}", "conga-flow", [][]string{{"congestion.flow_gap: 150ms", "200ms"}}},
 		{"an epoch as long as the queue", "links: {rate: 100Mbit, buffer: 125KB}", "conweave", nil},
-		{"a shorter one", "links: {rate: 100Mbit, buffer: 126KB}", "conweave", [][]string{{"conweave.inactive: 10ms for scheme conweave,", "L0-S0.0 up can queue 126000 bytes at 100Mbit for 10.08ms", "30ms at most"}}},
+		{"a shorter one", "links: {rate: 100Mbit, buffer: 126KB}", "conweave", [][]string{{"conweave.inactive: 10ms for scheme conweave,", "L0-S0.0 up can queue 126000 bytes at 100Mbit for 10.08ms", "set it to 10.08ms or more"}}},
 		{"auto", "links: {rate: 100Mbit, buffer: 126KB}\nconweave: {profile: auto}", "conweave", nil},
+		{"auto, but for that", "links: {rate: 100Mbit, buffer: 126KB}\nconweave: {profile: auto, inactive: 1ms}", "conweave", [][]string{{"conweave.inactive: 1ms"}}},
+		{"longer than timestamps tell", "links: {rate: 20Mbit, buffer: 126KB}\nconweave: {profile: auto}", "conweave", [][]string{{"conweave.inactive: 30ms", "for 50.4ms: buffer lower"}}},
 		{"classes", "links: {rate: 10Mbit, buffer: 250KB}\nclasses: [{match: {port: 1}, scheme: conga}, {match: {port: 2}, scheme: conga}]", "conga-flow", [][]string{{"flowlet_gap"}, {"flow_gap"}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

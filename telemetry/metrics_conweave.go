@@ -22,7 +22,7 @@ func newHistogram(labels []string, prefix, what string) histogram {
 var (
 	conweaveByScheme = conweaveMetrics()
 	conweaveIgnored  = newMetric(prometheus.CounterValue, []string{"scheme", "reason"}, "loom_conweave_ignored_total",
-		"Control packets that changed nothing, because they are late, copies, forged, or another worker's.")
+		"Control packets that changed nothing, because they are late, copies or forged.")
 	replyTime = newHistogram([]string{"scheme"}, "loom_conweave_reply", "Time from an RTT_REQUEST to its RTT_REPLY, also a late one")
 
 	conweaveByWorker = conweaveWorkerMetrics()

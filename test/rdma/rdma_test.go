@@ -36,8 +36,8 @@ const (
 // want says what may happen to RDMA under a scheme between paths of unequal delay.
 type want struct {
 	scheme string
-	// ordered: no packet reaches a host out of order but for those that the leaves
-	// own up to (unordered), and all transfers succeed. Otherwise some must come out of
+	// ordered: no packet reaches a host out of order but for what follows from lost
+	// ones, or from those that the leaves own up to (unordered), and all transfers succeed. Otherwise some must come out of
 	// order, or the paths do not differ enough to prove anything; transfers may then
 	// take longer than they are given.
 	ordered bool
