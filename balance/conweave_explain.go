@@ -13,13 +13,11 @@ type ConWeavePolicy interface {
 	Signaller
 	// Params returns the parameters in use.
 	Params() ConWeaveParams
-	// Connections yields the flows of which something may be under way.
-	Connections(now mono.Time) iter.Seq[Connection]
-	// ConnectionSets returns the number of sets of the connection table, for
-	// SomeConnections: Connections for the sets from one to before another. Who must
-	// not look for long at a time looks often.
+	// ConnectionSets returns the number of sets of the connection table.
 	ConnectionSets() int
-	SomeConnections(now mono.Time, from, to int) iter.Seq[Connection]
+	// Connections yields the flows of which something may be under way, of the sets
+	// from one to before another. Who must not look for long at a time looks often.
+	Connections(now mono.Time, from, to int) iter.Seq[Connection]
 	// ConnectionsOf is Connections for flows of one hash, which may go to several
 	// leaves. It looks at one set only.
 	ConnectionsOf(now mono.Time, hash uint32) iter.Seq[Connection]
@@ -44,16 +42,11 @@ type Connection struct {
 // Params returns the parameters in use.
 func (c *conweave) Params() ConWeaveParams { return c.params }
 
-// Connections yields the entries that are not aged.
-func (c *conweave) Connections(now mono.Time) iter.Seq[Connection] {
-	return c.SomeConnections(now, 0, len(c.sets))
-}
-
 // ConnectionSets returns the number of sets.
 func (c *conweave) ConnectionSets() int { return len(c.sets) }
 
-// SomeConnections yields the entries of some sets that are not aged.
-func (c *conweave) SomeConnections(now mono.Time, from, to int) iter.Seq[Connection] {
+// Connections yields the entries of some sets that are not aged.
+func (c *conweave) Connections(now mono.Time, from, to int) iter.Seq[Connection] {
 	return func(yield func(Connection) bool) {
 		for i := max(from, 0); i < min(to, len(c.sets)); i++ {
 			for w := range c.sets[i] {
@@ -76,7 +69,7 @@ func (c *conweave) SomeConnections(now mono.Time, from, to int) iter.Seq[Connect
 func (c *conweave) ConnectionsOf(now mono.Time, hash uint32) iter.Seq[Connection] {
 	return func(yield func(Connection) bool) {
 		set := int(hash & c.mask)
-		for e := range c.SomeConnections(now, set, set+1) {
+		for e := range c.Connections(now, set, set+1) {
 			if e.Hash == hash && !yield(e) {
 				return
 			}

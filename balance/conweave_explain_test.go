@@ -82,7 +82,7 @@ func TestConWeaveExplainsBusyPaths(t *testing.T) {
 
 // All connections are those of all sets, each once, and those of a flow's hash are
 // in one of them.
-func TestSomeConnections(t *testing.T) {
+func TestConnectionsInParts(t *testing.T) {
 	s := newSource(t, func(o *Options) { o.ConWeave = DatacenterConWeave(); o.ConWeave.Connections = 64 }, 0, 1)
 	for hash := range uint32(40) {
 		s.sendOf(hash, 0)
@@ -92,10 +92,10 @@ func TestSomeConnections(t *testing.T) {
 		s.sendOf(hash, 0)
 	}
 	s.now += 200 * usec // the others are aged
-	all := slices.Collect(s.p.Connections(s.now))
+	all := slices.Collect(s.p.Connections(s.now, 0, s.p.ConnectionSets()))
 	var parts []Connection
 	for from := -3; from < s.p.ConnectionSets()+3; from += 3 {
-		parts = slices.AppendSeq(parts, s.p.SomeConnections(s.now, from, from+3))
+		parts = slices.AppendSeq(parts, s.p.Connections(s.now, from, from+3))
 	}
 	if len(all) != 20 || !slices.Equal(all, parts) {
 		t.Errorf("%d connections, want 20; in parts %v, want %v", len(all), parts, all)

@@ -57,7 +57,7 @@ func TestConWeaveIgnoresNonsense(t *testing.T) {
 			s := newSource(t, nil, 0, 1)
 			s.view.Paths = append(s.view.Paths, MakePaths(0, 1))
 			cause := tt.state(s)
-			before, conns := s.stats(), slices.Collect(s.p.Connections(s.now))
+			before, conns := s.stats(), slices.Collect(s.p.Connections(s.now, 0, s.p.ConnectionSets()))
 			busy := slices.Clone(s.p.busy)
 			f := answerTo(tt.op, cause)
 			tt.change(&f)
@@ -66,7 +66,7 @@ func TestConWeaveIgnoresNonsense(t *testing.T) {
 			if got := s.stats(); got != before {
 				t.Errorf("counted %+v, want %+v", got, before)
 			}
-			if got := slices.Collect(s.p.Connections(s.now)); !slices.Equal(got, conns) || !slices.Equal(s.p.busy, busy) {
+			if got := slices.Collect(s.p.Connections(s.now, 0, s.p.ConnectionSets())); !slices.Equal(got, conns) || !slices.Equal(s.p.busy, busy) {
 				t.Errorf("it changed %+v to %+v", conns, got)
 			}
 		})

@@ -137,21 +137,16 @@ type Signaller interface {
 	// flow whose headers it carries. Anything that it cannot make sense of is
 	// ignored and counted.
 	Hear(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric)
-}
-
-// Overhearer is a [Signaller] of which several share a leaf's flows: each has a
-// table, and one of them knows the flow that a control packet is about.
-type Overhearer interface {
-	Signaller
-	// Overhear is Hear, but returns why the packet says nothing to this one, and
-	// does not count that. Whoever has asked all has one of them count it.
+	// Overhear is Hear where several share a leaf's flows, of which one knows the
+	// flow: it returns why the packet says nothing to this one, and does not count
+	// that. Whoever has asked all has one of them count it.
 	Overhear(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric) Ignored
 	// Ignore counts a control packet that said nothing to any.
 	Ignore(Ignored)
 }
 
-// Ignored is why a control packet says nothing to an [Overhearer]. Of several, the
-// one that got furthest with it has the greatest.
+// Ignored is why a control packet says nothing to a [Signaller]. Of several, the one
+// that got furthest with it has the greatest.
 type Ignored uint8
 
 // Reasons to ignore a control packet.

@@ -29,7 +29,7 @@ type class struct {
 	rule   Class
 	vni    int32 // index of rule.VNI in the view; -1: any; -2: not there
 	policy balance.Policy
-	signal balance.Overhearer // policy, if it is one
+	signal balance.Signaller // policy, if it is one
 	n      int
 	frames [burstSize]fabricFrame
 	choice [burstSize]balance.Packet
@@ -54,7 +54,7 @@ func makeClasses(cfg *Config, worker int) ([]*class, error) {
 		if err != nil {
 			return nil, fmt.Errorf("traffic class %d: %w", i, err)
 		}
-		signal, _ := p.(balance.Overhearer)
+		signal, _ := p.(balance.Signaller)
 		classes[i] = &class{rule: r, vni: -1, policy: p, signal: signal}
 	}
 	return classes, nil

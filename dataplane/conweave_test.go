@@ -109,7 +109,7 @@ func (l *pathLab) dest() reorder.Stats           { return l.b.w.order.side.Stats
 func (l *pathLab) connection() (last balance.Connection) {
 	l.t.Helper()
 	p := l.a.w.classes[0].policy.(balance.ConWeavePolicy)
-	for e := range p.Connections(l.a.now) {
+	for e := range p.Connections(l.a.now, 0, p.ConnectionSets()) {
 		if e.Last >= last.Last {
 			last = e
 		}

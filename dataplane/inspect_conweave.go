@@ -194,7 +194,7 @@ func (w *worker) showConnections(s *ConWeaveSource, policy balance.ConWeavePolic
 	var tables *Tables
 	look := func(part []idleConnection, from, to int) []idleConnection {
 		tables = w.view.tables // of a connection's leaf: it may be newer than what was asked before
-		for c := range policy.SomeConnections(w.now, from, to) {
+		for c := range policy.Connections(w.now, from, to) {
 			part = append(part, idleConnection{c, w.now.Sub(c.Last)})
 		}
 		return part

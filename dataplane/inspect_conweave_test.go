@@ -68,12 +68,8 @@ func (p *timedPolicy) counted(all iter.Seq[balance.Connection]) iter.Seq[balance
 	}
 }
 
-func (p *timedPolicy) Connections(now mono.Time) iter.Seq[balance.Connection] {
-	return p.counted(p.ConWeavePolicy.Connections(now))
-}
-
-func (p *timedPolicy) SomeConnections(now mono.Time, from, to int) iter.Seq[balance.Connection] {
-	return p.counted(p.ConWeavePolicy.SomeConnections(now, from, to))
+func (p *timedPolicy) Connections(now mono.Time, from, to int) iter.Seq[balance.Connection] {
+	return p.counted(p.ConWeavePolicy.Connections(now, from, to))
 }
 
 func (p *timedPolicy) BusyUntil(now mono.Time, leaf uint16, path overlay.PathID) (mono.Time, bool) {

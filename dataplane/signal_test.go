@@ -370,7 +370,7 @@ func TestSignalsIsTrueOfSignallers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, is := p.(balance.Overhearer); is != balance.Signals(name) { // what a class asks for
+		if _, is := p.(balance.Signaller); is != balance.Signals(name) { // what a class asks for
 			t.Errorf("Signals(%q) is %v", name, balance.Signals(name))
 		}
 	}

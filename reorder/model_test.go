@@ -420,7 +420,8 @@ func (m *model) settle() {
 	}
 	m.run()
 	n := 0
-	for conn := range m.src.(balance.ConWeavePolicy).Connections(m.now) {
+	src := m.src.(balance.ConWeavePolicy)
+	for conn := range src.Connections(m.now, 0, src.ConnectionSets()) {
 		n++
 		if conn.Asked || conn.Rerouted || conn.Moved {
 			m.t.Errorf("connection %+v is not idle", conn)

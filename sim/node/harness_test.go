@@ -106,7 +106,7 @@ func (nothing) Handle(engine.Time, uint64) {}
 
 // signaller is a scheme that marks all that it can, and remembers what it hears.
 type signaller struct {
-	balance.Policy
+	balance.Signaller
 	marks balance.Marks
 	heard []string
 }
