@@ -12,8 +12,7 @@ import (
 	"github.com/loomfabric/loom/lab"
 )
 
-// congaRun runs a file of folder conga under a scheme, with its workloads cut to
-// some seconds; 0: as they are.
+// congaRun runs a file of folder conga under a scheme.
 func congaRun(t *testing.T, file, scheme string) *lab.Report {
 	t.Helper()
 	testenv.NeedRoot(t)
