@@ -6,7 +6,7 @@ SUDO       := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 GOLANGCI   := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # Packages with goroutines, or with words that several share: their tests run
 # with the race detector too.
-RACE       := ./congestion ./control/... ./telemetry/... ./dataplane/... ./lab/... ./internal/... ./sim/experiment
+RACE       := ./congestion ./control/... ./dataplane/... ./lab/... ./internal/... ./sim/experiment
 DEMO       ?= test/netns/demo.yaml
 FUZZTIME   ?= 20s
 BENCH      ?= .
@@ -59,7 +59,7 @@ bench-peers: build ## compare encapsulation with Open vSwitch and the kernel (ne
 	$(SUDO) bin/peers -leafd bin/leafd
 
 fuzz: ## fuzz every target for FUZZTIME (20s) each
-	GO='$(GO)' scripts/fuzz.sh $(FUZZTIME)
+	GO='$(GO)' internal/tools/fuzz.sh $(FUZZTIME)
 
 clean: ## remove what was built
 	rm -rf bin

@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/loomfabric/loom/congestion"
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // conga puts each flowlet on the uplink that leads to its leaf with the least

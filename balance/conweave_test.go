@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/congestion"
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 )
 

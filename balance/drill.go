@@ -3,7 +3,7 @@ package balance
 import (
 	"math/rand/v2"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // drill is DRILL(d, m) (Ghorbani et al., SIGCOMM 2017): each packet goes to the

@@ -1,6 +1,6 @@
 package balance
 
-import "github.com/loomfabric/loom/mono"
+import "github.com/loomfabric/loom/internal/mono"
 
 // ecmp spreads flows evenly over the paths by a hash of the flow (RFC 2992,
 // with the hash's range cut into equal parts). It keeps no state.

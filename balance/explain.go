@@ -2,7 +2,7 @@ package balance
 
 import (
 	"github.com/loomfabric/loom/congestion"
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // Explainer is a Policy that can say what it would do without doing it: for

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/congestion"
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // TestExplainForetellsChoose holds every scheme to what it says of itself: in a

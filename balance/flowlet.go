@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/congestion"
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // flowlets is what the schemes have in common that decide once a flowlet

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/congestion"
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // fluid is a leaf–spine fabric with one destination leaf, small enough to be

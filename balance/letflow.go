@@ -3,7 +3,7 @@ package balance
 import (
 	"math/rand/v2"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // letFlow puts each flowlet on a path chosen uniformly at random (Vanini et

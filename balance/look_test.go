@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // A driver's links: what a policy reads is out of date until it has looked.

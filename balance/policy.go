@@ -19,7 +19,7 @@ import (
 	"strings"
 
 	"github.com/loomfabric/loom/congestion"
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 )
 

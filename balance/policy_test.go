@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/congestion"
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 func mustNew(t testing.TB, name string, seed uint64) Policy {

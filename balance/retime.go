@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // Retimer is ConWeave's source side as somebody sees it who measures round trips:

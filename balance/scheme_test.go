@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/congestion"
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // promises is what a scheme's users may rely on; the conformance test holds

@@ -3,7 +3,7 @@ package balance
 import (
 	"math/rand/v2"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // spray sends each packet on a path of its own, chosen uniformly at random:

@@ -1,6 +1,6 @@
 package balance
 
-import "github.com/loomfabric/loom/mono"
+import "github.com/loomfabric/loom/internal/mono"
 
 // static splits flows over the paths in proportions that were configured, by a
 // hash of the flow: the oblivious routing of CONGA §2.4, "weighted random load

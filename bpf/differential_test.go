@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/overlay"
 )
 

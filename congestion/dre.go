@@ -3,7 +3,7 @@ package congestion
 import (
 	"time"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // The parameters that CONGA §3.6 found to work well, and the α that goes with

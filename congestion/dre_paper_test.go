@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // send offers frames of n bytes, one every gap, from now until end, and

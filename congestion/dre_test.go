@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // timerDRE is the DRE as hardware has it: somebody calls tick every T_dre.

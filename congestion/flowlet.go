@@ -6,7 +6,7 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // DefaultFlowlets is the size of CONGA's flowlet table (§3.4).

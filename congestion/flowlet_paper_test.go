@@ -8,7 +8,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // §3.4: "If the entry is valid (valid_bit == 1), the flowlet is active and the

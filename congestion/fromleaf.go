@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // FromLeaf is the Congestion-From-Leaf Table of CONGA §3.3: for each source

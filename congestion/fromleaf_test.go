@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // naiveFromLeaf is one leaf's rows as plain fields.

@@ -4,7 +4,7 @@ import (
 	"math"
 	"sync/atomic"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // Meter is the load of a link that several workers send on. Each worker meters

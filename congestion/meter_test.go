@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // naiveMeter keeps publications as they came and walks period by period.

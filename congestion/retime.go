@@ -3,7 +3,7 @@ package congestion
 import (
 	"time"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // SetGap changes T_fl, which must be positive, at now. Flowlets that are under way

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // A new gap counts for flowlets that are under way, and for those after them.

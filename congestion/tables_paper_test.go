@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // §3.3, steps 3 to 5: "The CE field of the packet received at the destination

@@ -3,7 +3,7 @@ package congestion
 import (
 	"time"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // word is one entry of a congestion table, in a machine word so that it can be

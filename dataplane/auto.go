@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/balance"
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 )

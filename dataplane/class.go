@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/loomfabric/loom/balance"
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 )
 

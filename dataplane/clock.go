@@ -3,7 +3,7 @@ package dataplane
 import (
 	"time"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // origin makes mono.Time small numbers and never 0 at run time.

@@ -5,8 +5,8 @@ import (
 
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane/xsk"
-	"github.com/loomfabric/loom/drop"
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 )
 

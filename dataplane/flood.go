@@ -1,8 +1,8 @@
 package dataplane
 
 import (
-	"github.com/loomfabric/loom/drop"
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // bucket is a token bucket for frames. The zero bucket admits everything.

@@ -3,8 +3,8 @@ package dataplane
 import (
 	"time"
 
-	"github.com/loomfabric/loom/drop"
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 )

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loomfabric/loom/drop"
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 )
 

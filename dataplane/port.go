@@ -2,8 +2,8 @@ package dataplane
 
 import (
 	"github.com/loomfabric/loom/dataplane/xsk"
-	"github.com/loomfabric/loom/drop"
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // link is a port's way to the wire for one worker: an AF_XDP socket, or plain

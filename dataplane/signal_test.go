@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/balance"
-	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 )

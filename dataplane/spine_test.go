@@ -7,7 +7,7 @@ import (
 
 	"github.com/gaissmai/bart"
 
-	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/overlay"
 )
 

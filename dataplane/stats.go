@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/congestion"
-	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/reorder"
 )
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/fabric"
-	"github.com/loomfabric/loom/workload"
+	"github.com/loomfabric/loom/internal/workload"
 )
 
 // maxInProgress bounds one client's open flows, so that an overloaded fabric

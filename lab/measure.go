@@ -7,8 +7,8 @@ import (
 	"sort"
 	"time"
 
-	"github.com/loomfabric/loom/drop"
 	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/internal/drop"
 )
 
 // sortedFaults orders faults by time; those of one instant keep the file's

@@ -5,8 +5,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/loomfabric/loom/workload"
-	"github.com/loomfabric/loom/workload/roce"
+	"github.com/loomfabric/loom/internal/workload"
+	"github.com/loomfabric/loom/internal/workload/roce"
 )
 
 // The controller and the agents speak JSON lines over the agent's standard

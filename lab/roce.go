@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/loomfabric/loom/mono"
-	"github.com/loomfabric/loom/workload"
-	"github.com/loomfabric/loom/workload/roce"
+	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/internal/workload"
+	"github.com/loomfabric/loom/internal/workload/roce"
 )
 
 const (

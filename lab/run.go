@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/fabric"
-	"github.com/loomfabric/loom/workload"
+	"github.com/loomfabric/loom/internal/workload"
 )
 
 // RunOptions are what the command line adds to the file.

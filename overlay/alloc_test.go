@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // TestNoAllocation: nothing that happens once a packet allocates.

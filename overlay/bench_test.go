@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loomfabric/loom/drop"
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // Results go here, so that the compiler cannot do away with what is measured.

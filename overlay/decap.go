@@ -3,7 +3,7 @@ package overlay
 import (
 	"encoding/binary"
 
-	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/internal/drop"
 )
 
 // Decapped is what an outer frame says, once [Decap] has found it sound.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // Fabric holds the fields with which leaves tell each other about load: CONGA's

@@ -6,7 +6,7 @@ import (
 	"math/bits"
 	"time"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // Dest says where an address lives: behind a peer, or behind a local port with

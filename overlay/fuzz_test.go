@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"testing"
 
-	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/internal/drop"
 )
 
 // Each target starts from the golden packets, and from what testdata/fuzz

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/internal/drop"
 )
 
 // TestEncapDecapIdentity: whatever goes into a tunnel comes out of it.

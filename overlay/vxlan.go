@@ -3,7 +3,7 @@ package overlay
 import (
 	"encoding/binary"
 
-	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/internal/drop"
 )
 
 // VNI is a VXLAN network identifier; 24 bits.

@@ -7,7 +7,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 )
 

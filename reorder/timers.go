@@ -3,7 +3,7 @@ package reorder
 import (
 	"math"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // Never is the deadline when nothing is held.

@@ -4,10 +4,10 @@ import (
 	"math/rand/v2"
 
 	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/internal/workload"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/traffic"
-	"github.com/loomfabric/loom/workload"
 )
 
 // asks are the requests of a fabric.yaml: those that the lab's clients make with

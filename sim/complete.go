@@ -12,7 +12,7 @@ import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/fabric"
-	"github.com/loomfabric/loom/workload"
+	"github.com/loomfabric/loom/internal/workload"
 )
 
 // Problem is one thing that is wrong with a Spec.

@@ -9,11 +9,11 @@ import (
 	"testing"
 
 	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/internal/workload"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/topo"
 	"github.com/loomfabric/loom/sim/traffic"
-	"github.com/loomfabric/loom/workload"
 )
 
 const labs = "../test/netns/conga/"

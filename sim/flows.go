@@ -8,10 +8,10 @@ import (
 	"strings"
 
 	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/internal/workload"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/traffic"
-	"github.com/loomfabric/loom/workload"
 )
 
 // selection draws a sender out of From, and a receiver out of those of To that

@@ -9,9 +9,9 @@ import (
 	"testing"
 
 	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/internal/workload"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/traffic"
-	"github.com/loomfabric/loom/workload"
 )
 
 // keys lists the keys of a section.

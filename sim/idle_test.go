@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/internal/workload"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/traffic"
-	"github.com/loomfabric/loom/workload"
 )
 
 // trace writes lines of a trace to a file and returns its name.

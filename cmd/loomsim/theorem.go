@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/loomfabric/loom/internal/workload"
 	"github.com/loomfabric/loom/sim/theory"
-	"github.com/loomfabric/loom/workload"
 )
 
 // theoremCommand prints what throwing flows on links at random comes to, beside

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/internal/drop"
 )
 
 // The names in the answers' tags are the API: within /v1 they may be joined by

@@ -20,7 +20,7 @@ import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/overlay"
 )
 

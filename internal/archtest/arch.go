@@ -16,15 +16,16 @@ const Module = "github.com/loomfabric/loom"
 // those of lower layers only. An entry stands for the package and those below
 // its path that have no entry of their own.
 var layers = [][]string{
-	{"mono", "drop"},
+	{"internal/mono", "internal/drop"},
 	{"overlay"},
 	{"congestion", "reorder"},
 	{"balance"},
+	{"leaf"},
 	{"bpf"},
 	{"dataplane/xsk"},
 	{"dataplane"},
 	{"internal/ethtool", "internal/units", "internal/yamlerr", "internal/chart"},
-	{"control", "config", "telemetry", "fabric", "workload", "internal/admin", "sim/engine"},
+	{"control", "config", "internal/telemetry", "fabric", "internal/workload", "internal/admin", "sim/engine"},
 	{"internal/daemon", "internal/loomctl", "lab", "sim/network"},
 	{"sim/tcp", "sim/udp", "sim/rdma", "sim/node", "sim/traffic", "sim/measure", "sim/theory"},
 	{"sim/topo"},
@@ -36,7 +37,7 @@ var layers = [][]string{
 
 // sameLayer lists the arrows within a layer that are wanted.
 var sameLayer = map[[2]string]bool{
-	{"telemetry", "control"}: true, // exports the mirror's counters
+	{"internal/telemetry", "control"}: true, // exports the mirror's counters
 }
 
 // free packages are tests and tools: they may import anything of the module,
@@ -44,7 +45,7 @@ var sameLayer = map[[2]string]bool{
 var free = []string{"test", "internal/archtest", "internal/testenv", "internal/tools"}
 
 // core packages are sans-I/O.
-var core = []string{"mono", "drop", "overlay", "congestion", "reorder", "balance"}
+var core = []string{"internal/mono", "internal/drop", "overlay", "congestion", "reorder", "balance", "leaf"}
 
 // virtual packages run in virtual time: they drive the core as the data plane
 // does, and know nothing of what is real.
@@ -55,7 +56,7 @@ var virtual = []string{"sim"}
 var clockless = []string{"sim/engine", "sim/network", "sim/node", "sim/topo", "sim/tcp", "sim/rdma", "sim/traffic", "sim/measure", "sim/theory"}
 
 // notVirtual are what a virtual package must not import although it lies lower.
-var notVirtual = []string{"bpf", "dataplane", "control", "config", "telemetry", "internal/ethtool", "internal/daemon", "internal/admin", "internal/loomctl", "lab"}
+var notVirtual = []string{"bpf", "dataplane", "control", "config", "internal/telemetry", "internal/ethtool", "internal/daemon", "internal/admin", "internal/loomctl", "lab"}
 
 // coreImports are the standard packages that the core may import. A list of
 // what is allowed: nothing else can bring in a clock, a socket or a lock.

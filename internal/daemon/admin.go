@@ -11,7 +11,7 @@ import (
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/admin"
-	"github.com/loomfabric/loom/telemetry"
+	"github.com/loomfabric/loom/internal/telemetry"
 )
 
 // listenAdmin opens the socket of the admin API; nil, nil: there is none. A

@@ -14,7 +14,7 @@ import (
 	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/telemetry"
+	"github.com/loomfabric/loom/internal/telemetry"
 )
 
 // reloader takes over what may change in the file of a running daemon: schemes

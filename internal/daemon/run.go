@@ -15,7 +15,7 @@ import (
 
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/telemetry"
+	"github.com/loomfabric/loom/internal/telemetry"
 )
 
 // prepare reads the file and holds it against the machine. It touches nothing.

@@ -8,7 +8,7 @@ import (
 	"math"
 	"time"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // Time is a point in virtual time, or a span of it, in picoseconds: a byte

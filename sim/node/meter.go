@@ -2,7 +2,7 @@ package node
 
 import (
 	"github.com/loomfabric/loom/congestion"
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/sim/network"
 )
 

@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/loomfabric/loom/balance"
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 )

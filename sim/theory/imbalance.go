@@ -9,7 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/loomfabric/loom/workload"
+	"github.com/loomfabric/loom/internal/workload"
 )
 
 // Sizes is a distribution of flow sizes in bytes. *workload.CDF is one.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/loomfabric/loom/workload"
+	"github.com/loomfabric/loom/internal/workload"
 )
 
 func builtin(t *testing.T, name string) *workload.CDF {

@@ -8,9 +8,9 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/loomfabric/loom/internal/workload"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
-	"github.com/loomfabric/loom/workload"
 )
 
 // Endless is the size of a flow that sends until its time is up.

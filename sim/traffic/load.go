@@ -6,7 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/loomfabric/loom/workload"
+	"github.com/loomfabric/loom/internal/workload"
 )
 
 // Cut is a set of racks, for instance a pod, and what joins it with the rest.

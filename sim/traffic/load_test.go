@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/loomfabric/loom/internal/workload"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
-	"github.com/loomfabric/loom/workload"
 )
 
 func same(v uint64, n int) []uint64 {

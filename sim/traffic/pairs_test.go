@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/loomfabric/loom/internal/workload"
 	"github.com/loomfabric/loom/sim/network"
-	"github.com/loomfabric/loom/workload"
 )
 
 // must returns v, which could be made.

@@ -5,9 +5,9 @@ import (
 	"math"
 	"math/rand/v2"
 
+	"github.com/loomfabric/loom/internal/workload"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
-	"github.com/loomfabric/loom/workload"
 )
 
 // PoissonConfig is an open-loop workload: flows arrive as a Poisson process,

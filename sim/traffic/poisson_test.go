@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/loomfabric/loom/internal/workload"
 	"github.com/loomfabric/loom/sim/engine"
-	"github.com/loomfabric/loom/workload"
 )
 
 func base() PoissonConfig {

@@ -7,9 +7,9 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"github.com/loomfabric/loom/internal/workload"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/sim/network"
-	"github.com/loomfabric/loom/workload"
 )
 
 // frameHash is the hash of the same headers built by an independent encoder.

@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/loomfabric/loom/internal/telemetry"
 	"github.com/loomfabric/loom/internal/testenv"
-	"github.com/loomfabric/loom/telemetry"
 )
 
 // A daemon is one leafd or spined.

@@ -4,7 +4,7 @@
 set -euo pipefail
 duration=${1:-20s}
 go=${GO:-go}
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 "$go" list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' ./... | while read -r dir; do
 	grep -lqE '^func Fuzz' "$dir"/*_test.go || continue
 	targets=$(cd "$dir" && "$go" test -list '^Fuzz' . | grep '^Fuzz')

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/internal/drop"
 )
 
 // get asks a server without a network.

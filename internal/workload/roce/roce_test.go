@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 var seedFlag = flag.Uint64("seed", 0, "seed of the random tests; 0: a new one each time")

@@ -7,7 +7,7 @@ import (
 
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/internal/drop"
 )
 
 // health says that the process answers.

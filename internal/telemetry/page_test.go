@@ -12,10 +12,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/loomfabric/loom/bpf"
-	"github.com/loomfabric/loom/drop"
+	"github.com/loomfabric/loom/internal/drop"
 )
 
-const page = "../docs/metrics.md"
+const page = "../../docs/metrics.md"
 
 // TestPageDescribesTheMetrics holds the page against what the collector sends,
 // not only against what it declares.

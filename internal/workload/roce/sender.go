@@ -3,7 +3,7 @@ package roce
 import (
 	"time"
 
-	"github.com/loomfabric/loom/mono"
+	"github.com/loomfabric/loom/internal/mono"
 )
 
 // Config is what both ends of a queue pair agree on.

@@ -11,7 +11,7 @@ import (
 
 // The dashboard asks for metrics that there are, by labels that they have.
 func TestDashboard(t *testing.T) {
-	b, err := os.ReadFile("../deploy/grafana/loom.json")
+	b, err := os.ReadFile("../../deploy/grafana/loom.json")
 	if err != nil {
 		t.Fatal(err)
 	}
