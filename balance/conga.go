@@ -2,6 +2,7 @@ package balance
 
 import (
 	"math/rand/v2"
+	"time"
 
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/mono"
@@ -18,18 +19,26 @@ type conga struct {
 	remote   [MaxPaths]uint8
 }
 
-func newCONGA(o *Options) Policy {
-	return &conga{flowlets: newFlowlets(o), name: "conga", decision: o.Params.Decision, global: true, rng: newRNG(o)}
-}
+var _ = register(Scheme{
+	Name: "conga", Summary: "the least congested path for each flowlet",
+	New: func(o *Options) Policy { return newCONGA(o, "conga", o.Congestion.FlowletGap) },
+	Gap: flowletGap, Keys: flowletKeys, NeedsPeer: true,
+})
 
-// newCONGAFlow returns CONGA-Flow: CONGA with a flowlet gap that no path's
-// latency exceeds, so that in effect it decides once a flow and reorders
-// nothing (§5).
-func newCONGAFlow(o *Options) Policy {
-	o.Params.FlowletGap = o.Params.FlowGap
-	c := newCONGA(o).(*conga)
-	c.name = "conga-flow"
-	return c
+// CONGA-Flow is CONGA with a flowlet gap that no path's latency exceeds, so that in
+// effect it decides once a flow and reorders nothing (§5).
+var _ = register(Scheme{
+	Name: "conga-flow", Summary: "the least congested path for each flow",
+	New: func(o *Options) Policy {
+		c := newCONGA(o, "conga-flow", o.Congestion.FlowGap)
+		c.fixed = true
+		return c
+	},
+	Gap: flowGap, Keys: flowletKeys, NeedsPeer: true,
+})
+
+func newCONGA(o *Options, name string, gap time.Duration) *conga {
+	return &conga{flowlets: newFlowlets(o, gap), name: name, decision: o.Congestion.Decision, global: true, rng: newRNG(o)}
 }
 
 func (c *conga) Name() string { return c.name }

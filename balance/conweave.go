@@ -7,6 +7,7 @@ import (
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 )
 
 // connWays is the associativity of the connection table.
@@ -21,7 +22,7 @@ type conn struct {
 	state connState
 	last  mono.Time // the last packet
 	due   mono.Time // when the next packet is not like the last one: at once, or never, while none is expected to be
-	marks Marks     // of packets until then; TailTxTstamp: of the request, or of the TAIL
+	marks Marks     // of packets until then; Arg: of the request, or of the TAIL
 }
 
 // connState is where a flow is in its epoch, with flags.
@@ -57,7 +58,7 @@ func (e *conn) begin() { e.state, e.due = e.state&connRefused|connBegin, atOnce 
 func (e *conn) reroute(to overlay.PathID, tail overlay.Tstamp) {
 	e.due = never - mono.Time(e.path)
 	e.state, e.path = e.state&connRefused|connRerouted, to
-	e.marks.Rerouted, e.marks.TailTxTstamp, e.marks.Selector = true, tail, to.Selector()
+	e.marks.Rerouted, e.marks.Arg, e.marks.Selector = true, tail, to.Selector()
 }
 
 // old returns the path that the TAIL took; meant if rerouted.
@@ -108,7 +109,7 @@ type conweave struct {
 
 	decisions uint64
 	stats     ConWeaveStats
-	params    ConWeaveParams
+	params    ConWeaveSource
 }
 
 // leafState is what is known of a leaf.
@@ -117,28 +118,47 @@ type leafState struct {
 	uplinks  uint16    // a bit each: those that flows could be on
 }
 
-func newConWeave(o *Options) Policy { return makeConWeave(o, "conweave", false) }
+var _ = register(Scheme{
+	Name: "conweave", Summary: "another path when a flow's own is late, and packets put in order behind it",
+	New:  func(o *Options) Policy { return newConWeave(o, "conweave", false) },
+	Wire: reorder.SchemeID, Shim: true, NeedsPeer: true, Section: conweaveSection,
+	Receiver: newConWeaveReceiver,
+})
 
-// newConWeaveCONGA returns ConWeave with paths chosen by CONGA's metrics: of
-// those that are not busy, the least congested one, and no reroute onto one that
-// is more congested than the present one.
-func newConWeaveCONGA(o *Options) Policy { return makeConWeave(o, "conweave-conga", true) }
+// ConWeave with paths chosen by CONGA's metrics: of those that are not busy, the
+// least congested one, and no reroute onto one that is more congested than the
+// present one.
+var _ = register(Scheme{
+	Name: "conweave-conga", Summary: "as conweave, onto the least congested path",
+	New:  func(o *Options) Policy { return newConWeave(o, "conweave-conga", true) },
+	Wire: reorder.SchemeID, Shim: true, NeedsPeer: true, Section: conweaveSection,
+})
 
-func makeConWeave(o *Options, name string, byMetric bool) Policy {
-	p := &o.ConWeave
+func newConWeave(o *Options, name string, byMetric bool) Policy {
+	p := &o.Section.(*ConWeaveParams).ConWeaveSource
 	return &conweave{
 		name: name, params: *p,
 		reply: mono.Time(p.Reply), busyFor: mono.Time(p.PathBusy), inactive: mono.Time(p.Inactive),
-		samples: p.Samples, width: p.Selectors, byMetric: byMetric, decision: o.Params.Decision,
+		samples: p.Samples, width: p.Selectors, byMetric: byMetric, decision: o.Congestion.Decision,
 		seed: o.Seed, rng: newRNG(o),
 		sets: make([][connWays]conn, p.Connections/connWays), mask: uint32(p.Connections/connWays - 1),
 	}
 }
 
+// newConWeaveReceiver makes the destination side.
+func newConWeaveReceiver(o *Options) (Receiver, error) {
+	p := o.Section.(*ConWeaveParams).destination()
+	p.Leaves, p.Ports = o.Leaves, o.Ports
+	return reorder.New(*p)
+}
+
 func (c *conweave) Name() string { return c.name }
 
 // Stats returns the counters.
-func (c *conweave) Stats() Stats { return Stats{Decisions: c.decisions, ConWeave: c.stats} }
+func (c *conweave) Stats() Stats {
+	s := c.stats
+	return Stats{Decisions: c.decisions, Own: &s}
+}
 
 // Choose marks packets, and moves flows that have waited for a reply too long.
 func (c *conweave) Choose(now mono.Time, v *View, pkts []Packet) {
@@ -249,7 +269,7 @@ func (c *conweave) slow(now mono.Time, v *View, p *Packet, e *conn) {
 // begin starts an epoch: the packet at hand is its request (§3.2.1).
 func (c *conweave) begin(now mono.Time, e *conn) {
 	e.state, e.due = e.state&(connRefused|connSilent)|connAsked, now+c.reply
-	e.marks = Marks{Epoch: e.marks.Epoch.Next(), Shim: true, Selector: e.path.Selector(), TailTxTstamp: overlay.TstampOf(now)}
+	e.marks = Marks{Epoch: e.marks.Epoch.Next(), Shim: true, Selector: e.path.Selector(), Arg: overlay.TstampOf(now)}
 	c.stats.Epochs++
 	c.stats.Requests++
 }

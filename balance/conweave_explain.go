@@ -10,13 +10,14 @@ import (
 
 // ConWeavePolicy is ConWeave's source side, for its owner to look at.
 type ConWeavePolicy interface {
-	Signaller
+	Messenger
 	// Params returns the parameters in use.
-	Params() ConWeaveParams
+	Params() ConWeaveSource
 	// ConnectionSets returns the number of sets of the connection table.
 	ConnectionSets() int
 	// Connections yields the flows of which something may be under way, of the sets
-	// from one to before another. Who must not look for long at a time looks often.
+	// from one to before another: parts of the table, for those who must not look
+	// for long at a time.
 	Connections(now mono.Time, from, to int) iter.Seq[Connection]
 	// ConnectionsOf is Connections for flows of one hash, which may go to several
 	// leaves. It looks at one set only.
@@ -40,7 +41,7 @@ type Connection struct {
 }
 
 // Params returns the parameters in use.
-func (c *conweave) Params() ConWeaveParams { return c.params }
+func (c *conweave) Params() ConWeaveSource { return c.params }
 
 // ConnectionSets returns the number of sets.
 func (c *conweave) ConnectionSets() int { return len(c.sets) }

@@ -61,9 +61,9 @@ func answerTo(op overlay.Opcode, cause overlay.Fabric) overlay.Fabric {
 	f := overlay.Fabric{Capable: true, Opcode: op, Epoch: cause.Epoch, Path: cause.Path}
 	switch op {
 	case overlay.OpRTTReply:
-		f.Shim, f.TailTxTstamp = true, cause.TxTstamp
+		f.Shim, f.Arg = true, cause.TxTstamp
 	case overlay.OpClear:
-		f.Shim, f.TailTxTstamp = true, cause.TailTxTstamp
+		f.Shim, f.Arg = true, cause.Arg
 	}
 	return f
 }
@@ -217,7 +217,7 @@ func TestPaperReroute(t *testing.T) {
 		if !f.Rerouted || f.Tail || f.Path != first.Path || f.Path == tail.Path || f.Epoch != tail.Epoch || f.Opcode != overlay.OpData {
 			t.Fatalf("after the TAIL %+v", f)
 		}
-		if !f.Shim || f.TxTstamp != overlay.TstampOf(s.now) || f.TailTxTstamp != at {
+		if !f.Shim || f.TxTstamp != overlay.TstampOf(s.now) || f.Arg != at {
 			t.Fatalf("timestamps of %+v, TAIL left at %d", f, at)
 		}
 	}

@@ -8,37 +8,87 @@ import (
 	"github.com/loomfabric/loom/reorder"
 )
 
-// ConWeaveParams are the tunables of ConWeave's source side (ConWeave Tables 1
+// conweaveSection is what both sides of ConWeave are told.
+var conweaveSection = &Section{
+	Name: "conweave",
+	Summary: "ConWeave are the parameters of schemes conweave and conweave-conga, and of what puts rerouted packets in order. " +
+		"The second part counts on every leaf, whatever its own scheme: other leaves may reroute. " +
+		"All leaves of a fabric should have the same, `inactive` above all.",
+	New:      newConWeaveParams,
+	Profiles: []Profile{Datacenter, Lab, Auto},
+}
+
+// ConWeaveParams are the tunables of ConWeave (Tables 1 and 3, Appendix A), of
+// the source's side and of the destination's.
+type ConWeaveParams struct {
+	ConWeaveSource `yaml:",inline"`
+	reorder.Params `yaml:",inline"`
+	// Auto says which times follow from measured round trips.
+	Auto AutoTimes `yaml:"-"`
+}
+
+// AutoTimes says which times follow from measured round trips.
+type AutoTimes struct{ Reply, Inactive, ResumeExtra, ResumeDefault, MaxHold bool }
+
+// SetAuto makes the times follow from round trips that the configuration has not
+// given under profile auto.
+func (p *ConWeaveParams) SetAuto(given func(key string) bool) {
+	p.Auto = AutoTimes{!given("reply"), !given("inactive"), !given("resume_extra"), !given("resume_default"), !given("max_hold")}
+}
+
+func newConWeaveParams(profile Profile) Params {
+	if profile == Datacenter {
+		return &ConWeaveParams{ConWeaveSource: DatacenterConWeave(), Params: reorder.Datacenter()}
+	}
+	return &ConWeaveParams{ConWeaveSource: LabConWeave(), Params: reorder.Lab()}
+}
+
+// Validate reports the first parameter that makes no sense.
+func (p *ConWeaveParams) Validate() error {
+	if err := p.ConWeaveSource.Validate(); err != nil {
+		return err
+	}
+	return p.destination().Validate()
+}
+
+// destination returns the destination's parameters: θ_inactive is the source's.
+func (p *ConWeaveParams) destination() *reorder.Params {
+	d := p.Params
+	d.Inactive = p.ConWeaveSource.Inactive
+	return &d
+}
+
+// ConWeaveSource are the parameters of ConWeave's source side (ConWeave Tables 1
 // and 3). [DatacenterConWeave] and [LabConWeave] return complete sets to start
 // from.
-type ConWeaveParams struct {
+type ConWeaveSource struct {
 	// Reply is θ_reply: a path that has not brought a request to the leaf and
 	// its reply back for so long is congested (§3.2.1).
-	Reply time.Duration
+	Reply time.Duration `yaml:"reply"`
 	// PathBusy is θ_path_busy: how long a path is avoided after a NOTIFY; about
 	// as long as a queue at the ECN threshold takes to drain (§4.1).
-	PathBusy time.Duration
+	PathBusy time.Duration `yaml:"path_busy"`
 	// Inactive is θ_inactive: after a pause of that length nothing of a flow is
 	// under way any more, and its next packet starts a new epoch (§3.2.3). At
 	// most [overlay.MaxInactive], and the same at all leaves.
-	Inactive time.Duration
+	Inactive time.Duration `yaml:"inactive"`
 	// Samples is how many random paths are looked at when a new one is needed,
 	// 1 to 16 (§3.2.2).
-	Samples int
+	Samples int `yaml:"samples"`
 	// Selectors is how many choices the next tier has, 1 to 16. With 1 a path is
 	// an uplink, and each flow has one selector of 16 by its hash: all uplinks
 	// lead it over the same of several parallel links behind the spine. With more,
 	// a path is an uplink and a selector below that number.
-	Selectors int
+	Selectors int `yaml:"selectors"`
 	// Connections is the size of the connection table: a power of two, 4 at
 	// least.
-	Connections int
+	Connections int `yaml:"connections"`
 }
 
 // DatacenterConWeave returns the paper's values for a leaf-spine fabric of
 // 100 Gb/s (Table 3).
-func DatacenterConWeave() ConWeaveParams {
-	return ConWeaveParams{
+func DatacenterConWeave() ConWeaveSource {
+	return ConWeaveSource{
 		Reply:       8 * time.Microsecond,
 		PathBusy:    8 * time.Microsecond,
 		Inactive:    300 * time.Microsecond,
@@ -52,7 +102,7 @@ func DatacenterConWeave() ConWeaveParams {
 // links of some 100 Mb/s to 1 Gb/s: a round trip takes a millisecond when a
 // worker waits for a core, and 100 kB take as long on such a link (§4.1).
 // θ_inactive is the paper's for its testbed (§4.2).
-func LabConWeave() ConWeaveParams {
+func LabConWeave() ConWeaveSource {
 	p := DatacenterConWeave()
 	p.Reply = time.Millisecond
 	p.PathBusy = time.Millisecond
@@ -61,20 +111,20 @@ func LabConWeave() ConWeaveParams {
 }
 
 // Validate reports the first parameter that makes no sense.
-func (p *ConWeaveParams) Validate() error {
+func (p *ConWeaveSource) Validate() error {
 	switch {
 	case p.Inactive <= 0 || p.Inactive > overlay.MaxInactive:
-		return fmt.Errorf("inactive time is %v: use a time above 0 and up to %v, which 16-bit timestamps can tell", p.Inactive, overlay.MaxInactive)
+		return fieldError("inactive", fmt.Sprintf("use a time above 0 and up to %v, which 16-bit timestamps can tell", overlay.MaxInactive), "inactive is %v", p.Inactive)
 	case p.Reply <= 0 || p.Reply > p.Inactive:
-		return fmt.Errorf("reply cut-off is %v: use a time above 0 and up to the inactive time, %v", p.Reply, p.Inactive)
+		return fieldError("reply", fmt.Sprintf("use a time above 0 and up to inactive, %v", p.Inactive), "reply is %v", p.Reply)
 	case p.PathBusy < 0 || p.PathBusy > time.Second:
-		return fmt.Errorf("path busy time is %v: use 0 to a second", p.PathBusy)
+		return fieldError("path_busy", "use 0 to a second", "path_busy is %v", p.PathBusy)
 	case p.Samples < 1 || p.Samples > maxSamples:
-		return fmt.Errorf("%d path samples: use 1 to %d", p.Samples, maxSamples)
+		return fieldError("samples", fmt.Sprintf("use 1 to %d", maxSamples), "%d path samples", p.Samples)
 	case p.Selectors < 1 || p.Selectors > maxSelectors:
-		return fmt.Errorf("%d selectors: use 1 to %d", p.Selectors, maxSelectors)
+		return fieldError("selectors", fmt.Sprintf("use 1 to %d", maxSelectors), "%d selectors", p.Selectors)
 	case p.Connections < connWays || p.Connections > 1<<24 || p.Connections&(p.Connections-1) != 0:
-		return fmt.Errorf("connection table of %d entries: use a power of two from %d to %d", p.Connections, connWays, 1<<24)
+		return fieldError("connections", fmt.Sprintf("use a power of two from %d to %d", connWays, 1<<24), "connection table of %d entries", p.Connections)
 	}
 	return nil
 }
@@ -105,13 +155,9 @@ type ConWeaveStats struct {
 	Overflow  uint64 // the connection table had no room
 	Incapable uint64 // the leaf does not speak it
 
-	// Control packets that were ignored.
-	StaleReplies  uint64 // RTT_REPLYs of another epoch, or that nobody waits for
-	StaleClears   uint64 // CLEARs, likewise
-	UnknownFlow   uint64 // for a flow that is not in the table
-	UnknownLeaf   uint64 // from a leaf that there is not
-	UnknownPath   uint64 // NOTIFYs of a path that no flow could have taken
-	UnknownOpcode uint64 // that are none of the three
+	// Messages that changed nothing.
+	StaleReplies uint64 // RTT_REPLYs of another epoch, or that nobody waits for
+	StaleClears  uint64 // CLEARs, likewise
 
 	// ReplyTime is how long replies took, also late ones.
 	ReplyTime reorder.Histogram

@@ -174,34 +174,28 @@ func (c *conweave) selectorOn(now mono.Time, leaf uint16, uplink uint8, present 
 	return present, false
 }
 
-// Hear takes an RTT_REPLY, a CLEAR or a NOTIFY. What does not fit the state of
+// Handle takes an RTT_REPLY, a CLEAR or a NOTIFY. What does not fit the state of
 // the flow that it is about changes nothing: it may be late, a copy, or forged.
-func (c *conweave) Hear(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric) {
-	c.Ignore(c.Overhear(now, leaf, hash, f))
-}
-
-// Overhear is Hear without the account of what this table knows nothing of.
-func (c *conweave) Overhear(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric) Ignored {
-	if int(leaf) >= len(c.leaves) {
-		return UnknownLeaf
+func (c *conweave) Handle(now mono.Time, _ *View, m *overlay.Message) bool {
+	if int(m.Leaf) >= len(c.leaves) {
+		return false
 	}
-	e, why := c.find(leaf, hash), Heeded
+	f := &m.Fabric
+	e := c.find(m.Leaf, m.Hash)
+	known := e != nil
 	switch f.Opcode {
 	case overlay.OpNotify:
-		if !c.notify(now, leaf, f.Path) {
-			why = UnknownPath
-		}
-	case overlay.OpRTTReply, overlay.OpClear:
-		if e == nil {
-			return UnknownFlow
-		}
-		if f.Opcode == overlay.OpRTTReply {
+		known = c.notify(now, m.Leaf, f.Path)
+	case overlay.OpRTTReply:
+		if known {
 			c.replied(now, e, f)
-		} else {
+		}
+	case overlay.OpClear:
+		if known {
 			c.cleared(e, f)
 		}
 	default:
-		return UnknownOpcode
+		return false
 	}
 	if e != nil && (f.Opcode == overlay.OpNotify && f.Epoch == e.marks.Epoch || e.answers(f)) {
 		e.state &^= connRefused
@@ -209,28 +203,14 @@ func (c *conweave) Overhear(now mono.Time, leaf uint16, hash uint32, f *overlay.
 			e.state |= connRefused
 		}
 	}
-	return why
-}
-
-// Ignore counts a control packet under the reason that it was ignored for.
-func (c *conweave) Ignore(why Ignored) {
-	switch why {
-	case UnknownOpcode:
-		c.stats.UnknownOpcode++
-	case UnknownLeaf:
-		c.stats.UnknownLeaf++
-	case UnknownFlow:
-		c.stats.UnknownFlow++
-	case UnknownPath:
-		c.stats.UnknownPath++
-	}
+	return known
 }
 
 // answers reports whether a REPLY or CLEAR is that of the flow's epoch, and of
 // the very packet that asked for it: the echo tells it from one of an epoch of
 // the same two bits.
 func (e *conn) answers(f *overlay.Fabric) bool {
-	return f.Epoch == e.marks.Epoch && f.Shim && f.TailTxTstamp == e.marks.TailTxTstamp
+	return f.Epoch == e.marks.Epoch && f.Shim && f.Arg == e.marks.Arg
 }
 
 // replied ends an epoch in which the reply came in time (§3.2.1). One that is

@@ -38,10 +38,10 @@ func TestConWeaveIgnoresNonsense(t *testing.T) {
 		{"REPLY while rerouted", rerouted, overlay.OpRTTReply, keep, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleReplies }},
 		{"REPLY twice", answered, overlay.OpRTTReply, keep, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleReplies }},
 		{"REPLY of another epoch", asked, overlay.OpRTTReply, func(f *overlay.Fabric) { f.Epoch = f.Epoch.Next() }, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleReplies }},
-		{"REPLY with another echo", asked, overlay.OpRTTReply, func(f *overlay.Fabric) { f.TailTxTstamp++ }, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleReplies }},
+		{"REPLY with another echo", asked, overlay.OpRTTReply, func(f *overlay.Fabric) { f.Arg++ }, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleReplies }},
 		{"REPLY without echo", asked, overlay.OpRTTReply, func(f *overlay.Fabric) { f.Shim = false }, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleReplies }},
 		{"CLEAR of another epoch", rerouted, overlay.OpClear, func(f *overlay.Fabric) { f.Epoch-- }, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleClears }},
-		{"CLEAR with another echo", rerouted, overlay.OpClear, func(f *overlay.Fabric) { f.TailTxTstamp-- }, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleClears }},
+		{"CLEAR with another echo", rerouted, overlay.OpClear, func(f *overlay.Fabric) { f.Arg-- }, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleClears }},
 		{"CLEAR of no flow", rerouted, overlay.OpClear, keep, 0, 2, func(s *ConWeaveStats) *uint64 { return &s.UnknownFlow }},
 		{"REPLY of no flow", asked, overlay.OpRTTReply, keep, 0, 2, func(s *ConWeaveStats) *uint64 { return &s.UnknownFlow }},
 		{"CLEAR of a flow to another leaf", rerouted, overlay.OpClear, keep, 1, 1, func(s *ConWeaveStats) *uint64 { return &s.UnknownFlow }},
@@ -463,7 +463,7 @@ func FuzzConWeaveHear(f *testing.F) {
 		for ; len(b) >= 10; b = b[10:] {
 			h := overlay.Fabric{
 				Capable: b[1]&1 != 0, Opcode: overlay.Opcode(b[0] & 7), Epoch: overlay.Epoch(b[1] >> 1 & 3), Rerouted: b[1]&8 != 0, Tail: b[1]&16 != 0,
-				Shim: b[1]&32 != 0, Path: overlay.PathID(b[2]), TxTstamp: overlay.Tstamp(b[3])<<8 | overlay.Tstamp(b[4]), TailTxTstamp: overlay.TstampOf(s.now) - overlay.Tstamp(b[5]),
+				Shim: b[1]&32 != 0, Path: overlay.PathID(b[2]), TxTstamp: overlay.Tstamp(b[3])<<8 | overlay.Tstamp(b[4]), Arg: overlay.TstampOf(s.now) - overlay.Tstamp(b[5]),
 			}
 			s.p.Hear(s.now, uint16(b[6]&1), uint32(b[6]>>1&3), &h)
 			if b[7]&1 != 0 {

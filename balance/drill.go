@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"fmt"
 	"math/rand/v2"
 
 	"github.com/loomfabric/loom/internal/mono"
@@ -18,8 +19,40 @@ type drill struct {
 	decisions uint64
 }
 
+var _ = register(Scheme{
+	Name: "drill", Summary: "the shortest of sampled queues for each packet",
+	New: newDRILL, Keys: func() Params { return &DRILLKeys{DRILL{2, 1}} },
+})
+
+// DRILLKeys are what drill is told beside its name.
+type DRILLKeys struct {
+	// DRILL is d and m of DRILL(d, m).
+	DRILL DRILL `yaml:"drill"`
+}
+
+// DRILL is what drill compares for each packet: queues drawn at random, and those
+// that were the shortest before. DRILL(2, 1) is its authors' choice.
+type DRILL struct {
+	// Samples is the number of uplinks drawn, 1 to 16.
+	Samples int `yaml:"samples"`
+	// Memory is the number of uplinks remembered, 0 to 16.
+	Memory int `yaml:"memory"`
+}
+
+// Validate reports the first number that makes no sense.
+func (k *DRILLKeys) Validate() error {
+	switch d := &k.DRILL; {
+	case d.Samples < 1 || d.Samples > MaxPaths:
+		return fieldError("drill.samples", fmt.Sprintf("use 1 to %d", MaxPaths), "DRILL with %d samples", d.Samples)
+	case d.Memory < 0 || d.Memory > MaxPaths:
+		return fieldError("drill.memory", fmt.Sprintf("use 0 to %d", MaxPaths), "DRILL with %d remembered", d.Memory)
+	}
+	return nil
+}
+
 func newDRILL(o *Options) Policy {
-	return &drill{rng: newRNG(o), samples: o.Samples, remember: o.Memory}
+	d := &o.Keys.(*DRILLKeys).DRILL
+	return &drill{rng: newRNG(o), samples: d.Samples, remember: d.Memory}
 }
 
 func (*drill) Name() string { return "drill" }

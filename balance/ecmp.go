@@ -9,6 +9,8 @@ type ecmp struct {
 	decisions uint64
 }
 
+var _ = register(Scheme{Name: "ecmp", Summary: "a flow's hash decides", New: newECMP, Fixed: true})
+
 func newECMP(o *Options) Policy { return &ecmp{seed: o.Seed} }
 
 func (*ecmp) Name() string { return "ecmp" }

@@ -11,23 +11,36 @@ import (
 // (CONGA §3.4): its packets follow the first one.
 type flowlets struct {
 	table *congestion.Flowlets
+	fixed bool // the gap does not follow from round trips
 }
 
-func newFlowlets(o *Options) flowlets {
-	return flowlets{congestion.NewFlowlets(o.Flowlets, o.Params.FlowletGap, o.Params.Detector)}
+// FlowletKeys are what schemes that keep flowlets are told beside their name.
+type FlowletKeys struct {
+	// Flowlets is the number of entries of each worker's flowlet table: a power of
+	// two from 64 to 16777216, of 8 bytes each. Flows that share an entry can only
+	// move together.
+	Flowlets int `yaml:"flowlets"`
 }
 
-// Gap returns the pause after which a flow may move under a scheme; ok is false
-// for schemes that do not keep flowlets.
-func Gap(scheme string, p *congestion.Params) (gap time.Duration, ok bool) {
-	switch scheme {
-	case "local", "letflow", "conga":
-		return p.FlowletGap, true
-	case "conga-flow":
-		return p.FlowGap, true
+// Validate reports a size that makes no sense.
+func (k *FlowletKeys) Validate() error {
+	if k.Flowlets < 64 || k.Flowlets > 1<<24 || k.Flowlets&(k.Flowlets-1) != 0 {
+		return fieldError("flowlets", "use a power of two from 64 to 16777216", "flowlet table of %d entries", k.Flowlets)
 	}
-	return 0, false
+	return nil
 }
+
+func flowletKeys() Params { return &FlowletKeys{congestion.DefaultFlowlets} }
+
+func newFlowlets(o *Options, gap time.Duration) flowlets {
+	return flowlets{table: congestion.NewFlowlets(o.Keys.(*FlowletKeys).Flowlets, gap, o.Congestion.Detector)}
+}
+
+// flowletGap and flowGap are the Scheme.Gap of schemes that keep flowlets, and of
+// those for which a flowlet is to be a flow.
+func flowletGap(p *congestion.Params) (time.Duration, string) { return p.FlowletGap, "flowlet_gap" }
+
+func flowGap(p *congestion.Params) (time.Duration, string) { return p.FlowGap, "flow_gap" }
 
 // Flowlets returns the table.
 func (f *flowlets) Flowlets() *congestion.Flowlets { return f.table }

@@ -14,7 +14,14 @@ type letFlow struct {
 	rng *rand.PCG
 }
 
-func newLetFlow(o *Options) Policy { return &letFlow{newFlowlets(o), newRNG(o)} }
+var _ = register(Scheme{
+	Name: "letflow", Summary: "a random path for each flowlet",
+	New: newLetFlow, Gap: flowletGap, Keys: flowletKeys,
+})
+
+func newLetFlow(o *Options) Policy {
+	return &letFlow{newFlowlets(o, o.Congestion.FlowletGap), newRNG(o)}
+}
 
 func (*letFlow) Name() string { return "letflow" }
 

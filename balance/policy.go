@@ -10,14 +10,12 @@
 //
 // What comes back from the fabric reaches a policy through the View: drivers
 // write feedback into the tables of package congestion, policies read them.
-// Time passes with Choose's now, from which gaps and ageing are computed
-// lazily; no scheme here needs to be woken.
+// Time passes with Choose's now, from which gaps and ageing are computed lazily.
+// What a scheme does besides is in the halves that it implements: [Messenger],
+// [Timed], [Receiver].
 package balance
 
 import (
-	"fmt"
-	"strings"
-
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
@@ -63,8 +61,11 @@ type View struct {
 	Queue  *[MaxPaths]uint32
 	Remote *congestion.ToLeaf // what leaves fed back; nil: nothing, as if all were 0
 	// Capable tells which leaves read the fabric's fields; nil: all of them do.
-	// A [Signaller] sends to the others as ecmp does.
+	// Schemes that need an answer send to the others as ecmp does.
 	Capable *overlay.Capability
+	// Exact has what a scheme of Scheme.Exact wants to know of each packet of the
+	// vector; nil for the others.
+	Exact []Exact
 }
 
 // Links is what a driver knows of the links that start at its leaf.
@@ -87,31 +88,46 @@ type Packet struct {
 	Leaf uint16 // destination leaf: indexes View.Paths
 	Len  uint16 // length of the tenant's frame, bytes
 	Path uint8  // out: indexes the leaf's Paths; undefined if they are empty
-	// Marks are the fields that a [Signaller] wants in the packet's header;
-	// other policies do not touch them.
+	// Copies are paths that get a copy of the packet besides Path, a bit each; read
+	// if the scheme has Scheme.Copies.
+	Copies uint16
+	// Marks are the fields that a scheme with a Wire number wants in the packet's
+	// header; others do not touch them.
 	Marks
+	// Until is the time before which the packet is not sent: then it is offered to
+	// Choose again. Read if the scheme has Scheme.Waits; 0: at once.
+	Until mono.Time
+}
+
+// Exact is what the headers of a packet say of its flow, exactly.
+type Exact struct {
+	Key      overlay.FlowKey
+	TCPFlags uint8 // 0: not TCP
 }
 
 // Marks are fields of the fabric's header that are a scheme's own (ConWeave
 // §3.2, §3.3). The driver copies them into the header of a packet that goes to a
 // capable leaf, and adds the shim with the time of departure if Shim is set.
 type Marks struct {
-	Opcode       overlay.Opcode // OpData or OpRTTRequest
-	Epoch        overlay.Epoch
-	Rerouted     bool
-	Tail         bool
-	Shim         bool
-	Selector     uint8          // the next tier's choice, 0 to 15
-	TailTxTstamp overlay.Tstamp // when the TAIL left; meant if Rerouted or Tail
+	Opcode   overlay.Opcode // OpData or OpRTTRequest
+	Epoch    overlay.Epoch
+	Rerouted bool
+	Tail     bool
+	Shim     bool
+	Selector uint8 // the next tier's choice, 0 to 15
+	// Arg is the scheme's half of the shim. ConWeave: when the TAIL left; meant if
+	// Rerouted or Tail.
+	Arg overlay.Tstamp
 }
 
-// Stamp puts the marks into the header of a packet that leaves by an uplink at
-// now, the time that Choose was given, and leaves the other fields as they are.
-func (m *Marks) Stamp(now mono.Time, uplink uint8, f *overlay.Fabric) {
+// Stamp puts the marks of scheme id into the header of a packet that leaves by an
+// uplink at now, the time that Choose was given, and leaves the other fields as they are.
+func (m *Marks) Stamp(now mono.Time, id overlay.SchemeID, uplink uint8, f *overlay.Fabric) {
+	f.Scheme = id
 	f.Opcode, f.Epoch, f.Rerouted, f.Tail, f.Shim = m.Opcode, m.Epoch, m.Rerouted, m.Tail, m.Shim
 	f.Path = overlay.MakePathID(uplink, m.Selector)
 	if m.Shim {
-		f.TxTstamp, f.TailTxTstamp = overlay.TstampOf(now), m.TailTxTstamp
+		f.TxTstamp, f.Arg = overlay.TstampOf(now), m.Arg
 	}
 }
 
@@ -128,54 +144,12 @@ type Policy interface {
 	Stats() Stats
 }
 
-// Signaller is a Policy that marks packets ([Packet.Marks]) and hears of them
-// from the leaf they go to. Package reorder has the other side, and says what a
-// driver of both does.
-type Signaller interface {
-	Policy
-	// Hear takes a control packet from a leaf: f is its header, hash that of the
-	// flow whose headers it carries. Anything that it cannot make sense of is
-	// ignored and counted.
-	Hear(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric)
-	// Overhear is Hear where several share a leaf's flows, of which one knows the
-	// flow: it returns why the packet says nothing to this one, and does not count
-	// that. Whoever has asked all has one of them count it.
-	Overhear(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric) Ignored
-	// Ignore counts a control packet that said nothing to any.
-	Ignore(Ignored)
-}
-
-// Ignored is why a control packet says nothing to a [Signaller]. Of several, the one
-// that got furthest with it has the greatest.
-type Ignored uint8
-
-// Reasons to ignore a control packet.
-const (
-	Heeded        Ignored = iota // it was not ignored
-	UnknownLeaf                  // from a leaf that nothing was sent to
-	UnknownOpcode                // none of the three
-	UnknownFlow                  // RTT_REPLY or CLEAR for a flow that is not in the table
-	UnknownPath                  // NOTIFY of a path that no flow could have taken
-)
-
-// Signals reports whether a scheme of that name is a [Signaller], whose packets
-// are overlay.ShimLen bytes longer.
-func Signals(scheme string) bool { return scheme == "conweave" || scheme == "conweave-conga" }
-
 // FlowletPolicy is a Policy that keeps flows on their path while their packets
 // follow each other closely.
 type FlowletPolicy interface {
 	Policy
 	// Flowlets returns the table, for the policy's owner to look at.
 	Flowlets() *congestion.Flowlets
-}
-
-// Stats counts what a policy did. Flowlets and ConWeave are zero for schemes
-// without.
-type Stats struct {
-	Decisions uint64 // times that a path was chosen: once a packet, or once a flowlet
-	Flowlets  congestion.FlowletStats
-	ConWeave  ConWeaveStats
 }
 
 // Options are what schemes are made with.
@@ -187,85 +161,16 @@ type Options struct {
 	// random. Schemes that choose by hash ignore it: a flow's path must not
 	// depend on the worker that its packets come to.
 	Worker int
-	// Params are CONGA's; the zero value stands for congestion.Datacenter().
-	Params congestion.Params
-	// Flowlets is the size of the flowlet table; 0: congestion.DefaultFlowlets.
-	Flowlets int
-	// Samples and Memory are d and m of DRILL(d, m), at most MaxPaths each;
-	// both 0: DRILL(2, 1), its authors' choice.
-	Samples, Memory int
-	// Weights are the uplinks' shares under "static"; all zero: the first
-	// usable path takes all.
-	Weights [MaxPaths]uint32
-	// ConWeave are the parameters of "conweave" and "conweave-conga"; the zero
-	// value stands for DatacenterConWeave().
-	ConWeave ConWeaveParams
-}
-
-// schemes in the order that messages list them.
-var schemes = []struct {
-	name  string
-	build func(*Options) Policy
-}{
-	{"static", newStatic},
-	{"ecmp", newECMP},
-	{"spray", newSpray},
-	{"local", newLocal},
-	{"letflow", newLetFlow},
-	{"drill", newDRILL},
-	{"conga", newCONGA},
-	{"conga-flow", newCONGAFlow},
-	{"conweave", newConWeave},
-	{"conweave-conga", newConWeaveCONGA},
-}
-
-// Names returns the schemes that [New] knows.
-func Names() []string {
-	names := make([]string, len(schemes))
-	for i := range schemes {
-		names[i] = schemes[i].name
-	}
-	return names
-}
-
-// New returns the scheme of that name. It reports a name that does not exist
-// and options that make no sense.
-func New(name string, o Options) (Policy, error) {
-	if err := o.complete(); err != nil {
-		return nil, fmt.Errorf("scheme %s: %w", name, err)
-	}
-	for i := range schemes {
-		if schemes[i].name == name {
-			return schemes[i].build(&o), nil
-		}
-	}
-	return nil, fmt.Errorf("scheme %q does not exist; choose one of: %s", name, strings.Join(Names(), ", "))
-}
-
-// complete fills in defaults and reports what makes no sense.
-func (o *Options) complete() error {
-	if o.Params == (congestion.Params{}) {
-		o.Params = congestion.Datacenter()
-	}
-	if o.Flowlets == 0 {
-		o.Flowlets = congestion.DefaultFlowlets
-	}
-	if o.Samples == 0 && o.Memory == 0 {
-		o.Samples, o.Memory = 2, 1
-	}
-	if o.ConWeave == (ConWeaveParams{}) {
-		o.ConWeave = DatacenterConWeave()
-	}
-	switch {
-	case o.Flowlets < 0 || o.Flowlets > 1<<24:
-		return fmt.Errorf("flowlet table of %d entries: use 1 to %d", o.Flowlets, 1<<24)
-	case o.Samples < 1 || o.Samples > MaxPaths:
-		return fmt.Errorf("DRILL with %d samples: use 1 to %d", o.Samples, MaxPaths)
-	case o.Memory < 0 || o.Memory > MaxPaths:
-		return fmt.Errorf("DRILL with %d remembered: use 0 to %d", o.Memory, MaxPaths)
-	}
-	if err := o.ConWeave.Validate(); err != nil {
-		return err
-	}
-	return o.Params.Validate()
+	// Congestion are CONGA's parameters; the zero value stands for
+	// congestion.Datacenter().
+	Congestion congestion.Params
+	// Keys are what the scheme was told where it is named (Scheme.Keys), nil: its
+	// defaults. Section is the scheme's section, nil: its datacenter values.
+	Keys, Section Params
+	// Leaves bounds the numbers of leaves, and Ports is the number of egress ports
+	// that packets may wait for. Receivers need them.
+	Leaves, Ports int
+	// Receiver is the worker's receiver of the scheme, for policies that go by what
+	// it has seen; nil: there is none.
+	Receiver Receiver
 }

@@ -15,6 +15,8 @@ type spray struct {
 	decisions uint64
 }
 
+var _ = register(Scheme{Name: "spray", Summary: "a random path for each packet", New: newSpray})
+
 func newSpray(o *Options) Policy { return &spray{rng: newRNG(o)} }
 
 func (*spray) Name() string { return "spray" }

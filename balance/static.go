@@ -1,6 +1,11 @@
 package balance
 
-import "github.com/loomfabric/loom/internal/mono"
+import (
+	"fmt"
+	"math"
+
+	"github.com/loomfabric/loom/internal/mono"
+)
 
 // static splits flows over the paths in proportions that were configured, by a
 // hash of the flow: the oblivious routing of CONGA §2.4, "weighted random load
@@ -14,7 +19,40 @@ type static struct {
 	decisions uint64
 }
 
-func newStatic(o *Options) Policy { return &static{seed: o.Seed, weights: o.Weights} }
+var _ = register(Scheme{
+	Name: "static", Summary: "a flow's hash decides, by weights of the uplinks",
+	New: newStatic, Keys: func() Params { return &StaticKeys{} }, Fixed: true,
+})
+
+// StaticKeys are what static is told beside its name.
+type StaticKeys struct {
+	// Weights are the shares of the uplinks, in their order. None: the first usable
+	// uplink takes all.
+	Weights []uint32 `yaml:"weights"`
+}
+
+// Validate reports weights that make no sense.
+func (k *StaticKeys) Validate() error {
+	sum := uint64(0)
+	for _, w := range k.Weights {
+		sum += uint64(w)
+	}
+	switch {
+	case len(k.Weights) > MaxPaths:
+		return fieldError("weights", fmt.Sprintf("use one for each uplink, at most %d", MaxPaths), "%d weights", len(k.Weights))
+	case len(k.Weights) > 0 && sum == 0:
+		return fieldError("weights", "use shares, as in [2, 1]", "weights that are all 0")
+	case sum > math.MaxUint32:
+		return fieldError("weights", "use shares, as in [2, 1]", "weights that add up to %d", sum)
+	}
+	return nil
+}
+
+func newStatic(o *Options) Policy {
+	s := &static{seed: o.Seed}
+	copy(s.weights[:], o.Keys.(*StaticKeys).Weights)
+	return s
+}
 
 func (*static) Name() string { return "static" }
 

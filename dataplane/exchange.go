@@ -101,7 +101,7 @@ func (w *worker) greet(t *tunnel, peer PeerID, now mono.Time) {
 	overlay.Ethernet(b[overlay.MaxOverhead:]).SetEtherType(helloEtherType)
 	fab := overlay.Fabric{Capable: true, Opcode: overlay.OpHello, LBTag: t.uplink, Path: overlay.MakePathID(t.uplink, uint8(w.greetings)),
 		Shim: true, TxTstamp: overlay.TstampOf(now)}
-	fab.TailTxTstamp, fab.Tail = w.shared.echo(peer, now)
+	fab.Arg, fab.Tail = w.shared.echo(peer, now)
 	t.header.Encap(b, overlay.EthernetLen, 0, f.hash, overlay.DSCPControl, &fab)
 	w.stats.HopSent[t.hop].Add(uint32(f.len))
 	w.enqueue(&f, t.port)
@@ -115,7 +115,7 @@ func (w *worker) noteGreeting(peer PeerID, f *overlay.Fabric, now mono.Time) {
 	}
 	w.shared.greeted[peer].Store((uint64(now)/1000+1)<<16 | uint64(f.TxTstamp))
 	if f.Tail {
-		if d := overlay.TstampOf(now).Sub(f.TailTxTstamp); d >= 0 {
+		if d := overlay.TstampOf(now).Sub(f.Arg); d >= 0 {
 			w.stats.RoundTrip.Add(d)
 		}
 	}

@@ -76,7 +76,7 @@ func TestAnswersIdentifyTheFlow(t *testing.T) {
 				t.Fatalf("%d answers by the uplink that the request came by, %d packets by the other", len(got), len(out[up0]))
 			}
 			d, f := got[0], got[0].Fabric
-			if f.Opcode != overlay.OpRTTReply || f.Epoch != 2 || f.Path != request.Path || !f.Shim || f.TailTxTstamp != 777 || f.LBTag != 1 {
+			if f.Opcode != overlay.OpRTTReply || f.Epoch != 2 || f.Path != request.Path || !f.Shim || f.Arg != 777 || f.LBTag != 1 {
 				t.Errorf("answered %+v", f)
 			}
 			if d.Dst != addr32(vtep2) || d.Src != addr32(own()) || d.VNI != 100 || d.TOS != overlay.DSCPControl {
@@ -201,7 +201,7 @@ func TestControlPacketsReachTheWorkerThatKnowsTheFlow(t *testing.T) {
 		t.Fatalf("the first packet has %+v", sent.Fabric)
 	}
 	reply := sent.Fabric
-	reply.Opcode, reply.TailTxTstamp = overlay.OpRTTReply, sent.Fabric.TxTstamp
+	reply.Opcode, reply.Arg = overlay.OpRTTReply, sent.Fabric.TxTstamp
 	b.now = a.now.Add(300 * time.Microsecond)
 	b.send(up0, wrap(vtep2, own(), 100, inner, &reply))
 	if s := b.w.classes[0].policy.Stats().ConWeave; s.Replies != 0 || b.w.stats.SignalsHeard != 1 {
@@ -426,7 +426,7 @@ func FuzzControl(f *testing.F) {
 		fields := &overlay.Fabric{
 			Capable: true, Opcode: overlay.Opcode(op & 7), Epoch: overlay.Epoch(epoch & 3), Path: overlay.PathID(path),
 			Rerouted: flags&1 != 0, Tail: flags&2 != 0, Shim: flags&4 != 0, FBValid: flags&8 != 0, FBTag: flags >> 4,
-			TxTstamp: overlay.Tstamp(echo), TailTxTstamp: overlay.Tstamp(echo) ^ overlay.Tstamp(path),
+			TxTstamp: overlay.Tstamp(echo), Arg: overlay.Tstamp(echo) ^ overlay.Tstamp(path),
 		}
 		waiting := 2 * r.w.order.held // data, whose time may come now; for all members there are two
 		out := r.send(up0, wrap(vtep2, own(), 100, inner, fields))
@@ -451,7 +451,7 @@ func TestConWeaveDoesNotAllocate(t *testing.T) {
 	var frames [][]byte
 	for epoch := range overlay.Epoch(4) { // a request, a rerouted packet that waits, the TAIL; all over and over
 		for _, f := range []overlay.Fabric{
-			{Opcode: overlay.OpRTTRequest}, {Rerouted: true, TailTxTstamp: 5, Path: 0x10}, {Tail: true, TailTxTstamp: 5},
+			{Opcode: overlay.OpRTTRequest}, {Rerouted: true, Arg: 5, Path: 0x10}, {Tail: true, Arg: 5},
 		} {
 			f.Capable, f.Shim, f.Epoch = true, true, epoch
 			frames = append(frames, wrap(vtep2, own(), 100, udp4(hostA, hostB, 0, 7, 10), &f))

@@ -22,12 +22,24 @@ type Fabric struct {
 	Epoch    Epoch
 	Rerouted bool // ConWeave: sent on the new path after a reroute
 	Tail     bool // ConWeave: last packet on the old path
-	Shim     bool // TxTstamp and TailTxTstamp follow the VXLAN header
+	Shim     bool // TxTstamp and Arg follow the VXLAN header
 	Path     PathID
+	// Scheme is the one that Opcode, Epoch, Rerouted, Tail and the shim belong to;
+	// 0: none, as in packets without marks and in HELLOs.
+	Scheme SchemeID
 
-	TxTstamp     Tstamp // when this packet left the source leaf; needs Shim
-	TailTxTstamp Tstamp // when the TAIL packet did; needs Shim
+	TxTstamp Tstamp // when this packet left the source leaf; needs Shim
+	// Arg is the scheme's own half of the shim: ConWeave's TAIL_TX_TSTAMP, or the
+	// number of a packet or of a flowcell in its flow; needs Shim.
+	Arg Tstamp
 }
+
+// SchemeID numbers the schemes that use the header's marks and its shim: 4 bits,
+// 0 for none. Package balance gives the numbers.
+type SchemeID uint8
+
+// NumSchemes is how many SchemeIDs there are, 0 included.
+const NumSchemes = 16
 
 // RaiseCE sets CE to ce where that is more, as every hop does with its link's
 // metric (CONGA §3.3, step 2): what [VXLAN.RaiseCE] does to a header on the wire.
@@ -51,13 +63,16 @@ const (
 	OpClear                    // control: the reordering epoch is over
 	OpNotify                   // control: the path is congested
 	OpHello                    // control: proves the sender capable
-	OpExplore                  // kept for path exploration
-	OpExtension                // kept for what needs more opcodes
+	OpExplore                  // control: a scheme's own
+	OpExtension                // control: a scheme's own
+
+	// NumOpcodes is the number of opcodes.
+	NumOpcodes = iota
 )
 
 // Control reports whether the packet is the fabric's own and never reaches a
 // host.
-func (o Opcode) Control() bool { return o >= OpRTTReply && o <= OpHello }
+func (o Opcode) Control() bool { return o >= OpRTTReply }
 
 // String returns the name the papers use.
 func (o Opcode) String() string {

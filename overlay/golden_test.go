@@ -63,14 +63,14 @@ var golden = []struct {
 	{
 		name: "fabric-rerouted", what: "ConWeave: on the new path, with the TAIL packet's time",
 		inner: roceFrame(1, 2, 0xabcdef), vni: 100,
-		fabric: Fabric{Capable: true, Epoch: 1, Rerouted: true, Path: MakePathID(1, 2), Shim: true, TxTstamp: 0xfffe, TailTxTstamp: 0x8001},
+		fabric: Fabric{Capable: true, Epoch: 1, Rerouted: true, Path: MakePathID(1, 2), Shim: true, TxTstamp: 0xfffe, Arg: 0x8001},
 	},
 	{
 		name: "fabric-tail", what: "ConWeave: the last packet on the old path; every other field at its largest",
 		inner: roceFrame(1, 2, 0xabcdef), vni: MaxVNI,
 		fabric: Fabric{
 			Capable: true, LBTag: 15, CE: 7, FBValid: true, FBTag: 15, FBMetric: 7, Opcode: OpExtension, Epoch: 3,
-			Rerouted: true, Tail: true, Shim: true, Path: 0xff, TxTstamp: 0xffff, TailTxTstamp: 0xffff,
+			Rerouted: true, Tail: true, Shim: true, Path: 0xff, TxTstamp: 0xffff, Arg: 0xffff,
 		},
 	},
 	{

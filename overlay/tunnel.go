@@ -69,7 +69,7 @@ func (t *Tunnel) Encap(outer []byte, innerLen int, vni VNI, hash uint32, tos uin
 	if f != nil && f.Capable {
 		word = f.word(vni)
 		if f.Shim {
-			binary.BigEndian.PutUint32(outer[Overhead:MaxOverhead], uint32(f.TxTstamp)<<16|uint32(f.TailTxTstamp))
+			binary.BigEndian.PutUint32(outer[Overhead:MaxOverhead], uint32(f.TxTstamp)<<16|uint32(f.Arg))
 			length += ShimLen
 		}
 	}

@@ -34,11 +34,11 @@ const (
 //	 0                   1                   2                   3
 //	 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
 //	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
-//	|0 0 0 0 1 0 0 0| LBTag | CE  | FBTag |FBMet| Opc |Ep.|R|T|S|F|C|
+//	|Scheme |1 0 0 0| LBTag | CE  | FBTag |FBMet| Opc |Ep.|R|T|S|F|C|
 //	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
 //	|                      VNI                      |    PathID     |
 //	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
-//	|           TX_TSTAMP           |         TAIL_TX_TSTAMP        |  only if S
+//	|           TX_TSTAMP           |              Arg              |  only if S
 //	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
 //
 // R, T, S, F and C are Rerouted, Tail, Shim, FBValid and Capable. The getters
@@ -48,6 +48,7 @@ type VXLAN []byte
 // Positions in the header's first 8 bytes taken as one big-endian number.
 const (
 	vxFlagsShift    = 56
+	vxSchemeShift   = 60
 	vxLBTagShift    = 52
 	vxCEShift       = 49
 	vxFBTagShift    = 45
@@ -62,6 +63,7 @@ const (
 	vxVNIShift      = 8
 
 	vxFlagVNI  = 0x08                      // the I flag; the only one RFC 7348 knows
+	vxFlags    = 0x0f                      // the flags but for those that number the scheme
 	vxReserved = 0xffffff<<32 | 0xff       // what RFC 7348 reserves besides flags
 	vxVNIMask  = uint64(MaxVNI)            // after the shift
 	vxPlain    = vxFlagVNI << vxFlagsShift // a plain header but for its VNI
@@ -75,7 +77,7 @@ func (v VXLAN) VNI() VNI { return VNI(binary.BigEndian.Uint32(v[4:]) >> 8) }
 
 // Capable reports whether the header uses the fabric's fields. Path and Opcode
 // mean something only then.
-func (v VXLAN) Capable() bool { return v[0] == vxFlagVNI && v[3]&1 != 0 }
+func (v VXLAN) Capable() bool { return v[0]&vxFlags == vxFlagVNI && v[3]&1 != 0 }
 
 // Path returns the path that the source leaf chose.
 func (v VXLAN) Path() PathID { return PathID(v[7]) }
@@ -96,13 +98,14 @@ func (v VXLAN) Encode(vni VNI, f *Fabric) int {
 	if !f.Shim {
 		return VXLANLen
 	}
-	binary.BigEndian.PutUint32(v[VXLANLen:], uint32(f.TxTstamp)<<16|uint32(f.TailTxTstamp))
+	binary.BigEndian.PutUint32(v[VXLANLen:], uint32(f.TxTstamp)<<16|uint32(f.Arg))
 	return VXLANLen + ShimLen
 }
 
 // word returns the first 8 bytes of a Capable header.
 func (f *Fabric) word(vni VNI) uint64 {
 	return vxPlain | 1<<vxCapableShift |
+		uint64(f.Scheme&(NumSchemes-1))<<vxSchemeShift |
 		uint64(f.LBTag&0xf)<<vxLBTagShift |
 		uint64(f.CE&7)<<vxCEShift |
 		uint64(f.FBTag&0xf)<<vxFBTagShift |
@@ -134,14 +137,16 @@ func (v VXLAN) Decode(f *Fabric) (VNI, int, drop.Reason) {
 		return 0, 0, drop.Truncated
 	}
 	w := binary.BigEndian.Uint64(v)
-	if w>>vxFlagsShift != vxFlagVNI {
-		return 0, 0, drop.BadVXLANFlags
-	}
 	vni := VNI(w >> vxVNIShift & vxVNIMask)
-	if w&vxReserved == 0 {
+	switch {
+	case w>>vxFlagsShift&vxFlags != vxFlagVNI:
+		return 0, 0, drop.BadVXLANFlags
+	case w>>vxCapableShift&1 != 0:
+	case w>>vxSchemeShift != 0:
+		return 0, 0, drop.BadVXLANFlags
+	case w&vxReserved == 0:
 		return vni, VXLANLen, drop.None
-	}
-	if w>>vxCapableShift&1 == 0 {
+	default:
 		return 0, 0, drop.ReservedBits
 	}
 	n := VXLANLen
@@ -151,9 +156,10 @@ func (v VXLAN) Decode(f *Fabric) (VNI, int, drop.Reason) {
 			return 0, 0, drop.Truncated
 		}
 		s := binary.BigEndian.Uint32(v[VXLANLen:])
-		f.TxTstamp, f.TailTxTstamp, f.Shim = Tstamp(s>>16), Tstamp(s), true
+		f.TxTstamp, f.Arg, f.Shim = Tstamp(s>>16), Tstamp(s), true
 	}
 	f.Capable = true
+	f.Scheme = SchemeID(w >> vxSchemeShift)
 	f.LBTag = uint8(w>>vxLBTagShift) & 0xf
 	f.CE = uint8(w>>vxCEShift) & 7
 	f.FBTag = uint8(w>>vxFBTagShift) & 0xf

@@ -27,7 +27,7 @@ func TestEncodeBits(t *testing.T) {
 		{"Epoch", Fabric{Epoch: 3}, "08 00 00 60 00 00 00 00"},
 		{"Rerouted", Fabric{Rerouted: true}, "08 00 00 10 00 00 00 00"},
 		{"Tail", Fabric{Tail: true}, "08 00 00 08 00 00 00 00"},
-		{"Shim", Fabric{Shim: true, TxTstamp: 0x1234, TailTxTstamp: 0x5678}, "08 00 00 04 00 00 00 00 12 34 56 78"},
+		{"Shim", Fabric{Shim: true, TxTstamp: 0x1234, Arg: 0x5678}, "08 00 00 04 00 00 00 00 12 34 56 78"},
 		{"FBValid", Fabric{FBValid: true}, "08 00 00 02 00 00 00 00"},
 		{"PathID", Fabric{Path: 0xff}, "08 00 00 00 00 00 00 ff"},
 		{"too wide", Fabric{LBTag: 0xf0, CE: 0xf8, FBTag: 0xf0, FBMetric: 0xf8, Opcode: 0xf8, Epoch: 0xfc}, "08 00 00 00 00 00 00 00"},
@@ -100,7 +100,7 @@ func randomFabric(r *rand.Rand) Fabric {
 		Rerouted: r.IntN(2) == 0, Tail: r.IntN(2) == 0, Shim: r.IntN(2) == 0, Path: PathID(r.IntN(256)),
 	}
 	if f.Shim {
-		f.TxTstamp, f.TailTxTstamp = Tstamp(r.Uint32()), Tstamp(r.Uint32())
+		f.TxTstamp, f.Arg = Tstamp(r.Uint32()), Tstamp(r.Uint32())
 	}
 	if r.IntN(8) == 0 {
 		f = Fabric{}

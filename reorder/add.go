@@ -23,18 +23,15 @@ func (s *Stats) Add(o *Stats) {
 	s.NoFlow += o.NoFlow
 	s.Late += o.Late
 	s.AfterTail += o.AfterTail
-	s.PassedInLieu += o.PassedInLieu
+	s.PassedUnheld += o.PassedUnheld
 	s.Defaults += o.Defaults
 	s.Capped += o.Capped
 	s.Replies += o.Replies
 	s.Clears += o.Clears
 	s.Notifies += o.Notifies
-	s.NotifiesSpared += o.NotifiesSpared
+	s.NotifiesSuppressed += o.NotifiesSuppressed
 	s.BadLeaf += o.BadLeaf
 	s.Refusals += o.Refusals
-	for op, n := range o.ControlBytes {
-		s.ControlBytes[op] += n
-	}
 	s.InUse += o.InUse
 	s.InUsePeak = max(s.InUsePeak, o.InUsePeak)
 	s.Waiting += o.Waiting
@@ -42,8 +39,8 @@ func (s *Stats) Add(o *Stats) {
 	s.WaitingBytes += o.WaitingBytes
 	s.WaitingBytesPeak = max(s.WaitingBytesPeak, o.WaitingBytesPeak)
 	s.Hold.Merge(&o.Hold)
-	s.Early.Merge(&o.Early)
-	s.Hasty.Merge(&o.Hasty)
+	s.TailEarly.Merge(&o.TailEarly)
+	s.TailLate.Merge(&o.TailLate)
 }
 
 // Add adds what waits for the same port elsewhere, as with another worker.

@@ -51,7 +51,7 @@ func BenchmarkArrive(b *testing.B) {
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
 			now += mono.Time(time.Microsecond)
-			f.Epoch, f.TxTstamp, f.TailTxTstamp = f.Epoch.Next(), overlay.TstampOf(now), overlay.TstampOf(now)
+			f.Epoch, f.TxTstamp, f.Arg = f.Epoch.Next(), overlay.TstampOf(now), overlay.TstampOf(now)
 			f.Rerouted, f.Tail = true, false
 			for range 3 {
 				if v, _ := c.Arrive(now, 1, 7, &f, false, 0, 1000, 0); v != reorder.Hold {

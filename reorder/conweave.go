@@ -2,174 +2,147 @@ package reorder
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 )
 
-// Verdict is what a driver does with a packet that [ConWeave.Arrive] saw.
-type Verdict uint8
+// SchemeID is the number under which ConWeave's marks and messages travel.
+const SchemeID overlay.SchemeID = 1
 
-// The verdicts. A queue is drained with [ConWeave.Pop], whole, before anything
-// else arrives, into the same egress queue that the packet goes to: there stand
-// the flow's packets that came before.
-const (
-	Pass      Verdict = iota // send the packet on
-	Hold                     // keep the packet: it is in a queue now
-	PassDrain                // send the packet on, and behind it what the queue held
-	DrainPass                // send on what the queue held, and behind it the packet
-	DrainHold                // send on what the queue held; the packet is in another queue now
-)
+// ConWeave is the destination side of ConWeave (§3.3, §3.4.2, Appendix A): it
+// puts the packets of rerouted flows back in order, and answers their sources.
+// It knows nothing of packets but their header, size and egress port, and decides
+// which of its queues a packet waits in; its driver keeps the packets.
+//
+// It is owned by one worker, to which all packets of a flow come, whatever path
+// they took; not safe for concurrent use. Nothing is allocated after [New].
+type ConWeave struct{ core }
 
-// Held reports whether the packet is in a queue.
-func (v Verdict) Held() bool { return v == Hold || v == DrainHold }
+// maxVector is the number of packets in a vector that the outbox has room for
+// from the start.
+const maxVector = 64
 
-// DrainBefore reports whether a queue goes before the packet.
-func (v Verdict) DrainBefore() bool { return v == DrainPass || v == DrainHold }
-
-// DrainAfter reports whether a queue goes behind the packet.
-func (v Verdict) DrainAfter() bool { return v == PassDrain }
-
-// Control is a control packet that the driver is to send (ConWeave Table 2).
-type Control struct {
-	Leaf   uint16 // where to
-	Opcode overlay.Opcode
-	Epoch  overlay.Epoch
-	Path   overlay.PathID // that the packet took which is the cause: what a NOTIFY is about
-	Refuse bool           // the leaf is to send no more rerouted packets (§5)
-	Hash   uint32         // of the flow, as Arrive was told it
-	// Echo is the TX_TSTAMP of the RTT_REQUEST that a REPLY answers, or the
-	// TAIL_TX_TSTAMP of the reroute that a CLEAR ends. Round trips go through two
-	// bits of epoch within microseconds; with it the source can tell an answer
-	// from a copy, or from one that is four epochs late.
-	Echo overlay.Tstamp
-}
-
-// Mark puts the message into a header, and leaves LBTag and feedback as they
-// are. RTT_REPLY and CLEAR have a shim, whose TAIL_TX_TSTAMP is the echo.
-func (c *Control) Mark(f *overlay.Fabric) {
-	f.Capable, f.Opcode, f.Epoch, f.Path = true, c.Opcode, c.Epoch, c.Path
-	f.Rerouted, f.Tail = c.Refuse, false
-	f.Shim, f.TxTstamp, f.TailTxTstamp = c.Opcode != overlay.OpNotify, 0, c.Echo
-}
-
-// queue is one reordering FIFO, the packets of which are in Holds.
+// queue is one reordering FIFO, whose packets the driver keeps.
 type queue struct {
 	deadline mono.Time // T_resume
 	estimate mono.Time // T_resume without θ_resume_extra
 	since    mono.Time // arrival of the first packet
+	bytes    uint64    // of the packets in it
+	packets  int32
 	flow     int32
-	place    int32 // in the heap of deadlines
+	index    int32 // in the heap of deadlines
 	port     int32
 	next     int32          // free list
 	path     overlay.PathID // of the first packet
 	measured bool           // estimate rests on a packet from the OLD path
-	draining bool           // no longer a flow's; what is left is the driver's to pop
-}
-
-// ConWeave is the destination side of ConWeave (§3.3, §3.4.2, Appendix A): it
-// puts the packets of rerouted flows back in order, and answers their sources.
-// It knows nothing of packets but their header, size and egress port; T is what
-// the driver holds them by.
-//
-// It is owned by one worker, to which all packets of a flow come, whatever path
-// they took; not safe for concurrent use. Nothing is allocated after [New].
-type ConWeave[T any] struct {
-	core
-	items *Holds[T]
 }
 
 // New returns a destination side. It reports parameters that make no sense.
-func New[T any](p Params) (*ConWeave[T], error) {
+func New(p Params) (*ConWeave, error) {
 	if err := p.Validate(); err != nil {
 		return nil, fmt.Errorf("ConWeave's destination side: %w", err)
 	}
-	c := &ConWeave[T]{items: NewHolds[T](p.Queues, p.Packets, p.PortPackets)}
+	c := &ConWeave{}
 	c.init(&p)
 	return c, nil
 }
 
-// Arrive takes a tenant's packet that came out of the fabric: who sent it, the
-// flow's hash, the fabric's header, whether the outer IP header had CE set, what
-// the driver holds the packet by, its size in bytes and its egress port. Packets
-// for more than one port, or for one of no number below Params.Ports, are not
-// held. It returns what to do, and the queue to drain if one is.
+// Receive decides about packets of tenants that came out of the fabric, in their
+// order. Packets for a port that is not below Params.Ports are not held.
 //
-// What it has to say to the source is in [ConWeave.Outbox] until the next call;
-// such control packets carry this packet's headers, whatever becomes of it.
-func (c *ConWeave[T]) Arrive(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric, ce bool, item T, bytes uint32, port int) (Verdict, int) {
-	v, drain, hold := c.arrive(now, leaf, hash, f, ce, bytes, port)
-	if v.Held() {
-		c.items.Push(hold, item, bytes)
+// If many flows of the last packets were unknown there may be more than fit the
+// cache. Then it touches the entries of all first: one by one each packet would
+// wait for memory.
+func (c *ConWeave) Receive(now mono.Time, pkts []Arrival) {
+	c.out = c.out[:0]
+	if c.cold {
+		for i := range pkts {
+			c.table.touch(pkts[i].Hash)
+		}
 	}
-	return v, drain
+	before := c.unknown
+	for i := range pkts {
+		p := &pkts[i]
+		c.cause = int16(i)
+		c.arrive(now, p)
+	}
+	c.cold = 4*(c.unknown-before) > uint64(len(pkts))
 }
-
-// Cold reports whether many packets since the last call were of flows that nothing
-// was known of. Then there are more flows than fit the cache, and Touch pays.
-func (c *ConWeave[T]) Cold() bool {
-	packets, strangers := c.stats.Packets-c.counted, c.strangers
-	c.counted, c.strangers = c.stats.Packets, 0
-	return 4*strangers > packets
-}
-
-// Touch brings a flow's entry into the cache. A driver with a burst calls it for all
-// packets before it calls Arrive for the first: one by one each would wait for memory.
-// It changes nothing.
-func (c *ConWeave[T]) Touch(hash uint32) { c.table.touch(hash) }
 
 // Expire returns a queue whose T_resume has passed; ok is false if there is
-// none. The driver drains it, and calls again. The Outbox has a CLEAR, which
-// carries the headers of the queue's first packet ([ConWeave.Peek]).
-func (c *ConWeave[T]) Expire(now mono.Time) (q int, ok bool) { return c.expire(now) }
+// none. The driver sends it on, and calls again. The Outbox has a CLEAR, which
+// carries the headers of the queue's first packet.
+func (c *ConWeave) Expire(now mono.Time) (q int, ok bool) { return c.expire(now) }
 
 // Flush is Expire for any queue, whatever its T_resume, and without a CLEAR: for
 // a driver that stops.
-func (c *ConWeave[T]) Flush(now mono.Time) (q int, ok bool) {
-	c.outbox = 0
+func (c *ConWeave) Flush(now mono.Time) (q int, ok bool) {
+	c.out = c.out[:0]
 	if len(c.timers.heap) == 0 {
 		return 0, false
 	}
 	i := c.timers.heap[0]
 	c.stats.Flushed++
 	c.table.at(c.queues[i].flow).flags |= flowGaveUp
-	return c.drain(now, i), true
-}
-
-// Peek returns the oldest packet of a queue that is to be drained.
-func (c *ConWeave[T]) Peek(q int) (T, bool) { return c.items.Peek(q) }
-
-// Pop removes and returns the oldest packet of a queue that is to be drained;
-// ok is false when there are no more.
-func (c *ConWeave[T]) Pop(q int) (item T, ok bool) {
-	if !c.queues[q].draining {
-		return item, false
-	}
-	before := c.items.Bytes(q)
-	item, ok = c.items.Pop(q)
-	if ok {
-		c.popped(q, before-c.items.Bytes(q), c.items.Len(q) == 0)
-	}
-	return item, ok
+	return int(c.drain(now, i)), true
 }
 
 // Deadline returns when Expire is to be called next; [Never] if nothing is held.
-func (c *ConWeave[T]) Deadline() mono.Time { return c.timers.deadline(c.queues) }
+func (c *ConWeave) Deadline() mono.Time { return c.timers.deadline(c.queues) }
 
-// Outbox returns what the last Arrive or Expire has to say to sources. It is
+// Outbox returns what the last Receive or Expire has to say to sources. It is
 // valid until the next call.
-func (c *ConWeave[T]) Outbox() []Control { return c.out[:c.outbox] }
+func (c *ConWeave) Outbox() []overlay.Message { return c.out }
 
-// Stats returns what happened so far, and the state now.
-func (c *ConWeave[T]) Stats() Stats { return c.stats }
+// Queues returns the number of queues and how many packets they hold at most, in
+// one and in all.
+func (c *ConWeave) Queues() (queues, perQueue, packets int) {
+	return c.params.Queues, c.params.PortPackets, c.params.Packets
+}
+
+// Grace returns θ_resume_extra: T_resume allows for that much anyway, so a driver
+// that was not scheduled reads what waits for it first, the TAIL perhaps among it.
+func (c *ConWeave) Grace() mono.Time { return mono.Time(c.params.ResumeExtra) }
+
+// Counters returns what happened so far, and the state now.
+func (c *ConWeave) Counters() Stats { return c.stats }
+
+// Stats returns a pointer to a copy of Counters.
+func (c *ConWeave) Stats() any { s := c.stats; return &s }
 
 // Params returns the parameters in use.
-func (c *ConWeave[T]) Params() Params { return c.params }
+func (c *ConWeave) Params() Params { return c.params }
 
 // Port returns what waits for an egress port, and the most that ever did.
-func (c *ConWeave[T]) Port(port int) PortUse { return c.ports[port] }
+func (c *ConWeave) Port(port int) PortUse { return c.ports[port] }
 
-// Account notes that a control packet of so many bytes was sent.
-func (c *ConWeave[T]) Account(op overlay.Opcode, bytes uint32) {
-	c.stats.ControlBytes[op&overlay.OpExtension] += uint64(bytes)
+// Retime changes θ_resume_extra, θ_resume_default and the longest hold to those of
+// t that are not 0, and makes the others fit them. Queues that are held keep the
+// T_resume that they have, unless that is further away than the new longest hold:
+// those are due at once. It reports times that make no sense, and then changes
+// nothing.
+func (c *ConWeave) Retime(_ mono.Time, t *Times) error {
+	if t.ResumeExtra == 0 && t.ResumeDefault == 0 && t.MaxHold == 0 {
+		return nil
+	}
+	p := c.params
+	or := func(derived, own time.Duration) time.Duration {
+		if derived == 0 {
+			return own
+		}
+		return derived
+	}
+	p.MaxHold = or(t.MaxHold, p.MaxHold)
+	p.ResumeExtra, p.ResumeDefault = or(t.ResumeExtra, p.ResumeExtra), or(t.ResumeDefault, p.ResumeDefault)
+	if t.MaxHold == 0 {
+		p.ResumeExtra, p.ResumeDefault = min(p.ResumeExtra, p.MaxHold), min(p.ResumeDefault, p.MaxHold)
+	}
+	p.MaxHold = max(p.MaxHold, p.ResumeExtra, p.ResumeDefault)
+	if err := p.Validate(); err != nil {
+		return fmt.Errorf("ConWeave's destination side: %w", err)
+	}
+	c.params = p
+	return nil
 }

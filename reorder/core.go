@@ -20,10 +20,11 @@ type core struct {
 
 	notified []mono.Time // by leaf and path: the last NOTIFY
 
-	counted, strangers uint64 // packets when Cold was called, and those of unknown flows since
+	unknown uint64 // packets of flows that nothing was known of
+	cold    bool   // there were many of them in the last vector
 
-	out    [3]Control // REPLY, CLEAR and NOTIFY: more a packet cannot cause
-	outbox int
+	out   []overlay.Message
+	cause int16 // index of the packet that is being decided about
 
 	stats Stats
 }
@@ -48,41 +49,28 @@ func (c *core) init(p *Params) {
 	for i := range c.notified {
 		c.notified[i] = longAgo
 	}
+	c.out = make([]overlay.Message, 0, 3*maxVector) // REPLY, CLEAR and NOTIFY: more a packet cannot cause
 }
 
-// arrive decides about a packet. drain and hold are queues; they mean something
-// if the verdict says so.
-func (c *core) arrive(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric, ce bool, bytes uint32, port int) (v Verdict, drain, hold int) {
-	c.outbox = 0
+// arrive decides about a packet.
+func (c *core) arrive(now mono.Time, p *Arrival) {
+	f := &p.Fabric
+	p.Verdict = Pass
 	if !f.Capable || !f.Shim || f.Opcode > overlay.OpRTTRequest {
 		c.stats.Unmarked++
-		return Pass, 0, 0
+		return
 	}
 	c.stats.Packets++
-	c.stats.Bytes += uint64(bytes)
-	if f.Opcode == overlay.OpRTTRequest {
-		c.stats.Requests++
-		c.stats.Replies++
-		c.say(overlay.OpRTTReply, leaf, hash, f.Epoch, f.Path, f.TxTstamp, port)
-	}
-	if f.Tail {
-		// Always: if one got lost, its source waits for it; if not, it ignores
-		// this one.
-		c.stats.Tails++
-		c.stats.Clears++
-		c.say(overlay.OpClear, leaf, hash, f.Epoch, f.Path, f.TailTxTstamp, port)
-	}
-	if ce {
-		c.notify(now, leaf, hash, f, port)
-	}
-	e, index, fresh := c.table.get(now, leaf, hash)
+	c.stats.Bytes += uint64(p.Len)
+	c.answer(now, p)
+	e, index, fresh := c.table.get(now, p.Leaf, p.Hash)
 	if e == nil {
 		c.stats.NoFlow++
-		return Pass, 0, 0
+		return
 	}
 	later := f.TxTstamp.Sub(e.sent) > 0 // of one path, which keeps the order
 	if fresh {
-		c.strangers++
+		c.unknown++
 		c.stats.Epochs++
 		e.renew(f)
 	} else if e.epoch != f.Epoch || e.flags&flowTailKnown != 0 {
@@ -93,18 +81,9 @@ func (c *core) arrive(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric
 			if e.flags&flowPassed != 0 || e.flags&flowOvertook != 0 && !f.Rerouted {
 				c.stats.Late++
 			}
-			return Pass, 0, 0
+			return
 		case newer:
-			c.stats.Epochs++
-			if e.queue != 0 {
-				c.stats.Overtaken++
-				v, drain = DrainPass, c.drain(now, e.queue-1)
-			}
-			hasty := v == DrainPass || e.flags&(flowFlushed|flowTailSeen) == flowFlushed
-			e.renew(f)
-			if hasty {
-				e.flags |= flowOvertook
-			}
+			c.supersede(now, e, p)
 		}
 	}
 	e.last = now
@@ -114,16 +93,50 @@ func (c *core) arrive(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric
 	switch {
 	case f.Tail:
 		if e.queue != 0 {
-			v, drain = PassDrain, int(e.queue-1)
+			p.Verdict, p.Drain = PassDrain, e.queue-1
 		}
 		c.tail(now, e, f)
 	case f.Rerouted:
 		c.stats.Rerouted++
-		return c.rerouted(now, e, index, f, bytes, port, v, drain)
+		c.rerouted(now, e, index, p)
 	default:
 		c.old(now, e, f)
 	}
-	return v, drain, 0
+}
+
+// answer says to the source what a packet asks for, whatever becomes of it.
+func (c *core) answer(now mono.Time, p *Arrival) {
+	f := &p.Fabric
+	if f.Opcode == overlay.OpRTTRequest {
+		c.stats.Requests++
+		c.stats.Replies++
+		c.say(overlay.OpRTTReply, p.Leaf, p.Hash, f.Epoch, f.Path, f.TxTstamp, int(p.Port))
+	}
+	if f.Tail {
+		// Always: if one got lost, its source waits for it; if not, it ignores
+		// this one.
+		c.stats.Tails++
+		c.stats.Clears++
+		c.say(overlay.OpClear, p.Leaf, p.Hash, f.Epoch, f.Path, f.Arg, int(p.Port))
+	}
+	if p.CE {
+		c.notify(now, p)
+	}
+}
+
+// supersede ends a flow's epoch because of a packet of a newer one: what is held
+// goes before it.
+func (c *core) supersede(now mono.Time, e *flow, p *Arrival) {
+	c.stats.Epochs++
+	early := e.flags&(flowFlushed|flowTailSeen) == flowFlushed
+	if e.queue != 0 {
+		c.stats.Overtaken++
+		p.Verdict, p.Drain, early = DrainPass, c.drain(now, e.queue-1), true
+	}
+	e.renew(&p.Fabric)
+	if early {
+		e.flags |= flowOvertook
+	}
 }
 
 // tail ends the OLD path (§3.3.1): what was held may go.
@@ -141,16 +154,16 @@ func (c *core) tail(now mono.Time, e *flow, f *overlay.Fabric) {
 			c.missed(now.Sub(e.resume()))
 		}
 	}
-	e.tail = f.TailTxTstamp
+	e.tail = f.Arg
 	e.flags |= flowTailKnown | flowTailSeen
 }
 
 // missed records by how much the TAIL came after the estimate of its arrival.
 func (c *core) missed(d time.Duration) {
 	if d > 0 {
-		c.stats.Hasty.Add(d)
+		c.stats.TailLate.Add(d)
 	} else {
-		c.stats.Early.Add(-d)
+		c.stats.TailEarly.Add(-d)
 	}
 }
 
@@ -174,49 +187,53 @@ func (c *core) old(now mono.Time, e *flow, f *overlay.Fabric) {
 }
 
 // rerouted is a packet of the NEW path: it waits until the TAIL has come.
-func (c *core) rerouted(now mono.Time, e *flow, index int32, f *overlay.Fabric, bytes uint32, port int, v Verdict, drain int) (Verdict, int, int) {
-	e.tail = f.TailTxTstamp
+func (c *core) rerouted(now mono.Time, e *flow, index int32, p *Arrival) {
+	e.tail = p.Fabric.Arg
 	e.flags |= flowTailKnown
 	if e.flags&(flowTailSeen|flowFlushed) != 0 {
-		return v, drain, 0
+		return
 	}
 	if e.flags&flowGaveUp != 0 {
-		c.stats.PassedInLieu++
-		return v, drain, 0
+		c.stats.PassedUnheld++
+		return
 	}
 	if e.queue != 0 {
-		if q := e.queue - 1; c.room(int(c.queues[q].port), bytes) {
-			c.charge(int(c.queues[q].port), bytes)
-			return Hold, 0, int(q)
+		if q := &c.queues[e.queue-1]; c.room(q.port, p.Len) {
+			c.charge(q, p.Len)
+			p.Verdict, p.Hold = Hold, e.queue-1
+			return
 		}
 		// Behind what it holds the packet does not fit, and it must not go before
 		// that: all of it goes.
 		e.flags |= flowGaveUp
 		c.stats.Exhausted++
-		c.stats.PassedInLieu++
-		return DrainPass, c.drain(now, e.queue-1), 0
+		c.stats.PassedUnheld++
+		p.Verdict, p.Drain = DrainPass, c.drain(now, e.queue-1)
+		return
 	}
-	if !c.open(now, e, index, f, bytes, port) {
+	if !c.open(now, e, index, p) {
 		e.flags |= flowGaveUp
 		c.stats.NoQueue++
-		c.stats.PassedInLieu++
-		return v, drain, 0
+		c.stats.PassedUnheld++
+		return
 	}
-	if v == DrainPass {
-		return DrainHold, drain, int(e.queue - 1)
+	p.Hold = e.queue - 1
+	if p.Verdict == DrainPass {
+		p.Verdict = DrainHold
+	} else {
+		p.Verdict = Hold
 	}
-	return Hold, 0, int(e.queue - 1)
 }
 
 // open takes a queue for the flow, and starts T_resume with its first packet.
-func (c *core) open(now mono.Time, e *flow, index int32, f *overlay.Fabric, bytes uint32, port int) bool {
-	i := c.free
-	if i == none || !c.room(port, bytes) || c.ports[port].Queues >= c.params.PortQueues {
+func (c *core) open(now mono.Time, e *flow, index int32, p *Arrival) bool {
+	i, port := c.free, int32(p.Port)
+	if i == none || !c.room(port, p.Len) || c.ports[port].Queues >= c.params.PortQueues {
 		return false
 	}
 	q := &c.queues[i]
 	c.free = q.next
-	*q = queue{since: now, flow: index, port: int32(port), path: f.Path}
+	*q = queue{since: now, flow: index, port: port, path: p.Fabric.Path}
 	e.queue = uint16(i) + 1
 	u := &c.ports[port]
 	u.Queues++
@@ -224,7 +241,7 @@ func (c *core) open(now mono.Time, e *flow, index int32, f *overlay.Fabric, byte
 	c.stats.Queues++
 	c.stats.InUse++
 	c.stats.InUsePeak = max(c.stats.InUsePeak, c.stats.InUse)
-	c.charge(port, bytes)
+	c.charge(q, p.Len)
 	if e.flags&flowOld == 0 {
 		c.stats.Defaults++
 	}
@@ -259,7 +276,7 @@ func (e *flow) resume() mono.Time {
 // expire drains a queue whose time has come. One whose time is further away than
 // any can be is as due: the clock was set back.
 func (c *core) expire(now mono.Time) (int, bool) {
-	c.outbox = 0
+	c.out = c.out[:0]
 	if len(c.timers.heap) == 0 {
 		return 0, false
 	}
@@ -272,33 +289,45 @@ func (c *core) expire(now mono.Time) (int, bool) {
 	e.flags |= flowFlushed
 	c.stats.Expiries++
 	c.stats.Clears++
+	c.cause = overlay.NoCause
 	c.say(overlay.OpClear, e.leaf, e.hash, e.epoch, q.path, e.tail, int(q.port))
-	return c.drain(now, i), true
+	return int(c.drain(now, i)), true
 }
 
-// drain takes a queue from its flow: what is in it is the driver's to pop.
-func (c *core) drain(now mono.Time, i uint16) int {
+// drain takes a queue from its flow. It is free again at once: the driver sends on
+// what it held before it looks at anything else.
+func (c *core) drain(now mono.Time, i uint16) uint16 {
 	q := &c.queues[i]
 	c.table.at(q.flow).queue = 0
 	c.timers.remove(c.queues, i)
-	q.draining = true
 	c.stats.Hold.Add(now.Sub(q.since))
-	return int(i)
+	u, s := &c.ports[q.port], &c.stats
+	u.Packets -= int(q.packets)
+	u.Bytes -= q.bytes
+	u.Queues--
+	s.Waiting -= int(q.packets)
+	s.WaitingBytes -= q.bytes
+	s.InUse--
+	q.next = c.free
+	c.free = int32(i)
+	return i
 }
 
 // room reports whether a packet more may wait for a port.
-func (c *core) room(port int, bytes uint32) bool {
+func (c *core) room(port int32, bytes uint32) bool {
 	if uint(port) >= uint(len(c.ports)) {
 		return false
 	}
 	u := &c.ports[port]
-	return u.Packets < c.params.PortPackets && u.Bytes+uint64(bytes) <= c.params.PortBytes &&
-		c.stats.Waiting < c.params.Packets && c.stats.WaitingBytes+uint64(bytes) <= c.params.Bytes
+	return u.Packets < c.params.PortPackets && u.Bytes+uint64(bytes) <= uint64(c.params.PortBytes) &&
+		c.stats.Waiting < c.params.Packets && c.stats.WaitingBytes+uint64(bytes) <= uint64(c.params.Bytes)
 }
 
-// charge notes that a packet waits for a port.
-func (c *core) charge(port int, bytes uint32) {
-	u, s := &c.ports[port], &c.stats
+// charge notes that a packet waits in a queue.
+func (c *core) charge(q *queue, bytes uint32) {
+	u, s := &c.ports[q.port], &c.stats
+	q.packets++
+	q.bytes += uint64(bytes)
 	u.Packets++
 	u.Bytes += uint64(bytes)
 	u.PacketsPeak, u.BytesPeak = max(u.PacketsPeak, u.Packets), max(u.BytesPeak, u.Bytes)
@@ -309,59 +338,52 @@ func (c *core) charge(port int, bytes uint32) {
 	s.WaitingPeak, s.WaitingBytesPeak = max(s.WaitingPeak, s.Waiting), max(s.WaitingBytesPeak, s.WaitingBytes)
 }
 
-// popped notes that a packet left its queue; the last one frees it.
-func (c *core) popped(i int, bytes uint64, empty bool) {
-	q := &c.queues[i]
-	u, s := &c.ports[q.port], &c.stats
-	u.Packets--
-	u.Bytes -= bytes
-	s.Waiting--
-	s.WaitingBytes -= bytes
-	if empty {
-		q.draining = false
-		q.next = c.free
-		c.free = int32(i)
-		u.Queues--
-		s.InUse--
-	}
-}
-
 // notify tells a source of a congested path, unless it was told just now (§3.2.2).
-func (c *core) notify(now mono.Time, leaf uint16, hash uint32, f *overlay.Fabric, port int) {
+func (c *core) notify(now mono.Time, p *Arrival) {
+	leaf, f := p.Leaf, &p.Fabric
 	if int(leaf) >= c.params.Leaves {
 		c.stats.BadLeaf++
 		return
 	}
 	last := &c.notified[int(leaf)*paths+int(f.Path)]
 	if d := mono.Time(c.params.NotifyInterval); d > 0 && !expired(now, *last, d-1) {
-		c.stats.NotifiesSpared++
+		c.stats.NotifiesSuppressed++
 		return
 	}
 	*last = now
 	c.stats.Notifies++
-	c.say(overlay.OpNotify, leaf, hash, f.Epoch, f.Path, 0, port)
+	c.say(overlay.OpNotify, leaf, p.Hash, f.Epoch, f.Path, 0, int(p.Port))
 }
 
-// say puts a message into the outbox.
+// say puts a message into the outbox (ConWeave Table 2). RTT_REPLY and CLEAR have a
+// shim with an echo: the TX_TSTAMP of the request, or the TAIL_TX_TSTAMP of the
+// reroute that is over. Round trips go through two bits of epoch within
+// microseconds; by the echo the source tells an answer from a copy, or from one
+// that is four epochs late. Rerouted asks for no more rerouted packets (§5).
 func (c *core) say(op overlay.Opcode, leaf uint16, hash uint32, epoch overlay.Epoch, path overlay.PathID, echo overlay.Tstamp, port int) {
 	refuse := c.params.Admission > 0 && c.short(port)
 	if refuse {
 		c.stats.Refusals++
 	}
-	c.out[c.outbox] = Control{leaf, op, epoch, path, refuse, hash, echo}
-	c.outbox++
+	c.out = append(c.out, overlay.Message{
+		Leaf: leaf, Link: overlay.AnyLink, Cause: c.cause, Hash: hash,
+		Fabric: overlay.Fabric{
+			Capable: true, Scheme: SchemeID, Opcode: op, Epoch: epoch, Path: path, Rerouted: refuse,
+			Shim: op != overlay.OpNotify, Arg: echo,
+		},
+	})
 }
 
 // short reports whether there is little room for what a source might reroute.
 func (c *core) short(port int) bool {
 	p, s := &c.params, &c.stats
 	at := func(used, limit uint64) bool { return used*100 >= limit*uint64(p.Admission) }
-	if at(uint64(s.InUse), uint64(p.Queues)) || at(uint64(s.Waiting), uint64(p.Packets)) || at(s.WaitingBytes, p.Bytes) {
+	if at(uint64(s.InUse), uint64(p.Queues)) || at(uint64(s.Waiting), uint64(p.Packets)) || at(s.WaitingBytes, uint64(p.Bytes)) {
 		return true
 	}
 	if uint(port) >= uint(len(c.ports)) {
 		return false
 	}
 	u := &c.ports[port]
-	return at(uint64(u.Queues), uint64(p.PortQueues)) || at(uint64(u.Packets), uint64(p.PortPackets)) || at(u.Bytes, p.PortBytes)
+	return at(uint64(u.Queues), uint64(p.PortQueues)) || at(uint64(u.Packets), uint64(p.PortPackets)) || at(u.Bytes, uint64(p.PortBytes))
 }

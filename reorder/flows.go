@@ -125,7 +125,7 @@ func (e *flow) place(f *overlay.Fabric, ahead int64) order {
 	case e.flags&flowTailKnown == 0:
 	case f.Tail || f.Rerouted:
 		// A reroute has one TAIL: another one makes it another reroute.
-		if f.TailTxTstamp != e.tail {
+		if f.Arg != e.tail {
 			if ahead >= 0 {
 				return newer
 			}

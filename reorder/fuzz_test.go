@@ -49,7 +49,7 @@ func FuzzArrive(f *testing.F) {
 			h := overlay.Fabric{
 				Capable: true, Shim: b[0] != 0xff, Opcode: overlay.Opcode(b[0] & 1), Tail: b[0]&0x10 != 0, Rerouted: b[0]&0x20 != 0,
 				Epoch: overlay.Epoch(b[0] >> 1 & 3), Path: overlay.PathID(b[1]),
-				TxTstamp: overlay.Tstamp(b[2])<<8 | overlay.Tstamp(b[3]), TailTxTstamp: overlay.Tstamp(b[2])<<8 | overlay.Tstamp(b[4]),
+				TxTstamp: overlay.Tstamp(b[2])<<8 | overlay.Tstamp(b[3]), Arg: overlay.Tstamp(b[2])<<8 | overlay.Tstamp(b[4]),
 			}
 			v, q := c.Arrive(now, uint16(b[5]&3), uint32(b[5]>>2&7), &h, b[5]&0x20 != 0, in, uint32(b[1])*8, int(b[5]>>6)-1)
 			for _, m := range c.Outbox() {

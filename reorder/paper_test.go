@@ -76,11 +76,11 @@ func data(e overlay.Epoch, tx overlay.Tstamp) overlay.Fabric {
 }
 
 func tail(e overlay.Epoch, tx overlay.Tstamp) overlay.Fabric {
-	return overlay.Fabric{Epoch: e, TxTstamp: tx, TailTxTstamp: tx, Tail: true, Path: 0x10}
+	return overlay.Fabric{Epoch: e, TxTstamp: tx, Arg: tx, Tail: true, Path: 0x10}
 }
 
 func rerouted(e overlay.Epoch, tx, tail overlay.Tstamp) overlay.Fabric {
-	return overlay.Fabric{Epoch: e, TxTstamp: tx, TailTxTstamp: tail, Rerouted: true, Path: 0x20}
+	return overlay.Fabric{Epoch: e, TxTstamp: tx, Arg: tail, Rerouted: true, Path: 0x20}
 }
 
 func (p *port) wantSent(names ...string) {
@@ -327,7 +327,7 @@ func TestPaperReplies(t *testing.T) {
 	}
 	h := overlay.Fabric{LBTag: 5, FBValid: true, FBTag: 3, FBMetric: 2}
 	p.said[0].Mark(&h)
-	if h != (overlay.Fabric{Capable: true, LBTag: 5, FBValid: true, FBTag: 3, FBMetric: 2, Opcode: overlay.OpRTTReply, Epoch: 3, Path: 0x10, Shim: true, TailTxTstamp: 1234}) {
+	if h != (overlay.Fabric{Capable: true, LBTag: 5, FBValid: true, FBTag: 3, FBMetric: 2, Opcode: overlay.OpRTTReply, Epoch: 3, Path: 0x10, Shim: true, Arg: 1234}) {
 		t.Errorf("header %+v", h)
 	}
 	p.wantSent("request")

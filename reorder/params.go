@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/loomfabric/loom/internal/units"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -12,37 +13,44 @@ import (
 type Params struct {
 	// ResumeExtra is θ_resume_extra: what T_resume allows for, besides the
 	// delay that the OLD path was last seen to have (ConWeave Appendix A).
-	ResumeExtra time.Duration
+	ResumeExtra time.Duration `yaml:"resume_extra"`
 	// ResumeDefault is θ_resume_default: how long a TAIL is waited for when
 	// nothing came over the OLD path yet (Appendix A).
-	ResumeDefault time.Duration
+	ResumeDefault time.Duration `yaml:"resume_default"`
 	// Inactive is the sources' θ_inactive. A flow of which nothing has come for
 	// twice that long is forgotten: its next packet starts a new epoch.
-	Inactive time.Duration
+	Inactive time.Duration `yaml:"-"`
 	// MaxHold bounds what timestamps can make of T_resume: no queue is held for
 	// longer, counted from its first packet.
-	MaxHold time.Duration
+	MaxHold time.Duration `yaml:"max_hold"`
 	// NotifyInterval is the least time between two NOTIFYs for one path of one
 	// leaf. It should be below the source's θ_path_busy, so that a path that
 	// stays congested stays marked.
-	NotifyInterval time.Duration
+	NotifyInterval time.Duration `yaml:"notify_interval"`
 	// Admission is how much of a port's, or of all, queues, packets or bytes may
 	// be in use, in percent, before sources are asked not to reroute (§5); 0:
 	// they never are.
-	Admission int
+	Admission int `yaml:"admission"`
 
 	// Flows is the size of the flow table: a power of two, 4 at least.
-	Flows int
+	Flows int `yaml:"flows"`
 	// Leaves bounds the sources' numbers: packets of other leaves get no NOTIFY.
-	Leaves int
+	Leaves int `yaml:"-"`
 	// Ports is the number of egress ports.
-	Ports int
-	// PortQueues, PortPackets and PortBytes bound what waits for one port, Queues,
-	// Packets and Bytes what waits in all.
-	PortQueues, PortPackets int
-	PortBytes               uint64
-	Queues, Packets         int
-	Bytes                   uint64
+	Ports int `yaml:"-"`
+	// Queues is the number of flows of which packets may be held, at most
+	// [MaxQueues]. What does not fit is sent on as it comes.
+	Queues int `yaml:"queues"`
+	// PortQueues is the same for one egress port.
+	PortQueues int `yaml:"port_queues"`
+	// Packets is the number of packets that may be held.
+	Packets int `yaml:"packets"`
+	// PortPackets is the same for one egress port.
+	PortPackets int `yaml:"port_packets"`
+	// Bytes is the sum of their lengths.
+	Bytes units.Size `yaml:"bytes"`
+	// PortBytes is the same for one egress port.
+	PortBytes units.Size `yaml:"port_bytes"`
 }
 
 // MaxQueues is the largest number of queues in all.

@@ -16,7 +16,7 @@ func TestRetime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rerouted := &overlay.Fabric{Capable: true, Shim: true, Rerouted: true, TailTxTstamp: 1}
+	rerouted := &overlay.Fabric{Capable: true, Shim: true, Rerouted: true, Arg: 1}
 	hold := func(now mono.Time, flow uint32) mono.Time {
 		if v, _ := c.Arrive(now, 1, flow, rerouted, false, 0, 100, 0); v != Hold {
 			t.Fatalf("flow %d: verdict %d", flow, v)

@@ -1,7 +1,5 @@
 package reorder
 
-import "github.com/loomfabric/loom/overlay"
-
 // Stats counts what a destination did. Packets are those of sources that speak
 // ConWeave, if nothing else is said.
 type Stats struct {
@@ -29,20 +27,16 @@ type Stats struct {
 	NoFlow       uint64 // packets of flows for which the table had no place
 	Late         uint64 // packets of an older epoch than one of which packets have passed
 	AfterTail    uint64 // packets of the OLD path behind their TAIL, or copies
-	PassedInLieu uint64 // REROUTED packets of flows counted under NoQueue or Exhausted
+	PassedUnheld uint64 // REROUTED packets of flows counted under NoQueue or Exhausted
 
 	Defaults uint64 // T_resume from θ_resume_default, for want of a packet from the OLD path
 	Capped   uint64 // T_resume that would have been beyond MaxHold
 
 	// Control packets, by opcode.
 	Replies, Clears, Notifies uint64
-	NotifiesSpared            uint64 // not due yet
+	NotifiesSuppressed        uint64 // not due yet
 	BadLeaf                   uint64 // not sent, as the leaf has no place in the tables
 	Refusals                  uint64 // of all of them, those that asked for no more rerouted packets
-	// ControlBytes is what the driver said that control packets took on the
-	// wire, by opcode; compare with Bytes (Table 4).
-	ControlBytes [overlay.OpExtension + 1]uint64
-
 	// State now, and the most that there ever was.
 	InUse, InUsePeak     int // queues that hold packets
 	Waiting, WaitingPeak int // packets held
@@ -51,11 +45,11 @@ type Stats struct {
 
 	// Hold is how long queues were held, from their first packet on.
 	Hold Histogram
-	// Early and Hasty are the error of T_resume without θ_resume_extra against
-	// the TAIL's arrival (Figure 21): Early where the TAIL came before it, Hasty
-	// where it came after it, so that a flush at T_resume would have been too
+	// TailEarly and TailLate are the error of T_resume without θ_resume_extra against
+	// the TAIL's arrival (Figure 21): TailEarly where the TAIL came before it,
+	// TailLate where it came after it, so that a flush at T_resume would have been too
 	// early. Only estimates that rest on a packet from the OLD path count.
-	Early, Hasty Histogram
+	TailEarly, TailLate Histogram
 }
 
 // PortUse is what waits for an egress port.

@@ -9,7 +9,7 @@ import (
 // Never is the deadline when nothing is held.
 const Never = mono.Time(math.MaxInt64)
 
-// timers is a binary heap of queues by deadline. Each queue knows its place, so
+// timers is a binary heap of queues by deadline. Each queue knows its index, so
 // that a T_resume can be moved when the OLD path brings news.
 type timers struct {
 	heap []uint16
@@ -25,19 +25,19 @@ func (t *timers) deadline(qs []queue) mono.Time {
 // add puts a queue into the heap, which has room for all of them.
 func (t *timers) add(qs []queue, q uint16) {
 	t.heap = append(t.heap, q)
-	qs[q].place = int32(len(t.heap) - 1)
+	qs[q].index = int32(len(t.heap) - 1)
 	t.up(qs, len(t.heap)-1)
 }
 
 // moved restores the order after a queue's deadline has changed.
 func (t *timers) moved(qs []queue, q uint16) {
-	i := int(qs[q].place)
+	i := int(qs[q].index)
 	t.down(qs, i)
-	t.up(qs, int(qs[q].place))
+	t.up(qs, int(qs[q].index))
 }
 
 func (t *timers) remove(qs []queue, q uint16) {
-	i, last := int(qs[q].place), len(t.heap)-1
+	i, last := int(qs[q].index), len(t.heap)-1
 	t.swap(qs, i, last)
 	t.heap = t.heap[:last]
 	if i < last {
@@ -47,7 +47,7 @@ func (t *timers) remove(qs []queue, q uint16) {
 
 func (t *timers) swap(qs []queue, i, j int) {
 	t.heap[i], t.heap[j] = t.heap[j], t.heap[i]
-	qs[t.heap[i]].place, qs[t.heap[j]].place = int32(i), int32(j)
+	qs[t.heap[i]].index, qs[t.heap[j]].index = int32(i), int32(j)
 }
 
 func (t *timers) less(qs []queue, i, j int) bool {

@@ -16,7 +16,7 @@ const Module = "github.com/loomfabric/loom"
 // those of lower layers only. An entry stands for the package and those below
 // its path that have no entry of their own.
 var layers = [][]string{
-	{"internal/mono", "internal/drop"},
+	{"internal/mono", "internal/drop", "internal/units"},
 	{"overlay"},
 	{"congestion", "reorder"},
 	{"balance"},
@@ -24,7 +24,7 @@ var layers = [][]string{
 	{"bpf"},
 	{"dataplane/xsk"},
 	{"dataplane"},
-	{"internal/ethtool", "internal/units", "internal/yamlerr", "internal/chart"},
+	{"internal/ethtool", "internal/yamlerr", "internal/chart"},
 	{"control", "config", "internal/telemetry", "fabric", "internal/workload", "internal/admin", "sim/engine"},
 	{"internal/daemon", "internal/loomctl", "lab", "sim/network"},
 	{"sim/tcp", "sim/udp", "sim/rdma", "sim/node", "sim/traffic", "sim/measure", "sim/theory"},
@@ -45,7 +45,7 @@ var sameLayer = map[[2]string]bool{
 var free = []string{"test", "internal/archtest", "internal/testenv", "internal/tools"}
 
 // core packages are sans-I/O.
-var core = []string{"internal/mono", "internal/drop", "overlay", "congestion", "reorder", "balance", "leaf"}
+var core = []string{"internal/mono", "internal/drop", "internal/units", "overlay", "congestion", "reorder", "balance", "leaf"}
 
 // virtual packages run in virtual time: they drive the core as the data plane
 // does, and know nothing of what is real.

@@ -127,7 +127,7 @@ func TestSchemesThatSignal(t *testing.T) {
 		peer.Plain = plainPeer
 		r := newRig(t, 2, cfg, peer)
 		s := &signaller{marks: balance.Marks{
-			Opcode: overlay.OpRTTRequest, Epoch: 3, Rerouted: true, Shim: true, Selector: 9, TailTxTstamp: 77,
+			Opcode: overlay.OpRTTRequest, Epoch: 3, Rerouted: true, Shim: true, Selector: 9, Arg: 77,
 		}}
 		r.leaves[0].classes[0].policy, r.leaves[0].classes[0].signal = s, s
 		r.later(42 * us)
@@ -146,7 +146,7 @@ func TestSchemesThatSignal(t *testing.T) {
 			case p.Kind == network.Data:
 				want = overlay.Fabric{
 					Capable: true, LBTag: 1, Path: overlay.MakePathID(1, 9), Opcode: overlay.OpRTTRequest, Epoch: 3, Rerouted: true,
-					Shim: true, TxTstamp: 42, TailTxTstamp: 77,
+					Shim: true, TxTstamp: 42, Arg: 77,
 				}
 				size = 1054
 			}

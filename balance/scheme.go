@@ -1,0 +1,229 @@
+package balance
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/loomfabric/loom/congestion"
+	"github.com/loomfabric/loom/overlay"
+)
+
+// Scheme describes a scheme: what configuration, validation, the data plane, the
+// simulator and the tools need to know of it. A scheme is one file of this
+// package with one Scheme in it, which it gives to register. Nothing outside that
+// file compares a scheme's name.
+type Scheme struct {
+	// Name is what the configuration knows the scheme by: a-z, 0-9 and dashes.
+	Name string
+	// Summary is one clause for lists of schemes: "a flow's hash decides".
+	Summary string
+	// New makes the policy of one worker and class. The options are complete.
+	New func(*Options) Policy
+
+	// Wire is the number under which the scheme's marks and messages travel in
+	// the fabric's header; 0: it has neither.
+	Wire overlay.SchemeID
+	// Shim says that packets to capable leaves carry the shim, which uplinks' MTU
+	// has to allow for.
+	Shim bool
+	// Receiver makes a worker's receiving side, which every leaf has whatever its
+	// own classes are: other leaves may use the scheme. nil: there is none. Schemes
+	// of one Wire share one, and one of them names it.
+	Receiver func(*Options) (Receiver, error)
+	// Exact says that the scheme wants each packet's exact keys and TCP flags
+	// ([View.Exact]).
+	Exact bool
+	// Waits and Copies say that the scheme may use Packet.Until and Packet.Copies.
+	Waits, Copies bool
+	// NeedsPeer says that the scheme relies on the leaf at the far end, and so is
+	// not for spines.
+	NeedsPeer bool
+
+	// Gap returns the pause after which a flow may move, and the key of the
+	// section "congestion" that sets it; nil: the scheme keeps no flowlets.
+	Gap func(*congestion.Params) (gap time.Duration, key string)
+	// Fixed says that a flow stays on its path for life: no reordering is expected.
+	Fixed bool
+
+	// Keys returns a pointer to a struct with the defaults of what the scheme is
+	// told where it is named, in keys beside `scheme`; nil: nothing. It becomes
+	// Options.Keys.
+	Keys func() Params
+	// Section is the part of the configuration that the scheme shares with others
+	// and with the receivers of all leaves; nil: none. It becomes Options.Section.
+	Section *Section
+}
+
+// Section is a part of the configuration that belongs to schemes.
+type Section struct {
+	// Name is its key in YAML: "conweave".
+	Name string
+	// Summary is one sentence for the documentation.
+	Summary string
+	// New returns a pointer to a struct with a profile's values.
+	New func(Profile) Params
+	// Profiles are those that New tells apart.
+	Profiles []Profile
+}
+
+// Params are a scheme's parameters: a pointer to a struct whose fields have the
+// tag `yaml:"key"`. Times are time.Durations, amounts of data units.Sizes.
+type Params interface {
+	// Validate reports the first value that makes no sense. An error about one
+	// field is a *FieldError.
+	Validate() error
+}
+
+// FieldError is what Validate says of one field.
+type FieldError struct {
+	Key     string // in YAML
+	Problem string // "inactive is 40ms"
+	Remedy  string // "use a time above 0 and up to 30ms"
+}
+
+// Error joins problem and remedy.
+func (e *FieldError) Error() string { return e.Problem + ": " + e.Remedy }
+
+// fieldError returns a *FieldError.
+func fieldError(key, remedy, problem string, args ...any) error {
+	return &FieldError{key, fmt.Sprintf(problem, args...), remedy}
+}
+
+// Profile is a set of values that parameters start from.
+type Profile uint8
+
+// The profiles.
+const (
+	// Datacenter has the papers' values, for links of 10 Gbit/s and more.
+	Datacenter Profile = iota
+	// Lab is for fabrics in software on shared cores, with links of 100 Mbit/s to
+	// 1 Gbit/s.
+	Lab
+	// Auto begins with Lab's values; times that the configuration leaves out then
+	// follow from measured round trips.
+	Auto
+)
+
+var profiles = [...]string{Datacenter: "datacenter", Lab: "lab", Auto: "auto"}
+
+// String returns the profile's name in the configuration.
+func (p Profile) String() string {
+	if int(p) < len(profiles) {
+		return profiles[p]
+	}
+	return fmt.Sprintf("profile %d", uint8(p))
+}
+
+// schemes are all schemes, in the order in which messages list them. It is
+// written while the package is initialised and never after.
+var schemes []*Scheme
+
+// register adds a scheme to those that there are. A contradiction in it is a
+// programming error and panics.
+func register(s Scheme) *Scheme {
+	if err := s.check(); err != nil {
+		panic(fmt.Sprintf("balance: scheme %q: %v", s.Name, err))
+	}
+	schemes = append(schemes, &s)
+	return &s
+}
+
+func (s *Scheme) check() error {
+	switch {
+	case s.Name == "" || s.New == nil || s.Summary == "":
+		return errors.New("it needs a name, a summary and a constructor")
+	case s.Wire >= overlay.NumSchemes:
+		return fmt.Errorf("wire number %d: use 1 to %d, or 0 for none", s.Wire, overlay.NumSchemes-1)
+	case s.Wire == 0 && (s.Shim || s.Receiver != nil):
+		return errors.New("a shim or a receiver needs a wire number")
+	}
+	for _, o := range schemes {
+		if o.Name == s.Name {
+			return errors.New("it is there twice")
+		}
+		if s.Wire != 0 && o.Wire == s.Wire && s.Receiver != nil && o.Receiver != nil {
+			return fmt.Errorf("%s has a receiver for wire number %d", o.Name, s.Wire)
+		}
+	}
+	return nil
+}
+
+// Schemes returns all schemes. The caller must not change them.
+func Schemes() []*Scheme { return schemes }
+
+// Names returns the schemes' names.
+func Names() []string {
+	names := make([]string, len(schemes))
+	for i := range schemes {
+		names[i] = schemes[i].Name
+	}
+	return names
+}
+
+// Find returns the scheme of a name; nil: there is none.
+func Find(name string) *Scheme {
+	for _, s := range schemes {
+		if s.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// Sections returns the sections of all schemes, each once.
+func Sections() []*Section {
+	var all []*Section
+next:
+	for _, s := range schemes {
+		if s.Section == nil {
+			continue
+		}
+		for _, have := range all {
+			if have == s.Section {
+				continue next
+			}
+		}
+		all = append(all, s.Section)
+	}
+	return all
+}
+
+// New returns the scheme of that name. It reports a name that does not exist
+// and options that make no sense.
+func New(name string, o Options) (Policy, error) {
+	s := Find(name)
+	if s == nil {
+		return nil, fmt.Errorf("scheme %q does not exist; choose one of: %s", name, strings.Join(Names(), ", "))
+	}
+	if err := s.Complete(&o); err != nil {
+		return nil, fmt.Errorf("scheme %s: %w", name, err)
+	}
+	return s.New(&o), nil
+}
+
+// Complete fills in what options leave out and reports what makes no sense.
+func (s *Scheme) Complete(o *Options) error {
+	if o.Congestion == (congestion.Params{}) {
+		o.Congestion = congestion.Datacenter()
+	}
+	if err := o.Congestion.Validate(); err != nil {
+		return err
+	}
+	if o.Keys == nil && s.Keys != nil {
+		o.Keys = s.Keys()
+	}
+	if o.Section == nil && s.Section != nil {
+		o.Section = s.Section.New(Datacenter)
+	}
+	for _, p := range []Params{o.Keys, o.Section} {
+		if p == nil {
+			continue
+		}
+		if err := p.Validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

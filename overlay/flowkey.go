@@ -1,0 +1,60 @@
+package overlay
+
+import "encoding/binary"
+
+// FlowKey is a flow's exact identity: its addresses, protocol and ports, or the
+// MAC addresses and EtherType of what is not IP. Two flows never share one. It is
+// comparable; the zero value is no flow's.
+type FlowKey struct {
+	Src, Dst         [16]byte // IPv4 addresses and MAC addresses stand at the front
+	SrcPort, DstPort uint16   // 0 without ports; the EtherType in both without IP
+	Proto            uint8    // 0 without IP
+	Version          uint8    // 4 or 6; 2 for MAC addresses
+}
+
+// Reverse returns the key of the packets that go the other way.
+func (k FlowKey) Reverse() FlowKey {
+	k.Src, k.Dst, k.SrcPort, k.DstPort = k.Dst, k.Src, k.DstPort, k.SrcPort
+	return k
+}
+
+// tcpFlagsAt is where a TCP header has its flags (RFC 9293 §3.1), bytes.
+const tcpFlagsAt = 13
+
+// ExactKey fills k from a frame with an IP header at l3 (0: none), whose flags and
+// distance between L3 and L4 are those of m. It returns the TCP flags; 0 if the frame
+// has none.
+func ExactKey(frame []byte, l3 uint8, m *Meta, k *FlowKey) (tcpFlags uint8) {
+	*k = FlowKey{}
+	at := int(l3)
+	switch {
+	case m.Flags&FlagIPv4 != 0 && len(frame) >= at+IPv4Len:
+		ip := IPv4(frame[at:])
+		copy(k.Src[:4], ip[ip4Src:])
+		copy(k.Dst[:4], ip[ip4Dst:])
+		k.Version, k.Proto = 4, ip.Proto()
+	case m.Flags&FlagIPv6 != 0 && len(frame) >= at+IPv6Len:
+		ip := IPv6(frame[at:])
+		copy(k.Src[:], ip[ip6Src:])
+		copy(k.Dst[:], ip[ip6Dst:])
+		k.Version, k.Proto = 6, ip.NextHeader()
+	case len(frame) < EthernetLen:
+		return 0
+	default:
+		copy(k.Src[:6], frame[ethSrc:])
+		copy(k.Dst[:6], frame[ethDst:])
+		k.Version = 2
+		k.SrcPort = Ethernet(frame).EtherType()
+		k.DstPort = k.SrcPort
+		return 0
+	}
+	l4 := at + int(m.L4) - int(m.L3) // m may count from before a tag was taken off
+	if m.Flags&FlagPorts == 0 || len(frame) < l4+4 {
+		return 0
+	}
+	k.SrcPort, k.DstPort = binary.BigEndian.Uint16(frame[l4:]), binary.BigEndian.Uint16(frame[l4+2:])
+	if k.Proto == ProtoTCP && len(frame) > l4+tcpFlagsAt {
+		tcpFlags = frame[l4+tcpFlagsAt]
+	}
+	return tcpFlags
+}
