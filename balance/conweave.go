@@ -160,6 +160,9 @@ func (c *conweave) Stats() Stats {
 	return Stats{Decisions: c.decisions, Own: &s}
 }
 
+// RoundTrips adds to h how long replies took.
+func (c *conweave) RoundTrips(h *reorder.Histogram) { h.Merge(&c.stats.ReplyTime) }
+
 // Choose marks packets, and moves flows that have waited for a reply too long.
 func (c *conweave) Choose(now mono.Time, v *View, pkts []Packet) {
 	if len(v.Paths) > len(c.leaves) {

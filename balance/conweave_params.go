@@ -43,6 +43,16 @@ func newConWeaveParams(profile Profile) Params {
 	return &ConWeaveParams{ConWeaveSource: LabConWeave(), Params: reorder.Lab()}
 }
 
+// Holds returns how many packets may be held.
+func (p *ConWeaveParams) Holds() int { return p.Packets }
+
+// Limit returns p with at most so many packets held.
+func (p *ConWeaveParams) Limit(packets int) Params {
+	c := *p
+	c.Packets = min(c.Packets, packets)
+	return &c
+}
+
 // Validate reports the first parameter that makes no sense.
 func (p *ConWeaveParams) Validate() error {
 	if err := p.ConWeaveSource.Validate(); err != nil {

@@ -31,6 +31,13 @@ type Timed interface {
 	Tick(now mono.Time, v *View, out []overlay.Message) []overlay.Message
 }
 
+// RoundTripper is a Policy that measures round trips to other leaves.
+type RoundTripper interface {
+	Policy
+	// RoundTrips adds to h all that were measured so far.
+	RoundTrips(h *reorder.Histogram)
+}
+
 // Tuned is a policy or a receiver that takes times which were derived from round
 // trips; those that are 0, and those of other schemes, are not its business.
 type Tuned interface {

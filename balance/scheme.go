@@ -37,6 +37,9 @@ type Scheme struct {
 	Exact bool
 	// Waits and Copies say that the scheme may use Packet.Until and Packet.Copies.
 	Waits, Copies bool
+	// Queues says that the scheme decides by the queues of links, so that what one
+	// vector adds to them counts for the next one of the same time.
+	Queues bool
 	// NeedsPeer says that the scheme relies on the leaf at the far end, and so is
 	// not for spines.
 	NeedsPeer bool
@@ -74,6 +77,15 @@ type Params interface {
 	// Validate reports the first value that makes no sense. An error about one
 	// field is a *FieldError.
 	Validate() error
+}
+
+// Holder is Params of a scheme whose receiver holds packets.
+type Holder interface {
+	Params
+	// Holds returns how many packets the receiver holds at most.
+	Holds() int
+	// Limit returns the same parameters with at most so many packets.
+	Limit(packets int) Params
 }
 
 // FieldError is what Validate says of one field.

@@ -3,14 +3,13 @@ package dataplane
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane/xsk"
+	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
-	"github.com/loomfabric/loom/reorder"
 )
 
 // Role is what a node does in the fabric.
@@ -56,13 +55,12 @@ type Config struct {
 	// Congestion are CONGA's parameters; the zero value stands for
 	// congestion.Datacenter(). All leaves and spines of a fabric use the same.
 	Congestion congestion.Params
-	// Reorder are the parameters of ConWeave's destination side, which every leaf
-	// has; the zero value stands for reorder.Datacenter(). Each worker has the
-	// queues, packets and bytes that they name. Leaves and Ports are the node's to
-	// fill.
-	Reorder reorder.Params
+	// Sections are the schemes' sections, by name, for classes whose options have
+	// none and for the receivers that every leaf has. Each worker has the tables and
+	// queues that they name. What is left out has its datacenter values.
+	Sections map[string]balance.Params
 	// Auto says which times, of those above, are only to start with.
-	Auto   Auto
+	Auto   leaf.Auto
 	MaxMTU int    // largest MTU of a port; decides the size of a UMEM frame
 	Seed   uint64 // hash seed and the seed of the worker's generators
 
@@ -74,10 +72,29 @@ type Config struct {
 
 // Overhead returns what the uplinks' MTU must exceed the hosts' by, bytes.
 func (c *Config) Overhead() int {
-	if balance.Signals(c.Scheme) || slices.ContainsFunc(c.Classes, func(c Class) bool { return balance.Signals(c.Scheme) }) {
-		return overlay.MTUOverhead + overlay.ShimLen
+	for _, r := range c.rules() {
+		if s := balance.Find(r.Scheme); s != nil && s.Shim {
+			return overlay.MTUOverhead + overlay.ShimLen
+		}
 	}
 	return overlay.MTUOverhead
+}
+
+// sections returns the sections of all schemes. What waits in receivers must not take
+// the frames that are to be received into: if their number is given, a quarter at most.
+func (c *Config) sections() map[string]balance.Params {
+	all := make(map[string]balance.Params)
+	for _, s := range balance.Sections() {
+		p := c.Sections[s.Name]
+		if p == nil {
+			p = s.New(balance.Datacenter)
+		}
+		if h, ok := p.(balance.Holder); ok && c.Frames != 0 {
+			p = h.Limit(c.Frames / 4)
+		}
+		all[s.Name] = p
+	}
+	return all
 }
 
 // UMEMFrames returns how many UMEM frames a worker has. If the configuration does
@@ -89,7 +106,11 @@ func (c *Config) UMEMFrames() int {
 	}
 	frames := len(c.Ports)*2*c.RingSize + dataQueueFrames
 	if c.Role == Leaf {
-		frames += c.Reorder.Packets
+		for _, p := range c.sections() {
+			if h, ok := p.(balance.Holder); ok {
+				frames += h.Holds()
+			}
+		}
 	}
 	return frames
 }
@@ -109,17 +130,6 @@ var LargestMTU = MaxMTU(4096)
 func (c *Config) check() error {
 	if c.Congestion == (congestion.Params{}) {
 		c.Congestion = congestion.Datacenter()
-	}
-	if c.Reorder == (reorder.Params{}) {
-		c.Reorder = reorder.Datacenter()
-	}
-	c.Reorder.Leaves, c.Reorder.Ports = MaxPeers, orderPorts(len(c.Ports))
-	if c.Frames != 0 {
-		// What waits must not take the frames that are to be received into.
-		c.Reorder.Packets = min(c.Reorder.Packets, c.Frames/4)
-	}
-	if err := c.Reorder.Validate(); err != nil {
-		return fmt.Errorf("reordering: %w", err)
 	}
 	if err := c.Congestion.Validate(); err != nil {
 		return fmt.Errorf("congestion: %w", err)

@@ -7,6 +7,7 @@ import (
 	"github.com/loomfabric/loom/dataplane/xsk"
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -24,8 +25,9 @@ type egress struct {
 	control fifo
 	data    fifo
 	shaper  shaper
-	marker  marker
-	limit   uint64 // of the data queue, bytes
+	marker  leaf.Marker
+	marked  Traffic // ECN CE set here
+	limit   uint64  // of the data queue, bytes
 	peak    uint64
 	area    []byte // the UMEM
 	dre     congestion.DRE
@@ -50,7 +52,7 @@ func newEgress(c *EgressConfig, area []byte, meter *congestion.Meter, worker int
 		control: newFIFO(controlQueueFrames),
 		data:    newFIFO(dataQueueFrames),
 		shaper:  newShaper(c.Rate, c.Burst),
-		marker:  marker{kmin: uint64(c.Kmin), kmax: uint64(c.Kmax), pmax: c.Pmax, rng: rng},
+		marker:  leaf.Marker{Kmin: uint64(c.Kmin), Kmax: uint64(c.Kmax), Pmax: c.Pmax, RNG: rng},
 		limit:   uint64(c.QueueBytes),
 		rate:    c.Rate,
 		delay:   mono.Time(c.Delay),
@@ -69,26 +71,21 @@ func newEgress(c *EgressConfig, area []byte, meter *congestion.Meter, worker int
 // held returns the number of frames that wait here.
 func (e *egress) held() int { return e.control.len() + e.data.len() + e.line.len() }
 
-// enqueue takes ownership of f, unless it returns a reason to drop it. Frames
-// that find the data queue above the marking thresholds leave with CE set
-// when they are ECN-capable; marked tells.
-func (e *egress) enqueue(f *frame) (reason drop.Reason, marked bool) {
+// enqueue takes ownership of f, unless it returns a reason to drop it.
+func (e *egress) enqueue(f *frame) drop.Reason {
 	if f.kind&kindControl != 0 {
 		if e.control.full() {
-			return drop.ControlFull, false
+			return drop.ControlFull
 		}
 		e.control.push(f)
-		return drop.None, false
+		return drop.None
 	}
 	if e.data.bytes+uint64(f.len) > e.limit || e.data.full() {
-		return drop.QueueFull, false
-	}
-	if e.marker.kmax != 0 && e.marker.hit(e.data.bytes) && f.l3 != 0 {
-		marked = overlay.SetCE(e.area[f.off:f.off+uint32(f.len)], f.l3, f.flags)
+		return drop.QueueFull
 	}
 	e.data.push(f)
 	e.peak = max(e.peak, e.data.bytes)
-	return drop.None, marked
+	return drop.None
 }
 
 // next takes frames that may be sent at now off the queues and writes their
@@ -109,6 +106,7 @@ func (e *egress) next(now mono.Time, out []xsk.Desc) (n int, bytes uint64) {
 		for i := range out {
 			f := q.front()
 			e.stamp(f)
+			e.mark(f)
 			out[i] = f.desc()
 			bytes += uint64(f.len)
 			q.pop()
@@ -122,6 +120,9 @@ func (e *egress) next(now mono.Time, out []xsk.Desc) (n int, bytes uint64) {
 		}
 		f := q.front()
 		e.stamp(f)
+		if q == &e.data {
+			e.mark(f)
+		}
 		e.shaper.charge(now, f.len)
 		out[n] = f.desc()
 		n++
@@ -141,6 +142,9 @@ func (e *egress) nextDelayed(now mono.Time, out []xsk.Desc) (n int, bytes uint64
 		}
 		f := q.front()
 		e.stamp(f)
+		if q == &e.data {
+			e.mark(f)
+		}
 		e.shaper.charge(now, f.len)
 		e.due[e.line.tail&uint32(len(e.due)-1)] = now + e.delay
 		e.line.push(f)
@@ -160,6 +164,15 @@ func (e *egress) nextDelayed(now mono.Time, out []xsk.Desc) (n int, bytes uint64
 func (e *egress) stamp(f *frame) {
 	if e.ce != 0 && f.kind&kindCapable != 0 && overlay.VXLAN(e.area[f.off+vxlanAt:f.off+uint32(f.len)]).RaiseCE(e.ce) {
 		e.stamps++
+	}
+}
+
+// mark sets CE in the IP header of f, which leaves the data queue, if that is above
+// the marking thresholds and the sender is ECN-capable.
+func (e *egress) mark(f *frame) {
+	if e.marker.On() && f.l3 != 0 && e.marker.Hit(e.data.bytes) &&
+		overlay.SetCE(e.area[f.off:f.off+uint32(f.len)], f.l3, f.flags) {
+		e.marked.Add(uint32(f.len))
 	}
 }
 
@@ -241,23 +254,4 @@ func (s *shaper) charge(now mono.Time, n uint16) {
 	ps := uint64(n)*s.psPerByte + s.rem
 	s.tat += mono.Time(ps / 1000)
 	s.rem = ps % 1000
-}
-
-// marker decides on ECN marks as a DCQCN switch does (Zhu et al., SIGCOMM 2015
-// §3.1, RED on the instantaneous queue).
-type marker struct {
-	kmin, kmax uint64 // bytes; kmax 0: never mark
-	pmax       float64
-	rng        *rand.Rand
-}
-
-// hit reports whether a frame that finds so many bytes queued is to be marked.
-func (m *marker) hit(queued uint64) bool {
-	switch {
-	case m.kmax == 0 || queued < m.kmin:
-		return false
-	case queued >= m.kmax:
-		return true
-	}
-	return m.rng.Float64() < m.pmax*float64(queued-m.kmin)/float64(m.kmax-m.kmin)
 }

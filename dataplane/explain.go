@@ -127,7 +127,7 @@ func (n *Node) Explain(f *Flow) (*Explanation, error) {
 	var err error
 	for _, w := range n.workers {
 		var x *Explanation
-		w.call(func() { x, err = w.explain(f) })
+		w.call(func() { x, err = w.leaf.explain(f) })
 		if err != nil {
 			return nil, err
 		}
@@ -152,7 +152,7 @@ func (x *Explanation) idle() time.Duration {
 	return math.MaxInt64
 }
 
-func (w *worker) explain(f *Flow) (*Explanation, error) {
+func (w *leafWorker) explain(f *Flow) (*Explanation, error) {
 	if w.view == nil {
 		return nil, errors.New("the node has no tables yet: try again when it is ready")
 	}
@@ -169,18 +169,18 @@ func (w *worker) explain(f *Flow) (*Explanation, error) {
 		Class: w.classify(b, &m, m.L3, vni), Worker: w.id, Peers: []PeerChoice{},
 	}
 	c := w.classes[x.Class]
-	x.Scheme = c.policy.Name()
-	if p, ok := c.policy.(balance.FlowletPolicy); ok {
+	x.Scheme = c.Scheme.Name
+	if p, ok := c.Policy.(balance.FlowletPolicy); ok {
 		if fl, ok := p.Flowlets().Find(m.Hash, w.now); ok {
 			e := w.flowletEntry(fl)
 			x.Flowlet = &e
 		}
 	}
-	if p, ok := c.policy.(balance.ConWeavePolicy); ok {
+	if p, ok := c.Policy.(balance.ConWeavePolicy); ok {
 		x.Connection = w.connectionOf(p, m.Hash)
 	}
 	for _, peer := range w.whereTo(f, vni, x) {
-		x.Peers = append(x.Peers, w.explainPeer(c.policy, m.Hash, peer, w.now))
+		x.Peers = append(x.Peers, w.explainPeer(c.Policy, m.Hash, peer, w.now))
 	}
 	return x, nil
 }
@@ -199,7 +199,7 @@ func hashed(m *overlay.Meta, f *Flow) string {
 }
 
 // whereTo fills x's destination and returns the peers that the flow may go to.
-func (w *worker) whereTo(f *Flow, vni VNIIndex, x *Explanation) []PeerID {
+func (w *leafWorker) whereTo(f *Flow, vni VNIIndex, x *Explanation) []PeerID {
 	flood := w.view.tables.VNIs[vni].Flood
 	if f.DstMAC.IsZero() {
 		x.Destination = DestinationUnnamed
@@ -222,13 +222,12 @@ func (w *worker) whereTo(f *Flow, vni VNIIndex, x *Explanation) []PeerID {
 }
 
 // explainPeer asks the policy, shown what it is shown of a packet.
-func (w *worker) explainPeer(p balance.Policy, hash uint32, peer PeerID, now mono.Time) PeerChoice {
+func (w *leafWorker) explainPeer(p balance.Policy, hash uint32, peer PeerID, now mono.Time) PeerChoice {
 	w.Look(now)
-	w.shown.Paths = w.view.paths
-	e := balance.Explain(p, now, &w.shown, &balance.Packet{Hash: hash, Leaf: uint16(peer)})
+	e := balance.Explain(p, now, w.brain.View(), &balance.Packet{Hash: hash, Leaf: uint16(peer)})
 	paths := &w.view.paths[peer]
 	c := PeerChoice{
-		VTEP: w.view.tables.Peers[peer].VTEP, Capable: w.shared.capable.Capable(uint16(peer), now),
+		VTEP: w.view.tables.Peers[peer].VTEP, Capable: w.shared.leaf.Capable.Capable(uint16(peer), now),
 		Uplinks: []UplinkChoice{}, Fresh: []int{}, Reason: e.Reason,
 	}
 	if e.Path >= 0 {

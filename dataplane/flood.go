@@ -3,6 +3,7 @@ package dataplane
 import (
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/overlay"
 )
 
 // bucket is a token bucket for frames. The zero bucket admits everything.
@@ -35,15 +36,14 @@ func (b *bucket) take(now mono.Time) bool {
 // flood sends a broadcast, multicast or unknown-unicast frame from an access
 // port to every other member of its VNI: the local ones, and one copy to each
 // VTEP of the flood list (head-end replication). The last destination gets the
-// frame itself.
-func (w *worker) flood(f *frame, vni VNIIndex, from member, now mono.Time) {
-	if !w.storms[vni].take(now) {
-		w.discard(f, drop.StormLimit)
-		return
+// frame itself. It returns why the frame is to be dropped, if it is.
+func (l *leafWorker) flood(f *frame, vni VNIIndex, from member, m *overlay.Meta, now mono.Time) drop.Reason {
+	if !l.storms[vni].take(now) {
+		return drop.StormLimit
 	}
-	w.stats.VNIs[vni].Flooded.Add(uint32(f.len))
-	peers := w.view.tables.VNIs[vni].Flood
-	local := w.view.members[vni]
+	l.stats.VNIs[vni].Flooded.Add(uint32(f.len))
+	peers := l.view.tables.VNIs[vni].Flood
+	local := l.view.members[vni]
 	left := len(peers) + len(local)
 	for _, m := range local {
 		if m == from {
@@ -51,41 +51,48 @@ func (w *worker) flood(f *frame, vni VNIIndex, from member, now mono.Time) {
 		}
 	}
 	if left == 0 {
-		w.discard(f, drop.NoMember)
-		return
+		return drop.NoMember
 	}
-	for _, m := range local {
-		if m == from {
+	for _, to := range local {
+		if to == from {
 			continue
 		}
 		if left--; left == 0 {
-			w.deliver(f, m)
-		} else if c, ok := w.clone(f); ok {
-			w.deliver(&c, m)
+			return l.deliver(f, to)
 		}
+		l.deliverCopy(f, to)
 	}
 	for _, peer := range peers {
 		if left--; left == 0 {
-			w.toFabric(f, vni, peer, now)
-		} else if c, ok := w.clone(f); ok {
-			w.toFabric(&c, vni, peer, now)
+			l.toFabric(f, vni, peer, m, now)
+		} else if c, ok := l.clone(f); ok {
+			l.toFabric(&c, vni, peer, m, now)
 		}
 	}
+	return drop.None
 }
 
 // floodLocal sends a frame from the fabric to all access ports of its VNI, and
-// never back into the fabric.
-func (w *worker) floodLocal(f *frame, vni VNIIndex) {
-	local := w.view.members[vni]
+// never back into the fabric. It returns why the frame is to be dropped, if it is.
+func (l *leafWorker) floodLocal(f *frame, vni VNIIndex) drop.Reason {
+	local := l.view.members[vni]
 	if len(local) == 0 {
-		w.discard(f, drop.NoMember)
+		return drop.NoMember
+	}
+	l.stats.VNIs[vni].Flooded.Add(uint32(f.len))
+	for _, to := range local[:len(local)-1] {
+		l.deliverCopy(f, to)
+	}
+	return l.deliver(f, local[len(local)-1])
+}
+
+// deliverCopy sends a copy of a frame out of an access port.
+func (l *leafWorker) deliverCopy(f *frame, to member) {
+	c, ok := l.clone(f)
+	if !ok {
 		return
 	}
-	w.stats.VNIs[vni].Flooded.Add(uint32(f.len))
-	for _, m := range local[:len(local)-1] {
-		if c, ok := w.clone(f); ok {
-			w.deliver(&c, m)
-		}
+	if r := l.deliver(&c, to); r != drop.None {
+		l.discard(&c, r)
 	}
-	w.deliver(f, local[len(local)-1])
 }

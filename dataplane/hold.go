@@ -41,8 +41,9 @@ func newHolds(timeout mono.Time) *holds {
 
 func (h *holds) len() int { return h.queues.Total() }
 
-// hold keeps f until hop is resolved and asks the control plane to see to it.
-func (w *worker) hold(f *frame, hop HopID, now mono.Time) {
+// hold keeps f until hop is resolved and asks the control plane to see to it, or
+// says why f is to be dropped.
+func (w *worker) hold(f *frame, hop HopID, now mono.Time) (r drop.Reason) {
 	h := w.holds
 	if h.queues.Len(int(hop)) == 0 {
 		h.active = append(h.active, hop)
@@ -51,7 +52,7 @@ func (w *worker) hold(f *frame, hop HopID, now mono.Time) {
 		if h.queues.Len(int(hop)) == 0 {
 			h.active = h.active[:len(h.active)-1]
 		}
-		w.discard(f, drop.HoldFull)
+		r = drop.HoldFull
 	}
 	if h.asked[hop] == 0 || now-h.asked[hop] >= askInterval {
 		select {
@@ -60,6 +61,7 @@ func (w *worker) hold(f *frame, hop HopID, now mono.Time) {
 		default: // the control plane has enough to do; the next frame asks again
 		}
 	}
+	return r
 }
 
 // release sends the frames whose next hop has been resolved, and drops those
@@ -77,8 +79,10 @@ func (h *holds) release(w *worker, now mono.Time) {
 		b := overlay.Ethernet(w.bytes(&f.frame))
 		b.SetDst(to.dst)
 		b.SetSrc(to.src)
-		w.stats.HopSent[hop].Add(uint32(f.len))
-		w.enqueue(&f.frame, to.port)
+		w.hopSent[hop].Add(uint32(f.len))
+		if r := w.enqueue(&f.frame, to.port); r != drop.None {
+			w.discard(&f.frame, r)
+		}
 		return true
 	})
 }

@@ -42,6 +42,16 @@ func inParts[T any](w *worker, size, step, room int, look func(part []T, from, t
 	}
 }
 
+// leaves returns the workers of a leaf; none on a spine.
+func (n *Node) leaves() (all []*leafWorker) {
+	for _, w := range n.workers {
+		if w.leaf != nil {
+			all = append(all, w.leaf)
+		}
+	}
+	return all
+}
+
 // PeerState is what a leaf knows of the way to one peer.
 type PeerState struct {
 	VTEP    netip.Addr `json:"vtep"`
@@ -77,10 +87,10 @@ type TagMetric struct {
 // Congestion returns what a leaf knows of the congestion towards and from each
 // peer; nothing on a spine and before the first tables.
 func (n *Node) Congestion() (peers []PeerState) {
-	w := n.workers[0]
 	if n.cfg.Role != Leaf {
 		return nil
 	}
+	w := n.workers[0].leaf
 	size := 0
 	w.call(func() {
 		if w.view != nil {
@@ -95,44 +105,44 @@ func (n *Node) Congestion() (peers []PeerState) {
 		}
 		return part
 	}
-	inParts(w, size, lookPeers, lookPeers, look, func(part []PeerState) bool {
+	inParts(w.worker, size, lookPeers, lookPeers, look, func(part []PeerState) bool {
 		peers = append(peers, part...)
 		return true
 	})
 	return peers
 }
 
-func (w *worker) peerState(peer PeerID, now mono.Time) PeerState {
+func (w *leafWorker) peerState(peer PeerID, now mono.Time) PeerState {
 	s := PeerState{
 		VTEP:     w.view.tables.Peers[peer].VTEP,
-		Capable:  w.shared.capable.Capable(uint16(peer), now),
+		Capable:  w.shared.leaf.Capable.Capable(uint16(peer), now),
 		FromLeaf: []TagMetric{},
 	}
 	for u := range w.uplinks {
 		s.Paths = append(s.Paths, w.pathState(peer, uint8(u), now))
 	}
 	for tag := range uint8(congestion.MaxTags) {
-		if m, age, ok := w.shared.from.Entry(uint16(peer), tag, now); ok {
+		if m, age, ok := w.shared.leaf.From.Entry(uint16(peer), tag, now); ok {
 			s.FromLeaf = append(s.FromLeaf, TagMetric{tag, m, age})
 		}
 	}
 	return s
 }
 
-func (w *worker) pathState(peer PeerID, uplink uint8, now mono.Time) PathState {
+func (w *leafWorker) pathState(peer PeerID, uplink uint8, now mono.Time) PathState {
 	e := &w.ports[w.uplinks[uplink]].egress
 	s := PathState{
 		Uplink: uplink, Port: w.uplinkName(uplink), Usable: w.view.paths[peer].Index[uplink] >= 0,
 		Local: e.meter.Metric(now, e.rate), Utilisation: e.meter.Utilisation(now, e.rate),
 	}
-	if m, age, ok := w.shared.to.Entry(uint16(peer), uplink, now); ok {
+	if m, age, ok := w.shared.leaf.To.Entry(uint16(peer), uplink, now); ok {
 		s.Remote, s.RemoteAge, s.RemoteKnown = m, age, true
 	}
 	return s
 }
 
 // uplinkName returns an uplink's interface; "" if there is no such uplink.
-func (w *worker) uplinkName(uplink uint8) string {
+func (w *leafWorker) uplinkName(uplink uint8) string {
 	if int(uplink) >= len(w.uplinks) {
 		return ""
 	}
@@ -168,11 +178,11 @@ type FlowletEntry struct {
 // limit entries each; a limit below 0: all. Schemes without flowlets have none.
 func (n *Node) Flowlets(limit int) []FlowletTable {
 	var all []FlowletTable
-	for _, w := range n.workers {
+	for _, w := range n.leaves() {
 		var classes []*class
 		w.call(func() { classes = w.classes })
 		for i, c := range classes {
-			if p, ok := c.policy.(balance.FlowletPolicy); ok {
+			if p, ok := c.Policy.(balance.FlowletPolicy); ok {
 				t := w.flowletTable(p.Flowlets(), limit)
 				t.Class, t.Scheme = i, p.Name()
 				all = append(all, t)
@@ -184,7 +194,7 @@ func (n *Node) Flowlets(limit int) []FlowletTable {
 
 // flowletTable copies a table that stays this worker's even when a reload has
 // put another one in its place.
-func (w *worker) flowletTable(table *congestion.Flowlets, limit int) FlowletTable {
+func (w *leafWorker) flowletTable(table *congestion.Flowlets, limit int) FlowletTable {
 	t := FlowletTable{Worker: w.id, Size: table.Len(), Entries: []FlowletEntry{}}
 	if limit < 0 {
 		limit = math.MaxInt
@@ -200,7 +210,7 @@ func (w *worker) flowletTable(table *congestion.Flowlets, limit int) FlowletTabl
 		t.Started, t.Moved, t.Kept, t.Expired = s.Started, s.Moved, s.Kept, s.Expired
 		return part
 	}
-	inParts(w, t.Size, lookFlowlets, lookFlowlets, look, func(part []congestion.Flowlet) bool {
+	inParts(w.worker, t.Size, lookFlowlets, lookFlowlets, look, func(part []congestion.Flowlet) bool {
 		t.Used += len(part)
 		for _, f := range part {
 			list := &idle
@@ -218,7 +228,7 @@ func (w *worker) flowletTable(table *congestion.Flowlets, limit int) FlowletTabl
 	return t
 }
 
-func (w *worker) flowletEntry(f congestion.Flowlet) FlowletEntry {
+func (w *leafWorker) flowletEntry(f congestion.Flowlet) FlowletEntry {
 	return FlowletEntry{f.Slot, f.Uplink, w.uplinkName(f.Uplink), f.Active, f.Idle}
 }
 
@@ -246,10 +256,7 @@ func (n *Node) FDB(limit int) FDBTable {
 	t := FDBTable{Entries: []FDBEntry{}}
 	seen := make(map[overlay.FDBKey]overlay.FDBEntry)
 	var tables *Tables
-	for _, w := range n.workers {
-		if w.fdb == nil {
-			return t
-		}
+	for _, w := range n.leaves() {
 		look := func(part []overlay.FDBEntry, from, to int) []overlay.FDBEntry {
 			if w.view == nil {
 				return part
@@ -257,7 +264,7 @@ func (n *Node) FDB(limit int) FDBTable {
 			tables, t.Total = w.view.tables, max(t.Total, w.fdb.Len())
 			return slices.AppendSeq(part, w.fdb.Some(w.now, from, to))
 		}
-		inParts(w, w.fdb.Buckets(), lookBuckets, 4*lookBuckets, look, func(part []overlay.FDBEntry) bool {
+		inParts(w.worker, w.fdb.Buckets(), lookBuckets, 4*lookBuckets, look, func(part []overlay.FDBEntry) bool {
 			for _, e := range part {
 				key := overlay.MakeFDBKey(e.VNI, e.MAC)
 				if have, ok := seen[key]; !ok && (limit < 0 || len(seen) < limit) || ok && e.Age < have.Age {

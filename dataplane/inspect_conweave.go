@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/internal/stat"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 )
@@ -111,22 +112,22 @@ func (n *Node) ConWeave(limit int) *ConWeaveState {
 	}
 	s := &ConWeaveState{Sources: []ConWeaveSource{}, Auto: n.Auto()}
 	var sum reorder.Stats
-	ports := make([]reorder.PortUse, orderPorts(len(n.cfg.Ports)))
-	for _, w := range n.workers {
+	ports := make([]reorder.PortUse, arrivalPorts(len(n.cfg.Ports)))
+	for _, w := range n.leaves() {
 		var classes []*class
 		w.call(func() {
 			classes = w.classes
-			side := w.order.side
-			one := side.Stats()
-			sum.Add(&one)
+			side := w.brain.Receiver(reorder.SchemeID).(*reorder.ConWeave)
+			one := side.Counters()
+			stat.Add(&sum, &one)
 			for i := range ports {
 				use := side.Port(i)
-				ports[i].Add(&use)
+				stat.Add(&ports[i], &use)
 			}
 			s.Destination.params(side.Params())
 		})
 		for i, c := range classes {
-			if p, ok := c.policy.(balance.ConWeavePolicy); ok {
+			if p, ok := c.Policy.(balance.ConWeavePolicy); ok {
 				s.Sources = append(s.Sources, w.conweaveSource(p, i, limit))
 			}
 		}
@@ -151,14 +152,14 @@ func (n *Node) ConWeave(limit int) *ConWeaveState {
 func (d *ConWeaveDestination) params(p reorder.Params) {
 	d.ResumeExtra, d.ResumeDefault, d.Inactive = p.ResumeExtra, p.ResumeDefault, p.Inactive
 	d.MaxHold, d.NotifyInterval, d.Admission = p.MaxHold, p.NotifyInterval, p.Admission
-	d.Limit = HoldUse{p.Queues, p.Packets, p.Bytes}
-	d.PortLimit = HoldUse{p.PortQueues, p.PortPackets, p.PortBytes}
+	d.Limit = HoldUse{p.Queues, p.Packets, uint64(p.Bytes)}
+	d.PortLimit = HoldUse{p.PortQueues, p.PortPackets, uint64(p.PortBytes)}
 }
 
 // conweaveSource shows the source side of a class that stays this worker's even
 // when a reload has put another one in its place.
-func (w *worker) conweaveSource(policy balance.ConWeavePolicy, class, limit int) ConWeaveSource {
-	var p balance.ConWeaveParams
+func (w *leafWorker) conweaveSource(policy balance.ConWeavePolicy, class, limit int) ConWeaveSource {
+	var p balance.ConWeaveSource
 	var tables *Tables
 	w.call(func() {
 		p = policy.Params()
@@ -190,7 +191,7 @@ type idleConnection struct {
 }
 
 // showConnections counts the connections and lists those that sent last.
-func (w *worker) showConnections(s *ConWeaveSource, policy balance.ConWeavePolicy, limit int) {
+func (w *leafWorker) showConnections(s *ConWeaveSource, policy balance.ConWeavePolicy, limit int) {
 	var tables *Tables
 	look := func(part []idleConnection, from, to int) []idleConnection {
 		tables = w.view.tables // of a connection's leaf: it may be newer than what was asked before
@@ -201,7 +202,7 @@ func (w *worker) showConnections(s *ConWeaveSource, policy balance.ConWeavePolic
 	}
 	var last []idleConnection
 	sets := policy.ConnectionSets()
-	inParts(w, sets, lookConnectionSets, s.Size/sets*lookConnectionSets, look, func(part []idleConnection) bool {
+	inParts(w.worker, sets, lookConnectionSets, s.Size/sets*lookConnectionSets, look, func(part []idleConnection) bool {
 		s.Active += len(part)
 		for i := range part {
 			switch c := &part[i]; {
@@ -234,7 +235,7 @@ func sentLast(list []idleConnection, limit int) []idleConnection {
 	return list[:min(limit, len(list))]
 }
 
-func (w *worker) connectionEntry(c *idleConnection, tables *Tables) ConnectionEntry {
+func (w *leafWorker) connectionEntry(c *idleConnection, tables *Tables) ConnectionEntry {
 	e := ConnectionEntry{
 		Hash: c.Hash, VTEP: tables.peerVTEP(PeerID(c.Leaf)), State: ConnectionBegins, Epoch: uint8(c.Epoch),
 		Path: c.Path.String(), Port: w.uplinkName(c.Path.Uplink()), Idle: c.idle,
@@ -252,7 +253,7 @@ func (w *worker) connectionEntry(c *idleConnection, tables *Tables) ConnectionEn
 
 // connectionOf returns the connection of a flow that was used last; nil: it has
 // none. It is called on the worker's thread.
-func (w *worker) connectionOf(p balance.ConWeavePolicy, hash uint32) *ConnectionEntry {
+func (w *leafWorker) connectionOf(p balance.ConWeavePolicy, hash uint32) *ConnectionEntry {
 	var last *ConnectionEntry
 	for c := range p.ConnectionsOf(w.now, hash) {
 		if idle := w.now.Sub(c.Last); last == nil || idle < last.Idle {
@@ -273,7 +274,7 @@ type busyPath struct {
 
 // showBusy lists the paths to all peers that are marked. With one selector a mark
 // is that of an uplink.
-func (w *worker) showBusy(s *ConWeaveSource, policy balance.ConWeavePolicy, tables *Tables) {
+func (w *leafWorker) showBusy(s *ConWeaveSource, policy balance.ConWeavePolicy, tables *Tables) {
 	look := func(part []busyPath, from, to int) []busyPath {
 		for peer := from; peer < to; peer++ {
 			for i := range len(w.uplinks) * s.Selectors {
@@ -286,7 +287,7 @@ func (w *worker) showBusy(s *ConWeaveSource, policy balance.ConWeavePolicy, tabl
 		return part
 	}
 	step := max(lookPaths/max(len(w.uplinks)*s.Selectors, 1), 1)
-	inParts(w, len(tables.Peers), step, 64, look, func(part []busyPath) bool {
+	inParts(w.worker, len(tables.Peers), step, 64, look, func(part []busyPath) bool {
 		for _, b := range part {
 			s.Busy = append(s.Busy, BusyPath{tables.peerVTEP(b.peer), b.path.String(), w.uplinkName(b.path.Uplink()), b.left})
 		}

@@ -21,59 +21,59 @@ type recent struct {
 }
 
 // find looks a destination address up.
-func (w *worker) find(key overlay.FDBKey, now mono.Time) overlay.Dest {
-	if key == w.recent.found {
-		return w.recent.to
+func (l *leafWorker) find(key overlay.FDBKey, now mono.Time) overlay.Dest {
+	if key == l.recent.found {
+		return l.recent.to
 	}
-	to := w.fdb.LookupKey(key, now)
+	to := l.fdb.LookupKey(key, now)
 	if to != overlay.DestNone {
-		w.recent.found, w.recent.to = key, to
+		l.recent.found, l.recent.to = key, to
 	}
 	return to
 }
 
 // learn tells the FDB where a source address was seen.
-func (w *worker) learn(key overlay.FDBKey, at overlay.Dest, now mono.Time) {
-	if key != w.recent.learned || at != w.recent.at {
-		w.learnNews(key, at, now)
+func (l *leafWorker) learn(key overlay.FDBKey, at overlay.Dest, now mono.Time) {
+	if key != l.recent.learned || at != l.recent.at {
+		l.learnNews(key, at, now)
 	}
 }
 
-func (w *worker) learnNews(key overlay.FDBKey, at overlay.Dest, now mono.Time) {
-	w.recent.learned, w.recent.at = key, at
-	switch w.fdb.LearnKey(key, at, now) {
+func (l *leafWorker) learnNews(key overlay.FDBKey, at overlay.Dest, now mono.Time) {
+	l.recent.learned, l.recent.at = key, at
+	switch l.fdb.LearnKey(key, at, now) {
 	case overlay.LearnedKnown:
 		return
 	case overlay.LearnedRefused:
-		w.recent.learned = 0
+		l.recent.learned = 0
 		return
 	case overlay.LearnedRefreshed:
 	case overlay.LearnedNew:
-		w.stats.FDBLearned++
+		l.stats.FDBLearned++
 	case overlay.LearnedMoved:
-		w.stats.FDBMoved++
-		w.recent.found = 0 // it may be the one
+		l.stats.FDBMoved++
+		l.recent.found = 0 // it may be the one
 	case overlay.LearnedFull, overlay.LearnedLimit:
-		w.stats.FDBFull++
-		w.recent.learned = 0 // every frame counts
+		l.stats.FDBFull++
+		l.recent.learned = 0 // every frame counts
 		return
 	case overlay.LearnedStatic:
-		w.stats.FDBStatic++
-		w.recent.learned = 0
+		l.stats.FDBStatic++
+		l.recent.learned = 0
 		return
 	}
-	if w.gossip != nil {
-		w.gossip.tell(w.id, &learned{key, at, w.view.seq})
+	if l.learned != nil {
+		l.learned.send(l.id, &learned{key, at, l.view.seq})
 	}
 }
 
 // age forgets old addresses, a few buckets at a time.
-func (w *worker) age(now mono.Time) {
-	if w.fdb == nil || now < w.sweep {
+func (l *leafWorker) age(now mono.Time) {
+	if now < l.sweep {
 		return
 	}
-	w.sweep = now + sweepEvery
-	w.stats.FDBAged += uint64(w.fdb.Sweep(now, sweepBuckets))
+	l.sweep = now + sweepEvery
+	l.stats.FDBAged += uint64(l.fdb.Sweep(now, sweepBuckets))
 }
 
 // learned is what one worker tells the others about an address: receive-side
@@ -83,47 +83,47 @@ func (w *worker) age(now mono.Time) {
 type learned struct {
 	key overlay.FDBKey
 	at  overlay.Dest
-	seq uint32 // of the teller's view
+	seq uint32 // of the sender's view
 }
 
-// hear learns what the other workers told this one.
-func (w *worker) hear(now mono.Time) {
-	for from := range w.gossip.workers {
-		r := w.gossip.between(from, w.id)
+// receiveLearned learns what the other workers have told this one.
+func (l *leafWorker) receiveLearned(now mono.Time) {
+	for from := range l.learned.workers {
+		r := l.learned.between(from, l.id)
 		for e := r.front(); e != nil; e = r.front() {
-			// Told before the teller knew that the port had gone down: this
+			// Sent before the sender knew that the port had gone down: this
 			// worker has forgotten the address for that very reason.
-			if e.at.Remote() || int32(e.seq-w.flushed[e.at.Port()]) >= 0 {
-				w.fdb.LearnKey(e.key, e.at, now)
+			if e.at.Remote() || int32(e.seq-l.flushed[e.at.Port()]) >= 0 {
+				l.fdb.LearnKey(e.key, e.at, now)
 			}
 			r.pop()
 		}
 	}
 }
 
-// adoptLeaf brings FDB, limits and counters in line with new tables.
-func (w *worker) adoptLeaf(old, v *view) {
+// adoptFDB brings FDB, limits and counters in line with new tables.
+func (l *leafWorker) adoptFDB(old, v *view) {
 	t := v.tables
-	w.stats.VNIs = grow(w.stats.VNIs, len(t.VNIs))
-	w.stats.PeerSent = grow(w.stats.PeerSent, len(t.Peers))
-	w.stats.PeerReceived = grow(w.stats.PeerReceived, len(t.Peers))
+	l.stats.VNIs = grow(l.stats.VNIs, len(t.VNIs))
+	l.stats.PeerSent = grow(l.stats.PeerSent, len(t.Peers))
+	l.stats.PeerReceived = grow(l.stats.PeerReceived, len(t.Peers))
 	for i := range t.VNIs {
 		n := &t.VNIs[i]
-		if i == len(w.storms) {
-			w.storms = append(w.storms, newBucket(n.StormRate, n.StormBurst))
-		} else if b := &w.storms[i]; b.rate != n.StormRate || b.burst != max(n.StormBurst, 1) {
+		if i == len(l.storms) {
+			l.storms = append(l.storms, newBucket(n.StormRate, n.StormBurst))
+		} else if b := &l.storms[i]; b.rate != n.StormRate || b.burst != max(n.StormBurst, 1) {
 			*b = newBucket(n.StormRate, n.StormBurst)
 		}
-		w.fdb.SetLimit(uint16(i), int(n.FDBLimit))
+		l.fdb.SetLimit(uint16(i), int(n.FDBLimit))
 	}
 	if old != nil {
 		for _, s := range old.tables.Static {
-			w.fdb.DeleteStatic(uint16(s.VNI), s.MAC)
+			l.fdb.DeleteStatic(uint16(s.VNI), s.MAC)
 		}
 		for i := range v.ports {
-			if old.ports[i].up && !v.ports[i].up && w.ports[i].kind == Access {
-				w.stats.FDBAged += uint64(w.fdb.FlushPort(uint16(i)))
-				w.flushed[i] = v.seq
+			if old.ports[i].up && !v.ports[i].up && l.ports[i].kind == Access {
+				l.stats.FDBAged += uint64(l.fdb.FlushPort(uint16(i)))
+				l.flushed[i] = v.seq
 			}
 		}
 	}
@@ -132,6 +132,6 @@ func (w *worker) adoptLeaf(old, v *view) {
 		if s.Port != NoPort {
 			at = overlay.DestLocal(uint16(s.Port), s.VLAN)
 		}
-		w.fdb.SetStatic(uint16(s.VNI), s.MAC, at)
+		l.fdb.SetStatic(uint16(s.VNI), s.MAC, at)
 	}
 }

@@ -65,10 +65,10 @@ func (n *Node) openWorkers() error {
 	if uint64(frames)*uint64(size) > maxArea {
 		return fmt.Errorf("%d packet buffers of %d bytes a worker are more than 4 GiB: lower `ring_size` or `frames`", frames, size)
 	}
-	var g *mesh[learned]
-	var signals *mesh[signal]
-	if n.cfg.Workers > 1 && n.cfg.Role == Leaf {
-		g, signals = newMesh[learned](n.cfg.Workers), newMesh[signal](n.cfg.Workers)
+	var addresses *workerRings[learned]
+	var messages *workerRings[message]
+	if n.cfg.Workers > 1 {
+		addresses, messages = newWorkerRings[learned](n.cfg.Workers), newWorkerRings[message](n.cfg.Workers)
 	}
 	for q := range n.cfg.Workers {
 		u, err := xsk.NewUmem(xsk.UmemConfig{Frames: frames, FrameSize: size})
@@ -80,7 +80,10 @@ func (n *Node) openWorkers() error {
 		if err != nil {
 			return fmt.Errorf("worker %d: %w", q, err)
 		}
-		w.gossip, w.signals, w.ask, w.views = g, signals, n.ask, &n.view
+		w.ask, w.views = n.ask, &n.view
+		if w.leaf != nil {
+			w.leaf.learned, w.leaf.messages = addresses, messages
+		}
 		if err := w.mail.open(); err != nil {
 			return fmt.Errorf("worker %d: %w", q, err)
 		}
@@ -190,18 +193,19 @@ func (n *Node) SetSchemes(scheme string, o balance.Options, classes []Class) err
 	if err := n.checkMTU(&cfg); err != nil {
 		return err
 	}
+	rules := cfg.rules()
 	made := make([][]*class, len(n.workers))
-	for q := range n.workers {
+	for q, w := range n.workers {
 		var err error
-		if made[q], err = makeClasses(&cfg, q); err != nil {
+		if made[q], err = w.leaf.makeClasses(rules); err != nil {
 			return err
 		}
 	}
 	times, errs := n.tuner.times(), make([]error, len(n.workers))
 	for q, w := range n.workers {
 		w.call(func() {
-			w.setClasses(made[q])
-			errs[q] = w.retime(&times)
+			w.leaf.setClasses(made[q])
+			errs[q] = w.leaf.brain.Retime(w.now, &times)
 		})
 	}
 	return errors.Join(errs...)
@@ -224,7 +228,7 @@ func (n *Node) checkMTU(cfg *Config) error {
 	}
 	for i := range cfg.Ports {
 		if mtu := n.tables.Ports[i].MTU; cfg.Ports[i].Kind == Uplink && mtu > 0 && mtu < widest+cfg.Overhead() {
-			return fmt.Errorf("uplink %s has MTU %d, and ConWeave's shim besides VXLAN and hosts' MTU of %d needs %d: ip link set dev %s mtu %d",
+			return fmt.Errorf("uplink %s has MTU %d, and the shim of a scheme besides VXLAN and hosts' MTU of %d needs %d: ip link set dev %s mtu %d",
 				cfg.Ports[i].Name, mtu, widest, widest+cfg.Overhead(), cfg.Ports[i].Name, widest+cfg.Overhead())
 		}
 	}

@@ -86,7 +86,7 @@ func (w *worker) sleep(fds []unix.PollFd, t mono.Time) []unix.PollFd {
 		}
 	}
 	ts := unix.NsecToTimespec(int64(wait))
-	w.stats.Sleeps++
+	w.sleeps++
 	// EINTR ends the sleep early, which is always allowed; any other error
 	// would repeat at once, and the next round finds out what it is.
 	_, _ = unix.Ppoll(fds, &ts, nil)
@@ -99,9 +99,9 @@ func (w *worker) sleep(fds []unix.PollFd, t mono.Time) []unix.PollFd {
 // drain takes in nothing more, and sends what is queued until the time
 // allowed for it is over.
 func (w *worker) drain() {
-	w.greetAt = idle // or its being due would keep the loop from sleeping
-	if w.cfg.Role == Leaf {
-		w.flushOrder(now())
+	if w.leaf != nil {
+		w.leaf.brain.SetHello(idle) // or its being due would keep the loop from sleeping
+		w.leaf.act(w.leaf.brain.Flush(now()), now())
 	}
 	for end := now().Add(w.cfg.Drain); w.held() > 0 || w.unsent(); {
 		t := now()

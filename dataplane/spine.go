@@ -4,9 +4,11 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/dataplane/xsk"
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -21,67 +23,155 @@ type routeCacheEntry struct {
 	group uint32 // index into view.groups plus one; 0: empty; noGroup: no route
 }
 
-// spineInput routes a burst of VXLAN packets by their outer header.
-func (w *worker) spineInput(p *port, descs []xsk.Desc, now mono.Time) {
-	for i := range descs {
-		f := frame{off: uint32(descs[i].Addr), len: uint16(descs[i].Len), in: p.id}
-		if r := w.route(p, &f, now); r != drop.None {
-			w.discard(&f, r)
+// spineWorker is what a spine's worker has besides its rings.
+type spineWorker struct {
+	*worker
+	// routes remember longest-prefix matches, direct-mapped, emptied with each view.
+	routes [routeCacheSize]routeCacheEntry
+	brain  *leaf.Spine // nil: next hops follow selectors and hashes
+
+	n       int // frames that wait for their next hop to be chosen,
+	bundle  *leaf.Bundle
+	waiting [burstSize]frame // all among the hops of one bundle
+	groups  [burstSize]uint32
+	choice  [burstSize]balance.Packet
+}
+
+// newSpineWorker makes a spine's part of a worker.
+func newSpineWorker(w *worker) (*spineWorker, error) {
+	s := &spineWorker{worker: w}
+	if w.cfg.Scheme == "" {
+		return s, nil
+	}
+	var err error
+	s.brain, err = leaf.NewSpine(leaf.SpineConfig{
+		Scheme: w.cfg.Scheme, Options: w.cfg.Options, Seed: w.cfg.Seed, Worker: w.id, Congestion: w.cfg.Congestion, Links: s,
+	})
+	return s, err
+}
+
+// Link is leaf.SpineLinks.
+func (s *spineWorker) Link(now mono.Time, port int) (metric uint8, queue uint32) {
+	e := &s.ports[port].egress
+	return e.meter.Metric(now, e.rate), uint32(e.data.bytes)
+}
+
+// adopt brings routes in line with a new view.
+func (s *spineWorker) adopt(v *view) {
+	s.routes = [routeCacheSize]routeCacheEntry{}
+	if s.brain == nil {
+		return
+	}
+	for i := range v.groups {
+		g := &v.groups[i]
+		ports := make([]int, g.n)
+		for h, id := range g.hops[:g.n] {
+			ports[h] = int(v.hops[id].port)
+		}
+		if err := s.brain.SetRoute(i, ports); err != nil {
+			panic(err) // a group is no longer than a route may be, and the scheme was made before
 		}
 	}
 }
 
+// input routes a burst of VXLAN packets by their outer header.
+func (s *spineWorker) input(p *port, descs []xsk.Desc, now mono.Time) {
+	for i := range descs {
+		f := frame{off: uint32(descs[i].Addr), len: uint16(descs[i].Len), in: p.id}
+		if r := s.route(p, &f, now); r != drop.None {
+			s.discard(&f, r)
+		}
+	}
+	s.choose(now)
+}
+
 // route forwards f, or says why it is to be dropped.
-func (w *worker) route(p *port, f *frame, now mono.Time) drop.Reason {
-	b := w.bytes(f)
+func (s *spineWorker) route(p *port, f *frame, now mono.Time) drop.Reason {
+	b := s.bytes(f)
 	if r := overlay.CheckOuter(b); r != drop.None {
 		return r
 	}
 	ip := overlay.IPv4(b[overlay.EthernetLen:])
-	m := w.metaOf(p, f.off, b)
+	m := s.metaOf(p, f.off, b)
 	f.hash, f.l3, f.flags = m.Hash, overlay.EthernetLen, overlay.FlagIPv4
 	if ip.TTL() <= 1 {
 		return drop.TTLExpired
 	}
-	group := w.lookup(ip.Dst())
+	group := s.lookup(ip.Dst())
 	if group == noGroup {
 		return drop.NoRoute
 	}
-	g := &w.view.groups[group]
+	g := &s.view.groups[group]
 	if g.n == 0 {
 		return drop.NoRoute
 	}
-	// Multiply-shift spreads the hash over the hops without a division. The
-	// hash has this node's seed in it, so tiers do not polarise.
-	pick := uint32(uint64(f.hash) * uint64(g.n) >> 32)
-	if fab, ok := fabricOf(b, ip, w.cfg.VXLANPort); ok {
-		pick = uint32(fab.Path().Selector()) % g.n
+	fab, capable := fabricOf(b, ip, s.cfg.VXLANPort)
+	selector := uint8(0)
+	if capable {
+		selector = fab.Path().Selector()
 		f.kind = kindCapable
 		if fab.Opcode().Control() {
 			f.kind = kindCapable | kindControl
 		}
 	}
-	id := g.hops[pick]
-	hop := &w.view.hops[id]
+	if s.brain != nil && g.n > 1 {
+		s.wait(f, group, now)
+		return drop.None
+	}
+	// The hash has this node's seed in it, so tiers do not polarise.
+	return s.forward(f, g.hops[leaf.NextHop(capable, selector, f.hash, g.n)], now)
+}
+
+// wait puts f into the vector of frames whose next hop the spine's scheme chooses. A
+// full vector, or one among other hops, is sent on its way first.
+func (s *spineWorker) wait(f *frame, group uint32, now mono.Time) {
+	b := s.brain.Bundle(int(group))
+	if s.n == len(s.waiting) || b != s.bundle {
+		s.choose(now)
+	}
+	s.bundle = b
+	s.waiting[s.n], s.groups[s.n] = *f, group
+	s.choice[s.n] = balance.Packet{Hash: f.hash, Leaf: uint16(group), Len: f.len}
+	s.n++
+}
+
+// choose sends the frames of the vector by the hops that the scheme chooses.
+func (s *spineWorker) choose(now mono.Time) {
+	if s.n == 0 {
+		return
+	}
+	n := s.n
+	s.n = 0
+	s.bundle.Choose(now, s.choice[:n])
+	for i := range s.waiting[:n] {
+		f := &s.waiting[i]
+		if r := s.forward(f, s.view.groups[s.groups[i]].hops[s.choice[i].Path], now); r != drop.None {
+			s.discard(f, r)
+		}
+	}
+}
+
+// forward sends f to a next hop, or says why it is to be dropped.
+func (s *spineWorker) forward(f *frame, id HopID, now mono.Time) drop.Reason {
+	hop := &s.view.hops[id]
 	if f.len > hop.maxFrame {
 		return drop.TooBig
 	}
-	ip.DecTTL()
+	b := s.bytes(f)
+	overlay.IPv4(b[overlay.EthernetLen:]).DecTTL()
 	if !hop.resolved {
-		w.hold(f, id, now)
-		return drop.None
+		return s.hold(f, id, now)
 	}
 	eth := overlay.Ethernet(b)
 	eth.SetDst(hop.dst)
 	eth.SetSrc(hop.src)
-	w.stats.HopSent[id].Add(uint32(f.len))
-	w.enqueue(f, hop.port)
-	return drop.None
+	s.hopSent[id].Add(uint32(f.len))
+	return s.enqueue(f, hop.port)
 }
 
 // lookup returns the group that the kernel's routes give for dst, or noGroup.
-func (w *worker) lookup(dst uint32) uint32 {
-	e := &w.routeCache[dst*0x9E3779B1>>24]
+func (s *spineWorker) lookup(dst uint32) uint32 {
+	e := &s.routes[dst*0x9E3779B1>>24]
 	if e.group != 0 && e.dst == dst {
 		if e.group == noGroup {
 			return noGroup
@@ -91,11 +181,11 @@ func (w *worker) lookup(dst uint32) uint32 {
 	var a [4]byte
 	binary.BigEndian.PutUint32(a[:], dst)
 	group, ok := uint32(0), false
-	if w.view.routes != nil {
-		group, ok = w.view.routes.Lookup(netip.AddrFrom4(a))
+	if s.view.routes != nil {
+		group, ok = s.view.routes.Lookup(netip.AddrFrom4(a))
 	}
 	e.dst = dst
-	if !ok || int(group) >= len(w.view.groups) {
+	if !ok || int(group) >= len(s.view.groups) {
 		e.group = noGroup
 		return noGroup
 	}

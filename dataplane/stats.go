@@ -2,10 +2,12 @@ package dataplane
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/reorder"
 )
 
@@ -32,16 +34,13 @@ type WorkerStats struct {
 	FDBAged      uint64
 	FDBFull      uint64                   // not learned: table, bucket or VNI limit
 	FDBStatic    uint64                   // not learned: address is configured elsewhere
-	GossipLost   uint64                   // learned addresses that other workers were not told of
+	LearnedLost  uint64                   // learned addresses that other workers were not told of
+	MessagesLost uint64                   // messages that other workers were not told of
 	Exchange     congestion.ExchangeStats // leaf: what leaves told each other
-	RoundTrip    reorder.Histogram        // leaf: of greetings that peers have sent back
-	SignalsHeard uint64                   // control packets (RTT_REPLY, CLEAR, NOTIFY) that came to this worker, for a scheme that heeds them
-	SignalsTold  uint64                   // those that came to other workers, for the same scheme of this one
-	SignalsLost  uint64                   // those that other workers were not told of
-	Reorder      reorder.Stats            // leaf: ConWeave's destination side
-	Order        OrderStats               // leaf: what it had to say and did not
+	Leaf         leaf.Stats               // leaf: round trips and messages
+	Schemes      []leaf.SchemeStats       // leaf, by scheme in use
+	Receivers    []leaf.ReceiverStats     // leaf, by scheme with a receiving side
 	Waiting      []reorder.PortUse        // leaf, by PortID: frames that wait to be put in order; last, those for all members of a VNI
-	Schemes      []SchemeStats            // leaf, by scheme in use
 	VNIs         []VNIStats               // leaf, by VNIIndex
 	PeerSent     []Traffic                // leaf, by PeerID: encapsulated towards it
 	PeerReceived []Traffic                // leaf, by PeerID: decapsulated from it
@@ -134,4 +133,27 @@ func (a Account) String() string {
 	}
 	return fmt.Sprintf("received %d + made %d %s sent %d + dropped %d + consumed %d + held %d",
 		a.Received, a.Made, sign, a.Sent, a.Dropped, a.Consumed, a.Held)
+}
+
+// snapshot copies what is a leaf's.
+func (l *leafWorker) snapshot(s *WorkerStats) {
+	s.FDBEntries = uint64(l.fdb.Len())
+	s.FDBLearned, s.FDBMoved, s.FDBAged = l.stats.FDBLearned, l.stats.FDBMoved, l.stats.FDBAged
+	s.FDBFull, s.FDBStatic = l.stats.FDBFull, l.stats.FDBStatic
+	s.VNIs = slices.Clone(l.stats.VNIs)
+	s.PeerSent, s.PeerReceived = slices.Clone(l.stats.PeerSent), slices.Clone(l.stats.PeerReceived)
+	for i := range s.VNIs {
+		s.VNIs[i].FDBEntries = uint64(l.fdb.Count(uint16(i)))
+	}
+	s.Exchange, s.Leaf = l.brain.Exchange(), l.brain.Stats()
+	s.Schemes, s.Receivers = l.brain.SchemeStats(), l.brain.ReceiverStats()
+	if r, ok := l.brain.Receiver(reorder.SchemeID).(*reorder.ConWeave); ok {
+		for i := range arrivalPorts(len(l.ports)) {
+			s.Waiting = append(s.Waiting, r.Port(i))
+		}
+	}
+	if l.learned != nil {
+		s.LearnedLost = l.learned.lost[l.id].n.Load()
+		s.MessagesLost = l.messages.lost[l.id].n.Load()
+	}
 }

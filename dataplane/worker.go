@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/loomfabric/loom/balance"
-	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane/xsk"
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/internal/mono"
@@ -23,8 +21,9 @@ const (
 	kickDelay = mono.Time(20 * time.Microsecond)
 )
 
-// worker forwards the frames of one queue of every port, on one OS thread.
-// Everything in it is owned by that thread; others reach it through call.
+// worker forwards the frames of one queue of every port, on one OS thread: the
+// rings, the frames' memory, and what is a leaf's or a spine's besides. Everything in
+// it is owned by that thread; others reach it through call.
 type worker struct {
 	id   int
 	cfg  *Config
@@ -44,42 +43,20 @@ type worker struct {
 	life    sync.Mutex // guards running
 	running bool
 
-	// Leaf.
-	fdb       *overlay.FDB
-	classes   []*class      // the last one takes what the others do not
-	retired   []SchemeStats // of classes that are no more
-	uplinks   []PortID      // by LBTag
-	exchange  *congestion.Exchange
-	storms    []bucket       // by VNIIndex
-	gossip    *mesh[learned] // nil with one worker
-	flushed   []uint32       // by PortID: view that took the port's addresses out of the FDB
-	signals   *mesh[signal]  // likewise
-	order     order
-	recent    recent
-	sweep     mono.Time
-	greetAt   mono.Time // when the next HELLO is due
-	greetNext int       // peer to go on with
-	greetings int
-
-	// Spine: destination to group, direct-mapped, emptied with each view.
-	routeCache [routeCacheSize]routeCacheEntry
+	leaf  *leafWorker  // nil on a spine
+	spine *spineWorker // nil on a leaf
 
 	holds *holds
 	ask   chan<- HopID // next hops to resolve
 
 	// Scratch of one burst.
-	descs  [kickBurst]xsk.Desc
-	addrs  [burstSize]uint64
-	shown  balance.View     // what policies are shown
-	local  [MaxPaths]uint8  // by uplink: metric of its meter
-	queue  [MaxPaths]uint32 // by uplink: bytes queued
-	looked mono.Time        // when local and queue were filled
-	meta   overlay.Meta
-	touch  byte // keeps input's loads alive
-	decap  overlay.Decapped
-	fields overlay.Fabric
+	descs [kickBurst]xsk.Desc
+	addrs [burstSize]uint64
+	meta  overlay.Meta
+	touch byte // keeps input's loads alive
 
-	stats WorkerStats
+	made, consumed, bursts, sleeps uint64
+	hopSent                        []Traffic
 }
 
 // newWorker makes a worker without links. area and pool are its own UMEM.
@@ -89,38 +66,19 @@ func newWorker(id int, cfg *Config, area []byte, pool *xsk.Pool, frameSize int, 
 		views: new(atomic.Pointer[view]), holds: newHolds(mono.Time(cfg.HoldTime)), shared: s,
 	}
 	w.mail.init()
-	w.shown = balance.View{Links: w, Local: &w.local, Queue: &w.queue, Remote: s.to, Capable: s.capable}
 	w.ports = make([]port, len(cfg.Ports))
 	for i := range cfg.Ports {
 		c := &cfg.Ports[i]
 		rng := rand.New(rand.NewPCG(cfg.Seed, uint64(id)<<32|uint64(i)))
 		w.ports[i] = port{id: PortID(i), kind: c.Kind, owner: xsk.OwnerPort(uint16(i)), egress: newEgress(&c.Egress, area, s.meters[i], id, &s.params, rng)}
 	}
+	var err error
 	if cfg.Role == Leaf {
-		if err := w.initLeaf(); err != nil {
-			return nil, err
-		}
+		w.leaf, err = newLeafWorker(w, frameSize)
+	} else {
+		w.spine, err = newSpineWorker(w)
 	}
-	return w, nil
-}
-
-func (w *worker) initLeaf() error {
-	w.fdb = overlay.NewFDB(w.cfg.FDBSize, w.cfg.FDBAge, MaxVNIs)
-	w.flushed = make([]uint32, len(w.ports))
-	for i := range w.ports {
-		if w.ports[i].kind == Uplink {
-			w.ports[i].uplink = uint8(len(w.uplinks))
-			w.uplinks = append(w.uplinks, PortID(i))
-		}
-	}
-	w.exchange = congestion.NewExchange(w.shared.to, w.shared.from, w.shared.capable, len(w.uplinks))
-	classes, err := makeClasses(w.cfg, w.id)
-	if err != nil {
-		return err
-	}
-	w.setClasses(classes)
-	w.order, err = newOrder(w.cfg, len(w.area), int(w.frameMask)+1)
-	return err
+	return w, err
 }
 
 // round does one turn of the loop: news first, then a burst from every port,
@@ -134,11 +92,9 @@ func (w *worker) round(now mono.Time) int {
 	if w.view == nil {
 		return 0
 	}
-	if w.gossip != nil {
-		w.hear(now)
-		w.hearSignals()
+	if w.leaf != nil {
+		w.leaf.begin(now)
 	}
-	w.recent = recent{}
 	got, behind := 0, false
 	for i := range w.ports {
 		p := &w.ports[i]
@@ -154,12 +110,12 @@ func (w *worker) round(now mono.Time) int {
 		w.input(p, w.descs[:n], now)
 		w.refill(p)
 	}
-	w.expireOrder(now, behind)
+	if w.leaf != nil {
+		w.leaf.end(now, behind)
+	}
 	w.holds.expire(w, now)
-	w.age(now)
-	w.greetPeers(now)
 	w.output(now, got == 0)
-	w.stats.Bursts++
+	w.bursts++
 	return got
 }
 
@@ -180,11 +136,11 @@ func (w *worker) input(p *port, descs []xsk.Desc, now mono.Time) {
 	p.stats.Received.Bytes += bytes
 	switch p.kind {
 	case Access:
-		w.accessInput(p, descs, now)
+		w.leaf.accessInput(p, descs, now)
 	case Uplink:
-		w.uplinkInput(p, descs, now)
+		w.leaf.uplinkInput(p, descs, now)
 	case SpinePort:
-		w.spineInput(p, descs, now)
+		w.spine.input(p, descs, now)
 	}
 }
 
@@ -213,22 +169,14 @@ func (w *worker) output(now mono.Time, quiet bool) {
 	}
 }
 
-// enqueue gives f to the egress of port id, or drops it.
-func (w *worker) enqueue(f *frame, id PortID) {
+// enqueue gives f to the egress of port id, or says why it is to be dropped.
+func (w *worker) enqueue(f *frame, id PortID) drop.Reason {
 	p := &w.ports[id]
 	if p.link == nil {
-		w.discard(f, drop.PortDown)
-		return
-	}
-	reason, marked := p.egress.enqueue(f)
-	if reason != drop.None {
-		w.discard(f, reason)
-		return
-	}
-	if marked {
-		p.stats.Marked.Add(uint32(f.len))
+		return drop.PortDown
 	}
 	p.dirty = true
+	return p.egress.enqueue(f)
 }
 
 // discard drops f for a reason and frees its memory.
@@ -240,7 +188,7 @@ func (w *worker) discard(f *frame, r drop.Reason) {
 // clone copies f, bytes and all, for one more destination. It fails when the
 // pool is empty; the copy that was not made is then counted as dropped.
 func (w *worker) clone(f *frame) (frame, bool) {
-	w.stats.Made++
+	w.made++
 	a, ok := w.pool.Get()
 	if !ok {
 		w.ports[f.in].stats.Drops[drop.NoFrame]++
@@ -257,7 +205,10 @@ func (w *worker) bytes(f *frame) []byte { return w.area[f.off : f.off+uint32(f.l
 
 // held returns the number of frames inside.
 func (w *worker) held() uint64 {
-	n := w.holds.len() + w.order.held
+	n := w.holds.len()
+	if w.leaf != nil {
+		n += w.leaf.brain.Held()
+	}
 	for i := range w.ports {
 		n += w.ports[i].egress.held()
 	}
@@ -269,13 +220,10 @@ func (w *worker) held() uint64 {
 // have sent frames back that a port needs to receive into.
 func (w *worker) nextDeadline(now mono.Time) (t mono.Time, backlog bool) {
 	t = w.holds.deadline()
-	if w.order.held > 0 {
-		t = min(t, w.order.side.Deadline())
+	if w.leaf != nil && w.view != nil {
+		t = min(t, w.leaf.brain.Deadline())
 	}
 	starved, pending := false, false
-	if w.exchange != nil && w.id == 0 && w.view != nil {
-		t = min(t, w.greetAt)
-	}
 	for i := range w.ports {
 		p := &w.ports[i]
 		if p.link == nil {
@@ -297,17 +245,16 @@ func (w *worker) nextDeadline(now mono.Time) (t mono.Time, backlog bool) {
 func (w *worker) adopt(v *view, now mono.Time) {
 	old := w.view
 	w.view = v
-	w.routeCache = [routeCacheSize]routeCacheEntry{}
-	w.stats.HopSent = grow(w.stats.HopSent, len(v.hops))
+	w.hopSent = grow(w.hopSent, len(v.hops))
 	for i := range w.ports {
 		if e := &w.ports[i].egress; !e.ruled {
 			e.rate = v.tables.Ports[i].Speed
 		}
 	}
-	if w.fdb != nil {
-		w.adoptLeaf(old, v)
-		w.bindClasses()
-		w.forgetPeers(old, v, now)
+	if w.leaf != nil {
+		w.leaf.adopt(old, v, now)
+	} else {
+		w.spine.adopt(v)
 	}
 	w.holds.release(w, now)
 }
@@ -322,36 +269,15 @@ func grow[T any](s []T, n int) []T {
 
 // snapshot copies the worker's counters.
 func (w *worker) snapshot() WorkerStats {
-	s := w.stats
-	s.VNIs = slices.Clone(s.VNIs)
-	s.PeerSent = slices.Clone(s.PeerSent)
-	s.PeerReceived = slices.Clone(s.PeerReceived)
-	s.HopSent = slices.Clone(s.HopSent)
-	s.Held = w.held()
-	s.Ports = make([]PortStats, len(w.ports))
+	s := WorkerStats{
+		Made: w.made, Consumed: w.consumed, Held: w.held(), Bursts: w.bursts, Sleeps: w.sleeps,
+		HopSent: slices.Clone(w.hopSent), Ports: make([]PortStats, len(w.ports)),
+	}
 	for i := range w.ports {
 		s.Ports[i] = w.ports[i].snapshot(w.now)
 	}
-	if w.fdb != nil {
-		s.FDBEntries = uint64(w.fdb.Len())
-		for i := range s.VNIs {
-			s.VNIs[i].FDBEntries = uint64(w.fdb.Count(uint16(i)))
-		}
-	}
-	if w.exchange != nil {
-		s.Exchange = w.exchange.Stats()
-		s.Order, s.Reorder = w.order.stats, w.order.side.Stats()
-		for i := range orderPorts(len(w.ports)) {
-			s.Waiting = append(s.Waiting, w.order.side.Port(i))
-		}
-		s.Schemes = slices.Clone(w.retired)
-		for _, c := range w.classes {
-			s.Schemes = addSchemeStats(s.Schemes, c.stats())
-		}
-	}
-	if w.gossip != nil {
-		s.GossipLost = w.gossip.lost[w.id].n.Load()
-		s.SignalsLost = w.signals.lost[w.id].n.Load()
+	if w.leaf != nil {
+		w.leaf.snapshot(&s)
 	}
 	return s
 }

@@ -16,7 +16,7 @@ type Histogram struct {
 	Counts [Buckets]uint64
 	N      uint64 // the sum of Counts
 	Sum    time.Duration
-	Max    time.Duration
+	Max    time.Duration `stat:",max"`
 }
 
 // histogramUnit is the width of the first buckets, as a shift of nanoseconds.

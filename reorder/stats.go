@@ -38,10 +38,12 @@ type Stats struct {
 	BadLeaf                   uint64 // not sent, as the leaf has no place in the tables
 	Refusals                  uint64 // of all of them, those that asked for no more rerouted packets
 	// State now, and the most that there ever was.
-	InUse, InUsePeak     int // queues that hold packets
-	Waiting, WaitingPeak int // packets held
-	WaitingBytes         uint64
-	WaitingBytesPeak     uint64
+	InUse            int    // queues that hold packets
+	InUsePeak        int    `stat:",max"`
+	Waiting          int    // packets held
+	WaitingPeak      int    `stat:",max"`
+	WaitingBytes     uint64 // of them
+	WaitingBytesPeak uint64 `stat:",max"`
 
 	// Hold is how long queues were held, from their first packet on.
 	Hold Histogram
@@ -54,8 +56,9 @@ type Stats struct {
 
 // PortUse is what waits for an egress port.
 type PortUse struct {
-	Queues, Packets         int
-	Bytes                   uint64
-	QueuesPeak, PacketsPeak int
-	BytesPeak               uint64
+	Queues, Packets int
+	Bytes           uint64
+	QueuesPeak      int    `stat:",max"`
+	PacketsPeak     int    `stat:",max"`
+	BytesPeak       uint64 `stat:",max"`
 }

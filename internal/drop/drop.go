@@ -47,6 +47,7 @@ const (
 	HoldFull     // too many frames wait for the next hop's MAC
 	HopGone      // next hop disappeared while frames waited for it
 	Control      // control opcode that ends here; never shown to a host
+	Copy         // copy of a packet that has come over another path
 
 	// Frames for which there was no room.
 	TooBig      // longer than the egress port's MTU

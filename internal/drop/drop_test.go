@@ -18,7 +18,7 @@ func TestEveryReasonHasANameOfItsOwn(t *testing.T) {
 		}
 		seen[n] = r
 	}
-	if got := NumReasons.String(); got != "reason_38" {
+	if got := NumReasons.String(); got != "reason_39" {
 		t.Errorf("a reason that does not exist is called %q", got)
 	}
 }

@@ -35,6 +35,7 @@ var names = [NumReasons]string{
 	HoldFull:        "hold_full",
 	HopGone:         "hop_gone",
 	Control:         "control",
+	Copy:            "copy",
 	TooBig:          "too_big",
 	QueueFull:       "queue_full",
 	ControlFull:     "control_full",

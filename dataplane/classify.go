@@ -1,16 +1,15 @@
 package dataplane
 
 import (
-	"fmt"
-
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
 )
 
 // MaxClasses is how many traffic classes a leaf can have, the default one
 // included.
-const MaxClasses = 16
+const MaxClasses = leaf.MaxClasses
 
 // Class is a kind of traffic and the scheme that balances it. Zero fields of
 // the match mean anything.
@@ -20,66 +19,80 @@ type Class struct {
 	Port     uint16 // source or destination port
 	DSCP     uint8  // DSCP plus one: 0 is a codepoint too
 	Scheme   string
-	Options  balance.Options // Seed and Worker are the node's to fill
+	Options  balance.Options // Keys and Section count
 }
 
-// class is a traffic class at work: its rule, its policy, and the frames of the
+// class is a traffic class at work: its rule, its scheme, and the frames of the
 // burst that wait for an uplink.
 type class struct {
+	*leaf.Class
 	rule   Class
 	vni    int32 // index of rule.VNI in the view; -1: any; -2: not there
-	policy balance.Policy
-	signal balance.Signaller // policy, if it is one
 	n      int
 	frames [burstSize]fabricFrame
 	choice [burstSize]balance.Packet
+	exact  []balance.Exact // parallel to choice; nil unless the scheme wants it
 }
 
-// makeClasses makes a worker's classes: those of the configuration in order of
-// precedence, and behind them the default one, which takes what is left.
-func makeClasses(cfg *Config, worker int) ([]*class, error) {
-	rules := append([]Class(nil), cfg.Classes...)
-	rules = append(rules, Class{Scheme: cfg.Scheme, Options: cfg.Options})
-	if len(rules) > MaxClasses {
-		return nil, fmt.Errorf("%d traffic classes: at most %d, besides the default one", len(cfg.Classes), MaxClasses-1)
+// rules returns the classes of the configuration in order of precedence, and
+// behind them the default one, which takes what is left.
+func (c *Config) rules() []Class {
+	rules := append([]Class(nil), c.Classes...)
+	return append(rules, Class{Scheme: c.Scheme, Options: c.Options})
+}
+
+// schemes returns the schemes of rules.
+func schemes(rules []Class) []leaf.ClassConfig {
+	configs := make([]leaf.ClassConfig, len(rules))
+	for i, r := range rules {
+		configs[i] = leaf.ClassConfig{Scheme: r.Scheme, Options: r.Options}
+	}
+	return configs
+}
+
+// makeClasses makes a worker's classes for setClasses. It changes nothing.
+func (l *leafWorker) makeClasses(rules []Class) ([]*class, error) {
+	made, err := l.brain.MakeClasses(schemes(rules))
+	if err != nil {
+		return nil, err
 	}
 	classes := make([]*class, len(rules))
 	for i := range rules {
-		r := rules[i]
-		if r.Scheme == "" {
-			r.Scheme = "ecmp"
-		}
-		r.Options.Seed, r.Options.Worker, r.Options.Params = cfg.Seed, worker, cfg.Congestion
-		p, err := balance.New(r.Scheme, r.Options)
-		if err != nil {
-			return nil, fmt.Errorf("traffic class %d: %w", i, err)
-		}
-		signal, _ := p.(balance.Signaller)
-		classes[i] = &class{rule: r, vni: -1, policy: p, signal: signal}
+		classes[i] = newClass(made[i], rules[i])
 	}
 	return classes, nil
 }
 
+func newClass(made *leaf.Class, rule Class) *class {
+	c := &class{Class: made, rule: rule, vni: -1}
+	if made.Scheme.Exact {
+		c.exact = make([]balance.Exact, burstSize)
+	}
+	return c
+}
+
 // setClasses puts classes in force. No frame waits in the old ones: a burst
 // ends with all of them sent.
-func (w *worker) setClasses(classes []*class) {
-	for _, c := range w.classes {
-		w.retired = addSchemeStats(w.retired, c.stats())
+func (l *leafWorker) setClasses(classes []*class) {
+	made := make([]*leaf.Class, len(classes))
+	for i, c := range classes {
+		made[i] = c.Class
 	}
-	w.classes = classes
-	w.bindClasses()
+	l.brain.SetClasses(made)
+	l.classes = classes
+	l.bindClasses()
 }
 
 // bindClasses finds the VNIs of the classes in the current view.
-func (w *worker) bindClasses() {
-	for _, c := range w.classes {
+func (l *leafWorker) bindClasses() {
+	for _, c := range l.classes {
 		c.vni = -1
 		if c.rule.VNI == 0 {
 			continue
 		}
 		c.vni = -2
-		if w.view != nil {
-			if i, ok := w.view.vniNumber.get(uint32(c.rule.VNI)); ok {
+		if l.view != nil {
+			if i, ok := l.view.vniNumber.get(uint32(c.rule.VNI)); ok {
 				c.vni = int32(i)
 			}
 		}
@@ -87,8 +100,8 @@ func (w *worker) bindClasses() {
 }
 
 // classify returns the index of the first class that a tenant's frame matches.
-func (w *worker) classify(b []byte, m *overlay.Meta, l3 uint8, vni VNIIndex) int {
-	last := len(w.classes) - 1
+func (l *leafWorker) classify(b []byte, m *overlay.Meta, l3 uint8, vni VNIIndex) int {
+	last := len(l.classes) - 1
 	if last == 0 {
 		return 0
 	}
@@ -102,7 +115,7 @@ func (w *worker) classify(b []byte, m *overlay.Meta, l3 uint8, vni VNIIndex) int
 			sport, dport = udp.SrcPort(), udp.DstPort()
 		}
 	}
-	for i, c := range w.classes[:last] {
+	for i, c := range l.classes[:last] {
 		r := &c.rule
 		if (c.vni == -1 || c.vni == int32(vni)) &&
 			(r.Protocol == 0 || r.Protocol == proto) &&
@@ -127,11 +140,12 @@ func ipFields(b []byte, l3 uint8, flags uint16) (proto, dscp uint8) {
 }
 
 // toFabric puts f into the vector of frames of its class that wait for an
-// uplink; a full vector is sent on its way first.
-func (w *worker) toFabric(f *frame, vni VNIIndex, peer PeerID, now mono.Time) {
-	c := w.classes[f.kind>>kindClass]
+// uplink; a full vector is sent on its way first. m describes f, for schemes that
+// want to know flows exactly.
+func (l *leafWorker) toFabric(f *frame, vni VNIIndex, peer PeerID, m *overlay.Meta, now mono.Time) {
+	c := l.classes[f.kind>>kindClass]
 	if c.n == len(c.frames) {
-		w.encap(c, now)
+		l.encap(c, now)
 	}
 	s := &c.frames[c.n] // field by field, as in fifo.push
 	s.off, s.len, s.in, s.hash = f.off, f.len, f.in, f.hash
@@ -139,25 +153,10 @@ func (w *worker) toFabric(f *frame, vni VNIIndex, peer PeerID, now mono.Time) {
 	s.peer, s.vni = peer, vni
 	p := &c.choice[c.n]
 	p.Hash, p.Leaf, p.Len = f.hash, uint16(peer), f.len
-	c.n++
-}
-
-// SchemeStats counts what a scheme decided, over all workers and, after a
-// reload, its predecessors of the same name.
-type SchemeStats struct {
-	Scheme string
-	balance.Stats
-}
-
-func (c *class) stats() SchemeStats { return SchemeStats{c.policy.Name(), c.policy.Stats()} }
-
-// addSchemeStats adds s to its scheme's place in sums.
-func addSchemeStats(sums []SchemeStats, s SchemeStats) []SchemeStats {
-	for i := range sums {
-		if sums[i].Scheme == s.Scheme {
-			sums[i].Add(&s.Stats)
-			return sums
-		}
+	p.Copies, p.Until = 0, 0
+	if c.exact != nil {
+		x := &c.exact[c.n]
+		x.TCPFlags = overlay.ExactKey(l.bytes(f), f.l3, m, &x.Key)
 	}
-	return append(sums, s)
+	c.n++
 }

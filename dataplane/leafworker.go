@@ -1,0 +1,185 @@
+package dataplane
+
+import (
+	"math/bits"
+
+	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/leaf"
+	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
+)
+
+// leafWorker is what a leaf's worker has besides its rings: forwarding tables, and
+// the brain that decides ([leaf.Leaf]), by which frames are known by the numbers of
+// their UMEM frames. Owned by the worker's thread.
+type leafWorker struct {
+	*worker
+	brain *leaf.Leaf[uint32]
+
+	fdb     *overlay.FDB
+	classes []*class // the last one takes what the others do not
+	uplinks []PortID // by LBTag
+	storms  []bucket // by VNIIndex
+	flushed []uint32 // by PortID: view that took the port's addresses out of the FDB
+	recent  recent
+	sweep   mono.Time
+	looked  mono.Time // when the brain's view of links was filled
+
+	learned  *workerRings[learned] // nil with one worker, as the next
+	messages *workerRings[message]
+
+	// parked are the frames that the brain holds, or is about to decide about, by
+	// UMEM frame number; others are stale.
+	parked []parked
+	shift  uint8 // from a frame's offset to its number
+
+	// The frames of a burst from the fabric that the brain is to decide about.
+	n        int
+	arrivals [burstSize]reorder.Arrival
+	numbers  [burstSize]uint32
+	from     [burstSize]uint8
+
+	decap  overlay.Decapped
+	fields overlay.Fabric
+	stats  leafStats
+}
+
+// parked is a tenant's frame on its way through the brain: out of its tunnel, with
+// where it goes when it may; or on its way into one.
+type parked struct {
+	frame
+	to   member // its port is NoPort if it goes to all of its VNI
+	vni  VNIIndex
+	peer PeerID
+}
+
+// leafStats is what a leaf's worker counts itself.
+type leafStats struct {
+	FDBLearned, FDBMoved, FDBAged, FDBFull, FDBStatic uint64
+
+	VNIs         []VNIStats
+	PeerSent     []Traffic
+	PeerReceived []Traffic
+}
+
+// arrivalPorts is the number of ports that frames may wait for: those of the node,
+// and behind them one that stands for all members of a VNI.
+func arrivalPorts(ports int) int { return ports + 1 }
+
+// newLeafWorker makes a leaf's part of a worker.
+func newLeafWorker(w *worker, frameSize int) (*leafWorker, error) {
+	l := &leafWorker{
+		worker: w, fdb: overlay.NewFDB(w.cfg.FDBSize, w.cfg.FDBAge, MaxVNIs),
+		flushed: make([]uint32, len(w.ports)),
+		parked:  make([]parked, len(w.area)/frameSize), shift: uint8(bits.TrailingZeros(uint(frameSize))),
+	}
+	for i := range w.ports {
+		if w.ports[i].kind == Uplink {
+			w.ports[i].uplink = uint8(len(l.uplinks))
+			l.uplinks = append(l.uplinks, PortID(i))
+		}
+	}
+	rules := w.cfg.rules()
+	var err error
+	l.brain, err = leaf.New[uint32](leaf.Config{
+		Worker: w.id, Seed: w.cfg.Seed, Classes: schemes(rules), Congestion: w.cfg.Congestion, Sections: w.cfg.sections(),
+		Leaves: MaxPeers, Ports: arrivalPorts(len(w.ports)), Uplinks: len(l.uplinks), Links: l,
+	}, w.shared.leaf)
+	if err != nil {
+		return nil, err
+	}
+	for i, c := range l.brain.Classes() {
+		l.classes = append(l.classes, newClass(c, rules[i]))
+	}
+	return l, nil
+}
+
+// begin takes in what the other workers have to say, before the bursts of a round.
+func (l *leafWorker) begin(now mono.Time) {
+	if l.learned != nil {
+		l.receiveLearned(now)
+		l.receiveMessages()
+	}
+	l.recent = recent{}
+}
+
+// end does what is due, after the bursts of a round. behind says that there may be
+// more in the uplinks' rings.
+func (l *leafWorker) end(now mono.Time, behind bool) {
+	if l.brain.Deadline() <= now {
+		l.act(l.brain.Tick(now, behind), now)
+	}
+	l.age(now)
+}
+
+// act does what the brain says. Messages go first: they carry the headers of frames
+// that are then delivered.
+func (l *leafWorker) act(o *leaf.Output[uint32], now mono.Time) {
+	for i := range o.Messages {
+		l.sendMessage(&o.Messages[i])
+	}
+	for _, number := range o.Deliver {
+		x := &l.parked[number]
+		if r := l.release(&x.frame, x.vni, x.to); r != drop.None {
+			l.discard(&x.frame, r)
+		}
+	}
+	for _, number := range o.Copies {
+		l.discard(&l.parked[number].frame, drop.Copy)
+	}
+	if len(o.Retry) > 0 {
+		l.retry(o.Retry, now)
+	}
+}
+
+// retry offers frames that had to wait to their class again.
+func (l *leafWorker) retry(waited []leaf.Waiting[uint32], now mono.Time) {
+	for i := range waited {
+		x := &l.parked[waited[i].Item]
+		f := x.frame
+		var m overlay.Meta
+		overlay.Dissect(l.bytes(&f), l.seed, &m)
+		f.kind = 0
+		for c := range l.classes { // its class may be gone: then the default one takes it
+			if l.classes[c].Class == waited[i].Class || c == len(l.classes)-1 {
+				f.kind = uint8(c) << kindClass
+				break
+			}
+		}
+		l.toFabric(&f, x.vni, x.peer, &m, now)
+	}
+	l.encapAll(now)
+}
+
+// encapAll sends the frames of all classes that wait for an uplink.
+func (l *leafWorker) encapAll(now mono.Time) {
+	for _, c := range l.classes {
+		if c.n > 0 {
+			l.encap(c, now)
+		}
+	}
+}
+
+// adopt brings tables, limits and counters in line with a new view.
+func (l *leafWorker) adopt(old, v *view, now mono.Time) {
+	l.adoptFDB(old, v)
+	l.bindClasses()
+	l.brain.SetPaths(v.paths)
+	l.forgetPeers(old, v, now)
+}
+
+// forgetPeers drops what was known of peers whose place in the tables went to
+// others. Frames of theirs that wait go on: an answer about them would go to the
+// wrong leaf.
+func (l *leafWorker) forgetPeers(old, v *view, now mono.Time) {
+	if old == nil {
+		return
+	}
+	for i := range min(len(old.tables.Peers), len(v.tables.Peers)) {
+		if old.tables.Peers[i].VTEP != v.tables.Peers[i].VTEP {
+			l.shared.leaf.Forget(uint16(i))
+			l.act(l.brain.Flush(now), now)
+		}
+	}
+}

@@ -1,0 +1,41 @@
+package dataplane
+
+import (
+	"github.com/loomfabric/loom/congestion"
+	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/leaf"
+)
+
+// shared is what the workers of a node have in common: link meters, and on a
+// leaf what leaves tell each other. All of it is made of atomic words; see
+// package congestion.
+type shared struct {
+	params congestion.Params
+	meters []*congestion.Meter // by PortID
+	leaf   *leaf.Shared        // nil on a spine
+}
+
+func newShared(cfg *Config) *shared {
+	s := &shared{params: cfg.Congestion}
+	for range cfg.Ports {
+		s.meters = append(s.meters, congestion.NewMeter(cfg.Workers, &s.params))
+	}
+	if cfg.Role == Leaf {
+		s.leaf = leaf.NewShared(MaxPeers, &s.params)
+	}
+	return s
+}
+
+// Look brings what policies are shown of links up to now, once a round
+// (balance.Links).
+func (l *leafWorker) Look(now mono.Time) {
+	if l.looked == now {
+		return
+	}
+	l.looked = now
+	for i, p := range l.uplinks {
+		e := &l.ports[p].egress
+		l.brain.Local[i] = e.meter.Metric(now, e.rate)
+		l.brain.Queue[i] = uint32(e.data.bytes)
+	}
+}

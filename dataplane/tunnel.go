@@ -1,0 +1,96 @@
+package dataplane
+
+import (
+	"math/bits"
+
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/overlay"
+)
+
+// fabricFrame is a frame that waits for its uplink to be chosen.
+type fabricFrame struct {
+	frame
+	peer PeerID
+	vni  VNIIndex
+}
+
+// encap asks the scheme of a class for the uplinks of the frames that wait in
+// it, and sends them into their tunnels.
+func (l *leafWorker) encap(c *class, now mono.Time) {
+	n := c.n
+	c.n = 0
+	l.brain.Choose(now, c.Class, c.choice[:n], c.exact)
+	for i := range c.frames[:n] {
+		f, p := &c.frames[i], &c.choice[i]
+		if l.view.paths[f.peer].N == 0 {
+			l.discard(&f.frame, drop.NoRoute)
+			continue
+		}
+		if c.Scheme.Waits && p.Until > now && l.wait(c, f, p) {
+			continue
+		}
+		if c.Scheme.Copies && p.Copies != 0 {
+			l.sendCopies(c, f, p, now)
+		}
+		if r := l.send(c, f, p, int(p.Path), now); r != drop.None {
+			l.discard(&f.frame, r)
+		}
+	}
+}
+
+// wait keeps a frame until its scheme wants to be asked again.
+func (l *leafWorker) wait(c *class, f *fabricFrame, p *balance.Packet) bool {
+	number := f.off >> l.shift
+	l.parked[number] = parked{frame: f.frame, vni: f.vni, peer: f.peer}
+	return l.brain.Wait(c.Class, p, number)
+}
+
+// sendCopies sends a copy of f by each of the paths that the scheme names besides
+// the one that f itself takes.
+func (l *leafWorker) sendCopies(c *class, f *fabricFrame, p *balance.Packet, now mono.Time) {
+	paths := p.Copies &^ (1 << p.Path) & (1<<l.view.paths[f.peer].N - 1)
+	for ; paths != 0; paths &= paths - 1 {
+		x, ok := l.clone(&f.frame)
+		if !ok {
+			continue
+		}
+		one := fabricFrame{x, f.peer, f.vni}
+		if r := l.send(c, &one, p, bits.TrailingZeros16(paths), now); r != drop.None {
+			l.discard(&one.frame, r)
+		}
+	}
+}
+
+// send puts a tenant's frame into the tunnel of a path to its peer, with the
+// fabric's fields if the peer understands them, or says why it is to be dropped. now
+// is the time that the path was chosen at.
+func (l *leafWorker) send(c *class, f *fabricFrame, p *balance.Packet, path int, now mono.Time) drop.Reason {
+	v := l.view
+	t := &v.tunnels[int(f.peer)*MaxPaths+path]
+	overhead := overlay.Overhead + c.Overhead(p)
+	if f.len+overhead > t.maxFrame {
+		return drop.TooBig
+	}
+	tos := overlay.EncapTOS(overlay.FrameTOS(l.bytes(&f.frame), f.l3, f.flags))
+	inner := f.len
+	fields := &l.fields
+	if l.brain.Depart(now, c.Class, p, t.uplink, fields) {
+		f.kind = kindCapable
+	} else {
+		// The scheme may have found the peer capable an instant ago.
+		fields, overhead = nil, overlay.Overhead
+	}
+	f.off -= uint32(overhead)
+	f.len += overhead
+	t.header.Encap(l.bytes(&f.frame), int(inner), v.tables.VNIs[f.vni].VNI, f.hash, tos, fields)
+	f.l3, f.flags = overlay.EthernetLen, overlay.FlagIPv4
+	l.stats.VNIs[f.vni].Encapsulated.Add(uint32(inner))
+	l.stats.PeerSent[f.peer].Add(uint32(f.len))
+	if !t.resolved {
+		return l.hold(&f.frame, t.hop, now)
+	}
+	l.hopSent[t.hop].Add(uint32(f.len))
+	return l.enqueue(&f.frame, t.port)
+}

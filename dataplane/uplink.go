@@ -1,0 +1,153 @@
+package dataplane
+
+import (
+	"github.com/loomfabric/loom/dataplane/xsk"
+	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/leaf"
+	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
+)
+
+// uplinkInput takes a burst from the fabric: validate, decapsulate, learn, and
+// deliver to access ports only (split horizon). Frames that a scheme may have to hold
+// go through the brain together, and with them all that come behind one of these.
+func (l *leafWorker) uplinkInput(p *port, descs []xsk.Desc, now mono.Time) {
+	for i := range descs {
+		f := frame{off: uint32(descs[i].Addr), len: uint16(descs[i].Len), in: p.id}
+		if r := l.fromFabric(p, &f, now); r != drop.None {
+			l.discard(&f, r)
+		}
+	}
+	if l.n > 0 {
+		n := l.n
+		l.n = 0
+		l.act(l.brain.Arrive(now, l.arrivals[:n], l.numbers[:n], l.from[:n]), now)
+	}
+}
+
+// fromFabric forwards a frame from the fabric or consumes it, or says why it is to be
+// dropped.
+func (l *leafWorker) fromFabric(p *port, f *frame, now mono.Time) drop.Reason {
+	d := &l.decap
+	b := l.bytes(f)
+	m := (*overlay.Meta)(nil)
+	if len(b) >= overlay.EthernetLen {
+		m = l.innerMetaOf(f.off)
+	}
+	peer, kind, reason := l.admit(b, now)
+	if reason != drop.None {
+		return reason
+	}
+	if kind == leaf.Ended {
+		l.consume(f)
+		return drop.None
+	}
+	vni, ok := l.view.vniNumber.get(uint32(d.VNI))
+	if !ok && (kind != leaf.Message || d.VNI != 0) {
+		return drop.VNIUnknown
+	}
+	outer := uint32(f.len)
+	f.off += uint32(d.Inner)
+	f.len = uint16(d.End - d.Inner)
+	b = l.bytes(f)
+	if m == nil || int(m.Inner) != d.Inner {
+		p.stats.MetaMissing++
+		m = &l.meta
+		overlay.Dissect(b, l.seed, m)
+	}
+	if kind == leaf.Message {
+		class := -1 // about no flow: it is for the scheme as such
+		if ok {
+			class = l.classify(b, m, m.L3, VNIIndex(vni))
+		}
+		return l.acceptMessage(f, m.Hash, class, peer, now)
+	}
+	l.stats.PeerReceived[peer].Add(outer)
+	return l.fromTunnel(p, f, m, VNIIndex(vni), peer, kind, now)
+}
+
+// admit decapsulates b into l.decap and decides whether the fabric may send
+// it here at all. What a known peer's header says of congestion is noted even
+// if the frame is not wanted.
+func (l *leafWorker) admit(b []byte, now mono.Time) (PeerID, leaf.Kind, drop.Reason) {
+	v, d := l.view, &l.decap
+	if r := overlay.Decap(b, l.cfg.VXLANPort, d); r != drop.None {
+		return 0, 0, r
+	}
+	switch {
+	case d.Dst != v.vtep:
+		return 0, 0, drop.NotLocalVTEP
+	case d.Src == v.vtep:
+		return 0, 0, drop.VTEPLooped
+	}
+	peer, ok := v.vtepNumber.get(d.Src)
+	if !ok {
+		return 0, 0, drop.VTEPUnknown
+	}
+	kind := l.brain.Accept(now, peer, &d.Fabric)
+	if kind == leaf.Unknown {
+		return 0, 0, drop.BadOpcode
+	}
+	return PeerID(peer), kind, drop.None
+}
+
+// fromTunnel forwards a tenant's frame that is out of its tunnel: it learns where it
+// came from, and finds out where it goes.
+func (l *leafWorker) fromTunnel(p *port, f *frame, m *overlay.Meta, vni VNIIndex, peer PeerID, kind leaf.Kind, now mono.Time) drop.Reason {
+	b, d := l.bytes(f), &l.decap
+	f.hash, f.l3, f.flags = m.Hash, m.L3, m.Flags
+	if !overlay.DecapECN(b, f.l3, f.flags, d.TOS) {
+		return drop.BadECN
+	}
+	eth := overlay.Ethernet(b)
+	src, dst := eth.SrcKey(uint16(vni)), eth.DstKey(uint16(vni))
+	if !src.Unicast() {
+		return drop.SourceMulticast
+	}
+	l.learn(src, overlay.DestRemote(uint16(peer)), now)
+	l.stats.VNIs[vni].Decapsulated.Add(uint32(f.len))
+	to := overlay.DestNone
+	if !dst.Group() {
+		to = l.find(dst, now)
+	}
+	out := member{port: NoPort}
+	if to != overlay.DestNone {
+		if to.Remote() {
+			return drop.SplitHorizon
+		}
+		out = member{PortID(to.Port()), to.VLAN()}
+	}
+	if kind == leaf.Plain && l.n == 0 {
+		return l.release(f, vni, out)
+	}
+	l.park(p, f, vni, peer, out)
+	return drop.None
+}
+
+// park puts a frame into the vector that the brain decides about. There is always
+// room: it is as long as a burst.
+func (l *leafWorker) park(p *port, f *frame, vni VNIIndex, peer PeerID, to member) {
+	number := f.off >> l.shift
+	l.parked[number] = parked{frame: *f, to: to, vni: vni, peer: peer}
+	port := to.port
+	if port == NoPort {
+		port = PortID(len(l.ports))
+	}
+	d := &l.decap
+	l.arrivals[l.n] = reorder.Arrival{
+		Hash: f.hash, Len: uint32(f.len), Leaf: uint16(peer), Port: uint16(port),
+		CE: overlay.ECN(d.TOS&3) == overlay.CE, Fabric: d.Fabric,
+	}
+	l.numbers[l.n], l.from[l.n] = number, p.uplink
+	l.n++
+}
+
+// release sends a tenant's frame on that need not wait, or need no longer, or says
+// why it is to be dropped.
+func (l *leafWorker) release(f *frame, vni VNIIndex, to member) drop.Reason {
+	if to.port == NoPort {
+		return l.floodLocal(f, vni)
+	}
+	return l.deliver(f, to)
+}

@@ -1,0 +1,295 @@
+package leaf
+
+import (
+	"fmt"
+
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/congestion"
+	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
+)
+
+const (
+	// MaxClasses is how many traffic classes a leaf can have, the default one
+	// included.
+	MaxClasses = 16
+	// Burst is the largest vector that [Leaf.Choose] and [Leaf.Arrive] take without
+	// allocating.
+	Burst = 64
+)
+
+// Config is what one worker of a leaf is told. [New] checks it.
+type Config struct {
+	Worker int    // counts the workers of a leaf from 0
+	Seed   uint64 // of the schemes; one for all workers of a leaf
+	// Classes are the schemes of the traffic classes; the last one is that of what
+	// no other class takes.
+	Classes []ClassConfig
+	// Congestion are CONGA's parameters; the zero value stands for
+	// congestion.Datacenter().
+	Congestion congestion.Params
+	// Sections are the schemes' sections of the configuration, by name. A section
+	// that is left out has its datacenter values.
+	Sections map[string]balance.Params
+	Leaves   int // bounds the numbers of leaves
+	Ports    int // egress ports that packets may wait for
+	Uplinks  int // at most balance.MaxPaths
+	// Links brings Local and Queue of the leaf's View up to now; nil: the driver
+	// keeps them so.
+	Links balance.Links
+}
+
+// ClassConfig is the scheme of a traffic class. Of its options Keys, and Section if
+// it differs from the leaf's, count.
+type ClassConfig struct {
+	Scheme  string // "": ecmp
+	Options balance.Options
+}
+
+// Leaf is one worker's part of a leaf. T is what the driver holds a packet by. It
+// is not safe for concurrent use; after [New] only [Leaf.SetClasses] allocates.
+type Leaf[T any] struct {
+	// Local and Queue are what policies are shown of links: the metric of each
+	// uplink's own meter, and the bytes in its queue.
+	Local [balance.MaxPaths]uint8
+	Queue [balance.MaxPaths]uint32
+
+	cfg      Config
+	shared   *Shared
+	exchange *congestion.Exchange
+	view     balance.View
+	classes  []*Class
+	retired  []SchemeStats
+	trips    reorder.Histogram // that policies which are no more have measured
+
+	receivers [overlay.NumSchemes]*receiver[T] // by wire number; nil: there is none
+	active    []*receiver[T]
+	wires     uint16 // wire numbers that schemes have, a bit each
+	timed     bool   // a class's policy is a balance.Timed
+	hello     hello
+	gate      gate[T]
+
+	out  Output[T]
+	said []overlay.Message // scratch of Tick
+
+	stats Stats
+}
+
+// Class is the scheme of a traffic class at work.
+type Class struct {
+	Scheme *balance.Scheme
+	Policy balance.Policy
+
+	messenger balance.Messenger // Policy, if it is one; likewise the next
+	timed     balance.Timed
+}
+
+// New returns a worker's part of a leaf over what the leaf's workers share. It
+// reports configurations that make no sense.
+func New[T any](cfg Config, shared *Shared) (*Leaf[T], error) {
+	if cfg.Congestion == (congestion.Params{}) {
+		cfg.Congestion = congestion.Datacenter()
+	}
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	l := &Leaf[T]{cfg: cfg, shared: shared}
+	l.exchange = congestion.NewExchange(shared.To, shared.From, shared.Capable, cfg.Uplinks)
+	l.view = balance.View{Links: cfg.Links, Local: &l.Local, Queue: &l.Queue, Remote: shared.To, Capable: shared.Capable}
+	if err := l.makeReceivers(); err != nil {
+		return nil, err
+	}
+	classes, err := l.MakeClasses(cfg.Classes)
+	if err != nil {
+		return nil, err
+	}
+	l.SetClasses(classes)
+	return l, nil
+}
+
+func (c *Config) check() error {
+	if err := c.Congestion.Validate(); err != nil {
+		return fmt.Errorf("congestion: %w", err)
+	}
+	switch {
+	case c.Congestion.Q > congestion.WireQ:
+		return fmt.Errorf("congestion: Q is %d: at most %d bits fit the fabric's header", c.Congestion.Q, congestion.WireQ)
+	case c.Uplinks > balance.MaxPaths:
+		return fmt.Errorf("%d uplinks: at most %d are possible, an LBTag has 4 bits", c.Uplinks, balance.MaxPaths)
+	}
+	return nil
+}
+
+// options completes a class's options with the leaf's.
+func (c *Config) options(s *balance.Scheme, o balance.Options) balance.Options {
+	o.Seed, o.Worker, o.Congestion = c.Seed, c.Worker, c.Congestion
+	o.Leaves, o.Ports = c.Leaves, c.Ports
+	if o.Section == nil && s.Section != nil {
+		o.Section = c.Sections[s.Section.Name]
+	}
+	return o
+}
+
+// MakeClasses makes the schemes of other traffic classes, for SetClasses. It
+// changes nothing, and may be called from any goroutine.
+func (l *Leaf[T]) MakeClasses(rules []ClassConfig) ([]*Class, error) {
+	if len(rules) == 0 || len(rules) > MaxClasses {
+		return nil, fmt.Errorf("%d traffic classes: at most %d, besides the default one", len(rules)-1, MaxClasses-1)
+	}
+	classes := make([]*Class, len(rules))
+	for i, r := range rules {
+		if r.Scheme == "" {
+			r.Scheme = "ecmp"
+		}
+		s := balance.Find(r.Scheme)
+		if s == nil {
+			_, err := balance.New(r.Scheme, r.Options) // says which there are
+			return nil, fmt.Errorf("traffic class %d: %w", i, err)
+		}
+		o := l.cfg.options(s, r.Options)
+		if rx := l.receivers[s.Wire]; rx != nil {
+			o.Receiver = rx.r
+		}
+		p, err := balance.New(r.Scheme, o)
+		if err != nil {
+			return nil, fmt.Errorf("traffic class %d: %w", i, err)
+		}
+		c := &Class{Scheme: s, Policy: p}
+		c.messenger, _ = p.(balance.Messenger)
+		c.timed, _ = p.(balance.Timed)
+		classes[i] = c
+	}
+	return classes, nil
+}
+
+// SetClasses puts classes in force. Flowlets and connections start anew.
+func (l *Leaf[T]) SetClasses(classes []*Class) {
+	for _, c := range l.classes {
+		l.retired = addScheme(l.retired, c.stats())
+		if t, ok := c.Policy.(balance.RoundTripper); ok {
+			t.RoundTrips(&l.trips)
+		}
+	}
+	l.classes, l.timed = classes, false
+	for _, c := range classes {
+		l.timed = l.timed || c.timed != nil
+	}
+}
+
+// Classes returns the classes in force. The caller must not change them.
+func (l *Leaf[T]) Classes() []*Class { return l.classes }
+
+// SetPaths says which paths lead to each leaf. The slice stays the driver's, who
+// may change it between two calls.
+func (l *Leaf[T]) SetPaths(paths []balance.Paths) { l.view.Paths = paths }
+
+// View returns what policies are shown, for those who explain decisions.
+func (l *Leaf[T]) View() *balance.View { return &l.view }
+
+// Choose gives every packet of a vector of one class its path. exact is nil unless
+// the class's scheme has Scheme.Exact.
+func (l *Leaf[T]) Choose(now mono.Time, c *Class, pkts []balance.Packet, exact []balance.Exact) {
+	l.view.Exact = exact
+	c.Policy.Choose(now, &l.view, pkts)
+	if !c.Scheme.Queues {
+		return
+	}
+	for i := range pkts { // others of the same time see what these add
+		p := &pkts[i]
+		l.Queue[l.view.Paths[p.Leaf].Uplink[p.Path&(balance.MaxPaths-1)]&(balance.MaxPaths-1)] += uint32(p.Len)
+	}
+}
+
+// Overhead returns how much longer a packet is in its tunnel than plain VXLAN makes
+// it, bytes.
+func (c *Class) Overhead(p *balance.Packet) uint16 {
+	if c.Scheme.Wire != 0 && p.Shim {
+		return overlay.ShimLen
+	}
+	return 0
+}
+
+// Depart fills the fabric's header of a packet that goes by an uplink: LBTag and
+// feedback (CONGA §3.3, steps 1 and 4), and the scheme's marks. It reports false if
+// the leaf is to be sent plain VXLAN; the header is then of no use. now is what
+// Choose was given, since waiting in the uplink's queue is part of a path's delay
+// (ConWeave Appendix A).
+func (l *Leaf[T]) Depart(now mono.Time, c *Class, p *balance.Packet, uplink uint8, f *overlay.Fabric) bool {
+	if !l.exchange.Depart(p.Leaf, uplink, overlay.MakePathID(uplink, uint8(p.Hash)), now, f) {
+		return false
+	}
+	if c.Scheme.Wire != 0 {
+		p.Stamp(now, c.Scheme.Wire, uplink, f)
+	}
+	return true
+}
+
+// Kind is what a packet from the fabric is.
+type Kind uint8
+
+// The kinds.
+const (
+	Plain   Kind = iota // a tenant's packet: send it on
+	Marked              // a tenant's packet for Arrive
+	Message             // for Handle
+	Ended               // a HELLO: it ends here
+	Unknown             // a message of a scheme that there is not
+)
+
+// Accept reads the fabric's header of a packet from a peer: CE and feedback (CONGA
+// §3.3, steps 3 and 5), and HELLOs.
+func (l *Leaf[T]) Accept(now mono.Time, peer uint16, f *overlay.Fabric) Kind {
+	l.exchange.Arrive(peer, now, f)
+	if f.Opcode >= overlay.OpRTTReply {
+		return l.acceptControl(now, peer, f)
+	}
+	if f.Shim && l.receivers[f.Scheme&(overlay.NumSchemes-1)] != nil {
+		return Marked
+	}
+	return Plain
+}
+
+func (l *Leaf[T]) acceptControl(now mono.Time, peer uint16, f *overlay.Fabric) Kind {
+	switch {
+	case f.Opcode == overlay.OpHello:
+		l.acceptHello(now, peer, f)
+		return Ended
+	case l.wires>>(f.Scheme&(overlay.NumSchemes-1))&1 == 0:
+		return Unknown
+	}
+	return Message
+}
+
+// Handle gives a message to the policy of a class, or with class below 0 to those of
+// all classes. It reports false if no scheme among these handles messages of that
+// kind. first says that the message came to this worker, and not by way of another
+// one of the leaf.
+func (l *Leaf[T]) Handle(now mono.Time, class int, m *overlay.Message, first bool) (ok bool) {
+	known := false
+	for i, c := range l.classes {
+		if (class < 0 || class == i) && c.messenger != nil && c.Scheme.Wire == m.Fabric.Scheme {
+			ok = true
+			known = c.messenger.Handle(now, &l.view, m) || known
+		}
+	}
+	if !ok {
+		return false
+	}
+	op := m.Fabric.Opcode & (overlay.NumOpcodes - 1)
+	if first {
+		l.stats.Received[op]++
+	} else {
+		l.stats.Relayed++
+	}
+	if known && (first || op != overlay.OpNotify) {
+		l.stats.Known[op]++
+	}
+	return true
+}
+
+// Expects reports whether a class's scheme handles messages of a scheme.
+func (l *Leaf[T]) Expects(class int, id overlay.SchemeID) bool {
+	c := l.classes[class]
+	return c.messenger != nil && c.Scheme.Wire == id
+}
