@@ -135,7 +135,7 @@ var _ = register(Scheme{
 })
 
 func newConWeave(o *Options, name string, byMetric bool) Policy {
-	p := &o.Section.(*ConWeaveParams).ConWeaveSource
+	p := &o.Section.(*ConWeaveParams).Source
 	return &conweave{
 		name: name, params: *p,
 		reply: mono.Time(p.Reply), busyFor: mono.Time(p.PathBusy), inactive: mono.Time(p.Inactive),

@@ -21,8 +21,8 @@ var conweaveSection = &Section{
 // ConWeaveParams are the tunables of ConWeave (Tables 1 and 3, Appendix A), of
 // the source's side and of the destination's.
 type ConWeaveParams struct {
-	ConWeaveSource `yaml:",inline"`
-	reorder.Params `yaml:",inline"`
+	Source      ConWeaveSource `yaml:",inline"`
+	Destination reorder.Params `yaml:",inline"`
 	// Auto says which times follow from measured round trips.
 	Auto AutoTimes `yaml:"-"`
 }
@@ -38,24 +38,24 @@ func (p *ConWeaveParams) SetAuto(given func(key string) bool) {
 
 func newConWeaveParams(profile Profile) Params {
 	if profile == Datacenter {
-		return &ConWeaveParams{ConWeaveSource: DatacenterConWeave(), Params: reorder.Datacenter()}
+		return &ConWeaveParams{Source: DatacenterConWeave(), Destination: reorder.Datacenter()}
 	}
-	return &ConWeaveParams{ConWeaveSource: LabConWeave(), Params: reorder.Lab()}
+	return &ConWeaveParams{Source: LabConWeave(), Destination: reorder.Lab()}
 }
 
 // Holds returns how many packets may be held.
-func (p *ConWeaveParams) Holds() int { return p.Packets }
+func (p *ConWeaveParams) Holds() int { return p.Destination.Packets }
 
 // Limit returns p with at most so many packets held.
 func (p *ConWeaveParams) Limit(packets int) Params {
 	c := *p
-	c.Packets = min(c.Packets, packets)
+	c.Destination.Packets = min(c.Destination.Packets, packets)
 	return &c
 }
 
 // Validate reports the first parameter that makes no sense.
 func (p *ConWeaveParams) Validate() error {
-	if err := p.ConWeaveSource.Validate(); err != nil {
+	if err := p.Source.Validate(); err != nil {
 		return err
 	}
 	return p.destination().Validate()
@@ -63,8 +63,8 @@ func (p *ConWeaveParams) Validate() error {
 
 // destination returns the destination's parameters: θ_inactive is the source's.
 func (p *ConWeaveParams) destination() *reorder.Params {
-	d := p.Params
-	d.Inactive = p.ConWeaveSource.Inactive
+	d := p.Destination
+	d.Inactive = p.Source.Inactive
 	return &d
 }
 
