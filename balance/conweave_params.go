@@ -31,9 +31,27 @@ type ConWeaveParams struct {
 type AutoTimes struct{ Reply, Inactive, ResumeExtra, ResumeDefault, MaxHold bool }
 
 // SetAuto makes the times follow from round trips that the configuration has not
-// given under profile auto.
+// given under profile auto. It is called when all that was given is in p. Until round
+// trips are known they are the lab's, as far as these fit what is given: times that are
+// too long balance less; those that are too short let packets be overtaken.
 func (p *ConWeaveParams) SetAuto(given func(key string) bool) {
 	p.Auto = AutoTimes{!given("reply"), !given("inactive"), !given("resume_extra"), !given("resume_default"), !given("max_hold")}
+	s, d, lab, side := &p.Source, &p.Destination, LabConWeave(), reorder.Lab()
+	if p.Auto.Inactive {
+		s.Inactive = max(lab.Inactive, min(s.Reply, overlay.MaxInactive))
+	}
+	if p.Auto.Reply {
+		s.Reply = min(lab.Reply, s.Inactive)
+	}
+	if p.Auto.MaxHold {
+		d.MaxHold = max(side.MaxHold, d.ResumeExtra, d.ResumeDefault)
+	}
+	if p.Auto.ResumeExtra {
+		d.ResumeExtra = min(side.ResumeExtra, d.MaxHold)
+	}
+	if p.Auto.ResumeDefault {
+		d.ResumeDefault = min(side.ResumeDefault, d.MaxHold)
+	}
 }
 
 func newConWeaveParams(profile Profile) Params {
@@ -41,6 +59,11 @@ func newConWeaveParams(profile Profile) Params {
 		return &ConWeaveParams{Source: DatacenterConWeave(), Destination: reorder.Datacenter()}
 	}
 	return &ConWeaveParams{Source: LabConWeave(), Destination: reorder.Lab()}
+}
+
+// Pause returns θ_inactive; if it follows from round trips, as long as it can be.
+func (p *ConWeaveParams) Pause() (time.Duration, string) {
+	return p.destination().Inactive, "inactive"
 }
 
 // Holds returns how many packets may be held.
@@ -61,10 +84,14 @@ func (p *ConWeaveParams) Validate() error {
 	return p.destination().Validate()
 }
 
-// destination returns the destination's parameters: θ_inactive is the source's.
+// destination returns the destination's parameters: θ_inactive is the source's, or as
+// long as it can be if other leaves derive theirs.
 func (p *ConWeaveParams) destination() *reorder.Params {
 	d := p.Destination
 	d.Inactive = p.Source.Inactive
+	if p.Auto.Inactive {
+		d.Inactive = overlay.MaxInactive
+	}
 	return &d
 }
 

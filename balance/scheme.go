@@ -88,6 +88,15 @@ type Holder interface {
 	Limit(packets int) Params
 }
 
+// Pauser is Params of a scheme that takes nothing of a flow to be under way after a
+// pause.
+type Pauser interface {
+	Params
+	// Pause returns the shortest such pause, and the key that sets it. Queues that
+	// take longer let a flow overtake itself.
+	Pause() (pause time.Duration, key string)
+}
+
 // FieldError is what Validate says of one field.
 type FieldError struct {
 	Key     string // in YAML

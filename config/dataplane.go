@@ -1,6 +1,7 @@
 package config
 
 import (
+	"github.com/loomfabric/loom/balance"
 	"net/netip"
 	"time"
 
@@ -47,7 +48,7 @@ func (l *Leaf) ToDataplane() dataplane.Config {
 	c := l.Common.dataplane()
 	c.Role, c.VTEP = dataplane.Leaf, l.VTEP
 	c.Scheme, c.Options, c.Classes = l.Schemes()
-	_, c.Reorder = l.ConWeave.params(l.Congestion.Profile)
+	c.Sections = map[string]balance.Params{"conweave": l.ConWeave.section(l.Congestion.Profile)}
 	c.Auto = l.ConWeave.auto()
 	c.Auto.FlowletGap = l.Congestion.FlowletGap == AutoGap
 	c.FDBSize, c.FDBAge = l.FDB.Size, time.Duration(l.FDB.Age)

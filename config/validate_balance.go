@@ -211,22 +211,29 @@ func (c *Congestion) fill() {
 // Schemes converts the default scheme and the classes of a validated leaf, as
 // [dataplane.Node.SetSchemes] takes them.
 func (l *Leaf) Schemes() (scheme string, o balance.Options, classes []dataplane.Class) {
-	conweave, _ := l.ConWeave.params(l.Congestion.Profile)
+	section := l.ConWeave.section(l.Congestion.Profile)
 	for i := range l.Classes {
 		c := &l.Classes[i]
 		classes = append(classes, dataplane.Class{
 			VNI: overlay.VNI(c.Match.VNI), Protocol: uint8(c.Match.Protocol), Port: c.Match.Port, DSCP: uint8(c.Match.DSCP),
-			Scheme: c.Scheme, Options: c.options(conweave),
+			Scheme: c.Scheme, Options: c.options(section),
 		})
 	}
-	return l.Scheme, l.options(conweave), classes
+	return l.Scheme, l.options(section), classes
 }
 
-func (b *Balancing) options(conweave balance.ConWeaveParams) balance.Options {
-	o := balance.Options{Samples: b.DRILL.Samples, Memory: b.DRILL.Memory, Flowlets: b.Flowlets}
-	if balance.Signals(b.Scheme) {
-		o.ConWeave = conweave
+func (b *Balancing) options(conweave balance.Params) (o balance.Options) {
+	switch b.Scheme {
+	case "static":
+		o.Keys = &balance.StaticKeys{Weights: b.Weights}
+	case "drill":
+		o.Keys = &balance.DRILLKeys{DRILL: balance.DRILL{Samples: b.DRILL.Samples, Memory: b.DRILL.Memory}}
 	}
-	copy(o.Weights[:], b.Weights)
+	if slices.Contains(flowletSchemes, b.Scheme) && b.Flowlets != 0 {
+		o.Keys = &balance.FlowletKeys{Flowlets: b.Flowlets}
+	}
+	if s := balance.Find(b.Scheme); s != nil && s.Section != nil {
+		o.Section = conweave
+	}
 	return o
 }

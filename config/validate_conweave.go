@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/balance"
-	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 )
@@ -20,7 +20,7 @@ type conweaveTime struct {
 
 // times pairs the times of c with those of the parameters. Inactive belongs to
 // both sides.
-func (c *ConWeave) times(s *balance.ConWeaveParams, d *reorder.Params) []conweaveTime {
+func (c *ConWeave) times(s *balance.ConWeaveSource, d *reorder.Params) []conweaveTime {
 	return []conweaveTime{
 		{"reply", &c.Reply, &s.Reply}, {"path_busy", &c.PathBusy, &s.PathBusy}, {"inactive", &c.Inactive, &s.Inactive},
 		{"resume_extra", &c.ResumeExtra, &d.ResumeExtra}, {"resume_default", &c.ResumeDefault, &d.ResumeDefault},
@@ -37,7 +37,7 @@ type conweaveNumber struct {
 	power bool // only powers of two
 }
 
-func (c *ConWeave) numbers(s *balance.ConWeaveParams, d *reorder.Params) []conweaveNumber {
+func (c *ConWeave) numbers(s *balance.ConWeaveSource, d *reorder.Params) []conweaveNumber {
 	return []conweaveNumber{
 		{"samples", &c.Samples, &s.Samples, balance.MaxPaths, false}, {"selectors", &c.Selectors, &s.Selectors, balance.MaxPaths, false},
 		{"connections", &c.Connections, &s.Connections, 1 << 24, true}, {"flows", &c.Flows, &d.Flows, 1 << 24, true},
@@ -47,7 +47,7 @@ func (c *ConWeave) numbers(s *balance.ConWeaveParams, d *reorder.Params) []conwe
 }
 
 // params are the parameters of both sides, with the profile's for those left out.
-func (c *ConWeave) params(conga Profile) (s balance.ConWeaveParams, d reorder.Params) {
+func (c *ConWeave) params(conga Profile) (s balance.ConWeaveSource, d reorder.Params) {
 	s, d = balance.DatacenterConWeave(), reorder.Datacenter()
 	base := c.profile(conga)
 	if base == "auto" {
@@ -69,10 +69,10 @@ func (c *ConWeave) params(conga Profile) (s balance.ConWeaveParams, d reorder.Pa
 		}
 	}
 	if c.Bytes != 0 {
-		d.Bytes = uint64(c.Bytes)
+		d.Bytes = c.Bytes
 	}
 	if c.PortBytes != 0 {
-		d.PortBytes = uint64(c.PortBytes)
+		d.PortBytes = c.PortBytes
 	}
 	d.Admission = c.Admission
 	return s, d
@@ -81,7 +81,7 @@ func (c *ConWeave) params(conga Profile) (s balance.ConWeaveParams, d reorder.Pa
 // begin sets the times that are to be derived to what they are until round trips
 // are known: the lab's, as far as they fit what is given. Times that are too long
 // balance less; those that are too short let packets be overtaken.
-func (c *ConWeave) begin(s *balance.ConWeaveParams, d *reorder.Params) {
+func (c *ConWeave) begin(s *balance.ConWeaveSource, d *reorder.Params) {
 	auto, source, side := c.auto(), balance.LabConWeave(), reorder.Lab()
 	if auto.Inactive {
 		s.Inactive = max(source.Inactive, min(s.Reply, overlay.MaxInactive))
@@ -101,6 +101,17 @@ func (c *ConWeave) begin(s *balance.ConWeaveParams, d *reorder.Params) {
 	}
 }
 
+// section is the section of schemes that both sides make.
+func (c *ConWeave) section(conga Profile) *balance.ConWeaveParams {
+	s, d := c.params(conga)
+	p := &balance.ConWeaveParams{Source: s, Destination: d}
+	if c.Profile == AutoProfile {
+		a := c.auto()
+		p.Auto = balance.AutoTimes{Reply: a.Reply, Inactive: a.Inactive, ResumeExtra: a.ResumeExtra, ResumeDefault: a.ResumeDefault, MaxHold: a.MaxHold}
+	}
+	return p
+}
+
 func (c *ConWeave) profile(conga Profile) string {
 	if c.Profile == 0 {
 		return profiles[conga]
@@ -109,11 +120,11 @@ func (c *ConWeave) profile(conga Profile) string {
 }
 
 // auto says which times are to be derived from round trips.
-func (c *ConWeave) auto() dataplane.Auto {
+func (c *ConWeave) auto() leaf.Auto {
 	if c.Profile != AutoProfile {
-		return dataplane.Auto{}
+		return leaf.Auto{}
 	}
-	return dataplane.Auto{
+	return leaf.Auto{
 		Reply: c.Reply == 0, Inactive: c.Inactive == 0,
 		ResumeExtra: c.ResumeExtra == 0, ResumeDefault: c.ResumeDefault == 0, MaxHold: c.MaxHold == 0,
 	}

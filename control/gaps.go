@@ -45,10 +45,15 @@ func CheckGaps(c *dataplane.Config) (findings []Finding) {
 func checkFlowlets(c *dataplane.Config, schemes []string, slow *dataplane.PortConfig, drain time.Duration) (findings []Finding) {
 	byGap := make(map[time.Duration][]string)
 	for _, s := range schemes {
-		if c.Auto.FlowletGap && s != "conga-flow" {
+		scheme := balance.Find(s)
+		if scheme == nil || scheme.Gap == nil {
+			continue
+		}
+		gap, key := scheme.Gap(&c.Congestion)
+		if c.Auto.FlowletGap && key == "flowlet_gap" {
 			continue // it will be above that
 		}
-		if gap, ok := balance.Gap(s, &c.Congestion); ok && gap < drain {
+		if gap < drain {
 			byGap[gap] = append(byGap[gap], s)
 		}
 	}
@@ -77,11 +82,18 @@ func checkFlowlets(c *dataplane.Config, schemes []string, slow *dataplane.PortCo
 
 // checkInactive warns of a θ_inactive that is shorter than a queue of an uplink.
 func checkInactive(c *dataplane.Config, schemes []string, slow *dataplane.PortConfig, drain time.Duration) []Finding {
-	schemes = slices.DeleteFunc(slices.Clone(schemes), func(s string) bool { return !balance.Signals(s) })
-	inactive := c.Reorder.Inactive
-	if c.Auto.Inactive {
-		inactive = overlay.MaxInactive // as much as it takes, up to that
-	}
+	inactive := time.Duration(0)
+	schemes = slices.DeleteFunc(slices.Clone(schemes), func(name string) bool {
+		s := balance.Find(name)
+		if s == nil || s.Section == nil {
+			return true
+		}
+		p, ok := c.Sections[s.Section.Name].(balance.Pauser)
+		if ok {
+			inactive, _ = p.Pause()
+		}
+		return !ok
+	})
 	if len(schemes) == 0 || inactive >= drain {
 		return nil
 	}

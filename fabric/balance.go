@@ -125,7 +125,7 @@ func (f *File) Warnings(scheme string) (warnings []string) {
 		inactive = overlay.MaxInactive // as much as it takes, up to that
 	}
 	for _, s := range slices.Compact(schemes) {
-		if inactive < drain && balance.Signals(s) {
+		if inactive < drain && balance.Find(s) != nil && balance.Find(s).Shim {
 			fix := "buffer lower"
 			if drain <= overlay.MaxInactive {
 				fix = fmt.Sprintf("set it to %v or more, or %s", drain, fix)
@@ -133,13 +133,13 @@ func (f *File) Warnings(scheme string) (warnings []string) {
 			warnings = append(warnings, fmt.Sprintf("conweave.inactive: %v for scheme %s, but %s can queue %s bytes at %s for %v: %s",
 				inactive, s, at, queue.Buffer, queue.Rate, drain, fix))
 		}
-		gap, ok := balance.Gap(s, &p)
-		if !ok || gap >= drain {
+		scheme := balance.Find(s)
+		if scheme == nil || scheme.Gap == nil {
 			continue
 		}
-		key := "flowlet_gap"
-		if s == "conga-flow" {
-			key = "flow_gap"
+		gap, key := scheme.Gap(&p)
+		if gap >= drain {
+			continue
 		}
 		warnings = append(warnings, fmt.Sprintf("congestion.%s: %v for scheme %s, but %s can queue %s bytes at %s for %v: set it above that (and tau near it), or buffer lower",
 			key, gap, s, at, queue.Buffer, queue.Rate, drain))

@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"github.com/loomfabric/loom/internal/units"
 	"slices"
 	"time"
 
@@ -38,7 +39,7 @@ func (c *ConWeave) Auto() bool { return c.Profile == "auto" }
 
 // Params returns the parameters of both sides in full; with profile auto those
 // that leaves start with. Leaves and Ports of the second are the node's to fill.
-func (c *ConWeave) Params() (source balance.ConWeaveParams, destination reorder.Params) {
+func (c *ConWeave) Params() (source balance.ConWeaveSource, destination reorder.Params) {
 	s, d := balance.LabConWeave(), reorder.Lab()
 	if c.Profile == "datacenter" {
 		s, d = balance.DatacenterConWeave(), reorder.Datacenter()
@@ -68,10 +69,10 @@ func (c *ConWeave) Params() (source balance.ConWeaveParams, destination reorder.
 		}
 	}
 	if c.Bytes != 0 {
-		d.Bytes = uint64(c.Bytes)
+		d.Bytes = units.Size(c.Bytes)
 	}
 	if c.PortBytes != 0 {
-		d.PortBytes = uint64(c.PortBytes)
+		d.PortBytes = units.Size(c.PortBytes)
 	}
 	d.Admission = c.Admission
 	return s, d
