@@ -170,7 +170,7 @@ func (e *egress) stamp(f *frame) {
 // mark sets CE in the IP header of f, which leaves the data queue, if that is above
 // the marking thresholds and the sender is ECN-capable.
 func (e *egress) mark(f *frame) {
-	if e.marker.On() && f.l3 != 0 && e.marker.Hit(e.data.bytes) &&
+	if e.marker.On() && f.l3 != 0 && e.marker.Hit(e.data.bytes-uint64(f.len)) &&
 		overlay.SetCE(e.area[f.off:f.off+uint32(f.len)], f.l3, f.flags) {
 		e.marked.Add(uint32(f.len))
 	}
