@@ -190,8 +190,8 @@ faults: [{at: 20ms, fail: L0-S0.0}, {at: 40ms, restore: L0-S0.0}]
 			t.Errorf("workload %d is %+v", i, w)
 		}
 	}
-	if down := r.topo.Links[0].Up() && !r.topo.Links[3].Up(); !down {
-		t.Errorf("after the faults of both, %s is up: %v, %s: %v", r.topo.Links[0].Name, r.topo.Links[0].Up(), r.topo.Links[3].Name, r.topo.Links[3].Up())
+	if down := r.topo.Links[0].A.Up() && !r.topo.Links[3].A.Up(); !down {
+		t.Errorf("after the faults of both, %s is up: %v, %s: %v", r.topo.Links[0].Name, r.topo.Links[0].A.Up(), r.topo.Links[3].Name, r.topo.Links[3].A.Up())
 	}
 	if res.End != endDone || res.Conservation.Made == 0 {
 		t.Errorf("ended %q, %+v", res.End, res.Conservation)

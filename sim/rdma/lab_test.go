@@ -143,9 +143,9 @@ func quiet(r Recovery) Config {
 	return c
 }
 
-// base is what Ideal says about a message of a queue pair in the lab.
+// base is what the model says about a message of a queue pair in the lab.
 func (l *lab) base(q *QP, bytes uint64) (received, acked engine.Time) {
-	out := []Hop{{Rate: q.flow.Src.Port.Rate, Delay: usec}, {Rate: q.flow.Dst.Port.Rate, Delay: usec}}
-	back := []Hop{out[1], out[0]}
-	return l.s.c.Ideal(bytes, out, back)
+	out := []hop{{Rate: q.flow.Src.Port.Rate, Delay: usec}, {Rate: q.flow.Dst.Port.Rate, Delay: usec}}
+	back := []hop{out[1], out[0]}
+	return l.s.c.ideal(bytes, out, back)
 }
