@@ -50,9 +50,9 @@ func TestLoneMessageTakesWhatItMust(t *testing.T) {
 					t.Fatalf("%d messages are complete; want 1", len(l.done))
 				}
 				m := l.done[0]
-				if m.Posted != 7*usec || m.Received-m.Posted != tc.received || m.FCT() != tc.acked {
+				if m.Posted != 7*usec || m.Received-m.Posted != tc.received || m.fct() != tc.acked {
 					t.Errorf("posted at %v, received after %v, complete after %v; want %v, %v, %v",
-						m.Posted, m.Received-m.Posted, m.FCT(), 7*usec, tc.received, tc.acked)
+						m.Posted, m.Received-m.Posted, m.fct(), 7*usec, tc.received, tc.acked)
 				}
 				out := []hop{{Rate: tc.src, Delay: usec}, {Rate: tc.dst, Delay: usec}}
 				back := []hop{{Rate: tc.dst, Delay: usec}, {Rate: tc.src, Delay: usec}}
