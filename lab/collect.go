@@ -2,11 +2,13 @@ package lab
 
 import (
 	"context"
-	"math"
 	"slices"
 	"time"
 
+	"gonum.org/v1/gonum/stat"
+
 	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/internal/stats"
 )
 
 // collect ends the agents' tasks and turns what they counted into the report.
@@ -162,39 +164,25 @@ func classes(flows []flowRecord, below, above uint64) (small, large []flowRecord
 	return small, large
 }
 
-// fctStats sums up completion times. Normalised is the mean and 99th percentile
-// of each flow's time divided by that of a flow of its size over the idle
-// fabric.
+// fctStats sums up completion times. Normalised is each flow's time divided by
+// the time of a flow of its size over the idle fabric.
 func fctStats(flows []flowRecord, idle []IdlePoint) *FCTStats {
 	if len(flows) == 0 {
 		return nil
 	}
 	times, norm := make([]float64, len(flows)), make([]float64, 0, len(flows))
-	var mean, normMean float64
 	for i, f := range flows {
 		times[i] = float64(f.FCT)
-		mean += times[i] / float64(len(flows))
 		if base := lookup(idle, f.Bytes); base > 0 {
 			norm = append(norm, times[i]/float64(base))
 		}
 	}
-	for _, n := range norm {
-		normMean += n / float64(len(norm))
-	}
 	slices.Sort(times)
-	slices.Sort(norm)
-	return &FCTStats{
-		Flows: len(flows), Mean: time.Duration(mean),
-		P50: time.Duration(percentile(times, 50)), P99: time.Duration(percentile(times, 99)), P999: time.Duration(percentile(times, 99.9)),
-		NormMean: normMean, NormP50: percentile(norm, 50), NormP99: percentile(norm, 99),
+	at := func(p float64) time.Duration { return time.Duration(stats.Quantile(times, p)) }
+	out := &FCTStats{Flows: len(flows), Mean: time.Duration(stat.Mean(times, nil)), P50: at(0.5), P99: at(0.99), P999: at(0.999)}
+	if len(norm) > 0 {
+		slices.Sort(norm)
+		out.NormMean, out.NormP50, out.NormP99 = stat.Mean(norm, nil), stats.Quantile(norm, 0.5), stats.Quantile(norm, 0.99)
 	}
-}
-
-// percentile is the nearest-rank percentile of sorted values; 0 of none.
-func percentile(sorted []float64, p float64) float64 {
-	if len(sorted) == 0 {
-		return 0
-	}
-	rank := int(math.Ceil(p / 100 * float64(len(sorted))))
-	return sorted[min(max(rank-1, 0), len(sorted)-1)]
+	return out
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/loomfabric/loom/internal/chart"
+	"github.com/loomfabric/loom/internal/stats"
 )
 
 // CSV writes every run, failed ones too, one line each.
@@ -101,7 +102,7 @@ func (c *Comparison) plotCDF(p *chart.Chart, leaf string) error {
 		s := chart.Series{Name: chart.Name{Label: scheme}, Curve: true}
 		for k := range 101 {
 			y := float64(k) / 100
-			s.Points = append(s.Points, chart.Point{X: percentile(values, float64(k)), Y: y, Low: y, High: y})
+			s.Points = append(s.Points, chart.Point{X: stats.Quantile(values, y), Y: y, Low: y, High: y})
 		}
 		p.Series = append(p.Series, s)
 	}

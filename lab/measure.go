@@ -9,6 +9,7 @@ import (
 
 	"github.com/loomfabric/loom/fabric"
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/stats"
 )
 
 // sortedFaults orders faults by time; those of one instant keep the file's
@@ -128,27 +129,12 @@ func (p *phases) report() []Phase {
 					live = append(live, sent)
 				}
 			}
-			lu.Imbalance = imbalance(live)
+			lu.Imbalance, _ = stats.Imbalance(live)
 			ph.Leaves = append(ph.Leaves, lu)
 		}
 		out = append(out, ph)
 	}
 	return out
-}
-
-// imbalance is (max−min)/mean, CONGA §5.2.3; 0 when nothing was sent.
-func imbalance(v []uint64) float64 {
-	if len(v) == 0 {
-		return 0
-	}
-	var sum uint64
-	for _, x := range v {
-		sum += x
-	}
-	if sum == 0 {
-		return 0
-	}
-	return float64(slices.Max(v)-slices.Min(v)) * float64(len(v)) / float64(sum)
 }
 
 // idleTable is the completion time of single flows over the idle fabric, by

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/stats"
 )
 
 // Report is what a run found out. Durations are nanoseconds in JSON, rates
@@ -63,7 +64,7 @@ func (r *Reachability) add(from, to string, vni uint32, rtt time.Duration) {
 	r.Reachable++
 	r.rtts = append(r.rtts, float64(rtt))
 	slices.Sort(r.rtts)
-	r.MedianRTT = time.Duration(percentile(r.rtts, 50))
+	r.MedianRTT = time.Duration(stats.Quantile(r.rtts, 0.5))
 }
 
 // IdlePoint is the completion time of one flow over the idle fabric.

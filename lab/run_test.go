@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -130,25 +131,15 @@ func TestLookup(t *testing.T) {
 }
 
 func TestStatistics(t *testing.T) {
-	var sorted []float64
-	for i := 1; i <= 200; i++ {
-		sorted = append(sorted, float64(i))
+	var flows []flowRecord
+	for i := range 1000 {
+		flows = append(flows, flowRecord{Bytes: 1000, FCT: time.Duration(1000 - i)})
 	}
-	for p, want := range map[float64]float64{0: 1, 50: 100, 99: 198, 100: 200} {
-		if got := percentile(sorted, p); got != want {
-			t.Errorf("percentile %g: %g, want %g", p, got, want)
-		}
+	if f := fctStats(flows, nil); f.Flows != 1000 || f.Mean != 500 || f.P50 != 500 || f.P99 != 990 || f.P999 != 999 || f.NormMean != 0 || f.NormP99 != 0 {
+		t.Errorf("1 to 1000 ns, idle times unknown: %+v", f)
 	}
-	if percentile(nil, 50) != 0 {
-		t.Error("percentile of nothing")
-	}
-	for _, tc := range []struct {
-		v    []uint64
-		want float64
-	}{{nil, 0}, {[]uint64{0, 0}, 0}, {[]uint64{5, 5}, 0}, {[]uint64{0, 10}, 2}, {[]uint64{1, 2, 3}, 1}} {
-		if got := imbalance(tc.v); got != tc.want {
-			t.Errorf("imbalance of %v: %g, want %g", tc.v, got, tc.want)
-		}
+	if f := fctStats(flows[:3], []IdlePoint{{1000, 10}}); math.Abs(f.NormMean-99.9) > 1e-9 || f.NormP50 != 99.9 || f.NormP99 != 100 {
+		t.Errorf("998 to 1000 ns instead of 10: %+v", f)
 	}
 	total := make([]uint64, 40)
 	for i := range total {

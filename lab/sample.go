@@ -7,6 +7,10 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"gonum.org/v1/gonum/stat"
+
+	"github.com/loomfabric/loom/internal/stats"
 )
 
 // minSample is the shortest interval between samples: below it, asking would
@@ -137,8 +141,11 @@ func (s *sampler) series(up func(time.Duration) []bool, from, to time.Duration) 
 					live = append(live, bits)
 				}
 			}
-			if sec := (at - u.At[k-1]).Seconds(); float64(sum(live))*sec/8 >= minInterval*float64(len(live)) && len(live) > 0 {
-				u.values = append(u.values, imbalance(live))
+			if sec := (at - u.At[k-1]).Seconds(); float64(sum(live))*sec/8 < minInterval*float64(len(live)) {
+				continue
+			}
+			if v, ok := stats.Imbalance(live); ok {
+				u.values = append(u.values, v)
 			}
 		}
 		u.Imbalance = imbalanceStats(u.values)
@@ -164,11 +171,10 @@ func imbalanceStats(values []float64) ImbalanceStats {
 		return ImbalanceStats{}
 	}
 	sorted := slices.Sorted(slices.Values(values))
-	st := ImbalanceStats{Intervals: len(sorted), P50: percentile(sorted, 50), P90: percentile(sorted, 90)}
-	for _, v := range sorted {
-		st.Mean += v / float64(len(sorted))
+	return ImbalanceStats{
+		Intervals: len(sorted), Mean: stat.Mean(sorted, nil),
+		P50: stats.Quantile(sorted, 0.5), P90: stats.Quantile(sorted, 0.9),
 	}
-	return st
 }
 
 // Reaction is how a leaf's split over the spines followed a fault: the share of

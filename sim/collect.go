@@ -80,7 +80,7 @@ func newCollector(r *run) (*collector, error) {
 		last = uint64(b) + 1
 	}
 	c := &collector{
-		r: r, fct: measure.NewFCT(measure.FCTConfig{Classes: classes, CountAge: true}),
+		r: r, fct: measure.NewFCT(classes),
 		workloads: make([]workloadCount, len(r.spec.Workloads)),
 	}
 	if err := c.watchQueues(); err != nil {
@@ -328,12 +328,11 @@ func (c *collector) completionTimes(out *Result) {
 		if s.Flows == 0 {
 			continue
 		}
-		us := func(n measure.Number) float64 { return float64(n) / 1e6 }
 		out.FCT = append(out.FCT, ClassFCT{
 			Class: s.Class, MinBytes: s.From, MaxBytes: s.To, Flows: int(s.Flows),
-			MeanS: us(s.FCTMean), P50S: us(s.FCT50), P95S: us(s.FCT95), P99S: us(s.FCT99), P999S: us(s.FCT999),
-			Norm: float64(s.Normalised), SlowdownMean: float64(s.SlowMean), SlowdownP50: float64(s.Slow50),
-			SlowdownP95: float64(s.Slow95), SlowdownP99: float64(s.Slow99), SlowdownP999: float64(s.Slow999),
+			MeanS: s.FCTMean, P50S: s.FCT50, P95S: s.FCT95, P99S: s.FCT99, P999S: s.FCT999,
+			Norm: s.Normalised, SlowdownMean: s.SlowMean, SlowdownP50: s.Slow50,
+			SlowdownP95: s.Slow95, SlowdownP99: s.Slow99, SlowdownP999: s.Slow999,
 		})
 	}
 }

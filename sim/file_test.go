@@ -87,7 +87,7 @@ func offered(t *testing.T, f *fabric.File, r *run, i int) {
 		t.Fatal(err)
 	}
 	sum, last := 0., engine.Time(0)
-	for _, fl := range traffic.Record(source, 1<<30) {
+	for _, fl := range record(source, 1<<30) {
 		sum += float64(fl.Bytes) * 8
 		if fl.Start < last || fl.Start < engine.Of(w.Start.D()) {
 			t.Fatalf("%s: a flow at %v after one at %v", w.Name, fl.Start, last)
@@ -131,7 +131,7 @@ func TestAsks(t *testing.T) {
 		}
 	}
 	slices.SortFunc(want, func(a, b traffic.Flow) int { return cmp.Compare(a.Start, b.Start) })
-	got := traffic.Record(source, 1<<20)
+	got := record(source, 1<<20)
 	if len(got) != len(want) || len(got) < 1000 {
 		t.Fatalf("%d flows, want %d", len(got), len(want))
 	}
@@ -190,8 +190,8 @@ faults: [{at: 20ms, fail: L0-S0.0}, {at: 40ms, restore: L0-S0.0}]
 			t.Errorf("workload %d is %+v", i, w)
 		}
 	}
-	if down := r.topo.Links[0].Up() && !r.topo.Links[3].Up(); !down {
-		t.Errorf("after the faults of both, %s is up: %v, %s: %v", r.topo.Links[0].Name, r.topo.Links[0].Up(), r.topo.Links[3].Name, r.topo.Links[3].Up())
+	if down := r.topo.Links[0].A.Up() && !r.topo.Links[3].A.Up(); !down {
+		t.Errorf("after the faults of both, %s is up: %v, %s: %v", r.topo.Links[0].Name, r.topo.Links[0].A.Up(), r.topo.Links[3].Name, r.topo.Links[3].A.Up())
 	}
 	if res.End != endDone || res.Conservation.Made == 0 {
 		t.Errorf("ended %q, %+v", res.End, res.Conservation)

@@ -193,10 +193,22 @@ func TestSeeds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return traffic.Record(source, 1000)
+		return record(source, 1000)
 	}
 	a, b, c := record(1, "ecmp"), record(1, "conga"), record(2, "ecmp")
 	if !slices.Equal(a, b) || slices.Equal(a, c) || len(a) == 0 {
 		t.Errorf("%d flows, %d with another scheme, %d with another seed", len(a), len(b), len(c))
 	}
+}
+
+// record returns the flows of a source, at most limit of them.
+func record(s traffic.Source, limit int) (flows []traffic.Flow) {
+	for len(flows) < limit {
+		f, ok := s.Next()
+		if !ok {
+			break
+		}
+		flows = append(flows, f)
+	}
+	return flows
 }

@@ -137,8 +137,8 @@ func conserve(t *testing.T, s *Spec) {
 	if res.Flows == 0 || counted != res.Flows || res.FCT[0].Flows != res.Flows {
 		t.Errorf("%d flows are measured, %d in all classes, %d in class all", res.Flows, counted, res.FCT[0].Flows)
 	}
-	if _, slow := r.collect.fct.CDF("all", 1000); slow[0].Value < 1 {
-		t.Errorf("a slowdown of %v", slow[0].Value)
+	if err := r.collect.fct.Err(); err != nil {
+		t.Error(err)
 	}
 	live := r.flows.n
 	if res.Unfinished != live {

@@ -16,7 +16,7 @@ const Module = "github.com/loomfabric/loom"
 // those of lower layers only. An entry stands for the package and those below
 // its path that have no entry of their own.
 var layers = [][]string{
-	{"internal/mono", "internal/drop", "internal/units"},
+	{"internal/mono", "internal/drop", "internal/units", "internal/stat"},
 	{"overlay"},
 	{"congestion", "reorder"},
 	{"balance"},
@@ -24,7 +24,7 @@ var layers = [][]string{
 	{"bpf"},
 	{"dataplane/xsk"},
 	{"dataplane"},
-	{"internal/ethtool", "internal/yamlerr", "internal/chart"},
+	{"internal/ethtool", "internal/yamlerr", "internal/chart", "internal/stats"},
 	{"control", "config", "internal/telemetry", "fabric", "internal/workload", "internal/admin", "sim/engine"},
 	{"internal/daemon", "internal/loomctl", "lab", "sim/network"},
 	{"sim/tcp", "sim/udp", "sim/rdma", "sim/node", "sim/traffic", "sim/measure", "sim/theory"},

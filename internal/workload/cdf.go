@@ -51,7 +51,7 @@ func NewCDF(points []Point) (*CDF, error) {
 		return nil, fmt.Errorf("the last probability is %g: it must be 1", last)
 	}
 	c := &CDF{points: append([]Point(nil), points...)}
-	c.mean = c.bytesUpTo(len(points) - 1)
+	c.mean = meanOf(points)
 	if c.mean <= 0 {
 		return nil, errors.New("the mean size is 0")
 	}
@@ -123,26 +123,12 @@ func (c *CDF) P(bytes float64) float64 {
 	return a.P + (b.P-a.P)*(bytes-a.Bytes)/(b.Bytes-a.Bytes)
 }
 
-// ByteShare is the share of all bytes that belongs to flows of at most the
-// given size.
-func (c *CDF) ByteShare(bytes float64) float64 {
-	i := sort.Search(len(c.points), func(i int) bool { return c.points[i].Bytes > bytes })
-	if i == 0 {
-		return 0
-	}
-	sum := c.bytesUpTo(i - 1)
-	if i < len(c.points) {
-		sum += (c.P(bytes) - c.points[i-1].P) * (c.points[i-1].Bytes + bytes) / 2
-	}
-	return sum / c.mean
-}
-
-// bytesUpTo is the contribution of the points up to index last to the mean. A
-// first probability above 0 is a point mass at the first size.
-func (c *CDF) bytesUpTo(last int) float64 {
-	sum := c.points[0].P * c.points[0].Bytes
-	for i := 1; i <= last; i++ {
-		a, b := c.points[i-1], c.points[i]
+// meanOf returns the mean of a distribution. A first probability above 0 is a
+// point mass at the first size.
+func meanOf(points []Point) float64 {
+	sum := points[0].P * points[0].Bytes
+	for i := 1; i < len(points); i++ {
+		a, b := points[i-1], points[i]
 		sum += (b.P - a.P) * (a.Bytes + b.Bytes) / 2
 	}
 	return sum

@@ -3,6 +3,7 @@ package workload
 import (
 	"math"
 	"math/rand/v2"
+	"sort"
 	"strings"
 	"testing"
 	"time"
@@ -128,17 +129,17 @@ func TestEnterpriseFit(t *testing.T) {
 	}
 	d, _ := Builtin("data-mining")
 	const limit = 35e6
-	if s := e.ByteShare(limit); s < 0.45 || s > 0.55 {
+	if s := e.byteShare(limit); s < 0.45 || s > 0.55 {
 		t.Errorf("enterprise: %.3f of bytes below 35 MB, want about half", s)
 	}
-	if s := 1 - d.ByteShare(limit); s < 0.93 || s > 0.99 {
+	if s := 1 - d.byteShare(limit); s < 0.93 || s > 0.99 {
 		t.Errorf("data-mining: %.3f of bytes above 35 MB, the paper has 0.95", s)
 	}
 	if s := 1 - d.P(limit); s < 0.03 || s > 0.05 {
 		t.Errorf("data-mining: %.4f of flows above 35 MB, the paper has 0.036", s)
 	}
 	for x := 1e5; x < 1e9; x *= 2 {
-		if e.ByteShare(x) < d.ByteShare(x) {
+		if e.byteShare(x) < d.byteShare(x) {
 			t.Errorf("below %g: enterprise has a smaller share of bytes than data-mining", x)
 		}
 	}
@@ -188,7 +189,7 @@ func TestReadCDFRefuses(t *testing.T) {
 	}
 }
 
-// TestRandomCDFs: on random distributions ByteShare rises from 0 to 1 and
+// TestRandomCDFs: on random distributions byteShare rises from 0 to 1 and
 // samples stay in range.
 func TestRandomCDFs(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
@@ -213,7 +214,7 @@ func TestRandomCDFs(t *testing.T) {
 		}
 		last := 0.0
 		for x := 0.0; x <= b*1.1; x += b / 50 {
-			s := c.ByteShare(x)
+			s := c.byteShare(x)
 			if s < last-1e-12 || s > 1+1e-9 {
 				t.Fatalf("byte share of %g is %g after %g", x, s, last)
 			}
@@ -228,4 +229,18 @@ func TestRandomCDFs(t *testing.T) {
 			}
 		}
 	}
+}
+
+// byteShare returns the share of all bytes that belongs to flows of at most the
+// given size.
+func (c *CDF) byteShare(bytes float64) float64 {
+	i := sort.Search(len(c.points), func(i int) bool { return c.points[i].Bytes > bytes })
+	if i == 0 {
+		return 0
+	}
+	sum := meanOf(c.points[:i])
+	if last := c.points[i-1]; i < len(c.points) {
+		sum += (c.P(bytes) - last.P) * (last.Bytes + bytes) / 2
+	}
+	return sum / c.mean
 }

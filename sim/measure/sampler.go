@@ -19,12 +19,10 @@ type Sampler struct {
 	interval engine.Time
 	until    engine.Time
 	probes   []Probe
-	samples  uint64
-	stopped  bool
 }
 
 // NewSampler returns a sampler that first samples at from, then every interval,
-// and not after until; engine.Never: until [Sampler.Stop].
+// and not after until.
 func NewSampler(e *engine.Engine, from, interval, until engine.Time) (*Sampler, error) {
 	if interval <= 0 {
 		return nil, fmt.Errorf("sampling every %v never gets on: give an interval above 0", interval)
@@ -43,18 +41,8 @@ func NewSampler(e *engine.Engine, from, interval, until engine.Time) (*Sampler, 
 // Register adds a probe, which is called after those that were there before.
 func (s *Sampler) Register(p Probe) { s.probes = append(s.probes, p) }
 
-// Stop ends sampling: the one event that is pending does nothing.
-func (s *Sampler) Stop() { s.stopped = true }
-
-// Samples returns how often probes were called.
-func (s *Sampler) Samples() uint64 { return s.samples }
-
 // Handle is the engine's to call.
 func (s *Sampler) Handle(now engine.Time, _ uint64) {
-	if s.stopped {
-		return
-	}
-	s.samples++
 	for _, p := range s.probes {
 		p.Sample(now)
 	}

@@ -1,13 +1,14 @@
 // Package measure turns what happened in a run into numbers: flow completion
-// times, distributions, imbalance, reordering, and spreads over seeds. It is
-// told what happens and asks nobody; adding allocates nothing. Summaries have
-// fields in a fixed order, with units in their names, as JSON and as CSV.
+// times, distributions and imbalance. The run reports what happens; adding
+// allocates nothing.
 package measure
 
 import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/loomfabric/loom/internal/stats"
 )
 
 // RelativeError bounds how far a quantile that comes out of buckets lies from
@@ -48,7 +49,7 @@ type Point struct {
 
 // Values is a store of numbers that are not negative: exact up to a limit, and
 // beyond it a histogram whose quantiles are within [RelativeError] for numbers
-// from 1e-9 to 1e19. Count, mean, extremes and deviation stay exact. It is owned
+// from 1e-9 to 1e19. Count, mean and extremes stay exact. It is owned
 // by one run.
 type Values struct {
 	exact    []float64 // all of them, in any order, while they fit
@@ -57,7 +58,7 @@ type Values struct {
 	counts   []uint64 // by bucket, once they do not
 	zeros    uint64
 	n        uint64
-	mean, m2 float64 // Welford's sums
+	mean     float64
 	min, max float64
 }
 
@@ -81,9 +82,7 @@ func (s *Values) Add(v float64) {
 		s.max = v
 	}
 	s.n++
-	d := v - s.mean
-	s.mean += d / float64(s.n)
-	s.m2 += d * (v - s.mean)
+	s.mean += (v - s.mean) / float64(s.n)
 	if s.Exact() {
 		if len(s.exact) < s.limit {
 			s.exact = append(s.exact, v)
@@ -122,17 +121,8 @@ func (s *Values) Sum() float64 { return s.mean * float64(s.n) }
 // Mean returns their mean; NaN if there are none, like all that follow.
 func (s *Values) Mean() float64 { return s.orNaN(s.mean) }
 
-// Min returns the least.
-func (s *Values) Min() float64 { return s.orNaN(s.min) }
-
 // Max returns the largest.
 func (s *Values) Max() float64 { return s.orNaN(s.max) }
-
-// Stdev returns the standard deviation of the numbers themselves, not of a
-// population that they were drawn from.
-func (s *Values) Stdev() float64 {
-	return s.orNaN(math.Sqrt(max(0, s.m2/math.Max(1, float64(s.n)))))
-}
 
 func (s *Values) orNaN(v float64) float64 {
 	if s.n == 0 {
@@ -147,7 +137,7 @@ func (s *Values) Quantile(p float64) float64 {
 	if s.n == 0 {
 		return math.NaN()
 	}
-	rank := rankOf(p, s.n)
+	rank := stats.Rank(p, s.n)
 	if s.Exact() {
 		if s.sorted < len(s.exact) {
 			slices.Sort(s.exact)
@@ -159,18 +149,6 @@ func (s *Values) Quantile(p float64) float64 {
 		return s.max
 	}
 	return s.clamp(findRank(s.zeros, s.counts, rank))
-}
-
-// rankOf returns the rank, from 1 to n, of the quantile p of n.
-func rankOf(p float64, n uint64) uint64 {
-	r := math.Ceil(p * float64(n) * (1 - 1e-15)) // 0.99 × 100 is a little above 99
-	switch {
-	case !(r > 1):
-		return 1
-	case r >= float64(n):
-		return n
-	}
-	return uint64(r)
 }
 
 // findRank returns the middle of the bucket with so high a rank.
@@ -198,11 +176,8 @@ func (s *Values) Merge(o *Values) {
 		s.min = o.min
 	}
 	s.max = max(s.max, o.max)
-	// Chan, Golub and LeVeque 1979: the sums of a union.
 	n := float64(s.n + o.n)
-	d := o.mean - s.mean
-	s.m2 += o.m2 + d*d*float64(s.n)*float64(o.n)/n
-	s.mean += d * float64(o.n) / n
+	s.mean += (o.mean - s.mean) * float64(o.n) / n
 	s.n += o.n
 	if s.Exact() && o.Exact() && len(s.exact)+len(o.exact) <= s.limit {
 		s.exact = append(s.exact, o.exact...)

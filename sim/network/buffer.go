@@ -50,7 +50,6 @@ type Buffer struct {
 	used   uint64
 	shared uint64 // of used, what stands in the shared part
 	pool   int64  // size of the shared part
-	peak   uint64
 }
 
 // account is what one port has of a buffer: without PFC what waits in its
@@ -92,9 +91,6 @@ func NewBuffer(c BufferConfig) *Buffer {
 
 // Used returns the bytes that are in the buffer.
 func (b *Buffer) Used() uint64 { return b.used }
-
-// Peak returns the most bytes that were in the buffer.
-func (b *Buffer) Peak() uint64 { return b.peak }
 
 // Headroom is what can still arrive at a port after it was found to be over its
 // threshold, bytes: the packet by which it was, what is on its way while the
@@ -181,7 +177,6 @@ func (b *Buffer) admit(now engine.Time, out *Port, k *Packet, c Class) (Reason, 
 		a.excess += size
 	}
 	b.used += size
-	b.peak = max(b.peak, b.used)
 	k.charge = a
 	if a.port != nil && b.cfg.PFC != nil && !a.off && b.over(a) {
 		a.off = true

@@ -96,10 +96,8 @@ func (n *Network) Ledger() Ledger {
 }
 
 // TotalDropped is the sum over all reasons.
-func (l Ledger) TotalDropped() uint64 { return total(&l.Dropped) }
-
-func total(dropped *[Reasons]uint64) (sum uint64) {
-	for _, d := range dropped {
+func (l Ledger) TotalDropped() (sum uint64) {
+	for _, d := range l.Dropped {
 		sum += d
 	}
 	return sum

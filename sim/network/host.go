@@ -27,21 +27,10 @@ type Host struct {
 	// to the interface, and its flowlets come of that (CONGA §2.6.1).
 	Quantum uint64
 
-	net    *Network
-	id     engine.ID
-	turns  turns
-	timer  engine.Timer
-	counts HostCounts
-}
-
-// HostCounts are what a host saw so far.
-type HostCounts struct {
-	SentPackets, SentBytes uint64
-	// What was handed to endpoints, by kind.
-	ReceivedPackets, ReceivedBytes [Kinds]uint64
-	Payload                        uint64 // bytes of Data packets, those that came twice included
-	Marked                         uint64 // packets that came with CE
-	Unbound                        uint64 // packets of flows that are not bound, or no longer
+	net   *Network
+	id    engine.ID
+	turns turns
+	timer engine.Timer
 }
 
 // NewHost adds a host; its port is made by the caller.
@@ -69,12 +58,6 @@ func (n *Network) Unbind(f FlowID) {
 	}
 }
 
-// Network returns what the host is part of.
-func (h *Host) Network() *Network { return h.net }
-
-// Counts returns what the host saw so far.
-func (h *Host) Counts() HostCounts { return h.counts }
-
 // Receive hands a packet to its endpoint.
 func (h *Host) Receive(now engine.Time, p *Packet, _ *Port) {
 	var to Endpoint
@@ -85,17 +68,8 @@ func (h *Host) Receive(now engine.Time, p *Packet, _ *Port) {
 		}
 	}
 	if to == nil {
-		h.counts.Unbound++
 		h.net.Drop(p, NoFlow)
 		return
-	}
-	h.counts.ReceivedPackets[p.Kind]++
-	h.counts.ReceivedBytes[p.Kind] += uint64(p.Size)
-	if p.Kind == Data {
-		h.counts.Payload += uint64(p.Len)
-	}
-	if p.CE {
-		h.counts.Marked++
 	}
 	h.net.delivered++
 	to.Receive(now, p)
@@ -104,8 +78,6 @@ func (h *Host) Receive(now engine.Time, p *Packet, _ *Port) {
 // Send sends a packet that does not wait for its turn: what answers others.
 func (h *Host) Send(now engine.Time, p *Packet, c Class) {
 	p.in = nil
-	h.counts.SentPackets++
-	h.counts.SentBytes += uint64(p.Size)
 	h.Port.Send(now, p, c)
 }
 
@@ -172,8 +144,6 @@ func (h *Host) pull(now engine.Time) *Packet {
 			}
 			p.in = nil
 			p.Class = DataClass
-			h.counts.SentPackets++
-			h.counts.SentBytes += uint64(p.Size)
 			h.net.made++
 			return p
 		}

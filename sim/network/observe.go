@@ -68,20 +68,3 @@ func (o *Occupancy) Quantile(now engine.Time, q float64) uint64 {
 	}
 	return math.MaxUint64
 }
-
-// CDF returns, for each bucket but the last, its upper bound in bytes and the
-// share of time at which the length was within it.
-func (o *Occupancy) CDF(now engine.Time) (bytes []uint64, share []float64) {
-	total := float64(o.Total(now))
-	sum := 0.
-	for i, t := range o.time[:len(o.time)-1] {
-		sum += float64(t)
-		bytes = append(bytes, uint64(i+1)*o.width-1)
-		if total > 0 {
-			share = append(share, sum/total)
-		} else {
-			share = append(share, 1)
-		}
-	}
-	return bytes, share
-}

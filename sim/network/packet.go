@@ -83,7 +83,6 @@ type Pool struct {
 	free  *Packet
 	fresh []Packet // made together, and not used yet
 	out   int
-	made  int
 }
 
 // Get returns a zeroed packet.
@@ -104,7 +103,6 @@ func (l *Pool) grow() *Packet {
 	}
 	p := &l.fresh[0]
 	l.fresh = l.fresh[1:]
-	l.made++
 	return p
 }
 
@@ -117,7 +115,3 @@ func (l *Pool) Put(p *Packet) {
 
 // Out returns how many packets somebody owns.
 func (l *Pool) Out() int { return l.out }
-
-// Made returns how many packets the pool had to make: the most that were out at
-// one time.
-func (l *Pool) Made() int { return l.made }

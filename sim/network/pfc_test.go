@@ -221,13 +221,13 @@ func TestDeadlock(t *testing.T) {
 		}
 		k := l.Pool.Get()
 		k.Size, k.in = 100, p.Peer
-		if !p.Peer.Keep(l.Engine.Now(), k) {
+		if !p.Peer.Charge(l.Engine.Now(), k) {
 			t.Fatal("no room for a packet of 100 bytes")
 		}
 		if l.Stuck() != nil {
 			t.Error("stuck, though a switch keeps a packet that it will let go")
 		}
-		p.Peer.Unkeep(l.Engine.Now(), k)
+		p.Peer.Release(l.Engine.Now(), k)
 		l.Drop(k, Unwanted)
 		l.made++ // it has not come by a wire
 	}

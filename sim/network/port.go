@@ -71,9 +71,6 @@ type PortStats struct {
 	Paused                  engine.Time
 }
 
-// TotalDropped is the sum over all reasons.
-func (s *PortStats) TotalDropped() uint64 { return total(&s.Dropped) }
-
 // NewPort returns a port of a node; a host's first one becomes its interface.
 // watcher may be nil.
 func (n *Network) NewPort(name string, index int, node Node, c PortConfig, watcher Watcher) *Port {
@@ -164,15 +161,6 @@ func (p *Port) Up() bool { return !p.down }
 
 // Paused reports whether the peer holds back Data.
 func (p *Port) Paused() bool { return p.paused }
-
-// Backlog returns the bytes that are ahead of a packet that comes now: what
-// waits, and what is not yet sent of the packet that is being sent.
-func (p *Port) Backlog(now engine.Time) uint64 {
-	if now >= p.free {
-		return p.waits
-	}
-	return p.waits + uint64(float64(p.free-now)/float64(engine.Second)*float64(p.Rate)/8)
-}
 
 // Stats returns what the port did so far.
 func (p *Port) Stats() PortStats {

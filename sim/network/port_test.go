@@ -89,9 +89,6 @@ func TestStrictPriority(t *testing.T) {
 	if q := a.Port.Queued(); q != 6000 || a.Port.QueuedIn(DrainClass) != 2000 {
 		t.Errorf("%d bytes wait, %d of them to drain; want 6000, 2000", q, a.Port.QueuedIn(DrainClass))
 	}
-	if q := a.Port.Backlog(400 * engine.Nanosecond); q != 6500 {
-		t.Errorf("backlog %d after half a packet, want 6500", q)
-	}
 	n.Engine.Run(engine.Never)
 	want := []FlowID{0, 3, 5, 2, 6, 1, 4}
 	for i, f := range at.flows {
@@ -157,7 +154,7 @@ func TestQueueLimit(t *testing.T) {
 	n.Engine.Run(engine.Never)
 	// One is sent at once, three wait, and the limit is not of other classes.
 	s := a.Port.Stats()
-	if s.Dropped[QueueFull] != 1 || s.TotalDropped() != 1 || at.packets != 6 {
+	if s.Dropped[QueueFull] != 1 || at.packets != 6 {
 		t.Errorf("%v dropped, %d delivered; want 1 for a full queue and 6", s.Dropped, at.packets)
 	}
 	checkLedger(t, n)
@@ -245,9 +242,5 @@ func TestOccupancy(t *testing.T) {
 		if got := o.Quantile(end, c.q); got != c.want {
 			t.Errorf("quantile %v is %d, want %d", c.q, got, c.want)
 		}
-	}
-	bytes, share := o.CDF(end)
-	if len(bytes) != 6 || bytes[5] != 2999 || share[0] != 0.5 || share[5] != 0.75 {
-		t.Errorf("CDF %v %v", bytes, share)
 	}
 }

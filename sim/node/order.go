@@ -61,7 +61,7 @@ func (o *order) arrive(now engine.Time, p *network.Packet, port *network.Port) {
 	place := port.Index - balance.MaxPaths
 	// Only these may have to wait. One that finds no room in the leaf's memory
 	// is lost before anybody counts on it.
-	if p.Fabric.Rerouted && !port.Keep(now, p) {
+	if p.Fabric.Rerouted && !port.Charge(now, p) {
 		return
 	}
 	v, q := o.side.Arrive(now.Mono(), p.SrcLeaf, p.Hash, &p.Fabric, p.CE, p, p.Size, place)
@@ -72,7 +72,7 @@ func (o *order) arrive(now engine.Time, p *network.Packet, port *network.Port) {
 	if v.Held() {
 		o.held++
 	} else {
-		port.Unkeep(now, p)
+		port.Release(now, p)
 		port.Send(now, p, p.Class)
 		if v.DrainAfter() {
 			o.drain(now, q, place)
@@ -92,7 +92,7 @@ func (o *order) drain(now engine.Time, q, place int) {
 		}
 		if p.Class == network.ControlClass { // its flow's older packets went there too
 			o.held--
-			port.Unkeep(now, p)
+			port.Release(now, p)
 			port.Send(now, p, network.ControlClass)
 			continue
 		}
@@ -109,7 +109,7 @@ func (o *order) release(now engine.Time, place int) {
 		out.wait[out.first].p = nil
 		out.first++
 		o.held--
-		port.Unkeep(now, p)
+		port.Release(now, p)
 		port.Send(now, p, network.DrainClass)
 	}
 	if 2*out.first >= len(out.wait) { // room is found again at no cost a packet

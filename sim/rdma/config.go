@@ -107,8 +107,8 @@ type Config struct {
 	Rates Rates
 }
 
-// Rates are the parameters of DCQCN's reaction point. [ConWeaveRates] and
-// [PaperRates] are two complete sets.
+// Rates are the parameters of DCQCN's reaction point. [ConWeaveRates] is a
+// complete set.
 type Rates struct {
 	// Gain is g, of the moving average alpha.
 	Gain float64
@@ -149,25 +149,6 @@ func ConWeaveRates() Rates {
 		CutInterval:      4 * engine.Microsecond,
 		IncreaseInterval: 300 * engine.Microsecond,
 		FastRecovery:     1,
-		Min:              100_000_000,
-	}
-}
-
-// PaperRates is the reaction point of the DCQCN paper (§3.1, §5: g = 1/256,
-// K = 55 µs, T = 55 µs, B = 10 MB, F = 5, R_AI = 40 Mbit/s), for a Config with
-// CNPInterval 50 µs. The paper does not give R_HAI and the lowest rate: 200
-// Mbit/s is its authors' (RATE_HAI in bobzhuyb/ns3-rdma), 100 Mbit/s is
-// ConWeave's.
-func PaperRates() Rates {
-	return Rates{
-		Gain:             1.0 / 256,
-		AlphaInterval:    55 * engine.Microsecond,
-		Clamp:            true,
-		IncreaseInterval: 55 * engine.Microsecond,
-		IncreaseBytes:    10_000_000,
-		FastRecovery:     5,
-		Additive:         40_000_000,
-		Hyper:            200_000_000,
 		Min:              100_000_000,
 	}
 }

@@ -23,7 +23,7 @@ func near(t *testing.T, what string, got, want float64) {
 // R_T = R_T+R_AI.
 func TestRateAfterOneCNPFollowsThePaper(t *testing.T) {
 	const line, g = 40e9, 1.0 / 256
-	c := PaperRates()
+	c := paperRates()
 	c.IncreaseBytes = 0
 	var r reactionPoint
 	r.reset(&c, line)
@@ -81,7 +81,7 @@ func TestRateAfterOneCNPFollowsThePaper(t *testing.T) {
 // DCQCN §3.1: the timer and the byte counter each count; fast recovery lasts
 // while max(T, BC) < F, hyper increase begins when min(T, BC) > F.
 func TestByteCounterAndTimerShareThePhases(t *testing.T) {
-	c := PaperRates()
+	c := paperRates()
 	c.IncreaseBytes = 1000
 	var r reactionPoint
 	r.reset(&c, 40e9)
@@ -245,5 +245,24 @@ func TestIdleYears(t *testing.T) {
 	near(t, "R_C after a CNP: alpha has decayed", r.rate, 100e9)
 	if r.cuts != 2 {
 		t.Errorf("%d cuts; want 2", r.cuts)
+	}
+}
+
+// paperRates is the reaction point of the DCQCN paper (§3.1, §5: g = 1/256,
+// K = 55 µs, T = 55 µs, B = 10 MB, F = 5, R_AI = 40 Mbit/s), for a Config with
+// CNPInterval 50 µs. The paper does not give R_HAI and the lowest rate: 200
+// Mbit/s is its authors' (RATE_HAI in bobzhuyb/ns3-rdma), 100 Mbit/s is
+// ConWeave's.
+func paperRates() Rates {
+	return Rates{
+		Gain:             1.0 / 256,
+		AlphaInterval:    55 * engine.Microsecond,
+		Clamp:            true,
+		IncreaseInterval: 55 * engine.Microsecond,
+		IncreaseBytes:    10_000_000,
+		FastRecovery:     5,
+		Additive:         40_000_000,
+		Hyper:            200_000_000,
+		Min:              100_000_000,
 	}
 }

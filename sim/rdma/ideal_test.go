@@ -1,7 +1,6 @@
 package rdma
 
 import (
-	"math/rand/v2"
 	"testing"
 
 	"github.com/loomfabric/loom/sim/engine"
@@ -51,14 +50,14 @@ func TestLoneMessageTakesWhatItMust(t *testing.T) {
 					t.Fatalf("%d messages are complete; want 1", len(l.done))
 				}
 				m := l.done[0]
-				if m.Posted != 7*usec || m.Received-m.Posted != tc.received || m.FCT() != tc.acked {
+				if m.Posted != 7*usec || m.Received-m.Posted != tc.received || m.fct() != tc.acked {
 					t.Errorf("posted at %v, received after %v, complete after %v; want %v, %v, %v",
-						m.Posted, m.Received-m.Posted, m.FCT(), 7*usec, tc.received, tc.acked)
+						m.Posted, m.Received-m.Posted, m.fct(), 7*usec, tc.received, tc.acked)
 				}
-				out := []Hop{{Rate: tc.src, Delay: usec}, {Rate: tc.dst, Delay: usec}}
-				back := []Hop{{Rate: tc.dst, Delay: usec}, {Rate: tc.src, Delay: usec}}
-				if rx, ack := c.Ideal(tc.bytes, out, back); rx != tc.received || ack != tc.acked {
-					t.Errorf("Ideal says %v and %v; want %v and %v", rx, ack, tc.received, tc.acked)
+				out := []hop{{Rate: tc.src, Delay: usec}, {Rate: tc.dst, Delay: usec}}
+				back := []hop{{Rate: tc.dst, Delay: usec}, {Rate: tc.src, Delay: usec}}
+				if rx, ack := c.ideal(tc.bytes, out, back); rx != tc.received || ack != tc.acked {
+					t.Errorf("the model says %v and %v; want %v and %v", rx, ack, tc.received, tc.acked)
 				}
 				if n := q.Counters(); n.Delivered != tc.bytes || n.Retransmitted+n.Nacks+n.Timeouts+n.CNPs+n.OutOfOrder+n.Duplicates != 0 {
 					t.Errorf("counters of an undisturbed message: %+v", n)
@@ -71,50 +70,3 @@ func TestLoneMessageTakesWhatItMust(t *testing.T) {
 type handle func(now engine.Time)
 
 func (f handle) Handle(now engine.Time, _ uint64) { f(now) }
-
-// Ideal against the packets one by one, on ways of random links.
-func TestIdealIsWhatPacketsTake(t *testing.T) {
-	r := rand.New(rand.NewPCG(3, 4))
-	rates := []uint64{1 * gig, 10 * gig, 25 * gig, 40 * gig, 100 * gig}
-	way := func() (w []Hop) {
-		for range 1 + r.IntN(5) {
-			w = append(w, Hop{Rate: rates[r.IntN(len(rates))], Delay: engine.Time(r.IntN(5000)) * nsec, Overhead: r.Uint32N(60)})
-		}
-		return w
-	}
-	// pass takes a packet that is there at at along a way whose links are free
-	// from free on.
-	pass := func(at engine.Time, w []Hop, free []engine.Time, size uint64) engine.Time {
-		for i, h := range w {
-			at = max(at, free[i]) + engine.Time((size+uint64(h.Overhead))*8_000_000_000_000/h.Rate)
-			free[i] = at
-			at += h.Delay
-		}
-		return at
-	}
-	c := Defaults()
-	for range 2000 {
-		c.Payload = 1 + r.Uint32N(1500)
-		c.AckEvery = 1 + r.Uint32N(4)
-		out, back := way(), way()
-		free, freeBack := make([]engine.Time, len(out)), make([]engine.Time, len(back))
-		bytes := r.Uint64N(40_000)
-		var received, acked engine.Time
-		left := bytes
-		for i := uint32(1); ; i++ {
-			size := min(left, uint64(c.Payload))
-			left -= size
-			received = pass(0, out, free, size+uint64(c.Header))
-			if left == 0 || i%c.AckEvery == 0 {
-				acked = pass(received, back, freeBack, uint64(c.AckBytes))
-			}
-			if left == 0 {
-				break
-			}
-		}
-		if rx, ack := c.Ideal(bytes, out, back); rx != received || ack != acked {
-			t.Fatalf("%d bytes in packets of %d over %+v and back over %+v, ACKs each %d: Ideal says %v and %v, packets take %v and %v",
-				bytes, c.Payload, out, back, c.AckEvery, rx, ack, received, acked)
-		}
-	}
-}

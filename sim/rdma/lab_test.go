@@ -27,7 +27,7 @@ type completion struct {
 }
 
 func (l *lab) Completed(now engine.Time, q *QP, m Message) {
-	l.done = append(l.done, completion{q.Flow().ID, m})
+	l.done = append(l.done, completion{q.flow.ID, m})
 	if l.after != nil {
 		l.after(now, q, m)
 	}
@@ -143,9 +143,28 @@ func quiet(r Recovery) Config {
 	return c
 }
 
-// base is what Ideal says about a message of a queue pair in the lab.
+// base is what the model says about a message of a queue pair in the lab.
 func (l *lab) base(q *QP, bytes uint64) (received, acked engine.Time) {
-	out := []Hop{{Rate: q.flow.Src.Port.Rate, Delay: usec}, {Rate: q.flow.Dst.Port.Rate, Delay: usec}}
-	back := []Hop{out[1], out[0]}
-	return l.s.c.Ideal(bytes, out, back)
+	out := []hop{{Rate: q.flow.Src.Port.Rate, Delay: usec}, {Rate: q.flow.Dst.Port.Rate, Delay: usec}}
+	back := []hop{out[1], out[0]}
+	return l.s.c.ideal(bytes, out, back)
 }
+
+// rate returns the present sending rate, bit/s.
+func (q *QP) rate(now engine.Time) uint64 {
+	if q.stack.c.Control == DCQCN {
+		q.rp.catchUp(now)
+	}
+	return uint64(q.rp.rate)
+}
+
+// inFlight returns how many packets were sent, or sent again after a rewind,
+// and are not acknowledged.
+func (q *QP) inFlight() uint64 { return q.next - q.una }
+
+// pending returns how many messages are posted and not complete.
+func (q *QP) pending() int { return q.messages.n }
+
+// fct returns the completion time: from being posted to the last ACK, with the
+// wait behind earlier messages of the queue pair.
+func (m *Message) fct() engine.Time { return m.Acked - m.Posted }

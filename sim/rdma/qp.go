@@ -72,30 +72,12 @@ func (q *QP) open(f Flow) {
 	q.rp.reset(&s.c.Rates, f.Src.Port.Rate)
 }
 
-// Flow returns what the queue pair is between.
-func (q *QP) Flow() Flow { return q.flow }
-
 // Counters returns what happened so far.
 func (q *QP) Counters() Counters {
 	c := q.n
 	c.Cuts = q.rp.cuts
 	return c
 }
-
-// Rate returns the present sending rate, bit/s.
-func (q *QP) Rate(now engine.Time) uint64 {
-	if q.stack.c.Control == DCQCN {
-		q.rp.catchUp(now)
-	}
-	return uint64(q.rp.rate)
-}
-
-// InFlight returns how many packets were sent, or sent again after a rewind,
-// and are not acknowledged.
-func (q *QP) InFlight() uint64 { return q.next - q.una }
-
-// Pending returns how many messages are posted and not complete.
-func (q *QP) Pending() int { return q.messages.n }
 
 // Post appends a message to what the queue pair sends. One of 0 bytes is a
 // packet without payload.

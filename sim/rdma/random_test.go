@@ -74,7 +74,7 @@ func survive(t *testing.T, recovery Recovery, seed uint64) {
 	case 0:
 		c.Control = Uncontrolled
 	case 1:
-		c.CNPInterval, c.Rates = 50*usec, PaperRates()
+		c.CNPInterval, c.Rates = 50*usec, paperRates()
 	}
 	l := newLab(t, c, 100*gig, 25*gig, 100*gig)
 	l.sw.kmin, l.sw.kmax, l.sw.pmax = 10_000, 40_000, 0.2
@@ -145,9 +145,9 @@ func survive(t *testing.T, recovery Recovery, seed uint64) {
 	l.run()
 	for i, w := range seen {
 		f := w.q.flow.ID
-		if w.bytes != total[f] || completed[f] != tags[f] || w.q.Pending() != 0 || w.q.InFlight() != 0 {
+		if w.bytes != total[f] || completed[f] != tags[f] || w.q.pending() != 0 || w.q.inFlight() != 0 {
 			t.Errorf("queue pair %d: %d of %d bytes arrived, %d of %d messages are complete, %d packets in flight",
-				i, w.bytes, total[f], completed[f], tags[f], w.q.InFlight())
+				i, w.bytes, total[f], completed[f], tags[f], w.q.inFlight())
 		}
 		if _, on := w.q.timer.On(); on {
 			t.Errorf("queue pair %d: the timer runs although all is acknowledged", i)

@@ -60,7 +60,7 @@ func TestOneLatePacketCostsGoBackNAllThatIsUnderWay(t *testing.T) {
 	// The wire is never idle: the message takes 62 packets longer, and one more,
 	// the queue at the switch since 100 joined a stream without gaps there.
 	_, base := l.base(q, 1_000_000)
-	if over := l.done[0].FCT() - base; over != 63*84_640 {
+	if over := l.done[0].fct() - base; over != 63*84_640 {
 		t.Errorf("the message took %v longer than %v; want 63 packets, %v", over, base, 63*84_640*engine.Picosecond)
 	}
 }
@@ -84,7 +84,7 @@ func TestOneLatePacketHalvesTheRate(t *testing.T) {
 			t.Errorf("%s: %d packets were sent again; want %d to %d", tc.recovery, n.Retransmitted, tc.again[0], tc.again[1])
 		}
 		_, base := l.base(q, 1_000_000)
-		slowdown := float64(l.done[0].FCT()) / float64(base)
+		slowdown := float64(l.done[0].fct()) / float64(base)
 		t.Logf("%s: slowdown %.3f of a megabyte, %d sent again, %d cuts", tc.recovery, slowdown, n.Retransmitted, n.Cuts)
 		if n.Cuts == 0 || n.CNPs == 0 || slowdown < 1.2 {
 			t.Errorf("%s: %d cuts, %d CNPs, slowdown %.2f; one late packet should have cost half of the rate for the rest", tc.recovery, n.Cuts, n.CNPs, slowdown)
@@ -203,7 +203,7 @@ func TestOneLoss(t *testing.T) {
 			}
 			_, base := l.base(q, tc.bytes)
 			// After a timeout of Go-Back-N most of the message may be sent again.
-			if over := l.done[0].FCT() - base; over < tc.wait || over > tc.wait+20*usec && (tc.wait == 0 || over > tc.wait+base) {
+			if over := l.done[0].fct() - base; over < tc.wait || over > tc.wait+20*usec && (tc.wait == 0 || over > tc.wait+base) {
 				t.Errorf("the message took %v longer than %v; want %v and a few round trips", over, base, tc.wait)
 			}
 		})

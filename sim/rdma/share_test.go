@@ -24,7 +24,7 @@ func jain(x []float64) float64 {
 // K_min from time to time and drains, and K_max is never reached.
 func TestQueuePairsShareABottleneck(t *testing.T) {
 	paper := Defaults()
-	paper.CNPInterval, paper.Rates = 50*usec, PaperRates()
+	paper.CNPInterval, paper.Rates = 50*usec, paperRates()
 	for _, tc := range []struct {
 		name        string
 		c           Config

@@ -14,10 +14,6 @@ type Message struct {
 	Posted, Received, Acked engine.Time
 }
 
-// FCT is the completion time: from being posted to the last ACK, waiting
-// behind earlier messages of the queue pair included.
-func (m *Message) FCT() engine.Time { return m.Acked - m.Posted }
-
 // Listener is told what a run waits for.
 type Listener interface {
 	// Completed is called when a message is complete. It may post further
@@ -160,28 +156,4 @@ func (c *Counters) Add(o *Counters) {
 	c.Reordered += o.Reordered
 	c.Extent += o.Extent
 	c.MaxExtent = max(c.MaxExtent, o.MaxExtent)
-}
-
-// Map returns the counters under the names that results list them by.
-func (c *Counters) Map() map[string]uint64 {
-	return map[string]uint64{
-		"packets":                   c.Packets,
-		"bytes":                     c.Bytes,
-		"retransmitted":             c.Retransmitted,
-		"nacks":                     c.Nacks,
-		"timeouts":                  c.Timeouts,
-		"cnps":                      c.CNPs,
-		"rate_cuts":                 c.Cuts,
-		"messages":                  c.Messages,
-		"received":                  c.Received,
-		"goodput_bytes":             c.Delivered,
-		"duplicates":                c.Duplicates,
-		"out_of_order":              c.OutOfOrder,
-		"out_of_order_discarded":    c.Discarded,
-		"out_of_order_distance":     c.Distance,
-		"max_out_of_order_distance": c.MaxDistance,
-		"reordered":                 c.Reordered,
-		"reordered_extent":          c.Extent,
-		"max_reordered_extent":      c.MaxExtent,
-	}
 }

@@ -30,25 +30,16 @@ func (c *Conn) acknowledged(now engine.Time, p *network.Packet) {
 	if p.Seq > c.nxt {
 		panic(fmt.Sprintf("tcp: flow %d is told that %d bytes arrived, and sent %d: its number was used before, and packets are still on their way", c.flow, p.Seq, c.nxt))
 	}
-	top := c.sacked.top()
 	advance := p.Seq > c.una
 	delivered, news := c.score(p)
 	if advance {
 		bytes := p.Seq - c.una
-		spurious := c.spurious(p)
-		// A hole that fills by itself was no loss.
-		if c.stack.cfg.MaxReordering > 0 && top > c.una && (c.phase == open || spurious) {
-			c.reordered(top - c.una)
-		}
 		c.una = p.Seq
 		c.sample(now - p.Sent)
 		if c.una == c.nxt {
 			c.rto.Off()
 		} else {
 			c.setRTO(now)
-		}
-		if spurious && c.stack.cfg.Undo {
-			c.undo()
 		}
 		c.stack.control.acked(c, bytes, p.Echo)
 	}
@@ -83,16 +74,10 @@ func (c *Conn) score(p *network.Packet) (delivered uint64, news bool) {
 		if b.From = max(b.From, una); b.From >= b.To {
 			continue
 		}
-		top := c.sacked.top()
-		n := c.sacked.add(b)
-		if n == 0 {
-			continue
+		if n := c.sacked.add(b); n > 0 {
+			delivered += n
+			news = true
 		}
-		if b.From < top && c.phase == open && c.stack.cfg.MaxReordering > 0 {
-			c.reordered(top - b.From)
-		}
-		delivered += n
-		news = true
 	}
 	return delivered, news
 }
@@ -106,7 +91,7 @@ func (c *Conn) suspect(now engine.Time, advance, news bool) {
 	if news && !advance {
 		c.dupAcks++
 	}
-	if c.dupAcks >= c.dupThresh || c.edge() > c.una {
+	if c.dupAcks >= c.stack.cfg.DupThresh || c.edge() > c.una {
 		c.recoverFast(now)
 	}
 }

@@ -67,13 +67,6 @@ type Config struct {
 
 	// DupThresh is how many duplicate ACKs mean a loss: 3 (RFC 5681).
 	DupThresh uint32
-	// MaxReordering lets DupThresh grow, a connection each, to the reordering
-	// that the sender sees, up to so many segments, as Linux does (net.ipv4.
-	// tcp_max_reordering 300). 0: it stays.
-	MaxReordering uint32
-	// Undo takes a cut of the window back when a timestamp shows that the
-	// original had arrived (Eifel, RFC 3522, 4015), as Linux does.
-	Undo bool
 	// LimitedTransmit sends new segments for the first duplicate ACKs (RFC 3042).
 	LimitedTransmit bool
 	// SlowStartAfterIdle halves the window for each timeout of idleness, down to
@@ -117,13 +110,6 @@ func Defaults() Config {
 // Segment returns how many bytes of payload a full segment carries.
 func (c *Config) Segment() uint32 { return c.MSS - tsOption }
 
-// WireBytes returns how many segments a flow of so many bytes takes, and what
-// they come to on the wire.
-func (c *Config) WireBytes(bytes uint64) (segments, wire uint64) {
-	segments = (bytes + uint64(c.Segment()) - 1) / uint64(c.Segment())
-	return segments, bytes + segments*uint64(c.Header)
-}
-
 // Validate fills in what is 0 for "as the others make sense" and returns what
 // is wrong.
 func (c *Config) Validate() error {
@@ -152,8 +138,6 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("tcp: an ACK for every 0 segments: use 2, or 1 for no delayed ACKs")
 	case c.DupThresh == 0:
 		return fmt.Errorf("tcp: a loss after 0 duplicate ACKs: use 3")
-	case c.MaxReordering != 0 && c.MaxReordering < c.DupThresh:
-		return fmt.Errorf("tcp: reordering of at most %d segments is less than the %d duplicate ACKs to begin with", c.MaxReordering, c.DupThresh)
 	case c.Control == DCTCP && (c.G <= 0 || c.G > 1):
 		return fmt.Errorf("tcp: DCTCP's gain of %g is not between 0 and 1: use 1/16", c.G)
 	}

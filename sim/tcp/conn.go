@@ -73,10 +73,8 @@ type Conn struct {
 	highRxt   uint64 // below this the phase has sent again what was lost
 	rescueRxt uint64
 	dupAcks   uint32
-	dupThresh uint32
-	force     bool        // a retransmission that does not ask for pipe
-	undoAt    engine.Time // when the phase first sent something again; Never: not yet
-	prior     saved       // what Config.Undo goes back to
+	force     bool // a retransmission that does not ask for pipe
+	resent    bool // the phase has sent something again
 
 	// Timer.
 	rto          engine.Timer
@@ -98,12 +96,6 @@ type Conn struct {
 	counters Counters
 }
 
-// saved is a state of the window.
-type saved struct {
-	cwnd, ssthresh float64
-	cubic          cubicState
-}
-
 // reset makes a connection of flow f out of an unused one. Slices keep their
 // memory, timers the events that are still to come for them.
 func (c *Conn) reset(f Flow) {
@@ -113,8 +105,6 @@ func (c *Conn) reset(f Flow) {
 		flow: f.ID, src: f.Src, dst: f.Dst, hash: f.Hash, reverse: f.ReverseHash,
 		state:        established,
 		ssthresh:     float64(uint64(1) << 62),
-		dupThresh:    s.cfg.DupThresh,
-		undoAt:       engine.Never,
 		timeoutAfter: s.cfg.InitialRTO,
 		sacked:       c.sacked,
 		messages:     c.messages[:0],
@@ -130,23 +120,8 @@ func (c *Conn) reset(f Flow) {
 	*c = n
 }
 
-// Flow returns what the connection's packets carry.
-func (c *Conn) Flow() network.FlowID { return c.flow }
-
 // Counters returns what the connection did so far.
 func (c *Conn) Counters() Counters { return c.counters }
-
-// Window returns the congestion window and the slow start threshold, bytes.
-func (c *Conn) Window() (cwnd, ssthresh float64) { return c.cwnd, c.ssthresh }
-
-// Alpha returns DCTCP's estimate of how much is marked (RFC 8257 §3.3).
-func (c *Conn) Alpha() float64 { return c.dctcp.alpha }
-
-// RTT returns the smoothed round-trip time, 0 before there is one.
-func (c *Conn) RTT() engine.Time { return c.srtt }
-
-// Pending returns how many bytes were written and are not acknowledged.
-func (c *Conn) Pending() uint64 { return c.end - c.una }
 
 // Send writes a message behind those that are not sent yet. [Done] is told id
 // when the receiver has all of it.
@@ -168,18 +143,6 @@ func (c *Conn) Send(now engine.Time, id network.FlowID, bytes uint64) {
 		c.state = greeting
 	}
 	c.wake(now)
-}
-
-// Close ends a persistent connection when all it has to send is acknowledged.
-// It must not be used afterwards.
-func (c *Conn) Close(now engine.Time) {
-	if c.state == closed || c.closing {
-		return
-	}
-	c.closing = true
-	if c.una == c.end {
-		c.stack.release(now, c)
-	}
 }
 
 // restart is what idleness does to a window (RFC 2861 §3.2): what it was worth

@@ -13,7 +13,6 @@ type Counters struct {
 	Recoveries uint64 // fast recoveries
 	Timeouts   uint64
 	ECNCuts    uint64 // windows that were cut for marks
-	Undone     uint64 // cuts that were taken back (Config.Undo)
 
 	// Arrived.
 	Goodput     uint64 // bytes, each once, in order
@@ -33,7 +32,6 @@ func (c *Counters) Add(other *Counters) {
 	c.Recoveries += other.Recoveries
 	c.Timeouts += other.Timeouts
 	c.ECNCuts += other.ECNCuts
-	c.Undone += other.Undone
 	c.Goodput += other.Goodput
 	c.Duplicates += other.Duplicates
 	c.Reordered += other.Reordered
@@ -52,7 +50,6 @@ func (c *Counters) Map() map[string]uint64 {
 		"fast_recoveries":        c.Recoveries,
 		"timeouts":               c.Timeouts,
 		"ecn_cuts":               c.ECNCuts,
-		"undone_cuts":            c.Undone,
 		"goodput_bytes":          c.Goodput,
 		"duplicate_segments":     c.Duplicates,
 		"reordered_segments":     c.Reordered,

@@ -44,7 +44,7 @@ func TestDCTCPQueue(t *testing.T) {
 			q := float64(port.Queued()) / frame
 			lo, hi = min(lo, q), max(hi, q)
 			for _, c := range r.stack.conns {
-				alphas += c.Alpha()
+				alphas += c.dctcp.alpha
 				n++
 			}
 		}
@@ -86,8 +86,8 @@ func TestDCTCPDelayedAcks(t *testing.T) {
 		lo, hi = min(lo, q), max(hi, q)
 	}
 	// Pairs of segments find the queue now above K, now below: fewer marks.
-	if lo < K-12 || hi > K+3 || c.Alpha() < 0.06 || c.Alpha() > 0.13 {
-		t.Errorf("the queue is %.0f to %.0f segments, alpha %.3f", lo, hi, c.Alpha())
+	if lo < K-12 || hi > K+3 || c.dctcp.alpha < 0.06 || c.dctcp.alpha > 0.13 {
+		t.Errorf("the queue is %.0f to %.0f segments, alpha %.3f", lo, hi, c.dctcp.alpha)
 	}
 }
 

@@ -24,9 +24,9 @@
 // Three packets that overtake another one are a loss to TCP: it retransmits and
 // halves its window for nothing. That TCP bears so little is why CONGA moves
 // flowlets, not packets (§2.6.1), and why schemes that spray packets lose what
-// they win (§2.4); it must not be modelled away by default. Linux learns to bear
-// more, up to 300 packets, and takes back a cut that was for nothing:
-// [Config.MaxReordering] and [Config.Undo] turn these on.
+// they win (§2.4); it must not be modelled away. So two things that Linux does are
+// not modelled: it learns to bear more reordering, up to 300 packets, and takes
+// back a cut that was for nothing.
 //
 // # Bursts
 //

@@ -102,12 +102,6 @@ func (r *rig) FlowDone(now engine.Time, id network.FlowID) {
 	r.at[id] = now
 }
 
-func (r *rig) ConnClosed(_ engine.Time, id network.FlowID, c *Counters) {
-	if r.onDone == nil {
-		r.closed[id] = *c
-	}
-}
-
 func newRig(t *testing.T, cfg Config, links ...link) *rig {
 	t.Helper()
 	net := network.New(engine.New())
@@ -126,7 +120,11 @@ func newRig(t *testing.T, cfg Config, links ...link) *rig {
 	if r.stack, err = New(net, cfg, r); err != nil {
 		t.Fatal(err)
 	}
-	r.stack.Observe(r)
+	r.stack.ended = func(id network.FlowID, c *Counters) {
+		if r.onDone == nil {
+			r.closed[id] = *c
+		}
+	}
 	return r
 }
 
@@ -140,7 +138,7 @@ func (r *rig) run(until engine.Time) { r.net.Engine.Run(until) }
 func (r *rig) finish() {
 	r.Helper()
 	r.run(engine.Never)
-	if n := r.stack.Live(); n != 0 {
+	if n := r.stack.live; n != 0 {
 		r.Errorf("%d connections are still there", n)
 	}
 	if n := r.net.Pool.Out(); n != 0 {
@@ -170,3 +168,15 @@ func dropData(places ...uint64) func(engine.Time, *network.Packet) verdict {
 }
 
 func seeded(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0x7c9)) }
+
+// close ends a persistent connection when all it has to send is acknowledged.
+// It must not be used afterwards.
+func (c *Conn) close(now engine.Time) {
+	if c.state == closed || c.closing {
+		return
+	}
+	c.closing = true
+	if c.una == c.end {
+		c.stack.release(now, c)
+	}
+}

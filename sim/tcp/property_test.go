@@ -35,10 +35,7 @@ func anyConfig(rnd *rand.Rand) Config {
 	cfg.AckEvery = 1 + rnd.Uint32N(3)
 	cfg.QuickAcks = rnd.Uint32N(20)
 	cfg.DupThresh = 1 + rnd.Uint32N(5)
-	if coin() {
-		cfg.MaxReordering = 5 + rnd.Uint32N(300)
-	}
-	cfg.Defer, cfg.Undo, cfg.LimitedTransmit = coin(), coin(), coin()
+	cfg.Defer, cfg.LimitedTransmit = coin(), coin()
 	cfg.SlowStartAfterIdle, cfg.Handshake, cfg.ECN = coin(), coin(), coin()
 	return cfg
 }
@@ -89,11 +86,11 @@ func anyNetwork(t *testing.T, seed uint64) bool {
 			at += engine.Time(rnd.Int64N(int64(500 * us)))
 			r.run(at)
 		}
-		c.Close(at)
+		c.close(at)
 	}
 	r.run(3600 * engine.Second)
 	sum := r.stack.Counters()
-	ok := r.net.Engine.Pending() == 0 && r.stack.Live() == 0 && r.net.Pool.Out() == 0 && sum.Goodput == total && len(r.done) == len(want)
+	ok := r.net.Engine.Pending() == 0 && r.stack.live == 0 && r.net.Pool.Out() == 0 && sum.Goodput == total && len(r.done) == len(want)
 	for _, id := range r.done {
 		want[id]--
 	}
@@ -101,7 +98,7 @@ func anyNetwork(t *testing.T, seed uint64) bool {
 		ok = ok && n == 0
 	}
 	if !ok {
-		t.Errorf("%d of %d messages, %d of %d bytes, %d connections, %d packets and %d events are left\n%+v\n%+v", len(r.done), len(want), sum.Goodput, total, r.stack.Live(), r.net.Pool.Out(), r.net.Engine.Pending(), cfg, sum)
+		t.Errorf("%d of %d messages, %d of %d bytes, %d connections, %d packets and %d events are left\n%+v\n%+v", len(r.done), len(want), sum.Goodput, total, r.stack.live, r.net.Pool.Out(), r.net.Engine.Pending(), cfg, sum)
 	}
 	ledger := r.net.Ledger()
 	if err := ledger.Check(); err != nil {

@@ -1,9 +1,6 @@
 package tcp
 
-import (
-	"github.com/loomfabric/loom/sim/engine"
-	"github.com/loomfabric/loom/sim/network"
-)
+import "github.com/loomfabric/loom/sim/engine"
 
 // edge returns where what is lost ends: of the bytes below it those that are not
 // SACKed are lost, because DupThresh blocks above them, or more than DupThresh-1
@@ -16,12 +13,13 @@ func (c *Conn) edge() uint64 {
 	}
 	var n uint32
 	var bytes uint64
-	enough := uint64(c.dupThresh-1) * uint64(c.stack.cfg.Segment())
+	cfg := &c.stack.cfg
+	enough := uint64(cfg.DupThresh-1) * uint64(cfg.Segment())
 	for i := len(c.sacked.blocks) - 1; i >= 0; i-- {
 		b := c.sacked.blocks[i]
 		n++
 		bytes += b.To - b.From
-		if n >= c.dupThresh || bytes > enough {
+		if n >= cfg.DupThresh || bytes > enough {
 			return max(floor, b.From)
 		}
 	}
@@ -95,7 +93,6 @@ func (c *Conn) tail(segment uint64) (seq, n uint64) {
 // recoverFast begins fast recovery (RFC 6675 §5 step 4).
 func (c *Conn) recoverFast(now engine.Time) {
 	c.counters.Recoveries++
-	c.save()
 	c.phase = recovery
 	c.recover = c.nxt
 	c.ssthresh = c.stack.control.cut(c, now, c.inUse())
@@ -115,41 +112,10 @@ func (c *Conn) inUse() float64 {
 	return min(c.cwnd, float64(max(c.nxt-c.una, c.maxFlight)))
 }
 
-// save keeps what [Config.Undo] goes back to.
-func (c *Conn) save() {
-	c.prior = saved{c.cwnd, c.ssthresh, c.cubic}
-	c.undoAt = engine.Never
-}
-
 // settle ends recovery.
 func (c *Conn) settle() {
 	c.phase = open
 	c.dupAcks = 0
 	c.force = false
-	c.undoAt = engine.Never
-}
-
-// spurious reports whether an ACK of new data shows that nothing was lost: what
-// filled the first hole had left before the hole was first retransmitted (RFC
-// 3522 §3.2).
-func (c *Conn) spurious(p *network.Packet) bool {
-	return c.phase != open && p.Sent < c.undoAt
-}
-
-// undo takes the phase's cut back (RFC 4015 §3).
-func (c *Conn) undo() {
-	c.counters.Undone++
-	c.cwnd = max(c.cwnd, c.prior.cwnd)
-	c.ssthresh = c.prior.ssthresh
-	c.cubic = c.prior.cubic
-	c.settle()
-}
-
-// reordered notes that a segment arrived after others that reach so many bytes
-// beyond its start: one more duplicate ACK than it caused is a loss from now on.
-func (c *Conn) reordered(bytes uint64) {
-	cfg := &c.stack.cfg
-	segment := uint64(cfg.Segment())
-	places := (bytes + segment - 1) / segment
-	c.dupThresh = max(c.dupThresh, uint32(min(places, uint64(cfg.MaxReordering))))
+	c.resent = false
 }

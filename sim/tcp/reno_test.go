@@ -43,11 +43,11 @@ func cycles(r *rig, until engine.Time) (peaks, troughs []float64, period, goodpu
 	seg := float64(r.stack.cfg.Segment())
 	var first, last engine.Time
 	var bytes, seen uint64
-	cwnd, _ := c.Window()
+	cwnd := c.cwnd
 	for at := engine.Time(0); at < until; at += ms / 2 {
 		before := cwnd
 		r.run(at)
-		cwnd, _ = c.Window()
+		cwnd = c.cwnd
 		n := c.Counters()
 		if n.Recoveries == seen {
 			continue

@@ -48,11 +48,7 @@ func (c *Conn) timeout(now engine.Time) {
 	}
 	if c.phase != loss {
 		// RFC 5681 §3.1: when the timer of a retransmission expires the
-		// threshold stays. After a fast retransmission it is still that one which
-		// has to be shown needless before anything is undone.
-		if c.phase == open {
-			c.save()
-		}
+		// threshold stays.
 		c.ssthresh = c.stack.control.timeout(c, now, c.inUse())
 	}
 	c.phase = loss

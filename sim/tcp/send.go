@@ -71,8 +71,8 @@ func (c *Conn) Pull(now engine.Time) (*network.Packet, engine.Time) {
 	if again {
 		c.counters.Retransmits++
 		c.force = false
-		if c.undoAt == engine.Never {
-			c.undoAt = now
+		if !c.resent {
+			c.resent = true
 			// What is sent again gets the whole timeout, as Linux does it; the
 			// timer must not cut recovery short.
 			c.rto.Off()

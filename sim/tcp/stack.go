@@ -14,13 +14,6 @@ type Done interface {
 	FlowDone(now engine.Time, id network.FlowID)
 }
 
-// Observer is told what connections did.
-type Observer interface {
-	// ConnClosed is called when both ends of a connection are finished. The
-	// counters are valid during the call. It must not start flows.
-	ConnClosed(now engine.Time, id network.FlowID, c *Counters)
-}
-
 // Flow describes a flow, or a persistent connection.
 type Flow struct {
 	// ID is what the flow's packets carry. It is not used again while packets of
@@ -38,13 +31,13 @@ const Endless = 1 << 60
 // Stack is the TCP of all hosts of a run: it keeps connections and their timers.
 // Like its engine it is one goroutine's.
 type Stack struct {
-	cfg      Config
-	net      *network.Network
-	engine   *engine.Engine
-	id       engine.ID
-	control  control
-	done     Done
-	observer Observer
+	cfg     Config
+	net     *network.Network
+	engine  *engine.Engine
+	id      engine.ID
+	control control
+	done    Done
+	ended   func(id network.FlowID, c *Counters) // nil: nobody asks when connections end
 
 	conns []*Conn
 	free  []*Conn
@@ -72,12 +65,6 @@ func New(net *network.Network, cfg Config, done Done) (*Stack, error) {
 
 // Config returns the configuration, with what [Config.Validate] filled in.
 func (s *Stack) Config() Config { return s.cfg }
-
-// Observe has o told about connections that close.
-func (s *Stack) Observe(o Observer) { s.observer = o }
-
-// Live returns how many connections there are.
-func (s *Stack) Live() int { return s.live }
 
 // Counters returns the sum over all connections so far. It looks at every one.
 func (s *Stack) Counters() Counters {
@@ -131,8 +118,8 @@ func (s *Stack) release(now engine.Time, c *Conn) {
 	s.sum.Add(&c.counters)
 	c.state = closed
 	s.live--
-	if s.observer != nil {
-		s.observer.ConnClosed(now, c.flow, &c.counters)
+	if s.ended != nil {
+		s.ended(c.flow, &c.counters)
 	}
 	s.free = append(s.free, c)
 }

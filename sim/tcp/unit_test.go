@@ -58,7 +58,7 @@ func TestEdge(t *testing.T) {
 		{blocks{{10, 20}, {30, 40}, {50, 60}, {2 * S, 7 * S}}, 2 * S}, // above the last one
 	} {
 		s := Stack{cfg: Defaults()}
-		c := &Conn{stack: &s, dupThresh: 3, nxt: 100 * S}
+		c := &Conn{stack: &s, nxt: 100 * S}
 		for _, b := range tc.sacked {
 			c.sacked.blocks = append(c.sacked.blocks, network.Block{From: b[0], To: b[1]})
 		}

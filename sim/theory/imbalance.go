@@ -113,17 +113,6 @@ func (m *Model) Bound(t float64) float64 { return bound(m.EffectiveRate(), t) }
 
 func bound(effective, t float64) float64 { return 1 / math.Sqrt(effective*t) }
 
-// Universal bounds E(χ(t)) at every time, with no condition on t or on sizes:
-// the square of a range is at most twice the sum of squared deviations from the
-// mean, and the square root of an expectation bounds the expectation of the
-// root. It grows with √n rather than √ln n, so that it is above [Model.Bound]
-// from 10 links on; for fewer links it shows that Theorem 2's leading term needs
-// neither O(1/t) nor a large t.
-func (m *Model) Universal(t float64) float64 {
-	n := float64(m.Links)
-	return m.Bound(t) * math.Sqrt(2*(n-1)/(8*math.Log(n)))
-}
-
 // Imbalance is χ at some times, seen in many trials.
 type Imbalance struct {
 	Time   float64 `json:"time_s"`

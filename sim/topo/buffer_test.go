@@ -43,9 +43,6 @@ func TestSwitchesShareTheirMemory(t *testing.T) {
 					t.Errorf("%s, PFC %v: switch %d still has %d bytes", scheme, pfc != nil, i, b.Used())
 				}
 			}
-			if top.Buffers[3].Peak() == 0 {
-				t.Errorf("%s: the memory of the last leaf was never used", scheme)
-			}
 		}
 	}
 }

@@ -188,35 +188,3 @@ func TestConWeaveSurvivesFailures(t *testing.T) {
 		t.Errorf("%d packets were held; %d still are, in %d queues", side.Held, side.Waiting, side.InUse)
 	}
 }
-
-// "For inter-rack communications that involve non-ConWeave ToR switches, the
-// default ECMP is applied." (§5)
-func TestConWeave5PlainLeaves(t *testing.T) {
-	spec := leafSpine(3, 4, 2, 1)
-	spec.Plain = []int{2}
-	cfg := node.DefaultConfig()
-	cfg.Scheme = "conweave"
-	top := mustBuild(t, spec, cfg)
-	sinks := []*sink{}
-	for i, pair := range [][2]network.HostID{{0, 2}, {1, 4}, {4, 0}} {
-		_, k := top.stream(network.FlowID(i), pair[0], pair[1], 100, 1000, 5*gbit)
-		k.keep = true
-		sinks = append(sinks, k)
-	}
-	top.Network.Engine.Run(engine.Never)
-	for i, capable := range []bool{true, false, false} {
-		tags := map[overlay.PathID]bool{}
-		for _, p := range sinks[i].seen {
-			if p.Fabric.Capable != capable || p.Fabric.Shim != capable {
-				t.Fatalf("flow %d: %+v", i, p.Fabric)
-			}
-			tags[p.Fabric.Path] = true
-		}
-		if sinks[i].got != 100 || len(tags) != 1 {
-			t.Errorf("flow %d: %d packets came by %d paths", i, sinks[i].got, len(tags))
-		}
-	}
-	if top.Leaves[2].Reorder() != nil {
-		t.Error("a plain leaf puts packets in order")
-	}
-}

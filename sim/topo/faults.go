@@ -35,13 +35,12 @@ func (t *Topology) begin(faults []Fault) error {
 			link.A.SetUp(0, f.Up)
 		}
 	}
-	copy(t.known, t.startUp)
 	if err := t.apply(t.start); err != nil {
 		return err
 	}
 	for _, f := range faults {
 		if f.At > 0 {
-			if err := t.Schedule(f); err != nil {
+			if err := t.schedule(f); err != nil {
 				return err
 			}
 		}
@@ -49,18 +48,8 @@ func (t *Topology) begin(faults []Fault) error {
 	return nil
 }
 
-// What the topology's events are: the low bit of their argument. The fault's
-// number stands above.
-const (
-	eventFault  uint64 = iota // it happens
-	eventSpread               // everybody has heard of it
-)
-
-// faultArg is the argument of an event of the i-th fault.
-func faultArg(i int, event uint64) uint64 { return uint64(i)<<1 | event }
-
-// Schedule makes a fault or a repair happen later. It must not lie in the past.
-func (t *Topology) Schedule(f Fault) error {
+// schedule makes a fault or a repair happen later. It must not lie in the past.
+func (t *Topology) schedule(f Fault) error {
 	if _, err := t.plan.find(f.Link); err != nil {
 		return fmt.Errorf("fault at %v: %w", f.At, err)
 	}
@@ -68,35 +57,28 @@ func (t *Topology) Schedule(f Fault) error {
 		return fmt.Errorf("fault of link %s at %v: it is %v already", f.Link, f.At, now)
 	}
 	t.faults = append(t.faults, f)
-	t.Network.Engine.At(f.At, t.id, faultArg(len(t.faults)-1, eventFault))
+	t.Network.Engine.At(f.At, t.id, uint64(len(t.faults)-1))
 	return nil
 }
 
 // Handle is the engine's to call.
 func (t *Topology) Handle(now engine.Time, arg uint64) {
-	f := &t.faults[arg>>1]
+	f := &t.faults[arg]
 	i, err := t.plan.find(f.Link)
 	if err != nil {
-		panic(err) // Schedule has looked
+		panic(err) // schedule has looked
 	}
-	if arg&1 == eventFault {
-		t.Links[i].A.SetUp(now, f.Up)
-		if i >= len(t.known) {
-			return // a host's link is in no route
-		}
-		if t.convergence > 0 {
-			t.Network.Engine.At(now+t.convergence, t.id, arg|eventSpread)
-			return
-		}
+	t.Links[i].A.SetUp(now, f.Up)
+	if i >= len(t.up) {
+		return // a host's link is in no route
 	}
-	t.known[i] = f.Up
-	if err := t.apply(t.plan.route(t.known)); err != nil {
+	t.up[i] = f.Up
+	if err := t.apply(t.plan.route(t.up)); err != nil {
 		panic(err) // parts of routes that were possible
 	}
 }
 
-// apply gives every switch its routes. A switch knows what is down on its own
-// ports, whatever else it has been told.
+// apply gives every switch its routes.
 func (t *Topology) apply(r *routes) error {
 	ports := make([]int, 0, maxNext)
 	uplinks := make([]uint8, 0, maxNext)
@@ -104,9 +86,8 @@ func (t *Topology) apply(r *routes) error {
 		for s, links := range r.next[to] {
 			ports, uplinks = ports[:0], uplinks[:0]
 			for _, l := range links {
-				if p := t.end(l, s); p.Up() {
-					ports, uplinks = append(ports, p.Index), append(uplinks, uint8(p.Index))
-				}
+				p := t.end(l, s)
+				ports, uplinks = append(ports, p.Index), append(uplinks, uint8(p.Index))
 			}
 			if s < t.plan.leaves {
 				t.Leaves[s].SetPaths(uint16(to), uplinks)

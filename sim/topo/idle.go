@@ -60,10 +60,6 @@ func (t *Topology) hops(src, dst network.HostID, way profile) []hop {
 	return append(out, hop{t.Hosts[dst].Port.Peer, 0})
 }
 
-// Overhead returns what the overlay adds to a packet between leaves, without
-// the shim, bytes.
-func (t *Topology) Overhead() uint32 { return t.overhead }
-
 // IdleOneWay returns the time from a packet's first bit at src to its last one
 // at dst in an idle network, of the best way at time 0: bytes on the hosts'
 // wires, store and forward at every switch. It is exact, but for packets with

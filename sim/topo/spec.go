@@ -44,8 +44,6 @@ type Spec struct {
 	// Hosts adds hosts one by one, after those that every leaf has.
 	Hosts    []Host
 	Parallel int // links of one pair of a leaf and a spine; 0 stands for 1
-	// Plain are leaves that do not know the fabric's fields (node.Config.Plain).
-	Plain []int
 
 	NIC    network.PortConfig  // hosts' own interfaces
 	Access network.PortConfig  // leaves' ports towards hosts
@@ -55,12 +53,9 @@ type Spec struct {
 	Buffer *network.BufferConfig
 
 	Overrides []Override
-	// Faults fail and repair links. Those at time 0 or before have happened and
-	// are known to everybody when the run starts.
+	// Faults fail and repair links. Every switch has new routes at once. Faults at
+	// time 0 or before have happened when the run starts.
 	Faults []Fault
-	// Convergence is how long it takes until a fault far away is in all routes.
-	// The two ends of a link know at once.
-	Convergence engine.Time
 }
 
 // Host is a host with a name behind a leaf.
@@ -130,11 +125,6 @@ func (s *Spec) checkSizes() error {
 	for _, h := range s.Hosts {
 		if h.Leaf < 0 || h.Leaf >= s.Leaves {
 			return fmt.Errorf("host %q is behind leaf %d: there are %d leaves", h.Name, h.Leaf, s.Leaves)
-		}
-	}
-	for _, l := range s.Plain {
-		if l < 0 || l >= s.Leaves {
-			return fmt.Errorf("leaf %d is to be plain: there are %d leaves", l, s.Leaves)
 		}
 	}
 	return s.checkTiers()

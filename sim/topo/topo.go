@@ -11,7 +11,7 @@ import (
 	"github.com/loomfabric/loom/sim/node"
 )
 
-// Topology is a fabric that stands: nodes, ports and links of a network.
+// Topology is a fabric that was built: the nodes, ports and links of a network.
 type Topology struct {
 	Network *network.Network
 	Leaves  []*node.Leaf
@@ -24,32 +24,29 @@ type Topology struct {
 	HostNames []string
 	LeafOf    []uint16
 
-	plan        *plan
-	ports       map[string]*network.Port
-	start       *routes // as they were at time 0
-	startUp     []bool  // links between switches, at time 0
-	known       []bool  // those that routes take for up
-	faults      []Fault
-	convergence engine.Time
-	overhead    uint32
-	id          engine.ID
-	profiles    map[[2]int][]profile
+	plan     *plan
+	ports    map[string]*network.Port
+	start    *routes // as they were at time 0
+	startUp  []bool  // links between switches, at time 0
+	up       []bool  // the same, now
+	faults   []Fault
+	overhead uint32
+	id       engine.ID
+	profiles map[[2]int][]profile
 }
 
-// Link is a link at work.
+// Link is a link between two nodes.
 type Link struct {
 	Name string // "L0-S1.0", "A3-C0.0", "h5-L1"
 	// A is the end nearer to hosts, B the other one.
 	A, B *network.Port
 }
 
-// Up reports whether the link is up.
-func (l *Link) Up() bool { return l.A.Up() }
-
 // Build builds a fabric into an empty network. Each switch gets a seed of its
-// own, made of cfg's; where cfg leaves out how many selectors ConWeave has
-// (balance.ConWeaveParams.Selectors 0), it is what the fabric has. It reports topologies that make no sense, and those where
-// a leaf has no path to another one at time 0.
+// own, made of cfg's. Where cfg leaves ConWeave's number of selectors at 0
+// (balance.ConWeaveParams.Selectors), Build takes the fabric's. It refuses
+// topologies that make no sense, and those in which a leaf has no path to
+// another one at time 0.
 func Build(net *network.Network, spec Spec, cfg node.Config) (*Topology, error) {
 	if err := spec.complete(); err != nil {
 		return nil, fmt.Errorf("topology: %w", err)
@@ -60,18 +57,17 @@ func Build(net *network.Network, spec Spec, cfg node.Config) (*Topology, error) 
 	}
 	t := &Topology{
 		Network: net, plan: p, ports: make(map[string]*network.Port),
-		convergence: spec.Convergence, overhead: uint32(cfg.Overhead),
-		profiles: make(map[[2]int][]profile), known: make([]bool, len(p.links)),
+		overhead: uint32(cfg.Overhead), profiles: make(map[[2]int][]profile), startUp: make([]bool, len(p.links)),
 	}
-	for i := range t.known {
-		t.known[i] = true
+	for i := range t.startUp {
+		t.startUp[i] = true
 	}
-	t.startUp = slices.Clone(t.known)
 	if err := t.down(spec.Faults); err != nil {
 		return nil, fmt.Errorf("topology: %w", err)
 	}
+	t.up = slices.Clone(t.startUp)
 	t.start = p.route(t.startUp)
-	if err := t.addSwitches(&spec, t.selectors(cfg)); err != nil {
+	if err := t.addSwitches(t.selectors(cfg)); err != nil {
 		return nil, fmt.Errorf("topology: %w", err)
 	}
 	if err := t.connect(spec.Buffer); err != nil {
@@ -107,14 +103,13 @@ func (t *Topology) selectors(c node.Config) node.Config {
 	return c
 }
 
-func (t *Topology) addSwitches(spec *Spec, cfg node.Config) error {
+func (t *Topology) addSwitches(cfg node.Config) error {
 	where := &node.Directory{}
 	seeds := rand.NewPCG(cfg.Seed, 0x746f706f)
 	for i := range t.plan.switches {
 		s, c := &t.plan.switches[i], cfg
 		c.Seed = seeds.Uint64()
 		if i < t.plan.leaves {
-			c.Plain = cfg.Plain || slices.Contains(spec.Plain, i)
 			l, err := node.NewLeaf(t.Network, s.name, uint16(i), t.plan.leaves, where, c)
 			if err != nil {
 				return err
@@ -244,20 +239,9 @@ func (t *Topology) Select(selectors []string) ([]network.HostID, error) {
 	return out, nil
 }
 
-// Paths returns the number of paths from a leaf to another one that a leaf can
-// tell apart at time 0: of uplinks, and of the choices that the next tier has
-// behind each of them (overlay.PathID).
-func (t *Topology) Paths(from, to int) int {
-	n := 0
-	for _, l := range t.start.next[to][from] {
-		n += min(max(len(t.start.next[to][t.plan.links[l].high]), 1), maxNext)
-	}
-	return n
-}
-
-// Selectors returns the largest number of next hops that a switch behind a
-// leaf's uplink chooses among: by how many selectors paths differ (1 in a
-// leaf–spine fabric without parallel links).
+// Selectors returns how many selectors paths differ by: the largest number of
+// next hops that a switch behind a leaf's uplink chooses among. It is 1 in a
+// leaf–spine fabric without parallel links.
 func (t *Topology) Selectors() int {
 	most := 1
 	for to := range t.plan.leaves {
@@ -268,4 +252,15 @@ func (t *Topology) Selectors() int {
 		}
 	}
 	return most
+}
+
+// UplinkRate returns the sum of the rates of a leaf's uplinks that are up at
+// time 0, bits per second.
+func (t *Topology) UplinkRate(leaf int) (sum uint64) {
+	for i := range t.plan.links {
+		if l := &t.plan.links[i]; l.low == leaf && t.startUp[i] {
+			sum += l.up.Rate
+		}
+	}
+	return sum
 }

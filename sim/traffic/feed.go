@@ -105,7 +105,6 @@ type Feed struct {
 	timer   engine.Timer
 	flows   *Merge
 	starter Starter
-	started uint64
 }
 
 // NewFeed returns a feed of all flows of the sources, which begins as soon as
@@ -130,7 +129,6 @@ func (d *Feed) Handle(now engine.Time, arg uint64) {
 	}
 	for d.flows.Start() <= now {
 		f, _ := d.flows.Next()
-		d.started++
 		d.starter.StartFlow(now, f)
 	}
 	d.arm()
@@ -142,9 +140,6 @@ func (d *Feed) Done(now engine.Time, f Flow) {
 		d.arm()
 	}
 }
-
-// Started returns how many flows were started.
-func (d *Feed) Started() uint64 { return d.started }
 
 // Next returns when the next flow starts; engine.Never: none is known of.
 func (d *Feed) Next() engine.Time { return d.flows.Start() }

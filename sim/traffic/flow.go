@@ -53,19 +53,6 @@ type Closed interface {
 	Done(now engine.Time, f Flow) bool
 }
 
-// Record returns the flows of a source, at most limit of them.
-func Record(s Source, limit int) []Flow {
-	var flows []Flow
-	for len(flows) < limit {
-		f, ok := s.Next()
-		if !ok {
-			break
-		}
-		flows = append(flows, f)
-	}
-	return flows
-}
-
 // Replay is a source made of recorded flows.
 type Replay struct {
 	flows []Flow

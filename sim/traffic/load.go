@@ -9,13 +9,6 @@ import (
 	"github.com/loomfabric/loom/internal/workload"
 )
 
-// Cut is a set of racks, for instance a pod, and what joins it with the rest.
-type Cut struct {
-	Name  string
-	Racks []int
-	Rate  uint64 // bit/s, each direction
-}
-
 // Fabric is what a load is a share of.
 type Fabric struct {
 	Rack     []int    // of each host, numbered from 0
@@ -24,7 +17,6 @@ type Fabric struct {
 	// Nominal is what 100 % of a rack's uplinks means, bit/s; nil: Uplinks.
 	// CONGA §5.2.2 states loads of a fabric with a failed link as if it worked.
 	Nominal []uint64
-	Cuts    []Cut // of tiers above the racks
 }
 
 // Validate reports what does not fit together.
@@ -38,13 +30,6 @@ func (f *Fabric) Validate() error {
 	for h, k := range f.Rack {
 		if k < 0 || k >= len(f.Uplinks) {
 			return fmt.Errorf("host %d is in rack %d, but there are %d racks", h, k, len(f.Uplinks))
-		}
-	}
-	for _, c := range f.Cuts {
-		for _, k := range c.Racks {
-			if k < 0 || k >= len(f.Uplinks) {
-				return fmt.Errorf("%s holds rack %d, but there are %d racks", c.Name, k, len(f.Uplinks))
-			}
 		}
 	}
 	return nil
@@ -62,56 +47,23 @@ const (
 	OfHostLinks
 )
 
-// Framing turns payload into bytes on the wire. The zero value leaves headers
-// out: loads are then of payload.
-type Framing struct {
-	Payload uint32 // the most that a packet carries, bytes
-	Header  uint32 // what each packet has on top, bytes
-}
-
-// Wire returns the bytes on the wire of a flow.
-func (f Framing) Wire(bytes uint64) uint64 {
-	if f.Payload == 0 {
-		return bytes
-	}
-	return bytes + (bytes+uint64(f.Payload)-1)/uint64(f.Payload)*uint64(f.Header)
-}
-
 // Sizes draws flow sizes in bytes. *workload.CDF is one.
 type Sizes interface {
 	Sample(r *rand.Rand) uint64
-	Mean() float64                       // bytes
-	MeanPackets(payload float64) float64 // packets of at most payload bytes
+	Mean() float64 // bytes
 }
 
 var _ Sizes = (*workload.CDF)(nil)
 
-// Same is a size that all flows have, bytes.
-type Same uint64
-
-// Sample returns the size.
-func (s Same) Sample(*rand.Rand) uint64 { return uint64(s) }
-
-// Mean returns the size.
-func (s Same) Mean() float64 { return float64(s) }
-
-// MeanPackets returns how many packets that takes.
-func (s Same) MeanPackets(payload float64) float64 { return math.Ceil(float64(s) / payload) }
-
 // Load is how much is offered.
 type Load struct {
-	Percent  float64
-	Of       Base
-	Framing  Framing // zero: payload counts; else bytes on the wire
-	Overload bool    // more than links carry is wanted
+	Percent float64 // payload counts, headers do not
+	Of      Base
 }
 
-// ErrOverload is what an error wraps that refuses a load.
-var ErrOverload = errors.New("the load is more than the fabric carries")
-
 // FlowRate returns how many flows per second of these pairs and sizes offer the
-// load. A load that some host's link, rack or cut cannot carry is refused with
-// the numbers, as queues would grow without end.
+// load. It refuses a load that a host's link or a rack's uplinks cannot carry,
+// with the numbers: queues would grow without end.
 func (l Load) FlowRate(f *Fabric, p Pairs, s Sizes) (float64, error) {
 	if err := f.Validate(); err != nil {
 		return 0, err
@@ -123,9 +75,6 @@ func (l Load) FlowRate(f *Fabric, p Pairs, s Sizes) (float64, error) {
 		return 0, fmt.Errorf("a load of %g %% cannot be offered: give a number above 0", l.Percent)
 	}
 	bits := 8 * s.Mean()
-	if l.Framing.Payload > 0 {
-		bits += 8 * float64(l.Framing.Header) * s.MeanPackets(float64(l.Framing.Payload))
-	}
 	if !(bits > 0) {
 		return 0, errors.New("the mean flow size is 0: there is no rate that offers a load")
 	}
@@ -138,7 +87,7 @@ func (l Load) FlowRate(f *Fabric, p Pairs, s Sizes) (float64, error) {
 		return 0, fmt.Errorf("no load of the %s can be offered: the pairs send nothing over it, or it has no capacity", l.Of)
 	}
 	offered := l.Percent / 100 * full // bit/s, of all flows
-	if err := d.check(f, l, offered); err != nil && !l.Overload {
+	if err := d.check(f, l, offered); err != nil {
 		return 0, err
 	}
 	return offered / bits, nil
@@ -237,17 +186,8 @@ func (d *demand) check(f *Fabric, l Load, offered float64) error {
 		look(out, f.Uplinks[k], "the way out of rack %d", k)
 		look(in, f.Uplinks[k], "the way into rack %d", k)
 	}
-	for _, c := range f.Cuts {
-		inside := make([]bool, len(f.Uplinks))
-		for _, k := range c.Racks {
-			inside[k] = true
-		}
-		out, in := d.crossing(func(r int) bool { return inside[r] })
-		look(out, c.Rate, "the way out of %s", c.Name)
-		look(in, c.Rate, "the way into %s", c.Name)
-	}
 	if at == "" {
 		return nil
 	}
-	return fmt.Errorf("%w: at %g %% of the %s %s: ask for at most %.4g %%", ErrOverload, l.Percent, l.Of, at, l.Percent/worst)
+	return fmt.Errorf("the load is more than the fabric carries: at %g %% of the %s %s: ask for at most %.4g %%", l.Percent, l.Of, at, l.Percent/worst)
 }

@@ -8,16 +8,15 @@ import (
 	"github.com/loomfabric/loom/sim/network"
 )
 
-// BulkConfig is long flows that are all there from the start.
+// BulkConfig describes long flows that all start at once.
 type BulkConfig struct {
 	Stream
-	Pairs  List
-	Each   int         // flows of each pair
-	Bytes  uint64      // of each flow; Endless needs Until
-	From   engine.Time // when flows start
-	Spread engine.Time // flows start at random within this time after From
-	Until  engine.Time // when senders stop; 0: when all is sent
-	Tag    int
+	Pairs List
+	Each  int         // flows of each pair
+	Bytes uint64      // of each flow; Endless needs Until
+	From  engine.Time // when flows start
+	Until engine.Time // when senders stop; 0: when all is sent
+	Tag   int
 	// Rate and Packet make them UDP flows: bits of payload per second, and
 	// bytes of payload of each packet. Bytes may be Endless then, too.
 	Rate   uint64
@@ -34,8 +33,8 @@ func NewBulk(c BulkConfig) (*Replay, error) {
 		return nil, fmt.Errorf("workload %d: %d flows of %d bytes for each pair are none", c.Tag, c.Each, c.Bytes)
 	case c.Bytes == Endless && c.Until == 0:
 		return nil, fmt.Errorf("workload %d never ends: give the flows a size or a time to stop", c.Tag)
-	case c.From < 0 || c.Spread < 0 || c.Until < 0 || c.Until > 0 && c.Until <= c.From+c.Spread:
-		return nil, fmt.Errorf("workload %d: flows start at %v to %v, and would stop at %v", c.Tag, c.From, c.From+c.Spread, c.Until)
+	case c.From < 0 || c.Until < 0 || c.Until > 0 && c.Until <= c.From:
+		return nil, fmt.Errorf("workload %d: flows start at %v, and would stop at %v", c.Tag, c.From, c.Until)
 	case (c.Rate == 0) != (c.Packet == 0):
 		return nil, fmt.Errorf("workload %d: UDP flows of %d bit/s in packets of %d bytes: give both", c.Tag, c.Rate, c.Packet)
 	}
@@ -43,28 +42,20 @@ func NewBulk(c BulkConfig) (*Replay, error) {
 	if until == 0 {
 		until = engine.Never
 	}
-	starts := c.rand(forArrivals)
 	flows := make([]Flow, 0, len(c.Pairs)*c.Each)
 	for range c.Each {
 		for _, p := range c.Pairs {
-			start := c.From
-			if ns := int64(c.Spread / engine.Nanosecond); ns > 0 {
-				start += engine.Time(starts.Int64N(ns)) * engine.Nanosecond
-			}
+			number := uint64(len(flows))
 			flows = append(flows, Flow{
-				Start: start, Src: p.Src, Dst: p.Dst, Bytes: c.Bytes, Until: until, Conn: NoConn, Tag: c.Tag,
-				Rate: c.Rate, Packet: c.Packet, Key: c.key(keyOfFlow, uint64(len(flows))),
+				ID: network.FlowID(number), Start: c.From, Src: p.Src, Dst: p.Dst, Bytes: c.Bytes, Until: until, Conn: NoConn,
+				Tag: c.Tag, Rate: c.Rate, Packet: c.Packet, Key: c.key(keyOfFlow, number),
 			})
 		}
-	}
-	slices.SortStableFunc(flows, func(a, b Flow) int { return int(min(max(a.Start-b.Start, -1), 1)) })
-	for i := range flows {
-		flows[i].ID = network.FlowID(i)
 	}
 	return NewReplay(flows), nil
 }
 
-// IncastConfig is a client that asks servers for stripes of a file, all at
+// IncastConfig describes a client that asks servers for stripes of a file, all at
 // once, and again when it has all of them (CONGA §5.3).
 type IncastConfig struct {
 	Stream
@@ -78,8 +69,8 @@ type IncastConfig struct {
 	Tag      int
 }
 
-// Incast is such a client's flows. A request begins when servers send: the way
-// of the question to them is not simulated.
+// Incast is the source of such a client's flows. A request begins when servers
+// send: the way of the question to them is not simulated.
 type Incast struct {
 	c       IncastConfig
 	request uint64
@@ -161,94 +152,43 @@ func (i *Incast) Throughput() float64 {
 	return float64(i.request) * float64(i.c.Bytes) * 8 / i.busy.Seconds()
 }
 
-// ShuffleConfig is an exchange of all with all: each host fetches the same
-// amount from each other, in a random order of its own.
+// ShuffleConfig describes an exchange of all with all: each host fetches the same
+// amount from each other one, in a random order of its own.
 type ShuffleConfig struct {
 	Stream
-	Hosts    []network.HostID
-	Bytes    uint64 // of each ordered pair
-	Parallel int    // how many flows a host receives at a time; 0: all
-	From     engine.Time
-	Tag      int
+	Hosts []network.HostID
+	Bytes uint64 // of each ordered pair
+	From  engine.Time
+	Tag   int
 }
 
-// Shuffle is the flows of such an exchange.
-type Shuffle struct {
-	c     ShuffleConfig
-	order []network.HostID // row by row: from whom each host fetches
-	next  []int            // in each row
-	index map[network.HostID]int
-	ready []ready // flows that may start now, in order
-	made  uint64
-}
-
-// ready is a receiver that may fetch its next part.
-type ready struct {
-	row int
-	at  engine.Time
-}
-
-// NewShuffle returns the exchange.
-func NewShuffle(c ShuffleConfig) (*Shuffle, error) {
+// NewShuffle returns the flows of the exchange, which all start at once.
+func NewShuffle(c ShuffleConfig) (*Replay, error) {
 	n := len(c.Hosts)
-	if n < 2 || c.Bytes == 0 || c.Parallel < 0 || c.From < 0 {
-		return nil, fmt.Errorf("workload %d: %d hosts cannot exchange %d bytes each, %d at a time, from %v on", c.Tag, n, c.Bytes, c.Parallel, c.From)
-	}
-	s := &Shuffle{c: c, next: make([]int, n), index: make(map[network.HostID]int, n)}
-	if c.Parallel == 0 || c.Parallel > n-1 {
-		s.c.Parallel = n - 1
+	if n < 2 || c.Bytes == 0 || c.From < 0 {
+		return nil, fmt.Errorf("workload %d: %d hosts cannot exchange %d bytes each from %v on", c.Tag, n, c.Bytes, c.From)
 	}
 	r := c.rand(forPairs)
+	from := make([][]network.HostID, n) // whom each host fetches from, in order
 	for i, h := range c.Hosts {
-		if _, twice := s.index[h]; twice {
+		if slices.Contains(c.Hosts[:i], h) {
 			return nil, fmt.Errorf("workload %d: host %d is named twice", c.Tag, h)
 		}
-		s.index[h] = i
 		for _, k := range r.Perm(n) {
 			if k != i {
-				s.order = append(s.order, c.Hosts[k])
+				from[i] = append(from[i], c.Hosts[k])
 			}
 		}
 	}
-	for range s.c.Parallel {
-		for row := range n {
-			s.ready = append(s.ready, ready{row, c.From})
+	var flows []Flow
+	for round := range n - 1 {
+		for i, h := range c.Hosts {
+			number := uint64(len(flows))
+			flows = append(flows, Flow{
+				ID: network.FlowID(number), Start: c.From, Src: from[i][round], Dst: h,
+				Bytes: c.Bytes, Until: engine.Never, Conn: NoConn, Tag: c.Tag, Key: c.key(keyOfFlow, number),
+			})
 		}
 	}
-	return s, nil
-}
-
-// Conns returns 0: connections are not kept.
-func (s *Shuffle) Conns() int { return 0 }
-
-// Next returns the next flow that may start.
-func (s *Shuffle) Next() (Flow, bool) {
-	if len(s.ready) == 0 {
-		return Flow{}, false
-	}
-	r := s.ready[0]
-	s.ready = s.ready[1:]
-	src := s.order[r.row*(len(s.c.Hosts)-1)+s.next[r.row]]
-	s.next[r.row]++
-	f := Flow{
-		ID: network.FlowID(s.made), Start: r.at, Src: src, Dst: s.c.Hosts[r.row],
-		Bytes: s.c.Bytes, Until: engine.Never, Conn: NoConn, Tag: s.c.Tag, Key: s.c.key(keyOfFlow, s.made),
-	}
-	s.made++
-	return f, true
-}
-
-// Done says that a host has received a part, and may fetch the next.
-func (s *Shuffle) Done(now engine.Time, f Flow) bool {
-	row := s.index[f.Dst]
-	waiting := 0
-	for _, r := range s.ready {
-		if r.row == row {
-			waiting++
-		}
-	}
-	if s.next[row]+waiting < len(s.c.Hosts)-1 {
-		s.ready = append(s.ready, ready{row, now})
-	}
-	return len(s.ready) > 0
+	return NewReplay(flows), nil
 }

@@ -72,65 +72,26 @@ func TestIncast(t *testing.T) {
 	}
 }
 
-// TestShuffle: each ordered pair exchanges its bytes once, and no host receives
-// from more than Parallel others at a time.
+// TestShuffle: each ordered pair exchanges its bytes once, and all begin at once.
 func TestShuffle(t *testing.T) {
 	hosts := []network.HostID{3, 5, 8, 9, 11}
-	for _, parallel := range []int{0, 1, 2, 9} {
-		s := must(NewShuffle(ShuffleConfig{Hosts: hosts, Bytes: 1000, Parallel: parallel}))
-		l := newLab(func(f Flow) engine.Time { return engine.Time(f.Src*7 + f.Dst) }, s)
-		limit := parallel
-		if parallel == 0 || parallel > 4 {
-			limit = 4
+	flows := collect(must(NewShuffle(ShuffleConfig{Hosts: hosts, Bytes: 1000, From: 7})))
+	seen := make(map[Pair]bool)
+	for i, f := range flows {
+		p := Pair{f.Src, f.Dst}
+		if seen[p] || f.Src == f.Dst || f.Bytes != 1000 || !slices.Contains(hosts, f.Src) || f.Start != 7 || int(f.ID) != i {
+			t.Fatalf("flow %d: %+v", i, f)
 		}
-		type span struct{ from, to engine.Time }
-		l.engine.Run(engine.Never)
-		seen := make(map[Pair]bool)
-		receiving := make(map[network.HostID][]span)
-		for i, f := range l.flows {
-			p := Pair{f.Src, f.Dst}
-			if seen[p] || f.Src == f.Dst || f.Bytes != 1000 || !slices.Contains(hosts, f.Src) || f.Start != l.started[i] {
-				t.Fatalf("parallel %d: %+v", parallel, f)
-			}
-			seen[p] = true
-			receiving[f.Dst] = append(receiving[f.Dst], span{f.Start, f.Start + l.takes(f)})
-		}
-		if len(seen) != 20 {
-			t.Errorf("parallel %d: %d pairs, want 20", parallel, len(seen))
-		}
-		for h, spans := range receiving {
-			for _, s := range spans {
-				n := 0
-				for _, o := range spans {
-					if o.from <= s.from && s.from < o.to {
-						n++
-					}
-				}
-				if n > limit {
-					t.Errorf("parallel %d: host %d receives from %d at %v", parallel, h, n, s.from)
-				}
-			}
-		}
+		seen[p] = true
 	}
-}
-
-// TestShuffleAhead: parts that end before others were asked for start no more
-// than there are.
-func TestShuffleAhead(t *testing.T) {
-	s := must(NewShuffle(ShuffleConfig{Hosts: []network.HostID{0, 1, 2, 3}, Bytes: 1}))
-	n := 0
-	for f, ok := s.Next(); ok; f, ok = s.Next() {
-		n++
-		s.Done(0, f)
-	}
-	if n != 12 {
-		t.Errorf("%d flows, want 12", n)
+	if len(seen) != 20 {
+		t.Errorf("%d pairs, want 20", len(seen))
 	}
 }
 
 func TestBulk(t *testing.T) {
-	b := must(NewBulk(BulkConfig{Stream: Stream{Seed: 2}, Pairs: must(Stride(4, 1)), Each: 3, Bytes: Endless, Spread: engine.Millisecond, Until: engine.Second, Tag: 4}))
-	flows := Record(b, 100)
+	b := must(NewBulk(BulkConfig{Stream: Stream{Seed: 2}, Pairs: must(Stride(4, 1)), Each: 3, Bytes: Endless, Until: engine.Second, Tag: 4}))
+	flows := collect(b)
 	if len(flows) != 12 {
 		t.Fatalf("%d flows", len(flows))
 	}
@@ -139,17 +100,14 @@ func TestBulk(t *testing.T) {
 	for i, f := range flows {
 		count[Pair{f.Src, f.Dst}]++
 		keys[f.Key] = true
-		if f.Bytes != Endless || f.Until != engine.Second || int(f.ID) != i || f.Tag != 4 || f.Start >= engine.Millisecond || i > 0 && f.Start < flows[i-1].Start {
+		if f.Bytes != Endless || f.Until != engine.Second || int(f.ID) != i || f.Tag != 4 || f.Start != 0 {
 			t.Errorf("flow %d: %+v", i, f)
 		}
 	}
 	if len(count) != 4 || count[Pair{3, 0}] != 3 || len(keys) != 12 {
 		t.Errorf("pairs %v, %d keys", count, len(keys))
 	}
-	if flows[0].Start == flows[11].Start {
-		t.Error("starts were not spread")
-	}
-	udp := Record(must(NewBulk(BulkConfig{Pairs: List{{0, 1}}, Each: 1, Bytes: 1e6, Rate: 5e9, Packet: 1000})), 9)
+	udp := collect(must(NewBulk(BulkConfig{Pairs: List{{0, 1}}, Each: 1, Bytes: 1e6, Rate: 5e9, Packet: 1000})))
 	if f := udp[0]; f.Rate != 5e9 || f.Packet != 1000 || f.Bytes != 1e6 || f.Until != engine.Never || f.Start != 0 {
 		t.Errorf("UDP flow %+v", f)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 func base() PoissonConfig {
-	return PoissonConfig{Stream: Stream{Seed: 7, Number: 1}, Pairs: AnyPair{16}, Sizes: must(workload.Builtin("web-search")), Rate: 1e5, Flows: 500}
+	return PoissonConfig{Stream: Stream{Seed: 7, Number: 1}, Pairs: anyPair(16), Sizes: must(workload.Builtin("web-search")), Rate: 1e5, Flows: 500}
 }
 
 func record(t *testing.T, c PoissonConfig) []Flow {
@@ -19,7 +19,7 @@ func record(t *testing.T, c PoissonConfig) []Flow {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Record(p, 1<<20)
+	return collect(p)
 }
 
 func equal(a, b []Flow, by func(f Flow) any) bool {
@@ -46,12 +46,12 @@ func TestStreamsAreIndependent(t *testing.T) {
 		t.Error("the same seed gave different flows")
 	}
 	c := base()
-	c.Sizes = Same(1000)
+	c.Sizes = fixed(1000)
 	if got := record(t, c); !equal(first, got, starts) || !equal(first, got, pairs) || equal(first, got, sizes) {
 		t.Error("other sizes changed arrivals or pairs")
 	}
 	c = base()
-	c.Pairs = must(OtherRack(racksOf(4, 4)))
+	c.Pairs = crossing(racksOf(4, 4))
 	if got := record(t, c); !equal(first, got, starts) || !equal(first, got, sizes) || equal(first, got, pairs) {
 		t.Error("other pairs changed arrivals or sizes")
 	}
@@ -98,7 +98,7 @@ func TestGeneratorsDiffer(t *testing.T) {
 // used as often as the others.
 func TestPersistentConnections(t *testing.T) {
 	c := base()
-	c.Pairs, c.Conns, c.Hosts, c.Flows = AnyPair{4}, 3, 4, 36_000
+	c.Pairs, c.Conns, c.Hosts, c.Flows = anyPair(4), 3, 4, 36_000
 	p := must(NewPoisson(c))
 	type owner struct {
 		Pair
@@ -106,7 +106,7 @@ func TestPersistentConnections(t *testing.T) {
 	}
 	owners := make(map[int]owner)
 	used := make(map[int]int)
-	for _, f := range Record(p, 1<<20) {
+	for _, f := range collect(p) {
 		if f.Conn < 0 || f.Conn >= p.Conns() {
 			t.Fatalf("connection %d is outside 0..%d", f.Conn, p.Conns())
 		}
@@ -133,7 +133,7 @@ func TestPoissonEnds(t *testing.T) {
 	c := base()
 	c.Flows, c.From, c.Until = 0, engine.Second, engine.Second+10*engine.Millisecond
 	p := must(NewPoisson(c))
-	flows := Record(p, 1<<20)
+	flows := collect(p)
 	if n := float64(len(flows)); math.Abs(n-1000) > 5*math.Sqrt(1000) {
 		t.Errorf("%g flows in 10 ms, want about 1000", n)
 	}
@@ -163,10 +163,9 @@ func TestPoissonRefused(t *testing.T) {
 		want   string
 	}{
 		{"pairs", func(c *PoissonConfig) { c.Pairs = nil }, "no pairs of hosts"},
-		{"one host", func(c *PoissonConfig) { c.Pairs = AnyPair{1} }, "1 hosts make no pair"},
+		{"one host", func(c *PoissonConfig) { c.Pairs = anyPair(1) }, "list of pairs is empty"},
 		{"no list", func(c *PoissonConfig) { c.Pairs = List{} }, "list of pairs is empty"},
 		{"to itself", func(c *PoissonConfig) { c.Pairs = List{{1, 2}, {3, 3}} }, "host 3 sends to itself"},
-		{"hot spot", func(c *PoissonConfig) { c.Pairs = HotSpot{4, nil, 0.5} }, "hot spot of 0 of 4"},
 		{"sizes", func(c *PoissonConfig) { c.Sizes = nil }, "needs sizes"},
 		{"rate", func(c *PoissonConfig) { c.Rate = 0 }, "rate of 0"},
 		{"endless", func(c *PoissonConfig) { c.Flows = 0 }, "never ends"},

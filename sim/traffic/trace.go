@@ -23,9 +23,9 @@ const (
 // maxConn bounds what a trace can make a run keep.
 const maxConn = 1 << 24
 
-// TraceReader reads flows from a CSV, one by one. Lines that start with # are
+// traceReader reads flows from a CSV, one by one. Lines that start with # are
 // comments. It refuses what cannot be replayed and says in which line.
-type TraceReader struct {
+type traceReader struct {
 	scan   *bufio.Scanner
 	stream Stream
 	hosts  int
@@ -37,17 +37,17 @@ type TraceReader struct {
 	err    error
 }
 
-// NewTraceReader returns a reader of a trace for a network of so many hosts.
+// newTraceReader returns a reader of a trace for a network of so many hosts.
 // Ports, which a trace does not hold, come from the stream: a generated
 // workload's flows keep theirs if the stream is that workload's.
-func NewTraceReader(r io.Reader, hosts int, s Stream) *TraceReader {
-	t := &TraceReader{scan: bufio.NewScanner(r), stream: s, hosts: hosts, conns: make(map[int]Pair)}
+func newTraceReader(r io.Reader, hosts int, s Stream) *traceReader {
+	t := &traceReader{scan: bufio.NewScanner(r), stream: s, hosts: hosts, conns: make(map[int]Pair)}
 	t.scan.Buffer(nil, 1<<16)
 	return t
 }
 
-// Read returns the next flow; io.EOF after the last. An error stays.
-func (t *TraceReader) Read() (Flow, error) {
+// read returns the next flow; io.EOF after the last. An error stays.
+func (t *traceReader) read() (Flow, error) {
 	for t.err == nil {
 		if !t.scan.Scan() {
 			t.err = t.end()
@@ -77,7 +77,7 @@ func (t *TraceReader) Read() (Flow, error) {
 	return Flow{}, t.err
 }
 
-func (t *TraceReader) end() error {
+func (t *traceReader) end() error {
 	switch err := t.scan.Err(); {
 	case err != nil:
 		return fmt.Errorf("line %d: %w", t.line+1, err)
@@ -87,7 +87,7 @@ func (t *TraceReader) end() error {
 	return io.EOF
 }
 
-func (t *TraceReader) parse(text []byte) (Flow, error) {
+func (t *traceReader) parse(text []byte) (Flow, error) {
 	parts := bytes.Split(text, []byte{','})
 	if len(parts) != t.fields {
 		return Flow{}, fmt.Errorf("%q has %d fields, want %d", text, len(parts), t.fields)
@@ -108,7 +108,7 @@ func (t *TraceReader) parse(text []byte) (Flow, error) {
 	return t.flow(v)
 }
 
-func (t *TraceReader) flow(v [6]uint64) (Flow, error) {
+func (t *traceReader) flow(v [6]uint64) (Flow, error) {
 	start, src, dst, size, tag, conn := v[0], v[1], v[2], v[3], v[4], v[5]
 	hosts := uint64(t.hosts)
 	switch {
@@ -150,10 +150,10 @@ func (t *TraceReader) flow(v [6]uint64) (Flow, error) {
 // ReadTrace reads a whole trace, so that what is wrong in it shows before
 // anything has been simulated.
 func ReadTrace(r io.Reader, hosts int, s Stream) ([]Flow, error) {
-	t := NewTraceReader(r, hosts, s)
+	t := newTraceReader(r, hosts, s)
 	var flows []Flow
 	for {
-		f, err := t.Read()
+		f, err := t.read()
 		if errors.Is(err, io.EOF) {
 			return flows, nil
 		}
@@ -164,8 +164,8 @@ func ReadTrace(r io.Reader, hosts int, s Stream) ([]Flow, error) {
 	}
 }
 
-// TraceWriter writes flows as a trace.
-type TraceWriter struct {
+// traceWriter writes flows as a trace.
+type traceWriter struct {
 	w    *bufio.Writer
 	long bool
 	last engine.Time
@@ -173,10 +173,10 @@ type TraceWriter struct {
 	err  error
 }
 
-// NewTraceWriter returns a writer of a trace. With long it holds workloads and
+// newTraceWriter returns a writer of a trace. With long it holds workloads and
 // persistent connections too, which other tools may not understand.
-func NewTraceWriter(w io.Writer, long bool) *TraceWriter {
-	t := &TraceWriter{w: bufio.NewWriter(w), long: long}
+func newTraceWriter(w io.Writer, long bool) *traceWriter {
+	t := &traceWriter{w: bufio.NewWriter(w), long: long}
 	header := traceHeader
 	if long {
 		header = traceLong
@@ -185,10 +185,10 @@ func NewTraceWriter(w io.Writer, long bool) *TraceWriter {
 	return t
 }
 
-// Write adds a flow. Starts are rounded down to nanoseconds. Flows without an
+// write adds a flow. Starts are rounded down to nanoseconds. Flows without an
 // end by size, flows at a fixed rate and flows out of order have no line in a
 // trace: they are refused.
-func (t *TraceWriter) Write(f Flow) error {
+func (t *traceWriter) write(f Flow) error {
 	switch {
 	case t.err != nil:
 		return t.err
@@ -213,8 +213,8 @@ func (t *TraceWriter) Write(f Flow) error {
 	return t.err
 }
 
-// Flush writes what is buffered.
-func (t *TraceWriter) Flush() error {
+// flush writes what is buffered.
+func (t *traceWriter) flush() error {
 	if t.err == nil {
 		t.err = t.w.Flush()
 	}
@@ -223,13 +223,13 @@ func (t *TraceWriter) Flush() error {
 
 // WriteTrace writes all flows of a source, and returns how many there were.
 func WriteTrace(w io.Writer, s Source, long bool) (int, error) {
-	t := NewTraceWriter(w, long)
+	t := newTraceWriter(w, long)
 	for n := 0; ; n++ {
 		f, ok := s.Next()
 		if !ok {
-			return n, t.Flush()
+			return n, t.flush()
 		}
-		if err := t.Write(f); err != nil {
+		if err := t.write(f); err != nil {
 			return n, err
 		}
 	}

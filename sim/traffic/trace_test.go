@@ -77,19 +77,19 @@ func TestTraceRefused(t *testing.T) {
 
 // TestTraceReads: blanks, comments and equal starts are fine; errors stay.
 func TestTraceReads(t *testing.T) {
-	r := NewTraceReader(strings.NewReader("# made by hand\n"+traceHeader+"\n\n 7, 0 ,1, 99 \r\n7,1,0,1\nx\n"), 2, Stream{})
+	r := newTraceReader(strings.NewReader("# made by hand\n"+traceHeader+"\n\n 7, 0 ,1, 99 \r\n7,1,0,1\nx\n"), 2, Stream{})
 	for i, want := range []uint64{99, 1} {
-		f, err := r.Read()
+		f, err := r.read()
 		if err != nil || f.Bytes != want || f.Start != 7*engine.Nanosecond || int(f.ID) != i || f.Conn != NoConn || f.Until != engine.Never {
 			t.Errorf("flow %d: %+v, %v", i, f, err)
 		}
 	}
-	_, err := r.Read()
-	_, again := r.Read()
+	_, err := r.read()
+	_, again := r.read()
 	if err == nil || !errors.Is(again, err) || !strings.Contains(err.Error(), "line 6") {
 		t.Errorf("errors %v and %v", err, again)
 	}
-	if _, err := NewTraceReader(strings.NewReader(traceHeader), 2, Stream{}).Read(); !errors.Is(err, io.EOF) {
+	if _, err := newTraceReader(strings.NewReader(traceHeader), 2, Stream{}).read(); !errors.Is(err, io.EOF) {
 		t.Errorf("a trace of no flows: %v", err)
 	}
 }
@@ -111,13 +111,13 @@ func TestTraceWriterRefuses(t *testing.T) {
 		{"stops", func(f *Flow) { f.Until = engine.Second }, "stops at 1s"},
 		{"order", func(f *Flow) { f.Start = 49 }, "before the flow written last"},
 	} {
-		w := NewTraceWriter(io.Discard, false)
-		if err := w.Write(good); err != nil {
+		w := newTraceWriter(io.Discard, false)
+		if err := w.write(good); err != nil {
 			t.Fatal(err)
 		}
 		f := good
 		c.change(&f)
-		if err := w.Write(f); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := w.write(f); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", c.name, err, c.want)
 		}
 	}

@@ -26,8 +26,7 @@ type Flow struct {
 	Src, Dst *network.Host
 	Hash     uint32 // of the 5-tuple
 	Rate     uint64 // of payload, bit/s
-	Size     uint32 // payload of a datagram, bytes; the last one may be shorter
-	Bytes    uint64 // in all; 0: no end but Until
+	Size     uint32 // payload of a datagram, bytes
 	// Until is when sending ends; 0: never.
 	Until engine.Time
 }
@@ -41,10 +40,6 @@ type Counters struct {
 	Reordered       uint64 // datagrams that one sent later had overtaken
 	MaxDistance     uint64 // most places between
 }
-
-// Lost returns how many of the datagrams that were sent have not arrived, those
-// on their way included.
-func (c *Counters) Lost() uint64 { return c.Sent - min(c.Sent, c.Received) }
 
 // Add adds other to c.
 func (c *Counters) Add(other *Counters) {
@@ -65,7 +60,6 @@ type Sender struct {
 	due  engine.Time // of the next datagram
 	rest uint64      // what due was rounded down by, 1/Rate ps
 
-	left   uint64 // bytes that are still to be sent
 	number uint64 // of the next datagram
 	last   uint64 // after the highest number that arrived
 
@@ -82,16 +76,10 @@ func Start(now engine.Time, net *network.Network, f Flow) (*Sender, error) {
 	case f.Size == 0 || f.Size > 65507:
 		return nil, fmt.Errorf("udp: flow %d sends datagrams of %d bytes: 1 to 65507 are possible", f.ID, f.Size)
 	}
-	s := &Sender{net: net, flow: f, due: now, left: f.Bytes}
+	s := &Sender{net: net, flow: f, due: now}
 	net.Bind(f.ID, s, s)
 	f.Src.Ready(now, s)
 	return s, nil
-}
-
-// Stop ends sending and receiving.
-func (s *Sender) Stop() {
-	s.flow.Src.Leave(s)
-	s.net.Unbind(s.flow.ID)
 }
 
 // Counters returns what the flow did so far.
@@ -107,49 +95,39 @@ func (s *Sender) Pull(now engine.Time) (*network.Packet, engine.Time) {
 	if now < s.due {
 		return nil, s.due
 	}
-	n := s.take()
+	s.advance()
 	p := s.net.Pool.Get()
 	p.Flow, p.Src, p.Dst, p.Hash = f.ID, f.Src.ID, f.Dst.ID, f.Hash
 	p.Kind = network.Data
-	p.Seq, p.Len, p.Size = s.counters.SentBytes, n, n+Header
-	p.Last = f.Bytes > 0 && s.left == 0
+	p.Seq, p.Len, p.Size = s.counters.SentBytes, f.Size, f.Size+Header
 	p.Sent = now
 	p.Number = s.number
 	s.number++
 	s.counters.Sent++
-	s.counters.SentBytes += uint64(n)
+	s.counters.SentBytes += uint64(f.Size)
 	return p, engine.Never
 }
 
 // ended reports whether no further datagram becomes due.
-func (s *Sender) ended() bool {
-	f := &s.flow
-	return f.Bytes > 0 && s.left == 0 || f.Until > 0 && s.due >= f.Until
-}
+func (s *Sender) ended() bool { return s.flow.Until > 0 && s.due >= s.flow.Until }
 
-// take makes the next datagram be sent: it returns its length, and the one
-// after it is due when its bits have passed at the rate.
-func (s *Sender) take() uint32 {
-	n := s.flow.Size
-	if s.flow.Bytes > 0 {
-		n = uint32(min(uint64(n), s.left))
-		s.left -= uint64(n)
-	}
-	hi, lo := bits.Mul64(uint64(n)*8, uint64(engine.Second))
+// advance makes the next datagram due when the bits of this one have passed at
+// the rate.
+func (s *Sender) advance() {
+	hi, lo := bits.Mul64(uint64(s.flow.Size)*8, uint64(engine.Second))
 	lo, carry := bits.Add64(lo, s.rest, 0)
 	hi += carry
 	if hi >= s.flow.Rate { // a datagram in more than 200 days
 		s.due = engine.Never
-		return n
+		return
 	}
 	t, rest := bits.Div64(hi, lo, s.flow.Rate)
 	s.rest = rest
 	if t > uint64(engine.Never-s.due) {
 		s.due = engine.Never
-		return n
+		return
 	}
 	s.due += engine.Time(t)
-	return n
 }
 
 // skip gives up what no longer fits the socket's buffer: the interface was busy
@@ -163,7 +141,7 @@ func (s *Sender) skip(now engine.Time) {
 	}
 	t, _ := bits.Div64(hi, lo, f.Rate)
 	for now-s.due > engine.Time(min(t, uint64(engine.Never))) && !s.ended() {
-		s.take()
+		s.advance()
 		s.counters.Skipped++
 	}
 }

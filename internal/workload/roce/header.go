@@ -39,9 +39,6 @@ const psnMask = 1<<24 - 1
 // Sub is the distance from q to p, at most 2^23 in either direction.
 func (p PSN) Sub(q PSN) int32 { return int32(uint32(p-q)<<8) >> 8 }
 
-// Before reports whether p comes before q.
-func (p PSN) Before(q PSN) bool { return p.Sub(q) < 0 }
-
 // Lengths of headers, bytes.
 //
 //	BTH    opcode(8) SE(1) M(1) pad(2) version(4) P_Key(16) FECN(1) BECN(1) 0(6) DestQP(24) AckReq(1) 0(7) PSN(24)
@@ -86,18 +83,6 @@ type Packet struct {
 	Size     uint64 // of the message, bytes
 	Workload uint32
 	Data     uint32 // bytes of data in this packet
-}
-
-// Length is how many bytes of UDP payload a packet takes.
-func (p *Packet) Length() int {
-	n := bthLen + icrcLen
-	switch {
-	case p.Opcode == Acknowledge:
-		return n + aethLen
-	case p.Opcode.first():
-		n += rethLen
-	}
-	return n + int(p.Data)
 }
 
 // Append writes the packet as UDP payload behind b. Data is zeros behind what

@@ -67,9 +67,6 @@ func (s *Sender) Post(now mono.Time, size uint64) {
 // Backlog is how many packets wait to be sent or acknowledged.
 func (s *Sender) Backlog() uint64 { return s.end - s.una }
 
-// Messages is how many messages are not acknowledged.
-func (s *Sender) Messages() int { return len(s.messages) }
-
 // Ready reports whether a packet may be sent now.
 func (s *Sender) Ready() bool { return s.next < s.end && s.next < s.una+s.cfg.Window }
 

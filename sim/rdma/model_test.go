@@ -5,24 +5,24 @@ import (
 	"github.com/loomfabric/loom/sim/network"
 )
 
-// Hop is a link on a flow's way, as its sending end sees it.
-type Hop struct {
+// hop is a link on a flow's way, as its sending end sees it.
+type hop struct {
 	Rate     uint64      // bit/s
 	Delay    engine.Time // propagation
 	Overhead uint32      // bytes that encapsulation adds on this link
 }
 
 // tx is how long a packet of so many bytes takes on the link.
-func (h *Hop) tx(bytes uint32) engine.Time {
+func (h *hop) tx(bytes uint32) engine.Time {
 	wire := network.Port{PortConfig: network.PortConfig{Rate: h.Rate}}
 	return wire.TxTime(bytes + h.Overhead)
 }
 
-// Ideal is how long a message takes in a network that is otherwise idle, at
+// ideal returns how long a message takes in a network that is otherwise idle, at
 // line rate: until its last byte has arrived, and until its last ACK is back,
 // which is its base FCT (ConWeave §4.1). Nodes store and forward without delay.
 // The window is left out: BDP is meant to cover the way.
-func (c *Config) Ideal(bytes uint64, out, back []Hop) (received, acked engine.Time) {
+func (c *Config) ideal(bytes uint64, out, back []hop) (received, acked engine.Time) {
 	full := uint64(c.Payload)
 	packets := max(1, (bytes+full-1)/full)
 	last := uint32(bytes - (packets-1)*full)
