@@ -66,6 +66,16 @@ func (p *ConWeaveParams) Pause() (time.Duration, string) {
 	return p.destination().Inactive, "inactive"
 }
 
+// Selectors returns the number of choices that the next tier has.
+func (p *ConWeaveParams) Selectors() int { return p.Source.Selectors }
+
+// WithSelectors returns p with another number of choices of the next tier.
+func (p *ConWeaveParams) WithSelectors(n int) Params {
+	c := *p
+	c.Source.Selectors = n
+	return &c
+}
+
 // Holds returns how many packets may be held.
 func (p *ConWeaveParams) Holds() int { return p.Destination.Packets }
 

@@ -53,6 +53,8 @@ type Tuned interface {
 type Receiver interface {
 	// Receive decides about packets, in the order in which they came.
 	Receive(now mono.Time, pkts []reorder.Arrival)
+	// MayHold reports whether Receive might hold such a packet.
+	MayHold(p *reorder.Arrival) bool
 	// Expire returns a queue that is to be sent on because its time has come; ok is
 	// false if there is none. The driver calls again until there is none.
 	Expire(now mono.Time) (queue int, ok bool)

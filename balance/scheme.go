@@ -97,6 +97,16 @@ type Pauser interface {
 	Pause() (pause time.Duration, key string)
 }
 
+// Selecting is Params of a scheme that chooses among the next hops of the next tier
+// ([overlay.PathID]'s selector).
+type Selecting interface {
+	Params
+	// Selectors returns the number of choices that the next tier has.
+	Selectors() int
+	// WithSelectors returns the same parameters with another number.
+	WithSelectors(n int) Params
+}
+
 // FieldError is what Validate says of one field.
 type FieldError struct {
 	Key     string // in YAML

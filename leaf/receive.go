@@ -114,6 +114,13 @@ func (l *Leaf[T]) receiverOf(p *reorder.Arrival) *receiver[T] {
 	return l.receivers[p.Fabric.Scheme&(overlay.NumSchemes-1)]
 }
 
+// MayHold reports whether a packet might have to wait, for drivers that account for
+// memory first.
+func (l *Leaf[T]) MayHold(p *reorder.Arrival) bool {
+	rx := l.receiverOf(p)
+	return rx != nil && rx.r.MayHold(p)
+}
+
 // apply does with a packet what its receiver says.
 func (l *Leaf[T]) apply(rx *receiver[T], p *reorder.Arrival, item T, uplink uint8) {
 	o := &l.out

@@ -71,6 +71,9 @@ func (c *ConWeave) Receive(now mono.Time, pkts []Arrival) {
 	c.cold = 4*(c.unknown-before) > uint64(len(pkts))
 }
 
+// MayHold reports whether Receive might hold such a packet: one of a NEW path.
+func (c *ConWeave) MayHold(p *Arrival) bool { return p.Fabric.Rerouted }
+
 // Expire returns a queue whose T_resume has passed; ok is false if there is
 // none. The driver sends it on, and calls again. The Outbox has a CLEAR, which
 // carries the headers of the queue's first packet.

@@ -49,15 +49,18 @@ func (r *run) balancing(o *balance.Options) {
 	if r.file == nil || r.file.Scheme != r.spec.Scheme {
 		return
 	}
-	copy(o.Weights[:], r.file.Weights)
+	if r.file.Weights != nil {
+		o.Keys = &balance.StaticKeys{Weights: r.file.Weights}
+	}
 	if d := r.file.DRILL; d != nil {
-		o.Samples, o.Memory = 2, 1
+		k := balance.DRILL{Samples: 2, Memory: 1}
 		if d.Samples != nil {
-			o.Samples = *d.Samples
+			k.Samples = *d.Samples
 		}
 		if d.Memory != nil {
-			o.Memory = *d.Memory
+			k.Memory = *d.Memory
 		}
+		o.Keys = &balance.DRILLKeys{DRILL: k}
 	}
 }
 
@@ -137,16 +140,13 @@ func (r *run) conweave(cfg *node.Config) error {
 	if c.Admission {
 		dest.Admission = 90
 	}
-	source.Selectors = 1
 	if err := source.Validate(); err != nil {
 		return fmt.Errorf("conweave: %w", err)
 	}
-	dest.Leaves, dest.Ports = 1, 1 // the leaf knows
 	if err := dest.Validate(); err != nil {
 		return fmt.Errorf("conweave: %w", err)
 	}
-	source.Selectors = 0 // the topology knows
-	cfg.Options.ConWeave, cfg.Reorder = source, dest
+	cfg.Sections = map[string]balance.Params{"conweave": &balance.ConWeaveParams{Source: source, Destination: dest}}
 	return nil
 }
 

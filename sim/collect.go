@@ -397,8 +397,8 @@ func distribution(name string, v *measure.Values) Distribution {
 func (r *run) switches(out *Result) {
 	b := map[string]uint64{}
 	for _, l := range r.topo.Leaves {
-		for _, p := range l.Policies() {
-			addScheme(b, p.Stats())
+		for _, p := range l.Brain().SchemeStats() {
+			addScheme(b, p.Stats)
 		}
 	}
 	out.Scheduler = b

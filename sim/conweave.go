@@ -6,10 +6,13 @@ import (
 	"unicode"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/internal/stat"
+	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/measure"
+	"github.com/loomfabric/loom/sim/node"
 )
 
 // reorderProbe samples what ConWeave's destination sides hold: queues by host
@@ -23,14 +26,11 @@ type reorderProbe struct {
 // Sample is the sampler's to call.
 func (p *reorderProbe) Sample(engine.Time) {
 	for _, l := range p.r.topo.Leaves {
-		side := l.Reorder()
-		if side == nil {
-			continue
-		}
+		side := conweaveOf(l)
 		for port := range side.Params().Ports {
 			p.queues.Add(float64(side.Port(port).Queues))
 		}
-		p.bytes.Add(float64(side.Stats().WaitingBytes))
+		p.bytes.Add(float64(side.Counters().WaitingBytes))
 	}
 }
 
@@ -48,37 +48,40 @@ func (c *collector) watchReordering() error {
 	return nil
 }
 
+// conweaveOf returns the destination side of a leaf.
+func conweaveOf(l *node.Leaf) *reorder.ConWeave {
+	return l.Brain().Receiver(reorder.SchemeID).(*reorder.ConWeave)
+}
+
 // conweaveResult sums up both sides of all leaves, if the scheme has them.
 func (r *run) conweaveResult(out *Result) {
+	if s := balance.Find(r.spec.Scheme); s == nil || s.Wire != reorder.SchemeID {
+		return
+	}
 	var source balance.ConWeaveStats
 	var dest reorder.Stats
-	found := false
+	var sent [overlay.NumOpcodes]leaf.Amount
 	for _, l := range r.topo.Leaves {
-		side := l.Reorder()
-		if side == nil {
-			continue
+		d := conweaveOf(l).Counters()
+		stat.Add(&dest, &d)
+		own := l.Brain().Stats()
+		stat.Add(&sent, &own.Sent)
+		for _, s := range l.Brain().SchemeStats() {
+			if own, ok := s.Own.(*balance.ConWeaveStats); ok {
+				stat.Add(&source, own)
+			}
 		}
-		found = true
-		s := side.Stats()
-		dest.Add(&s)
-		for _, p := range l.Policies() {
-			s := p.Stats()
-			source.Add(&s.ConWeave)
-		}
-	}
-	if !found {
-		return
 	}
 	c := &ConWeaveResult{Counters: counters(&source, &dest), ControlBytes: map[string]uint64{}, DataBytes: dest.Bytes}
 	for op := overlay.OpRTTReply; op <= overlay.OpNotify; op++ {
-		c.ControlBytes[op.String()] = dest.ControlBytes[op]
+		c.ControlBytes[op.String()] = sent[op].Bytes
 	}
 	if p := r.collect.reorder; p != nil {
 		c.Queues, c.Bytes = distribution("queues of a host port", p.queues), distribution("bytes of a leaf", p.bytes)
 	}
 	c.HoldTimeNs = durations("hold time", &dest.Hold)
-	c.ResumeEarlyNs = durations("TAIL before T_resume", &dest.Early)
-	c.ResumeLateNs = durations("TAIL after T_resume", &dest.Hasty)
+	c.ResumeEarlyNs = durations("TAIL before T_resume", &dest.TailEarly)
+	c.ResumeLateNs = durations("TAIL after T_resume", &dest.TailLate)
 	c.ReplyTimeNs = durations("reply time", &source.ReplyTime)
 	out.ConWeave = c
 }

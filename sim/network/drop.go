@@ -15,11 +15,12 @@ const (
 	NoRoute                    // a node knows no way to its destination
 	NoFlow                     // came to a host for a flow that has ended
 	Unwanted                   // a node has no use for it: a scheme's control packet that came too late
-	Reasons      = 8
+	Duplicate                  // a copy of a packet that has come over another path
+	Reasons      = 9
 )
 
 var reasonNames = [Reasons]string{
-	"queue_full", "buffer_full", "headroom_full", "link_down", "link_cut", "no_route", "no_flow", "unwanted",
+	"queue_full", "buffer_full", "headroom_full", "link_down", "link_cut", "no_route", "no_flow", "unwanted", "duplicate",
 }
 
 // String returns the name that results list the reason by.
@@ -28,6 +29,14 @@ func (r Reason) String() string {
 		return reasonNames[r]
 	}
 	return fmt.Sprintf("Reason(%d)", uint8(r))
+}
+
+// Copy returns a copy of a packet, for a second path.
+func (n *Network) Copy(p *Packet) *Packet {
+	c := n.Pool.Get()
+	*c = *p
+	c.next, c.at, c.in, c.charge = nil, 0, nil, nil
+	return c
 }
 
 // Drop ends a packet that its owner cannot deal with, and counts it.

@@ -5,9 +5,10 @@ import (
 	"math"
 
 	"github.com/loomfabric/loom/balance"
-	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 )
@@ -23,21 +24,22 @@ type Leaf struct {
 	where *Directory
 	hosts []*network.Port // by HostID: access port, nil for hosts elsewhere
 
-	access  []*network.Port // access ports, by Index less balance.MaxPaths
+	access  []*network.Port // by Index less balance.MaxPaths
 	uplinks []meter         // by LBTag
-	peers   []peer          // by leaf
-	classes []class         // the last one takes what the others do not
-	plain   balance.Policy  // for the leaf's own packets
-	order   *order          // nil: no class signals
+	paths   []balance.Paths // by leaf
 
-	view     balance.View
-	local    [balance.MaxPaths]uint8
-	queue    [balance.MaxPaths]uint32
-	looked   mono.Time
-	choice   [1]balance.Packet
-	capable  *overlay.Capability
-	from     *congestion.FromLeaf
-	exchange *congestion.Exchange
+	brain  *leaf.Leaf[*network.Packet] // nil before Join
+	shared *leaf.Shared
+	tuner  leaf.Tuner
+	looked mono.Time
+	timer  engine.Timer
+	id     engine.ID
+
+	// The one packet that the brain is asked about.
+	choice  [1]balance.Packet
+	arrival [1]reorder.Arrival
+	item    [1]*network.Packet
+	from    [1]uint8
 
 	stats LeafStats
 }
@@ -47,16 +49,8 @@ type LeafStats struct {
 	Local        uint64 // host to host behind the leaf
 	Encapsulated uint64 // host to fabric
 	Decapsulated uint64 // fabric to host
-	Control      uint64 // control packets that were for this leaf
-	Signals      uint64 // control packets that were sent
-	Unheard      uint64 // control packets of a flow whose scheme does not signal
-}
-
-// class is a traffic class at work.
-type class struct {
-	match  Match
-	policy balance.Policy
-	signal balance.Signaller // policy, if it is one
+	Control      uint64 // messages and HELLOs that were for this leaf
+	Messages     uint64 // messages and HELLOs that were sent
 }
 
 // Directory says behind which leaf a host is. It is shared by all leaves.
@@ -65,45 +59,19 @@ type Directory struct{ Leaf []uint16 }
 // NewLeaf returns a leaf of a fabric with so many leaves, without ports. It
 // reports configurations that make no sense.
 func NewLeaf(net *network.Network, name string, index uint16, leaves int, where *Directory, cfg Config) (*Leaf, error) {
-	l := &Leaf{Name: name, Index: index, net: net, cfg: cfg, where: where, looked: math.MinInt64}
+	l := &Leaf{Name: name, Index: index, net: net, cfg: cfg, where: where, looked: math.MinInt64, timer: engine.NewTimer()}
 	if err := l.cfg.complete(); err != nil {
 		return nil, fmt.Errorf("leaf %s: %w", name, err)
 	}
-	l.view = balance.View{Paths: make([]balance.Paths, leaves), Links: l, Local: &l.local, Queue: &l.queue}
-	for i := range l.view.Paths {
-		l.view.Paths[i] = balance.MakePaths()
-	}
-	l.peers = make([]peer, leaves)
-	if err := l.makeClasses(); err != nil {
+	if _, err := balance.New(l.cfg.Scheme, l.cfg.Options); err != nil {
 		return nil, fmt.Errorf("leaf %s: %w", name, err)
 	}
+	l.paths = make([]balance.Paths, leaves)
+	for i := range l.paths {
+		l.paths[i] = balance.MakePaths()
+	}
+	l.id = net.Engine.Register(l)
 	return l, nil
-}
-
-func (l *Leaf) makeClasses() error {
-	rules := append([]Class(nil), l.cfg.Classes...)
-	rules = append(rules, Class{Scheme: l.cfg.Scheme, Options: l.cfg.Options})
-	if l.cfg.Plain {
-		rules = []Class{{Scheme: "ecmp"}}
-	}
-	for i := range rules {
-		r := &rules[i]
-		p, err := l.newPolicy(r.Scheme, r.Options)
-		if err != nil {
-			return fmt.Errorf("traffic class %d: %w", i, err)
-		}
-		c := class{match: r.Match, policy: p}
-		c.signal, _ = p.(balance.Signaller)
-		l.classes = append(l.classes, c)
-	}
-	var err error
-	l.plain, err = l.newPolicy("ecmp", balance.Options{})
-	return err
-}
-
-func (l *Leaf) newPolicy(scheme string, o balance.Options) (balance.Policy, error) {
-	o.Seed, o.Params = l.cfg.Seed, l.cfg.Congestion
-	return balance.New(scheme, o)
 }
 
 // AddUplink adds a port towards the fabric; its Index is its LBTag. All uplinks
@@ -127,48 +95,60 @@ func (l *Leaf) AddHost(name string, h network.HostID, c network.PortConfig) *net
 		l.hosts = append(l.hosts, nil)
 	}
 	l.where.Leaf[h] = l.Index
-	var w network.Watcher
-	if l.signals() {
-		w = l
-	}
-	p := l.net.NewPort(name, balance.MaxPaths+len(l.access), l, c, w)
+	p := l.net.NewPort(name, balance.MaxPaths+len(l.access), l, c, nil)
 	l.access = append(l.access, p)
 	l.hosts[h] = p
 	return p
 }
 
-// signals reports whether a class of the leaf signals: then its peers' classes
-// do, and packets come that are to be put in order.
-func (l *Leaf) signals() bool {
-	for i := range l.classes {
-		if l.classes[i].signal != nil {
-			return true
+// Join lets leaves, given in the order of their indices, know each other. It comes
+// after their ports, and before the first packet.
+//
+// A fabric is up before its hosts are used: every leaf has heard of every other one at
+// time 0. From then on HELLOs are packets, as everywhere.
+func Join(leaves []*Leaf) error {
+	for i, l := range leaves {
+		if int(l.Index) != i || len(leaves) != len(l.paths) {
+			return fmt.Errorf("leaf %s has index %d of %d: it stands at %d of %d", l.Name, l.Index, len(l.paths), i, len(leaves))
+		}
+		l.shared = leaf.NewShared(len(leaves), &l.cfg.Congestion)
+		for j := range leaves {
+			if i != j {
+				l.shared.Capable.Heard(uint16(j), 0)
+			}
+		}
+		var err error
+		l.brain, err = leaf.New[*network.Packet](leaf.Config{
+			Seed: l.cfg.Seed, Classes: []leaf.ClassConfig{{Scheme: l.cfg.Scheme, Options: l.cfg.Options}},
+			Congestion: l.cfg.Congestion, Sections: l.cfg.Sections,
+			Leaves: len(leaves), Ports: len(l.access), Uplinks: len(l.uplinks), Links: l,
+		}, l.shared)
+		if err != nil {
+			return fmt.Errorf("leaf %s: %w", l.Name, err)
+		}
+		l.brain.SetPaths(l.paths)
+		l.brain.SetHello(mono.Time(overlay.HelloInterval))
+		l.wake(l.net.Engine.Now())
+		if l.cfg.Auto != (leaf.Auto{}) {
+			l.net.Engine.At(engine.Of(leaf.AutoEvery), l.id, eventTune)
 		}
 	}
-	return false
+	return nil
 }
 
 // SetPaths names the uplinks that lead to a leaf, in a stable order; none: its
 // packets are dropped. Flowlets on an uplink that is no longer among them move
 // with their next packet.
-func (l *Leaf) SetPaths(leaf uint16, uplinks []uint8) {
-	l.view.Paths[leaf] = balance.MakePaths(uplinks...)
-}
+func (l *Leaf) SetPaths(leaf uint16, uplinks []uint8) { l.paths[leaf] = balance.MakePaths(uplinks...) }
 
 // LinkChanged takes an uplink whose link went down out of all paths, at once
 // (network.LinkWatcher). One that comes up waits for the routes to say so.
-func (l *Leaf) LinkChanged(now engine.Time, p *network.Port, up bool) {
-	if up {
+func (l *Leaf) LinkChanged(_ engine.Time, p *network.Port, up bool) {
+	if up || p.Index >= balance.MaxPaths {
 		return
 	}
-	if p.Index >= balance.MaxPaths {
-		if l.order != nil {
-			l.order.down(now, p.Index-balance.MaxPaths)
-		}
-		return
-	}
-	for leaf := range l.view.Paths {
-		paths := &l.view.Paths[leaf]
+	for leaf := range l.paths {
+		paths := &l.paths[leaf]
 		if paths.Index[p.Index] < 0 {
 			continue
 		}
@@ -183,7 +163,7 @@ func (l *Leaf) LinkChanged(now engine.Time, p *network.Port, up bool) {
 }
 
 // Paths returns the uplinks that lead to a leaf.
-func (l *Leaf) Paths(leaf uint16) *balance.Paths { return &l.view.Paths[leaf] }
+func (l *Leaf) Paths(leaf uint16) *balance.Paths { return &l.paths[leaf] }
 
 // Uplinks returns the ports towards the fabric, by LBTag.
 func (l *Leaf) Uplinks() []*network.Port {
@@ -197,34 +177,30 @@ func (l *Leaf) Uplinks() []*network.Port {
 // Receive takes a packet from a host or from the fabric.
 func (l *Leaf) Receive(now engine.Time, p *network.Packet, in *network.Port) {
 	if in.Index < balance.MaxPaths {
-		l.fromFabric(now, p)
+		l.fromFabric(now, p, uint8(in.Index))
 	} else {
 		l.fromHost(now, p)
 	}
 }
 
-// Departing is what ports call (network.Watcher).
+// Departing is what uplinks call (network.Watcher).
 func (l *Leaf) Departing(now engine.Time, p *network.Packet, out *network.Port) {
-	if out.Index >= balance.MaxPaths {
-		l.order.departing(now, p, out.Index-balance.MaxPaths)
-		return
-	}
 	l.uplinks[out.Index].depart(now.Mono(), p)
 }
 
-// Look fills the view of links that policies are shown, once a time
-// (balance.Links).
+// Look brings what schemes are shown of links up to now (balance.Links).
 func (l *Leaf) Look(now mono.Time) {
 	if l.looked == now {
 		return
 	}
 	l.looked = now
 	for i := range l.uplinks {
-		u := &l.uplinks[i]
-		l.local[i] = u.dre.Metric(now, u.port.Rate)
-		l.queue[i] = uint32(u.port.QueuedIn(network.DataClass))
+		l.brain.Local[i], l.brain.Queue[i] = l.uplinks[i].link(now)
 	}
 }
+
+// class is the leaf's only one.
+func (l *Leaf) class() *leaf.Class { return l.brain.Classes()[0] }
 
 // fromHost takes a host's packet: where to, and for what goes into the fabric,
 // which uplink and the tunnel header.
@@ -239,46 +215,91 @@ func (l *Leaf) fromHost(now engine.Time, p *network.Packet) {
 		l.hosts[p.Dst].Send(now, p, p.Class)
 		return
 	}
-	t := now.Mono()
-	capable := l.exchange != nil && l.capableNow(dst, t)
-	c := l.classify(p)
+	p.DstLeaf = dst
+	l.toFabric(now, p)
+}
+
+// toFabric sends a host's packet into the tunnel to its leaf.
+func (l *Leaf) toFabric(now engine.Time, p *network.Packet) {
+	c, t := l.class(), now.Mono()
 	choice := &l.choice[0]
-	choice.Hash, choice.Leaf, choice.Len = p.Hash, dst, uint16(p.Size)
-	c.policy.Choose(t, &l.view, l.choice[:])
-	paths := &l.view.Paths[dst]
+	choice.Hash, choice.Leaf, choice.Len = p.Hash, p.DstLeaf, uint16(p.Size)
+	choice.Copies, choice.Until = 0, 0
+	l.brain.Choose(t, c, l.choice[:], nil)
+	paths := &l.paths[p.DstLeaf]
 	if paths.N == 0 {
 		l.net.Drop(p, network.NoRoute)
 		return
 	}
-	uplink := paths.Uplink[choice.Path]
-	overhead := l.cfg.Overhead
-	if capable && l.exchange.Depart(dst, uplink, overlay.MakePathID(uplink, uint8(p.Hash)), t, &p.Fabric) {
-		if c.signal != nil {
-			if choice.Marks.Stamp(t, uplink, &p.Fabric); p.Fabric.Shim {
-				overhead += l.cfg.Shim
+	if c.Scheme.Waits && choice.Until > t && l.brain.Wait(c, choice, p) {
+		l.wake(now)
+		return
+	}
+	if c.Scheme.Copies {
+		for path := range int(paths.N) {
+			if path != int(choice.Path) && choice.Copies>>path&1 != 0 {
+				l.depart(now, l.net.Copy(p), path)
 			}
+		}
+	}
+	l.depart(now, p, int(choice.Path))
+}
+
+// depart sends a packet by a path that its scheme chose.
+func (l *Leaf) depart(now engine.Time, p *network.Packet, path int) {
+	c, choice := l.class(), &l.choice[0]
+	uplink := l.paths[p.DstLeaf].Uplink[path]
+	overhead := l.cfg.Overhead
+	if l.brain.Depart(now.Mono(), c, choice, uplink, &p.Fabric) {
+		if p.Fabric.Shim {
+			overhead += l.cfg.Shim
 		}
 	} else {
 		p.Fabric = overlay.Fabric{}
 	}
-	p.SrcLeaf, p.DstLeaf, p.Overhead = l.Index, dst, overhead
+	p.SrcLeaf, p.Overhead = l.Index, overhead
 	p.Size += uint32(overhead)
-	l.queue[uplink] += p.Size // others of the same time see it, as those of a vector do
 	l.stats.Encapsulated++
 	l.uplinks[uplink].port.Send(now, p, p.Class)
 }
 
-// classify returns the first class that a packet matches.
-func (l *Leaf) classify(p *network.Packet) *class {
-	last := len(l.classes) - 1
-	if last == 0 {
-		return &l.classes[0]
+// The events of a leaf.
+const (
+	eventTick = iota // the brain's deadline
+	eventTune        // round trips are looked at
+)
+
+// Handle is the engine's to call.
+func (l *Leaf) Handle(now engine.Time, event uint64) {
+	if event == eventTune {
+		l.tune(now)
+		return
 	}
-	tag := l.cfg.Tags.Get(p.Flow)
-	for i := range l.classes[:last] {
-		if l.classes[i].match.hit(tag, p.Kind) {
-			return &l.classes[i]
+	if l.timer.Due(l.net.Engine, now, l.id, eventTick) {
+		l.act(now, l.brain.Tick(now.Mono(), false))
+		l.wake(now)
+	}
+}
+
+// wake sets the timer to the brain's next deadline.
+func (l *Leaf) wake(now engine.Time) {
+	if at := l.brain.Deadline(); at != reorder.Never {
+		l.timer.Set(l.net.Engine, max(engine.Time(at)*engine.Nanosecond, now), l.id, eventTick)
+	} else {
+		l.timer.Off()
+	}
+}
+
+// tune derives times from round trips, as a leaf of the data plane does.
+func (l *Leaf) tune(now engine.Time) {
+	l.net.Engine.At(now+engine.Of(leaf.AutoEvery), l.id, eventTune)
+	var all reorder.Histogram
+	l.brain.RoundTrips(&all)
+	if l.tuner.Tune(&all, l.longestQueue(), l.cfg.Auto) {
+		t := l.tuner.State().Times
+		if err := l.brain.Retime(now.Mono(), &t); err != nil {
+			panic(fmt.Sprintf("node: leaf %s: times derived from round trips do not fit: %v", l.Name, err))
 		}
+		l.wake(now)
 	}
-	return &l.classes[last]
 }

@@ -23,3 +23,8 @@ func (m *meter) depart(now mono.Time, p *network.Packet) {
 	}
 	m.dre.Add(now, p.Size)
 }
+
+// link returns what schemes are shown of the link.
+func (m *meter) link(now mono.Time) (metric uint8, queue uint32) {
+	return m.dre.Metric(now, m.port.Rate), uint32(m.port.QueuedIn(network.DataClass))
+}

@@ -2,30 +2,27 @@ package node
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 )
 
 // Spine is a switch between leaves, of any tier: the simulator's spined. It
-// routes by destination leaf. Among several next hops it takes the one that a
-// capable packet's selector says, and lets a hash with a seed of its own choose
-// for the others, or asks a scheme of its own for every packet.
+// routes by destination leaf. Among several next hops [leaf.NextHop] chooses, with a
+// hash that has a seed of the node's own in it, or a scheme ([leaf.Spine]).
 type Spine struct {
 	Name  string
 	Index int // among all spines
 
 	net   *network.Network
 	cfg   Config
-	ports []meter // by Port.Index
-	hops  []hops  // by leaf
-	plain balance.Policy
-	view  balance.View // of plain: next hops by their place
-	own   []*bundle
-	byHop []*bundle // by leaf; nil entries: no choice
+	ports []meter     // by Port.Index
+	hops  []hops      // by leaf
+	brain *leaf.Spine // nil: next hops follow selectors and hashes
+	seed  uint64
 	one   [1]balance.Packet
 
 	stats SpineStats
@@ -46,38 +43,20 @@ type hops struct {
 // NewSpine returns a spine of a fabric with so many leaves, without ports. It
 // reports configurations that make no sense.
 func NewSpine(net *network.Network, name string, index, leaves int, cfg Config) (*Spine, error) {
-	s := &Spine{Name: name, Index: index, net: net, cfg: cfg, hops: make([]hops, leaves)}
+	s := &Spine{Name: name, Index: index, net: net, cfg: cfg, hops: make([]hops, leaves), seed: cfg.Seed}
 	if err := s.cfg.complete(); err != nil {
 		return nil, fmt.Errorf("spine %s: %w", name, err)
 	}
+	if cfg.Spine == "" {
+		return s, nil
+	}
+	o := cfg.SpineOptions
 	var err error
-	if s.plain, err = balance.New("ecmp", balance.Options{Seed: cfg.Seed}); err != nil {
+	s.brain, err = leaf.NewSpine(leaf.SpineConfig{Scheme: cfg.Spine, Options: o, Seed: cfg.Seed, Congestion: s.cfg.Congestion, Links: s})
+	if err != nil {
 		return nil, fmt.Errorf("spine %s: %w", name, err)
 	}
-	s.view.Paths = make([]balance.Paths, leaves)
-	for i := range s.view.Paths {
-		s.view.Paths[i] = balance.MakePaths()
-	}
-	if cfg.Spine != "" {
-		if _, err := s.newPolicy(0); err != nil {
-			return nil, fmt.Errorf("spine %s: %w", name, err)
-		}
-		s.byHop = make([]*bundle, leaves)
-	}
 	return s, nil
-}
-
-func (s *Spine) newPolicy(bundle int) (balance.Policy, error) {
-	o := s.cfg.SpineOptions
-	o.Seed, o.Worker, o.Params = s.cfg.Seed, bundle, s.cfg.Congestion
-	p, err := balance.New(s.cfg.Spine, o)
-	if err != nil {
-		return nil, err
-	}
-	if _, ok := p.(balance.Signaller); ok {
-		return nil, fmt.Errorf("scheme %s is for leaves: it needs an answer from the far end", s.cfg.Spine)
-	}
-	return p, nil
 }
 
 // AddPort adds a port.
@@ -116,14 +95,14 @@ func (s *Spine) SetRoute(leaf uint16, ports []int) error {
 	}
 	h := &s.hops[leaf]
 	*h = hops{n: uint8(len(ports))}
-	places := [balance.MaxPaths]uint8{}
 	for i, p := range ports {
 		h.to[i] = s.ports[p].port
-		places[i] = uint8(i)
 	}
-	s.view.Paths[leaf] = balance.MakePaths(places[:len(ports)]...)
-	if s.cfg.Spine != "" {
-		return s.bundle(leaf, ports)
+	if s.brain == nil {
+		return nil
+	}
+	if err := s.brain.SetRoute(int(leaf), ports); err != nil {
+		return fmt.Errorf("spine %s: %w", s.Name, err)
 	}
 	return nil
 }
@@ -131,22 +110,21 @@ func (s *Spine) SetRoute(leaf uint16, ports []int) error {
 // Receive forwards a packet.
 func (s *Spine) Receive(now engine.Time, p *network.Packet, _ *network.Port) {
 	h := &s.hops[p.DstLeaf]
-	pick := uint8(0)
-	if h.n <= 1 {
-		if h.n == 0 {
-			s.net.Drop(p, network.NoRoute)
-			return
+	pick := uint32(0)
+	switch {
+	case h.n == 0:
+		s.net.Drop(p, network.NoRoute)
+		return
+	case h.n == 1:
+	case s.brain != nil:
+		s.one[0] = balance.Packet{Hash: p.Hash, Leaf: p.DstLeaf, Len: uint16(p.Size)}
+		s.brain.Bundle(int(p.DstLeaf)).Choose(now.Mono(), s.one[:])
+		pick = uint32(s.one[0].Path)
+	default:
+		if p.Fabric.Capable {
+			s.stats.Pinned++
 		}
-	} else if s.byHop != nil {
-		pick = s.byHop[p.DstLeaf].choose(now.Mono(), p)
-	} else if p.Fabric.Capable {
-		s.stats.Pinned++
-		pick = p.Fabric.Path.Selector() % h.n
-	} else {
-		c := &s.one[0]
-		c.Hash, c.Leaf, c.Len = p.Hash, p.DstLeaf, uint16(p.Size)
-		s.plain.Choose(now.Mono(), &s.view, s.one[:])
-		pick = c.Path
+		pick = leaf.NextHop(p.Fabric.Capable, p.Fabric.Path.Selector(), balance.Remix(uint64(p.Hash)^s.seed), uint32(h.n))
 	}
 	s.stats.Forwarded++
 	h.to[pick&(balance.MaxPaths-1)].Send(now, p, p.Class)
@@ -171,92 +149,11 @@ func (s *Spine) Stats() SpineStats { return s.stats }
 
 // Metric returns the congestion metric of a port's link as of now.
 func (s *Spine) Metric(now engine.Time, port int) uint8 {
-	m := &s.ports[port]
-	return m.dre.Metric(now.Mono(), m.port.Rate)
+	metric, _ := s.ports[port].link(now.Mono())
+	return metric
 }
 
-// bundle is a set of ports among which a spine's own scheme chooses: those that
-// lead to the same leaves. A scheme knows at most balance.MaxPaths links, and a
-// spine has a port for every leaf, so each bundle has a policy to itself.
-type bundle struct {
-	spine  *Spine
-	policy balance.Policy
-	ports  []int // by the number that the policy knows the port by
-	view   balance.View
-	local  [balance.MaxPaths]uint8
-	queue  [balance.MaxPaths]uint32
-	looked mono.Time
-	one    [1]balance.Packet
-}
-
-// bundle finds or makes the bundle that has a leaf's next hops in it. A route
-// that has lost some of its next hops stays in the bundle that it had.
-func (s *Spine) bundle(leaf uint16, ports []int) error {
-	if len(ports) < 2 {
-		return nil // no choice; the bundle that the leaf had stays for later
-	}
-	var b *bundle
-	for _, have := range s.own {
-		if have.has(ports) {
-			b = have
-		}
-	}
-	if b == nil {
-		b = &bundle{spine: s, looked: math.MinInt64, ports: append([]int(nil), ports...)}
-		var err error
-		if b.policy, err = s.newPolicy(len(s.own)); err != nil {
-			return err
-		}
-		b.view = balance.View{Paths: make([]balance.Paths, len(s.hops)), Links: b, Local: &b.local, Queue: &b.queue}
-		s.own = append(s.own, b)
-	}
-	numbers := [balance.MaxPaths]uint8{}
-	for i, p := range ports {
-		numbers[i] = uint8(b.number(p))
-	}
-	b.view.Paths[leaf] = balance.MakePaths(numbers[:len(ports)]...)
-	s.byHop[leaf] = b
-	return nil
-}
-
-// number returns what the policy knows a port by; -1: not at all.
-func (b *bundle) number(port int) int {
-	for i, p := range b.ports {
-		if p == port {
-			return i
-		}
-	}
-	return -1
-}
-
-func (b *bundle) has(ports []int) bool {
-	for _, p := range ports {
-		if b.number(p) < 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// Look is balance.Links.
-func (b *bundle) Look(now mono.Time) {
-	if b.looked == now {
-		return
-	}
-	b.looked = now
-	for i, port := range b.ports {
-		m := &b.spine.ports[port]
-		b.local[i] = m.dre.Metric(now, m.port.Rate)
-		b.queue[i] = uint32(m.port.QueuedIn(network.DataClass))
-	}
-}
-
-// choose returns the place of p's next hop among those to its leaf.
-func (b *bundle) choose(now mono.Time, p *network.Packet) uint8 {
-	c := &b.one[0]
-	c.Hash, c.Leaf, c.Len = p.Hash, p.DstLeaf, uint16(p.Size)
-	b.policy.Choose(now, &b.view, b.one[:])
-	// Others of the same time see what this one adds, as those of a vector do.
-	b.queue[b.view.Paths[p.DstLeaf].Uplink[c.Path]] += p.Size
-	return c.Path
+// Link is leaf.SpineLinks.
+func (s *Spine) Link(now mono.Time, port int) (metric uint8, queue uint32) {
+	return s.ports[port].link(now)
 }

@@ -2,6 +2,7 @@ package topo
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 
@@ -83,23 +84,23 @@ func Build(net *network.Network, spec Spec, cfg node.Config) (*Topology, error) 
 	return t, nil
 }
 
-// selectors fills in how many choices the next tier has where a configuration
-// of ConWeave does not say.
+// selectors completes the sections of schemes with how many choices the next tier has,
+// where nobody has said more than one.
 func (t *Topology) selectors(c node.Config) node.Config {
-	c.Classes = slices.Clone(c.Classes)
-	options := []*balance.Options{&c.Options}
-	for i := range c.Classes {
-		options = append(options, &c.Classes[i].Options)
+	sections := maps.Clone(c.Sections)
+	if sections == nil {
+		sections = make(map[string]balance.Params)
 	}
-	for _, o := range options {
-		if o.ConWeave == (balance.ConWeaveParams{}) {
-			o.ConWeave = balance.DatacenterConWeave()
-			o.ConWeave.Selectors = 0
+	for _, s := range balance.Sections() {
+		p := sections[s.Name]
+		if p == nil {
+			p = s.New(balance.Datacenter)
 		}
-		if o.ConWeave.Selectors == 0 {
-			o.ConWeave.Selectors = t.Selectors()
+		if q, ok := p.(balance.Selecting); ok && q.Selectors() <= 1 {
+			sections[s.Name] = q.WithSelectors(t.Selectors())
 		}
 	}
+	c.Sections = sections
 	return c
 }
 
