@@ -130,7 +130,7 @@ func (l *Leaf[T]) apply(rx *receiver[T], p *reorder.Arrival, item T, uplink uint
 		return
 	}
 	if v.DrainBefore() {
-		l.drain(rx, int(p.Drain))
+		l.drainAll(rx, p)
 	}
 	switch {
 	case v == reorder.Discard:
@@ -140,7 +140,15 @@ func (l *Leaf[T]) apply(rx *receiver[T], p *reorder.Arrival, item T, uplink uint
 		o.Deliver = append(o.Deliver, item)
 	}
 	if v.DrainAfter() {
-		l.drain(rx, int(p.Drain))
+		l.drainAll(rx, p)
+	}
+}
+
+// drainAll delivers what the queues held that a packet's verdict names.
+func (l *Leaf[T]) drainAll(rx *receiver[T], p *reorder.Arrival) {
+	l.drain(rx, int(p.Drain))
+	for _, q := range p.Also {
+		l.drain(rx, int(q))
 	}
 }
 

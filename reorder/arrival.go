@@ -20,6 +20,9 @@ type Arrival struct {
 	Verdict Verdict
 	Drain   uint16 // the queue to send on, if the verdict says so
 	Hold    uint16 // the queue that the packet is in, if the verdict says so
+	// Also are queues to send on behind Drain, in this order. The slice is the
+	// receiver's, until it is called again.
+	Also []uint16
 }
 
 // Verdict is what a driver does with a packet that a receiver saw.

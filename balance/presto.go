@@ -1,0 +1,561 @@
+package balance
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/internal/units"
+	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
+)
+
+var _ = register(Scheme{
+	Name: "presto", Summary: "the next path in turn for each flowcell of a flow, and flowcells put in order behind it",
+	New:  func(o *Options) Policy { return newPresto(o) },
+	Wire: prestoID, Shim: true, NeedsPeer: true, Section: prestoSection,
+	Receiver: func(o *Options) (Receiver, error) { return newPrestoReceiver(o) },
+})
+
+const prestoID overlay.SchemeID = 2
+
+var prestoSection = &Section{
+	Name: "presto",
+	Summary: "Presto are the parameters of scheme presto, and of what puts its flowcells in order. " +
+		"The second part counts on every leaf, whatever its own scheme.",
+	New:      newPrestoParams,
+	Profiles: []Profile{Datacenter, Lab},
+}
+
+// PrestoParams are the tunables of Presto (He et al., SIGCOMM 2015).
+type PrestoParams struct {
+	// Cell is the size of a flowcell, 1500 bytes to 1 MiB: what of a flow takes one
+	// path before the next one's turn (§3.1: 64 KB, what segmentation offload hands
+	// over at most).
+	Cell units.Size `yaml:"cell"`
+	// Inactive is the pause after which a flow's place in the tables may go to another
+	// one.
+	Inactive time.Duration `yaml:"inactive"`
+	// Flush is for how long a flowcell is held while one before it is missing (§3.2).
+	Flush time.Duration `yaml:"flush"`
+	// Flows is the number of entries of each table of flows, of those that are sent
+	// and of those that are received: a power of two from 4 to 16777216.
+	Flows int `yaml:"flows"`
+	// Queues is the number of flowcells of which packets may be held, at most 65535.
+	// What does not fit is sent on as it comes.
+	Queues int `yaml:"queues"`
+	// Packets is the number of packets that may be held.
+	Packets int `yaml:"packets"`
+}
+
+func newPrestoParams(profile Profile) Params {
+	p := &PrestoParams{
+		Cell: 64 << 10, Inactive: 10 * time.Millisecond, Flush: 200 * time.Microsecond,
+		Flows: 16 << 10, Queues: 1024, Packets: 4096,
+	}
+	if profile != Datacenter {
+		p.Inactive, p.Flush = time.Second, 10*time.Millisecond
+	}
+	return p
+}
+
+// Validate reports the first parameter that makes no sense.
+func (p *PrestoParams) Validate() error {
+	switch {
+	case p.Cell < 1500 || p.Cell > 1<<20:
+		return fieldError("cell", "use 1500 to 1MiB", "flowcells of %v bytes", p.Cell)
+	case p.Inactive <= 0 || p.Inactive > time.Hour:
+		return fieldError("inactive", "use a time above 0 and up to an hour", "inactive is %v", p.Inactive)
+	case p.Flush <= 0 || p.Flush > time.Second:
+		return fieldError("flush", "use a time above 0 and up to a second", "flush is %v", p.Flush)
+	case p.Flows < prestoWays || p.Flows > 1<<24 || p.Flows&(p.Flows-1) != 0:
+		return fieldError("flows", fmt.Sprintf("use a power of two from %d to %d", prestoWays, 1<<24), "flow tables of %d entries", p.Flows)
+	case p.Queues < 1 || p.Queues > reorder.MaxQueues:
+		return fieldError("queues", fmt.Sprintf("use 1 to %d", reorder.MaxQueues), "%d queues", p.Queues)
+	case p.Packets < 1 || p.Packets > 1<<24:
+		return fieldError("packets", fmt.Sprintf("use 1 to %d", 1<<24), "%d packets", p.Packets)
+	}
+	return nil
+}
+
+// Holds returns how many packets may be held.
+func (p *PrestoParams) Holds() int { return p.Packets }
+
+// Limit returns p with at most so many packets held.
+func (p *PrestoParams) Limit(packets int) Params {
+	c := *p
+	c.Packets = min(c.Packets, packets)
+	return &c
+}
+
+// prestoWays is the associativity of both tables of flows.
+const prestoWays = 4
+
+// presto sends each flowcell of a flow by the next path in turn (§3.1), beginning with
+// one at random. On the wire Arg numbers the flowcells of a flow. Tail marks the last
+// packet of each, and Rerouted those of a flowcell that is not to wait for the one
+// before: the flow's first, and one that begins because a path has gone.
+type presto struct {
+	cell     uint32
+	inactive mono.Time
+	seed     uint64
+	rng      *rand.PCG
+	sets     [][prestoWays]prestoFlow
+	mask     uint32
+	stats    PrestoStats
+}
+
+// prestoFlow is a flow under way: 24 bytes without pointers.
+type prestoFlow struct {
+	hash   uint32
+	leaf   uint16
+	uplink uint8 // of the present flowcell
+	state  prestoState
+	sent   uint32 // of it, bytes
+	cell   uint16 // its number
+	last   mono.Time
+}
+
+// prestoState is where a flow is, with flags.
+type prestoState uint8
+
+const (
+	prestoUsed  prestoState = 1 << iota // the entry is a flow's
+	prestoAlone                         // the flowcell does not wait for the one before
+	prestoEnded                         // the flowcell has had its last packet
+)
+
+// PrestoStats counts what Presto's sending side did.
+type PrestoStats struct {
+	Flows     uint64 `help:"Flows that began, or began again after a pause."`
+	Cells     uint64 `help:"Flowcells that began."`
+	Cut       uint64 `help:"Flowcells that ended early because their path went away."`
+	Overflow  uint64 `help:"Frames sent by hash because the table of flows had no room."`
+	Incapable uint64 `help:"Frames sent by hash because the leaf does not read the fabric's fields."`
+}
+
+func newPresto(o *Options) *presto {
+	p := o.Section.(*PrestoParams)
+	return &presto{
+		cell: uint32(p.Cell), inactive: mono.Time(p.Inactive), seed: o.Seed, rng: newRNG(o),
+		sets: make([][prestoWays]prestoFlow, p.Flows/prestoWays), mask: uint32(p.Flows/prestoWays - 1),
+	}
+}
+
+func (*presto) Name() string { return "presto" }
+
+// Stats returns the counters.
+func (s *presto) Stats() Stats {
+	own := s.stats
+	return Stats{Decisions: own.Cells, Own: &own}
+}
+
+// Choose counts each flow's bytes, and goes to the next path where a flowcell is full.
+func (s *presto) Choose(now mono.Time, v *View, pkts []Packet) {
+	for i := range pkts {
+		p := &pkts[i]
+		paths := &v.Paths[p.Leaf]
+		p.Marks = Marks{}
+		if paths.N == 0 {
+			continue
+		}
+		if v.Capable != nil && !v.Capable.Capable(p.Leaf, now) {
+			s.stats.Incapable++
+			s.byHash(paths, p)
+			continue
+		}
+		e := s.find(now, p, paths)
+		if e == nil {
+			s.stats.Overflow++
+			s.byHash(paths, p)
+			continue
+		}
+		s.place(paths, e)
+		e.last = now
+		e.sent += uint32(p.Len)
+		if e.sent >= s.cell {
+			e.state |= prestoEnded
+		}
+		p.Path = uint8(paths.Index[e.uplink])
+		p.Marks = Marks{
+			Shim: true, Arg: overlay.Tstamp(e.cell), Selector: s.selector(p.Hash),
+			Tail: e.state&prestoEnded != 0, Rerouted: e.state&prestoAlone != 0,
+		}
+	}
+}
+
+// place begins a flowcell if the flow's last one has ended, or its path has gone.
+func (s *presto) place(paths *Paths, e *prestoFlow) {
+	at := paths.Index[e.uplink%MaxPaths]
+	switch {
+	case e.state&prestoEnded != 0:
+		e.state = prestoUsed
+	case at < 0:
+		s.stats.Cut++
+		e.state = prestoUsed | prestoAlone
+	default:
+		return
+	}
+	s.stats.Cells++
+	e.cell++
+	e.sent = 0
+	e.uplink = paths.Uplink[(int(at)+1)%int(paths.N)] // the first path, if the last one has gone
+}
+
+// find returns the entry of a packet's flow, a new one if it has none; nil: there is no
+// room.
+func (s *presto) find(now mono.Time, p *Packet, paths *Paths) *prestoFlow {
+	set := &s.sets[p.Hash&s.mask]
+	best := -1
+	for w := range set {
+		e := &set[w]
+		if e.state != 0 && e.hash == p.Hash && e.leaf == p.Leaf {
+			return e
+		}
+		aged := e.state == 0 || uint64(now-e.last+s.inactive) > 2*uint64(s.inactive)
+		if aged && (best < 0 || e.last < set[best].last) {
+			best = w
+		}
+	}
+	if best < 0 {
+		return nil
+	}
+	s.stats.Flows++
+	s.stats.Cells++
+	e := &set[best]
+	*e = prestoFlow{
+		hash: p.Hash, leaf: p.Leaf, state: prestoUsed | prestoAlone,
+		uplink: paths.Uplink[draw(s.rng, int(paths.N))%MaxPaths],
+	}
+	return e
+}
+
+// byHash sends a packet as ecmp does.
+func (s *presto) byHash(paths *Paths, p *Packet) {
+	p.Path = uint8(uint64(remix(uint64(p.Hash)^s.seed)) * uint64(paths.N) >> 32)
+	p.Selector = s.selector(p.Hash)
+}
+
+// selector returns the next tier's choice for a flow. The next tier has no turn.
+func (s *presto) selector(hash uint32) uint8 {
+	return uint8(remix(uint64(hash)^s.seed^selectorKey) >> 28)
+}
+
+// prestoReceiver puts the flowcells of flows in order, which the paper has the hosts'
+// receive offload do (§3.2): a packet of the flowcell that is due goes on, for a path
+// keeps the order; one of a later flowcell waits until the ones before have had their
+// last packets, or until Flush has passed without one.
+type prestoReceiver struct {
+	flush, inactive mono.Time
+	packets         int
+
+	sets   [][prestoWays]prestoOrder
+	mask   uint32
+	queues []prestoQueue
+	free   int32
+
+	head, tail int32    // flows that hold something, by when they are to be flushed
+	drained    []uint16 // of the present vector; verdicts have parts of it
+	pending    []uint16 // queues that Expire or Flush has yet to return
+	stats      PrestoReceiverStats
+}
+
+// prestoOrder is what is known of a flow that arrives.
+type prestoOrder struct {
+	hash       uint32
+	leaf       uint16
+	cell       uint16 // that is due
+	used       bool
+	ended      bool // it has had its last packet
+	queue      int32
+	prev, next int32     // among those that hold something
+	due        mono.Time // when they are to be flushed; meant if queue is not none
+	last       mono.Time
+}
+
+// prestoQueue is the packets of one flowcell that are held.
+type prestoQueue struct {
+	cell    uint16
+	ended   bool // the last packet is among them
+	packets int32
+	next    int32 // of the flow, by number; or free
+}
+
+const none = int32(-1)
+
+// PrestoReceiverStats counts what Presto's receiving side did.
+type PrestoReceiverStats struct {
+	Packets   uint64 `help:"Frames that arrived with Presto's marks."`
+	Held      uint64 `help:"Frames that had to wait for an earlier flowcell."`
+	Flushes   uint64 `help:"Flowcells that were sent on because one before them did not come in time."`
+	Exhausted uint64 `help:"Times that a flow's flowcells were sent on because there was no room for one more frame."`
+	Late      uint64 `help:"Frames of a flowcell before one that was sent on."`
+	NoFlow    uint64 `help:"Frames sent on as they came because the table of flows had no room."`
+
+	InUse       int `help:"Flowcells of which frames are held." kind:"gauge"`
+	InUsePeak   int `stat:",max" help:"Most flowcells of which frames were ever held at a time." kind:"gauge"`
+	Waiting     int `help:"Frames that are held." kind:"gauge"`
+	WaitingPeak int `stat:",max" help:"Most frames that were ever held at a time." kind:"gauge"`
+}
+
+func newPrestoReceiver(o *Options) (*prestoReceiver, error) {
+	p := o.Section.(*PrestoParams)
+	r := &prestoReceiver{
+		flush: mono.Time(p.Flush), inactive: mono.Time(p.Inactive), packets: p.Packets,
+		sets: make([][prestoWays]prestoOrder, p.Flows/prestoWays), mask: uint32(p.Flows/prestoWays - 1),
+		queues: make([]prestoQueue, p.Queues), free: none, head: none, tail: none,
+		drained: make([]uint16, 0, p.Queues+64), pending: make([]uint16, 0, p.Queues),
+	}
+	for i := len(r.queues) - 1; i >= 0; i-- {
+		r.queues[i].next, r.free = r.free, int32(i)
+	}
+	return r, nil
+}
+
+// Receive decides about packets in the order in which they came.
+func (r *prestoReceiver) Receive(now mono.Time, pkts []reorder.Arrival) {
+	r.drained = r.drained[:0]
+	for i := range pkts {
+		r.arrive(now, &pkts[i])
+	}
+}
+
+func (r *prestoReceiver) arrive(now mono.Time, p *reorder.Arrival) {
+	r.stats.Packets++
+	p.Verdict, p.Also = reorder.Pass, nil
+	e, index := r.find(now, p)
+	if e == nil {
+		r.stats.NoFlow++
+		return
+	}
+	e.last = now
+	cell := uint16(p.Fabric.Arg)
+	start := len(r.drained)
+	switch ahead := int16(cell - e.cell); {
+	case ahead < 0:
+		r.stats.Late++
+		return
+	case ahead == 0:
+	case p.Fabric.Rerouted || ahead == 1 && e.ended:
+		r.before(e, cell)
+		e.cell, e.ended = cell, false
+	case r.hold(now, e, index, p, cell):
+		return
+	default:
+		r.stats.Exhausted++
+		r.before(e, cell)
+		e.cell, e.ended = cell, false
+	}
+	r.verdict(p, reorder.DrainPass, start)
+	if first := len(r.drained); p.Fabric.Tail {
+		e.ended = true
+		r.follow(e)
+		if len(r.drained) > first && p.Verdict == reorder.Pass {
+			r.verdict(p, reorder.PassDrain, first)
+		}
+	}
+	r.relist(now, e, index, len(r.drained) > start)
+}
+
+// verdict has the queues that were drained from first on sent on with a packet.
+func (r *prestoReceiver) verdict(p *reorder.Arrival, v reorder.Verdict, first int) {
+	if list := r.drained[first:]; len(list) > 0 {
+		p.Verdict, p.Drain, p.Also = v, list[0], list[1:]
+	}
+}
+
+// find returns the entry of a packet's flow and its index, a new one that begins with
+// the packet if it has none; nil: there is no room.
+func (r *prestoReceiver) find(now mono.Time, p *reorder.Arrival) (*prestoOrder, int32) {
+	at := p.Hash & r.mask
+	set := &r.sets[at]
+	best := -1
+	for w := range set {
+		e := &set[w]
+		aged := !e.used || e.queue == none && uint64(now-e.last+r.inactive) > 2*uint64(r.inactive)
+		if e.used && e.hash == p.Hash && e.leaf == p.Leaf {
+			if aged { // nothing of it is under way: it begins anew
+				e.cell, e.ended = uint16(p.Fabric.Arg), false
+			}
+			return e, int32(at)*prestoWays + int32(w)
+		}
+		if aged && (best < 0 || e.last < set[best].last) {
+			best = w
+		}
+	}
+	if best < 0 {
+		return nil, 0
+	}
+	set[best] = prestoOrder{hash: p.Hash, leaf: p.Leaf, cell: uint16(p.Fabric.Arg), used: true, queue: none, prev: none, next: none}
+	return &set[best], int32(at)*prestoWays + int32(best)
+}
+
+// at returns the flow of an index.
+func (r *prestoReceiver) at(i int32) *prestoOrder { return &r.sets[i/prestoWays][i%prestoWays] }
+
+// hold keeps a packet of a later flowcell. It reports false if there is no room.
+func (r *prestoReceiver) hold(now mono.Time, e *prestoOrder, index int32, p *reorder.Arrival, cell uint16) bool {
+	if r.stats.Waiting == r.packets {
+		return false
+	}
+	link := &e.queue
+	for *link != none && int16(r.queues[*link].cell-cell) < 0 {
+		link = &r.queues[*link].next
+	}
+	if *link == none || r.queues[*link].cell != cell {
+		q := r.free
+		if q == none {
+			return false
+		}
+		r.free = r.queues[q].next
+		r.queues[q] = prestoQueue{cell: cell, next: *link}
+		*link = q
+		r.stats.InUse++
+		r.stats.InUsePeak = max(r.stats.InUsePeak, r.stats.InUse)
+	}
+	q := &r.queues[*link]
+	q.packets++
+	q.ended = q.ended || p.Fabric.Tail
+	r.stats.Held++
+	r.stats.Waiting++
+	r.stats.WaitingPeak = max(r.stats.WaitingPeak, r.stats.Waiting)
+	p.Verdict, p.Hold = reorder.Hold, uint16(*link)
+	if e.prev == none && r.head != index {
+		r.list(now, e, index)
+	}
+	return true
+}
+
+// before drains the flow's queues of flowcells before one.
+func (r *prestoReceiver) before(e *prestoOrder, cell uint16) {
+	for e.queue != none && int16(r.queues[e.queue].cell-cell) < 0 {
+		r.drained = append(r.drained, r.take(e))
+	}
+}
+
+// follow drains the flow's queues of the flowcells that follow on one that has ended,
+// as far as none is missing.
+func (r *prestoReceiver) follow(e *prestoOrder) {
+	for e.ended && e.queue != none && r.queues[e.queue].cell == e.cell+1 {
+		e.cell, e.ended = e.cell+1, r.queues[e.queue].ended
+		r.drained = append(r.drained, r.take(e))
+	}
+}
+
+// take takes the first queue from a flow and frees it: the driver sends on what it held
+// before it looks at anything else.
+func (r *prestoReceiver) take(e *prestoOrder) uint16 {
+	i := e.queue
+	q := &r.queues[i]
+	e.queue = q.next
+	r.stats.Waiting -= int(q.packets)
+	r.stats.InUse--
+	q.next, r.free = r.free, i
+	return uint16(i)
+}
+
+// list puts a flow that holds something at the end of those that do.
+func (r *prestoReceiver) list(now mono.Time, e *prestoOrder, index int32) {
+	e.due, e.prev, e.next = now+r.flush, r.tail, none
+	if r.tail == none {
+		r.head = index
+	} else {
+		r.at(r.tail).next = index
+	}
+	r.tail = index
+}
+
+// unlist takes a flow from those that hold something.
+func (r *prestoReceiver) unlist(e *prestoOrder) {
+	if e.prev == none {
+		r.head = e.next
+	} else {
+		r.at(e.prev).next = e.next
+	}
+	if e.next == none {
+		r.tail = e.prev
+	} else {
+		r.at(e.next).prev = e.prev
+	}
+	e.prev, e.next = none, none
+}
+
+// relist gives a flow that was sent on in part another Flush, and takes one that holds
+// nothing any more from the list.
+func (r *prestoReceiver) relist(now mono.Time, e *prestoOrder, index int32, moved bool) {
+	if e.prev == none && r.head != index {
+		return // it holds nothing, and did not
+	}
+	if e.queue == none {
+		r.unlist(e)
+	} else if moved {
+		r.unlist(e)
+		r.list(now, e, index)
+	}
+}
+
+// MayHold reports whether Receive might hold such a packet.
+func (r *prestoReceiver) MayHold(*reorder.Arrival) bool { return true }
+
+// Expire returns a queue for whose flowcell the one before did not come in time.
+func (r *prestoReceiver) Expire(now mono.Time) (queue int, ok bool) {
+	if len(r.pending) == 0 && r.head != none {
+		// A time that is further away than any can be is as due: the clock was set back.
+		if e := r.at(r.head); now >= e.due || e.due-now > r.flush {
+			r.flushFlow(now, e, r.head)
+		}
+	}
+	return r.nextPending()
+}
+
+// flushFlow sends on a flow's first flowcell, and those that follow on it.
+func (r *prestoReceiver) flushFlow(now mono.Time, e *prestoOrder, index int32) {
+	r.stats.Flushes++
+	r.drained = r.drained[:0]
+	q := &r.queues[e.queue]
+	e.cell, e.ended = q.cell, q.ended
+	r.drained = append(r.drained, r.take(e))
+	r.follow(e)
+	r.pending = append(r.pending, r.drained...)
+	r.relist(now, e, index, true)
+}
+
+func (r *prestoReceiver) nextPending() (queue int, ok bool) {
+	if len(r.pending) == 0 {
+		return 0, false
+	}
+	q := r.pending[0]
+	r.pending = r.pending[:copy(r.pending, r.pending[1:])]
+	return int(q), true
+}
+
+// Flush is Expire for any queue, whatever its time.
+func (r *prestoReceiver) Flush(now mono.Time) (queue int, ok bool) {
+	if len(r.pending) == 0 && r.head != none {
+		r.flushFlow(now, r.at(r.head), r.head)
+	}
+	return r.nextPending()
+}
+
+// Deadline returns when Expire is to be called next.
+func (r *prestoReceiver) Deadline() mono.Time {
+	if r.head == none {
+		return reorder.Never
+	}
+	return r.at(r.head).due
+}
+
+// Outbox is empty: nobody waits for an answer.
+func (r *prestoReceiver) Outbox() []overlay.Message { return nil }
+
+// Queues returns the limits of what is held.
+func (r *prestoReceiver) Queues() (queues, perQueue, packets int) {
+	return len(r.queues), r.packets, r.packets
+}
+
+// Grace returns Flush: what a driver has not read yet may be what is missing.
+func (r *prestoReceiver) Grace() mono.Time { return r.flush }
+
+// Stats returns a pointer to a copy of the counters.
+func (r *prestoReceiver) Stats() any { s := r.stats; return &s }
