@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 )
@@ -42,64 +43,14 @@ func TestLongestQueue(t *testing.T) {
 	}
 }
 
-// Whatever round trips take, the times that follow from them make sense, grow with
-// them, and fit those that are configured.
-func TestDerivedTimes(t *testing.T) {
-	all := Auto{true, true, true, true, true, true}
-	h := roundTrips(100, 500*time.Microsecond, 600*time.Microsecond, 700*time.Microsecond)
-	for range 3 {
-		h.Add(4 * time.Millisecond)
-	}
-	got := derive(&h, 3*time.Millisecond, all)
-	between := func(what string, d, least, most time.Duration) {
-		t.Helper()
-		if d < least || d > most {
-			t.Errorf("%s is %v, want %v to %v", what, d, least, most)
-		}
-	}
-	// Percentiles are off by a quarter at most.
-	between("θ_reply", got.Reply, 1200*time.Microsecond, 1500*time.Microsecond)
-	between("θ_inactive", got.Inactive, 8*time.Millisecond, 10*time.Millisecond)
-	between("θ_resume_extra", got.ResumeExtra, 3*time.Millisecond, 3*time.Millisecond) // the queue
-	between("θ_resume_default", got.ResumeDefault, 8*time.Millisecond, 10*time.Millisecond)
-	between("the flowlet gap", got.FlowletGap, 3700*time.Microsecond, 4*time.Millisecond)
-	// Nothing is under way longer than in a full queue.
-	got = derive(&h, 20*time.Millisecond, all)
-	between("θ_inactive with a deep queue", got.Inactive, 20*time.Millisecond, 22*time.Millisecond)
-	between("θ_resume_extra with one", got.ResumeExtra, 20*time.Millisecond, 20*time.Millisecond)
-	between("θ_resume_default with one", got.ResumeDefault, 24*time.Millisecond, 25*time.Millisecond)
-	if got = derive(&h, 0, all); got.ResumeExtra < 1200*time.Microsecond || got.ResumeExtra > 1500*time.Microsecond {
-		t.Errorf("θ_resume_extra without a queue is %v", got.ResumeExtra)
-	}
-	last := Times{}
-	for rtt := time.Microsecond; rtt < 100*time.Millisecond; rtt = rtt*3/2 + 1 {
-		h := roundTrips(100, rtt, 2*rtt, 9*rtt)
-		got := derive(&h, rtt, all)
-		s, d := balance.LabConWeave(), reorder.Lab()
-		s.Reply, s.Inactive = got.Reply, got.Inactive
-		d.ResumeExtra, d.ResumeDefault, d.MaxHold = got.ResumeExtra, got.ResumeDefault, got.MaxHold
-		if err := s.Validate(); err != nil {
-			t.Errorf("round trips of %v: %v", rtt, err)
-		}
-		if err := d.Validate(); err != nil {
-			t.Errorf("round trips of %v: %v", rtt, err)
-		}
-		if got.Reply < last.Reply || got.Inactive < last.Inactive || got.ResumeExtra < last.ResumeExtra || got.ResumeDefault < last.ResumeDefault || got.FlowletGap < last.FlowletGap {
-			t.Errorf("round trips of %v: %+v after %+v", rtt, got, last)
-		}
-		last = got
-	}
-	if got := derive(&h, time.Second, Auto{Reply: true}); got != (Times{Reply: got.Reply}) || got.Reply == 0 {
-		t.Errorf("derived %+v, want θ_reply alone", got)
-	}
-}
-
 // autoNode is a node with one worker, whose times follow from round trips.
-func autoNode(t *testing.T, auto Auto) (*Node, *rig, *strings.Builder) {
+func autoNode(t *testing.T, auto leaf.Auto) (*Node, *rig, *strings.Builder) {
 	cfg := leafConfig()
-	cfg.Scheme, cfg.Options.ConWeave, cfg.Reorder = "conweave", balance.LabConWeave(), reorder.Lab()
+	p := labConWeave()
+	p.Source.Connections, p.Destination.Flows = 64, 64
+	useConWeave(&cfg, p)
 	cfg.Classes = []Class{{Protocol: 6, Scheme: "conga"}, {Protocol: 1, Scheme: "conga-flow"}}
-	cfg.Auto, cfg.Options.ConWeave.Connections, cfg.Reorder.Flows = auto, 64, 64
+	cfg.Auto = auto
 	r := newRig(t, fuzzConfig(cfg), leafTables())
 	n := node(r)
 	n.cfg.Auto = auto
@@ -111,12 +62,12 @@ func autoNode(t *testing.T, auto Auto) (*Node, *rig, *strings.Builder) {
 // Times come into force when there is something to go by, and again when that has
 // changed; nothing is lost on the way, and a reload keeps them.
 func TestTimesFollowRoundTrips(t *testing.T) {
-	all := Auto{true, true, true, true, true, true}
+	all := leaf.Auto{Reply: true, Inactive: true, ResumeExtra: true, ResumeDefault: true, MaxHold: true, FlowletGap: true}
 	n, r, log := autoNode(t, all)
 	r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), &overlay.Fabric{Capable: true}))
 	r.send(acc0, udp4(hostB, hostA, 0, 7, 10)) // a connection
-	policy := func() balance.ConWeavePolicy { return r.w.classes[2].policy.(balance.ConWeavePolicy) }
-	few := roundTrips(autoSamples-1, time.Millisecond)
+	policy := func() balance.ConWeavePolicy { return r.w.leaf.classes[2].Policy.(balance.ConWeavePolicy) }
+	few := roundTrips(20, time.Millisecond)
 	if n.retime(few) || policy().Params().Reply != balance.LabConWeave().Reply {
 		t.Errorf("%d round trips were enough for %+v", few.N, policy().Params())
 	}
@@ -130,10 +81,10 @@ func TestTimesFollowRoundTrips(t *testing.T) {
 	if p := policy().Params(); p.Reply != s.Times.Reply || p.Inactive != s.Times.Inactive || p.Reply < 2*time.Millisecond || p.Reply > 2500*time.Microsecond {
 		t.Errorf("sources are told %+v, derived was %+v", p, s.Times)
 	}
-	if p := r.w.order.side.Params(); p.ResumeExtra != s.Times.ResumeExtra || p.ResumeDefault != s.Times.ResumeDefault || p.MaxHold != s.Times.MaxHold {
+	if p := r.destination().Params(); p.ResumeExtra != s.Times.ResumeExtra || p.ResumeDefault != s.Times.ResumeDefault || p.MaxHold != s.Times.MaxHold {
 		t.Errorf("the destination is told %+v, derived was %+v", p, s.Times)
 	}
-	if got := policy().Stats().ConWeave; got.Epochs != 1 {
+	if got := source(r.w.leaf.classes[2]); got.Epochs != 1 {
 		t.Errorf("%d epochs", got.Epochs)
 	}
 	if c := n.ConWeave(-1); c.Sources[0].Active != 1 || c.Sources[0].Reply != s.Times.Reply {
@@ -146,7 +97,7 @@ func TestTimesFollowRoundTrips(t *testing.T) {
 		t.Errorf("changed to %+v for nothing", n.Auto())
 	}
 	// A flowlet of conga goes on for as long as the gap says, one of conga-flow longer.
-	conga, flow := r.w.classes[0].policy.(balance.FlowletPolicy).Flowlets(), r.w.classes[1].policy.(balance.FlowletPolicy).Flowlets()
+	conga, flow := r.w.leaf.classes[0].Policy.(balance.FlowletPolicy).Flowlets(), r.w.leaf.classes[1].Policy.(balance.FlowletPolicy).Flowlets()
 	conga.Set(5, 1, r.now)
 	flow.Set(5, 1, r.now)
 	if _, active := conga.Lookup(5, r.now.Add(s.Times.FlowletGap)); !active {
@@ -159,15 +110,15 @@ func TestTimesFollowRoundTrips(t *testing.T) {
 		t.Error("conga-flow's flow ended after the flowlet gap")
 	}
 	// Half a minute later only the new round trips count.
-	for range autoWindows {
-		h = roundTrips(10, 8*time.Millisecond)
+	for range int(30 * time.Second / leaf.AutoEvery) {
+		h = roundTrips(10, 20*time.Millisecond)
 		more.Merge(&h)
 		n.retime(more)
 	}
-	if s = n.Auto(); s.P50 < 8*time.Millisecond || s.Times.Reply != maxReply || s.Times.Inactive != overlay.MaxInactive {
-		t.Errorf("after half a minute of 8ms: %+v", s)
+	if s = n.Auto(); s.P50 < 20*time.Millisecond || s.Times.Reply != overlay.MaxInactive/2 || s.Times.Inactive != overlay.MaxInactive {
+		t.Errorf("after half a minute of 20ms: %+v", s)
 	}
-	if err := n.SetSchemes("conweave-conga", balance.Options{ConWeave: balance.LabConWeave()}, n.cfg.Classes); err != nil {
+	if err := n.SetSchemes("conweave-conga", balance.Options{}, n.cfg.Classes); err != nil {
 		t.Fatal(err)
 	}
 	if p := policy().Params(); p.Reply != s.Times.Reply {
@@ -176,7 +127,7 @@ func TestTimesFollowRoundTrips(t *testing.T) {
 	if log.Len() != 0 {
 		t.Errorf("logged %s", log)
 	}
-	if n, _, _ := autoNode(t, Auto{}); n.Auto() != nil {
+	if n, _, _ := autoNode(t, leaf.Auto{}); n.Auto() != nil {
 		t.Error("something is derived that nobody asked for")
 	}
 }
@@ -185,13 +136,13 @@ func TestTimesFollowRoundTrips(t *testing.T) {
 func TestDerivedTimesFitTheOthers(t *testing.T) {
 	for _, rtt := range []time.Duration{10 * time.Microsecond, time.Millisecond, 30 * time.Millisecond} {
 		for mask := range 1 << 5 {
-			auto := Auto{mask&1 != 0, mask&2 != 0, mask&4 != 0, mask&8 != 0, mask&16 != 0, false}
+			auto := leaf.Auto{Reply: mask&1 != 0, Inactive: mask&2 != 0, ResumeExtra: mask&4 != 0, ResumeDefault: mask&8 != 0, MaxHold: mask&16 != 0}
 			n, r, log := autoNode(t, auto)
 			n.retime(roundTrips(100, rtt, 2*rtt))
 			if log.Len() != 0 {
 				t.Fatalf("%+v, round trips of %v: %s", auto, rtt, log)
 			}
-			s, d := r.w.classes[2].policy.(balance.ConWeavePolicy).Params(), r.w.order.side.Params()
+			s, d := r.w.leaf.classes[2].Policy.(balance.ConWeavePolicy).Params(), r.destination().Params()
 			lab, hold := balance.LabConWeave(), reorder.Lab()
 			if !auto.Reply && s.Reply != lab.Reply || !auto.ResumeDefault && d.ResumeDefault != hold.ResumeDefault ||
 				!auto.ResumeExtra && d.ResumeExtra != hold.ResumeExtra {
@@ -201,29 +152,46 @@ func TestDerivedTimesFitTheOthers(t *testing.T) {
 	}
 }
 
-// Greetings measure the round trip between leaves: the time that a peer kept one is
-// not part of it.
-func TestGreetingsMeasureTheRoundTrip(t *testing.T) {
+// HELLOs measure the round trip between leaves: the time that a peer kept one is not
+// part of it.
+func TestHellosMeasureTheRoundTrip(t *testing.T) {
 	l := newPathLab(t, "ecmp")
 	l.delay = [2]time.Duration{300 * time.Microsecond, 300 * time.Microsecond}
 	l.pass(time.Second) // those that have been were under way for no time at all
 	for _, r := range []*rig{l.a, l.b} {
-		r.w.greetAt = 0
-		r.w.stats.RoundTrip = reorder.Histogram{}
-		l.pass(70 * time.Millisecond) // they greet at different times
+		r.w.leaf.brain.SetHello(0)
+		l.pass(70 * time.Millisecond) // they send at different times
 	}
+	before := [2]reorder.Histogram{l.a.w.snapshot().Leaf.RoundTrip, l.b.w.snapshot().Leaf.RoundTrip}
 	for range int(time.Second / tick) {
 		l.step()
 	}
-	for _, r := range []*rig{l.a, l.b} {
-		s := r.w.snapshot()
-		h := &s.RoundTrip
+	for i, r := range []*rig{l.a, l.b} {
+		h := r.w.snapshot().Leaf.RoundTrip
+		for j := range h.Counts {
+			h.Counts[j] -= before[i].Counts[j]
+		}
+		h.N -= before[i].N
 		if h.N < 3 || h.Quantile(0) < 500*time.Microsecond || h.Max > 900*time.Microsecond {
 			t.Errorf("%d round trips, %v to %v; want 600µs", h.N, h.Quantile(0), h.Max)
 		}
 	}
-	// A peer that has not greeted for long gets nothing back.
-	if _, ok := l.a.w.shared.echo(0, l.a.now.Add(time.Second)); ok {
-		t.Error("an old greeting is sent back")
+	// A peer that has sent none for long gets nothing back.
+	l.lose = func(from *rig, _ *overlay.Fabric) bool { return from == l.b }
+	for range int(time.Second / tick) {
+		l.step()
+	}
+	echoes := 0
+	l.lose = func(from *rig, f *overlay.Fabric) bool {
+		if from == l.a && f.Opcode == overlay.OpHello && f.Tail {
+			echoes++
+		}
+		return true
+	}
+	for range int(time.Second / tick) {
+		l.step()
+	}
+	if echoes > 0 {
+		t.Errorf("an old HELLO is sent back %d times", echoes)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/dataplane/xsk"
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 )
 
 // benchLink gives the worker the same templates over and over, with the
@@ -100,8 +101,8 @@ func bench(b *testing.B, r *rig, in PortID, make func(size int) []byte, sizes []
 	b.ResetTimer()
 	links[in].budget = b.N
 	for links[in].budget > 0 {
-		if r.greeted {
-			r.w.shared.capable.Heard(0, r.now)
+		if r.capable {
+			r.w.shared.leaf.Capable.Heard(0, r.now)
 		}
 		r.w.round(r.now)
 		r.now += 5000
@@ -158,7 +159,7 @@ func benchScheme(b *testing.B, scheme string, flows int) {
 	}
 	r := newRig(b, cfg, leafTables())
 	r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), &overlay.Fabric{Capable: true, CE: 1}))
-	r.greeted = true
+	r.capable = true
 	meta := overlay.Meta{Magic: overlay.MetaMagic, Flags: overlay.FlagIPv4 | overlay.FlagPorts, L3: 14, L4: 34}
 	bench(b, r, acc0, func(size int) []byte { return udp4(hostB, hostA, 0, 1, size-42) }, []int{64}, flows, meta,
 		func(f []byte, flow uint32) { binary.BigEndian.PutUint16(f[34:], uint16(flow)) }, nil)
@@ -201,7 +202,7 @@ func benchOrder(b *testing.B, marked bool, flows int) {
 	r.send(acc0, udp4(bcast, hostA, 0, 1, 10))
 	fields, overhead := &overlay.Fabric{Capable: true}, overlay.Overhead
 	if marked {
-		fields.Shim, overhead = true, overlay.MaxOverhead
+		fields.Scheme, fields.Shim, overhead = reorder.SchemeID, true, overlay.MaxOverhead
 	}
 	meta := overlay.Meta{Magic: overlay.MetaMagic, Flags: overlay.FlagIPv4 | overlay.FlagPorts, L3: 14, L4: 34, Inner: uint8(overhead)}
 	make := func(size int) []byte {

@@ -9,6 +9,7 @@ import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 )
@@ -38,11 +39,10 @@ const tick = 50 * time.Microsecond
 func newPathLab(t *testing.T, scheme string) *pathLab {
 	l := &pathLab{seen: make(map[overlay.Opcode]int)}
 	l.twoLeaves = newTwoLeavesWith(t, func(c *Config) {
+		useConWeave(c, labConWeave())
 		c.Scheme = scheme
-		c.Options.ConWeave = balance.LabConWeave()
-		c.Reorder = reorder.Lab()
 	})
-	l.greet()
+	l.sayHello()
 	l.pass(20 * time.Millisecond)
 	return l
 }
@@ -53,7 +53,7 @@ func (l *pathLab) step(frames ...[]byte) {
 	l.pass(tick)
 	now := l.a.now
 	for _, r := range []*rig{l.a, l.b} {
-		r.w.shared.capable.Heard(0, now) // greetings are not what is tested here
+		r.w.shared.leaf.Capable.Heard(0, now) // HELLOs are not what is tested here
 	}
 	for len(l.air) > 0 && l.air[0].at <= now {
 		p := l.air[0]
@@ -102,13 +102,13 @@ func numbered(flow uint16, seq uint32) []byte {
 }
 
 // source is A's counters of ConWeave, dest is B's.
-func (l *pathLab) source() balance.ConWeaveStats { return l.a.w.classes[0].policy.Stats().ConWeave }
-func (l *pathLab) dest() reorder.Stats           { return l.b.w.order.side.Stats() }
+func (l *pathLab) source() balance.ConWeaveStats { return source(l.a.w.leaf.classes[0]) }
+func (l *pathLab) dest() reorder.Stats           { return l.b.destination().Counters() }
 
 // connection is that of A's flow of which a packet was sent last.
 func (l *pathLab) connection() (last balance.Connection) {
 	l.t.Helper()
-	p := l.a.w.classes[0].policy.(balance.ConWeavePolicy)
+	p := l.a.w.leaf.classes[0].Policy.(balance.ConWeavePolicy)
 	for e := range p.Connections(l.a.now, 0, p.ConnectionSets()) {
 		if e.Last >= last.Last {
 			last = e
@@ -126,6 +126,18 @@ func (l *pathLab) inOrder(n int) {
 	if len(l.got) != n || !slices.IsSorted(l.got) {
 		l.t.Errorf("the host got %d packets, want %d in order: %v", len(l.got), n, l.got)
 	}
+}
+
+// receiverStats returns a worker's counters of ConWeave's destination side.
+func receiverStats(t *testing.T, s *WorkerStats) *reorder.Stats {
+	t.Helper()
+	for _, r := range s.Receivers {
+		if c, ok := r.Stats.(*reorder.Stats); ok {
+			return c
+		}
+	}
+	t.Fatal("the leaf has no destination side of ConWeave")
+	return nil
 }
 
 // drainAir lets everything that is under way arrive.
@@ -209,16 +221,16 @@ func TestControlPacketsEndAtLeaves(t *testing.T) {
 	l := fastLab(t)
 	l.run(400, 3*time.Millisecond)
 	l.drainAir()
-	heard := l.a.w.stats.SignalsHeard
-	if n := uint64(l.seen[overlay.OpRTTReply] + l.seen[overlay.OpClear] + l.seen[overlay.OpNotify]); heard != n || n == 0 {
-		t.Errorf("%d control packets heard of %d that were sent", heard, n)
+	received, _ := l.a.messages()
+	if n := uint64(l.seen[overlay.OpRTTReply] + l.seen[overlay.OpClear] + l.seen[overlay.OpNotify]); received != n || n == 0 {
+		t.Errorf("%d control packets received of %d that were sent", received, n)
 	}
 	if l.back != 0 {
 		t.Errorf("%d frames came out of the source's access ports", l.back)
 	}
-	s := l.b.w.snapshot()
-	if s.Reorder.ControlBytes[overlay.OpRTTReply] != uint64(l.seen[overlay.OpRTTReply])*(overlay.MaxOverhead+14+20+20) {
-		t.Errorf("%d bytes of %d replies", s.Reorder.ControlBytes[overlay.OpRTTReply], l.seen[overlay.OpRTTReply])
+	replies := uint64(l.seen[overlay.OpRTTReply])
+	if got, want := l.b.w.snapshot().Leaf.Sent[overlay.OpRTTReply], (leaf.Amount{Frames: replies, Bytes: replies * (overlay.MaxOverhead + 14 + 20 + 20)}); got != want {
+		t.Errorf("counted %+v, want %+v", got, want)
 	}
 }
 
@@ -282,7 +294,7 @@ func holding(t *testing.T) *pathLab {
 			l.slowDown(3 * time.Millisecond)
 		}
 		l.step(numbered(7, seq))
-		if l.b.w.order.held >= 5 {
+		if l.b.held() >= 5 {
 			return l
 		}
 	}
@@ -295,12 +307,13 @@ func holding(t *testing.T) *pathLab {
 func TestHeldFramesAreAccountedFor(t *testing.T) {
 	l := holding(t)
 	s := l.b.w.snapshot()
-	if s.Held != uint64(l.b.w.order.held) || s.Reorder.Waiting != l.b.w.order.held || s.Waiting[acc0].Packets != l.b.w.order.held {
-		t.Errorf("%d held; the account has %d, the counters %d, the port %d", l.b.w.order.held, s.Held, s.Reorder.Waiting, s.Waiting[acc0].Packets)
+	r := receiverStats(t, &s)
+	if s.Held != uint64(l.b.held()) || r.Waiting != l.b.held() || s.Waiting[acc0].Packets != l.b.held() {
+		t.Errorf("%d held; the account has %d, the counters %d, the port %d", l.b.held(), s.Held, r.Waiting, s.Waiting[acc0].Packets)
 	}
 	at, backlog := l.b.w.nextDeadline(l.b.now)
-	if at != l.b.w.order.side.Deadline() || backlog {
-		t.Errorf("the next deadline is %v, T_resume %v", at, l.b.w.order.side.Deadline())
+	if at != l.b.destination().Deadline() || backlog {
+		t.Errorf("the next deadline is %v, T_resume %v", at, l.b.destination().Deadline())
 	}
 	l.b.now = at
 	l.launch(l.b, l.b.settle())
@@ -311,7 +324,7 @@ func TestHeldFramesAreAccountedFor(t *testing.T) {
 
 func TestPortGoesDownWhileFramesAreHeldForIt(t *testing.T) {
 	l := holding(t)
-	held := uint64(l.b.w.order.held)
+	held := uint64(l.b.held())
 	down := leafTables()
 	down.Peers, down.Ports[acc0].Up = []Peer{{VTEP: own(), Hops: []HopID{0, 1}}}, false
 	down.VNIs[0].Flood, down.VNIs[1].Flood = []PeerID{0}, nil
@@ -325,7 +338,7 @@ func TestPortGoesDownWhileFramesAreHeldForIt(t *testing.T) {
 
 func TestStoppingLetsHeldFramesGo(t *testing.T) {
 	l := holding(t)
-	held, sent := l.b.w.order.held, l.b.links[acc0].sent
+	held, sent := l.b.held(), l.b.links[acc0].sent
 	l.b.w.cfg.Drain = time.Second
 	l.b.w.drain()
 	if got := l.b.links[acc0].sent - sent; got != held || l.b.w.held() != 0 || l.dest().Flushed == 0 {
@@ -338,17 +351,17 @@ func TestStoppingLetsHeldFramesGo(t *testing.T) {
 // the new one is not told of it.
 func TestNewPeerIsNotAnsweredForAnOldOne(t *testing.T) {
 	l := holding(t)
-	held, sent, made := l.b.w.order.held, l.b.links[acc0].sent, l.b.w.stats.Made
+	held, sent, made := l.b.held(), l.b.links[acc0].sent, l.b.w.made
 	moved := leafTables()
 	moved.Peers = []Peer{{VTEP: vtep3, Hops: []HopID{0, 1}}}
 	moved.VNIs[0].Flood, moved.VNIs[1].Flood = []PeerID{0}, nil
 	l.b.publish(moved)
 	l.b.settle()
-	if got := l.b.links[acc0].sent - sent; got != held || l.b.w.order.held != 0 {
+	if got := l.b.links[acc0].sent - sent; got != held || l.b.held() != 0 {
 		t.Errorf("%d of %d frames went on", got, held)
 	}
-	if l.b.w.stats.Made != made {
-		t.Errorf("%d packets were made for the new peer", l.b.w.stats.Made-made)
+	if l.b.w.made != made {
+		t.Errorf("%d packets were made for the new peer", l.b.w.made-made)
 	}
 }
 
@@ -358,12 +371,7 @@ func TestReloadInTheMiddleOfAReroute(t *testing.T) {
 	for _, scheme := range []string{"conweave", "conweave-conga", "ecmp"} {
 		t.Run(scheme, func(t *testing.T) {
 			l := holding(t)
-			l.a.w.cfg.Scheme = scheme
-			classes, err := makeClasses(l.a.w.cfg, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			l.a.w.setClasses(classes)
+			l.a.reload(scheme)
 			n := int(slices.Max(l.got)) + 100 // behind everything sent so far
 			first := n
 			for ; n < first+200; n++ {
@@ -406,7 +414,7 @@ func TestFloodedFlowsArePutInOrder(t *testing.T) {
 	if s, d := l.source(), l.dest(); s.Replies == 0 || s.Reroutes == 0 || d.Held == 0 {
 		t.Errorf("%d replies, %d reroutes, %d held", s.Replies, s.Reroutes, d.Held)
 	}
-	if u := l.b.w.order.side.Port(len(l.b.w.ports)); u.PacketsPeak == 0 {
+	if u := l.b.destination().Port(len(l.b.w.ports)); u.PacketsPeak == 0 {
 		t.Error("nothing was held for all members")
 	}
 }
@@ -432,7 +440,7 @@ func TestMarksComeBackAsNotify(t *testing.T) {
 		l.step()
 	}
 	if l.seen[overlay.OpNotify] != 1 || l.source().Notifies != 1 {
-		t.Fatalf("%d NOTIFYs sent, %d heard", l.seen[overlay.OpNotify], l.source().Notifies)
+		t.Fatalf("%d NOTIFYs sent, %d received", l.seen[overlay.OpNotify], l.source().Notifies)
 	}
 	s := node(l.a).ConWeave(-1)
 	if len(s.Sources) != 1 || len(s.Sources[0].Busy) != 1 || s.Sources[0].Busy[0].Path[:1] != path.String()[:1] {
@@ -443,23 +451,23 @@ func TestMarksComeBackAsNotify(t *testing.T) {
 	}
 }
 
-// A peer of which nothing has been heard lately is not answered, nor is one to
+// A peer from which nothing came lately is not answered, nor is one to
 // which no path leads: its source takes the silence for congestion.
 func TestAnswersThatCannotBeSentAreCounted(t *testing.T) {
-	request := &overlay.Fabric{Capable: true, Shim: true, Opcode: overlay.OpRTTRequest, Epoch: 1}
+	request := &overlay.Fabric{Capable: true, Scheme: reorder.SchemeID, Shim: true, Opcode: overlay.OpRTTRequest, Epoch: 1}
 	for _, tt := range []struct {
 		name   string
 		change func(*Tables)
 		prep   func(*rig)
-		want   OrderStats
+		want   leaf.Unsent
 	}{
-		{"answered", func(*Tables) {}, func(*rig) {}, OrderStats{}},
-		{"no route", func(t *Tables) { t.Peers[0].Hops = nil }, func(*rig) {}, OrderStats{NoPath: 1}},
-		{"no MAC", func(t *Tables) { t.Hops[0].Resolved, t.Hops[1].Resolved = false, false }, func(*rig) {}, OrderStats{NoPath: 1}},
+		{"answered", func(*Tables) {}, func(*rig) {}, leaf.Unsent{}},
+		{"no route", func(t *Tables) { t.Peers[0].Hops = nil }, func(*rig) {}, leaf.Unsent{NoPath: 1}},
+		{"no MAC", func(t *Tables) { t.Hops[0].Resolved, t.Hops[1].Resolved = false, false }, func(*rig) {}, leaf.Unsent{NoPath: 1}},
 		{"no frame", func(*Tables) {}, func(r *rig) {
 			for _, ok := r.w.pool.Get(); ok; _, ok = r.w.pool.Get() {
 			}
-		}, OrderStats{NoFrame: 1}},
+		}, leaf.Unsent{NoFrame: 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tables := leafTables()
@@ -469,13 +477,13 @@ func TestAnswersThatCannotBeSentAreCounted(t *testing.T) {
 			if !r.links[up0].put(wrap(vtep2, own(), 100, udp4(hostA, hostB, 0, 1, 10), request)) {
 				t.Fatal("no frame to receive into")
 			}
-			made := r.w.stats.Made
+			made := r.w.made
 			tt.prep(r)
 			r.w.round(r.now)
-			if r.w.order.stats != tt.want {
-				t.Errorf("%+v, want %+v", r.w.order.stats, tt.want)
+			if got := r.w.leaf.brain.Stats().Unsent; got != tt.want {
+				t.Errorf("%+v, want %+v", got, tt.want)
 			}
-			if answered := r.w.stats.Made - made; answered != 1 && tt.want == (OrderStats{}) || answered != 0 && tt.want != (OrderStats{}) {
+			if answered := r.w.made - made; answered != 1 && tt.want == (leaf.Unsent{}) || answered != 0 && tt.want != (leaf.Unsent{}) {
 				t.Errorf("%d answers", answered)
 			}
 		})
@@ -506,15 +514,15 @@ func TestBacklogIsReadBeforeFramesExpire(t *testing.T) {
 				l.b.links[tail.port].put(other)
 			}
 			l.b.links[tail.port].put(tail.b)
-			now := l.b.w.order.side.Deadline().Add(tt.late)
+			now := l.b.destination().Deadline().Add(tt.late)
 			l.b.now = now
 			l.b.w.round(now)
 			if d := l.dest(); d.Expiries != tt.want {
 				t.Errorf("%d queues expired after a burst, want %d", d.Expiries, tt.want)
 			}
 			l.b.w.round(now)
-			if d := l.dest(); d.Expiries != tt.want || d.TailFlushes == 0 && tt.want == 0 || l.b.w.order.held != 0 {
-				t.Errorf("%d queues expired, %d drained by TAIL, %d frames held", d.Expiries, d.TailFlushes, l.b.w.order.held)
+			if d := l.dest(); d.Expiries != tt.want || d.TailFlushes == 0 && tt.want == 0 || l.b.held() != 0 {
+				t.Errorf("%d queues expired, %d drained by TAIL, %d frames held", d.Expiries, d.TailFlushes, l.b.held())
 			}
 		})
 	}

@@ -141,7 +141,7 @@ func TestQueuesAreBounded(t *testing.T) {
 	e := testEgress(EgressConfig{QueueBytes: 10000})
 	n := 0
 	for {
-		r, _ := e.enqueue(&frame{len: 999})
+		r := e.enqueue(&frame{len: 999})
 		if r != drop.None {
 			if r != drop.QueueFull {
 				t.Errorf("reason %v", r)
@@ -154,49 +154,94 @@ func TestQueuesAreBounded(t *testing.T) {
 		t.Errorf("took %d frames, peak %d", n, e.peak)
 	}
 	for range controlQueueFrames {
-		if r, _ := e.enqueue(&frame{len: 64, kind: kindControl}); r != drop.None {
+		if r := e.enqueue(&frame{len: 64, kind: kindControl}); r != drop.None {
 			t.Fatal(r)
 		}
 	}
-	if r, _ := e.enqueue(&frame{len: 64, kind: kindControl}); r != drop.ControlFull {
+	if r := e.enqueue(&frame{len: 64, kind: kindControl}); r != drop.ControlFull {
 		t.Errorf("reason %v", r)
 	}
 }
 
+// markRig is an egress queue with ECN marking, and an ECN-capable frame for it.
+func markRig(kmin, kmax uint32, pmax float64) (*egress, *frame) {
+	b := udp4(hostB, hostA, 0, 1, 100)
+	b[15] = 2 // ECT(0)
+	overlay.IPv4(b[14:]).UpdateChecksum()
+	e := testEgress(EgressConfig{QueueBytes: 1 << 20, Kmin: kmin, Kmax: kmax, Pmax: pmax})
+	copy(e.area[256:], b)
+	return e, &frame{off: 256, len: uint16(len(b)), l3: 14, flags: overlay.FlagIPv4}
+}
+
+// tos returns the TOS byte of the frame that markRig made, and makes it ECT(0) again.
+func tos(t *testing.T, e *egress) uint8 {
+	t.Helper()
+	ip := overlay.IPv4(e.area[256+14:])
+	if !ip.ChecksumOK() {
+		t.Error("the checksum is wrong")
+	}
+	was := ip.TOS()
+	ip[1] = 2
+	ip.UpdateChecksum()
+	return was
+}
+
+// Marks follow Kmin, Kmax and Pmax, by what stands in the queue when a frame leaves
+// it, itself included.
 func TestMarkingFollowsKminKmaxPmax(t *testing.T) {
-	m := marker{kmin: 1000, kmax: 3000, pmax: 0.2, rng: rand.New(rand.NewPCG(5, 6))}
-	const n = 100000
+	const n = 20000
 	for _, c := range []struct {
-		queued uint64
+		queued uint16
 		want   float64
-	}{{0, 0}, {999, 0}, {1000, 0}, {2000, 0.1}, {2500, 0.15}, {2999, 0.2}, {3000, 1}, {9000, 1}} {
-		hits := 0
+	}{{142, 0}, {999, 0}, {1000, 0}, {2000, 0.1}, {2500, 0.15}, {2999, 0.2}, {3000, 1}, {9000, 1}} {
+		e, f := markRig(1000, 3000, 0.2)
+		behind := frame{len: c.queued - f.len} // not IP: never marked
 		for range n {
-			if m.hit(c.queued) {
-				hits++
+			e.enqueue(f)
+			if behind.len > 0 {
+				e.enqueue(&behind)
 			}
+			leave(e, 0)
+			tos(t, e)
 		}
-		if got := float64(hits) / n; math.Abs(got-c.want) > 0.006 {
-			t.Errorf("%d bytes queued: marked %.4f, want %.4f", c.queued, got, c.want)
+		if got := float64(e.marked.Frames) / n; math.Abs(got-c.want) > 0.012 || e.marked.Bytes != e.marked.Frames*uint64(f.len) {
+			t.Errorf("%d bytes queued: marked %.4f (%d bytes), want %.4f", c.queued, got, e.marked.Bytes, c.want)
 		}
 	}
 }
 
+// A frame is judged when it leaves: the first of two sees both in the queue, and the
+// second sees itself. Frames of the control queue are never marked.
 func TestMarkedFramesCarryCE(t *testing.T) {
-	b := udp4(hostB, hostA, 0, 1, 100)
-	b[15] = 2 // ECT(0)
-	overlay.IPv4(b[14:]).UpdateChecksum()
-	e := testEgress(EgressConfig{QueueBytes: 1 << 20, Kmin: 1, Kmax: 2, Pmax: 1})
-	copy(e.area[256:], b)
-	f := frame{off: 256, len: uint16(len(b)), l3: 14, flags: overlay.FlagIPv4}
-	if _, marked := e.enqueue(&f); marked {
-		t.Error("marked in an empty queue")
-	}
-	if _, marked := e.enqueue(&f); !marked {
-		t.Error("not marked above Kmax")
-	}
-	ip := overlay.IPv4(e.area[256+14:])
-	if ip.TOS() != 3 || !ip.ChecksumOK() {
-		t.Errorf("TOS %d, checksum ok %v", ip.TOS(), ip.ChecksumOK())
+	for _, c := range []EgressConfig{{}, {Rate: 1e9, Burst: 1 << 20}, {Delay: time.Microsecond}} {
+		e, f := markRig(2*142, 2*142, 1)
+		e.shaper, e.delay = newShaper(c.Rate, c.Burst), mono.Time(c.Delay)
+		if c.Delay > 0 {
+			e.line, e.due = newFIFO(delayLineFrames), make([]mono.Time, delayLineFrames)
+		}
+		e.enqueue(f)
+		e.enqueue(f)
+		if n := tos(t, e); n != 2 {
+			t.Errorf("%+v: TOS %d before the frame has left", c, n)
+		}
+		out := make([]xsk.Desc, 1)
+		e.next(0, out)
+		if n := tos(t, e); n != 3 {
+			t.Errorf("%+v: TOS %d above Kmax", c, n)
+		}
+		e.next(mono.Time(time.Millisecond), out)
+		e.next(mono.Time(time.Millisecond), out)
+		if n := tos(t, e); n != 2 && c.Delay == 0 {
+			t.Errorf("%+v: TOS %d below Kmin", c, n)
+		}
+		control := *f
+		control.kind = kindControl
+		for range 4 {
+			e.enqueue(&control)
+		}
+		leave(e, mono.Time(time.Millisecond))
+		if n := tos(t, e); n != 2 || e.marked.Frames != 1 {
+			t.Errorf("%+v: control frames leave with TOS %d; %d marked", c, n, e.marked.Frames)
+		}
 	}
 }

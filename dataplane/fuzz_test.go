@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 )
 
 // FuzzLeaf feeds a leaf anything by any port: nothing may panic, and every
@@ -14,7 +15,7 @@ func FuzzLeaf(f *testing.F) {
 	f.Add(uint8(acc0), udp4(hostB, hostA, 20, 1, 40))
 	f.Add(uint8(acc2), udp4(bcast, hostA, 0, 1, 4))
 	f.Add(uint8(up0), wrap(vtep2, own(), 100, good, nil))
-	f.Add(uint8(up1), wrap(vtep3, own(), 200, good, &overlay.Fabric{Capable: true, Shim: true, Opcode: overlay.OpRTTRequest}))
+	f.Add(uint8(up1), wrap(vtep3, own(), 200, good, &overlay.Fabric{Capable: true, Scheme: reorder.SchemeID, Shim: true, Opcode: overlay.OpRTTRequest}))
 	f.Add(uint8(up1), wrap(vtep3, own(), 200, good, nil)[:60])
 	r := newRig(f, fuzzConfig(leafConfig()), leafTables())
 	f.Fuzz(func(t *testing.T, port uint8, b []byte) {
@@ -30,7 +31,7 @@ func FuzzLeaf(f *testing.F) {
 func FuzzSpine(f *testing.F) {
 	f.Add(viaSpine(vtep2, 1, nil))
 	f.Add(viaSpine(vtep3, 2, &overlay.Fabric{Capable: true, Path: 3}))
-	f.Add(viaSpine(vtep3, 2, &overlay.Fabric{Capable: true, Shim: true, Opcode: overlay.OpClear})[:50])
+	f.Add(viaSpine(vtep3, 2, &overlay.Fabric{Capable: true, Scheme: reorder.SchemeID, Shim: true, Opcode: overlay.OpClear})[:50])
 	r := newRig(f, fuzzConfig(spineConfig()), spineTables())
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 1792 {

@@ -5,10 +5,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/dataplane/xsk"
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 )
 
 const (
@@ -102,16 +104,19 @@ type rig struct {
 	now   mono.Time
 	ask   chan HopID
 
-	greeted bool // benchmarks: the first peer knows the fabric's fields
+	capable bool // benchmarks: the first peer knows the fabric's fields
 }
 
-// newRig makes a worker for cfg and gives it tables.
+// newRig makes a node with one worker for cfg and gives it tables.
 func newRig(t testing.TB, cfg Config, tables *Tables) *rig {
 	t.Helper()
-	cfg.VXLANPort = overlay.DefaultPort
-	if cfg.Workers == 0 {
-		cfg.Workers = 1
-	}
+	return newRigs(t, cfg, tables, 1)[0]
+}
+
+// newRigs makes the workers of one node, each between links of its own.
+func newRigs(t testing.TB, cfg Config, tables *Tables, workers int) []*rig {
+	t.Helper()
+	cfg.VXLANPort, cfg.Workers = overlay.DefaultPort, workers
 	if cfg.RingSize == 0 {
 		cfg.RingSize = 512
 	}
@@ -137,22 +142,89 @@ func newRig(t testing.TB, cfg Config, tables *Tables) *rig {
 	if err := cfg.check(); err != nil {
 		t.Fatal(err)
 	}
+	s := newShared(&cfg)
+	addresses, messages := newWorkerRings[learned](workers), newWorkerRings[message](workers)
+	rigs := make([]*rig, workers)
+	for id := range rigs {
+		rigs[id] = newWorkerRig(t, &cfg, id, s)
+		if l := rigs[id].w.leaf; l != nil && workers > 1 {
+			l.learned, l.messages = addresses, messages
+		}
+		rigs[id].publish(tables)
+	}
+	return rigs
+}
+
+// newWorkerRig makes one worker of a node.
+func newWorkerRig(t testing.TB, cfg *Config, id int, s *shared) *rig {
+	t.Helper()
 	frames := len(cfg.Ports)*2*cfg.RingSize + dataQueueFrames
 	area := make([]byte, frames*testFrameSize)
 	r := &rig{t: t, now: mono.Time(time.Second), ask: make(chan HopID, 16)}
 	var err error
-	if r.w, err = newWorker(0, &cfg, area, xsk.NewPool(frames, testFrameSize), testFrameSize, newShared(&cfg)); err != nil {
+	if r.w, err = newWorker(id, cfg, area, xsk.NewPool(frames, testFrameSize), testFrameSize, s); err != nil {
 		t.Fatal(err)
 	}
 	r.w.ask = r.ask
-	r.w.greetAt = idle // tests that want greetings say so
+	if r.w.leaf != nil {
+		r.w.leaf.brain.SetHello(idle) // tests that want HELLOs say so
+	}
 	for i := range r.w.ports {
 		l := &memLink{t: t, area: area, size: cfg.RingSize, keep: true}
 		r.links = append(r.links, l)
 		r.w.attach(&r.w.ports[i], l)
 	}
-	r.publish(tables)
 	return r
+}
+
+// flowletKeys are the keys of a scheme with a flowlet table of that size.
+func flowletKeys(size int) balance.Params { return &balance.FlowletKeys{Flowlets: size} }
+
+// weights are the keys of scheme static.
+func weights(shares ...uint32) balance.Params { return &balance.StaticKeys{Weights: shares} }
+
+// labConWeave is the lab's section of ConWeave.
+func labConWeave() *balance.ConWeaveParams {
+	return balance.Find("conweave").Section.New(balance.Lab).(*balance.ConWeaveParams)
+}
+
+// useConWeave has a leaf use ConWeave with the parameters of p.
+func useConWeave(cfg *Config, p *balance.ConWeaveParams) {
+	cfg.Scheme, cfg.Sections = "conweave", map[string]balance.Params{"conweave": p}
+}
+
+// source returns what ConWeave's source side of a class has counted.
+func source(c *class) balance.ConWeaveStats {
+	return *c.Policy.Stats().Own.(*balance.ConWeaveStats)
+}
+
+// destination returns the worker's destination side of ConWeave.
+func (r *rig) destination() *reorder.ConWeave {
+	return r.w.leaf.brain.Receiver(reorder.SchemeID).(*reorder.ConWeave)
+}
+
+// reload puts another default scheme in force.
+func (r *rig) reload(scheme string) {
+	r.t.Helper()
+	r.w.cfg.Scheme = scheme
+	classes, err := r.w.leaf.makeClasses(r.w.cfg.rules())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.w.leaf.setClasses(classes)
+}
+
+// held returns how many frames the worker's leaf holds.
+func (r *rig) held() int { return r.w.leaf.brain.Held() }
+
+// messages returns how many messages came to the worker itself, and how many other
+// workers have passed on to it.
+func (r *rig) messages() (received, relayed uint64) {
+	s := r.w.leaf.brain.Stats()
+	for _, n := range s.Received {
+		received += n
+	}
+	return received, s.Relayed
 }
 
 func (r *rig) publish(tables *Tables) {

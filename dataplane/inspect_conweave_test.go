@@ -36,7 +36,7 @@ func TestConWeaveIsShown(t *testing.T) {
 	if err != nil || x.Connection == nil || *x.Connection != e {
 		t.Errorf("explained by connection %+v (%v), want %+v", x.Connection, err, e)
 	}
-	d, held := b.Destination, l.b.w.order.held
+	d, held := b.Destination, l.b.held()
 	if d.Held.Packets != held || d.Held.Queues != 1 || d.Held.Bytes == 0 || d.Peak.Packets < held || d.ResumeExtra != reorder.Lab().ResumeExtra {
 		t.Errorf("destination: %+v", d)
 	}
@@ -81,22 +81,22 @@ func (p *timedPolicy) BusyUntil(now mono.Time, leaf uint16, path overlay.PathID)
 // listed is right all the same: the part is that of the whole which was asked for.
 func TestConWeaveIsLookedAtInParts(t *testing.T) {
 	cfg, tables := leafConfig(), leafTables()
-	cfg.Scheme, cfg.Options.ConWeave = "conweave", balance.LabConWeave()
-	cfg.Options.ConWeave.Inactive, cfg.Options.ConWeave.Connections = 30*time.Millisecond, 1<<14
-	cfg.Options.ConWeave.Selectors = 16
+	params := labConWeave()
+	params.Source.Inactive, params.Source.Connections, params.Source.Selectors = 30*time.Millisecond, 1<<14, 16
+	useConWeave(&cfg, params)
 	for len(tables.Peers) < MaxPeers {
 		tables.Peers = append(tables.Peers, Peer{})
 	}
 	r := newRig(t, cfg, tables)
-	p := &timedPolicy{ConWeavePolicy: r.w.classes[0].policy.(balance.ConWeavePolicy)}
+	p := &timedPolicy{ConWeavePolicy: r.w.leaf.classes[0].Policy.(balance.ConWeavePolicy)}
 	r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), &overlay.Fabric{Capable: true}))
-	view := balance.View{Paths: r.w.view.paths, Capable: r.w.shown.Capable}
+	view := balance.View{Paths: r.w.view.paths, Capable: r.w.shared.leaf.Capable}
 	for i := range uint32(1 << 15) { // twice what there is room for
 		p.Choose(r.now.Add(time.Duration(i*7919%1000)*time.Microsecond), &view, []balance.Packet{{Hash: i * 2654435761}})
 	}
 	r.now = r.now.Add(time.Millisecond)
 	r.settle()
-	r.w.classes = []*class{{policy: p}}
+	r.w.leaf.classes[0].Policy = p
 	n := node(r)
 	var most, marks int64
 	ended := make(chan struct{})
@@ -134,7 +134,7 @@ func TestConWeaveIsLookedAtInParts(t *testing.T) {
 	if most == 0 || most > 4*lookConnectionSets || marks == 0 || marks > lookPaths {
 		t.Errorf("frames waited for %d connections and %d paths to be looked at", most, marks)
 	}
-	if x := r.w.connectionOf(p, all.Connections[3].Hash); x == nil || *x != all.Connections[3] || p.connections.Load() != 0 {
+	if x := r.w.leaf.connectionOf(p, all.Connections[3].Hash); x == nil || *x != all.Connections[3] || p.connections.Load() != 0 {
 		t.Errorf("one of them: %+v, want %+v; %d connections looked at", x, all.Connections[3], p.connections.Load())
 	}
 }
@@ -144,8 +144,9 @@ func TestConWeaveIsLookedAtInParts(t *testing.T) {
 func TestSelectorsAreStamped(t *testing.T) {
 	for _, selectors := range []int{1, 3} {
 		cfg := leafConfig()
-		cfg.Scheme, cfg.Options.ConWeave = "conweave", balance.LabConWeave()
-		cfg.Options.ConWeave.Selectors = selectors
+		p := labConWeave()
+		p.Source.Selectors = selectors
+		useConWeave(&cfg, p)
 		r := newRig(t, cfg, leafTables())
 		r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), &overlay.Fabric{Capable: true}))
 		paths := make(map[overlay.PathID]bool)

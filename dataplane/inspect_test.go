@@ -84,13 +84,13 @@ func TestExplainIsWhatHappens(t *testing.T) {
 			t.Logf("seed %d", seed)
 			rng := rand.New(rand.NewPCG(seed, 1))
 			f := newTwoLeaves(t, scheme)
-			f.greet()
+			f.sayHello()
 			n := node(f.a)
 			foretold := 0
 			for range 400 {
 				flow := randomFlow(rng)
 				for part := range 3 {
-					f.a.w.shared.to.Update(0, uint8(rng.IntN(2)), uint8(rng.IntN(8)), f.a.now)
+					f.a.w.shared.leaf.To.Update(0, uint8(rng.IntN(2)), uint8(rng.IntN(8)), f.a.now)
 					x, err := n.Explain(flow)
 					if err != nil {
 						t.Fatal(err)
@@ -112,7 +112,7 @@ func TestExplainIsWhatHappens(t *testing.T) {
 						foretold++
 					}
 					// Flows follow their flowlets, and may have none left to chance.
-					_, flowlets := f.a.w.classes[0].policy.(balance.FlowletPolicy)
+					_, flowlets := f.a.w.leaf.classes[0].Policy.(balance.FlowletPolicy)
 					if part > 0 && flowlets && (p.Uplink == nil || x.Flowlet == nil || !x.Flowlet.Active) {
 						t.Fatalf("packet %d of %+v has no flowlet: %+v", part, flow, x)
 					}
@@ -130,11 +130,11 @@ func TestExplainIsWhatHappens(t *testing.T) {
 
 func TestExplainSeesWhyAFlowletStays(t *testing.T) {
 	f := newTwoLeaves(t, "conga")
-	f.greet()
+	f.sayHello()
 	n := node(f.a)
 	flow := &Flow{VNI: 100, SrcMAC: hostA, DstMAC: hostB, Src: netip.MustParseAddr("172.16.0.1"), Dst: netip.MustParseAddr("172.16.0.2"), Proto: 17, SrcPort: 7, DstPort: 53}
 	took := f.exchange(f.a, acc0, packet(t, flow, 10))[0]
-	f.a.w.shared.to.Update(0, uint8(took), 5, f.a.now)
+	f.a.w.shared.leaf.To.Update(0, uint8(took), 5, f.a.now)
 	x, err := n.Explain(flow)
 	if err != nil {
 		t.Fatal(err)
@@ -269,7 +269,7 @@ func TestCongestionShowsTheTables(t *testing.T) {
 	if c := node(f.a).Congestion(); len(c) != 1 || c[0].Capable || len(c[0].FromLeaf) != 0 || c[0].Paths[0].RemoteKnown {
 		t.Errorf("before any greeting: %+v", c)
 	}
-	f.greet()
+	f.sayHello()
 	f.link = func(uplink int, v overlay.VXLAN) { v.RaiseCE(uint8(3 + uplink)) }
 	for i := range 32 {
 		f.exchange(f.a, acc0, udp4(hostB, hostA, 0, uint16(i), 100))
@@ -299,7 +299,7 @@ func TestCongestionShowsTheTables(t *testing.T) {
 func TestFlowletsAreCountedAndLimited(t *testing.T) {
 	cfg := leafConfig()
 	cfg.Scheme = "letflow"
-	cfg.Options.Flowlets = 3 * lookFlowlets
+	cfg.Options.Keys = flowletKeys(4 * lookFlowlets)
 	cfg.Classes = []Class{{Protocol: 6, Scheme: "ecmp"}, {Protocol: 17, Port: 1, Scheme: "conga"}}
 	r := newRig(t, cfg, leafTables())
 	n := node(r)
@@ -396,7 +396,7 @@ func TestAnswersEncode(t *testing.T) {
 // Asking, from several goroutines, a worker that runs, while schemes change.
 func TestAskingARunningNode(t *testing.T) {
 	cfg := leafConfig()
-	cfg.Scheme, cfg.Polling, cfg.Options.Flowlets = "conga", Busy, 2*lookFlowlets
+	cfg.Scheme, cfg.Polling, cfg.Options.Keys = "conga", Busy, flowletKeys(2*lookFlowlets)
 	cfg.FDBSize = 8192
 	r := newRig(t, cfg, leafTables())
 	n := node(r)
@@ -423,7 +423,7 @@ func TestAskingARunningNode(t *testing.T) {
 		})
 	}
 	for i := range 20 {
-		if err := n.SetSchemes([]string{"conga", "letflow"}[i%2], balance.Options{Flowlets: 64}, nil); err != nil {
+		if err := n.SetSchemes([]string{"conga", "letflow"}[i%2], balance.Options{Keys: flowletKeys(64)}, nil); err != nil {
 			t.Error(err)
 		}
 	}

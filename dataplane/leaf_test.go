@@ -10,6 +10,7 @@ import (
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 )
 
 // The leaf that most tests use: three access ports, two uplinks, two peers.
@@ -132,7 +133,7 @@ func TestLeafFloodsUnknownUnicastEverywhereButBack(t *testing.T) {
 	if to[addr32(vtep2)] != 1 || to[addr32(vtep3)] != 1 || len(to) != 2 {
 		t.Errorf("replicated to %v, want once to each peer", to)
 	}
-	if got := r.w.stats.Made; got != 2 {
+	if got := r.w.made; got != 2 {
 		t.Errorf("copied %d frames, want 2: the last destination gets the frame itself", got)
 	}
 }
@@ -159,8 +160,8 @@ func TestLeafMovesAddressesLastSeenWins(t *testing.T) {
 	if len(out[acc1]) != 0 || len(out[up0])+len(out[up1]) != 1 {
 		t.Errorf("frame for a moved address went to the old place")
 	}
-	if r.w.stats.FDBMoved != 1 {
-		t.Errorf("counted %d moves, want 1", r.w.stats.FDBMoved)
+	if r.w.leaf.stats.FDBMoved != 1 {
+		t.Errorf("counted %d moves, want 1", r.w.leaf.stats.FDBMoved)
 	}
 }
 
@@ -231,7 +232,7 @@ func TestLeafDropsByName(t *testing.T) {
 		{"own VTEP", up0, wrap(own(), own(), 100, good, nil), drop.VTEPLooped},
 		{"not for us", up0, wrap(vtep2, vtep3, 100, good, nil), drop.NotLocalVTEP},
 		{"VNI not here", up0, wrap(vtep2, own(), 101, good, nil), drop.VNIUnknown},
-		{"control opcode", up0, wrap(vtep2, own(), 100, good, &overlay.Fabric{Capable: true, Opcode: overlay.OpClear}), drop.Control},
+		{"control opcode", up0, wrap(vtep2, own(), 100, good, &overlay.Fabric{Capable: true, Scheme: reorder.SchemeID, Opcode: overlay.OpClear}), drop.Control},
 		{"unknown opcode", up0, wrap(vtep2, own(), 100, good, &overlay.Fabric{Capable: true, Opcode: overlay.OpExtension}), drop.BadOpcode},
 		{"inner tag", up0, wrap(vtep2, own(), 300, udp4(bcast, hostB, 5, 1, 10), nil), drop.InnerVLAN},
 		{"inner group source", up0, wrap(vtep2, own(), 100, udp4(hostA, bcast, 0, 1, 10), nil), drop.SourceMulticast},
@@ -397,8 +398,8 @@ func TestLeafStaticAddressesStayPut(t *testing.T) {
 	if d, _ := unwrap(t, sent[0]); d.Dst != addr32(vtep3) {
 		t.Errorf("sent to %x", d.Dst)
 	}
-	if r.w.stats.FDBStatic != 1 {
-		t.Errorf("impostor counted %d times", r.w.stats.FDBStatic)
+	if r.w.leaf.stats.FDBStatic != 1 {
+		t.Errorf("impostor counted %d times", r.w.leaf.stats.FDBStatic)
 	}
 	r.publish(leafTables())
 	if out = r.send(acc0, udp4(hostB, hostA, 0, 1, 10)); len(out[acc1]) != 1 {
@@ -413,8 +414,8 @@ func TestLeafSurvivesFullFDB(t *testing.T) {
 	for i := range 30 {
 		r.send(acc0, udp4(bcast, overlay.MAC{2, 9, 0, 0, 0, byte(i)}, 0, 1, 10))
 	}
-	if r.w.stats.FDBFull != 20 || r.w.fdb.Len() != 10 {
-		t.Errorf("%d refused, %d kept", r.w.stats.FDBFull, r.w.fdb.Len())
+	if r.w.leaf.stats.FDBFull != 20 || r.w.leaf.fdb.Len() != 10 {
+		t.Errorf("%d refused, %d kept", r.w.leaf.stats.FDBFull, r.w.leaf.fdb.Len())
 	}
 }
 
@@ -512,7 +513,7 @@ func TestLeafFollowsMovesWithinABurst(t *testing.T) {
 	}
 	r.links[acc1].put(udp4(hostA, hostB, 0, 1, 10))
 	out = r.settle()
-	if moved := r.w.stats.FDBMoved; moved != 2 {
+	if moved := r.w.leaf.stats.FDBMoved; moved != 2 {
 		t.Errorf("%d moves, want 2: there and back", moved)
 	}
 	if r.drops()[drop.SamePort] != 1 {

@@ -49,7 +49,7 @@ func TestGreetingsReachAllOfALargeFabric(t *testing.T) {
 		tables.Peers = append(tables.Peers, Peer{VTEP: netip.MustParseAddr(fmt.Sprintf("10.9.%d.%d", i>>8, i&0xff)), Hops: []HopID{0, 1}})
 	}
 	r := newRig(t, leafConfig(), tables)
-	r.w.greetAt = 0
+	r.w.leaf.brain.SetHello(0)
 	greeted := make(map[uint32]int)
 	for range MaxPeers {
 		r.w.round(r.now)

@@ -282,10 +282,18 @@ func (l *Leaf[T]) Handle(now mono.Time, class int, m *overlay.Message, first boo
 	} else {
 		l.stats.Relayed++
 	}
-	if known && (first || op != overlay.OpNotify) {
+	if op == overlay.OpNotify {
+		known = first && (known || l.leads(m.Leaf, m.Fabric.Path.Uplink()))
+	}
+	if known {
 		l.stats.Known[op]++
 	}
 	return true
+}
+
+// leads reports whether an uplink leads to a leaf.
+func (l *Leaf[T]) leads(leaf uint16, uplink uint8) bool {
+	return int(leaf) < len(l.view.Paths) && l.view.Paths[leaf].Index[uplink&(balance.MaxPaths-1)] >= 0
 }
 
 // Expects reports whether a class's scheme handles messages of a scheme.

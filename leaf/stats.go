@@ -15,8 +15,8 @@ type Stats struct {
 	// Received are messages that came to this worker for a scheme that handles
 	// them, by opcode. Known are those of them, and of those that other workers passed
 	// on, that were about something this worker knows: over all workers, Received less
-	// Known were about nothing. A NOTIFY concerns all workers, and is known if the
-	// one that it came to knows the path.
+	// Known were about nothing. A NOTIFY concerns all workers, so only the one that it
+	// came to counts it, and a path that leads to the leaf is known.
 	Received, Known [overlay.NumOpcodes]uint64
 	Relayed         uint64                     // messages that other workers passed on to this one
 	Sent            [overlay.NumOpcodes]Amount // messages, by opcode; bytes on the wire

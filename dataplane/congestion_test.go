@@ -75,12 +75,12 @@ func (f *twoLeaves) carry(r *rig, out [][][]byte) (uplinks []int) {
 	return uplinks
 }
 
-// greet lets both leaves say HELLO.
-func (f *twoLeaves) greet() {
+// sayHello lets both leaves send a HELLO.
+func (f *twoLeaves) sayHello() {
 	for _, r := range []*rig{f.a, f.b} {
-		r.w.greetAt = 0
+		r.w.leaf.brain.SetHello(0)
 		f.carry(r, r.settle())
-		r.w.greetAt = idle
+		r.w.leaf.brain.SetHello(idle)
 	}
 }
 
@@ -100,18 +100,18 @@ func TestFieldsGoOnlyToProvenPeers(t *testing.T) {
 	}
 	f.exchange(f.a, acc0, udp4(hostB, hostA, 0, 1, 10))
 	if capable != 0 {
-		t.Fatal("sent fields to a peer of which nothing is known")
+		t.Fatal("sent fields to a peer about which nothing is known")
 	}
-	f.greet()
+	f.sayHello()
 	if capable != 2 {
-		t.Fatalf("%d greetings, want one each way", capable)
+		t.Fatalf("%d HELLOs, want one each way", capable)
 	}
-	if a, b := f.a.w.stats.Consumed, f.b.w.stats.Consumed; a != 1 || b != 1 {
-		t.Errorf("greetings consumed: %d, %d", a, b)
+	if a, b := f.a.w.consumed, f.b.w.consumed; a != 1 || b != 1 {
+		t.Errorf("HELLOs consumed: %d, %d", a, b)
 	}
 	f.exchange(f.a, acc0, udp4(hostB, hostA, 0, 1, 10))
 	if capable != 3 {
-		t.Error("sent plain VXLAN to a peer that greeted")
+		t.Error("sent plain VXLAN to a peer that had sent a HELLO")
 	}
 	f.pass(time.Second)
 	f.exchange(f.a, acc0, udp4(hostB, hostA, 0, 1, 10))
@@ -125,31 +125,31 @@ func TestFieldsGoOnlyToProvenPeers(t *testing.T) {
 	}
 }
 
-func TestGreetingsNeedARouteAndAMAC(t *testing.T) {
+func TestHellosNeedARouteAndAMAC(t *testing.T) {
 	tables := leafTables()
 	tables.Hops[0].Resolved, tables.Hops[1].Resolved = false, false
 	tables.Peers[1].Hops = nil
 	r := newRig(t, leafConfig(), tables)
-	r.w.greetAt = 0
+	r.w.leaf.brain.SetHello(0)
 	out := r.settle()
 	if n := len(out[up0]) + len(out[up1]); n != 0 || r.w.held() != 0 {
-		t.Errorf("%d greetings sent, %d held", n, r.w.held())
+		t.Errorf("%d HELLOs sent, %d held", n, r.w.held())
 	}
 }
 
-func TestGreetingFromStrangersIsDropped(t *testing.T) {
+func TestHelloOfAnUnknownVTEPIsDropped(t *testing.T) {
 	r := newRig(t, leafConfig(), leafTables())
 	hello := &overlay.Fabric{Capable: true, Opcode: overlay.OpHello}
 	r.send(up0, wrap(netip.MustParseAddr("10.0.0.77"), own(), 0, udp4(hostA, hostB, 0, 1, 1), hello))
-	if r.drops()[drop.VTEPUnknown] != 1 || r.w.stats.Consumed != 0 {
-		t.Errorf("drops %v, consumed %d", r.drops(), r.w.stats.Consumed)
+	if r.drops()[drop.VTEPUnknown] != 1 || r.w.consumed != 0 {
+		t.Errorf("drops %v, consumed %d", r.drops(), r.w.consumed)
 	}
 }
 
 // CONGA §3: the loop from a congested link to the next flowlet's choice.
 func TestCongestionSteersNewFlowlets(t *testing.T) {
 	f := newTwoLeaves(t, "conga")
-	f.greet()
+	f.sayHello()
 	f.link = func(uplink int, v overlay.VXLAN) {
 		if uplink == 0 && v.Capable() {
 			v.RaiseCE(6)
@@ -160,7 +160,7 @@ func TestCongestionSteersNewFlowlets(t *testing.T) {
 		f.exchange(f.b, acc0, udp4(hostA, hostB, 0, uint16(1000+i), 100))
 	}
 	now := f.a.now
-	if m0, m1 := f.a.w.shared.to.Metric(0, 0, now), f.a.w.shared.to.Metric(0, 1, now); m0 != 6 || m1 != 0 {
+	if m0, m1 := f.a.w.shared.leaf.To.Metric(0, 0, now), f.a.w.shared.leaf.To.Metric(0, 1, now); m0 != 6 || m1 != 0 {
 		t.Fatalf("to-leaf metrics %d and %d, want 6 and 0", m0, m1)
 	}
 	for i := range 64 {
@@ -171,7 +171,7 @@ func TestCongestionSteersNewFlowlets(t *testing.T) {
 	// The congested path is tried again once its metric has aged to zero.
 	f.link = nil
 	f.pass(time.Second)
-	f.greet()
+	f.sayHello()
 	used := 0
 	for i := range 64 {
 		if u := f.exchange(f.a, acc0, udp4(hostB, hostA, 0, uint16(3000+i), 100)); u[0] == 0 {
@@ -185,7 +185,7 @@ func TestCongestionSteersNewFlowlets(t *testing.T) {
 
 func TestFlowletsLeaveAnUplinkThatIsGone(t *testing.T) {
 	f := newTwoLeaves(t, "conga")
-	f.greet()
+	f.sayHello()
 	took := make(map[uint16]int)
 	for i := range uint16(32) {
 		took[i] = f.exchange(f.a, acc0, udp4(hostB, hostA, 0, i, 100))[0]
@@ -267,8 +267,8 @@ func TestWorkersShareLinkMeters(t *testing.T) {
 func TestClassesChooseTheScheme(t *testing.T) {
 	cfg := leafConfig()
 	cfg.Scheme = "ecmp"
-	only0 := balance.Options{Weights: [balance.MaxPaths]uint32{0: 1}}
-	only1 := balance.Options{Weights: [balance.MaxPaths]uint32{1: 1}}
+	only0 := balance.Options{Keys: weights(1, 0)}
+	only1 := balance.Options{Keys: weights(0, 1)}
 	cfg.Classes = []Class{
 		{Protocol: 17, Port: 4791, Scheme: "static", Options: only0},
 		{VNI: 200, Scheme: "static", Options: only1},
@@ -326,14 +326,9 @@ func TestClassesChooseTheScheme(t *testing.T) {
 
 func TestSchemeChangeLosesNothing(t *testing.T) {
 	f := newTwoLeaves(t, "ecmp")
-	f.greet()
+	f.sayHello()
 	for i, scheme := range []string{"conga", "letflow", "spray", "drill", "local", "static", "conga-flow", "ecmp"} {
-		f.a.w.cfg.Scheme = scheme
-		classes, err := makeClasses(f.a.w.cfg, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.a.w.setClasses(classes)
+		f.a.reload(scheme)
 		for flow := range uint16(8) {
 			if u := f.exchange(f.a, acc0, udp4(hostB, hostA, 0, flow, 100)); len(u) != 1 {
 				t.Fatalf("%s: %d frames arrived", scheme, len(u))
@@ -352,21 +347,21 @@ func TestNewPeerInAnOldPlaceStartsFresh(t *testing.T) {
 	r := newRig(t, leafConfig(), leafTables())
 	r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10),
 		&overlay.Fabric{Capable: true, CE: 3, FBValid: true, FBTag: 1, FBMetric: 6}))
-	s := r.w.shared
-	if !s.capable.Capable(0, r.now) || s.to.Metric(0, 1, r.now) != 6 {
+	s := r.w.shared.leaf
+	if !s.Capable.Capable(0, r.now) || s.To.Metric(0, 1, r.now) != 6 {
 		t.Fatal("nothing was learned of the peer")
 	}
 	r.publish(leafTables()) // the same peers: all stays
-	if !s.capable.Capable(0, r.now) || s.to.Metric(0, 1, r.now) != 6 {
+	if !s.Capable.Capable(0, r.now) || s.To.Metric(0, 1, r.now) != 6 {
 		t.Error("tables with the same peer made it forgotten")
 	}
 	moved := leafTables()
 	moved.Peers[0].VTEP = netip.MustParseAddr("10.0.0.44")
 	r.publish(moved)
-	if s.capable.Capable(0, r.now) || s.to.Metric(0, 1, r.now) != 0 {
+	if s.Capable.Capable(0, r.now) || s.To.Metric(0, 1, r.now) != 0 {
 		t.Error("a new peer inherited the old one's state")
 	}
-	if _, _, known := s.from.Entry(0, 0, r.now); known {
+	if _, _, known := s.From.Entry(0, 0, r.now); known {
 		t.Error("a new peer inherited the old one's congestion")
 	}
 }

@@ -10,12 +10,8 @@ import (
 func pair(t *testing.T) (a, b *rig) { return pairOf(t, leafConfig()) }
 
 func pairOf(t *testing.T, cfg Config) (a, b *rig) {
-	a, b = newRig(t, cfg, leafTables()), newRig(t, cfg, leafTables())
-	g, s := newMesh[learned](2), newMesh[signal](2)
-	a.w.gossip, b.w.gossip = g, g
-	a.w.signals, b.w.signals = s, s
-	b.w.id = 1
-	return a, b
+	rigs := newRigs(t, cfg, leafTables(), 2)
+	return rigs[0], rigs[1]
 }
 
 func TestWorkersTellEachOtherWhatTheyLearn(t *testing.T) {
@@ -27,52 +23,52 @@ func TestWorkersTellEachOtherWhatTheyLearn(t *testing.T) {
 	}
 	b.send(acc1, udp4(bcast, hostB, 0, 1, 10)) // moved, seen by b
 	if out = a.send(acc0, udp4(hostB, hostA, 0, 1, 10)); len(out[acc1]) != 1 {
-		t.Error("a did not hear of the move that b saw")
+		t.Error("b saw a move, and a does not know")
 	}
 }
 
-func TestGossipDoesNotEcho(t *testing.T) {
+func TestLearnedAddressesDoNotEcho(t *testing.T) {
 	a, b := pair(t)
 	a.send(acc0, udp4(bcast, hostA, 0, 1, 10))
 	b.settle()
-	r := a.w.gossip.between(1, 0)
+	r := a.w.leaf.learned.between(1, 0)
 	if n := r.tail.Load(); n != 0 {
-		t.Errorf("what b heard from a, it told a again (%d events)", n)
+		t.Errorf("b told a what it had learned from a (%d events)", n)
 	}
 }
 
-func TestGossipLossIsCountedAndRepaired(t *testing.T) {
+func TestLossOfLearnedAddressesIsCountedAndRepaired(t *testing.T) {
 	a, b := pair(t)
-	for i := range meshSize + 10 {
+	for i := range ringSize + 10 {
 		a.send(acc0, udp4(bcast, overlay.MAC{2, 8, 0, 0, byte(i >> 8), byte(i)}, 0, 1, 10))
 	}
-	if got := a.w.snapshot().GossipLost; got != 10 {
+	if got := a.w.snapshot().LearnedLost; got != 10 {
 		t.Fatalf("%d events lost, want 10", got)
 	}
 	b.settle()
-	if got := b.w.fdb.Len(); got != meshSize {
-		t.Errorf("b knows %d addresses, want %d", got, meshSize)
+	if got := b.w.leaf.fdb.Len(); got != ringSize {
+		t.Errorf("b knows %d addresses, want %d", got, ringSize)
 	}
-	last := overlay.MAC{2, 8, 0, 0, byte((meshSize + 9) >> 8), byte((meshSize + 9) & 0xff)}
+	last := overlay.MAC{2, 8, 0, 0, byte((ringSize + 9) >> 8), byte((ringSize + 9) & 0xff)}
 	a.now = a.now.Add(a.w.cfg.FDBAge/4 + a.w.cfg.FDBAge/8)
 	b.now = a.now
-	a.send(acc0, udp4(bcast, last, 0, 1, 10)) // a refresh is told again
+	a.send(acc0, udp4(bcast, last, 0, 1, 10)) // a refresh is sent again
 	out := b.send(acc1, udp4(last, hostB, 0, 1, 10))
 	if len(out[acc0]) != 1 {
 		t.Error("b still does not know the address")
 	}
 }
 
-// A worker that has yet to hear of a port going down must not teach the others
-// again what they forgot for it.
-func TestGossipDoesNotUndoAFlush(t *testing.T) {
+// A worker that does not know yet that a port has gone down must not teach the
+// others again what they forgot for it.
+func TestLearnedAddressesDoNotUndoAFlush(t *testing.T) {
 	a, b := pair(t)
-	b.send(acc1, udp4(bcast, hostB, 0, 1, 10)) // told; a has not looked yet
+	b.send(acc1, udp4(bcast, hostB, 0, 1, 10)) // sent; a has not looked yet
 	down := leafTables()
 	down.Ports[acc1].Up = false
 	a.publish(down)
 	a.settle()
-	if n := a.w.fdb.Len(); n != 0 {
+	if n := a.w.leaf.fdb.Len(); n != 0 {
 		t.Errorf("%d addresses behind a port that is down", n)
 	}
 	b.publish(down)
@@ -81,7 +77,7 @@ func TestGossipDoesNotUndoAFlush(t *testing.T) {
 	b.publish(leafTables())
 	b.send(acc1, udp4(bcast, hostB, 0, 1, 10))
 	a.settle()
-	if n := a.w.fdb.Len(); n != 1 {
+	if n := a.w.leaf.fdb.Len(); n != 1 {
 		t.Errorf("%d addresses after the port came up again, want 1", n)
 	}
 }

@@ -65,7 +65,7 @@ func TestAnswersIdentifyTheFlow(t *testing.T) {
 			cfg.Ports[acc0].VLANs, cfg.Ports[acc0].Transparent, cfg.Seed = nil, true, 99
 			r := newRig(t, cfg, leafTables())
 			r.send(acc0, udp4(bcast, hostA, 0, 1, 10))
-			request := &overlay.Fabric{Capable: true, Shim: true, Opcode: overlay.OpRTTRequest, Epoch: 2, LBTag: 5,
+			request := &overlay.Fabric{Capable: true, Scheme: reorder.SchemeID, Shim: true, Opcode: overlay.OpRTTRequest, Epoch: 2, LBTag: 5,
 				Path: overlay.MakePathID(5, 3), TxTstamp: 777}
 			out := r.send(up1, wrap(vtep2, own(), 100, tt.frame, request))
 			if len(out[acc0]) != 1 || !bytes.Equal(out[acc0][0], tt.frame) {
@@ -102,30 +102,30 @@ func TestAnswersIdentifyTheFlow(t *testing.T) {
 func TestControlPacketsNobodyAskedFor(t *testing.T) {
 	headers := udp4(hostB, hostA, 0, 1, 10)
 	stranger := netip.MustParseAddr("10.0.0.77")
-	control := func(op overlay.Opcode) *overlay.Fabric {
-		return &overlay.Fabric{Capable: true, Shim: op != overlay.OpNotify, Opcode: op, Epoch: 1, Path: 0xf3}
+	of := func(scheme overlay.SchemeID, op overlay.Opcode) *overlay.Fabric {
+		return &overlay.Fabric{Capable: true, Scheme: scheme, Shim: op != overlay.OpNotify, Opcode: op, Epoch: 1, Path: 0xf3}
 	}
-	type count = func(*balance.ConWeaveStats) uint64
+	control := func(op overlay.Opcode) *overlay.Fabric { return of(reorder.SchemeID, op) }
 	for _, tt := range []struct {
 		name   string
 		scheme string
 		b      []byte
 		reason drop.Reason
-		count  count
 	}{
-		{"from a stranger", "conweave", wrap(stranger, own(), 100, headers, control(overlay.OpClear)), drop.VTEPUnknown, nil},
-		{"for another VNI", "conweave", wrap(vtep2, own(), 999, headers, control(overlay.OpClear)), drop.VNIUnknown, nil},
-		{"without headers", "conweave", wrap(vtep2, own(), 100, headers[:13], control(overlay.OpClear)), drop.BadInner, nil},
-		{"without a shim's room", "conweave", wrap(vtep2, own(), 100, nil, control(overlay.OpClear)), drop.BadInner, nil},
-		{"EXPLORE", "conweave", wrap(vtep2, own(), 100, headers, control(overlay.OpExplore)), drop.BadOpcode, nil},
-		{"EXTENSION", "conweave", wrap(vtep2, own(), 100, headers, control(overlay.OpExtension)), drop.BadOpcode, nil},
-		{"to a scheme that does not ask", "conga", wrap(vtep2, own(), 100, headers, control(overlay.OpRTTReply)), drop.Control, nil},
-		{"CLEAR of an unknown flow", "conweave", wrap(vtep2, own(), 100, headers, control(overlay.OpClear)), 0,
-			func(s *balance.ConWeaveStats) uint64 { return s.UnknownFlow }},
-		{"REPLY of an unknown flow", "conweave", wrap(vtep2, own(), 100, headers[:14], control(overlay.OpRTTReply)), 0,
-			func(s *balance.ConWeaveStats) uint64 { return s.UnknownFlow }},
-		{"NOTIFY of an unknown path", "conweave", wrap(vtep2, own(), 100, headers, control(overlay.OpNotify)), 0,
-			func(s *balance.ConWeaveStats) uint64 { return s.UnknownPath }},
+		{"from an unknown VTEP", "conweave", wrap(stranger, own(), 100, headers, control(overlay.OpClear)), drop.VTEPUnknown},
+		{"for another VNI", "conweave", wrap(vtep2, own(), 999, headers, control(overlay.OpClear)), drop.VNIUnknown},
+		{"without headers", "conweave", wrap(vtep2, own(), 100, headers[:13], control(overlay.OpClear)), drop.BadInner},
+		{"without a shim's room", "conweave", wrap(vtep2, own(), 100, nil, control(overlay.OpClear)), drop.BadInner},
+		{"of no scheme", "conweave", wrap(vtep2, own(), 100, headers, of(0, overlay.OpClear)), drop.BadOpcode},
+		{"of a scheme that there is not", "conweave", wrap(vtep2, own(), 100, headers, of(overlay.NumSchemes-1, overlay.OpClear)), drop.BadOpcode},
+		{"EXTENSION of no scheme", "conweave", wrap(vtep2, own(), 100, headers, of(0, overlay.OpExtension)), drop.BadOpcode},
+		{"to a scheme that does not ask", "conga", wrap(vtep2, own(), 100, headers, control(overlay.OpRTTReply)), drop.Control},
+		{"about no flow, to no scheme that asks", "conga", wrap(vtep2, own(), 0, headers, control(overlay.OpRTTReply)), drop.Control},
+		{"CLEAR of an unknown flow", "conweave", wrap(vtep2, own(), 100, headers, control(overlay.OpClear)), 0},
+		{"REPLY of an unknown flow", "conweave", wrap(vtep2, own(), 100, headers[:14], control(overlay.OpRTTReply)), 0},
+		{"NOTIFY of an unknown path", "conweave", wrap(vtep2, own(), 100, headers, control(overlay.OpNotify)), 0},
+		{"EXPLORE, which ConWeave does not have", "conweave", wrap(vtep2, own(), 100, headers, control(overlay.OpExplore)), 0},
+		{"CLEAR about no flow", "conweave", wrap(vtep2, own(), 0, headers, control(overlay.OpClear)), 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := leafConfig()
@@ -143,10 +143,11 @@ func TestControlPacketsNobodyAskedFor(t *testing.T) {
 			if got := drops[tt.reason] - before[tt.reason]; tt.reason != 0 && got != 1 {
 				t.Errorf("drops %v, want one of %v more than %v", drops, tt.reason, before)
 			}
-			if tt.count != nil {
-				s := r.w.classes[0].policy.Stats().ConWeave
-				if tt.count(&s) != 1 || r.w.stats.Consumed != 1 || r.w.stats.SignalsHeard != 1 {
-					t.Errorf("consumed %d, heard %d, counted %+v", r.w.stats.Consumed, r.w.stats.SignalsHeard, s)
+			if tt.reason == 0 {
+				received, _ := r.messages()
+				known := r.w.leaf.brain.Stats().Known
+				if r.w.consumed != 1 || received != 1 || known != [overlay.NumOpcodes]uint64{} {
+					t.Errorf("consumed %d, received %d, known %v", r.w.consumed, received, known)
 				}
 			}
 		})
@@ -182,136 +183,109 @@ func TestReplayedControlPacketsChangeNothing(t *testing.T) {
 	}
 }
 
-// Control packets come to any worker; the flow is known to one. All of them learn
-// what was said, at the time it was.
-func TestControlPacketsReachTheWorkerThatKnowsTheFlow(t *testing.T) {
+// Messages come to any worker; the flow is known to one. All of them handle what was
+// said, with the time at which it came.
+func TestMessagesReachTheWorkerThatKnowsTheFlow(t *testing.T) {
 	cfg := leafConfig()
-	cfg.Scheme, cfg.Options.ConWeave = "conweave", balance.LabConWeave()
+	useConWeave(&cfg, labConWeave())
 	a, b := pairOf(t, cfg)
-	a.w.shared = b.w.shared
 	for _, r := range []*rig{a, b} {
-		r.w.shown.Capable = r.w.shared.capable
-		r.w.exchange = b.w.exchange
 		r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), &overlay.Fabric{Capable: true}))
 	}
 	b.send(acc0, udp4(hostB, hostA, 0, 8, 10)) // a flow of its own
 	out := a.send(acc0, udp4(hostB, hostA, 0, 7, 10))
 	sent, inner := unwrap(t, append(out[up0], out[up1]...)[0])
-	if sent.Fabric.Opcode != overlay.OpRTTRequest || !sent.Fabric.Shim {
+	if sent.Fabric.Opcode != overlay.OpRTTRequest || !sent.Fabric.Shim || sent.Fabric.Scheme != reorder.SchemeID {
 		t.Fatalf("the first packet has %+v", sent.Fabric)
 	}
 	reply := sent.Fabric
 	reply.Opcode, reply.Arg = overlay.OpRTTReply, sent.Fabric.TxTstamp
 	b.now = a.now.Add(300 * time.Microsecond)
 	b.send(up0, wrap(vtep2, own(), 100, inner, &reply))
-	if s := b.w.classes[0].policy.Stats().ConWeave; s.Replies != 0 || b.w.stats.SignalsHeard != 1 {
-		t.Fatalf("the other worker: %+v", s)
+	s := source(b.w.leaf.classes[0])
+	if received, relayed := b.messages(); s.Replies != 0 || received != 1 || relayed != 0 {
+		t.Fatalf("the other worker: %d received, %d passed on to it, %+v", received, relayed, s)
 	}
 	a.now = a.now.Add(5 * time.Millisecond) // it slept: the reply was in time all the same
 	a.settle()
-	s := a.w.classes[0].policy.Stats().ConWeave
-	if s.Replies != 1 || s.LateReplies != 0 || a.w.stats.SignalsTold != 1 || a.w.stats.SignalsHeard != 0 {
-		t.Errorf("the worker that knows the flow: %d replies, %d late, %d signals told", s.Replies, s.LateReplies, a.w.stats.SignalsTold)
+	s = source(a.w.leaf.classes[0])
+	if received, relayed := a.messages(); s.Replies != 1 || s.LateReplies != 0 || relayed != 1 || received != 0 {
+		t.Errorf("the worker that knows the flow: %d replies, %d late, %d received, %d passed on to it", s.Replies, s.LateReplies, received, relayed)
 	}
 	// A full ring loses, and says so.
-	for range meshSize + 5 {
+	for range ringSize + 5 {
 		b.send(up0, wrap(vtep2, own(), 100, inner, &reply))
 	}
-	if lost := b.w.snapshot().SignalsLost; lost != 5 {
-		t.Errorf("%d signals lost, want 5", lost)
+	if lost := b.w.snapshot().MessagesLost; lost != 5 {
+		t.Errorf("%d messages lost, want 5", lost)
 	}
 	a.settle()
-	if a.w.stats.SignalsTold != 1+meshSize {
-		t.Errorf("%d signals told", a.w.stats.SignalsTold)
+	if _, relayed := a.messages(); relayed != 1+ringSize {
+		t.Errorf("%d messages passed on", relayed)
 	}
 }
 
-// A control packet that some worker makes sense of was not ignored, whichever it
-// came to; one that none does was ignored once, for the reason of whoever got
-// furthest with it.
-func TestIgnoredControlPacketsAreCountedOnce(t *testing.T) {
-	type ignored struct{ leaf, flow, path uint64 }
+// A message that some worker knows about is known, whichever worker it came to, and
+// known once. About those that no worker knows there is a difference between what was
+// received and what was known, as soon as all workers have looked.
+func TestMessagesAboutNothing(t *testing.T) {
 	const n = 3
-	flow := udp4(hostB, hostA, 0, 7, 10)
-	stranger := udp4(hostB, hostA, 0, 9, 10)
+	flow, other := udp4(hostB, hostA, 0, 7, 10), udp4(hostB, hostA, 0, 9, 10)
 	for _, tt := range []struct {
 		name   string
 		op     overlay.Opcode
 		inner  []byte
 		path   overlay.PathID
-		behind bool // a worker has not heard of anything for long
-		want   ignored
+		behind bool // a worker has not looked for long: what it would know is lost
+		known  uint64
 	}{
-		{"REPLY of a flow", overlay.OpRTTReply, flow, 0, false, ignored{}},
-		{"REPLY of no flow", overlay.OpRTTReply, stranger, 0, false, ignored{flow: n}},
-		{"CLEAR of no flow", overlay.OpClear, stranger, 0, false, ignored{flow: n}},
-		{"NOTIFY", overlay.OpNotify, flow, 0x10, false, ignored{}},
-		{"NOTIFY of no path", overlay.OpNotify, flow, 0xf0, false, ignored{path: n}},
-		{"CLEAR that not all are told of", overlay.OpClear, stranger, 0, true, ignored{}},
+		{"REPLY of a flow", overlay.OpRTTReply, flow, 0, false, n},
+		{"REPLY of no flow", overlay.OpRTTReply, other, 0, false, 0},
+		{"CLEAR of a flow", overlay.OpClear, flow, 0, false, n},
+		{"CLEAR of no flow", overlay.OpClear, other, 0, false, 0},
+		{"NOTIFY", overlay.OpNotify, flow, 0x10, false, n},
+		{"NOTIFY of no path", overlay.OpNotify, flow, 0xf0, false, 0},
+		{"CLEAR of no flow, lost on its way", overlay.OpClear, other, 0, true, 0},
 	} {
 		for came := range 3 {
 			t.Run(fmt.Sprint(tt.name, " to worker ", came), func(t *testing.T) {
 				cfg := leafConfig()
-				cfg.Scheme, cfg.Options.ConWeave = "conweave", balance.LabConWeave()
-				rigs := []*rig{newRig(t, cfg, leafTables()), newRig(t, cfg, leafTables()), newRig(t, cfg, leafTables())}
-				signals := newMesh[signal](3)
-				for i, r := range rigs {
-					r.w.id, r.w.signals, r.w.gossip = i, signals, newMesh[learned](3)
+				useConWeave(&cfg, labConWeave())
+				rigs := newRigs(t, cfg, leafTables(), 3)
+				for _, r := range rigs {
 					r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), &overlay.Fabric{Capable: true}))
 				}
 				rigs[0].send(acc0, udp4(hostB, hostA, 0, 8, 10)) // a flow of its own
 				rigs[1].send(acc0, flow)                         // the third has sent nothing
-				counted := func() (sum ignored) {
-					for _, r := range rigs {
-						s := r.w.classes[0].policy.Stats().ConWeave
-						sum.leaf, sum.flow, sum.path = sum.leaf+s.UnknownLeaf, sum.flow+s.UnknownFlow, sum.path+s.UnknownPath
-					}
-					return sum
-				}
 				if tt.behind {
-					for range meshSize {
-						signals.tell(came, &signal{class: 99, poll: noPoll})
+					for range ringSize {
+						rigs[came].w.leaf.messages.send(came, &message{class: 99})
 					}
 					rigs[(came+1)%3].settle()
 				}
-				f := overlay.Fabric{Capable: true, Opcode: tt.op, Epoch: 1, Path: tt.path, Shim: tt.op != overlay.OpNotify}
+				f := overlay.Fabric{Capable: true, Scheme: reorder.SchemeID, Opcode: tt.op, Epoch: 1, Path: tt.path, Shim: tt.op != overlay.OpNotify}
 				for range n {
 					rigs[came].send(up0, wrap(vtep2, own(), 100, tt.inner, &f))
 				}
 				rigs[(came+1)%3].settle()
-				if got := counted(); got != (ignored{}) {
-					t.Errorf("counted %+v before a worker was asked", got)
-				}
 				rigs[(came+2)%3].settle()
-				if got := counted(); got != tt.want {
-					t.Errorf("counted %+v, want %+v", got, tt.want)
+				var received, known, relayed uint64
+				for _, r := range rigs {
+					s := r.w.snapshot().Leaf
+					received, known, relayed = received+s.Received[tt.op], known+s.Known[tt.op], relayed+s.Relayed
+				}
+				passed := uint64(2 * n)
+				if tt.behind {
+					passed = n
+				}
+				if received != n || known != tt.known || relayed != passed {
+					t.Errorf("%d received, %d known, %d passed on; want %d, %d and %d", received, known, relayed, n, tt.known, passed)
+				}
+				if lost := rigs[came].w.snapshot().MessagesLost; lost != 2*n-passed {
+					t.Errorf("%d messages lost", lost)
 				}
 			})
 		}
-	}
-}
-
-// What was lost on its way to a worker that was behind leaves nothing behind: what
-// comes later is counted.
-func TestIgnoredControlPacketsAreCountedAfterLosses(t *testing.T) {
-	cfg := leafConfig()
-	cfg.Scheme, cfg.Options.ConWeave = "conweave", balance.LabConWeave()
-	a, b := pairOf(t, cfg)
-	for range meshSize {
-		a.w.signals.tell(0, &signal{class: 99, poll: noPoll})
-	}
-	s := signal{fields: overlay.Fabric{Capable: true, Opcode: overlay.OpClear}}
-	for range 2 * meshSize {
-		a.w.tellSignal(&s, balance.UnknownFlow)
-	}
-	b.settle()
-	if got := b.w.classes[0].policy.Stats().ConWeave.UnknownFlow; got != 0 {
-		t.Errorf("%d counted that nobody can know of", got)
-	}
-	a.w.tellSignal(&s, balance.UnknownFlow)
-	b.settle()
-	if got := b.w.classes[0].policy.Stats().ConWeave.UnknownFlow; got != 1 || a.w.snapshot().SignalsLost != 2*meshSize {
-		t.Errorf("%d counted, want 1; %d lost", got, a.w.snapshot().SignalsLost)
 	}
 }
 
@@ -364,23 +338,11 @@ func TestReloadChecksTheShimAgainstTheMTU(t *testing.T) {
 	}
 }
 
-func TestSignalsIsTrueOfSignallers(t *testing.T) {
-	for _, name := range balance.Names() {
-		p, err := balance.New(name, balance.Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, is := p.(balance.Signaller); is != balance.Signals(name) { // what a class asks for
-			t.Errorf("Signals(%q) is %v", name, balance.Signals(name))
-		}
-	}
-}
-
 // Frames that wait for a neighbour leave in the order they came in, and before
 // what comes after them: ConWeave counts on each path's being one FIFO.
 func TestHoldingForNeighboursKeepsOrder(t *testing.T) {
 	cfg := leafConfig()
-	cfg.Scheme, cfg.Options.ConWeave = "conweave", balance.LabConWeave()
+	useConWeave(&cfg, labConWeave())
 	tables := leafTables()
 	tables.Hops[0].Resolved, tables.Hops[1].Resolved = false, false
 	r := newRig(t, cfg, tables)
@@ -409,10 +371,10 @@ func TestHoldingForNeighboursKeepsOrder(t *testing.T) {
 func FuzzControl(f *testing.F) {
 	headers := udp4(hostB, hostA, 0, 1, 10)
 	for op := overlay.OpData; op <= overlay.OpExtension; op++ {
-		f.Add(uint8(op), uint8(1), uint8(0x13), uint16(7), uint8(0xff), headers)
+		f.Add(uint8(reorder.SchemeID<<4)|uint8(op), uint8(1), uint8(0x13), uint16(7), uint8(0xff), headers)
 		f.Add(uint8(op), uint8(0), uint8(0), uint16(0), uint8(0), headers[:14])
 	}
-	f.Add(uint8(overlay.OpClear), uint8(1), uint8(1), uint16(1), uint8(4), headers[:30])
+	f.Add(uint8(reorder.SchemeID<<4)|uint8(overlay.OpClear), uint8(1), uint8(1), uint16(1), uint8(4), headers[:30])
 	cfg := fuzzConfig(leafConfig())
 	cfg.Scheme = "conweave"
 	r := newRig(f, cfg, leafTables())
@@ -424,11 +386,11 @@ func FuzzControl(f *testing.F) {
 		r.t = t
 		r.now = r.now.Add(time.Duration(echo) * time.Microsecond)
 		fields := &overlay.Fabric{
-			Capable: true, Opcode: overlay.Opcode(op & 7), Epoch: overlay.Epoch(epoch & 3), Path: overlay.PathID(path),
+			Capable: true, Scheme: overlay.SchemeID(op >> 4), Opcode: overlay.Opcode(op & 7), Epoch: overlay.Epoch(epoch & 3), Path: overlay.PathID(path),
 			Rerouted: flags&1 != 0, Tail: flags&2 != 0, Shim: flags&4 != 0, FBValid: flags&8 != 0, FBTag: flags >> 4,
 			TxTstamp: overlay.Tstamp(echo), Arg: overlay.Tstamp(echo) ^ overlay.Tstamp(path),
 		}
-		waiting := 2 * r.w.order.held // data, whose time may come now; for all members there are two
+		waiting := 2 * r.held() // data, whose time may come now; for all members there are two
 		out := r.send(up0, wrap(vtep2, own(), 100, inner, fields))
 		if fields.Opcode > overlay.OpRTTRequest && len(out[acc0])+len(out[acc1])+len(out[acc2]) > waiting {
 			t.Fatalf("%v reached a host", fields.Opcode)
@@ -440,7 +402,7 @@ func FuzzControl(f *testing.F) {
 // Both sides, rerouting and holding all the time, allocate nothing.
 func TestConWeaveDoesNotAllocate(t *testing.T) {
 	cfg := leafConfig()
-	cfg.Scheme, cfg.Options.ConWeave = "conweave", balance.LabConWeave()
+	useConWeave(&cfg, labConWeave())
 	r := newRig(t, cfg, leafTables())
 	for i := range r.links {
 		r.links[i].keep = false
@@ -453,7 +415,7 @@ func TestConWeaveDoesNotAllocate(t *testing.T) {
 		for _, f := range []overlay.Fabric{
 			{Opcode: overlay.OpRTTRequest}, {Rerouted: true, Arg: 5, Path: 0x10}, {Tail: true, Arg: 5},
 		} {
-			f.Capable, f.Shim, f.Epoch = true, true, epoch
+			f.Capable, f.Scheme, f.Shim, f.Epoch = true, reorder.SchemeID, true, epoch
 			frames = append(frames, wrap(vtep2, own(), 100, udp4(hostA, hostB, 0, 7, 10), &f))
 		}
 	}
@@ -474,7 +436,7 @@ func TestConWeaveDoesNotAllocate(t *testing.T) {
 	if n := testing.AllocsPerRun(50, turn); n != 0 {
 		t.Errorf("%v allocations a turn", n)
 	}
-	if d, s := r.w.order.side.Stats(), r.w.classes[0].policy.Stats().ConWeave; d.Held == 0 || d.Replies == 0 || d.Clears == 0 || s.Reroutes == 0 {
+	if d, s := r.destination().Counters(), source(r.w.leaf.classes[0]); d.Held == 0 || d.Replies == 0 || d.Clears == 0 || s.Reroutes == 0 {
 		t.Errorf("held %d, replied %d, cleared %d, rerouted %d", d.Held, d.Replies, d.Clears, s.Reroutes)
 	}
 }
@@ -489,7 +451,7 @@ func overlayStamp(b []byte, tx, tail overlay.Tstamp) {
 func TestAnswersGoFirst(t *testing.T) {
 	cfg := leafConfig()
 	cfg.Ports[up1].Egress.Rate, cfg.Ports[up1].Egress.Burst = 1e6, 2000 // a frame, and then 12 ms for each
-	cfg.Options.Weights, cfg.Scheme = [balance.MaxPaths]uint32{1: 1}, "static"
+	cfg.Options.Keys, cfg.Scheme = weights(0, 1), "static"
 	r := newRig(t, cfg, leafTables())
 	r.send(up1, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), &overlay.Fabric{Capable: true}))
 	r.send(acc0, udp4(bcast, hostA, 0, 1, 10))
@@ -499,7 +461,7 @@ func TestAnswersGoFirst(t *testing.T) {
 	if r.w.ports[up1].egress.data.len() == 0 {
 		t.Fatal("nothing waits for the uplink")
 	}
-	out := r.send(up1, wrap(vtep2, own(), 100, udp4(hostA, hostB, 0, 7, 10), &overlay.Fabric{Capable: true, Shim: true, Opcode: overlay.OpRTTRequest}))
+	out := r.send(up1, wrap(vtep2, own(), 100, udp4(hostA, hostB, 0, 7, 10), &overlay.Fabric{Capable: true, Scheme: reorder.SchemeID, Shim: true, Opcode: overlay.OpRTTRequest}))
 	if got, _ := answers(t, out[up1]); len(got) != 1 || len(out[up1]) != 1 {
 		t.Errorf("%d answers among %d packets, want the answer alone", len(got), len(out[up1]))
 	}
@@ -517,7 +479,10 @@ func TestMarksForAPeerThatIsNoLongerCapable(t *testing.T) {
 	r.w.ports[acc0].stats.Received.Add(a.Len)
 	r.w.pool.Take(a.Addr, r.w.ports[acc0].owner)
 	f := fabricFrame{frame: frame{off: uint32(a.Addr), len: uint16(a.Len), in: acc0, flags: overlay.FlagIPv4, l3: 14}}
-	r.w.send(&f, 0, &balance.Marks{Shim: true, Opcode: overlay.OpRTTRequest}, r.now)
+	p := balance.Packet{Marks: balance.Marks{Shim: true, Opcode: overlay.OpRTTRequest}}
+	if reason := r.w.leaf.send(r.w.leaf.classes[0], &f, &p, 0, r.now); reason != drop.None {
+		t.Fatal(reason)
+	}
 	out := r.settle()
 	if len(out[up0]) != 1 {
 		t.Fatalf("%d packets left", len(out[up0]))
@@ -532,22 +497,24 @@ func TestMarksForAPeerThatIsNoLongerCapable(t *testing.T) {
 func TestFramesToHold(t *testing.T) {
 	cfg := leafConfig()
 	cfg.VTEP, cfg.Workers, cfg.RingSize, cfg.FDBSize = own(), 1, 512, 64
-	cfg.Reorder = reorder.Lab()
-	cfg.Reorder.Packets = 1000
-	if err := cfg.check(); err != nil {
-		t.Fatal(err)
+	p := labConWeave()
+	p.Destination.Packets = 1000
+	cfg.Sections = map[string]balance.Params{"conweave": p}
+	hold := func() int {
+		t.Helper()
+		if err := cfg.check(); err != nil {
+			t.Fatal(err)
+		}
+		return cfg.sections()["conweave"].(balance.Holder).Holds()
 	}
-	if got, want := cfg.UMEMFrames(), 5*2*512+dataQueueFrames+1000; got != want || cfg.Reorder.Packets != 1000 {
-		t.Errorf("%d frames, want %d; %d of them to hold", got, want, cfg.Reorder.Packets)
+	if got, want, held := cfg.UMEMFrames(), 5*2*512+dataQueueFrames+1000, hold(); got != want || held != 1000 {
+		t.Errorf("%d frames, want %d; %d of them to hold", got, want, held)
 	}
 	cfg.Frames = 2000
-	if err := cfg.check(); err != nil {
-		t.Fatal(err)
+	if held := hold(); cfg.UMEMFrames() != 2000 || held != 500 || p.Destination.Packets != 1000 {
+		t.Errorf("%d frames, %d of them to hold", cfg.UMEMFrames(), held)
 	}
-	if cfg.UMEMFrames() != 2000 || cfg.Reorder.Packets != 500 {
-		t.Errorf("%d frames, %d of them to hold", cfg.UMEMFrames(), cfg.Reorder.Packets)
-	}
-	spine := Config{Role: Spine, Ports: make([]PortConfig, 2), RingSize: 512, Reorder: reorder.Lab()}
+	spine := Config{Role: Spine, Ports: make([]PortConfig, 2), RingSize: 512, Sections: cfg.Sections}
 	if got := spine.UMEMFrames(); got != 2*2*512+dataQueueFrames {
 		t.Errorf("a spine has %d frames", got)
 	}
