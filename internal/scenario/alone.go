@@ -1,0 +1,156 @@
+package scenario
+
+import (
+	"testing"
+
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/congestion"
+	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/leaf"
+	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
+)
+
+// alone is a leaf without a driver: packets are their IDs.
+type alone struct {
+	brain *leaf.Leaf[uint32]
+	paths []balance.Paths
+	now   mono.Time
+	out   Outcome
+	one   bool
+
+	arrivals []reorder.Arrival
+	items    []uint32
+	uplinks  []uint8
+}
+
+// NewAlone returns a leaf without a driver, which the others are held against.
+func NewAlone(t testing.TB, s *Setup) Harness {
+	t.Helper()
+	params := congestion.Datacenter()
+	shared := leaf.NewShared(Peers, &params)
+	a := &alone{one: s.Single}
+	for peer := range Peers {
+		a.paths = append(a.paths, balance.MakePaths(AllUplinks()...))
+		shared.Capable.Heard(uint16(peer), 0)
+	}
+	var err error
+	a.brain, err = leaf.New[uint32](leaf.Config{
+		Seed: Seed, Classes: []leaf.ClassConfig{{Scheme: s.Scheme}}, Sections: s.Sections,
+		Leaves: Peers, Ports: 1, Uplinks: Uplinks, Links: a,
+	}, shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.brain.SetPaths(a.paths)
+	a.brain.SetHello(mono.Time(overlay.HelloInterval))
+	return a
+}
+
+// AllUplinks are the uplinks that lead to every peer at first.
+func AllUplinks() []uint8 {
+	all := make([]uint8, Uplinks)
+	for u := range all {
+		all[u] = uint8(u)
+	}
+	return all
+}
+
+// Look is balance.Links: queues are empty whenever time has passed.
+func (a *alone) Look(now mono.Time) {
+	if now != a.now {
+		a.now = now
+		a.brain.Queue = [balance.MaxPaths]uint32{}
+	}
+}
+
+func (a *alone) Brain() Brain { return a.brain }
+
+func (a *alone) Step(e *Event) Outcome {
+	a.out = Outcome{}
+	a.until(e.At)
+	switch {
+	case e.Paths != nil:
+		a.paths[e.Peer] = balance.MakePaths(e.Paths...)
+	case e.Message != nil:
+		a.message(e)
+	}
+	if a.one {
+		for i := range e.Receive {
+			a.receive(e, e.Receive[i:i+1])
+		}
+		for i := range e.Send {
+			a.send(e, e.Send[i:i+1])
+		}
+	} else {
+		a.receive(e, e.Receive)
+		a.send(e, e.Send)
+	}
+	a.until(e.At)
+	return a.out
+}
+
+// until does what is due up to a time.
+func (a *alone) until(at mono.Time) {
+	for d := a.brain.Deadline(); d <= at; d = a.brain.Deadline() {
+		a.act(a.brain.Tick(d, false))
+	}
+}
+
+func (a *alone) send(e *Event, burst []Packet) {
+	if len(burst) == 0 {
+		return
+	}
+	c := a.brain.Classes()[0]
+	vector := make([]balance.Packet, len(burst))
+	for i := range burst {
+		p := &burst[i]
+		vector[i] = balance.Packet{Hash: p.Hash(true), Leaf: p.Peer, Len: p.Size}
+	}
+	a.brain.Choose(e.At, c, vector, nil)
+	for i := range vector {
+		p := &vector[i]
+		paths := &a.paths[p.Leaf]
+		if paths.N == 0 {
+			continue
+		}
+		d := Departure{ID: burst[i].ID, Peer: p.Leaf, Uplink: paths.Uplink[p.Path]}
+		d.Plain = !a.brain.Depart(e.At, c, p, d.Uplink, &d.Fabric)
+		a.out.Departed = append(a.out.Departed, d)
+	}
+}
+
+func (a *alone) receive(e *Event, burst []Packet) {
+	a.arrivals, a.items, a.uplinks = a.arrivals[:0], a.items[:0], a.uplinks[:0]
+	for i := range burst {
+		p := &burst[i]
+		switch a.brain.Accept(e.At, p.Peer, &p.Fabric) {
+		case leaf.Plain, leaf.Marked:
+			a.arrivals = append(a.arrivals, reorder.Arrival{
+				Hash: p.Hash(false), Len: uint32(p.Size), Leaf: p.Peer, CE: p.CE, Fabric: p.Fabric,
+			})
+			a.items, a.uplinks = append(a.items, p.ID), append(a.uplinks, e.Uplink)
+		}
+	}
+	if len(a.items) > 0 {
+		a.act(a.brain.Arrive(e.At, a.arrivals, a.items, a.uplinks))
+	}
+}
+
+func (a *alone) message(e *Event) {
+	p := e.Message
+	if a.brain.Accept(e.At, p.Peer, &p.Fabric) == leaf.Message {
+		a.brain.Handle(e.At, 0, &overlay.Message{
+			Leaf: p.Peer, Link: overlay.AnyLink, Cause: overlay.NoCause, Hash: p.Hash(true), Fabric: p.Fabric,
+		}, true)
+	}
+}
+
+func (a *alone) act(o *leaf.Output[uint32]) {
+	for i := range o.Messages {
+		m := &o.Messages[i]
+		a.brain.Account(m.Fabric.Opcode, 0)
+		a.out.Messages = append(a.out.Messages, Departure{Peer: m.Leaf, Uplink: a.paths[m.Leaf].Uplink[m.Path], Fabric: m.Fabric})
+	}
+	a.out.Delivered = append(a.out.Delivered, o.Deliver...)
+}

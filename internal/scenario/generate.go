@@ -1,0 +1,181 @@
+package scenario
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/overlay"
+)
+
+// flows is how many flows there are in each direction: more than the tables hold.
+const flows = 24
+
+// generator makes a script at random. It runs a leaf alone beside, so that answers
+// come to what that has asked.
+type generator struct {
+	rng   *rand.Rand
+	alone Harness
+	now   mono.Time
+	id    uint32
+	due   []answer
+	cells map[uint32]uint16 // of flows under Presto that arrive
+}
+
+// answer is a message that a peer will send.
+type answer struct {
+	at mono.Time
+	p  Packet
+}
+
+// Generate returns so many random events, the same for the same seed.
+func Generate(t testing.TB, s *Setup, seed uint64, events int) []Event {
+	t.Helper()
+	g := &generator{rng: rand.New(rand.NewPCG(seed, 1)), alone: NewAlone(t, s), cells: make(map[uint32]uint16)}
+	script := make([]Event, events)
+	for i := range script {
+		script[i] = g.event()
+		o := g.alone.Step(&script[i])
+		g.answer(&script[i], &o)
+	}
+	return script
+}
+
+// event returns the next event. Times are whole µs, and no two are the same.
+func (g *generator) event() Event {
+	pause := time.Duration(1+g.rng.IntN(60)) * time.Microsecond
+	switch g.rng.IntN(100) {
+	case 0, 1:
+		pause = time.Duration(200+g.rng.IntN(1000)) * time.Microsecond // flowlets and epochs end
+	case 2:
+		pause = time.Duration(100+g.rng.IntN(200)) * time.Millisecond // HELLOs
+	case 3:
+		if g.rng.IntN(4) == 0 {
+			pause = overlay.CapableFor + time.Millisecond
+		}
+	}
+	g.now = g.now.Add(pause)
+	e := Event{At: g.now, Uplink: uint8(g.rng.IntN(Uplinks))}
+	for i := range g.due {
+		if g.due[i].at <= g.now {
+			e.Message = &g.due[i].p
+			g.due = append(g.due[:i:i], g.due[i+1:]...)
+			return e
+		}
+	}
+	switch n := g.rng.IntN(100); {
+	case n < 50:
+		for range 1 + g.rng.IntN(6) {
+			p := g.packet()
+			p.Flow = uint32(g.rng.IntN(flows))
+			p.Peer = uint16(p.Flow % Peers)
+			e.Send = append(e.Send, p)
+		}
+	case n < 88:
+		peer := uint16(g.rng.IntN(Peers))
+		for range 1 + g.rng.IntN(6) {
+			e.Receive = append(e.Receive, g.arrival(peer, e.Uplink))
+		}
+	case n < 94:
+		e.Message = g.message()
+	default:
+		e.Peer = uint16(g.rng.IntN(Peers))
+		e.Paths = []uint8{}
+		for u := range uint8(Uplinks) {
+			if g.rng.IntN(4) > 0 {
+				e.Paths = append(e.Paths, u)
+			}
+		}
+	}
+	return e
+}
+
+func (g *generator) packet() Packet {
+	g.id++
+	return Packet{ID: g.id, Size: uint16(LeastSize + g.rng.IntN(1400))}
+}
+
+// arrival is a packet from the fabric: plain, with feedback, a HELLO, or with the
+// marks of some scheme, which may make sense or not.
+func (g *generator) arrival(peer uint16, uplink uint8) Packet {
+	p := g.packet()
+	p.Peer, p.Flow = peer, uint32(g.rng.IntN(flows))
+	f := &p.Fabric
+	if g.rng.IntN(8) == 0 {
+		return p
+	}
+	p.CE = g.rng.IntN(12) == 0
+	*f = overlay.Fabric{
+		Capable: true, LBTag: uint8(g.rng.IntN(Uplinks)), CE: uint8(g.rng.IntN(8)), Path: overlay.PathID(g.rng.IntN(256)),
+		FBValid: g.rng.IntN(2) == 0, FBTag: uint8(g.rng.IntN(Uplinks + 1)), FBMetric: uint8(g.rng.IntN(8)),
+	}
+	stamp := overlay.TstampOf(g.now.Add(-time.Duration(g.rng.IntN(80)) * time.Microsecond))
+	switch n := g.rng.IntN(10); {
+	case n < 4:
+		f.Scheme, f.Shim, f.TxTstamp, f.Epoch = 1, true, stamp, overlay.Epoch(g.rng.IntN(2))
+		switch g.rng.IntN(5) {
+		case 0:
+			f.Opcode = overlay.OpRTTRequest
+		case 1:
+			f.Tail, f.Arg = true, stamp
+		case 2, 3:
+			f.Rerouted, f.Arg = true, stamp.Add(-20*time.Microsecond)
+		}
+	case n < 8:
+		key := p.Flow<<2 | uint32(peer)
+		f.Scheme, f.Shim, f.TxTstamp = 2, true, stamp
+		f.Arg = overlay.Tstamp(g.cells[key] + uint16(g.rng.IntN(3)))
+		f.Rerouted = g.rng.IntN(20) == 0
+		if f.Tail = g.rng.IntN(3) == 0; f.Tail {
+			g.cells[key]++
+		}
+	case n < 9:
+		f.Opcode, f.Shim, f.TxTstamp, f.FBValid = overlay.OpHello, true, stamp, false
+		if f.Tail = g.rng.IntN(2) == 0; f.Tail {
+			f.Arg = stamp
+		}
+	}
+	return p
+}
+
+// message is one that nobody has asked for: a NOTIFY of some path, an answer to
+// nothing, of any scheme and opcode.
+func (g *generator) message() *Packet {
+	p := g.packet()
+	p.Flow = uint32(g.rng.IntN(flows))
+	p.Peer = uint16(p.Flow % Peers)
+	p.Fabric = overlay.Fabric{
+		Capable: true, Scheme: 1, Opcode: overlay.OpNotify, Path: overlay.MakePathID(uint8(g.rng.IntN(Uplinks)), uint8(g.rng.IntN(16))),
+		Epoch: overlay.Epoch(g.rng.IntN(4)), Rerouted: g.rng.IntN(8) == 0,
+	}
+	if g.rng.IntN(2) == 0 {
+		p.Fabric.Scheme = overlay.SchemeID(g.rng.IntN(4))
+		p.Fabric.Opcode = []overlay.Opcode{overlay.OpRTTReply, overlay.OpClear, overlay.OpExplore, overlay.OpExtension}[g.rng.IntN(4)]
+	}
+	return &p
+}
+
+// answer has peers answer what the leaf has asked: most in time, some late, some not
+// at all.
+func (g *generator) answer(e *Event, o *Outcome) {
+	for _, d := range o.Departed {
+		f := &d.Fabric
+		if f.Scheme != 1 || f.Opcode != overlay.OpRTTRequest && !f.Tail || g.rng.IntN(5) == 0 {
+			continue
+		}
+		m := overlay.Fabric{Capable: true, Scheme: 1, Epoch: f.Epoch, Path: f.Path, Shim: true, Opcode: overlay.OpRTTReply, Arg: f.TxTstamp}
+		if f.Tail {
+			m.Opcode, m.Arg = overlay.OpClear, f.Arg
+		}
+		var flow uint32
+		for i := range e.Send {
+			if e.Send[i].ID == d.ID {
+				flow = e.Send[i].Flow
+			}
+		}
+		g.id++
+		delay := time.Duration(1+g.rng.IntN(40)) * time.Microsecond
+		g.due = append(g.due, answer{g.now.Add(delay), Packet{ID: g.id, Flow: flow, Peer: d.Peer, Size: LeastSize, Fabric: m}})
+	}
+}
