@@ -68,7 +68,7 @@ func TestExplainForetellsChoose(t *testing.T) {
 					t.Fatal("no reason")
 				}
 			}
-			if promisesOf(t, name).perPacket != (certain == 0) {
+			if promisesOf(t, name).unforetold != (certain == 0) {
 				t.Errorf("%d of 5000 choices were foretold", certain)
 			}
 		})

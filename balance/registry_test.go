@@ -28,8 +28,9 @@ func TestDescriptorsAreTrue(t *testing.T) {
 			if _, ok := p.(Messenger); ok && (s.Wire == 0 || !s.NeedsPeer) {
 				t.Errorf("it handles messages: wire number %d, needs a peer %v", s.Wire, s.NeedsPeer)
 			}
-			if _, ok := p.(Tuned); !ok && (s.Gap != nil || s.Section != nil) {
-				t.Error("it has times, and no Retime")
+			auto := s.Gap != nil || s.Section != nil && slices.Contains(s.Section.Profiles, Auto)
+			if _, ok := p.(Tuned); ok != auto {
+				t.Errorf("its times follow from round trips: says %v, and has Retime %v", auto, ok)
 			}
 			if s.Fixed != promise.perFlow {
 				t.Errorf("flows keep their path for life: says %v, promised %v", s.Fixed, promise.perFlow)

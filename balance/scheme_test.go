@@ -28,9 +28,8 @@ type promises struct {
 	// followsLocal, followsRemote, followsQueue: new flows avoid an uplink with
 	// a worse local metric, remote metric or queue.
 	followsLocal, followsRemote, followsQueue bool
-	// perPacket: chance has a part in the path of every packet, so that none can be
-	// foretold.
-	perPacket bool
+	// unforetold: the scheme cannot say which path a packet will take.
+	unforetold bool
 	// looks is how often links are looked at in a vector.
 	looks looks
 }
@@ -45,13 +44,14 @@ var byFlowlet = looks{fresh: 1, mixed: 1, late: 1}
 var conformance = []promises{
 	{name: "static", perFlow: true},
 	{name: "ecmp", perFlow: true, uniform: true},
-	{name: "spray", uniform: true, perPacket: true},
+	{name: "spray", uniform: true, unforetold: true},
 	{name: "local", perFlowlet: true, gap: 500 * time.Microsecond, uniform: true, followsLocal: true, looks: byFlowlet},
 	{name: "letflow", perFlowlet: true, gap: 500 * time.Microsecond, uniform: true},
-	{name: "drill", uniform: true, followsQueue: true, perPacket: true, looks: looks{1, 1, 1, 1, 1}},
+	{name: "drill", uniform: true, followsQueue: true, unforetold: true, looks: looks{1, 1, 1, 1, 1}},
 	{name: "conga", perFlowlet: true, gap: 500 * time.Microsecond, uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
 	{name: "conga-flow", perFlowlet: true, gap: 13 * time.Millisecond, uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
 	{name: "conweave", uniform: true},
+	{name: "presto", uniform: true, unforetold: true},
 	{name: "conweave-conga", uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
 }
 

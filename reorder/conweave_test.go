@@ -2,6 +2,7 @@ package reorder_test
 
 import (
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -496,7 +497,7 @@ func TestVectors(t *testing.T) {
 			}
 		}
 		many.Receive(now, vector)
-		if !slices.Equal(vector, singly) || !slices.Equal(many.Outbox(), said) {
+		if !reflect.DeepEqual(vector, singly) || !slices.Equal(many.Outbox(), said) {
 			t.Fatalf("at %v the vector came out as\n%+v\n%+v\nand its packets one by one as\n%+v\n%+v", now, vector, many.Outbox(), singly, said)
 		}
 	}
