@@ -23,7 +23,7 @@ const (
 // each path, in Gb/s.
 func figure2(t *testing.T, scheme string, seed uint64) (total, upper, lower float64) {
 	f := newFluid(seed, 80*gbps, 40*gbps)
-	l := f.addLeaf(t, scheme, [MaxPaths]uint32{}, 100*gbps, 80*gbps, 80*gbps)
+	l := f.addLeaf(t, scheme, nil, 100*gbps, 80*gbps, 80*gbps)
 	total = f.run(fluidSettle, fluidMeasured) / gbps
 	return total, l.carried[0] / gbps, l.carried[1] / gbps
 }
@@ -72,10 +72,10 @@ func TestPaperFigure2(t *testing.T) {
 // sends to L2 goes through S0; L1 sends 40 Gb/s to L2 and has both. It returns
 // the throughput, the share of L1's that goes through S0, and the utilisation of
 // the worst link.
-func figure3(t *testing.T, scheme string, weights [MaxPaths]uint32, l0 float64) (total, viaS0, worst float64) {
+func figure3(t *testing.T, scheme string, keys Params, l0 float64) (total, viaS0, worst float64) {
 	f := newFluid(1, 40*gbps, 40*gbps)
-	f.addLeaf(t, "static", [MaxPaths]uint32{}, l0, 40*gbps, 0)
-	l1 := f.addLeaf(t, scheme, weights, 40*gbps, 40*gbps, 40*gbps)
+	f.addLeaf(t, "static", nil, l0, 40*gbps, 0)
+	l1 := f.addLeaf(t, scheme, keys, 40*gbps, 40*gbps, 40*gbps)
 	total = f.run(fluidSettle, fluidMeasured) / gbps
 	return total, l1.carried[0] / (l1.carried[0] + l1.carried[1]), f.bottleneck()
 }
@@ -88,19 +88,18 @@ func figure3(t *testing.T, scheme string, weights [MaxPaths]uint32, l0 float64) 
 // split is half and half, with all links at 50 %; with 40 Gb/s of it L1 must
 // leave S0 to L0, and the fabric carries 80.
 func TestPaperFigure3(t *testing.T) {
-	var none [MaxPaths]uint32
-	alone, viaS0, worst := figure3(t, "conga", none, 0)
+	alone, viaS0, worst := figure3(t, "conga", nil, 0)
 	t.Logf("conga, L0 silent: %.1f Gb/s, %.2f of L1's through S0, worst link %.2f", alone, viaS0, worst)
 	if alone < 39 || viaS0 < 0.4 || viaS0 > 0.6 || worst > 0.62 {
 		t.Errorf("conga with L0 silent: %.1f Gb/s, %.2f through S0, worst link at %.2f", alone, viaS0, worst)
 	}
-	both, viaS0, _ := figure3(t, "conga", none, 40*gbps)
+	both, viaS0, _ := figure3(t, "conga", nil, 40*gbps)
 	t.Logf("conga, L0 sends 40: %.1f Gb/s, %.2f of L1's through S0", both, viaS0)
 	if both < 72 || viaS0 > 0.25 {
 		t.Errorf("conga with 40 Gb/s from L0: %.1f Gb/s, %.2f through S0", both, viaS0)
 	}
 	for _, s0 := range []uint32{0, 2, 4} { // eighths that go through S0
-		weights := [MaxPaths]uint32{s0, 8 - s0}
+		weights := &StaticKeys{[]uint32{s0, 8 - s0}}
 		_, _, worst := figure3(t, "static", weights, 0)
 		total, _, _ := figure3(t, "static", weights, 40*gbps)
 		t.Logf("static %d:%d: worst link %.2f with L0 silent, %.1f Gb/s with L0", s0, 8-s0, worst, total)
@@ -113,10 +112,9 @@ func TestPaperFigure3(t *testing.T) {
 // §2.4: "Note also that a local congestion-aware mechanism could actually
 // perform worse than ECMP; for example, in the scenario in part (b)."
 func TestPaperFigure3LocalIsWorseThanECMP(t *testing.T) {
-	var none [MaxPaths]uint32
-	conga, _, _ := figure3(t, "conga", none, 40*gbps)
-	ecmp, _, _ := figure3(t, "ecmp", none, 40*gbps)
-	local, _, _ := figure3(t, "local", none, 40*gbps)
+	conga, _, _ := figure3(t, "conga", nil, 40*gbps)
+	ecmp, _, _ := figure3(t, "ecmp", nil, 40*gbps)
+	local, _, _ := figure3(t, "local", nil, 40*gbps)
 	t.Logf("conga %.1f, ecmp %.1f, local %.1f Gb/s", conga, ecmp, local)
 	if !(conga > ecmp+5 && ecmp > local+1) {
 		t.Errorf("conga %.1f, ecmp %.1f, local %.1f Gb/s: want them in that order", conga, ecmp, local)

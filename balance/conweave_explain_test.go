@@ -17,7 +17,7 @@ func TestConWeaveExplains(t *testing.T) {
 		want  string
 	}{
 		{"asked", func(s *source) { s.send(0) }, "one is awaited"},
-		{"answered", func(s *source) { s.hear(overlay.OpRTTReply, s.send(0), 0) }, "the last one did"},
+		{"answered", func(s *source) { s.answer(overlay.OpRTTReply, s.send(0), 0) }, "the last one did"},
 		{"cut off", func(s *source) { s.send(0); s.now += 9 * usec }, "this packet is the TAIL"},
 		{"rerouted", func(s *source) { s.reroute() }, "CLEAR"},
 		{"path gone", func(s *source) {
@@ -33,7 +33,7 @@ func TestConWeaveExplains(t *testing.T) {
 		}, "it stays here until"},
 		{"inactive", func(s *source) { s.send(0); s.now += 301 * usec }, "it stays there"},
 		{"inactive, its path busy", func(s *source) {
-			s.hear(overlay.OpNotify, overlay.Fabric{Path: s.send(0).Path}, 299*time.Microsecond)
+			s.answer(overlay.OpNotify, overlay.Fabric{Path: s.send(0).Path}, 299*time.Microsecond)
 			s.now += 2 * usec
 		}, "random path that is not busy"},
 		{"inactive, no answer twice", func(s *source) { s.send(0); s.send(301 * time.Microsecond); s.now += 301 * usec }, "random path that is not busy"},
@@ -67,7 +67,7 @@ func TestConWeaveExplainsBusyPaths(t *testing.T) {
 		p := mustNew(t, name, 1).(*conweave)
 		s := &source{t: t, p: p, view: newView(MakePaths(0, 1, 2)), now: usec}
 		s.send(0)
-		s.hear(overlay.OpNotify, overlay.Fabric{Path: 0x10}, time.Microsecond)
+		s.answer(overlay.OpNotify, overlay.Fabric{Path: 0x10}, time.Microsecond)
 		if x := Explain(p, s.now, s.view, &Packet{Hash: 2}); x.Fresh != 0b101 || x.Path != -1 {
 			t.Errorf("%s: %+v", name, x)
 		}
@@ -83,7 +83,7 @@ func TestConWeaveExplainsBusyPaths(t *testing.T) {
 // All connections are those of all sets, each once, and those of a flow's hash are
 // in one of them.
 func TestConnectionsInParts(t *testing.T) {
-	s := newSource(t, func(o *Options) { o.ConWeave = DatacenterConWeave(); o.ConWeave.Connections = 64 }, 0, 1)
+	s := newSource(t, func(o *Options) { o.Section = section(func(p *ConWeaveSource) { p.Connections = 64 }) }, 0, 1)
 	for hash := range uint32(40) {
 		s.sendOf(hash, 0)
 	}

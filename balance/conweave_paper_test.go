@@ -6,6 +6,7 @@ import (
 
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 )
 
 // The tests in this file quote the claim of the ConWeave paper that they hold
@@ -43,22 +44,34 @@ func (s *source) sendOf(hash uint32, d time.Duration) overlay.Fabric {
 	pkts := []Packet{{Hash: hash, Len: 1000}}
 	s.p.Choose(s.now, s.view, pkts)
 	f := overlay.Fabric{Capable: true}
-	pkts[0].Stamp(s.now, s.view.Paths[0].Uplink[pkts[0].Path], &f)
+	pkts[0].Stamp(s.now, reorder.SchemeID, s.view.Paths[0].Uplink[pkts[0].Path], &f)
 	return f
 }
 
 func (s *source) send(d time.Duration) overlay.Fabric { s.t.Helper(); return s.sendOf(1, d) }
 
-// hear is the answer of the destination to a packet, d after the last event.
-func (s *source) hear(op overlay.Opcode, cause overlay.Fabric, d time.Duration) {
+// answer is the answer of the destination to a packet, d after the last event.
+func (s *source) answer(op overlay.Opcode, cause overlay.Fabric, d time.Duration) {
 	s.now = s.now.Add(d)
-	f := answerTo(op, cause)
-	s.p.Hear(s.now, 0, 1, &f)
+	s.handle(0, 1, answerTo(op, cause))
+}
+
+// handle gives the source a message of a leaf about a flow. It reports whether the
+// source knows what the message is about.
+func (s *source) handle(leaf uint16, hash uint32, f overlay.Fabric) bool {
+	return s.p.Handle(s.now, s.view, &overlay.Message{Leaf: leaf, Link: overlay.AnyLink, Cause: overlay.NoCause, Hash: hash, Fabric: f})
+}
+
+// section returns the datacenter's parameters of ConWeave with changes.
+func section(change func(*ConWeaveSource)) *ConWeaveParams {
+	p := newConWeaveParams(Datacenter).(*ConWeaveParams)
+	change(&p.Source)
+	return p
 }
 
 // answerTo is what package reorder makes of a packet.
 func answerTo(op overlay.Opcode, cause overlay.Fabric) overlay.Fabric {
-	f := overlay.Fabric{Capable: true, Opcode: op, Epoch: cause.Epoch, Path: cause.Path}
+	f := overlay.Fabric{Capable: true, Scheme: reorder.SchemeID, Opcode: op, Epoch: cause.Epoch, Path: cause.Path}
 	switch op {
 	case overlay.OpRTTReply:
 		f.Shim, f.Arg = true, cause.TxTstamp
@@ -68,7 +81,7 @@ func answerTo(op overlay.Opcode, cause overlay.Fabric) overlay.Fabric {
 	return f
 }
 
-func (s *source) stats() ConWeaveStats { return s.p.Stats().ConWeave }
+func (s *source) stats() ConWeaveStats { return *s.p.Stats().Own.(*ConWeaveStats) }
 
 // reroute brings the flow to where its TAIL has just been sent.
 func (s *source) reroute() (request, tail overlay.Fabric) {
@@ -129,11 +142,11 @@ func TestPaperPacketTypes(t *testing.T) {
 	if rerouted.Opcode != overlay.OpData || rerouted.Tail || !rerouted.Rerouted || rerouted.Path == request.Path {
 		t.Errorf("REROUTED %+v", rerouted)
 	}
-	s.hear(overlay.OpNotify, rerouted, 0)
-	s.hear(overlay.OpClear, tail, 0)
-	s.hear(overlay.OpRTTReply, s.send(0), time.Microsecond)
+	s.answer(overlay.OpNotify, rerouted, 0)
+	s.answer(overlay.OpClear, tail, 0)
+	s.answer(overlay.OpRTTReply, s.send(0), time.Microsecond)
 	if st := s.stats(); st.Notifies != 1 || st.Clears != 1 || st.Replies != 1 {
-		t.Errorf("heard %+v", st)
+		t.Errorf("handled %+v", st)
 	}
 }
 
@@ -157,7 +170,7 @@ func TestPaperOneRequestAnEpoch(t *testing.T) {
 				t.Fatalf("epoch %d goes on with %+v", epoch, f)
 			}
 		}
-		s.hear(overlay.OpRTTReply, request, 5*time.Microsecond)
+		s.answer(overlay.OpRTTReply, request, 5*time.Microsecond)
 	}
 	if f := s.send(0); f.Path != path {
 		t.Errorf("the flow moved from path %v to %v, although each reply was in time", path, f.Path)
@@ -187,7 +200,7 @@ func TestPaperCutOff(t *testing.T) {
 			s := newSource(t, nil, 0, 1)
 			request := s.send(0)
 			if tt.reply != 0 {
-				s.hear(overlay.OpRTTReply, request, tt.reply)
+				s.answer(overlay.OpRTTReply, request, tt.reply)
 			}
 			if f := s.send(tt.next - tt.reply); f.Tail != tt.tail {
 				t.Errorf("next packet %+v, want TAIL %v", f, tt.tail)
@@ -235,7 +248,7 @@ func TestPaperTwoPaths(t *testing.T) {
 			t.Fatalf("before CLEAR %+v", f)
 		}
 	}
-	s.hear(overlay.OpClear, tail, time.Microsecond)
+	s.answer(overlay.OpClear, tail, time.Microsecond)
 	if f := s.send(0); f.Opcode != overlay.OpRTTRequest || f.Epoch != tail.Epoch.Next() || f.Rerouted {
 		t.Errorf("after CLEAR %+v", f)
 	}
@@ -267,12 +280,12 @@ func TestPaperClearLost(t *testing.T) {
 	request := s.send(0)
 	path := request.Path
 	for range 20 {
-		s.hear(overlay.OpRTTReply, request, time.Microsecond)
+		s.answer(overlay.OpRTTReply, request, time.Microsecond)
 		if request = s.send(time.Millisecond); request.Path != path || request.Opcode != overlay.OpRTTRequest {
 			t.Fatalf("after a pause %+v, although path %v is not busy", request, path)
 		}
 	}
-	s.hear(overlay.OpNotify, overlay.Fabric{Path: path}, time.Millisecond)
+	s.answer(overlay.OpNotify, overlay.Fabric{Path: path}, time.Millisecond)
 	if f := s.send(0); f.Path == path {
 		t.Errorf("after a pause the flow stays on path %v, which is busy", path)
 	}
@@ -292,7 +305,7 @@ func TestConWeaveLeavesSilentPaths(t *testing.T) {
 				continue
 			}
 			f = answerTo(overlay.OpRTTReply, f)
-			s.p.Hear(s.now, 0, hash, &f)
+			s.handle(0, hash, f)
 		}
 	}
 	// Half of the flows begin there, and leave after two packets one time in two.
@@ -311,7 +324,7 @@ func TestPaperBusyPaths(t *testing.T) {
 		s := newSource(t, nil, 3, 7)
 		request := s.send(0)
 		other := uint8(3 + 7 - request.Path.Uplink())
-		s.hear(overlay.OpNotify, overlay.Fabric{Path: overlay.MakePathID(other, 9)}, 9*time.Microsecond)
+		s.answer(overlay.OpNotify, overlay.Fabric{Path: overlay.MakePathID(other, 9)}, 9*time.Microsecond)
 		if f := s.send(tt.age); f.Tail != tt.free {
 			t.Errorf("%v after the NOTIFY: TAIL %v", tt.age, f.Tail)
 		}
@@ -336,7 +349,7 @@ func TestPaperSamples(t *testing.T) {
 		for u := range uint8(8) {
 			if u != request.Path.Uplink() && u != (request.Path.Uplink()+1)%8 {
 				f := overlay.Fabric{Opcode: overlay.OpNotify, Path: overlay.MakePathID(u, 0)}
-				s.p.Hear(s.now, 0, hash, &f)
+				s.handle(0, hash, f)
 			}
 		}
 		if f := s.sendOf(hash, 0); f.Tail {
@@ -363,7 +376,7 @@ func TestPaperAbort(t *testing.T) {
 		s := newSource(t, nil, 0, 1)
 		request := s.send(0)
 		for u := range uint8(2) {
-			s.hear(overlay.OpNotify, overlay.Fabric{Path: overlay.MakePathID(u, 0)}, 4*time.Microsecond)
+			s.answer(overlay.OpNotify, overlay.Fabric{Path: overlay.MakePathID(u, 0)}, 4*time.Microsecond)
 		}
 		if f := s.send(time.Microsecond); f.Tail || f.Rerouted || f.Path != request.Path || f.Epoch != request.Epoch || f.Opcode != overlay.OpData {
 			t.Fatalf("rerouting was not aborted: %+v", f)
@@ -382,7 +395,7 @@ func TestPaperAbort(t *testing.T) {
 	}
 
 	s, request = abort()
-	s.hear(overlay.OpRTTReply, request, 50*time.Microsecond)
+	s.answer(overlay.OpRTTReply, request, 50*time.Microsecond)
 	if f := s.send(0); f.Opcode != overlay.OpRTTRequest || f.Epoch != request.Epoch.Next() || f.Path != request.Path {
 		t.Errorf("after the late reply: %+v", f)
 	}
@@ -393,8 +406,7 @@ func TestPaperAbort(t *testing.T) {
 // §3.4.1: the table is "4-way associative".
 func TestPaperFallback(t *testing.T) {
 	s := newSource(t, func(o *Options) {
-		o.ConWeave = DatacenterConWeave()
-		o.ConWeave.Connections = 4
+		o.Section = section(func(p *ConWeaveSource) { p.Connections = 4 })
 	}, 0, 1, 2, 3, 4)
 	for hash := uint32(1); hash <= 4; hash++ {
 		if f := s.sendOf(hash, 0); f.Opcode != overlay.OpRTTRequest {
@@ -463,7 +475,7 @@ func TestPaperAdmissionControl(t *testing.T) {
 	if !reply.Refuses() {
 		t.Fatal("the reply does not refuse")
 	}
-	s.p.Hear(s.now, 0, 1, &reply)
+	s.handle(0, 1, reply)
 	request := s.send(0)
 	if f := s.send(9 * time.Microsecond); f.Tail || request.Opcode != overlay.OpRTTRequest {
 		t.Errorf("rerouted all the same: %+v, %+v", request, f)
@@ -479,8 +491,8 @@ func TestPaperAdmissionControl(t *testing.T) {
 	request = s.send(0)
 	notify := answerTo(overlay.OpNotify, request)
 	notify.Rerouted = true
-	s.p.Hear(s.now, 0, 1, &notify)
-	s.hear(overlay.OpRTTReply, request, time.Microsecond)
+	s.handle(0, 1, notify)
+	s.answer(overlay.OpRTTReply, request, time.Microsecond)
 	s.send(0)
 	if f := s.send(9 * time.Microsecond); !f.Tail {
 		t.Errorf("%+v, %+v", f, s.stats())
@@ -497,18 +509,18 @@ func TestPaperEpochsWrap(t *testing.T) {
 		request, tail := s.reroute()
 		s.send(0)
 		clears, replies = append(clears, tail), append(replies, request)
-		s.hear(overlay.OpClear, tail, time.Microsecond)
+		s.answer(overlay.OpClear, tail, time.Microsecond)
 	}
 	request := s.send(0)
 	for i, old := range replies {
-		s.hear(overlay.OpRTTReply, old, 0)
+		s.answer(overlay.OpRTTReply, old, 0)
 		if f := s.send(0); f.Opcode == overlay.OpRTTRequest {
 			t.Fatalf("a copy of reply %d, of epoch %d, ended epoch %d", i, old.Epoch, request.Epoch)
 		}
 	}
 	tail := s.send(9 * time.Microsecond)
 	for i, old := range clears {
-		s.hear(overlay.OpClear, old, 0)
+		s.answer(overlay.OpClear, old, 0)
 		if f := s.send(0); !f.Rerouted {
 			t.Fatalf("a copy of CLEAR %d, of epoch %d, ended epoch %d", i, old.Epoch, tail.Epoch)
 		}

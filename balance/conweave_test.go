@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"errors"
 	"math/bits"
 	"math/rand/v2"
 	"slices"
@@ -11,20 +12,23 @@ import (
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 )
 
-// What does not fit the flow's state changes nothing, and is counted under its
-// name.
+// What does not fit the flow's state changes nothing. If the flow is known it is
+// counted under its name; if not, the policy says so.
 func TestConWeaveIgnoresNonsense(t *testing.T) {
 	asked := func(s *source) overlay.Fabric { return s.send(0) }
 	rerouted := func(s *source) overlay.Fabric { _, tail := s.reroute(); s.send(0); return tail }
 	answered := func(s *source) overlay.Fabric {
 		f := s.send(0)
-		s.hear(overlay.OpRTTReply, f, 0)
+		s.answer(overlay.OpRTTReply, f, 0)
 		return f
 	}
 	type change func(*overlay.Fabric)
 	keep := func(*overlay.Fabric) {}
+	staleClears := func(s *ConWeaveStats) *uint64 { return &s.StaleClears }
+	staleReplies := func(s *ConWeaveStats) *uint64 { return &s.StaleReplies }
 	for _, tt := range []struct {
 		name   string
 		state  func(*source) overlay.Fabric
@@ -32,26 +36,27 @@ func TestConWeaveIgnoresNonsense(t *testing.T) {
 		change change
 		leaf   uint16
 		hash   uint32
-		count  func(*ConWeaveStats) *uint64
+		count  func(*ConWeaveStats) *uint64 // nil: it is about nothing that is known
 	}{
-		{"CLEAR without a reroute", asked, overlay.OpClear, keep, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleClears }},
-		{"REPLY while rerouted", rerouted, overlay.OpRTTReply, keep, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleReplies }},
-		{"REPLY twice", answered, overlay.OpRTTReply, keep, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleReplies }},
-		{"REPLY of another epoch", asked, overlay.OpRTTReply, func(f *overlay.Fabric) { f.Epoch = f.Epoch.Next() }, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleReplies }},
-		{"REPLY with another echo", asked, overlay.OpRTTReply, func(f *overlay.Fabric) { f.Arg++ }, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleReplies }},
-		{"REPLY without echo", asked, overlay.OpRTTReply, func(f *overlay.Fabric) { f.Shim = false }, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleReplies }},
-		{"CLEAR of another epoch", rerouted, overlay.OpClear, func(f *overlay.Fabric) { f.Epoch-- }, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleClears }},
-		{"CLEAR with another echo", rerouted, overlay.OpClear, func(f *overlay.Fabric) { f.Arg-- }, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.StaleClears }},
-		{"CLEAR of no flow", rerouted, overlay.OpClear, keep, 0, 2, func(s *ConWeaveStats) *uint64 { return &s.UnknownFlow }},
-		{"REPLY of no flow", asked, overlay.OpRTTReply, keep, 0, 2, func(s *ConWeaveStats) *uint64 { return &s.UnknownFlow }},
-		{"CLEAR of a flow to another leaf", rerouted, overlay.OpClear, keep, 1, 1, func(s *ConWeaveStats) *uint64 { return &s.UnknownFlow }},
-		{"CLEAR of no leaf", rerouted, overlay.OpClear, keep, 2, 1, func(s *ConWeaveStats) *uint64 { return &s.UnknownLeaf }},
-		{"NOTIFY of no leaf", asked, overlay.OpNotify, keep, 65535, 1, func(s *ConWeaveStats) *uint64 { return &s.UnknownLeaf }},
-		{"NOTIFY of no uplink", asked, overlay.OpNotify, func(f *overlay.Fabric) { f.Path = overlay.MakePathID(9, 0) }, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.UnknownPath }},
-		{"NOTIFY of a leaf without flows", asked, overlay.OpNotify, keep, 1, 1, func(s *ConWeaveStats) *uint64 { return &s.UnknownPath }},
-		{"data", asked, overlay.OpData, keep, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.UnknownOpcode }},
-		{"HELLO", asked, overlay.OpHello, keep, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.UnknownOpcode }},
-		{"no opcode", asked, 200, keep, 0, 1, func(s *ConWeaveStats) *uint64 { return &s.UnknownOpcode }},
+		{"CLEAR without a reroute", asked, overlay.OpClear, keep, 0, 1, staleClears},
+		{"REPLY while rerouted", rerouted, overlay.OpRTTReply, keep, 0, 1, staleReplies},
+		{"REPLY twice", answered, overlay.OpRTTReply, keep, 0, 1, staleReplies},
+		{"REPLY of another epoch", asked, overlay.OpRTTReply, func(f *overlay.Fabric) { f.Epoch = f.Epoch.Next() }, 0, 1, staleReplies},
+		{"REPLY with another echo", asked, overlay.OpRTTReply, func(f *overlay.Fabric) { f.Arg++ }, 0, 1, staleReplies},
+		{"REPLY without echo", asked, overlay.OpRTTReply, func(f *overlay.Fabric) { f.Shim = false }, 0, 1, staleReplies},
+		{"CLEAR of another epoch", rerouted, overlay.OpClear, func(f *overlay.Fabric) { f.Epoch-- }, 0, 1, staleClears},
+		{"CLEAR with another echo", rerouted, overlay.OpClear, func(f *overlay.Fabric) { f.Arg-- }, 0, 1, staleClears},
+		{"CLEAR of no flow", rerouted, overlay.OpClear, keep, 0, 2, nil},
+		{"REPLY of no flow", asked, overlay.OpRTTReply, keep, 0, 2, nil},
+		{"CLEAR of a flow to another leaf", rerouted, overlay.OpClear, keep, 1, 1, nil},
+		{"CLEAR of no leaf", rerouted, overlay.OpClear, keep, 2, 1, nil},
+		{"NOTIFY of no leaf", asked, overlay.OpNotify, keep, 65535, 1, nil},
+		{"NOTIFY of no uplink", asked, overlay.OpNotify, func(f *overlay.Fabric) { f.Path = overlay.MakePathID(9, 0) }, 0, 1, nil},
+		{"NOTIFY of a leaf without flows", asked, overlay.OpNotify, keep, 1, 1, nil},
+		{"data", asked, overlay.OpData, keep, 0, 1, nil},
+		{"HELLO", asked, overlay.OpHello, keep, 0, 1, nil},
+		{"EXPLORE", asked, overlay.OpExplore, keep, 0, 1, nil},
+		{"no opcode", asked, 200, keep, 0, 1, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newSource(t, nil, 0, 1)
@@ -61,8 +66,12 @@ func TestConWeaveIgnoresNonsense(t *testing.T) {
 			busy := slices.Clone(s.p.busy)
 			f := answerTo(tt.op, cause)
 			tt.change(&f)
-			s.p.Hear(s.now, tt.leaf, tt.hash, &f)
-			*tt.count(&before)++
+			if known := s.handle(tt.leaf, tt.hash, f); known != (tt.count != nil) {
+				t.Errorf("known: %v", known)
+			}
+			if tt.count != nil {
+				*tt.count(&before)++
+			}
 			if got := s.stats(); got != before {
 				t.Errorf("counted %+v, want %+v", got, before)
 			}
@@ -138,8 +147,7 @@ func without(uplinks []uint8, u uint8) []uint8 {
 func TestConWeaveSamplesAreDifferent(t *testing.T) {
 	for _, width := range []int{1, 2} {
 		s := newSource(t, func(o *Options) {
-			o.ConWeave = DatacenterConWeave()
-			o.ConWeave.Selectors, o.ConWeave.Samples = width, 6*width-1
+			o.Section = section(func(p *ConWeaveSource) { p.Selectors, p.Samples = width, 6*width-1 })
 		}, 3, 0, 4, 1, 5, 9)
 		for i := range uint32(500) {
 			hash := i*2654435761 + 1
@@ -157,7 +165,7 @@ func TestConWeaveSamplesAreDifferent(t *testing.T) {
 			for _, path := range others {
 				if path != free {
 					f := overlay.Fabric{Opcode: overlay.OpNotify, Path: path}
-					s.p.Hear(s.now, 0, hash, &f)
+					s.handle(0, hash, f)
 				}
 			}
 			s.sendOf(hash, 0)
@@ -172,8 +180,7 @@ func TestConWeaveSamplesAreDifferent(t *testing.T) {
 // one of them, all are used, and NOTIFY marks one path only.
 func TestConWeaveSelectors(t *testing.T) {
 	s := newSource(t, func(o *Options) {
-		o.ConWeave = DatacenterConWeave()
-		o.ConWeave.Selectors = 4
+		o.Section = section(func(p *ConWeaveSource) { p.Selectors = 4 })
 	}, 0, 5)
 	used := map[overlay.PathID]int{}
 	sameUplink := 0
@@ -203,16 +210,15 @@ func TestConWeaveSelectors(t *testing.T) {
 		t.Errorf("%d reroutes kept the uplink, want about %d", sameUplink, want)
 	}
 	f := overlay.Fabric{Opcode: overlay.OpNotify, Path: overlay.MakePathID(5, 2)}
-	s.p.Hear(s.now, 0, 1, &f)
+	s.handle(0, 1, f)
 	for sel := range uint8(4) {
 		if _, busy := s.p.BusyUntil(s.now, 0, overlay.MakePathID(5, sel)); busy != (sel == 2) {
 			t.Errorf("selector %d: busy %v", sel, busy)
 		}
 	}
 	f.Path = overlay.MakePathID(5, 4)
-	s.p.Hear(s.now, 0, 1, &f)
-	if st := s.stats(); st.UnknownPath != 1 {
-		t.Errorf("%+v", st)
+	if s.handle(0, 1, f) || s.stats().Notifies != 1 {
+		t.Errorf("a path that there is not is taken for one: %+v", s.stats())
 	}
 }
 
@@ -235,7 +241,7 @@ func TestConWeaveSelectorByHash(t *testing.T) {
 	}
 	// NOTIFY is about the uplink then.
 	f := overlay.Fabric{Opcode: overlay.OpNotify, Path: overlay.MakePathID(1, 3)}
-	s.p.Hear(s.now, 0, 1, &f)
+	s.handle(0, 1, f)
 	if _, busy := s.p.BusyUntil(s.now, 0, overlay.MakePathID(1, 8)); !busy {
 		t.Error("not busy under another flow's selector")
 	}
@@ -278,7 +284,7 @@ func TestConWeaveByMetrics(t *testing.T) {
 		copy(s.view.Local[:], tt.local[:])
 		for u := range uint8(4) {
 			if tt.busy&(1<<u) != 0 {
-				s.hear(overlay.OpNotify, overlay.Fabric{Path: overlay.MakePathID(u, 0)}, 3*time.Microsecond)
+				s.answer(overlay.OpNotify, overlay.Fabric{Path: overlay.MakePathID(u, 0)}, 3*time.Microsecond)
 			}
 		}
 		f := s.send(9*time.Microsecond - 3*time.Microsecond*time.Duration(bits.OnesCount8(tt.busy)))
@@ -300,7 +306,7 @@ func TestConWeaveStartsOnFreePaths(t *testing.T) {
 	for i := range uint32(4000) {
 		for u := range uint8(3) {
 			f := overlay.Fabric{Opcode: overlay.OpNotify, Path: overlay.MakePathID(u, 0)}
-			s.p.Hear(s.now, 0, 1, &f)
+			s.handle(0, 1, f)
 		}
 		on[s.sendOf(i*2654435761+7, 100*time.Nanosecond).Path.Uplink()]++
 	}
@@ -317,8 +323,7 @@ func TestConWeaveTableAgainstMap(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 1))
 	s := newSource(t, func(o *Options) {
-		o.ConWeave = DatacenterConWeave()
-		o.ConWeave.Connections = 16
+		o.Section = section(func(p *ConWeaveSource) { p.Connections = 16 })
 	}, 0, 1, 2)
 	s.view.Paths = append(s.view.Paths, MakePaths(0, 1, 2))
 	type key struct {
@@ -367,7 +372,7 @@ func TestConWeaveClockJumps(t *testing.T) {
 	for _, jump := range []time.Duration{time.Hour, -time.Hour, 150 * 365 * 24 * time.Hour} {
 		s := newSource(t, nil, 0, 1)
 		_, tail := s.reroute()
-		s.hear(overlay.OpNotify, tail, 0)
+		s.answer(overlay.OpNotify, tail, 0)
 		if f := s.send(jump); f.Opcode != overlay.OpRTTRequest || f.Rerouted {
 			t.Errorf("after a jump of %v: %+v", jump, f)
 		}
@@ -384,44 +389,53 @@ func TestConWeaveClockJumps(t *testing.T) {
 }
 
 func TestConWeaveParamsAreChecked(t *testing.T) {
-	for want, change := range map[string]func(*ConWeaveParams){
-		"inactive time":    func(p *ConWeaveParams) { p.Inactive = overlay.MaxInactive + 1 },
-		"inactive":         func(p *ConWeaveParams) { p.Inactive = 0 },
-		"reply cut-off":    func(p *ConWeaveParams) { p.Reply = 0 },
-		"reply":            func(p *ConWeaveParams) { p.Reply = p.Inactive + 1 },
-		"path busy":        func(p *ConWeaveParams) { p.PathBusy = -1 },
-		"path samples":     func(p *ConWeaveParams) { p.Samples = 17 },
-		"0 path samples":   func(p *ConWeaveParams) { p.Samples = 0 },
-		"17 selectors":     func(p *ConWeaveParams) { p.Selectors = 17 },
-		"0 selectors":      func(p *ConWeaveParams) { p.Selectors = 0 },
-		"connection table": func(p *ConWeaveParams) { p.Connections = 3 },
-		"table of 6":       func(p *ConWeaveParams) { p.Connections = 6 },
+	for _, tt := range []struct {
+		key, want string
+		change    func(*ConWeaveSource)
+	}{
+		{"inactive", "inactive is 30.000001ms", func(p *ConWeaveSource) { p.Inactive = overlay.MaxInactive + 1 }},
+		{"inactive", "inactive is 0s", func(p *ConWeaveSource) { p.Inactive = 0 }},
+		{"reply", "reply is 0s", func(p *ConWeaveSource) { p.Reply = 0 }},
+		{"reply", "up to inactive", func(p *ConWeaveSource) { p.Reply = p.Inactive + 1 }},
+		{"path_busy", "path_busy is -1ns", func(p *ConWeaveSource) { p.PathBusy = -1 }},
+		{"samples", "17 path samples", func(p *ConWeaveSource) { p.Samples = 17 }},
+		{"samples", "0 path samples", func(p *ConWeaveSource) { p.Samples = 0 }},
+		{"selectors", "17 selectors", func(p *ConWeaveSource) { p.Selectors = 17 }},
+		{"selectors", "0 selectors", func(p *ConWeaveSource) { p.Selectors = 0 }},
+		{"connections", "table of 3 entries", func(p *ConWeaveSource) { p.Connections = 3 }},
+		{"connections", "table of 6 entries", func(p *ConWeaveSource) { p.Connections = 6 }},
 	} {
-		p := DatacenterConWeave()
-		change(&p)
-		if _, err := New("conweave", Options{ConWeave: p}); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", want, err)
+		_, err := New("conweave", Options{Section: section(tt.change)})
+		var field *FieldError
+		if !errors.As(err, &field) || field.Key != tt.key || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, about %+v", tt.want, err, field)
 		}
+	}
+	// What the destination side says of its own is as good.
+	p := section(func(*ConWeaveSource) {})
+	p.Destination.MaxHold = 0
+	if _, err := New("conweave", Options{Section: p}); err == nil || !strings.Contains(err.Error(), "longest hold") {
+		t.Errorf("a longest hold of 0: %v", err)
 	}
 	if got := mustNew(t, "conweave", 1).(ConWeavePolicy).Params(); got != DatacenterConWeave() {
 		t.Errorf("default %+v", got)
 	}
 }
 
-// A flow's life with all that it hears allocates nothing.
+// A flow's life with all messages about it allocates nothing.
 func TestConWeaveDoesNotAllocate(t *testing.T) {
 	for _, name := range []string{"conweave", "conweave-conga"} {
-		p := mustNew(t, name, 1).(Signaller)
+		p := mustNew(t, name, 1).(Messenger)
 		v := newView(firstPaths(4), firstPaths(4))
 		v.Remote, v.Capable = congestion.NewToLeaf(2, params()), overlay.NewCapability(2)
 		now := mono.Time(time.Second)
 		v.Capable.Heard(1, now)
 		pkts := []Packet{{Hash: 1, Leaf: 1}, {Hash: 2, Leaf: 1}, {Hash: 3}}
-		var f overlay.Fabric
+		m := overlay.Message{Leaf: 1, Link: overlay.AnyLink}
 		say := func(op overlay.Opcode, pkt *Packet) {
-			pkt.Stamp(now, v.Paths[1].Uplink[pkt.Path], &f)
-			f = answerTo(op, f)
-			p.Hear(now, 1, pkt.Hash, &f)
+			pkt.Stamp(now, reorder.SchemeID, v.Paths[1].Uplink[pkt.Path], &m.Fabric)
+			m.Fabric, m.Hash = answerTo(op, m.Fabric), pkt.Hash
+			p.Handle(now, v, &m)
 		}
 		if n := testing.AllocsPerRun(1000, func() {
 			for _, step := range []mono.Time{0, 9 * usec, 0, usec, 9 * usec, 301 * usec} {
@@ -437,22 +451,21 @@ func TestConWeaveDoesNotAllocate(t *testing.T) {
 		}); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
-		if st := p.Stats().ConWeave; st.Reroutes == 0 || st.Clears == 0 || st.Notifies == 0 || st.Inactive == 0 || st.Incapable == 0 {
+		if st := p.Stats().Own.(*ConWeaveStats); st.Reroutes == 0 || st.Clears == 0 || st.Notifies == 0 || st.Inactive == 0 || st.Incapable == 0 {
 			t.Errorf("%s: not all of it happened: %+v", name, st)
 		}
 	}
 }
 
-// FuzzConWeaveHear feeds a source whatever headers the wire can bring, between
+// FuzzConWeaveHandle feeds a source whatever headers the wire can bring, between
 // packets of its flows: no panic, paths that exist, and never a flow whose
 // packets are rerouted twice without a CLEAR or a pause between.
-func FuzzConWeaveHear(f *testing.F) {
+func FuzzConWeaveHandle(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
 	f.Add([]byte{2, 1, 1, 0, 0, 9, 3, 200, 255, 255, 4, 0, 1, 0x30, 1, 90, 0, 0, 1, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s := newSource(t, func(o *Options) {
-			o.ConWeave = DatacenterConWeave()
-			o.ConWeave.Connections, o.ConWeave.Selectors = 4, 2
+			o.Section = section(func(p *ConWeaveSource) { p.Connections, p.Selectors = 4, 2 })
 		}, 0, 1, 2)
 		tails := 0
 		type tail struct {
@@ -465,7 +478,7 @@ func FuzzConWeaveHear(f *testing.F) {
 				Capable: b[1]&1 != 0, Opcode: overlay.Opcode(b[0] & 7), Epoch: overlay.Epoch(b[1] >> 1 & 3), Rerouted: b[1]&8 != 0, Tail: b[1]&16 != 0,
 				Shim: b[1]&32 != 0, Path: overlay.PathID(b[2]), TxTstamp: overlay.Tstamp(b[3])<<8 | overlay.Tstamp(b[4]), Arg: overlay.TstampOf(s.now) - overlay.Tstamp(b[5]),
 			}
-			s.p.Hear(s.now, uint16(b[6]&1), uint32(b[6]>>1&3), &h)
+			s.handle(uint16(b[6]&1), uint32(b[6]>>1&3), h)
 			if b[7]&1 != 0 {
 				s.view.Paths[0] = MakePaths([]uint8{0, 1, 2}[:b[7]>>1&3]...)
 			}

@@ -20,7 +20,14 @@ func TestExplainForetellsChoose(t *testing.T) {
 			seed := rand.Uint64()
 			t.Logf("seed %d", seed)
 			rng := rand.New(rand.NewPCG(seed, 0))
-			o := Options{Seed: seed, Flowlets: 64, Weights: [MaxPaths]uint32{3, 1, 2}}
+			o := Options{Seed: seed, Keys: keysOf(name, func(keys Params) {
+				switch k := keys.(type) {
+				case *FlowletKeys:
+					k.Flowlets = 64
+				case *StaticKeys:
+					k.Weights = []uint32{3, 1, 2}
+				}
+			})}
 			asked, err := New(name, o)
 			if err != nil {
 				t.Fatal(err)
@@ -61,7 +68,7 @@ func TestExplainForetellsChoose(t *testing.T) {
 					t.Fatal("no reason")
 				}
 			}
-			if random := name == "spray" || name == "drill"; random != (certain == 0) {
+			if promisesOf(t, name).unforetold != (certain == 0) {
 				t.Errorf("%d of 5000 choices were foretold", certain)
 			}
 		})
@@ -86,7 +93,7 @@ func TestExplainCongaComparesLikePick(t *testing.T) {
 	params := congestion.Datacenter()
 	for _, metric := range []congestion.PathMetric{congestion.MaxMetric, congestion.SumMetric} {
 		params.Decision.Metric = metric
-		p, err := New("conga", Options{Params: params})
+		p, err := New("conga", Options{Congestion: params})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,7 +122,7 @@ func TestExplainCongaComparesLikePick(t *testing.T) {
 // is told so; a better one is certain, too.
 func TestExplainCongaKeepsWhatIsAsGood(t *testing.T) {
 	params := congestion.Datacenter()
-	p, err := New("conga", Options{Params: params})
+	p, err := New("conga", Options{Congestion: params})
 	if err != nil {
 		t.Fatal(err)
 	}

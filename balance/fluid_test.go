@@ -72,9 +72,9 @@ func newFluid(seed uint64, down ...float64) *fluid {
 
 // addLeaf adds a source leaf with uplinks of the given rates (0: none to that
 // spine), whose flows want to send demand in all.
-func (f *fluid) addLeaf(t *testing.T, name string, weights [MaxPaths]uint32, demand float64, up ...float64) *fluidLeaf {
+func (f *fluid) addLeaf(t *testing.T, name string, keys Params, demand float64, up ...float64) *fluidLeaf {
 	t.Helper()
-	policy, err := New(name, Options{Seed: f.rng.Uint64(), Params: f.params, Weights: weights})
+	policy, err := New(name, Options{Seed: f.rng.Uint64(), Congestion: f.params, Keys: keys})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,20 +43,8 @@ func vector(leaf uint16, first, n int) []Packet {
 // that decide by nothing that links show never look, and the others once a
 // vector, when its first decision is due.
 func TestPoliciesLookOnlyToDecide(t *testing.T) {
-	type counts struct{ fresh, followed, mixed, late, nowhere int }
-	byFlowlet := counts{fresh: 1, mixed: 1, late: 1}
-	want := map[string]counts{
-		"static": {}, "ecmp": {}, "spray": {}, "letflow": {},
-		"local": byFlowlet, "conga": byFlowlet, "conga-flow": byFlowlet,
-		"drill":    {1, 1, 1, 1, 1}, // it decides for each packet
-		"conweave": {}, "conweave-conga": byFlowlet,
-	}
 	for _, name := range Names() {
 		t.Run(name, func(t *testing.T) {
-			w, ok := want[name]
-			if !ok {
-				t.Fatal("say above how often this scheme may look at links")
-			}
 			p := mustNew(t, name, 1)
 			v, links := linkedView()
 			now := mono.Time(time.Hour)
@@ -68,13 +56,13 @@ func TestPoliciesLookOnlyToDecide(t *testing.T) {
 				}
 				return links.looks - before
 			}
-			got := counts{fresh: look(vector(0, 0, 64)), followed: look(vector(0, 0, 64))}
+			got := looks{fresh: look(vector(0, 0, 64)), followed: look(vector(0, 0, 64))}
 			got.mixed = look(append(vector(0, 0, 60), vector(0, 1000, 4)...))
 			now = now.Add(time.Minute) // all flowlets have ended
 			got.late = look(vector(0, 0, 64))
 			got.nowhere = look(vector(1, 2000, 64))
-			if got != w {
-				t.Errorf("looks in each vector %+v, want %+v", got, w)
+			if want := promisesOf(t, name).looks; got != want {
+				t.Errorf("looks in each vector %+v, want %+v", got, want)
 			}
 		})
 	}
@@ -85,7 +73,11 @@ func TestPoliciesLookOnlyToDecide(t *testing.T) {
 func TestPoliciesDecideByWhatTheySee(t *testing.T) {
 	for _, name := range []string{"local", "conga", "conga-flow", "drill"} {
 		t.Run(name, func(t *testing.T) {
-			p, err := New(name, Options{Seed: 1, Samples: MaxPaths})
+			p, err := New(name, Options{Seed: 1, Keys: keysOf(name, func(keys Params) {
+				if k, ok := keys.(*DRILLKeys); ok {
+					*k = DRILLKeys{DRILL{Samples: MaxPaths}}
+				}
+			})})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -42,14 +42,15 @@ func TestGap(t *testing.T) {
 	params := congestion.Lab()
 	for _, name := range Names() {
 		p := mustNew(t, name, 1)
-		gap, ok := Gap(name, &params)
-		if _, keeps := p.(FlowletPolicy); keeps != ok {
-			t.Errorf("scheme %s: a gap %v, a flowlet table %v", name, ok, keeps)
+		scheme := Find(name)
+		if _, keeps := p.(FlowletPolicy); keeps != (scheme.Gap != nil) {
+			t.Errorf("scheme %s: a gap %v, a flowlet table %v", name, scheme.Gap != nil, keeps)
 		}
-		if !ok {
+		if scheme.Gap == nil {
 			continue
 		}
-		p, err := New(name, Options{Seed: 1, Params: params})
+		gap, _ := scheme.Gap(&params)
+		p, err := New(name, Options{Seed: 1, Congestion: params})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -165,8 +165,8 @@ func (s *Scheme) check() error {
 	switch {
 	case s.Name == "" || s.New == nil || s.Summary == "":
 		return errors.New("it needs a name, a summary and a constructor")
-	case s.Wire >= overlay.NumSchemes:
-		return fmt.Errorf("wire number %d: use 1 to %d, or 0 for none", s.Wire, overlay.NumSchemes-1)
+	case s.Wire != 0 && !s.Wire.Valid():
+		return fmt.Errorf("wire number %d: use 1 to %d but for 8, or 0 for none", s.Wire, overlay.NumSchemes-1)
 	case s.Wire == 0 && (s.Shim || s.Receiver != nil):
 		return errors.New("a shim or a receiver needs a wire number")
 	}

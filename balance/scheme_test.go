@@ -1,9 +1,11 @@
 package balance
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -26,19 +28,31 @@ type promises struct {
 	// followsLocal, followsRemote, followsQueue: new flows avoid an uplink with
 	// a worse local metric, remote metric or queue.
 	followsLocal, followsRemote, followsQueue bool
+	// unforetold: the scheme cannot say which path a packet will take.
+	unforetold bool
+	// looks is how often links are looked at in a vector.
+	looks looks
 }
+
+// looks counts them in vectors of new flows, of flows under way, of both, of flows
+// that have paused, and of flows without a path.
+type looks struct{ fresh, followed, mixed, late, nowhere int }
+
+// byFlowlet is once, when the first decision of a vector is due.
+var byFlowlet = looks{fresh: 1, mixed: 1, late: 1}
 
 var conformance = []promises{
 	{name: "static", perFlow: true},
 	{name: "ecmp", perFlow: true, uniform: true},
-	{name: "spray", uniform: true},
-	{name: "local", perFlowlet: true, gap: 500 * time.Microsecond, uniform: true, followsLocal: true},
+	{name: "spray", uniform: true, unforetold: true},
+	{name: "local", perFlowlet: true, gap: 500 * time.Microsecond, uniform: true, followsLocal: true, looks: byFlowlet},
 	{name: "letflow", perFlowlet: true, gap: 500 * time.Microsecond, uniform: true},
-	{name: "drill", uniform: true, followsQueue: true},
-	{name: "conga", perFlowlet: true, gap: 500 * time.Microsecond, uniform: true, followsLocal: true, followsRemote: true},
-	{name: "conga-flow", perFlowlet: true, gap: 13 * time.Millisecond, uniform: true, followsLocal: true, followsRemote: true},
+	{name: "drill", uniform: true, followsQueue: true, unforetold: true, looks: looks{1, 1, 1, 1, 1}},
+	{name: "conga", perFlowlet: true, gap: 500 * time.Microsecond, uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
+	{name: "conga-flow", perFlowlet: true, gap: 13 * time.Millisecond, uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
 	{name: "conweave", uniform: true},
-	{name: "conweave-conga", uniform: true, followsLocal: true, followsRemote: true},
+	{name: "presto", uniform: true, unforetold: true},
+	{name: "conweave-conga", uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
 }
 
 func TestEverySchemeIsHeldToSomething(t *testing.T) {
@@ -46,9 +60,33 @@ func TestEverySchemeIsHeldToSomething(t *testing.T) {
 	for _, p := range conformance {
 		names = append(names, p.name)
 	}
-	if !slices.Equal(names, Names()) {
-		t.Errorf("schemes %v, conformance table has %v", Names(), names)
+	slices.Sort(names)
+	if all := slices.Sorted(slices.Values(Names())); !slices.Equal(names, all) {
+		t.Errorf("schemes %v, conformance table has %v", all, names)
 	}
+}
+
+// promisesOf returns the row of a scheme.
+func promisesOf(t *testing.T, name string) *promises {
+	t.Helper()
+	for i := range conformance {
+		if conformance[i].name == name {
+			return &conformance[i]
+		}
+	}
+	t.Fatalf("scheme %s has no row in the conformance table", name)
+	return nil
+}
+
+// keysOf returns a scheme's keys with changes; nil if it has none.
+func keysOf(name string, change func(Params)) Params {
+	s := Find(name)
+	if s.Keys == nil {
+		return nil
+	}
+	k := s.Keys()
+	change(k)
+	return k
 }
 
 // forSchemes runs f for each scheme and number of uplinks: none, one, some, all.
@@ -99,7 +137,7 @@ func TestPathsExist(t *testing.T) {
 			}
 		}
 		st := p.Stats()
-		if n == 0 && st != (Stats{}) {
+		if n == 0 && (st.Decisions != 0 || st.Flowlets != (congestion.FlowletStats{})) {
 			t.Errorf("decisions without paths: %+v", st)
 		}
 		if n > 0 && st.Decisions == 0 {
@@ -170,7 +208,11 @@ func TestManyFlowsAreSpread(t *testing.T) {
 			return
 		}
 		rng := rand.New(rand.NewPCG(5, uint64(n)))
-		p, err := New(s.name, Options{Seed: 1, Flowlets: 1 << 22})
+		p, err := New(s.name, Options{Seed: 1, Keys: keysOf(s.name, func(keys Params) {
+			if k, ok := keys.(*FlowletKeys); ok {
+				k.Flowlets = 1 << 22
+			}
+		})})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -330,15 +372,31 @@ func TestReproducible(t *testing.T) {
 	}
 }
 
+// What makes no sense is refused, with the key that it stands under.
 func TestOptionsAreChecked(t *testing.T) {
 	bad := congestion.Datacenter()
 	bad.Tau = -1
-	for name, o := range map[string]Options{
-		"flowlets": {Flowlets: -1}, "samples": {Samples: 17, Memory: 1}, "no samples": {Memory: 1},
-		"memory": {Samples: 2, Memory: 17}, "params": {Params: bad},
+	for _, tt := range []struct {
+		scheme, key string
+		o           Options
+	}{
+		{"conga", "", Options{Congestion: bad}},
+		{"conga", "flowlets", Options{Keys: &FlowletKeys{}}},
+		{"local", "flowlets", Options{Keys: &FlowletKeys{32}}},
+		{"letflow", "flowlets", Options{Keys: &FlowletKeys{100}}},
+		{"conga-flow", "flowlets", Options{Keys: &FlowletKeys{1 << 25}}},
+		{"drill", "drill.samples", Options{Keys: &DRILLKeys{DRILL{17, 1}}}},
+		{"drill", "drill.samples", Options{Keys: &DRILLKeys{DRILL{0, 1}}}},
+		{"drill", "drill.memory", Options{Keys: &DRILLKeys{DRILL{2, 17}}}},
+		{"drill", "drill.memory", Options{Keys: &DRILLKeys{DRILL{2, -1}}}},
+		{"static", "weights", Options{Keys: &StaticKeys{make([]uint32, 17)}}},
+		{"static", "weights", Options{Keys: &StaticKeys{[]uint32{0, 0}}}},
+		{"static", "weights", Options{Keys: &StaticKeys{[]uint32{1 << 31, 1 << 31}}}},
 	} {
-		if p, err := New("conga", o); err == nil {
-			t.Errorf("%s: made %v of %+v", name, p, o)
+		p, err := New(tt.scheme, tt.o)
+		var field *FieldError
+		if err == nil || !strings.Contains(err.Error(), "scheme "+tt.scheme) || errors.As(err, &field) != (tt.key != "") || tt.key != "" && field.Key != tt.key {
+			t.Errorf("%s, %q: made %v of %+v: %v", tt.scheme, tt.key, p, tt.o, err)
 		}
 	}
 }
@@ -365,18 +423,18 @@ func TestRemoteMayBeMissing(t *testing.T) {
 func TestStaticWeights(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		weights [MaxPaths]uint32
+		weights []uint32
 		uplinks []uint8
 		want    []int // flows of 12 000 a path
 	}{
-		{"no weights: the first path", [MaxPaths]uint32{}, []uint8{4, 1, 2}, []int{12000, 0, 0}},
-		{"by uplink", [MaxPaths]uint32{1: 1, 2: 2, 3: 9}, []uint8{3, 2, 1}, []int{9000, 2000, 1000}},
-		{"an uplink is gone", [MaxPaths]uint32{1: 1, 2: 2, 3: 9}, []uint8{2, 1}, []int{8000, 4000}},
-		{"those with weight are gone", [MaxPaths]uint32{3: 9}, []uint8{2, 1}, []int{12000, 0}},
-		{"largest weights", [MaxPaths]uint32{1<<32 - 1, 1<<32 - 1, 1<<32 - 1}, []uint8{0, 1, 2}, []int{4000, 4000, 4000}},
+		{"no weights: the first path", nil, []uint8{4, 1, 2}, []int{12000, 0, 0}},
+		{"by uplink", []uint32{1: 1, 2: 2, 3: 9}, []uint8{3, 2, 1}, []int{9000, 2000, 1000}},
+		{"an uplink is gone", []uint32{1: 1, 2: 2, 3: 9}, []uint8{2, 1}, []int{8000, 4000}},
+		{"those with weight are gone", []uint32{3: 9}, []uint8{2, 1}, []int{12000, 0}},
+		{"largest weights", []uint32{1<<32/3 - 1, 1<<32/3 - 1, 1<<32/3 - 1}, []uint8{0, 1, 2}, []int{4000, 4000, 4000}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			p, err := New("static", Options{Seed: 1, Weights: tt.weights})
+			p, err := New("static", Options{Seed: 1, Keys: &StaticKeys{tt.weights}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -400,7 +458,7 @@ func TestStaticWeights(t *testing.T) {
 // the others.
 func TestDRILLRemembers(t *testing.T) {
 	hits := func(memory int) (n int) {
-		p, err := New("drill", Options{Seed: 1, Samples: 2, Memory: memory})
+		p, err := New("drill", Options{Seed: 1, Keys: &DRILLKeys{DRILL{2, memory}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,11 +35,15 @@ type Fabric struct {
 }
 
 // SchemeID numbers the schemes that use the header's marks and its shim: 4 bits,
-// 0 for none. Package balance gives the numbers.
+// 0 for none. Package balance gives the numbers. 8 is nobody's: VXLAN-GBP headers
+// (draft-smith-vxlan-group-policy) would have it.
 type SchemeID uint8
 
 // NumSchemes is how many SchemeIDs there are, 0 included.
 const NumSchemes = 16
+
+// Valid reports whether a scheme can have the number.
+func (s SchemeID) Valid() bool { return s > 0 && s < NumSchemes && s != vxGBP>>4 }
 
 // RaiseCE sets CE to ce where that is more, as every hop does with its link's
 // metric (CONGA §3.3, step 2): what [VXLAN.RaiseCE] does to a header on the wire.

@@ -3,8 +3,9 @@ package overlay
 import "encoding/binary"
 
 // FlowKey is a flow's exact identity: its addresses, protocol and ports, or the
-// MAC addresses and EtherType of what is not IP. Two flows never share one. It is
-// comparable; the zero value is no flow's.
+// MAC addresses and EtherType of what is not IP. Two flows of one virtual network
+// never share one, but for RoCEv2's queue pairs of one source port. It is comparable;
+// the zero value is no flow's.
 type FlowKey struct {
 	Src, Dst         [16]byte // IPv4 addresses and MAC addresses stand at the front
 	SrcPort, DstPort uint16   // 0 without ports; the EtherType in both without IP

@@ -58,25 +58,40 @@ var golden = []struct {
 	{
 		name: "fabric-rtt-request", what: "ConWeave: a RoCEv2 packet that asks for RTT_REPLY, epoch 2",
 		inner: roceFrame(1, 2, 0xabcdef), vni: 100,
-		fabric: Fabric{Capable: true, Opcode: OpRTTRequest, Epoch: 2, Path: MakePathID(3, 12), Shim: true, TxTstamp: 0x1234},
+		fabric: Fabric{Capable: true, Scheme: 1, Opcode: OpRTTRequest, Epoch: 2, Path: MakePathID(3, 12), Shim: true, TxTstamp: 0x1234},
 	},
 	{
 		name: "fabric-rerouted", what: "ConWeave: on the new path, with the TAIL packet's time",
 		inner: roceFrame(1, 2, 0xabcdef), vni: 100,
-		fabric: Fabric{Capable: true, Epoch: 1, Rerouted: true, Path: MakePathID(1, 2), Shim: true, TxTstamp: 0xfffe, Arg: 0x8001},
+		fabric: Fabric{Capable: true, Scheme: 1, Epoch: 1, Rerouted: true, Path: MakePathID(1, 2), Shim: true, TxTstamp: 0xfffe, Arg: 0x8001},
 	},
 	{
-		name: "fabric-tail", what: "ConWeave: the last packet on the old path; every other field at its largest",
-		inner: roceFrame(1, 2, 0xabcdef), vni: MaxVNI,
+		name: "fabric-tail", what: "ConWeave: the last packet on the old path",
+		inner: roceFrame(1, 2, 0xabcdef), vni: 100,
+		fabric: Fabric{Capable: true, Scheme: 1, Epoch: 1, Tail: true, Path: MakePathID(0, 2), Shim: true, TxTstamp: 0x8001, Arg: 0x8001},
+	},
+	{
+		name: "fabric-sequence", what: "a scheme, here number 9, that counts a flow's packets in the shim: number 513",
+		inner: tcp4Frame(1, 2, 40000, 80, 10), vni: 100,
+		fabric: Fabric{Capable: true, Scheme: 9, Path: MakePathID(4, 0), Shim: true, TxTstamp: 0x1234, Arg: 513},
+	},
+	{
+		name: "fabric-largest", what: "every field at its largest",
+		inner: tcp4Frame(1, 2, 40000, 80, 10), vni: MaxVNI,
 		fabric: Fabric{
-			Capable: true, LBTag: 15, CE: 7, FBValid: true, FBTag: 15, FBMetric: 7, Opcode: OpExtension, Epoch: 3,
+			Capable: true, Scheme: NumSchemes - 1, LBTag: 15, CE: 7, FBValid: true, FBTag: 15, FBMetric: 7, Opcode: OpExtension, Epoch: 3,
 			Rerouted: true, Tail: true, Shim: true, Path: 0xff, TxTstamp: 0xffff, Arg: 0xffff,
 		},
 	},
 	{
+		name: "control-hello", what: "HELLO: of no scheme, its departure and the echo of the peer's last one in the shim",
+		inner: Ethernet{ethType: 0x88, ethType + 1: 0xb5}, tos: DSCPControl,
+		fabric: Fabric{Capable: true, Opcode: OpHello, LBTag: 3, Path: MakePathID(3, 5), Tail: true, Shim: true, TxTstamp: 0x2222, Arg: 0x1111},
+	},
+	{
 		name: "control-clear", what: "CLEAR: control, DSCP CS6, inner headers without payload",
 		inner: roceFrame(1, 2, 0xabcdef)[:EthernetLen+IPv4Len+UDPLen+bthLen], vni: 100, tos: DSCPControl,
-		fabric: Fabric{Capable: true, Opcode: OpClear, Epoch: 1, Path: MakePathID(1, 2)},
+		fabric: Fabric{Capable: true, Scheme: 1, Opcode: OpClear, LBTag: 2, Epoch: 1, Path: MakePathID(0, 2), Shim: true, Arg: 0x8001},
 	},
 }
 

@@ -64,6 +64,7 @@ const (
 
 	vxFlagVNI  = 0x08                      // the I flag; the only one RFC 7348 knows
 	vxFlags    = 0x0f                      // the flags but for those that number the scheme
+	vxGBP      = 0x88                      // the first byte of VXLAN-GBP: no scheme has number 8
 	vxReserved = 0xffffff<<32 | 0xff       // what RFC 7348 reserves besides flags
 	vxVNIMask  = uint64(MaxVNI)            // after the shift
 	vxPlain    = vxFlagVNI << vxFlagsShift // a plain header but for its VNI
@@ -76,8 +77,8 @@ func (v VXLAN) Valid() bool { return len(v) >= VXLANLen }
 func (v VXLAN) VNI() VNI { return VNI(binary.BigEndian.Uint32(v[4:]) >> 8) }
 
 // Capable reports whether the header uses the fabric's fields. Path and Opcode
-// mean something only then.
-func (v VXLAN) Capable() bool { return v[0]&vxFlags == vxFlagVNI && v[3]&1 != 0 }
+// mean something only then. VXLAN-GBP's policy ID can look like Capable.
+func (v VXLAN) Capable() bool { return v[0]&vxFlags == vxFlagVNI && v[3]&1 != 0 && v[0] != vxGBP }
 
 // Path returns the path that the source leaf chose.
 func (v VXLAN) Path() PathID { return PathID(v[7]) }
@@ -139,7 +140,7 @@ func (v VXLAN) Decode(f *Fabric) (VNI, int, drop.Reason) {
 	w := binary.BigEndian.Uint64(v)
 	vni := VNI(w >> vxVNIShift & vxVNIMask)
 	switch {
-	case w>>vxFlagsShift&vxFlags != vxFlagVNI:
+	case w>>vxFlagsShift&vxFlags != vxFlagVNI, w>>vxFlagsShift == vxGBP:
 		return 0, 0, drop.BadVXLANFlags
 	case w>>vxCapableShift&1 != 0:
 	case w>>vxSchemeShift != 0:

@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"encoding/hex"
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -19,6 +20,7 @@ func TestEncodeBits(t *testing.T) {
 		f    Fabric
 		want string // without the Capable bit, which is added
 	}{
+		{"Scheme", Fabric{Scheme: 15}, "f8 00 00 00 00 00 00 00"},
 		{"LBTag", Fabric{LBTag: 15}, "08 f0 00 00 00 00 00 00"},
 		{"CE", Fabric{CE: 7}, "08 0e 00 00 00 00 00 00"},
 		{"FBTag", Fabric{FBTag: 15}, "08 01 e0 00 00 00 00 00"},
@@ -30,7 +32,7 @@ func TestEncodeBits(t *testing.T) {
 		{"Shim", Fabric{Shim: true, TxTstamp: 0x1234, Arg: 0x5678}, "08 00 00 04 00 00 00 00 12 34 56 78"},
 		{"FBValid", Fabric{FBValid: true}, "08 00 00 02 00 00 00 00"},
 		{"PathID", Fabric{Path: 0xff}, "08 00 00 00 00 00 00 ff"},
-		{"too wide", Fabric{LBTag: 0xf0, CE: 0xf8, FBTag: 0xf0, FBMetric: 0xf8, Opcode: 0xf8, Epoch: 0xfc}, "08 00 00 00 00 00 00 00"},
+		{"too wide", Fabric{Scheme: 0xf0, LBTag: 0xf0, CE: 0xf8, FBTag: 0xf0, FBMetric: 0xf8, Opcode: 0xf8, Epoch: 0xfc}, "08 00 00 00 00 00 00 00"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			want, err := hex.DecodeString(strings.ReplaceAll(c.want, " ", ""))
@@ -65,6 +67,11 @@ func TestDecodeRefuses(t *testing.T) {
 		{"no VNI flag", "0000000000006400", drop.BadVXLANFlags},
 		{"GBP flag", "8800000000006400", drop.BadVXLANFlags},
 		{"O flag of VXLAN-GPE", "0900000000006400", drop.BadVXLANFlags},
+		{"GBP flag, and an odd policy ID", "8800000100006400", drop.BadVXLANFlags},
+		{"no VNI flag, and Capable", "0000000100006400", drop.BadVXLANFlags},
+		{"O flag of VXLAN-GPE, and Capable", "0900000100006400", drop.BadVXLANFlags},
+		{"scheme without Capable", "1800000000006400", drop.BadVXLANFlags},
+		{"scheme and LBTag without Capable", "1810000000006400", drop.BadVXLANFlags},
 		{"LBTag without Capable", "0810000000006400", drop.ReservedBits},
 		{"Shim without Capable", "0800000400006400deadbeef", drop.ReservedBits},
 		{"FBValid without Capable", "0800000200006400", drop.ReservedBits},
@@ -73,6 +80,8 @@ func TestDecodeRefuses(t *testing.T) {
 		{"shim cut", "0800000500006400deadbe", drop.Truncated},
 		{"plain", "0800000000006400", drop.None},
 		{"Capable", "0800000100006400", drop.None},
+		{"scheme 1", "1800000100006400", drop.None},
+		{"scheme 15 with shim", "f800000500006400deadbeef", drop.None},
 		{"shim", "0800000500006400deadbeef", drop.None},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -97,13 +106,13 @@ func randomFabric(r *rand.Rand) Fabric {
 	f := Fabric{
 		Capable: true, LBTag: uint8(r.IntN(16)), CE: uint8(r.IntN(8)), FBValid: r.IntN(2) == 0,
 		FBTag: uint8(r.IntN(16)), FBMetric: uint8(r.IntN(8)), Opcode: Opcode(r.IntN(8)), Epoch: Epoch(r.IntN(4)),
-		Rerouted: r.IntN(2) == 0, Tail: r.IntN(2) == 0, Shim: r.IntN(2) == 0, Path: PathID(r.IntN(256)),
+		Rerouted: r.IntN(2) == 0, Tail: r.IntN(2) == 0, Shim: r.IntN(2) == 0, Path: PathID(r.IntN(256)), Scheme: SchemeID(r.IntN(NumSchemes)),
 	}
 	if f.Shim {
 		f.TxTstamp, f.Arg = Tstamp(r.Uint32()), Tstamp(r.Uint32())
 	}
-	if r.IntN(8) == 0 {
-		f = Fabric{}
+	if f.Scheme == 8 || r.IntN(8) == 0 {
+		f = Fabric{} // a header of scheme 8 would be VXLAN-GBP's
 	}
 	return f
 }
@@ -132,12 +141,24 @@ func seeded(t *testing.T) *rand.Rand {
 }
 
 func TestOpcode(t *testing.T) {
-	control := map[Opcode]bool{OpRTTReply: true, OpClear: true, OpNotify: true, OpHello: true}
-	for o := range Opcode(8) {
-		check(t, o.String()+" is control", o.Control(), control[o])
+	tenants := map[Opcode]bool{OpData: true, OpRTTRequest: true}
+	for o := range Opcode(NumOpcodes) {
+		check(t, o.String()+" is control", o.Control(), !tenants[o])
 	}
 	check(t, "wire value of EXTENSION", OpExtension, 7)
 	check(t, "name of no opcode", Opcode(9).String(), "opcode 9")
+}
+
+// No scheme's headers look like those of another extension of VXLAN.
+func TestSchemeID(t *testing.T) {
+	for id := range SchemeID(2 * NumSchemes) {
+		b := make(VXLAN, VXLANLen)
+		b.Encode(1, &Fabric{Capable: true, Scheme: id})
+		var f Fabric
+		_, _, reason := b.Decode(&f)
+		accepted := reason == drop.None && f.Scheme == id && b.Capable()
+		check(t, fmt.Sprintf("scheme %d is valid", id), id.Valid(), id > 0 && accepted)
+	}
 }
 
 func TestEpoch(t *testing.T) {

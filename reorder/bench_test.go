@@ -10,60 +10,43 @@ import (
 	"github.com/loomfabric/loom/reorder"
 )
 
-func mustNew[T any](t testing.TB, change func(*reorder.Params)) *reorder.ConWeave[T] {
-	t.Helper()
-	p := reorder.Datacenter()
-	if change != nil {
-		change(&p)
-	}
-	c, err := reorder.New[T](p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-// BenchmarkArrive is the cost of a packet of one of a thousand flows that have
+// BenchmarkReceive is the cost of a packet of one of a thousand flows that have
 // not been rerouted, and of a reroute: three packets held, one TAIL, drained.
-func BenchmarkArrive(b *testing.B) {
+func BenchmarkReceive(b *testing.B) {
 	b.Run("data", func(b *testing.B) {
-		c := mustNew[uint64](b, nil)
+		c := mustNew[int](b, nil).ConWeave
 		rng := rand.New(rand.NewPCG(1, 2))
 		var hashes [1024]uint32
 		for i := range hashes {
 			hashes[i] = rng.Uint32()
 		}
-		f := overlay.Fabric{Capable: true, Shim: true, Epoch: 1}
-		now := mono.Time(0)
+		pkts := []reorder.Arrival{{Leaf: 1, Len: 1000, Fabric: overlay.Fabric{Capable: true, Shim: true, Epoch: 1}}}
+		p, now := &pkts[0], mono.Time(0)
 		b.ReportAllocs()
 		for i := 0; b.Loop(); i++ {
 			now += 100
-			f.TxTstamp = overlay.TstampOf(now)
-			if v, _ := c.Arrive(now, 1, hashes[i%len(hashes)], &f, false, 0, 1000, 0); v != reorder.Pass {
-				b.Fatal(v)
+			p.Hash, p.Fabric.TxTstamp = hashes[i%len(hashes)], overlay.TstampOf(now)
+			if c.Receive(now, pkts); p.Verdict != reorder.Pass {
+				b.Fatal(p.Verdict)
 			}
 		}
 	})
 	b.Run("reroute", func(b *testing.B) {
-		c := mustNew[uint64](b, nil)
+		c := mustNew[int](b, nil).ConWeave
 		now := mono.Time(0)
-		f := overlay.Fabric{Capable: true, Shim: true}
+		var pkts [4]reorder.Arrival
 		b.ReportAllocs()
-		for i := 0; b.Loop(); i++ {
+		for epoch := overlay.Epoch(0); b.Loop(); epoch = epoch.Next() {
 			now += mono.Time(time.Microsecond)
-			f.Epoch, f.TxTstamp, f.Arg = f.Epoch.Next(), overlay.TstampOf(now), overlay.TstampOf(now)
-			f.Rerouted, f.Tail = true, false
-			for range 3 {
-				if v, _ := c.Arrive(now, 1, 7, &f, false, 0, 1000, 0); v != reorder.Hold {
-					b.Fatal(v)
-				}
+			tx := overlay.TstampOf(now)
+			for i := range pkts {
+				last := i == len(pkts)-1
+				pkts[i] = reorder.Arrival{Hash: 7, Leaf: 1, Len: 1000, Fabric: overlay.Fabric{
+					Capable: true, Shim: true, Epoch: epoch, TxTstamp: tx, Arg: tx, Rerouted: !last, Tail: last,
+				}}
 			}
-			f.Rerouted, f.Tail = false, true
-			v, q := c.Arrive(now, 1, 7, &f, false, 0, 1000, 0)
-			if v != reorder.PassDrain {
-				b.Fatal(v)
-			}
-			for _, ok := c.Pop(q); ok; _, ok = c.Pop(q) {
+			if c.Receive(now, pkts[:]); pkts[2].Verdict != reorder.Hold || pkts[3].Verdict != reorder.PassDrain {
+				b.Fatal(pkts)
 			}
 		}
 	})

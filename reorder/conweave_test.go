@@ -1,6 +1,8 @@
 package reorder_test
 
 import (
+	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -11,26 +13,11 @@ import (
 	"github.com/loomfabric/loom/reorder"
 )
 
-// flowOf sends a packet of a flow to an egress port; what is drained comes back
-// in order, the packet as well if it is not held.
-func flowOf(c *reorder.ConWeave[int], now mono.Time, hash uint32, f overlay.Fabric, item int, bytes uint32, port int) (v reorder.Verdict, sent []int) {
+// flowOf sends a packet of a flow to an egress port. It returns what goes on, in
+// order.
+func flowOf(c *driver[int], now mono.Time, hash uint32, f overlay.Fabric, item int, bytes uint32, port int) (reorder.Verdict, []int) {
 	f.Capable, f.Shim = true, true
-	v, q := c.Arrive(now, 0, hash, &f, false, item, bytes, port)
-	drain := func() {
-		for i, ok := c.Pop(q); ok; i, ok = c.Pop(q) {
-			sent = append(sent, i)
-		}
-	}
-	if v.DrainBefore() {
-		drain()
-	}
-	if !v.Held() {
-		sent = append(sent, item)
-	}
-	if v.DrainAfter() {
-		drain()
-	}
-	return v, sent
+	return c.Arrive(now, 0, hash, &f, false, item, bytes, port)
 }
 
 // Every limit: up to it packets are held; what is above passes as it comes, and
@@ -66,13 +53,13 @@ func TestExhaustion(t *testing.T) {
 					sent[flow] = append(sent[flow], out...)
 				}
 			}
-			st := c.Stats()
+			st := c.Counters()
 			if got := (want{st.Held, st.NoQueue, st.Exhausted}); got != tt.want {
 				t.Errorf("%+v, want %+v", got, tt.want)
 			}
 			for flow, port := range tt.ports {
 				_, out := flowOf(c, 0, uint32(flow), tail(1, 9), 0, 1000, port)
-				if len(c.Outbox()) != 1 || c.Outbox()[0].Opcode != overlay.OpClear {
+				if len(c.Outbox()) != 1 || c.Outbox()[0].Fabric.Opcode != overlay.OpClear {
 					t.Errorf("flow %d: said %+v on the TAIL", flow, c.Outbox())
 				}
 				sent[flow] = append(sent[flow], out...)
@@ -81,7 +68,7 @@ func TestExhaustion(t *testing.T) {
 					t.Errorf("flow %d: sent %v: the NEW path's packets in their order", flow, sent[flow])
 				}
 			}
-			if st := c.Stats(); st.InUse+st.Waiting+int(st.WaitingBytes) != 0 {
+			if st := c.Counters(); st.InUse+st.Waiting+int(st.WaitingBytes) != 0 {
 				t.Errorf("left: %+v", st)
 			}
 		})
@@ -105,7 +92,7 @@ func TestSourceRestarts(t *testing.T) {
 		if v, _ := flowOf(c, 30, 1, rerouted(epoch, 130, 129), 4, 100, 0); v != reorder.Hold {
 			t.Errorf("epoch %d after 2, REROUTED: verdict %d", epoch, v)
 		}
-		if st := c.Stats(); st.Overtaken != 1 || st.Late != 0 {
+		if st := c.Counters(); st.Overtaken != 1 || st.Late != 0 {
 			t.Errorf("%+v", st)
 		}
 	}
@@ -115,7 +102,7 @@ func TestSourceRestarts(t *testing.T) {
 	if v, sent := flowOf(c, 0, 1, rerouted(2, 130, 128), 2, 100, 0); v != reorder.DrainHold || !slices.Equal(sent, []int{1}) {
 		t.Errorf("verdict %d, sent %v", v, sent)
 	}
-	if st := c.Stats(); st.Overtaken != 1 || st.InUse != 1 || st.Waiting != 1 {
+	if st := c.Counters(); st.Overtaken != 1 || st.InUse != 1 || st.Waiting != 1 {
 		t.Errorf("%+v", st)
 	}
 	if _, sent := flowOf(c, 0, 1, tail(2, 128), 3, 100, 0); !slices.Equal(sent, []int{3, 2}) {
@@ -156,7 +143,7 @@ func TestWrap(t *testing.T) {
 			}
 			now, tx, epoch = now.Add(250*time.Microsecond), tx+250, epoch.Next()
 		}
-		if st := c.Stats(); st.Late != 0 || st.Epochs != 12 {
+		if st := c.Counters(); st.Late != 0 || st.Epochs != 12 {
 			t.Fatalf("start %d: %+v", start, st)
 		}
 	}
@@ -192,7 +179,7 @@ func TestFlowTableOverflows(t *testing.T) {
 	if v, _ := flowOf(c, 1, 9, rerouted(1, 10, 9), 9, 100, 0); v != reorder.Pass {
 		t.Errorf("verdict %d", v)
 	}
-	if v, _ := flowOf(c, 1, 9, tail(1, 9), 9, 100, 0); v != reorder.Pass || len(c.Outbox()) != 1 || c.Outbox()[0].Opcode != overlay.OpClear {
+	if v, _ := flowOf(c, 1, 9, tail(1, 9), 9, 100, 0); v != reorder.Pass || len(c.Outbox()) != 1 || c.Outbox()[0].Fabric.Opcode != overlay.OpClear {
 		t.Errorf("TAIL: verdict %d, said %+v", v, c.Outbox())
 	}
 	flowOf(c, 2, 3, tail(1, 9), 4, 100, 0)
@@ -203,7 +190,7 @@ func TestFlowTableOverflows(t *testing.T) {
 	if v, _ := flowOf(c, late, 10, rerouted(1, 10, 9), 9, 100, 0); v != reorder.Pass {
 		t.Errorf("took the place of a flow that holds packets: verdict %d", v)
 	}
-	if st := c.Stats(); st.NoFlow != 3 {
+	if st := c.Counters(); st.NoFlow != 3 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -221,9 +208,7 @@ func TestAdmission(t *testing.T) {
 		if len(out) != 1 {
 			t.Fatalf("said %+v", out)
 		}
-		var h overlay.Fabric
-		out[0].Mark(&h)
-		return h.Refuses()
+		return out[0].Fabric.Refuses()
 	}
 	for i, tt := range []struct {
 		port int // of one more flow that is held
@@ -234,12 +219,12 @@ func TestAdmission(t *testing.T) {
 			t.Errorf("%d queues held: refused %v, want %v", i+1, got, tt.want)
 		}
 	}
-	if st := c.Stats(); st.Refusals != 3 {
+	if st := c.Counters(); st.Refusals != 3 {
 		t.Errorf("%+v", st)
 	}
 	off := mustNew[int](t, func(p *reorder.Params) { p.Queues = 0 })
 	flowOf(off, 0, 1, tail(1, 9), 0, 100, 0)
-	if off.Outbox()[0].Refuse {
+	if off.Outbox()[0].Fabric.Refuses() {
 		t.Error("refused without admission control")
 	}
 }
@@ -258,18 +243,14 @@ func TestMaxHold(t *testing.T) {
 	if c.Deadline() != limit {
 		t.Errorf("T_resume %d after news, want %d", c.Deadline(), limit)
 	}
-	if st := c.Stats(); st.Capped != 2 {
+	if st := c.Counters(); st.Capped != 2 {
 		t.Errorf("%+v", st)
 	}
 	if _, ok := c.Expire(limit - 1); ok {
 		t.Error("expired early")
 	}
-	q, ok := c.Expire(limit)
-	if !ok {
-		t.Fatal("not expired")
-	}
-	if i, ok := c.Pop(q); !ok || i != 2 {
-		t.Errorf("popped %d, %v", i, ok)
+	if sent, ok := c.Expire(limit); !ok || !slices.Equal(sent, []int{2}) {
+		t.Errorf("sent %v at the limit, %v", sent, ok)
 	}
 	// A clock that was set back holds nothing up either.
 	flowOf(c, limit+1, 1, data(2, 40000), 1, 100, 0)
@@ -279,31 +260,23 @@ func TestMaxHold(t *testing.T) {
 	}
 }
 
-// A driver that stops gets everything back. Pop gives nothing of queues that are
-// not to be drained.
+// A driver that stops gets everything back.
 func TestFlush(t *testing.T) {
 	c := mustNew[int](t, nil)
 	for hash := range uint32(3) {
 		flowOf(c, 0, hash, rerouted(1, 10, 9), int(hash), 100, 0)
 	}
-	for q := range 3 {
-		if i, ok := c.Pop(q); ok {
-			t.Errorf("popped %d of a queue that is held", i)
-		}
-	}
 	var got []int
-	for q, ok := c.Flush(5); ok; q, ok = c.Flush(5) {
+	for sent, ok := c.Flush(5); ok; sent, ok = c.Flush(5) {
 		if len(c.Outbox()) != 0 {
 			t.Errorf("said %+v", c.Outbox())
 		}
-		for i, ok := c.Pop(q); ok; i, ok = c.Pop(q) {
-			got = append(got, i)
-		}
+		got = append(got, sent...)
 	}
 	if slices.Sort(got); !slices.Equal(got, []int{0, 1, 2}) {
 		t.Errorf("got %v", got)
 	}
-	if st := c.Stats(); st.Flushed != 3 || st.InUse+st.Waiting != 0 || c.Deadline() != reorder.Never {
+	if st := c.Counters(); st.Flushed != 3 || st.InUse+st.Waiting != 0 || c.Deadline() != reorder.Never {
 		t.Errorf("%+v", st)
 	}
 }
@@ -319,7 +292,7 @@ func TestUnmarkedPackets(t *testing.T) {
 			t.Errorf("packet %d: verdict %d, said %+v", i, v, c.Outbox())
 		}
 	}
-	if st := c.Stats(); st != (reorder.Stats{Unmarked: 6}) {
+	if st := c.Counters(); st != (reorder.Stats{Unmarked: 6}) {
 		t.Errorf("%+v", st)
 	}
 }
@@ -343,7 +316,7 @@ func TestParamsAreChecked(t *testing.T) {
 	} {
 		p := reorder.Datacenter()
 		change(&p)
-		if _, err := reorder.New[int](p); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := reorder.New(p); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
@@ -357,12 +330,12 @@ func TestOlderEpochBeforeHeldOne(t *testing.T) {
 	p.arrive(1, "e2", rerouted(2, 140, 139))
 	p.arrive(2, "b", data(1, 110))
 	p.arrive(3, "c", rerouted(1, 120, 105))
-	if st := p.c.Stats(); st.Late != 0 || st.Waiting != 1 {
+	if st := p.c.Counters(); st.Late != 0 || st.Waiting != 1 {
 		t.Errorf("%+v", st)
 	}
 	p.arrive(4, "TAIL", tail(2, 139))
 	p.arrive(5, "late", data(1, 115))
-	if st := p.c.Stats(); st.Late != 1 || st.Waiting != 0 {
+	if st := p.c.Counters(); st.Late != 1 || st.Waiting != 0 {
 		t.Errorf("%+v", st)
 	}
 	p.wantSent("a", "b", "c", "TAIL", "e2", "late")
@@ -372,7 +345,7 @@ func TestOlderEpochBeforeHeldOne(t *testing.T) {
 	p.arrive(0, "held", rerouted(1, 110, 105))
 	p.arrive(1, "e2", rerouted(2, 140, 139))
 	p.arrive(2, "late", data(1, 104))
-	if st := p.c.Stats(); st.Overtaken != 1 || st.Late != 1 || st.Waiting != 1 {
+	if st := p.c.Counters(); st.Overtaken != 1 || st.Late != 1 || st.Waiting != 1 {
 		t.Errorf("%+v", st)
 	}
 	p.wantSent("held", "late")
@@ -392,33 +365,6 @@ func TestOldPathMillisecondsBehind(t *testing.T) {
 	p.wantSent("a", "b", "b", "b", "TAIL", "RR")
 }
 
-// A burst is cold if many of its packets are of flows that nothing is known of.
-func TestCold(t *testing.T) {
-	c := mustNew[int](t, nil)
-	burst := func(first, last uint32, at mono.Time) bool {
-		for hash := first; hash <= last; hash++ {
-			c.Touch(hash)
-			flowOf(c, at, hash, data(1, 7), 1, 100, 0)
-		}
-		return c.Cold()
-	}
-	if c.Cold() {
-		t.Error("nothing came, and it is cold")
-	}
-	if !burst(1, 40, 0) {
-		t.Error("all flows were new, and it is not cold")
-	}
-	if burst(1, 40, 1000) || c.Cold() {
-		t.Error("all flows were known, and it is cold")
-	}
-	if burst(11, 50, 2000) || !burst(31, 70, 3000) {
-		t.Error("a quarter of the flows new: cold; half of them: not")
-	}
-	if st := c.Stats(); st.Packets != 160 || st.Epochs != 70 {
-		t.Errorf("%+v", st)
-	}
-}
-
 // However much later than the REROUTED ones those of the OLD path come, within what
 // T_resume allows, they go first: also if REROUTED ones go on coming.
 func TestOldPathLateByTensOfMilliseconds(t *testing.T) {
@@ -436,7 +382,7 @@ func TestOldPathLateByTensOfMilliseconds(t *testing.T) {
 		p.arrive(float64(1000*late+500), "b", data(1, 1100))
 		p.arrive(float64(1000*late+600), "TAIL", tail(1, 1200))
 		p.wantSent(want...)
-		if st := p.c.Stats(); st.Overtaken != 0 || st.Epochs != 1 {
+		if st := p.c.Counters(); st.Overtaken != 0 || st.Epochs != 1 {
 			t.Errorf("%d ms late: %+v", late, st)
 		}
 	}
@@ -450,7 +396,7 @@ func TestLateAfterExpiry(t *testing.T) {
 	p.arrive(101, "e2", rerouted(2, 400, 399))
 	p.arrive(102, "late", data(1, 105))
 	p.arrive(103, "RR", rerouted(1, 113, 110))
-	if st := p.c.Stats(); st.Expiries != 1 || st.Late != 1 || st.Waiting != 1 {
+	if st := p.c.Counters(); st.Expiries != 1 || st.Late != 1 || st.Waiting != 1 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -464,7 +410,7 @@ func TestSameTimestamp(t *testing.T) {
 		c := mustNew[int](t, nil)
 		flowOf(c, 0, 1, data(1, 7), 1, 100, 0)
 		flowOf(c, 0, 1, data(tt.epoch, 7), 2, 100, 0)
-		if st := c.Stats(); st.Late != tt.late {
+		if st := c.Counters(); st.Late != tt.late {
 			t.Errorf("epoch %d after 1: %d late, want %d", tt.epoch, st.Late, tt.late)
 		}
 	}
@@ -476,55 +422,86 @@ func TestSameTimestamp(t *testing.T) {
 		t.Errorf("verdict %d", v)
 	}
 	flowOf(c, 0, 1, data(1, 7), 1, 100, 0)
-	if st := c.Stats(); st.AfterTail != 1 || st.Epochs != 1 || st.Late != 0 {
+	if st := c.Counters(); st.AfterTail != 1 || st.Epochs != 1 || st.Late != 0 {
 		t.Errorf("%+v", st)
 	}
 }
 
-func TestArriveDoesNotAllocate(t *testing.T) {
-	c := mustNew[int](t, nil)
+func TestReceiveDoesNotAllocate(t *testing.T) {
+	c := mustNew[int](t, nil).ConWeave
 	now := mono.Time(0)
-	sum := 0
-	drain := func(q int) {
-		for i, ok := c.Pop(q); ok; i, ok = c.Pop(q) {
-			sum += i
-		}
-	}
-	arrive := func(hash uint32, f overlay.Fabric) {
-		f.Capable, f.Shim = true, true
-		v, q := c.Arrive(now, 0, hash, &f, true, 1, 100, 0)
-		sum += len(c.Outbox())
-		if v.DrainBefore() || v.DrainAfter() {
-			drain(q)
-		}
-	}
-	hash := uint32(0)
+	var pkts [5]reorder.Arrival
+	sum, hash := 0, uint32(0)
 	if n := testing.AllocsPerRun(1000, func() {
 		hash++
 		now = now.Add(time.Millisecond)
 		tx := overlay.TstampOf(now)
-		arrive(hash, data(1, tx))
-		arrive(hash, rerouted(1, tx+3, tx+2))
-		arrive(hash, data(1, tx+1))
-		arrive(hash, tail(1, tx+2))
-		arrive(hash, rerouted(2, tx+5, tx+4))
-		for q, ok := c.Expire(now.Add(500 * time.Microsecond)); ok; q, ok = c.Expire(now.Add(500 * time.Microsecond)) {
-			drain(q)
+		for i, f := range [...]overlay.Fabric{data(1, tx), rerouted(1, tx+3, tx+2), data(1, tx+1), tail(1, tx+2), rerouted(2, tx+5, tx+4)} {
+			f.Capable, f.Shim = true, true
+			pkts[i] = reorder.Arrival{Hash: hash, Len: 100, CE: true, Fabric: f}
+		}
+		c.Receive(now, pkts[:])
+		sum += len(c.Outbox())
+		for _, ok := c.Expire(now.Add(500 * time.Microsecond)); ok; _, ok = c.Expire(now.Add(500 * time.Microsecond)) {
+			sum += len(c.Outbox())
 		}
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	if st := c.Stats(); st.TailFlushes == 0 || st.Expiries == 0 || st.Notifies == 0 {
+	if st := c.Counters(); st.TailFlushes == 0 || st.Expiries == 0 || st.Notifies == 0 {
 		t.Errorf("not all of it happened: %+v", st)
 	}
 }
 
-func TestAccount(t *testing.T) {
-	c := mustNew[int](t, nil)
-	c.Account(overlay.OpClear, 100)
-	c.Account(overlay.OpClear, 20)
-	c.Account(255, 1)
-	if st := c.Stats(); st.ControlBytes[overlay.OpClear] != 120 || st.ControlBytes[7] != 1 {
-		t.Errorf("%v", st.ControlBytes)
+// Packets in a vector fare as if they had come one by one at that time, whatever
+// the length of vectors. Messages say which of the packets has caused them.
+func TestVectors(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	small := func(p *reorder.Params) { p.Flows, p.Ports, p.Queues, p.PortQueues, p.Packets = 16, 2, 4, 3, 12 }
+	one, many := mustNew[int](t, small), mustNew[int](t, small)
+	held := 0
+	for now := mono.Time(0); now < mono.Time(200*time.Millisecond); now = now.Add(time.Duration(rng.IntN(100_000))) {
+		for {
+			a, okA := one.ConWeave.Expire(now)
+			b, okB := many.ConWeave.Expire(now)
+			if okA != okB || okA && (a != b || !slices.Equal(one.Outbox(), many.Outbox())) {
+				t.Fatalf("expired %d %v and %d %v", a, okA, b, okB)
+			}
+			if !okA {
+				break
+			}
+		}
+		vector := make([]reorder.Arrival, 1+rng.IntN(100))
+		for i := range vector {
+			tx := overlay.TstampOf(now) - overlay.Tstamp(rng.IntN(60))
+			vector[i] = reorder.Arrival{Hash: uint32(rng.IntN(20)), Len: 100, Leaf: uint16(rng.IntN(2)), Port: uint16(rng.IntN(3)), CE: rng.IntN(9) == 0}
+			f := [...]overlay.Fabric{data(1, tx), rerouted(1, tx, tx-5), tail(1, tx), data(2, tx), rerouted(2, tx, tx-5)}[rng.IntN(5)]
+			f.Capable, f.Shim, f.Opcode = true, rng.IntN(20) > 0, overlay.Opcode(rng.IntN(2))
+			vector[i].Fabric = f
+		}
+		singly := slices.Clone(vector)
+		var said []overlay.Message
+		for i := range singly {
+			one.Receive(now, singly[i:i+1])
+			for _, m := range one.Outbox() {
+				if m.Cause != 0 {
+					t.Fatalf("caused by packet %d of 1: %+v", m.Cause, m)
+				}
+				m.Cause = int16(i)
+				said = append(said, m)
+			}
+			if singly[i].Verdict.Held() {
+				held++
+			}
+		}
+		many.Receive(now, vector)
+		if !reflect.DeepEqual(vector, singly) || !slices.Equal(many.Outbox(), said) {
+			t.Fatalf("at %v the vector came out as\n%+v\n%+v\nand its packets one by one as\n%+v\n%+v", now, vector, many.Outbox(), singly, said)
+		}
+	}
+	if one.Counters() != many.Counters() || held == 0 {
+		t.Errorf("%d held; counted\n%+v\n%+v", held, many.Counters(), one.Counters())
 	}
 }

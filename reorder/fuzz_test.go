@@ -20,62 +20,46 @@ func FuzzArrive(f *testing.F) {
 		})
 		now := mono.Time(0)
 		in, out, seen := 0, 0, make([]bool, len(b)/7+1)
-		emit := func(i int) {
-			if seen[i] {
-				t.Fatalf("packet %d was sent twice", i)
-			}
-			seen[i] = true
-			out++
-		}
-		drain := func(q int) {
-			n := 0
-			for i, ok := c.Pop(q); ok; i, ok = c.Pop(q) {
-				emit(i)
-				n++
-			}
-			if n == 0 {
-				t.Fatal("an empty queue was to be drained")
+		emit := func(sent []int) {
+			for _, i := range sent {
+				if seen[i] {
+					t.Fatalf("packet %d was sent twice", i)
+				}
+				seen[i] = true
+				out++
 			}
 		}
 		for ; len(b) >= 7; b = b[7:] {
 			now += mono.Time(b[6]) * 3000
 			for c.Deadline() <= now {
-				q, ok := c.Expire(now)
+				sent, ok := c.Expire(now)
 				if !ok || len(c.Outbox()) != 1 {
 					t.Fatalf("at the deadline: %v, %+v", ok, c.Outbox())
 				}
-				drain(q)
+				emit(sent)
 			}
 			h := overlay.Fabric{
 				Capable: true, Shim: b[0] != 0xff, Opcode: overlay.Opcode(b[0] & 1), Tail: b[0]&0x10 != 0, Rerouted: b[0]&0x20 != 0,
 				Epoch: overlay.Epoch(b[0] >> 1 & 3), Path: overlay.PathID(b[1]),
 				TxTstamp: overlay.Tstamp(b[2])<<8 | overlay.Tstamp(b[3]), Arg: overlay.Tstamp(b[2])<<8 | overlay.Tstamp(b[4]),
 			}
-			v, q := c.Arrive(now, uint16(b[5]&3), uint32(b[5]>>2&7), &h, b[5]&0x20 != 0, in, uint32(b[1])*8, int(b[5]>>6)-1)
+			_, sent := c.Arrive(now, uint16(b[5]&3), uint32(b[5]>>2&7), &h, b[5]&0x20 != 0, in, uint32(b[1])*8, int(b[5]>>6)-1)
 			for _, m := range c.Outbox() {
-				if !m.Opcode.Control() || m.Epoch != h.Epoch || m.Path != h.Path {
+				if f := &m.Fabric; !f.Capable || f.Scheme != reorder.SchemeID || !f.Opcode.Control() || f.Epoch != h.Epoch || f.Path != h.Path {
 					t.Fatalf("said %+v of %+v", m, h)
 				}
 			}
-			if v.DrainBefore() {
-				drain(q)
-			}
-			if !v.Held() {
-				emit(in)
-			}
-			if v.DrainAfter() {
-				drain(q)
-			}
+			emit(sent)
 			in++
-			st := c.Stats()
+			st := c.Counters()
 			if st.Waiting != in-out || st.InUse > 3 || st.Waiting > 8 || st.WaitingBytes > 5000 || (st.InUse == 0) != (c.Deadline() == reorder.Never) {
 				t.Fatalf("%d of %d sent: %+v", out, in, st)
 			}
 		}
-		for q, ok := c.Expire(c.Deadline()); ok; q, ok = c.Expire(c.Deadline()) {
-			drain(q)
+		for sent, ok := c.Expire(c.Deadline()); ok; sent, ok = c.Expire(c.Deadline()) {
+			emit(sent)
 		}
-		if st := c.Stats(); in != out || st.InUse != 0 || st.Queues != st.TailFlushes+st.Expiries+st.Overtaken+st.Exhausted {
+		if st := c.Counters(); in != out || st.InUse != 0 || st.Queues != st.TailFlushes+st.Expiries+st.Overtaken+st.Exhausted {
 			t.Fatalf("%d of %d sent in the end: %+v", out, in, st)
 		}
 	})

@@ -42,8 +42,8 @@ func TestTimersAgainstMinimum(t *testing.T) {
 			t.Fatalf("deadline %d of %d queues, want %d of %d", got, len(tm.heap), want, len(in))
 		}
 		for i, q := range tm.heap {
-			if int(qs[q].place) != i {
-				t.Fatalf("queue %d stands at %d, and believes %d", q, i, qs[q].place)
+			if int(qs[q].index) != i {
+				t.Fatalf("queue %d stands at %d, and believes %d", q, i, qs[q].index)
 			}
 		}
 	}
@@ -142,5 +142,38 @@ func TestHistogram(t *testing.T) {
 	far.Add(-1)
 	if far.Counts[Buckets-1] != 1 || far.Counts[0] != 1 || far.Quantile(1) != time.Hour || (&Histogram{}).Quantile(0.5) != 0 {
 		t.Errorf("%+v", far)
+	}
+}
+
+// A burst is cold if many of its packets are of flows that nothing is known of.
+// Then the next one looks at all entries first, which changes nothing else.
+func TestCold(t *testing.T) {
+	p := Datacenter()
+	c, err := New(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	burst := func(first, last uint32, at mono.Time) bool {
+		var pkts []Arrival
+		for hash := first; hash <= last; hash++ {
+			pkts = append(pkts, Arrival{Hash: hash, Len: 100, Fabric: overlay.Fabric{Capable: true, Shim: true, Epoch: 1, TxTstamp: 7}})
+		}
+		c.Receive(at, pkts)
+		return c.cold
+	}
+	if c.cold {
+		t.Error("nothing came, and it is cold")
+	}
+	if !burst(1, 40, 0) {
+		t.Error("all flows were new, and it is not cold")
+	}
+	if burst(1, 40, 1000) {
+		t.Error("all flows were known, and it is cold")
+	}
+	if burst(11, 50, 2000) || !burst(31, 70, 3000) {
+		t.Error("a quarter of the flows new: cold; half of them: not")
+	}
+	if st := c.Counters(); st.Packets != 160 || st.Epochs != 70 {
+		t.Errorf("%+v", st)
 	}
 }

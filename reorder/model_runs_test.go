@@ -7,6 +7,7 @@ import (
 
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/internal/units"
 	"github.com/loomfabric/loom/reorder"
 )
 
@@ -60,7 +61,7 @@ func TestModelCalm(t *testing.T) {
 		}
 		m.settle()
 		if t.Failed() {
-			t.Fatalf("seed %d: %+v\n%+v\n%+v", seed, cfg, m.src.Stats().ConWeave, m.dst.Stats())
+			t.Fatalf("seed %d: %+v\n%+v\n%+v", seed, cfg, m.src.Stats().Own.(*balance.ConWeaveStats), m.dst.Counters())
 		}
 		all.Held += m.ended.Held
 		all.Expiries += m.ended.Expiries
@@ -88,9 +89,9 @@ func TestModelSourceTableOverflows(t *testing.T) {
 			t.Errorf("%d packets out of order, a flow on %d paths", m.disorder, m.maxFlight)
 		}
 		if t.Failed() {
-			t.Fatalf("seed %d: %+v\n%+v", seed, cfg, m.src.Stats().ConWeave)
+			t.Fatalf("seed %d: %+v\n%+v", seed, cfg, m.src.Stats().Own.(*balance.ConWeaveStats))
 		}
-		overflow += m.src.Stats().ConWeave.Overflow
+		overflow += m.src.Stats().Own.(*balance.ConWeaveStats).Overflow
 	}
 	if overflow == 0 {
 		t.Error("the table never overflowed")
@@ -107,13 +108,13 @@ func wild(rng *rand.Rand) modelConfig {
 	c.extra = mono.Time(rng.Int64N(int64(20 * us)))
 	c.deflt = 1 + mono.Time(rng.Int64N(int64(300*us)))
 	c.flows = 1 + rng.IntN(12)
-	bytes := uint64(rng.IntN(20_000))
+	bytes := units.Size(rng.IntN(20_000))
 	admission, queues, packets, flows := rng.IntN(101), rng.IntN(5), rng.IntN(20), 4<<rng.IntN(3)
 	c.dest = func(p *reorder.Params) {
 		p.Admission, p.Flows = admission, flows
 		p.Queues, p.PortQueues = queues+rng.IntN(5), queues
 		p.Packets, p.PortPackets = packets+rng.IntN(10), packets
-		p.PortBytes, p.Bytes = bytes, bytes+uint64(rng.IntN(9000))
+		p.PortBytes, p.Bytes = bytes, bytes+units.Size(rng.IntN(9000))
 		p.MaxHold = max(time.Duration(c.deflt), time.Duration(c.extra), 100*time.Microsecond)
 	}
 	return c
@@ -132,12 +133,12 @@ func TestModelWild(t *testing.T) {
 			t.Errorf("%d packets came out of order, and nothing was counted", m.disorder)
 		}
 		disorder += m.disorder
-		refused += m.src.Stats().ConWeave.Refused
+		refused += m.src.Stats().Own.(*balance.ConWeaveStats).Refused
 		if cfg.flows <= 4 {
 			m.settle()
 		}
 		if t.Failed() {
-			t.Fatalf("seed %d: %+v\n%+v\n%+v", seed, cfg, m.src.Stats().ConWeave, m.dst.Stats())
+			t.Fatalf("seed %d: %+v\n%+v\n%+v", seed, cfg, m.src.Stats().Own.(*balance.ConWeaveStats), m.dst.Counters())
 		}
 	}
 	if disorder == 0 || refused == 0 {
@@ -159,12 +160,12 @@ func TestModelUpset(t *testing.T) {
 		m.run()
 		m.check()
 		restarts += m.restarts
-		moves += m.src.Stats().ConWeave.Moves
+		moves += m.src.Stats().Own.(*balance.ConWeaveStats).Moves
 		if cfg.flows <= 4 {
 			m.settle()
 		}
 		if t.Failed() {
-			t.Fatalf("seed %d: %+v\n%+v\n%+v", seed, cfg, m.src.Stats().ConWeave, m.dst.Stats())
+			t.Fatalf("seed %d: %+v\n%+v\n%+v", seed, cfg, m.src.Stats().Own.(*balance.ConWeaveStats), m.dst.Counters())
 		}
 	}
 	if restarts == 0 || moves == 0 {
@@ -184,13 +185,13 @@ func TestModelLinkDown(t *testing.T) {
 		m := newModel(t, &cfg, uint64(seed))
 		m.run()
 		m.check()
-		if m.disorder != 0 && m.src.Stats().ConWeave.Moves == 0 {
+		if m.disorder != 0 && m.src.Stats().Own.(*balance.ConWeaveStats).Moves == 0 {
 			t.Errorf("%d packets came out of order, and no flow moved", m.disorder)
 		}
-		moves += m.src.Stats().ConWeave.Moves
+		moves += m.src.Stats().Own.(*balance.ConWeaveStats).Moves
 		m.settle()
 		if t.Failed() {
-			t.Fatalf("seed %d: %+v\n%+v\n%+v", seed, cfg, m.src.Stats().ConWeave, m.dst.Stats())
+			t.Fatalf("seed %d: %+v\n%+v\n%+v", seed, cfg, m.src.Stats().Own.(*balance.ConWeaveStats), m.dst.Counters())
 		}
 	}
 	if moves == 0 {

@@ -12,7 +12,7 @@ import (
 )
 
 // The model: one source leaf, one destination leaf, paths between them that are
-// FIFOs of random delay, and a way back for control packets that keeps no order.
+// FIFOs of random delay, and a way back for messages that keeps no order.
 // Everything may be lost and copied. It is small on purpose: what it says must
 // be plain.
 
@@ -28,7 +28,7 @@ type modelConfig struct {
 	mark                  float64 // CE
 	extra, deflt          mono.Time
 	scheme                string
-	source                balance.ConWeaveParams
+	source                balance.ConWeaveSource
 	dest                  func(*reorder.Params)
 	restart               bool    // either leaf, at random
 	linkDown              float64 // chance that an event is a change of the set of paths
@@ -47,7 +47,7 @@ type event struct {
 	n    int // to order events of the same time
 	kind int
 	pkt  packet
-	ctl  overlay.Fabric
+	msg  overlay.Message
 }
 
 const (
@@ -65,8 +65,8 @@ type model struct {
 	heap []event
 	n    int
 
-	src  balance.Signaller
-	dst  *reorder.ConWeave[packet]
+	src  balance.Messenger
+	dst  *driver[packet]
 	view balance.View
 
 	lastArrival map[[2]int]mono.Time // by flow and path: of the FIFO
@@ -104,26 +104,25 @@ func newModel(t *testing.T, cfg *modelConfig, seed uint64) *model {
 }
 
 func (m *model) newSource(seed uint64) {
-	p, err := balance.New(m.cfg.scheme, balance.Options{Seed: seed, ConWeave: m.cfg.source})
+	p, err := balance.New(m.cfg.scheme, balance.Options{
+		Seed: seed, Section: &balance.ConWeaveParams{Source: m.cfg.source, Destination: reorder.Datacenter()},
+	})
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	m.src = p.(balance.Signaller)
+	m.src = p.(balance.Messenger)
 }
 
 func (m *model) newDest() {
-	p := reorder.Datacenter()
-	p.Inactive = m.cfg.source.Inactive
-	p.ResumeExtra, p.ResumeDefault = time.Duration(m.cfg.extra), time.Duration(m.cfg.deflt)
-	p.Flows, p.Leaves, p.Ports, p.Packets, p.Queues = 64, 2, 2, 512, 16
-	p.MaxHold = 4 * time.Millisecond
-	if m.cfg.dest != nil {
-		m.cfg.dest(&p)
-	}
-	var err error
-	if m.dst, err = reorder.New[packet](p); err != nil {
-		m.t.Fatal(err)
-	}
+	m.dst = mustNew[packet](m.t, func(p *reorder.Params) {
+		p.Inactive = m.cfg.source.Inactive
+		p.ResumeExtra, p.ResumeDefault = time.Duration(m.cfg.extra), time.Duration(m.cfg.deflt)
+		p.Flows, p.Leaves, p.Ports, p.Packets, p.Queues = 64, 2, 2, 512, 16
+		p.MaxHold = 4 * time.Millisecond
+		if m.cfg.dest != nil {
+			m.cfg.dest(p)
+		}
+	})
 }
 
 func (m *model) push(e event) {
@@ -179,7 +178,7 @@ func (m *model) run() {
 		case evData:
 			m.arrive(e.pkt)
 		case evBack:
-			m.src.Hear(m.now, 1, hashOf(e.pkt.flow), &e.ctl)
+			m.src.Handle(m.now, &m.view, &e.msg)
 		}
 		m.upset()
 	}
@@ -193,7 +192,7 @@ func (m *model) upset() {
 			m.newSource(m.rng.Uint64())
 		} else {
 			m.count()
-			m.lost += m.dst.Stats().Waiting
+			m.lost += m.dst.Counters().Waiting
 			m.newDest()
 		}
 	}
@@ -240,7 +239,7 @@ func (m *model) send(flow int) {
 	}
 	p := packet{flow: flow, seq: m.sent[flow]}
 	p.fabric.Capable = true
-	pkts[0].Stamp(m.now, paths.Uplink[pkts[0].Path], &p.fabric)
+	pkts[0].Stamp(m.now, reorder.SchemeID, paths.Uplink[pkts[0].Path], &p.fabric)
 	p.path = p.fabric.Path
 	if m.rng.Float64() < m.cfg.lose {
 		m.lost++
@@ -277,39 +276,26 @@ func (m *model) arrive(p packet) {
 			delete(m.inFlight[p.flow], p.path)
 		}
 	}
-	v, q := m.dst.Arrive(m.now, 1, hashOf(p.flow), &p.fabric, m.rng.Float64() < m.cfg.mark, p, 1000, p.flow%2)
-	m.answer(p)
-	if v.DrainBefore() {
-		m.drain(q)
-	}
-	if !v.Held() {
-		m.deliver(p)
-	}
-	if v.DrainAfter() {
-		m.drain(q)
-	}
+	_, sent := m.dst.Arrive(m.now, 1, hashOf(p.flow), &p.fabric, m.rng.Float64() < m.cfg.mark, p, 1000, p.flow%2)
+	m.answer()
+	m.deliver(sent)
 }
 
 func (m *model) expire() {
-	for q, ok := m.dst.Expire(m.now); ok; q, ok = m.dst.Expire(m.now) {
-		first, ok := m.dst.Peek(q)
-		if !ok {
-			m.t.Fatal("an empty queue expired")
+	for sent, ok := m.dst.Expire(m.now); ok; sent, ok = m.dst.Expire(m.now) {
+		out := m.dst.Outbox()
+		if len(out) != 1 || out[0].Fabric.Opcode != overlay.OpClear || out[0].Hash != hashOf(sent[0].flow) {
+			m.t.Fatalf("an expiry says %+v, want one CLEAR about flow %d", out, sent[0].flow)
 		}
-		if out := m.dst.Outbox(); len(out) != 1 || out[0].Opcode != overlay.OpClear {
-			m.t.Fatalf("an expiry says %+v, want one CLEAR", out)
-		}
-		m.answer(first)
-		m.drain(q)
+		m.answer()
+		m.deliver(sent)
 	}
 }
 
-// answer sends control packets back: some get lost, some are copied, and no
-// order is kept.
-func (m *model) answer(cause packet) {
-	for _, c := range m.dst.Outbox() {
-		e := event{kind: evBack, pkt: cause}
-		c.Mark(&e.ctl)
+// answer sends messages back: some get lost, some are copied, and no order is kept.
+func (m *model) answer() {
+	for _, msg := range m.dst.Outbox() {
+		e := event{kind: evBack, msg: msg}
 		for range 1 + m.rng.IntN(2) {
 			if m.rng.Float64() >= m.cfg.loseBack {
 				e.at = m.now + m.cfg.delay + mono.Time(m.rng.Int64N(int64(m.cfg.back)+1))
@@ -319,35 +305,26 @@ func (m *model) answer(cause packet) {
 	}
 }
 
-func (m *model) drain(q int) {
-	n := 0
-	for p, ok := m.dst.Pop(q); ok; p, ok = m.dst.Pop(q) {
-		m.deliver(p)
-		n++
+func (m *model) deliver(sent []packet) {
+	for _, p := range sent {
+		if m.seen[p.flow][p.seq] {
+			continue // a copy
+		}
+		m.seen[p.flow][p.seq] = true
+		m.delivered++
+		if p.seq < m.got[p.flow] {
+			m.disorder++
+		}
+		m.got[p.flow] = max(m.got[p.flow], p.seq)
 	}
-	if n == 0 {
-		m.t.Fatal("an empty queue was drained")
-	}
-}
-
-func (m *model) deliver(p packet) {
-	if m.seen[p.flow][p.seq] {
-		return // a copy
-	}
-	m.seen[p.flow][p.seq] = true
-	m.delivered++
-	if p.seq < m.got[p.flow] {
-		m.disorder++
-	}
-	m.got[p.flow] = max(m.got[p.flow], p.seq)
 }
 
 // count adds up what destinations counted before they restarted.
 func (m *model) count() {
-	s := m.dst.Stats()
+	s := m.dst.Counters()
 	m.ended.Premature += s.Premature
 	m.ended.Late += s.Late
-	m.ended.PassedInLieu += s.PassedInLieu
+	m.ended.PassedUnheld += s.PassedUnheld
 	m.ended.NoFlow += s.NoFlow
 	m.ended.Overtaken += s.Overtaken
 	m.ended.Held += s.Held
@@ -359,7 +336,7 @@ func (m *model) count() {
 // check holds a finished run to what no fabric may break.
 func (m *model) check() {
 	m.count()
-	s := m.dst.Stats()
+	s := m.dst.Counters()
 	total := m.cfg.flows * m.cfg.packets
 	if s.InUse != 0 || s.Waiting != 0 || s.WaitingBytes != 0 {
 		m.t.Errorf("%d packets in %d queues are held in the end", s.Waiting, s.InUse)
@@ -372,12 +349,12 @@ func (m *model) check() {
 	if s.Hold.Max > p.MaxHold {
 		m.t.Errorf("a queue was held for %v", s.Hold.Max)
 	}
-	if s.InUsePeak > p.Queues || s.WaitingPeak > p.Packets || s.WaitingBytesPeak > p.Bytes {
+	if s.InUsePeak > p.Queues || s.WaitingPeak > p.Packets || s.WaitingBytesPeak > uint64(p.Bytes) {
 		m.t.Errorf("up to %d queues, %d packets, %d bytes", s.InUsePeak, s.WaitingPeak, s.WaitingBytesPeak)
 	}
 	for port := range p.Ports {
 		u := m.dst.Port(port)
-		if u.Queues+u.Packets+int(u.Bytes) != 0 || u.QueuesPeak > p.PortQueues || u.PacketsPeak > p.PortPackets || u.BytesPeak > p.PortBytes {
+		if u.Queues+u.Packets+int(u.Bytes) != 0 || u.QueuesPeak > p.PortQueues || u.PacketsPeak > p.PortPackets || u.BytesPeak > uint64(p.PortBytes) {
 			m.t.Errorf("port %d: %+v", port, u)
 		}
 	}
@@ -392,7 +369,7 @@ func (m *model) check() {
 // excused is how many packets were let pass out of order, and counted.
 func (m *model) excused() uint64 {
 	e := &m.ended
-	return e.Premature + e.Late + e.PassedInLieu + e.NoFlow + e.Overtaken
+	return e.Premature + e.Late + e.PassedUnheld + e.NoFlow + e.Overtaken
 }
 
 // settle sends packets over a fabric that loses nothing, each flow until its
@@ -430,7 +407,7 @@ func (m *model) settle() {
 	if n != c.flows {
 		m.t.Errorf("%d connections of %d flows", n, c.flows)
 	}
-	if s := m.dst.Stats(); s.InUse != 0 || m.dst.Deadline() != reorder.Never {
+	if s := m.dst.Counters(); s.InUse != 0 || m.dst.Deadline() != reorder.Never {
 		m.t.Errorf("%d queues in use", s.InUse)
 	}
 }

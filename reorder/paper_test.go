@@ -18,10 +18,10 @@ import (
 // what went back to the source.
 type port struct {
 	t    *testing.T
-	c    *reorder.ConWeave[string]
+	c    *driver[string]
 	now  mono.Time
 	sent []string
-	said []reorder.Control
+	said []overlay.Message
 }
 
 func newPort(t *testing.T, change func(*reorder.Params)) *port {
@@ -35,20 +35,14 @@ func (p *port) at(us float64) {
 	to := mono.Time(time.Second) + mono.Time(us*1000)
 	for p.c.Deadline() <= to {
 		p.now = max(p.now, p.c.Deadline())
-		q, ok := p.c.Expire(p.now)
+		sent, ok := p.c.Expire(p.now)
 		if !ok {
 			p.t.Fatalf("nothing expires at the deadline, %v", p.now)
 		}
 		p.said = append(p.said, p.c.Outbox()...)
-		p.drain(q)
+		p.sent = append(p.sent, sent...)
 	}
 	p.now = to
-}
-
-func (p *port) drain(q int) {
-	for s, ok := p.c.Pop(q); ok; s, ok = p.c.Pop(q) {
-		p.sent = append(p.sent, s)
-	}
 }
 
 // arrive is a packet of flow 1 from leaf 7 that comes at a time.
@@ -56,18 +50,16 @@ func (p *port) arrive(us float64, name string, f overlay.Fabric) reorder.Verdict
 	p.t.Helper()
 	p.at(us)
 	f.Capable, f.Shim = true, true
-	v, q := p.c.Arrive(p.now, 7, 1, &f, false, name, 1000, 0)
+	v, sent := p.c.Arrive(p.now, 7, 1, &f, false, name, 1000, 0)
 	p.said = append(p.said, p.c.Outbox()...)
-	if v.DrainBefore() {
-		p.drain(q)
-	}
-	if !v.Held() {
-		p.sent = append(p.sent, name)
-	}
-	if v.DrainAfter() {
-		p.drain(q)
-	}
+	p.sent = append(p.sent, sent...)
 	return v
+}
+
+// message is one to leaf 7 about flow 1.
+func message(cause int16, f overlay.Fabric) overlay.Message {
+	f.Capable, f.Scheme = true, reorder.SchemeID
+	return overlay.Message{Leaf: 7, Link: overlay.AnyLink, Cause: cause, Hash: 1, Fabric: f}
 }
 
 // The packets of an epoch: their TX_TSTAMP, and the TAIL's.
@@ -99,7 +91,7 @@ func (p *port) wantDeadline(us float64) {
 
 func (p *port) clears() (n int) {
 	for _, c := range p.said {
-		if c.Opcode == overlay.OpClear {
+		if c.Fabric.Opcode == overlay.OpClear {
 			n++
 		}
 	}
@@ -118,7 +110,7 @@ func TestPaperForwards(t *testing.T) {
 	p.arrive(3, "4", tail(1, 3))
 	p.arrive(4, "5", rerouted(1, 4, 3))
 	p.wantSent("1", "2", "3", "4", "5")
-	if st := p.c.Stats(); st.Held != 0 || st.Queues != 0 {
+	if st := p.c.Counters(); st.Held != 0 || st.Queues != 0 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -139,7 +131,7 @@ func TestPaperHolds(t *testing.T) {
 	p.arrive(2, "new 5", rerouted(1, 4, 2))
 	p.arrive(3, "old 2", data(1, 1))
 	p.wantSent("old 1", "old 2")
-	if st := p.c.Stats(); st.InUse != 1 || st.Waiting != 2 || st.WaitingBytes != 2000 {
+	if st := p.c.Counters(); st.InUse != 1 || st.Waiting != 2 || st.WaitingBytes != 2000 {
 		t.Errorf("%+v", st)
 	}
 	if p.clears() != 0 {
@@ -152,11 +144,11 @@ func TestPaperHolds(t *testing.T) {
 		t.Errorf("verdict %d", v)
 	}
 	p.wantSent("old 1", "old 2", "tail 3", "new 4", "new 5", "new 6")
-	want := []reorder.Control{{Leaf: 7, Opcode: overlay.OpClear, Epoch: 1, Path: 0x10, Hash: 1, Echo: 2}}
+	want := []overlay.Message{message(0, overlay.Fabric{Opcode: overlay.OpClear, Epoch: 1, Path: 0x10, Shim: true, Arg: 2})}
 	if !slices.Equal(p.said, want) {
 		t.Errorf("said %+v, want %+v", p.said, want)
 	}
-	if st := p.c.Stats(); st.InUse != 0 || st.TailFlushes != 1 || st.Hold.N != 1 || st.Hold.Sum != 3*time.Microsecond {
+	if st := p.c.Counters(); st.InUse != 0 || st.TailFlushes != 1 || st.Hold.N != 1 || st.Hold.Sum != 3*time.Microsecond {
 		t.Errorf("%+v", st)
 	}
 }
@@ -173,14 +165,14 @@ func TestPaperTailLost(t *testing.T) {
 	p.wantSent("old 1")
 	p.at(18)
 	p.wantSent("old 1", "new 3")
-	want := []reorder.Control{{Leaf: 7, Opcode: overlay.OpClear, Epoch: 2, Path: 0x20, Hash: 1, Echo: 2}}
+	want := []overlay.Message{message(overlay.NoCause, overlay.Fabric{Opcode: overlay.OpClear, Epoch: 2, Path: 0x20, Shim: true, Arg: 2})}
 	if !slices.Equal(p.said, want) {
 		t.Errorf("said %+v, want %+v", p.said, want)
 	}
 	if v := p.arrive(19, "new 4", rerouted(2, 4, 2)); v != reorder.Pass {
 		t.Errorf("after the expiry: verdict %d", v)
 	}
-	if st := p.c.Stats(); st.Expiries != 1 || st.Premature != 0 {
+	if st := p.c.Counters(); st.Expiries != 1 || st.Premature != 0 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -214,9 +206,9 @@ func TestPaperAppendixA(t *testing.T) {
 	// term: in Figure 21, "the plus value implies a haste queue flush".
 	p.arrive(36, "TAIL", tail(1, clock+9))
 	p.wantSent("A", "B", "TAIL", "RR1", "RR2")
-	st := p.c.Stats()
-	if st.Hasty.N != 1 || st.Hasty.Sum != 2*time.Microsecond || st.Early.N != 0 {
-		t.Errorf("error of T_resume: hasty %v, early %v", st.Hasty.Sum, st.Early.Sum)
+	st := p.c.Counters()
+	if st.TailLate.N != 1 || st.TailLate.Sum != 2*time.Microsecond || st.TailEarly.N != 0 {
+		t.Errorf("error of T_resume: late %v, early %v", st.TailLate.Sum, st.TailEarly.Sum)
 	}
 	if st.Defaults != 0 || p.c.Deadline() != reorder.Never {
 		t.Errorf("%+v", st)
@@ -238,14 +230,14 @@ func TestPaperAppendixADefault(t *testing.T) {
 	p.wantDeadline(30 + 4 + 16)
 	p.arrive(35, "TAIL", tail(1, 1019))
 	p.wantSent("earlier", "B", "TAIL", "RR")
-	if st := p.c.Stats(); st.Defaults != 1 || st.Hasty.N+st.Early.N != 1 {
+	if st := p.c.Counters(); st.Defaults != 1 || st.TailLate.N+st.TailEarly.N != 1 {
 		t.Errorf("%+v", st)
 	}
 	// Without any there is no estimate whose error could be counted.
 	p = newPort(t, nil)
 	p.arrive(0, "RR", rerouted(1, 1020, 1019))
 	p.arrive(5, "TAIL", tail(1, 1019))
-	if st := p.c.Stats(); st.Hasty.N+st.Early.N != 0 || st.TailFlushes != 1 {
+	if st := p.c.Counters(); st.TailLate.N+st.TailEarly.N != 0 || st.TailFlushes != 1 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -264,8 +256,8 @@ func TestPaperAppendixAPremature(t *testing.T) {
 	if v := p.arrive(70, "TAIL", tail(1, 5)); v != reorder.Pass {
 		t.Errorf("verdict %d", v)
 	}
-	st := p.c.Stats()
-	if st.Premature != 2 || st.Expiries != 1 || st.Hasty.N != 1 || st.Hasty.Sum != 65*time.Microsecond {
+	st := p.c.Counters()
+	if st.Premature != 2 || st.Expiries != 1 || st.TailLate.N != 1 || st.TailLate.Sum != 65*time.Microsecond {
 		t.Errorf("%+v", st)
 	}
 	if p.clears() != 2 { // if the first was lost, the source waits for it
@@ -304,7 +296,7 @@ func TestPaperOlderEpochsPass(t *testing.T) {
 		}
 	}
 	p.wantDeadline(0 + 10 + 16)
-	if st := p.c.Stats(); st.Late != 5 || st.Waiting != 1 {
+	if st := p.c.Counters(); st.Late != 5 || st.Waiting != 1 {
 		t.Errorf("%+v", st)
 	}
 	p.arrive(3, "TAIL", tail(2, 110))
@@ -321,14 +313,9 @@ func TestPaperReplies(t *testing.T) {
 	if v := p.arrive(0, "request", f); v != reorder.Pass {
 		t.Errorf("verdict %d", v)
 	}
-	want := []reorder.Control{{Leaf: 7, Opcode: overlay.OpRTTReply, Epoch: 3, Path: 0x10, Hash: 1, Echo: 1234}}
+	want := []overlay.Message{message(0, overlay.Fabric{Opcode: overlay.OpRTTReply, Epoch: 3, Path: 0x10, Shim: true, Arg: 1234})}
 	if !slices.Equal(p.said, want) {
 		t.Errorf("said %+v, want %+v", p.said, want)
-	}
-	h := overlay.Fabric{LBTag: 5, FBValid: true, FBTag: 3, FBMetric: 2}
-	p.said[0].Mark(&h)
-	if h != (overlay.Fabric{Capable: true, LBTag: 5, FBValid: true, FBTag: 3, FBMetric: 2, Opcode: overlay.OpRTTReply, Epoch: 3, Path: 0x10, Shim: true, Arg: 1234}) {
-		t.Errorf("header %+v", h)
 	}
 	p.wantSent("request")
 }
@@ -347,7 +334,9 @@ func TestPaperNotifies(t *testing.T) {
 		if len(out) == 0 {
 			return false
 		}
-		if want := (reorder.Control{Leaf: leaf, Opcode: overlay.OpNotify, Path: path, Hash: 9}); len(out) != 1 || out[0] != want {
+		want := message(0, overlay.Fabric{Opcode: overlay.OpNotify, Path: path})
+		want.Leaf, want.Hash = leaf, 9
+		if len(out) != 1 || out[0] != want {
 			t.Errorf("said %+v, want %+v", out, want)
 		}
 		return true
@@ -365,7 +354,7 @@ func TestPaperNotifies(t *testing.T) {
 			t.Errorf("at %v, leaf %d, path %v: NOTIFY %v", tt.at, tt.leaf, tt.path, got)
 		}
 	}
-	if st := p.c.Stats(); st.Notifies != 5 || st.NotifiesSpared != 3 || st.BadLeaf != 1 {
+	if st := p.c.Counters(); st.Notifies != 5 || st.NotifiesSuppressed != 3 || st.BadLeaf != 1 {
 		t.Errorf("%+v", st)
 	}
 }
@@ -378,7 +367,7 @@ func TestPaperFigure8(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	src := pol.(balance.Signaller)
+	src := pol.(balance.Messenger)
 	p := newPort(t, nil)
 	view := &balance.View{Paths: make([]balance.Paths, 8)}
 	view.Paths[7] = balance.MakePaths(0, 1)
@@ -387,20 +376,20 @@ func TestPaperFigure8(t *testing.T) {
 		pkts := []balance.Packet{{Hash: 1, Leaf: 7}}
 		src.Choose(now, view, pkts)
 		f.Capable = true
-		pkts[0].Stamp(now, view.Paths[7].Uplink[pkts[0].Path], &f)
+		pkts[0].Stamp(now, reorder.SchemeID, view.Paths[7].Uplink[pkts[0].Path], &f)
 		return f
 	}
-	hear := func(at float64) {
-		for _, c := range p.said {
-			var f overlay.Fabric
-			c.Mark(&f)
-			src.Hear(mono.Time(time.Second)+mono.Time(at*1000), c.Leaf, c.Hash, &f)
+	handle := func(at float64) {
+		for i := range p.said {
+			if m := &p.said[i]; !src.Handle(mono.Time(time.Second)+mono.Time(at*1000), view, m) {
+				t.Errorf("%+v is about nothing", m)
+			}
 		}
 		p.said = nil
 	}
 	request := send(0) // 1
 	p.arrive(3, "request", request)
-	hear(6) // 2: in time
+	handle(6) // 2: in time
 	second := send(7)
 	old := send(8)
 	p.arrive(30, "second", second) // 3: its reply is late
@@ -412,7 +401,7 @@ func TestPaperFigure8(t *testing.T) {
 	p.arrive(31, "old", old)
 	p.arrive(38, "TAIL", tail) // 7
 	p.wantSent("request", "second", "old", "TAIL", "first rerouted")
-	hear(41) // 8
+	handle(41) // 8
 	if f := send(42); f.Opcode != overlay.OpRTTRequest || f.Path != first.Path || f.Epoch != tail.Epoch.Next() {
 		t.Errorf("after CLEAR: %+v", f) // 9
 	}

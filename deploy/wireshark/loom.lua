@@ -15,8 +15,12 @@ local opcodes = {
   [4] = "NOTIFY", [5] = "HELLO", [6] = "EXPLORE", [7] = "EXTENSION",
 }
 
+-- docs/wire-format.md has the numbers.
+local schemes = { [0] = "none", [1] = "ConWeave", [2] = "Presto" }
+
 local f = {
-  flags    = ProtoField.uint8("loom.flags", "VXLAN flags", base.HEX),
+  scheme   = ProtoField.uint8("loom.scheme", "Scheme", base.DEC, schemes, 0xf0),
+  flags    = ProtoField.uint8("loom.flags", "VXLAN flags", base.HEX, nil, 0x0f),
   lbtag    = ProtoField.uint24("loom.lbtag", "LBTag", base.DEC, nil, 0xf00000),
   ce       = ProtoField.uint24("loom.ce", "CE", base.DEC, nil, 0x0e0000),
   fbtag    = ProtoField.uint24("loom.fbtag", "FBTag", base.DEC, nil, 0x01e000),
@@ -33,7 +37,9 @@ local f = {
   uplink   = ProtoField.uint8("loom.path.uplink", "Uplink", base.DEC, nil, 0xf0),
   selector = ProtoField.uint8("loom.path.selector", "Selector", base.DEC, nil, 0x0f),
   tx       = ProtoField.uint16("loom.tx_tstamp", "TX_TSTAMP (us)", base.DEC),
+  arg      = ProtoField.uint16("loom.arg", "Arg", base.DEC),
   tail_tx  = ProtoField.uint16("loom.tail_tx_tstamp", "TAIL_TX_TSTAMP (us)", base.DEC),
+  echo     = ProtoField.uint16("loom.echo", "Echo of a TX_TSTAMP or TAIL_TX_TSTAMP (us)", base.DEC),
 }
 loom.fields = f
 
@@ -45,10 +51,24 @@ local ports = DissectorTable.get("udp.port")
 local vxlan = ports:get_dissector(4789) -- Wireshark's own; it has no name to get it by
 local ethernet = Dissector.get("eth_withoutfcs")
 
-local FLAG_VNI, CAPABLE, SHIM = 0x08, 0x01, 0x04
+local FLAGS, FLAG_VNI, CAPABLE, SHIM, TAIL, REROUTED = 0x0f, 0x08, 0x01, 0x04, 0x08, 0x10
+local CONWEAVE = 1
+local RTT_REPLY, CLEAR, HELLO = 2, 3, 5
+
+-- arg returns what the second half of the shim is: schemes use it as they like.
+local function arg(scheme, op, marks)
+  if scheme == CONWEAVE and (op == RTT_REPLY or op == CLEAR) then
+    return f.echo
+  elseif scheme == CONWEAVE and bit.band(marks, bit.bor(TAIL, REROUTED)) ~= 0 then
+    return f.tail_tx
+  elseif scheme == 0 and op == HELLO and bit.band(marks, TAIL) ~= 0 then
+    return f.echo
+  end
+  return f.arg
+end
 
 function loom.dissector(tvb, pinfo, tree)
-  if tvb:len() < 8 or tvb(0, 1):uint() ~= FLAG_VNI or
+  if tvb:len() < 8 or bit.band(tvb(0, 1):uint(), FLAGS) ~= FLAG_VNI or
       bit.band(tvb(3, 1):uint(), CAPABLE) == 0 then
     if not vxlan then
       return 0
@@ -58,13 +78,15 @@ function loom.dissector(tvb, pinfo, tree)
   end
   local shim = bit.band(tvb(3, 1):uint(), SHIM) ~= 0
   local length = shim and 12 or 8
+  local scheme = bit.rshift(tvb(0, 1):uint(), 4)
   local op = bit.band(bit.rshift(tvb(1, 3):uint(), 7), 7)
 
   pinfo.cols.protocol = "LOOM"
   local t = tree:add(loom, tvb(0, math.min(length, tvb:len())))
-  t:append_text(string.format(", VNI %d, %s, path %d.%d", tvb(4, 3):uint(), opcodes[op],
+  t:append_text(string.format(", VNI %d, %s, scheme %d, path %d.%d", tvb(4, 3):uint(), opcodes[op], scheme,
     bit.rshift(tvb(7, 1):uint(), 4), bit.band(tvb(7, 1):uint(), 0xf)))
 
+  t:add(f.scheme, tvb(0, 1))
   t:add(f.flags, tvb(0, 1))
   local bits = tvb(1, 3)
   for _, name in ipairs({ "lbtag", "ce", "fbtag", "fbmetric", "opcode", "epoch",
@@ -81,11 +103,11 @@ function loom.dissector(tvb, pinfo, tree)
       return tvb:len()
     end
     t:add(f.tx, tvb(8, 2))
-    t:add(f.tail_tx, tvb(10, 2))
+    t:add(arg(scheme, op, tvb(3, 1):uint()), tvb(10, 2))
   end
 
   ethernet:call(tvb(length):tvb(), pinfo, tree)
-  if op >= 2 and op <= 5 then
+  if op >= RTT_REPLY then
     pinfo.cols.info:prepend(opcodes[op] .. " ")
   end
   return tvb:len()
