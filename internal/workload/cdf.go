@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// Point is one point of a distribution: the probability that a flow has at
-// most so many bytes.
+// Point is one point of a distribution: P is the probability that a flow has at
+// most Bytes.
 type Point struct {
 	Bytes float64
 	P     float64

@@ -6,7 +6,7 @@ import (
 	"github.com/loomfabric/loom/sim/engine"
 )
 
-// BufferConfig is a switch's packet memory.
+// BufferConfig describes a switch's packet memory.
 //
 // Without PFC the ports' queues share it by dynamic thresholds: a queue of data
 // takes a packet as long as what it has stays within Alpha times what is free
@@ -23,8 +23,8 @@ type BufferConfig struct {
 
 // PFC is priority-based flow control for Data (IEEE 802.1Qbb).
 type PFC struct {
-	// Alpha is that of the threshold beyond which a port has its peer pause
-	// (XOFF), instead of BufferConfig.Alpha. 0: 1/8.
+	// Alpha takes the place of BufferConfig.Alpha: a port beyond that threshold has
+	// its peer pause (XOFF). 0: 1/8.
 	Alpha float64
 	// Hysteresis is how far below the threshold the port must be to have its
 	// peer go on (XON), bytes. 0: 2 × MTU.
@@ -92,8 +92,8 @@ func NewBuffer(c BufferConfig) *Buffer {
 // Used returns the bytes that are in the buffer.
 func (b *Buffer) Used() uint64 { return b.used }
 
-// Headroom is what can still arrive at a port after it was found to be over its
-// threshold, bytes: the packet by which it was, what is on its way while the
+// Headroom returns how many bytes can still arrive at a port after it was found to
+// be over its threshold: the packet by which it was, what is on its way while the
 // pause frame is sent and propagates, what is on its way then, and the packet
 // that the peer has just begun to send.
 func Headroom(rate uint64, delay engine.Time, mtu uint32) uint64 {
@@ -134,7 +134,8 @@ func (b *Buffer) free() uint64 {
 	return uint64(max(0, b.pool-int64(b.shared)))
 }
 
-// part is how much of so many bytes of an account stands in the shared part.
+// part returns how many bytes of an account stand in the shared part, if it has
+// bytes in all.
 func (a *account) part(bytes uint64) uint64 {
 	if bytes <= a.reserved {
 		return 0
@@ -142,7 +143,7 @@ func (a *account) part(bytes uint64) uint64 {
 	return bytes - a.reserved
 }
 
-// fits reports whether an account may take so many bytes more.
+// fits reports whether an account may take size bytes more.
 func (b *Buffer) fits(a *account, size uint64) bool {
 	part := a.part(a.bytes + size)
 	if part == 0 {
@@ -186,8 +187,9 @@ func (b *Buffer) admit(now engine.Time, out *Port, k *Packet, c Class) (Reason, 
 	return 0, true
 }
 
-// takes is how much room a packet needs. With PFC it is what came in that counts,
-// as headroom is for that: the overlay's header is put on when a packet leaves.
+// takes returns how much room a packet needs. With PFC the size at arrival counts,
+// because headroom is for arrivals: the overlay's header is put on when a packet
+// leaves.
 func (b *Buffer) takes(a *account, k *Packet) uint64 {
 	if b.cfg.PFC != nil && a.port != nil && a.port.Peer.host != nil {
 		return uint64(k.Size) - uint64(k.Overhead)

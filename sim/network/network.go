@@ -14,7 +14,7 @@ type Node interface {
 	Receive(now engine.Time, p *Packet, in *Port)
 }
 
-// Watcher is told what happens at a port.
+// Watcher is called for what happens at a port.
 type Watcher interface {
 	// Departing is called when the first bit of a packet leaves: nodes meter
 	// their links and raise CE here (CONGA §3.2, §3.3).

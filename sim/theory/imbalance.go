@@ -122,8 +122,8 @@ type Imbalance struct {
 	Bound  float64 `json:"bound"`            // [Model.Bound]
 }
 
-// Run follows the model for so many trials, and returns the mean imbalance at
-// each of times, which are in seconds, above 0 and ascending:
+// Run follows the model in a number of trials, and returns the mean imbalance at
+// each of times. They are in seconds, above 0 and ascending:
 //
 //	χ(t) = (Z(t) − Y(t)) / (λ E(S) t / n)
 //

@@ -11,9 +11,9 @@ type Config struct {
 	QP       uint32 // number, 24 bits; the same at both ends
 	MTU      int    // data of a full packet, MinData to MaxData
 	Workload uint32
-	// Window is how many packets may be unacknowledged. A NIC has no such bound but
-	// that of what it has posted; it keeps a sender without congestion control from
-	// filling every queue while nothing comes back.
+	// Window is how many packets may be unacknowledged. A NIC has no such bound.
+	// Here it keeps a sender without congestion control from filling every queue
+	// while nothing comes back.
 	Window uint64
 	// Timeout is how long a sender with packets unacknowledged waits for progress
 	// before it goes back to the first of them. It must exceed the longest round trip.
@@ -37,7 +37,7 @@ type SenderStats struct {
 // receiver says so or stays silent (Go-Back-N). Not safe for concurrent use.
 type Sender struct {
 	cfg Config
-	// Numbers of packets since the start, of which a PSN is the low 24 bits:
+	// Numbers of packets since the start; a PSN is the low 24 bits of one. They are
 	// una, the first unacknowledged; next, the next to send; top, the first that was
 	// never sent; end, the first that no message has.
 	una, next, top, end uint64
