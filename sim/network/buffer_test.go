@@ -87,7 +87,7 @@ func TestValidate(t *testing.T) {
 	}{
 		{"fine", func(l *lab) { l.attach(l.hub(NewBuffer(BufferConfig{Total: 1 << 20})), PortConfig{Rate: 1e9}) }, ""},
 		{"host without port", func(l *lab) { l.NewHost() }, "host 0 has no port"},
-		{"port without link", func(l *lab) { l.hub(nil).port("x1", PortConfig{Rate: 1e9}) }, "x1 leads nowhere"},
+		{"port without link", func(l *lab) { l.hub(nil).port("x1", PortConfig{Rate: 1e9}) }, "x1 has no peer"},
 		{"buffer", func(l *lab) {
 			l.attach(l.hub(NewBuffer(BufferConfig{Total: 5000, Reserved: 5000})), PortConfig{Rate: 1e9})
 		}, "too small"},

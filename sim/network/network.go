@@ -58,14 +58,14 @@ func (n *Network) Validate() error {
 	var errs []error
 	for _, h := range n.Hosts {
 		if h.Port == nil {
-			errs = append(errs, fmt.Errorf("network: host %d has no port: make one with NewPort", h.ID))
+			errs = append(errs, fmt.Errorf("network: host %d has no port: call NewPort", h.ID))
 		}
 	}
 	var last *Buffer
 	seen := make(map[*Buffer]bool)
 	for _, p := range n.Ports {
 		if p.Peer == nil {
-			errs = append(errs, fmt.Errorf("network: port %s leads nowhere: Connect it", p.Name))
+			errs = append(errs, fmt.Errorf("network: port %s has no peer: call Connect", p.Name))
 			continue
 		}
 		if err := p.ECN.validate(); err != nil {

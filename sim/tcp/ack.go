@@ -10,7 +10,7 @@ import (
 // Receive is the host's to call: an ACK has come.
 func (c *Conn) Receive(now engine.Time, p *network.Packet) {
 	switch c.state {
-	case greeted:
+	case synSent:
 		c.state = established
 		c.rto.Off()
 		c.sample(now - p.Sent)

@@ -183,7 +183,7 @@ func TestPortsAndLinksHaveNames(t *testing.T) {
 	if err != nil || l.A.Name != "L1->S0.1" || l.B.Name != "S0->L1.1" || l.A.Peer != l.B {
 		t.Errorf("link L1-S0.1: %+v, %v", l, err)
 	}
-	// An LBTag is the place of the uplink: spine by spine, and for each its
+	// An LBTag is the port index of the uplink: spine by spine, and for each its
 	// parallel links, as in fabric.yaml.
 	if l.A.Index != 1 {
 		t.Errorf("uplink %s has LBTag %d, want 1", l.A.Name, l.A.Index)

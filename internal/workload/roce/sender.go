@@ -28,7 +28,7 @@ const ackEvery = 16
 type SenderStats struct {
 	Sent          uint64 // packets, repetitions included
 	Retransmitted uint64 // of those, sent before
-	Backs         uint64 // times that it went back for a NAK
+	Rewinds       uint64 // times that it went back for a NAK
 	Timeouts      uint64 // and because no answer came
 }
 
@@ -130,14 +130,14 @@ func (s *Sender) Acknowledged(now mono.Time, p *Packet) (completed int) {
 		s.next = max(s.next, s.una)
 	}
 	if p.Nak && s.next > s.una {
-		s.stats.Backs++
-		s.back(now)
+		s.stats.Rewinds++
+		s.rewind(now)
 	}
 	return completed
 }
 
-// back makes the first unacknowledged packet the next one.
-func (s *Sender) back(now mono.Time) { s.next, s.cursor, s.progress = s.una, 0, now }
+// rewind makes the first unacknowledged packet the next one.
+func (s *Sender) rewind(now mono.Time) { s.next, s.cursor, s.progress = s.una, 0, now }
 
 // Deadline is when [Sender.Expire] is due; ok is false if nothing is awaited.
 func (s *Sender) Deadline() (at mono.Time, ok bool) {
@@ -148,7 +148,7 @@ func (s *Sender) Deadline() (at mono.Time, ok bool) {
 func (s *Sender) Expire(now mono.Time) {
 	if at, ok := s.Deadline(); ok && now >= at {
 		s.stats.Timeouts++
-		s.back(now)
+		s.rewind(now)
 	}
 }
 
