@@ -14,11 +14,9 @@ import (
 // packet switches", 1998). With PFC it is the ports that packets came in by that
 // share it so, and one that is over its threshold has its peer pause.
 type BufferConfig struct {
-	Total uint64  // bytes, Reserved and headroom included
+	Total uint64  // bytes, headroom included
 	Alpha float64 // 0: 1
-	// Reserved is what each port has for itself, bytes; the rest is shared.
-	Reserved uint64
-	PFC      *PFC // nil: packets that do not fit are dropped
+	PFC   *PFC    // nil: packets that do not fit are dropped
 }
 
 // PFC is priority-based flow control for Data (IEEE 802.1Qbb).
@@ -30,8 +28,7 @@ type PFC struct {
 	// peer go on (XON), bytes. 0: 2 × MTU.
 	Hysteresis uint64
 	// Headroom is what each port has for what arrives between XOFF and the
-	// moment when that has an effect, bytes. 0: what its link needs: see
-	// [Headroom].
+	// moment when that has an effect, bytes. 0: as much as its link needs.
 	Headroom uint64
 	// MTU is the largest packet in the fabric, bytes with the overlay's
 	// headers. 0: 1600.
@@ -56,8 +53,7 @@ type Buffer struct {
 // queues, with PFC what came in by it.
 type account struct {
 	port     *Port
-	bytes    uint64 // in its own and the shared part
-	reserved uint64 // size of its own part
+	bytes    uint64 // in the shared part
 	excess   uint64 // bytes in its headroom
 	headroom uint64 // size of that
 	off      bool   // its peer was told to pause
@@ -92,11 +88,11 @@ func NewBuffer(c BufferConfig) *Buffer {
 // Used returns the bytes that are in the buffer.
 func (b *Buffer) Used() uint64 { return b.used }
 
-// Headroom returns how many bytes can still arrive at a port after it was found to
+// headroomOf returns how many bytes can still arrive at a port after it was found to
 // be over its threshold: the packet by which it was, what is on its way while the
 // pause frame is sent and propagates, what is on its way then, and the packet
 // that the peer has just begun to send.
-func Headroom(rate uint64, delay engine.Time, mtu uint32) uint64 {
+func headroomOf(rate uint64, delay engine.Time, mtu uint32) uint64 {
 	frame := transmission(pauseFrame, rate)
 	flight := float64(2*delay+frame) / float64(engine.Second) * float64(rate) / 8
 	return uint64(flight) + 1 + 2*uint64(mtu)
@@ -104,14 +100,13 @@ func Headroom(rate uint64, delay engine.Time, mtu uint32) uint64 {
 
 // join gives a port its part, once its link is known.
 func (b *Buffer) join(p *Port) {
-	p.account.port, p.account.reserved = p, b.cfg.Reserved
+	p.account.port = p
 	b.ports = append(b.ports, p)
 	b.off = make([]*account, 0, len(b.ports))
-	b.pool -= int64(b.cfg.Reserved)
 	if pfc := b.cfg.PFC; pfc != nil {
 		p.account.headroom = pfc.Headroom
 		if pfc.Headroom == 0 {
-			p.account.headroom = Headroom(max(p.Rate, p.Peer.Rate), (p.Delay+p.Peer.Delay+1)/2, pfc.MTU)
+			p.account.headroom = headroomOf(max(p.Rate, p.Peer.Rate), (p.Delay+p.Peer.Delay+1)/2, pfc.MTU)
 		}
 		b.pool -= int64(p.account.headroom)
 	}
@@ -123,7 +118,7 @@ func (b *Buffer) validate() error {
 	}
 	if b.pool <= 0 {
 		need := int64(b.cfg.Total) - b.pool
-		return fmt.Errorf("network: a buffer of %d bytes is too small for its %d ports, %s and others: they have %d for themselves, headroom included, and nothing is left to share",
+		return fmt.Errorf("network: a buffer of %d bytes is too small for its %d ports, %s and others: their headroom takes %d, and nothing is left to share",
 			b.cfg.Total, len(b.ports), b.ports[0].Name, need)
 	}
 	return nil
@@ -134,23 +129,10 @@ func (b *Buffer) free() uint64 {
 	return uint64(max(0, b.pool-int64(b.shared)))
 }
 
-// part returns how many bytes of an account stand in the shared part, if it has
-// bytes in all.
-func (a *account) part(bytes uint64) uint64 {
-	if bytes <= a.reserved {
-		return 0
-	}
-	return bytes - a.reserved
-}
-
 // fits reports whether an account may take size bytes more.
 func (b *Buffer) fits(a *account, size uint64) bool {
-	part := a.part(a.bytes + size)
-	if part == 0 {
-		return true
-	}
 	free := b.free()
-	return float64(part) <= b.cfg.Alpha*float64(free) && part-a.part(a.bytes) <= free
+	return float64(a.bytes+size) <= b.cfg.Alpha*float64(free) && size <= free
 }
 
 // admit charges a packet that is to wait at out, or says why it must not.
@@ -167,9 +149,8 @@ func (b *Buffer) admit(now engine.Time, out *Port, k *Packet, c Class) (Reason, 
 	}
 	switch {
 	case c == DrainClass || b.fits(a, size):
-		b.shared -= a.part(a.bytes)
 		a.bytes += size
-		b.shared += a.part(a.bytes)
+		b.shared += size
 	case a.port == nil || b.cfg.PFC == nil:
 		return BufferFull, false
 	case a.excess+size > a.headroom:
@@ -207,9 +188,8 @@ func (b *Buffer) release(now engine.Time, k *Packet) {
 	b.used -= size
 	room := min(size, a.excess)
 	a.excess -= room
-	b.shared -= a.part(a.bytes)
 	a.bytes -= size - room
-	b.shared += a.part(a.bytes)
+	b.shared -= size - room
 	for i := 0; i < len(b.off); {
 		a := b.off[i]
 		if !b.relieve(a) {
@@ -227,20 +207,17 @@ func (b *Buffer) release(now engine.Time, k *Packet) {
 // over reports whether an account has reached its threshold. One with nothing
 // in the shared part or its headroom has not.
 func (b *Buffer) over(a *account) bool {
-	part := a.part(a.bytes)
-	return a.excess > 0 || part > 0 && float64(part) >= b.cfg.Alpha*float64(b.free())
+	return a.excess > 0 || a.bytes > 0 && float64(a.bytes) >= b.cfg.Alpha*float64(b.free())
 }
 
 // relieve reports whether an account that is off may go on: what it has, moved
 // out of the headroom, lies far enough below its threshold.
 func (b *Buffer) relieve(a *account) bool {
-	part := a.part(a.bytes + a.excess)
-	more, free := part-a.part(a.bytes), b.free()
-	if more > free || part > 0 && float64(part+b.cfg.PFC.Hysteresis) >= b.cfg.Alpha*float64(free-more) {
+	all, free := a.bytes+a.excess, b.free()
+	if a.excess > free || all > 0 && float64(all+b.cfg.PFC.Hysteresis) >= b.cfg.Alpha*float64(free-a.excess) {
 		return false
 	}
-	a.bytes += a.excess
-	a.excess = 0
-	b.shared += more
+	b.shared += a.excess
+	a.bytes, a.excess = all, 0
 	return true
 }

@@ -103,7 +103,7 @@ func (l *lab) check(t *testing.T) {
 		for _, p := range s.ports {
 			waits += p.QueuedIn(DataClass) + p.QueuedIn(DrainClass)
 			accounts += p.account.bytes + p.account.excess
-			shared += p.account.part(p.account.bytes)
+			shared += p.account.bytes
 			if p.account.excess > p.account.headroom {
 				t.Fatalf("switch %d, port %d: %d bytes in a headroom of %d", i, p.Index, p.account.excess, p.account.headroom)
 			}

@@ -121,8 +121,8 @@ var bufferKinds = []struct {
 	make func() *Buffer
 }{
 	{"none", func() *Buffer { return nil }},
-	{"thresholds", func() *Buffer { return NewBuffer(BufferConfig{Total: 50000, Reserved: 1000}) }},
-	{"PFC", func() *Buffer { return NewBuffer(BufferConfig{Total: 150000, Reserved: 1000, PFC: &PFC{}}) }},
+	{"thresholds", func() *Buffer { return NewBuffer(BufferConfig{Total: 50000}) }},
+	{"PFC", func() *Buffer { return NewBuffer(BufferConfig{Total: 150000, PFC: &PFC{}}) }},
 	{"PFC, little headroom", func() *Buffer { return NewBuffer(BufferConfig{Total: 40000, PFC: &PFC{Headroom: 3000}}) }},
 }
 

@@ -32,7 +32,7 @@ func incast(cfg BufferConfig, c PortConfig, hosts, packets int) (l *lab, to *Hos
 // small is a buffer with little to share, PFC's headroom besides.
 func small(c PortConfig, hosts int, pfc *PFC) BufferConfig {
 	ports := uint64(hosts/2 + 2)
-	cfg := BufferConfig{Total: 30000 + ports*Headroom(c.Rate, c.Delay, 1600), PFC: pfc}
+	cfg := BufferConfig{Total: 30000 + ports*headroomOf(c.Rate, c.Delay, 1600), PFC: pfc}
 	if pfc == nil {
 		cfg.Total = 30000
 	}
@@ -76,7 +76,7 @@ func TestPFCLosesNothing(t *testing.T) {
 			if delay < engine.Microsecond {
 				continue // headroom is for a few packets in any case
 			}
-			half := Headroom(rate, delay, 1600) / 2
+			half := headroomOf(rate, delay, 1600) / 2
 			l, _, _ = incast(small(c, hosts, &PFC{Headroom: half}), c, hosts, packets)
 			l.run(engine.Never)
 			if d := l.Ledger(); d.Dropped[HeadroomFull] == 0 && half > 6000 {

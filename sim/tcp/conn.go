@@ -13,7 +13,7 @@ type state uint8
 const (
 	closed      state = iota // not in use
 	fresh                    // nothing was sent, and a handshake comes first
-	synDue                 // a SYN is to be sent
+	synDue                   // a SYN is to be sent
 	synSent                  // a SYN was sent
 	established              // data may be sent
 )
