@@ -24,7 +24,6 @@ const (
 	Nack         // RDMA: something is missing
 	CNP          // RDMA: congestion notification (DCQCN)
 	Control      // between leaves: overlay.Fabric.Opcode says what; never reaches a host
-	Kinds   = 5
 )
 
 // Class is a queue of a port, in order of strict priority.
