@@ -36,9 +36,8 @@ type PFC struct {
 }
 
 // Buffer is the packet memory of one switch, for the PortConfig of all its
-// ports. It has the packets of the classes Data and Drain while they wait; of
-// Control there is never much. What a reordering queue lets go (Drain) was in
-// the switch before, and is refused only when all memory is used.
+// ports. It has the packets of DataClass while they wait, and those that a node
+// charges to it ([Port.Charge]). Of ControlClass there is never much.
 type Buffer struct {
 	cfg    BufferConfig
 	ports  []*Port
@@ -136,7 +135,7 @@ func (b *Buffer) fits(a *account, size uint64) bool {
 }
 
 // admit charges a packet that is to wait at out, or says why it must not.
-func (b *Buffer) admit(now engine.Time, out *Port, k *Packet, c Class) (Reason, bool) {
+func (b *Buffer) admit(now engine.Time, out *Port, k *Packet) (Reason, bool) {
 	a := &out.account
 	if b.cfg.PFC != nil {
 		if a = &b.own; k.in != nil && k.in.Buffer == b {
@@ -148,7 +147,7 @@ func (b *Buffer) admit(now engine.Time, out *Port, k *Packet, c Class) (Reason, 
 		return BufferFull, false
 	}
 	switch {
-	case c == DrainClass || b.fits(a, size):
+	case b.fits(a, size):
 		a.bytes += size
 		b.shared += size
 	case a.port == nil || b.cfg.PFC == nil:

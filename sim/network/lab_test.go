@@ -101,7 +101,7 @@ func (l *lab) check(t *testing.T) {
 		}
 		var waits, accounts, shared uint64
 		for _, p := range s.ports {
-			waits += p.QueuedIn(DataClass) + p.QueuedIn(DrainClass)
+			waits += p.QueuedIn(DataClass)
 			accounts += p.account.bytes + p.account.excess
 			shared += p.account.bytes
 			if p.account.excess > p.account.headroom {

@@ -125,13 +125,13 @@ func TestPauseTiming(t *testing.T) {
 	if !a.Port.Paused() || src.made != before+1 {
 		t.Errorf("paused %v at %v, after %d packets more, want 1", a.Port.Paused(), effect, src.made-before)
 	}
-	for _, c := range []Class{DataClass, ControlClass, DrainClass, ControlClass} {
+	for _, c := range []Class{DataClass, ControlClass, ControlClass, ControlClass} {
 		p := n.Pool.Get()
 		p.Dst, p.Size = b.ID, 100
 		a.Send(n.Engine.Now(), p, c)
 	}
 	n.Engine.Run(engine.Never)
-	if src.made != before+1 || a.Port.Queued() != 100 || a.Port.Stats().Packets != [Classes]uint64{2, 1, before + 1} {
+	if src.made != before+1 || a.Port.Queued() != 100 || a.Port.Stats().Packets != [Classes]uint64{3, before + 1} {
 		t.Errorf("while paused: %d packets pulled, %d bytes wait, sent %v", src.made-before, a.Port.Queued(), a.Port.Stats().Packets)
 	}
 	if p := a.Port.Stats().Paused; p != n.Engine.Now()-effect || p < engine.Microsecond {

@@ -128,7 +128,7 @@ func (p *Port) enqueue(now engine.Time, k *Packet, c Class) {
 		return
 	}
 	if p.Buffer != nil && c != ControlClass {
-		if why, ok := p.Buffer.admit(now, p, k, c); !ok {
+		if why, ok := p.Buffer.admit(now, p, k); !ok {
 			p.drop(k, why)
 			return
 		}
@@ -276,7 +276,7 @@ func (p *Port) wakeUp() {
 	}
 	waits := p.waits > 0
 	if p.paused {
-		waits = p.queues[ControlClass].n+p.queues[DrainClass].n > 0
+		waits = p.queues[ControlClass].n > 0
 	} else if p.host != nil && p.host.turns.first != nil {
 		waits = true
 	}
