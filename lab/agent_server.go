@@ -13,7 +13,7 @@ import (
 // further request on it: what is wanted, for which workload, how many bytes.
 const (
 	headerLen = 16
-	wantBytes = 'R' // answer with so many bytes
+	wantBytes = 'R' // answer with a number of bytes
 	sinkBytes = 'B' // read what follows until the end
 )
 

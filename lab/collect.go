@@ -139,7 +139,7 @@ func (w *WorkloadReport) addRoCE(c *roceCounts) {
 	x := w.RoCE
 	x.Sent += c.Sent.Sent
 	x.Retransmitted += c.Sent.Retransmitted
-	x.Backs += c.Sent.Backs
+	x.Rewinds += c.Sent.Rewinds
 	x.Timeouts += c.Sent.Timeouts
 	before := x.MeanDistance * float64(x.Reordered)
 	x.Packets += c.Received.Packets

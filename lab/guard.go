@@ -46,8 +46,8 @@ func (g *guard) release() error {
 	return err
 }
 
-// Guard waits for its input to end. If nothing came before, whoever held the
-// other end is dead, and the lab of that name is taken down.
+// Guard waits for its input to end. If nothing came before, the process at the
+// other end is dead, and Guard takes down the lab of that name.
 func Guard(name string, in io.Reader) error {
 	if n, _ := in.Read(make([]byte, 1)); n > 0 {
 		return nil

@@ -124,7 +124,7 @@ func deleteNS(name string) error {
 }
 
 // listNS lists the namespaces of a lab. Lab names hold no dash, so that the
-// prefix of one lab is never that of another.
+// prefix of one lab is never the prefix of another.
 func listNS(lab string) ([]string, error) {
 	entries, err := os.ReadDir(nsDir)
 	if errors.Is(err, fs.ErrNotExist) {

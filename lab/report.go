@@ -105,7 +105,7 @@ type RoCEReport struct {
 	Duplicates    uint64 `json:"duplicates"`
 	Sent          uint64 `json:"sent"` // repetitions included
 	Retransmitted uint64 `json:"retransmitted"`
-	Backs         uint64 `json:"went_back"` // times that a sender went back for a NAK
+	Rewinds       uint64 `json:"went_back"` // times that a sender went back for a NAK
 	Timeouts      uint64 `json:"timeouts"`  // and for want of an answer
 }
 
@@ -273,7 +273,7 @@ func (r *Report) tableRoCE(w io.Writer) {
 	for _, x := range r.Workloads {
 		if c := x.RoCE; c != nil {
 			fmt.Fprintf(w, "%s%s\t%d\t%d (%.2f %%)\t%.1f\t%d\t%d (%.2f %%)\t%d (%.2f %%)\t%d\t%d\n", head, x.Name, c.Packets, c.Reordered, share(c.Reordered, c.Packets),
-				c.MeanDistance, c.MaxDistance, c.OutOfSequence, share(c.OutOfSequence, c.Packets), c.Retransmitted, share(c.Retransmitted, c.Sent), c.Backs, c.Timeouts)
+				c.MeanDistance, c.MaxDistance, c.OutOfSequence, share(c.OutOfSequence, c.Packets), c.Retransmitted, share(c.Retransmitted, c.Sent), c.Rewinds, c.Timeouts)
 			head = ""
 		}
 	}

@@ -286,7 +286,7 @@ func (n *roceNIC) stats() (s roce.SenderStats) {
 		x := q.Stats()
 		s.Sent += x.Sent
 		s.Retransmitted += x.Retransmitted
-		s.Backs += x.Backs
+		s.Rewinds += x.Rewinds
 		s.Timeouts += x.Timeouts
 	}
 	return s

@@ -90,7 +90,7 @@ func TestLoomRoCE(t *testing.T) {
 	if share(c.Reordered, c.Packets) < 5 || c.MaxDistance < 2 || c.MeanDistance < 1 || c.MeanDistance > float64(c.MaxDistance) {
 		t.Errorf("spray over paths that differ by 5 ms: %+v", c)
 	}
-	if c.OutOfSequence == 0 || c.Retransmitted == 0 || c.Backs == 0 {
+	if c.OutOfSequence == 0 || c.Retransmitted == 0 || c.Rewinds == 0 {
 		t.Errorf("reordering costs nothing: %+v", c)
 	}
 }

@@ -24,7 +24,7 @@ type UplinkSeries struct {
 	Links []string        `json:"links"`
 	At    []time.Duration `json:"at_ns"` // the intervals' ends, after the run's start
 	Bits  [][]uint64      `json:"bits"`  // by interval and link: bits per second, overlay included
-	// Imbalance is that of intervals, as in CONGA §5.2.3, while workloads ran and
+	// Imbalance sums up the intervals, as in CONGA §5.2.3, while workloads ran and
 	// the leaf sent at least minInterval.
 	Imbalance ImbalanceStats `json:"imbalance"`
 

@@ -47,8 +47,8 @@ func (c *Chart) bars(p *plot.Plot, styles []int) error {
 	return nil
 }
 
-// barLabels are what stands below the bars: groups' names or, of one without a
-// name, those of its bars, which say more than a legend.
+// barLabels returns what stands below the bars: the groups' names. A single group
+// without a name has its bars' names, which say more than a legend.
 func (c *Chart) barLabels() (labels []plot.Tick) {
 	if c.oneGroup() {
 		w := groupWidth / float64(len(c.Series))

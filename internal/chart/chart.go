@@ -31,13 +31,13 @@ type Chart struct {
 	// TopY is the y axis' end; 0: it follows from the points.
 	TopY   float64
 	Series []Series
-	// Family are the series of all charts that are looked at together, so that each
-	// has one colour in all of them; empty: those of this one.
+	// Family names the series of all charts that are looked at together, so that a
+	// series has one colour in all of them. Empty: this chart stands alone.
 	Family []Name
 }
 
-// Name is what a series' colour follows from: its label if that is a scheme's name,
-// or else the scheme. What is left has a colour that is free.
+// Name decides a series' colour: by its label if that is a scheme's name, or else
+// by the scheme. A series without either gets a colour that is free.
 type Name struct{ Label, Scheme string }
 
 // Series is a line, or a bar of each group.

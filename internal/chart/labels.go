@@ -92,7 +92,7 @@ func labelsFit(p *plot.Plot, width vg.Length) bool {
 	return true
 }
 
-// labelsHeight is that of the highest label.
+// labelsHeight returns the height of the highest label.
 func labelsHeight(p *plot.Plot) (most vg.Length) {
 	for _, l := range p.X.Tick.Marker.Ticks(p.X.Min, p.X.Max) {
 		most = max(most, p.X.Tick.Label.Rectangle(l.Label).Size().Y)

@@ -91,17 +91,17 @@ func Main(k Kind, version string) int {
 		<-signals
 		cancel()
 		<-signals
-		os.Exit(130) // whoever asks twice does not want to wait for the drain
+		os.Exit(130) // a second signal means: do not wait for the drain
 	}()
-	if err := k.Command(os.Stdout).ExecuteContext(ctx); err != nil {
+	if err := k.command(os.Stdout).ExecuteContext(ctx); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", k.name, err)
 		return 1
 	}
 	return 0
 }
 
-// Command returns the daemon's command line, which prints to out.
-func (k Kind) Command(out io.Writer) *cobra.Command {
+// command returns the daemon's command line, which prints to out.
+func (k Kind) command(out io.Writer) *cobra.Command {
 	var file string
 	root := &cobra.Command{Use: k.name, Short: k.short, SilenceUsage: true, SilenceErrors: true}
 	root.SetOut(out)

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	systemd "github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/loomfabric/loom/control"
@@ -169,7 +170,7 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 	defer context.AfterFunc(around, cancel)()
 	defer context.AfterFunc(ctx, func() {
 		log.Info("stopping", "drain", n.dp.Drain)
-		notify("STOPPING=1", log)
+		notify(systemd.SdNotifyStopping, log)
 	})()
 	err := plane.Run(forward)
 	stop()
@@ -185,7 +186,7 @@ func announce(ctx context.Context, server *telemetry.Server, log *slog.Logger) {
 		r := server.Readiness()
 		if r.Ready {
 			log.Info("ready", "took", time.Since(start).Round(time.Millisecond))
-			notify("READY=1", log)
+			notify(systemd.SdNotifyReady, log)
 			return
 		}
 		if !complained && time.Since(start) > 5*time.Second {
@@ -200,18 +201,9 @@ func announce(ctx context.Context, server *telemetry.Server, log *slog.Logger) {
 	}
 }
 
-// notify is sd_notify(3); without a service manager it does nothing.
+// notify sends a state to the service manager; without one it does nothing.
 func notify(state string, log *slog.Logger) {
-	path := os.Getenv("NOTIFY_SOCKET")
-	if path == "" {
-		return
-	}
-	c, err := net.Dial("unixgram", path)
-	if err == nil {
-		_, err = c.Write([]byte(state))
-		c.Close()
-	}
-	if err != nil {
-		log.Warn("cannot notify the service manager", "socket", path, "state", state, "err", err)
+	if _, err := systemd.SdNotify(false, state); err != nil {
+		log.Warn("cannot notify the service manager", "socket", os.Getenv("NOTIFY_SOCKET"), "state", state, "err", err)
 	}
 }

@@ -1,7 +1,12 @@
-// Package ethtool asks and tells drivers what netlink has no attribute for, by
-// the ioctl that ethtool(8) began with (SIOCETHTOOL, linux/ethtool.h). Small
-// kernels are built without ethtool's own netlink family; the ioctl is always
-// there.
+// Package ethtool reads and sets what netlink has no attribute for, by the ioctl
+// that ethtool(8) began with (SIOCETHTOOL, linux/ethtool.h). Small kernels are
+// built without ethtool's own netlink family; the ioctl is always there.
+//
+// github.com/safchain/ethtool v0.7.0 makes the same calls, and works in network
+// namespaces, but does not serve here. It hands structs on the stack to the
+// kernel by a uintptr that passes through a function, so they may move on the
+// way. It prints a warning to standard output for each speed on kernels with
+// more than 96 link modes, and does not report a feature that a driver refused.
 package ethtool
 
 import (
@@ -12,12 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket makes the calls for the interfaces of one network namespace. It may be
-// used by several goroutines at once.
+// Socket makes the calls for the interfaces of one network namespace. Several
+// goroutines may use it at once.
 type Socket struct{ fd int }
 
-// Open opens a socket in the network namespace of the calling thread; from
-// which thread it is used later does not matter.
+// Open opens a socket in the network namespace of the calling thread. Later any
+// thread may use it.
 func Open() (*Socket, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -81,8 +86,8 @@ func (s *Socket) Channels(name string) (rx, tx int, err error) {
 	return int(v.rx + v.combined), int(v.tx + v.combined), nil
 }
 
-// linkSettings is struct ethtool_link_settings with room for the link modes,
-// of which there are three bitmaps of at most 127 words.
+// linkSettings is struct ethtool_link_settings with room for the link modes:
+// three bitmaps of at most 127 words each.
 type linkSettings struct {
 	cmd, speed uint32
 	_          [7]uint8 // duplex, port, PHY address, autonegotiation, MDIO, crossover

@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// Point is one point of a distribution: the probability that a flow has at
-// most so many bytes.
+// Point is one point of a distribution: P is the probability that a flow has at
+// most Bytes.
 type Point struct {
 	Bytes float64
 	P     float64
@@ -108,19 +108,6 @@ func (c *CDF) Quantile(p float64) float64 {
 	}
 	a, b := c.points[i-1], c.points[i]
 	return a.Bytes + (b.Bytes-a.Bytes)*(p-a.P)/(b.P-a.P)
-}
-
-// P is the share of flows that have at most the given number of bytes.
-func (c *CDF) P(bytes float64) float64 {
-	i := sort.Search(len(c.points), func(i int) bool { return c.points[i].Bytes > bytes })
-	if i == 0 {
-		return 0
-	}
-	if i == len(c.points) {
-		return 1
-	}
-	a, b := c.points[i-1], c.points[i]
-	return a.P + (b.P-a.P)*(bytes-a.Bytes)/(b.Bytes-a.Bytes)
 }
 
 // meanOf returns the mean of a distribution. A first probability above 0 is a

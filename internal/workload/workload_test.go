@@ -47,11 +47,11 @@ func TestInverse(t *testing.T) {
 				t.Fatalf("%s: quantile(%g) = %g after %g", name, p, q, last)
 			}
 			last = q
-			if got := c.P(q); math.Abs(got-p) > 1e-9 {
+			if got := c.share(q); math.Abs(got-p) > 1e-9 {
 				t.Fatalf("%s: P(quantile(%g)) = %g", name, p, got)
 			}
 		}
-		if c.P(c.Max()) != 1 || c.P(-1) != 0 || c.Quantile(2) != c.Max() {
+		if c.share(c.Max()) != 1 || c.share(-1) != 0 || c.Quantile(2) != c.Max() {
 			t.Errorf("%s: ends are wrong", name)
 		}
 	}
@@ -65,7 +65,7 @@ func TestMeanIsIntegral(t *testing.T) {
 		var sum float64
 		for i := 1; i < len(c.points); i++ { // 1-P is linear here: exact by the midpoint
 			a, b := c.points[i-1].Bytes, c.points[i].Bytes
-			sum += (b - a) * (1 - c.P((a+b)/2))
+			sum += (b - a) * (1 - c.share((a+b)/2))
 		}
 		sum += c.points[0].Bytes
 		if math.Abs(sum-c.Mean()) > 1e-6*c.Mean() {
@@ -135,7 +135,7 @@ func TestEnterpriseFit(t *testing.T) {
 	if s := 1 - d.byteShare(limit); s < 0.93 || s > 0.99 {
 		t.Errorf("data-mining: %.3f of bytes above 35 MB, the paper has 0.95", s)
 	}
-	if s := 1 - d.P(limit); s < 0.03 || s > 0.05 {
+	if s := 1 - d.share(limit); s < 0.03 || s > 0.05 {
 		t.Errorf("data-mining: %.4f of flows above 35 MB, the paper has 0.036", s)
 	}
 	for x := 1e5; x < 1e9; x *= 2 {
@@ -240,7 +240,20 @@ func (c *CDF) byteShare(bytes float64) float64 {
 	}
 	sum := meanOf(c.points[:i])
 	if last := c.points[i-1]; i < len(c.points) {
-		sum += (c.P(bytes) - last.P) * (last.Bytes + bytes) / 2
+		sum += (c.share(bytes) - last.P) * (last.Bytes + bytes) / 2
 	}
 	return sum / c.mean
+}
+
+// share returns the share of flows that have at most the given number of bytes.
+func (c *CDF) share(bytes float64) float64 {
+	i := sort.Search(len(c.points), func(i int) bool { return c.points[i].Bytes > bytes })
+	if i == 0 {
+		return 0
+	}
+	if i == len(c.points) {
+		return 1
+	}
+	a, b := c.points[i-1], c.points[i]
+	return a.P + (b.P-a.P)*(bytes-a.Bytes)/(b.Bytes-a.Bytes)
 }

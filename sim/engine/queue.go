@@ -34,9 +34,9 @@ const (
 	slotBits      = 6
 	slotsPerLevel = 1 << slotBits
 	levels        = (63 + slotBits - 1) / slotBits
-	// A slot with so many events or fewer is sorted rather than dealt out.
+	// A slot with this many events or fewer is sorted rather than dealt out.
 	few = 16
-	// With more than so many events in near, none is inserted among them.
+	// With more events than this in near, none is inserted among them.
 	many = 64
 )
 
@@ -100,7 +100,7 @@ func (q *queue) link(i uint32, at Time) {
 	l.tail = i
 }
 
-// insert puts an event into near, after those of the same time.
+// insert puts an event into near, behind the events of the same time.
 func (q *queue) insert(ev event) {
 	if len(q.near) == cap(q.near) && q.first > len(q.near)/2 {
 		q.near = q.near[:copy(q.near, q.near[q.first:])]

@@ -6,7 +6,7 @@ import (
 	"github.com/loomfabric/loom/sim/engine"
 )
 
-// BufferConfig is a switch's packet memory.
+// BufferConfig describes a switch's packet memory.
 //
 // Without PFC the ports' queues share it by dynamic thresholds: a queue of data
 // takes a packet as long as what it has stays within Alpha times what is free
@@ -14,24 +14,21 @@ import (
 // packet switches", 1998). With PFC it is the ports that packets came in by that
 // share it so, and one that is over its threshold has its peer pause.
 type BufferConfig struct {
-	Total uint64  // bytes, Reserved and headroom included
+	Total uint64  // bytes, headroom included
 	Alpha float64 // 0: 1
-	// Reserved is what each port has for itself, bytes; the rest is shared.
-	Reserved uint64
-	PFC      *PFC // nil: packets that do not fit are dropped
+	PFC   *PFC    // nil: packets that do not fit are dropped
 }
 
 // PFC is priority-based flow control for Data (IEEE 802.1Qbb).
 type PFC struct {
-	// Alpha is that of the threshold beyond which a port has its peer pause
-	// (XOFF), instead of BufferConfig.Alpha. 0: 1/8.
+	// Alpha takes the place of BufferConfig.Alpha: a port beyond that threshold has
+	// its peer pause (XOFF). 0: 1/8.
 	Alpha float64
 	// Hysteresis is how far below the threshold the port must be to have its
 	// peer go on (XON), bytes. 0: 2 × MTU.
 	Hysteresis uint64
 	// Headroom is what each port has for what arrives between XOFF and the
-	// moment when that has an effect, bytes. 0: what its link needs: see
-	// [Headroom].
+	// moment when that has an effect, bytes. 0: as much as its link needs.
 	Headroom uint64
 	// MTU is the largest packet in the fabric, bytes with the overlay's
 	// headers. 0: 1600.
@@ -39,9 +36,8 @@ type PFC struct {
 }
 
 // Buffer is the packet memory of one switch, for the PortConfig of all its
-// ports. It has the packets of the classes Data and Drain while they wait; of
-// Control there is never much. What a reordering queue lets go (Drain) was in
-// the switch before, and is refused only when all memory is used.
+// ports. It has the packets of DataClass while they wait, and those that a node
+// charges to it ([Port.Charge]). Of ControlClass there is never much.
 type Buffer struct {
 	cfg    BufferConfig
 	ports  []*Port
@@ -56,8 +52,7 @@ type Buffer struct {
 // queues, with PFC what came in by it.
 type account struct {
 	port     *Port
-	bytes    uint64 // in its own and the shared part
-	reserved uint64 // size of its own part
+	bytes    uint64 // in the shared part
 	excess   uint64 // bytes in its headroom
 	headroom uint64 // size of that
 	off      bool   // its peer was told to pause
@@ -92,11 +87,11 @@ func NewBuffer(c BufferConfig) *Buffer {
 // Used returns the bytes that are in the buffer.
 func (b *Buffer) Used() uint64 { return b.used }
 
-// Headroom is what can still arrive at a port after it was found to be over its
-// threshold, bytes: the packet by which it was, what is on its way while the
+// headroomOf returns how many bytes can still arrive at a port after it was found to
+// be over its threshold: the packet by which it was, what is on its way while the
 // pause frame is sent and propagates, what is on its way then, and the packet
 // that the peer has just begun to send.
-func Headroom(rate uint64, delay engine.Time, mtu uint32) uint64 {
+func headroomOf(rate uint64, delay engine.Time, mtu uint32) uint64 {
 	frame := transmission(pauseFrame, rate)
 	flight := float64(2*delay+frame) / float64(engine.Second) * float64(rate) / 8
 	return uint64(flight) + 1 + 2*uint64(mtu)
@@ -104,14 +99,13 @@ func Headroom(rate uint64, delay engine.Time, mtu uint32) uint64 {
 
 // join gives a port its part, once its link is known.
 func (b *Buffer) join(p *Port) {
-	p.account.port, p.account.reserved = p, b.cfg.Reserved
+	p.account.port = p
 	b.ports = append(b.ports, p)
 	b.off = make([]*account, 0, len(b.ports))
-	b.pool -= int64(b.cfg.Reserved)
 	if pfc := b.cfg.PFC; pfc != nil {
 		p.account.headroom = pfc.Headroom
 		if pfc.Headroom == 0 {
-			p.account.headroom = Headroom(max(p.Rate, p.Peer.Rate), (p.Delay+p.Peer.Delay+1)/2, pfc.MTU)
+			p.account.headroom = headroomOf(max(p.Rate, p.Peer.Rate), (p.Delay+p.Peer.Delay+1)/2, pfc.MTU)
 		}
 		b.pool -= int64(p.account.headroom)
 	}
@@ -123,7 +117,7 @@ func (b *Buffer) validate() error {
 	}
 	if b.pool <= 0 {
 		need := int64(b.cfg.Total) - b.pool
-		return fmt.Errorf("network: a buffer of %d bytes is too small for its %d ports, %s and others: they have %d for themselves, headroom included, and nothing is left to share",
+		return fmt.Errorf("network: a buffer of %d bytes is too small for its %d ports, %s and others: their headroom takes %d, and nothing is left to share",
 			b.cfg.Total, len(b.ports), b.ports[0].Name, need)
 	}
 	return nil
@@ -134,26 +128,14 @@ func (b *Buffer) free() uint64 {
 	return uint64(max(0, b.pool-int64(b.shared)))
 }
 
-// part is how much of so many bytes of an account stands in the shared part.
-func (a *account) part(bytes uint64) uint64 {
-	if bytes <= a.reserved {
-		return 0
-	}
-	return bytes - a.reserved
-}
-
-// fits reports whether an account may take so many bytes more.
+// fits reports whether an account may take size bytes more.
 func (b *Buffer) fits(a *account, size uint64) bool {
-	part := a.part(a.bytes + size)
-	if part == 0 {
-		return true
-	}
 	free := b.free()
-	return float64(part) <= b.cfg.Alpha*float64(free) && part-a.part(a.bytes) <= free
+	return float64(a.bytes+size) <= b.cfg.Alpha*float64(free) && size <= free
 }
 
 // admit charges a packet that is to wait at out, or says why it must not.
-func (b *Buffer) admit(now engine.Time, out *Port, k *Packet, c Class) (Reason, bool) {
+func (b *Buffer) admit(now engine.Time, out *Port, k *Packet) (Reason, bool) {
 	a := &out.account
 	if b.cfg.PFC != nil {
 		if a = &b.own; k.in != nil && k.in.Buffer == b {
@@ -165,10 +147,9 @@ func (b *Buffer) admit(now engine.Time, out *Port, k *Packet, c Class) (Reason, 
 		return BufferFull, false
 	}
 	switch {
-	case c == DrainClass || b.fits(a, size):
-		b.shared -= a.part(a.bytes)
+	case b.fits(a, size):
 		a.bytes += size
-		b.shared += a.part(a.bytes)
+		b.shared += size
 	case a.port == nil || b.cfg.PFC == nil:
 		return BufferFull, false
 	case a.excess+size > a.headroom:
@@ -186,8 +167,9 @@ func (b *Buffer) admit(now engine.Time, out *Port, k *Packet, c Class) (Reason, 
 	return 0, true
 }
 
-// takes is how much room a packet needs. With PFC it is what came in that counts,
-// as headroom is for that: the overlay's header is put on when a packet leaves.
+// takes returns how much room a packet needs. With PFC the size at arrival counts,
+// because headroom is for arrivals: the overlay's header is put on when a packet
+// leaves.
 func (b *Buffer) takes(a *account, k *Packet) uint64 {
 	if b.cfg.PFC != nil && a.port != nil && a.port.Peer.host != nil {
 		return uint64(k.Size) - uint64(k.Overhead)
@@ -205,9 +187,8 @@ func (b *Buffer) release(now engine.Time, k *Packet) {
 	b.used -= size
 	room := min(size, a.excess)
 	a.excess -= room
-	b.shared -= a.part(a.bytes)
 	a.bytes -= size - room
-	b.shared += a.part(a.bytes)
+	b.shared -= size - room
 	for i := 0; i < len(b.off); {
 		a := b.off[i]
 		if !b.relieve(a) {
@@ -225,20 +206,17 @@ func (b *Buffer) release(now engine.Time, k *Packet) {
 // over reports whether an account has reached its threshold. One with nothing
 // in the shared part or its headroom has not.
 func (b *Buffer) over(a *account) bool {
-	part := a.part(a.bytes)
-	return a.excess > 0 || part > 0 && float64(part) >= b.cfg.Alpha*float64(b.free())
+	return a.excess > 0 || a.bytes > 0 && float64(a.bytes) >= b.cfg.Alpha*float64(b.free())
 }
 
 // relieve reports whether an account that is off may go on: what it has, moved
 // out of the headroom, lies far enough below its threshold.
 func (b *Buffer) relieve(a *account) bool {
-	part := a.part(a.bytes + a.excess)
-	more, free := part-a.part(a.bytes), b.free()
-	if more > free || part > 0 && float64(part+b.cfg.PFC.Hysteresis) >= b.cfg.Alpha*float64(free-more) {
+	all, free := a.bytes+a.excess, b.free()
+	if a.excess > free || all > 0 && float64(all+b.cfg.PFC.Hysteresis) >= b.cfg.Alpha*float64(free-a.excess) {
 		return false
 	}
-	a.bytes += a.excess
-	a.excess = 0
-	b.shared += more
+	b.shared += a.excess
+	a.bytes, a.excess = all, 0
 	return true
 }

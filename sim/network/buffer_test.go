@@ -13,12 +13,11 @@ import (
 func TestDynamicThreshold(t *testing.T) {
 	const total, size = 1 << 20, 1000
 	for _, c := range []struct {
-		alpha    float64
-		n        int
-		reserved uint64
-	}{{1, 1, 0}, {1, 2, 0}, {1, 5, 0}, {0.5, 3, 0}, {2, 4, 0}, {8, 2, 0}, {1, 3, 20000}} {
+		alpha float64
+		n     int
+	}{{1, 1}, {1, 2}, {1, 5}, {0.5, 3}, {2, 4}, {8, 2}, {1, 3}} {
 		l := newLab()
-		b := NewBuffer(BufferConfig{Total: total, Alpha: c.alpha, Reserved: c.reserved})
+		b := NewBuffer(BufferConfig{Total: total, Alpha: c.alpha})
 		s := l.hub(b)
 		for i := range c.n {
 			h := l.attach(s, PortConfig{Rate: 10e9})
@@ -31,8 +30,7 @@ func TestDynamicThreshold(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.run(10 * engine.Millisecond)
-		pool := float64(total) - float64(c.n)*float64(c.reserved)
-		want := c.alpha*pool/(1+float64(c.n)*c.alpha) + float64(c.reserved)
+		want := c.alpha * total / (1 + float64(c.n)*c.alpha)
 		for i, p := range s.ports {
 			if q := float64(p.Queued()); math.Abs(q-want) > 4*size*(1+c.alpha) {
 				t.Errorf("α = %v, %d ports: port %d has %v bytes, want %.0f", c.alpha, c.n, i, q, want)
@@ -48,9 +46,8 @@ func TestDynamicThreshold(t *testing.T) {
 	}
 }
 
-// TestDrainUsesAllMemory: what a reordering queue lets go is held to no
-// threshold, but to the memory that there is; control is not charged at all.
-func TestDrainUsesAllMemory(t *testing.T) {
+// TestControlIsNotCharged: data is held to its threshold, control to nothing.
+func TestControlIsNotCharged(t *testing.T) {
 	l := newLab()
 	s := l.hub(NewBuffer(BufferConfig{Total: 10000, Alpha: 0.25}))
 	h := l.attach(s, PortConfig{Rate: 1e9})
@@ -62,17 +59,16 @@ func TestDrainUsesAllMemory(t *testing.T) {
 		}
 	}
 	send(DataClass, 6) // one leaves, a quarter of what is free may wait
-	send(DrainClass, 10)
 	send(ControlClass, 5)
 	st := s.ports[0].Stats()
 	if q := s.ports[0].QueuedIn(DataClass); q != 2000 {
 		t.Errorf("%d bytes of data wait, want 2000", q)
 	}
-	if q := s.ports[0].QueuedIn(DrainClass); q != 8000 || st.Dropped[BufferFull] != 3+2 {
-		t.Errorf("%d bytes to drain wait, %d dropped; want 8000, 5", q, st.Dropped[BufferFull])
+	if st.Dropped[BufferFull] != 3 {
+		t.Errorf("%d packets dropped, want 3", st.Dropped[BufferFull])
 	}
-	if q := s.ports[0].QueuedIn(ControlClass); q != 5000 || s.buffer.Used() != 10000 {
-		t.Errorf("%d bytes of control wait, %d in the buffer; want 5000, 10000", q, s.buffer.Used())
+	if q := s.ports[0].QueuedIn(ControlClass); q != 5000 || s.buffer.Used() != 2000 {
+		t.Errorf("%d bytes of control wait, %d in the buffer; want 5000, 2000", q, s.buffer.Used())
 	}
 	l.check(t)
 	l.run(engine.Never)
@@ -87,9 +83,9 @@ func TestValidate(t *testing.T) {
 	}{
 		{"fine", func(l *lab) { l.attach(l.hub(NewBuffer(BufferConfig{Total: 1 << 20})), PortConfig{Rate: 1e9}) }, ""},
 		{"host without port", func(l *lab) { l.NewHost() }, "host 0 has no port"},
-		{"port without link", func(l *lab) { l.hub(nil).port("x1", PortConfig{Rate: 1e9}) }, "x1 leads nowhere"},
+		{"port without link", func(l *lab) { l.hub(nil).port("x1", PortConfig{Rate: 1e9}) }, "x1 has no peer"},
 		{"buffer", func(l *lab) {
-			l.attach(l.hub(NewBuffer(BufferConfig{Total: 5000, Reserved: 5000})), PortConfig{Rate: 1e9})
+			l.attach(l.hub(NewBuffer(BufferConfig{Total: 0})), PortConfig{Rate: 1e9})
 		}, "too small"},
 		{"headroom", func(l *lab) {
 			l.attach(l.hub(NewBuffer(BufferConfig{Total: 20000, PFC: &PFC{}})), PortConfig{Rate: 100e9, Delay: engine.Microsecond})

@@ -10,7 +10,7 @@ func (p *Port) Charge(now engine.Time, k *Packet) bool {
 	if p.Buffer == nil {
 		return true
 	}
-	why, ok := p.Buffer.admit(now, p, k, DataClass)
+	why, ok := p.Buffer.admit(now, p, k)
 	if !ok {
 		p.drop(k, why)
 	}

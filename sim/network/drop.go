@@ -2,7 +2,7 @@ package network
 
 import "fmt"
 
-// Reason is why a packet was dropped.
+// Reason says why a packet was dropped.
 type Reason uint8
 
 // The reasons.
@@ -69,7 +69,7 @@ type Holder interface {
 	Held() int
 }
 
-// Ledger is where all packets of a network are.
+// Ledger says where all packets of a network are.
 type Ledger struct {
 	Made      uint64 // sent by hosts, and by nodes of their own
 	Delivered uint64 // handed to hosts' endpoints
@@ -117,7 +117,7 @@ func (l Ledger) TotalDropped() (sum uint64) {
 func (l Ledger) Check() error {
 	sum := l.Delivered + l.Consumed + l.TotalDropped() + l.Queued + l.Flying + l.Held
 	if sum != l.Made {
-		return fmt.Errorf("network: %d packets were made, and %d are accounted for: %d delivered, %d consumed, %d dropped, %d queued, %d on wires, %d held by nodes; whoever ends a packet must call Drop or Consume",
+		return fmt.Errorf("network: %d packets were made, and %d are accounted for: %d delivered, %d consumed, %d dropped, %d queued, %d on wires, %d held by nodes; the code that ends a packet must call Drop or Consume",
 			l.Made, sum, l.Delivered, l.Consumed, l.TotalDropped(), l.Queued, l.Flying, l.Held)
 	}
 	return nil

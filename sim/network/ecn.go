@@ -2,9 +2,10 @@ package network
 
 import "fmt"
 
-// ECN is when a port marks packets that are capable of it: by the bytes in its
-// data queue at the moment, never up to Kmin, always above Kmax, with a
-// probability that rises from 0 to Pmax in between (DCQCN §3.1). Kmax 0: never.
+// ECN says when a port marks packets that are capable of it: by the bytes in its
+// data queue at the moment. It never marks up to Kmin and always above Kmax; in
+// between the probability rises from 0 to Pmax (DCQCN §3.1). With a Kmax of 0 it
+// never marks.
 //
 // By default a packet is judged as it leaves the queue, by what it leaves
 // behind: so do the switches of DCQCN's and ConWeave's simulations, and the
@@ -25,7 +26,7 @@ func (e *ECN) validate() error {
 	return nil
 }
 
-// mark marks a packet at a queue of so many bytes, or does not.
+// mark decides whether a packet at a queue of that many bytes is marked.
 func (p *Port) mark(k *Packet, queue uint64) {
 	e := &p.ECN
 	if queue <= e.Kmin || !k.ECT || e.Kmax == 0 {

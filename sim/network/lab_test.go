@@ -101,9 +101,9 @@ func (l *lab) check(t *testing.T) {
 		}
 		var waits, accounts, shared uint64
 		for _, p := range s.ports {
-			waits += p.QueuedIn(DataClass) + p.QueuedIn(DrainClass)
+			waits += p.QueuedIn(DataClass)
 			accounts += p.account.bytes + p.account.excess
-			shared += p.account.part(p.account.bytes)
+			shared += p.account.bytes
 			if p.account.excess > p.account.headroom {
 				t.Fatalf("switch %d, port %d: %d bytes in a headroom of %d", i, p.Index, p.account.excess, p.account.headroom)
 			}

@@ -5,7 +5,7 @@ import "github.com/loomfabric/loom/sim/engine"
 // SetUp takes a port's link down or brings it back, both directions of it. What
 // waits at its ends and what is on it is dropped, as [LinkDown] and [LinkCut],
 // and so is what is sent on it while it is down; hosts' sources wait. Nodes
-// that are [LinkWatcher]s are told at both ends.
+// that are [LinkWatcher]s are called at both ends.
 func (p *Port) SetUp(now engine.Time, up bool) {
 	if p.down == !up {
 		return

@@ -121,8 +121,8 @@ var bufferKinds = []struct {
 	make func() *Buffer
 }{
 	{"none", func() *Buffer { return nil }},
-	{"thresholds", func() *Buffer { return NewBuffer(BufferConfig{Total: 50000, Reserved: 1000}) }},
-	{"PFC", func() *Buffer { return NewBuffer(BufferConfig{Total: 150000, Reserved: 1000, PFC: &PFC{}}) }},
+	{"thresholds", func() *Buffer { return NewBuffer(BufferConfig{Total: 50000}) }},
+	{"PFC", func() *Buffer { return NewBuffer(BufferConfig{Total: 150000, PFC: &PFC{}}) }},
 	{"PFC, little headroom", func() *Buffer { return NewBuffer(BufferConfig{Total: 40000, PFC: &PFC{Headroom: 3000}}) }},
 }
 
@@ -155,7 +155,7 @@ func faulty(t *testing.T, buffer func() *Buffer, seed uint64) (*lab, []PortStats
 		}
 		// Switches send of their own accord, in all classes, to hosts or nobody.
 		p := l.Pool.Get()
-		p.Size, p.Dst, p.Kind = 64+uint32(r.IntN(1000)), HostID(r.IntN(len(hosts))), Kind(r.IntN(Kinds))
+		p.Size, p.Dst, p.Kind = 64+uint32(r.IntN(1000)), HostID(r.IntN(len(hosts))), Kind(r.IntN(int(Control+1)))
 		p.Flow = FlowID(r.IntN(len(l.sinks) + 3))
 		s := l.hubs[r.IntN(len(l.hubs))]
 		s.ports[r.IntN(len(s.ports))].Send(now, p, Class(r.IntN(Classes)))

@@ -14,7 +14,7 @@ type Node interface {
 	Receive(now engine.Time, p *Packet, in *Port)
 }
 
-// Watcher is told what happens at a port.
+// Watcher is called for what happens at a port.
 type Watcher interface {
 	// Departing is called when the first bit of a packet leaves: nodes meter
 	// their links and raise CE here (CONGA §3.2, §3.3).
@@ -58,14 +58,14 @@ func (n *Network) Validate() error {
 	var errs []error
 	for _, h := range n.Hosts {
 		if h.Port == nil {
-			errs = append(errs, fmt.Errorf("network: host %d has no port: make one with NewPort", h.ID))
+			errs = append(errs, fmt.Errorf("network: host %d has no port: call NewPort", h.ID))
 		}
 	}
 	var last *Buffer
 	seen := make(map[*Buffer]bool)
 	for _, p := range n.Ports {
 		if p.Peer == nil {
-			errs = append(errs, fmt.Errorf("network: port %s leads nowhere: Connect it", p.Name))
+			errs = append(errs, fmt.Errorf("network: port %s has no peer: call Connect", p.Name))
 			continue
 		}
 		if err := p.ECN.validate(); err != nil {

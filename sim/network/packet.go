@@ -24,7 +24,6 @@ const (
 	Nack         // RDMA: something is missing
 	CNP          // RDMA: congestion notification (DCQCN)
 	Control      // between leaves: overlay.Fabric.Opcode says what; never reaches a host
-	Kinds   = 5
 )
 
 // Class is a queue of a port, in order of strict priority.
@@ -33,9 +32,8 @@ type Class uint8
 // The classes.
 const (
 	ControlClass Class = iota // leaves' and RDMA's control packets; never paused
-	DrainClass                // what a reordering queue lets go, ahead of later packets (ConWeave §3.3.1)
 	DataClass                 // all the rest; what PFC pauses
-	Classes      = 3
+	Classes      = 2
 )
 
 // Block is a range of sequence numbers that arrived (RFC 2018): From up to,

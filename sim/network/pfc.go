@@ -67,16 +67,14 @@ func (n *Network) Stuck() []*Port {
 func (p *Port) drains(stuck map[*Port]bool) bool {
 	blocked := uint64(0)
 	for _, out := range p.Buffer.ports {
-		for c := DrainClass; c <= DataClass; c++ {
-			for k := out.queues[c].head; k != nil; k = k.next {
-				if k.charge != &p.account {
-					continue
-				}
-				if c == DrainClass || !stuck[out] {
-					return true
-				}
-				blocked += uint64(k.Size)
+		for k := out.queues[DataClass].head; k != nil; k = k.next {
+			if k.charge != &p.account {
+				continue
 			}
+			if !stuck[out] {
+				return true
+			}
+			blocked += uint64(k.Size)
 		}
 	}
 	return blocked < p.account.bytes+p.account.excess

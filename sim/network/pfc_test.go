@@ -32,7 +32,7 @@ func incast(cfg BufferConfig, c PortConfig, hosts, packets int) (l *lab, to *Hos
 // small is a buffer with little to share, PFC's headroom besides.
 func small(c PortConfig, hosts int, pfc *PFC) BufferConfig {
 	ports := uint64(hosts/2 + 2)
-	cfg := BufferConfig{Total: 30000 + ports*Headroom(c.Rate, c.Delay, 1600), PFC: pfc}
+	cfg := BufferConfig{Total: 30000 + ports*headroomOf(c.Rate, c.Delay, 1600), PFC: pfc}
 	if pfc == nil {
 		cfg.Total = 30000
 	}
@@ -76,7 +76,7 @@ func TestPFCLosesNothing(t *testing.T) {
 			if delay < engine.Microsecond {
 				continue // headroom is for a few packets in any case
 			}
-			half := Headroom(rate, delay, 1600) / 2
+			half := headroomOf(rate, delay, 1600) / 2
 			l, _, _ = incast(small(c, hosts, &PFC{Headroom: half}), c, hosts, packets)
 			l.run(engine.Never)
 			if d := l.Ledger(); d.Dropped[HeadroomFull] == 0 && half > 6000 {
@@ -125,13 +125,13 @@ func TestPauseTiming(t *testing.T) {
 	if !a.Port.Paused() || src.made != before+1 {
 		t.Errorf("paused %v at %v, after %d packets more, want 1", a.Port.Paused(), effect, src.made-before)
 	}
-	for _, c := range []Class{DataClass, ControlClass, DrainClass, ControlClass} {
+	for _, c := range []Class{DataClass, ControlClass, ControlClass, ControlClass} {
 		p := n.Pool.Get()
 		p.Dst, p.Size = b.ID, 100
 		a.Send(n.Engine.Now(), p, c)
 	}
 	n.Engine.Run(engine.Never)
-	if src.made != before+1 || a.Port.Queued() != 100 || a.Port.Stats().Packets != [Classes]uint64{2, 1, before + 1} {
+	if src.made != before+1 || a.Port.Queued() != 100 || a.Port.Stats().Packets != [Classes]uint64{3, before + 1} {
 		t.Errorf("while paused: %d packets pulled, %d bytes wait, sent %v", src.made-before, a.Port.Queued(), a.Port.Stats().Packets)
 	}
 	if p := a.Port.Stats().Paused; p != n.Engine.Now()-effect || p < engine.Microsecond {

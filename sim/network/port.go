@@ -7,7 +7,7 @@ import (
 	"github.com/loomfabric/loom/sim/engine"
 )
 
-// PortConfig is one direction of a link: what stands at its sending end.
+// PortConfig describes one direction of a link, by its sending end.
 type PortConfig struct {
 	Rate  uint64      // bits per second
 	Delay engine.Time // propagation
@@ -57,7 +57,7 @@ type Port struct {
 	pausedAt engine.Time
 }
 
-// PortStats are what a port did so far.
+// PortStats count what a port did so far.
 type PortStats struct {
 	Packets, Bytes [Classes]uint64 // that were sent
 	Dropped        [Reasons]uint64
@@ -128,7 +128,7 @@ func (p *Port) enqueue(now engine.Time, k *Packet, c Class) {
 		return
 	}
 	if p.Buffer != nil && c != ControlClass {
-		if why, ok := p.Buffer.admit(now, p, k, c); !ok {
+		if why, ok := p.Buffer.admit(now, p, k); !ok {
 			p.drop(k, why)
 			return
 		}
@@ -171,8 +171,8 @@ func (p *Port) Stats() PortStats {
 	return s
 }
 
-// TxTime is how long so many bytes take on the port's link, rounded up to
-// picoseconds.
+// TxTime returns how long a number of bytes takes on the port's link, rounded up
+// to picoseconds.
 func (p *Port) TxTime(bytes uint32) engine.Time {
 	if p.perByte != 0 {
 		return engine.Time(bytes) * p.perByte
@@ -180,7 +180,7 @@ func (p *Port) TxTime(bytes uint32) engine.Time {
 	return transmission(bytes, p.Rate)
 }
 
-// transmission is how long so many bytes take at a rate, rounded up.
+// transmission returns how long a number of bytes takes at a rate, rounded up.
 func transmission(bytes uint32, rate uint64) engine.Time {
 	hi, lo := bits.Mul64(uint64(bytes)*8, uint64(engine.Second))
 	t, rest := bits.Div64(hi, lo, rate)
@@ -276,7 +276,7 @@ func (p *Port) wakeUp() {
 	}
 	waits := p.waits > 0
 	if p.paused {
-		waits = p.queues[ControlClass].n+p.queues[DrainClass].n > 0
+		waits = p.queues[ControlClass].n > 0
 	} else if p.host != nil && p.host.turns.first != nil {
 		waits = true
 	}

@@ -81,16 +81,16 @@ func TestStrictPriority(t *testing.T) {
 	}
 	// The first to come finds the transmitter idle; of the others the order is
 	// that of the classes, and within a class that of coming.
-	for i, c := range []Class{DataClass, DataClass, DrainClass, ControlClass, DataClass, ControlClass, DrainClass} {
+	for i, c := range []Class{DataClass, DataClass, DataClass, ControlClass, DataClass, ControlClass, DataClass} {
 		p := n.Pool.Get()
 		p.Flow, p.Dst, p.Size = FlowID(i), b.ID, 1000
 		a.Send(0, p, c)
 	}
-	if q := a.Port.Queued(); q != 6000 || a.Port.QueuedIn(DrainClass) != 2000 {
-		t.Errorf("%d bytes wait, %d of them to drain; want 6000, 2000", q, a.Port.QueuedIn(DrainClass))
+	if q := a.Port.Queued(); q != 6000 || a.Port.QueuedIn(ControlClass) != 2000 {
+		t.Errorf("%d bytes wait, %d of them control; want 6000, 2000", q, a.Port.QueuedIn(ControlClass))
 	}
 	n.Engine.Run(engine.Never)
-	want := []FlowID{0, 3, 5, 2, 6, 1, 4}
+	want := []FlowID{0, 3, 5, 1, 2, 4, 6}
 	for i, f := range at.flows {
 		if f != want[i] {
 			t.Fatalf("order %v, want %v", at.flows, want)
@@ -100,7 +100,7 @@ func TestStrictPriority(t *testing.T) {
 		}
 	}
 	s := a.Port.Stats()
-	if s.Packets != [Classes]uint64{2, 2, 3} || s.Bytes != [Classes]uint64{2000, 2000, 3000} || s.Peak != 6000 {
+	if s.Packets != [Classes]uint64{2, 5} || s.Bytes != [Classes]uint64{2000, 5000} || s.Peak != 6000 {
 		t.Errorf("stats %+v", s)
 	}
 	checkLedger(t, n)
@@ -113,7 +113,7 @@ func TestOrderAtEqualTimes(t *testing.T) {
 	for _, c := range []struct {
 		class Class
 		want  []FlowID
-	}{{DataClass, []FlowID{0, 1, 2, 3}}, {DrainClass, []FlowID{0, 3, 1, 2}}} {
+	}{{DataClass, []FlowID{0, 1, 2, 3}}, {ControlClass, []FlowID{0, 3, 1, 2}}} {
 		n, a, b, at := pair(PortConfig{Rate: 10e9})
 		send := func(f FlowID, class Class) {
 			n.Bind(f, nil, at)
@@ -146,7 +146,7 @@ func (f call) Handle(engine.Time, uint64) { f() }
 func TestQueueLimit(t *testing.T) {
 	n, a, b, at := pair(PortConfig{Rate: 10e9, Limit: 3000})
 	n.Bind(0, at, at)
-	for _, c := range []Class{DataClass, DataClass, ControlClass, DataClass, DataClass, DrainClass, DataClass} {
+	for _, c := range []Class{DataClass, DataClass, ControlClass, DataClass, DataClass, ControlClass, DataClass} {
 		p := n.Pool.Get()
 		p.Dst, p.Size = b.ID, 1000
 		a.Send(0, p, c)

@@ -63,8 +63,8 @@ type Config struct {
 	// CNPBytes is the size of CNPs. Default 74: Header with the 16 reserved
 	// bytes of RoCEv2's annex.
 	CNPBytes uint32
-	// AckEvery acknowledges every so many packets that come in order, and each
-	// message's last. Default 1 (L2_ACK_INTERVAL 1 in the ns-3 of ConWeave).
+	// AckEvery is how many packets in order one ACK acknowledges. Each message's
+	// last packet is acknowledged in any case. Default 1 (L2_ACK_INTERVAL 1 in the ns-3 of ConWeave).
 	AckEvery uint32
 
 	// Recovery is GoBackN by default: "Lossless RDMA" in ConWeave §4.1.
@@ -78,7 +78,7 @@ type Config struct {
 	// anything. Default 4 ms (L2Timeout in rdma-hw.cc).
 	RTO engine.Time
 	// RTOLow is IRN's timeout while at most RTOLowPackets are in flight, RTOHigh
-	// that of more. Defaults 100 µs, 320 µs and 3 (IRN §3.1 and §4.1; IrnRtoLow
+	// its timeout with more. Defaults 100 µs, 320 µs and 3 (IRN §3.1 and §4.1; IrnRtoLow
 	// and IrnRtoHigh in network-load-balance.cc, GetRto in rdma-queue-pair.h).
 	RTOLow, RTOHigh engine.Time
 	RTOLowPackets   uint64
@@ -114,8 +114,8 @@ type Rates struct {
 	Gain float64
 	// AlphaInterval is the length of alpha's time slots (DCQCN §3.1: K).
 	AlphaInterval engine.Time
-	// CutInterval is that of the slots at whose ends the rate is cut if a CNP
-	// came. 0: each CNP cuts at once, and alpha's slots begin with it, as
+	// CutInterval is the length of another slot: at its end the rate is cut if a
+	// CNP came. 0: each CNP cuts at once, and alpha's slots begin with it, as
 	// published.
 	CutInterval engine.Time
 	// Clamp makes the current rate the target at every cut, as published;

@@ -43,7 +43,7 @@ func (r *reactionPoint) reset(c *Rates, line uint64) {
 	}
 }
 
-// notify is told of a CNP.
+// notify handles a CNP.
 func (r *reactionPoint) notify(now engine.Time) {
 	r.catchUp(now)
 	if r.c.CutInterval == 0 {

@@ -12,7 +12,7 @@ import (
 // with the first packet (where messages end), and nothing else. Packet sequence
 // numbers count from 0 and do not wrap.
 //
-// Whoever opened one may use it until it is closed: then it is used again.
+// Its opener may use it until it is closed: then it is used again.
 type QP struct {
 	network.Turn
 	stack  *Stack

@@ -83,7 +83,7 @@ func survive(t *testing.T, recovery Recovery, seed uint64) {
 			p.Limit = 30_000 // and real loss
 		}
 	}
-	var loss [network.Kinds]float64
+	var loss [network.Control + 1]float64
 	for k := range loss {
 		loss[k] = []float64{0, 0.001, 0.03, 0.3}[r.IntN(4)]
 	}

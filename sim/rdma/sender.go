@@ -138,7 +138,7 @@ func (q *QP) Receive(now engine.Time, p *network.Packet) {
 		q.n.Nacks++
 	}
 	if q.stack.c.Recovery == IRN {
-		q.hear(kind, expected, block)
+		q.handleIRN(kind, expected, block)
 	} else {
 		q.acknowledge(expected)
 		if kind == network.Nack && expected == q.una {
@@ -161,9 +161,9 @@ func (q *QP) acknowledge(expected uint64) (progress bool) {
 	return true
 }
 
-// hear is IRN's side of an answer (IRN §3.1). A NACK names the packet that it
+// handleIRN handles an answer as IRN does (IRN §3.1). A NACK names the packet that it
 // answers; of those before it, the ones that were never named are lost.
-func (q *QP) hear(kind network.Kind, expected uint64, b network.Block) {
+func (q *QP) handleIRN(kind network.Kind, expected uint64, b network.Block) {
 	l := &q.loss
 	old := q.una
 	if q.acknowledge(expected) {

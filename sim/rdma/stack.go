@@ -14,7 +14,7 @@ type Message struct {
 	Posted, Received, Acked engine.Time
 }
 
-// Listener is told what a run waits for.
+// Listener handles the ends of messages.
 type Listener interface {
 	// Completed is called when a message is complete. It may post further
 	// messages, and close the queue pair.

@@ -10,7 +10,7 @@ import (
 // Receive is the host's to call: an ACK has come.
 func (c *Conn) Receive(now engine.Time, p *network.Packet) {
 	switch c.state {
-	case greeted:
+	case synSent:
 		c.state = established
 		c.rto.Off()
 		c.sample(now - p.Sent)
@@ -28,7 +28,7 @@ func (c *Conn) Receive(now engine.Time, p *network.Packet) {
 // acknowledged takes in what an ACK says (RFC 5681 §3, RFC 6675 §5).
 func (c *Conn) acknowledged(now engine.Time, p *network.Packet) {
 	if p.Seq > c.nxt {
-		panic(fmt.Sprintf("tcp: flow %d is told that %d bytes arrived, and sent %d: its number was used before, and packets are still on their way", c.flow, p.Seq, c.nxt))
+		panic(fmt.Sprintf("tcp: an ACK of flow %d says that %d bytes arrived, and %d were sent: the flow's number was used before, and packets are still on their way", c.flow, p.Seq, c.nxt))
 	}
 	advance := p.Seq > c.una
 	delivered, news := c.score(p)

@@ -13,8 +13,8 @@ type state uint8
 const (
 	closed      state = iota // not in use
 	fresh                    // nothing was sent, and a handshake comes first
-	greeting                 // a SYN is to be sent
-	greeted                  // and was
+	synDue                   // a SYN is to be sent
+	synSent                  // a SYN was sent
 	established              // data may be sent
 )
 
@@ -140,7 +140,7 @@ func (c *Conn) Send(now engine.Time, id network.FlowID, bytes uint64) {
 	c.messages = append(c.messages, message{id, c.end})
 	c.closing = c.oneShot
 	if c.state == fresh {
-		c.state = greeting
+		c.state = synDue
 	}
 	c.wake(now)
 }

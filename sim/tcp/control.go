@@ -9,7 +9,7 @@ import (
 // control is a congestion control. It has no state: a connection's is in the
 // connection.
 type control interface {
-	// acked is told of each ACK of new data, before anything else happens.
+	// acked is called for each ACK of new data, before anything else happens.
 	acked(c *Conn, bytes uint64, echo bool)
 	// avoid opens the window in congestion avoidance.
 	avoid(c *Conn, now engine.Time, bytes float64)
@@ -58,7 +58,7 @@ type cubicState struct {
 	est   float64 // what Reno's window would be
 	prior float64 // the window before the last cut
 	epoch engine.Time
-	on    bool // epoch, k and est are those of this stage of congestion avoidance
+	on    bool // epoch, k and est belong to this stage of congestion avoidance
 }
 
 // pause keeps a time in which nothing was sent out of the curve (RFC 9438 §5.8).

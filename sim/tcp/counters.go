@@ -1,6 +1,6 @@
 package tcp
 
-// Counters are what connections did, of one of them or in sum.
+// Counters count what one connection did, or several together.
 type Counters struct {
 	// Sent.
 	Segments    uint64 // with data, retransmissions included
@@ -16,9 +16,9 @@ type Counters struct {
 
 	// Arrived.
 	Goodput     uint64 // bytes, each once, in order
-	Duplicates  uint64 // segments of which everything was there: needless retransmissions
+	Duplicates  uint64 // segments that were there already: needless retransmissions
 	Reordered   uint64 // segments that one sent later had overtaken
-	Reordered3  uint64 // those that three or more places were between: a loss to TCP
+	Reordered3  uint64 // reordered by three places or more: a loss to TCP
 	MaxDistance uint64 // most places between
 }
 

@@ -5,8 +5,8 @@
 //
 // # What is modelled
 //
-// Bytes, windows, acknowledgements, losses and timers are those of the RFCs
-// that the code names: slow start and congestion avoidance (RFC 5681), recovery
+// Bytes, windows, acknowledgements, losses and timers follow the RFCs that the
+// code names: slow start and congestion avoidance (RFC 5681), recovery
 // by SACK (RFC 2018, 6675), limited transmit (RFC 3042), the retransmission
 // timer with timestamps (RFC 6298, 7323), CUBIC (RFC 9438), DCTCP (RFC 8257).
 // Sequence numbers are 64 bits wide, start at 0 and do not count SYN and FIN.

@@ -6,8 +6,8 @@ import (
 )
 
 // remembered is how many places of out-of-order arrivals a receiver remembers,
-// newest first: some of them grow together, and three blocks are told (RFC 2018
-// §3 and §4, with room for timestamps).
+// newest first. Some of them grow together, and an ACK reports three blocks (RFC
+// 2018 §3 and §4, with room for timestamps).
 const remembered = 4
 
 // receiver is a connection's receiving end.

@@ -39,10 +39,10 @@ func (c *Conn) setRTO(now engine.Time) {
 func (c *Conn) timeout(now engine.Time) {
 	c.counters.Timeouts++
 	c.backoff = min(c.backoff+1, 30)
-	if c.state == greeted {
+	if c.state == synSent {
 		// RFC 5681 §3.1: after a lost SYN the first window is one segment.
 		c.cwnd = float64(c.stack.cfg.Segment())
-		c.state = greeting
+		c.state = synDue
 		c.wake(now)
 		return
 	}

@@ -22,7 +22,7 @@ func (c *Conn) wake(now engine.Time) {
 		return
 	}
 	switch c.state {
-	case greeting:
+	case synDue:
 	case established:
 		switch _, _, m := c.next(); m {
 		case nothing:
@@ -41,7 +41,7 @@ func (c *Conn) wake(now engine.Time) {
 // Pull is the interface's to call: it returns the next packet that may be sent.
 func (c *Conn) Pull(now engine.Time) (*network.Packet, engine.Time) {
 	switch c.state {
-	case greeting:
+	case synDue:
 		return c.syn(now), engine.Never
 	case established:
 	default:
@@ -119,7 +119,7 @@ func (c *Conn) syn(now engine.Time) *network.Packet {
 	p := c.segment(now, 0, 0, c.counters.SYNs > 0)
 	p.Size = synSize
 	p.Last = false
-	c.state, c.asked = greeted, false
+	c.state, c.asked = synSent, false
 	c.counters.SYNs++
 	c.setRTO(now)
 	return p

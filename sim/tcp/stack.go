@@ -7,7 +7,7 @@ import (
 	"github.com/loomfabric/loom/sim/network"
 )
 
-// Done is told when flows are complete.
+// Done handles the ends of flows.
 type Done interface {
 	// FlowDone is called when the receiver has all bytes of a flow, or of a
 	// message on a persistent connection. It may start others.
@@ -21,7 +21,7 @@ type Flow struct {
 	ID       network.FlowID
 	Src, Dst *network.Host
 	Bytes    uint64 // at least 1; Endless: no end
-	// Hash is the 5-tuple's, ReverseHash that of the other direction.
+	// Hash is the 5-tuple's hash, ReverseHash the other direction's.
 	Hash, ReverseHash uint32
 }
 

@@ -36,15 +36,14 @@ func (e Exponential) MeanSquare() float64 { return 2 * float64(e) * float64(e) }
 
 // Model is CONGA's: "Flows with an arbitrary size distribution, S, arrive
 // according to a Poisson process of rate λ and are spread across n links. For
-// each flow, a random link is chosen" (§6.2). With Flowlets or Quantum it is
-// extended to flows that are cut up, each piece on a random link of its own, at
+// each flow, a random link is chosen" (§6.2). Quantum extends it to flows that are
+// cut into pieces of equal size. Each piece goes over a random link of its own, at
 // the time of the flow's arrival.
 type Model struct {
-	Links    int     // n, at least 2
-	Rate     float64 // λ, flows per second
-	Sizes    Sizes
-	Flowlets int     // pieces of equal size of each flow; 0: 1
-	Quantum  float64 // the most bytes of a piece; 0: no limit. Not with Flowlets
+	Links   int     // n, at least 2
+	Rate    float64 // λ, flows per second
+	Sizes   Sizes
+	Quantum float64 // the most bytes of a piece; 0: no limit
 }
 
 // maxPieces bounds what a Quantum may cut a flow into.
@@ -59,8 +58,8 @@ func (m *Model) Validate() error {
 		return fmt.Errorf("flows cannot arrive at a rate of %g per second", m.Rate)
 	case m.Sizes == nil || !(m.Sizes.Mean() > 0):
 		return errors.New("the model needs flow sizes with a mean above 0")
-	case m.Flowlets < 0 || !(m.Quantum >= 0) || m.Flowlets > 1 && m.Quantum > 0:
-		return fmt.Errorf("flows cannot be cut into %d flowlets of at most %g bytes: give one of them", m.Flowlets, m.Quantum)
+	case !(m.Quantum >= 0):
+		return fmt.Errorf("flows cannot be cut into pieces of at most %g bytes", m.Quantum)
 	case m.Quantum > 0 && m.Sizes.Quantile(1-1e-9)/m.Quantum > maxPieces:
 		return fmt.Errorf("pieces of %g bytes are too small for flows of up to %g: at most %d pieces are simulated", m.Quantum, m.Sizes.Quantile(1-1e-9), maxPieces)
 	}
@@ -69,10 +68,10 @@ func (m *Model) Validate() error {
 
 // pieces returns how many pieces of equal size a flow is cut into.
 func (m *Model) pieces(size float64) int {
-	if m.Quantum > 0 {
-		return min(max(1, int(math.Ceil(size/m.Quantum))), maxPieces)
+	if m.Quantum == 0 {
+		return 1
 	}
-	return max(1, m.Flowlets)
+	return min(max(1, int(math.Ceil(size/m.Quantum))), maxPieces)
 }
 
 // EffectiveRate is λe of Theorem 2, per second:
@@ -94,7 +93,7 @@ func (m *Model) EffectiveRate() float64 {
 // pieceSquares is the expected sum of squares of a flow's pieces.
 func (m *Model) pieceSquares() float64 {
 	if m.Quantum == 0 {
-		return m.Sizes.MeanSquare() / float64(max(1, m.Flowlets))
+		return m.Sizes.MeanSquare()
 	}
 	// size²/pieces has a jump at each multiple of the quantum: the mean over
 	// equal shares of probability, in their middles.
@@ -122,8 +121,8 @@ type Imbalance struct {
 	Bound  float64 `json:"bound"`            // [Model.Bound]
 }
 
-// Run follows the model for so many trials, and returns the mean imbalance at
-// each of times, which are in seconds, above 0 and ascending:
+// Run follows the model in a number of trials, and returns the mean imbalance at
+// each of times. They are in seconds, above 0 and ascending:
 //
 //	χ(t) = (Z(t) − Y(t)) / (λ E(S) t / n)
 //

@@ -163,8 +163,8 @@ func TestHeavyWorkloads(t *testing.T) {
 
 // TestFlowlets: "it is for the latter 'heavy' workloads that we can anticipate
 // flowlets to make a difference" (§6.2). The paper gives no formula for
-// flowlets; ours says that k equal ones act like k times the flows, and pieces
-// of at most so many bytes like flows of about that size.
+// flowlets; ours says that pieces of at most some size act like flows of about
+// that size.
 func TestFlowlets(t *testing.T) {
 	d := builtin(t, "data-mining")
 	const at = 2000
@@ -174,8 +174,6 @@ func TestFlowlets(t *testing.T) {
 		name string
 		m    Model
 	}{
-		{"4 flowlets", Model{Links: 4, Rate: 1, Sizes: d, Flowlets: 4}},
-		{"25 flowlets", Model{Links: 4, Rate: 1, Sizes: d, Flowlets: 25}},
 		{"pieces of 50 MB", Model{Links: 4, Rate: 1, Sizes: d, Quantum: 50e6}},
 		{"pieces of 500 KB", Model{Links: 4, Rate: 1, Sizes: d, Quantum: 500e3}},
 	} {
@@ -187,10 +185,6 @@ func TestFlowlets(t *testing.T) {
 			t.Errorf("%s: χ falls %.2f ± %.2f times to %.5f, want %.2f times; the bound is %.5f", c.name, gain, tol, r.Mean, want, r.Bound)
 		}
 		t.Logf("%s: χ falls %.1f times, by the formula %.1f", c.name, gain, want)
-	}
-	k := Model{Links: 4, Rate: 1, Sizes: d, Flowlets: 25}
-	if got := k.EffectiveRate() / whole.EffectiveRate(); math.Abs(got-25) > 1e-9 {
-		t.Errorf("25 flowlets multiply λe by %g", got)
 	}
 }
 
@@ -228,7 +222,7 @@ func TestExponential(t *testing.T) {
 }
 
 func TestRunIsDeterministic(t *testing.T) {
-	m := Model{Links: 3, Rate: 10, Sizes: builtin(t, "web-search"), Flowlets: 3}
+	m := Model{Links: 3, Rate: 10, Sizes: builtin(t, "web-search"), Quantum: 1e5}
 	first, err := m.Run([]float64{1, 5}, 20, 9)
 	if err != nil {
 		t.Fatal(err)
@@ -253,7 +247,7 @@ func TestRefused(t *testing.T) {
 		{"rate", func(m *Model) { m.Rate = math.NaN() }, []float64{1}, 2, "rate of NaN"},
 		{"no sizes", func(m *Model) { m.Sizes = nil }, []float64{1}, 2, "mean above 0"},
 		{"no mean", func(m *Model) { m.Sizes = Exponential(0) }, []float64{1}, 2, "mean above 0"},
-		{"both cuts", func(m *Model) { m.Flowlets, m.Quantum = 2, 5 }, []float64{1}, 2, "give one of them"},
+		{"negative pieces", func(m *Model) { m.Quantum = -1 }, []float64{1}, 2, "at most -1 bytes"},
 		{"dust", func(m *Model) { m.Quantum = 1e-9 }, []float64{1}, 2, "too small"},
 		{"order", func(*Model) {}, []float64{2, 2}, 2, "ascending"},
 		{"time 0", func(*Model) {}, []float64{0}, 2, "ascending"},

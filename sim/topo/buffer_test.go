@@ -3,7 +3,6 @@ package topo
 import (
 	"testing"
 
-	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/node"
 )
@@ -29,7 +28,7 @@ func TestSwitchesShareTheirMemory(t *testing.T) {
 				_, k := top.stream(network.FlowID(h), h, 7, 500, 1000, 10*gbit)
 				sinks = append(sinks, k)
 			}
-			top.Network.Engine.Run(engine.Never)
+			top.settle()
 			for _, k := range sinks {
 				got += k.got
 			}

@@ -59,7 +59,7 @@ func TestAFailureCostsWhatWasUnderWay(t *testing.T) {
 		for _, scheme := range []string{"ecmp", "conga", "letflow", "drill", "conweave"} {
 			t.Run(shape.name+"/"+scheme, func(t *testing.T) {
 				cfg := node.DefaultConfig()
-				cfg.Scheme, cfg.Options.Flowlets = scheme, 1<<10
+				cfg.Scheme = scheme
 				if scheme == "drill" {
 					cfg.Spine = "drill"
 				}
@@ -99,7 +99,7 @@ func failAndRepair(t *testing.T, spec Spec, cfg node.Config, failed string) {
 	before := used()
 	top.Network.Engine.Run(repaired)
 	between := used()
-	top.Network.Engine.Run(engine.Never)
+	top.settle()
 	if before == 0 || between != before || used() == between {
 		t.Errorf("link %s carried %d packets before it failed, %d until it was repaired, %d in all", failed, before, between, used())
 	}
@@ -185,7 +185,7 @@ func TestRunsRepeat(t *testing.T) {
 				k.keep = true
 				sinks = append(sinks, k)
 			}
-			top.Network.Engine.Run(engine.Never)
+			top.settle()
 			all := ""
 			for _, k := range sinks {
 				all += fmt.Sprintln(k.last)

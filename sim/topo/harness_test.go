@@ -42,6 +42,10 @@ func mustBuild(t testing.TB, s Spec, c node.Config) *Topology {
 	return top
 }
 
+// settle lets everything happen that was begun. It takes far less than the second
+// after which leaves begin to say HELLO, for ever.
+func (t *Topology) settle() { t.Network.Engine.Run(t.Network.Engine.Now() + 100*engine.Millisecond) }
+
 // sink is the receiver of a flow.
 type sink struct {
 	pool  *network.Pool

@@ -8,9 +8,9 @@ import (
 	"github.com/loomfabric/loom/sim/network"
 )
 
-// profile is a way between two leaves as an idle network has it: the ports that
-// a packet is sent by, without those of hosts. Ways whose ports have the same
-// rates and delays are one.
+// profile is a way between two leaves as an idle network has it: the switches'
+// ports that a packet is sent by. Ways whose ports have the same rates and delays
+// are one.
 type profile []*network.Port
 
 func (a profile) same(b profile) bool {
@@ -68,10 +68,11 @@ func (t *Topology) IdleOneWay(src, dst network.HostID, bytes uint32) engine.Time
 	return t.IdleFCT(src, dst, 1, bytes, bytes)
 }
 
-// IdleFCT returns the time from the first bit of the first of so many packets
-// at src to the last bit of the last one at dst, in an idle network by the best
-// way at time 0, if src sends them one right after the other. All have size
-// bytes on the hosts' wires but the last one, which has last and is no larger.
+// IdleFCT returns how long a number of packets takes in an idle network, by the
+// best way at time 0, if src sends them one right after the other: from the first
+// bit of the first one at src to the last bit of the last one at dst. The last
+// packet has last bytes on the hosts' wires, and the others have size, which is
+// no less.
 func (t *Topology) IdleFCT(src, dst network.HostID, packets uint64, size, last uint32) engine.Time {
 	best := engine.Time(math.MaxInt64)
 	for _, way := range t.ways(int(t.LeafOf[src]), int(t.LeafOf[dst])) {

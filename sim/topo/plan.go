@@ -207,7 +207,7 @@ func checkLink(name string, up, down *network.PortConfig) error {
 		case c.Rate == 0:
 			return fmt.Errorf("link %s has no rate: a simulated link needs one", name)
 		case c.Delay < 0:
-			return fmt.Errorf("link %s has a delay of %v: time does not run backwards", name, c.Delay)
+			return fmt.Errorf("link %s has a delay of %v: it must not be negative", name, c.Delay)
 		}
 	}
 	return nil

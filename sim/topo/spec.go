@@ -16,20 +16,20 @@ type Kind string
 
 // The kinds.
 const (
-	// LeafSpine: every leaf has Parallel links to every spine.
+	// LeafSpine has Parallel links from every leaf to every spine.
 	LeafSpine Kind = "leaf-spine"
 	// FatTree is the k-ary fat-tree (Al-Fares et al., SIGCOMM 2008 §3): k pods
-	// of k/2 leaves and k/2 spines, and (k/2)² cores, of which the j-th spines of
-	// all pods share k/2. HostsPerLeaf above k/2 oversubscribes it: 8 hosts with
-	// k=8 are 2:1 (ConWeave §4.1.4).
+	// of k/2 leaves and k/2 spines, and (k/2)² cores. The j-th spines of all pods
+	// share k/2 cores. HostsPerLeaf above k/2 oversubscribes the fabric: 8 hosts
+	// with k=8 are 2:1 (ConWeave §4.1.4).
 	FatTree Kind = "fat-tree"
-	// ThreeLayer: Pods of Leaves/Pods leaves and Spines/Pods spines, a full mesh
-	// in each, and every spine linked to every core.
+	// ThreeLayer has Pods pods of Leaves/Pods leaves and Spines/Pods spines. Each
+	// pod is a full mesh, and every spine has a link to every core.
 	ThreeLayer Kind = "three-layer"
-	// VL2: each leaf has links to two aggregation switches, of which there are
-	// Spines, and each of these to all of Cores intermediate switches (Greenberg
-	// et al., SIGCOMM 2009 §4.1). Leaves are dealt out to pairs of aggregation
-	// switches in turn.
+	// VL2 is the network of Greenberg et al. (SIGCOMM 2009 §4.1): each leaf has
+	// links to two of the Spines aggregation switches, and each of these has links
+	// to all of the Cores intermediate switches. Leaves are dealt out to pairs of
+	// aggregation switches in turn.
 	VL2 Kind = "vl2"
 )
 

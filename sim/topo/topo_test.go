@@ -48,7 +48,6 @@ func TestEveryPairOfHostsReachesEachOther(t *testing.T) {
 			t.Run(shape.name+"/"+scheme, func(t *testing.T) {
 				cfg := node.DefaultConfig()
 				cfg.Scheme, cfg.Seed = scheme, 7
-				cfg.Options.Flowlets = 1 << 10
 				if scheme == "drill" {
 					cfg.Spine = "drill"
 				}
@@ -86,7 +85,7 @@ func everyPair(t *testing.T, top *Topology, near, far int) {
 			}
 		}
 	}
-	e.Run(engine.Never)
+	top.settle()
 	if s.got != sent {
 		t.Errorf("%d of %d packets came: %v", s.got, sent, top.Network.Ledger())
 	}
@@ -183,7 +182,7 @@ func TestPortsAndLinksHaveNames(t *testing.T) {
 	if err != nil || l.A.Name != "L1->S0.1" || l.B.Name != "S0->L1.1" || l.A.Peer != l.B {
 		t.Errorf("link L1-S0.1: %+v, %v", l, err)
 	}
-	// An LBTag is the place of the uplink: spine by spine, and for each its
+	// An LBTag is the port index of the uplink: spine by spine, and for each its
 	// parallel links, as in fabric.yaml.
 	if l.A.Index != 1 {
 		t.Errorf("uplink %s has LBTag %d, want 1", l.A.Name, l.A.Index)
@@ -231,7 +230,7 @@ func TestIdleTimesAreExact(t *testing.T) {
 					}
 					top.Hosts[src].Send(0, top.packet(0, src, dst, size), network.DataClass)
 				}
-				top.Network.Engine.Run(engine.Never)
+				top.settle()
 				if want := top.IdleFCT(src, dst, n, 1500, last); s.last != want {
 					t.Errorf("%s: the last of %d packets came at %v, said was %v", shape.name, n, s.last, want)
 				}

@@ -14,9 +14,9 @@ type Hop struct {
 	Overhead uint32 // what the overlay adds to packets there, bytes
 }
 
-// Way returns the links from src to dst by which a packet of so many bytes on
-// the hosts' wires is fastest in an idle network: the first one's sender is
-// src, the last one's receiver dst.
+// Way returns the links by which a packet gets from src to dst fastest in an idle
+// network. bytes is its size on the hosts' wires. The first link's sender is src,
+// the last one's receiver is dst.
 func (t *Topology) Way(src, dst network.HostID, bytes uint32) []Hop {
 	best, least := []hop(nil), engine.Time(math.MaxInt64)
 	for _, way := range t.ways(int(t.LeafOf[src]), int(t.LeafOf[dst])) {

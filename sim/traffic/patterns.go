@@ -30,7 +30,7 @@ func NewBulk(c BulkConfig) (*Replay, error) {
 	}
 	switch {
 	case c.Each < 1 || c.Bytes == 0:
-		return nil, fmt.Errorf("workload %d: %d flows of %d bytes for each pair are none", c.Tag, c.Each, c.Bytes)
+		return nil, fmt.Errorf("workload %d: %d flows of %d bytes for each pair: there must be at least one flow of one byte", c.Tag, c.Each, c.Bytes)
 	case c.Bytes == Endless && c.Until == 0:
 		return nil, fmt.Errorf("workload %d never ends: give the flows a size or a time to stop", c.Tag)
 	case c.From < 0 || c.Until < 0 || c.Until > 0 && c.Until <= c.From:

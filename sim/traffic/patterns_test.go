@@ -130,7 +130,7 @@ func TestClosedAndBulkRefused(t *testing.T) {
 		want string
 	}{
 		{"no pairs", bulk(func(c *BulkConfig) { c.Pairs = nil }), "list of pairs is empty"},
-		{"no bytes", bulk(func(c *BulkConfig) { c.Bytes = 0 }), "are none"},
+		{"no bytes", bulk(func(c *BulkConfig) { c.Bytes = 0 }), "at least one flow"},
 		{"endless", bulk(func(c *BulkConfig) { c.Bytes = Endless }), "never ends"},
 		{"stops first", bulk(func(c *BulkConfig) { c.From, c.Until = 10, 10 }), "would stop"},
 		{"rate alone", bulk(func(c *BulkConfig) { c.Rate = 1 }), "give both"},

@@ -10,8 +10,8 @@ import (
 	"github.com/loomfabric/loom/sim/network"
 )
 
-// PoissonConfig is an open-loop workload: flows arrive as a Poisson process,
-// whatever becomes of earlier ones (CONGA §5.2, ConWeave §4.1).
+// PoissonConfig describes an open-loop workload: flows arrive as a Poisson
+// process, and do not wait for earlier ones (CONGA §5.2, ConWeave §4.1).
 type PoissonConfig struct {
 	Stream
 	Pairs Pairs
@@ -19,7 +19,7 @@ type PoissonConfig struct {
 	Rate  float64     // flows per second, see [Load.FlowRate]
 	From  engine.Time // the process begins here; the first flow comes a gap later
 	Until engine.Time // no flow starts at or after it; 0: no limit
-	Flows uint64      // so many at most; 0: no limit
+	Flows uint64      // the most that there are; 0: no limit
 	// Conns is the number of persistent connections that each ordered pair of
 	// hosts keeps; a flow takes one of them at random. CONGA §5.2 has 3. 0:
 	// each flow opens its own.
@@ -28,7 +28,7 @@ type PoissonConfig struct {
 	Tag   int
 }
 
-// Poisson is such a workload's flows.
+// Poisson is the source of such a workload's flows.
 type Poisson struct {
 	c                   PoissonConfig
 	gaps                *workload.Poisson

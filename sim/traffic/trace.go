@@ -37,7 +37,7 @@ type traceReader struct {
 	err    error
 }
 
-// newTraceReader returns a reader of a trace for a network of so many hosts.
+// newTraceReader returns a reader of a trace for a network with that many hosts.
 // Ports, which a trace does not hold, come from the stream: a generated
 // workload's flows keep theirs if the stream is that workload's.
 func newTraceReader(r io.Reader, hosts int, s Stream) *traceReader {

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/rlimit"
+
+	"github.com/loomfabric/loom/internal/stats"
 )
 
 var frameSizes = []int{64, 1500}
@@ -195,10 +197,7 @@ func median(rs []result, of func(result) float64) float64 {
 		v = append(v, of(r))
 	}
 	slices.Sort(v)
-	if n := len(v); n%2 == 0 {
-		return (v[n/2-1] + v[n/2]) / 2
-	}
-	return v[len(v)/2]
+	return stats.Quantile(v, 0.5)
 }
 
 // report prints the medians, and how much better the first device is than each

@@ -6,6 +6,10 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -20,19 +24,23 @@ func udpFrame(from overlay.MAC, port uint16, payload string) []byte {
 	return append(b, payload...)
 }
 
-func writeCapture(t *testing.T, frames ...[]byte) string {
+// writeCapture writes frames, of which missing bytes were not captured.
+func writeCapture(t *testing.T, missing int, frames ...[]byte) string {
 	t.Helper()
-	b := binary.NativeEndian.AppendUint32(nil, pcapMagic)
-	b = append(b, make([]byte, pcapHeader-4)...)
-	for _, f := range frames {
-		b = append(b, make([]byte, 8)...)
-		b = binary.NativeEndian.AppendUint32(b, uint32(len(f)))
-		b = binary.NativeEndian.AppendUint32(b, uint32(len(f)))
-		b = append(b, f...)
-	}
 	file := filepath.Join(t.TempDir(), "pcap")
-	if err := os.WriteFile(file, b, 0o644); err != nil {
+	f, err := os.Create(file)
+	if err != nil {
 		t.Fatal(err)
+	}
+	defer f.Close()
+	w := pcapgo.NewWriter(f)
+	if err := w.WriteFileHeader(1<<16, layers.LinkTypeEthernet); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range frames {
+		if err := w.WritePacket(gopacket.CaptureInfo{CaptureLength: len(b), Length: len(b) + missing}, b); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return file
 }
@@ -43,8 +51,8 @@ func TestRoCE(t *testing.T) {
 	arp[12], arp[13] = 8, 6
 	tcp := udpFrame(macA, rocePort, "not UDP")
 	tcp[23] = 6
-	file := writeCapture(t, want[0], udpFrame(macB, rocePort, "from B"), udpFrame(macA, 53, "DNS"), arp, tcp, want[0][:30], want[1])
-	for cut, n := range map[int64]int{0: 2, 1: 1, int64(len(want[1])) + pcapRecord - 1: 1} {
+	file := writeCapture(t, 0, want[0], udpFrame(macB, rocePort, "from B"), udpFrame(macA, 53, "DNS"), arp, tcp, want[0][:30], want[1])
+	for cut, n := range map[int64]int{0: 2, 1: 1, int64(len(want[1])) + 15: 1} {
 		st, err := os.Stat(file)
 		if err != nil {
 			t.Fatal(err)
@@ -71,15 +79,7 @@ func TestRoCE(t *testing.T) {
 			t.Errorf("% x was read as a capture", bad)
 		}
 	}
-	short := writeCapture(t, want[0])
-	b, err := os.ReadFile(short)
-	if err != nil {
-		t.Fatal(err)
-	}
-	binary.NativeEndian.PutUint32(b[pcapHeader+12:], 9000) // the frame was longer
-	if err := os.WriteFile(short, b, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	short := writeCapture(t, 9000, want[0]) // the frame was longer
 	if _, err := RoCE(short, macA); err == nil {
 		t.Error("a part of a frame was taken for the whole")
 	}

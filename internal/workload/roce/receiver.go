@@ -1,6 +1,6 @@
 package roce
 
-// ReceiverStats counts what a receiver saw. Reordering is told by the numbers of
+// ReceiverStats counts what a receiver saw. Reordering is found by the numbers of
 // transmissions, so that losses and repetitions do not count: a packet is
 // reordered if one that was sent later has arrived before it (RFC 4737 §3.3), and
 // its distance is how much later that one was sent.

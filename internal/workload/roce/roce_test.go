@@ -223,7 +223,7 @@ func TestSwapped(t *testing.T) {
 		t.Errorf("after the first NAK una is %d and next %d", s.una, s.next)
 	}
 	s.Acknowledged(1, &answers[1])
-	if s.una != 2 || s.next != 2 || s.Stats().Backs != 1 {
+	if s.una != 2 || s.next != 2 || s.Stats().Rewinds != 1 {
 		t.Errorf("after the second NAK una is %d and next %d, %+v", s.una, s.next, s.Stats())
 	}
 	for s.Ready() {

@@ -11,9 +11,9 @@ type Config struct {
 	QP       uint32 // number, 24 bits; the same at both ends
 	MTU      int    // data of a full packet, MinData to MaxData
 	Workload uint32
-	// Window is how many packets may be unacknowledged. A NIC has no such bound but
-	// that of what it has posted; it keeps a sender without congestion control from
-	// filling every queue while nothing comes back.
+	// Window is how many packets may be unacknowledged. A NIC has no such bound.
+	// Here it keeps a sender without congestion control from filling every queue
+	// while nothing comes back.
 	Window uint64
 	// Timeout is how long a sender with packets unacknowledged waits for progress
 	// before it goes back to the first of them. It must exceed the longest round trip.
@@ -28,7 +28,7 @@ const ackEvery = 16
 type SenderStats struct {
 	Sent          uint64 // packets, repetitions included
 	Retransmitted uint64 // of those, sent before
-	Backs         uint64 // times that it went back for a NAK
+	Rewinds       uint64 // times that it went back for a NAK
 	Timeouts      uint64 // and because no answer came
 }
 
@@ -37,7 +37,7 @@ type SenderStats struct {
 // receiver says so or stays silent (Go-Back-N). Not safe for concurrent use.
 type Sender struct {
 	cfg Config
-	// Numbers of packets since the start, of which a PSN is the low 24 bits:
+	// Numbers of packets since the start; a PSN is the low 24 bits of one. They are
 	// una, the first unacknowledged; next, the next to send; top, the first that was
 	// never sent; end, the first that no message has.
 	una, next, top, end uint64
@@ -130,14 +130,14 @@ func (s *Sender) Acknowledged(now mono.Time, p *Packet) (completed int) {
 		s.next = max(s.next, s.una)
 	}
 	if p.Nak && s.next > s.una {
-		s.stats.Backs++
-		s.back(now)
+		s.stats.Rewinds++
+		s.rewind(now)
 	}
 	return completed
 }
 
-// back makes the first unacknowledged packet the next one.
-func (s *Sender) back(now mono.Time) { s.next, s.cursor, s.progress = s.una, 0, now }
+// rewind makes the first unacknowledged packet the next one.
+func (s *Sender) rewind(now mono.Time) { s.next, s.cursor, s.progress = s.una, 0, now }
 
 // Deadline is when [Sender.Expire] is due; ok is false if nothing is awaited.
 func (s *Sender) Deadline() (at mono.Time, ok bool) {
@@ -148,7 +148,7 @@ func (s *Sender) Deadline() (at mono.Time, ok bool) {
 func (s *Sender) Expire(now mono.Time) {
 	if at, ok := s.Deadline(); ok && now >= at {
 		s.stats.Timeouts++
-		s.back(now)
+		s.rewind(now)
 	}
 }
 
