@@ -104,17 +104,19 @@ func Connect(a, b *Port) {
 }
 
 // Send takes over a packet to be sent from a queue of the port, or drops and
-// counts it.
+// counts it. One that was charged ([Port.Charge]) keeps its charge while it waits.
 func (p *Port) Send(now engine.Time, k *Packet, c Class) {
 	k.Class = c
 	if k.in == nil {
 		p.net.made++
 	}
 	if p.down {
+		p.Release(now, k)
 		p.drop(k, LinkDown)
 		return
 	}
 	if p.waits == 0 && now >= p.free && !p.pulling && (c != DataClass || !p.paused) {
+		p.Release(now, k)
 		p.transmit(now, k)
 		return
 	}
@@ -124,10 +126,11 @@ func (p *Port) Send(now engine.Time, k *Packet, c Class) {
 func (p *Port) enqueue(now engine.Time, k *Packet, c Class) {
 	q := &p.queues[c]
 	if c == DataClass && p.Limit > 0 && q.bytes+uint64(k.Size) > p.Limit {
+		p.Release(now, k)
 		p.drop(k, QueueFull)
 		return
 	}
-	if p.Buffer != nil && c != ControlClass {
+	if p.Buffer != nil && c != ControlClass && k.charge == nil {
 		if why, ok := p.Buffer.admit(now, p, k); !ok {
 			p.drop(k, why)
 			return

@@ -87,9 +87,7 @@ func (l *Leaf) act(now engine.Time, o *leaf.Output[*network.Packet]) {
 		l.send(now, &o.Messages[i])
 	}
 	for _, p := range o.Deliver {
-		port := l.hosts[p.Dst]
-		port.Release(now, p)
-		port.Send(now, p, p.Class)
+		l.hosts[p.Dst].Send(now, p, p.Class)
 	}
 	for _, p := range o.Copies {
 		l.hosts[p.Dst].Release(now, p)
