@@ -162,3 +162,37 @@ func (c *conga) Explain(now mono.Time, v *View, p *Packet) Explanation {
 	x.Reason += ", and this uplink is the least congested"
 	return x
 }
+
+// Explain makes the choice on a copy of the flow.
+func (s *presto) Explain(now mono.Time, v *View, p *Packet) Explanation {
+	paths, hashed := &v.Paths[p.Leaf], *p
+	x := newExplanation(paths)
+	s.byHash(paths, &hashed)
+	e, known := s.lookup(now, p)
+	switch {
+	case v.Capable != nil && !v.Capable.Capable(p.Leaf, now):
+		x.take(paths, hashed.Path, "the leaf does not read the fabric's fields, so the flow's hash decides")
+		return x
+	case e == nil:
+		x.take(paths, hashed.Path, "the table of flows has no room, so the flow's hash decides")
+		return x
+	case !known:
+		x.Reason = "it has had no flowcell yet, and the first one's path is drawn at random"
+		if paths.N == 1 {
+			x.Path = 0
+		}
+		return x
+	}
+	twin, flow := *s, *e
+	twin.place(paths, &flow)
+	x.Path = int(paths.Index[flow.uplink])
+	switch {
+	case flow.cell == e.cell:
+		x.Reason = "its flowcell is under way there"
+	case flow.state&prestoAlone != 0:
+		x.Reason = "the path of its flowcell is gone: another flowcell begins"
+	default:
+		x.Reason = "its flowcell is full, and it is the next path's turn"
+	}
+	return x
+}

@@ -28,6 +28,11 @@ func TestExplainForetellsChoose(t *testing.T) {
 					k.Weights = []uint32{3, 1, 2}
 				}
 			})}
+			if name == "presto" { // so that flowcells fill, and the table does
+				section := newPrestoParams(Datacenter).(*PrestoParams)
+				section.Cell, section.Flows = 3000, 64
+				o.Section = section
+			}
 			asked, err := New(name, o)
 			if err != nil {
 				t.Fatal(err)

@@ -2,6 +2,7 @@ package balance
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -206,12 +207,28 @@ func (s *presto) place(paths *Paths, e *prestoFlow) {
 // find returns the entry of a packet's flow, a new one if it has none; nil: there is no
 // room.
 func (s *presto) find(now mono.Time, p *Packet, paths *Paths) *prestoFlow {
+	e, known := s.lookup(now, p)
+	if known || e == nil {
+		return e
+	}
+	s.stats.Flows++
+	s.stats.Cells++
+	*e = prestoFlow{
+		hash: p.Hash, leaf: p.Leaf, state: prestoUsed | prestoAlone,
+		uplink: paths.Uplink[draw(s.rng, int(paths.N))%MaxPaths],
+	}
+	return e
+}
+
+// lookup returns the entry of a packet's flow, or one that it could have; nil: there is
+// none.
+func (s *presto) lookup(now mono.Time, p *Packet) (e *prestoFlow, known bool) {
 	set := &s.sets[p.Hash&s.mask]
 	best := -1
 	for w := range set {
 		e := &set[w]
 		if e.state != 0 && e.hash == p.Hash && e.leaf == p.Leaf {
-			return e
+			return e, true
 		}
 		aged := e.state == 0 || uint64(now-e.last+s.inactive) > 2*uint64(s.inactive)
 		if aged && (best < 0 || e.last < set[best].last) {
@@ -219,16 +236,9 @@ func (s *presto) find(now mono.Time, p *Packet, paths *Paths) *prestoFlow {
 		}
 	}
 	if best < 0 {
-		return nil
+		return nil, false
 	}
-	s.stats.Flows++
-	s.stats.Cells++
-	e := &set[best]
-	*e = prestoFlow{
-		hash: p.Hash, leaf: p.Leaf, state: prestoUsed | prestoAlone,
-		uplink: paths.Uplink[draw(s.rng, int(paths.N))%MaxPaths],
-	}
-	return e
+	return &set[best], false
 }
 
 // byHash sends a packet as ecmp does.
@@ -375,8 +385,8 @@ func (r *prestoReceiver) find(now mono.Time, p *reorder.Arrival) (*prestoOrder, 
 		e := &set[w]
 		aged := !e.used || e.queue == none && uint64(now-e.last+r.inactive) > 2*uint64(r.inactive)
 		if e.used && e.hash == p.Hash && e.leaf == p.Leaf {
-			if aged { // nothing of it is under way: it begins anew
-				e.cell, e.ended = uint16(p.Fabric.Arg), false
+			if aged && int16(uint16(p.Fabric.Arg)-e.cell) < 0 { // nothing of it is under way: its source began anew
+				e.start(p)
 			}
 			return e, int32(at)*prestoWays + int32(w)
 		}
@@ -387,8 +397,19 @@ func (r *prestoReceiver) find(now mono.Time, p *reorder.Arrival) (*prestoOrder, 
 	if best < 0 {
 		return nil, 0
 	}
-	set[best] = prestoOrder{hash: p.Hash, leaf: p.Leaf, cell: uint16(p.Fabric.Arg), used: true, queue: none, prev: none, next: none}
+	set[best] = prestoOrder{hash: p.Hash, leaf: p.Leaf, used: true, queue: none, prev: none, next: none}
+	set[best].start(p)
 	return &set[best], int32(at)*prestoWays + int32(best)
+}
+
+// start begins a flow with the first packet of it that comes. If that is not of the
+// flow's first flowcell, it has overtaken this one: so no flowcell is due yet that may
+// be under way.
+func (e *prestoOrder) start(p *reorder.Arrival) {
+	e.cell, e.ended = uint16(p.Fabric.Arg), false
+	if !p.Fabric.Rerouted {
+		e.cell -= math.MaxInt16 / 2
+	}
 }
 
 // at returns the flow of an index.

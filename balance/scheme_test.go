@@ -51,7 +51,7 @@ var conformance = []promises{
 	{name: "conga", perFlowlet: true, gap: 500 * time.Microsecond, uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
 	{name: "conga-flow", perFlowlet: true, gap: 13 * time.Millisecond, uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
 	{name: "conweave", uniform: true},
-	{name: "presto", uniform: true, unforetold: true},
+	{name: "presto", uniform: true},
 	{name: "conweave-conga", uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
 }
 
