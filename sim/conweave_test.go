@@ -36,7 +36,7 @@ func TestConWeave(t *testing.T) {
 		}
 		held := uint64(0)
 		for _, l := range r.topo.Leaves {
-			side := l.Reorder().Stats()
+			side := conweaveOf(l).Counters()
 			held += side.Held
 			if peak := uint64(side.WaitingPeak); peak > n["destination_waiting_peak"] {
 				t.Errorf("%s: %s held %d packets at a time, the most of all is %d", scheme, l.Name, peak, n["destination_waiting_peak"])
@@ -73,7 +73,7 @@ func TestConWeaveKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := r.topo.Leaves[0].Reorder().Params()
+	p := conweaveOf(r.topo.Leaves[0]).Params()
 	if p.ResumeExtra != us(11).D() || p.ResumeDefault != us(300).D() || p.Inactive != us(500).D() || p.PortQueues != 3 ||
 		p.Admission == 0 || p.NotifyInterval != us(15).D() || p.MaxHold < us(622).D() || p.Ports != 4 || p.Leaves != 2 {
 		t.Errorf("destination: %+v", p)

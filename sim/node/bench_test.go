@@ -3,7 +3,9 @@ package node
 import (
 	"testing"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 )
@@ -20,7 +22,7 @@ type end struct{ pool *network.Pool }
 
 func (e *end) Receive(_ engine.Time, p *network.Packet, _ *network.Port) { e.pool.Put(p) }
 
-// hop is a node with packets that come to it one by one, each before the one
+// hop is a node with packets that come to it one by one, each after the one
 // before it has left the wire behind the node.
 type hop struct {
 	net  *network.Network
@@ -28,6 +30,7 @@ type hop struct {
 	in   *network.Port
 	n    uint32
 	make func(p *network.Packet, n uint32)
+	keep func(now engine.Time) // now and then: the peer is capable; may be nil
 }
 
 const wire = 100 * gbit
@@ -36,10 +39,12 @@ func (h *hop) packet() {
 	now := h.net.Engine.Now()
 	p := h.net.Pool.Get()
 	p.Size, p.Len, p.ECT, p.Class = 1000, 1000, true, network.DataClass
-	h.make(p, h.n)
+	if h.make(p, h.n); h.keep != nil && h.n%1024 == 0 {
+		h.keep(now)
+	}
 	h.n++
 	h.node.Receive(now, p, h.in)
-	h.net.Engine.Run(engine.Never)
+	h.net.Engine.Run(now + 5*us)
 }
 
 func flowOf(n uint32) uint32 { return (n % 64) * 0x9e3779b9 }
@@ -75,13 +80,21 @@ func leafHop(b testing.TB, scheme string, down bool) *hop {
 		b.Fatal(err)
 	}
 	h := &hop{net: net, node: leaves[0], in: leaves[0].access[0]}
+	h.keep = func(now engine.Time) { leaves[0].shared.Capable.Heard(1, now.Mono()) }
 	h.make = func(p *network.Packet, n uint32) { p.Src, p.Dst, p.Hash = 0, 1, flowOf(n) }
 	if down {
 		h.in = leaves[0].uplinks[0].port
 		h.make = func(p *network.Packet, n uint32) {
 			p.Src, p.Dst, p.Hash, p.SrcLeaf, p.DstLeaf = 1, 0, flowOf(n), 1, 0
 			p.Size, p.Overhead = 1050, 50
-			p.Fabric = overlay.Fabric{Capable: true, LBTag: uint8(n % 8), CE: uint8(n % 3), FBValid: true, FBTag: uint8(n % 8), FBMetric: 2, Shim: scheme == "conweave"}
+			p.Fabric = overlay.Fabric{Capable: true, LBTag: uint8(n % 8), CE: uint8(n % 3), FBValid: true, FBTag: uint8(n % 8), FBMetric: 2}
+			switch scheme {
+			case "conweave":
+				p.Fabric.Scheme, p.Fabric.Shim = reorder.SchemeID, true
+			case "presto": // each packet the flow's next flowcell
+				p.Fabric.Scheme, p.Fabric.Shim, p.Fabric.Tail = balance.Find(scheme).Wire, true, true
+				p.Fabric.Arg = overlay.Tstamp(n / 64)
+			}
 		}
 	}
 	return h
@@ -125,8 +138,10 @@ var hopKinds = []struct {
 	{"leaf up, conga", func(b testing.TB) *hop { return leafHop(b, "conga", false) }},
 	{"leaf up, drill", func(b testing.TB) *hop { return leafHop(b, "drill", false) }},
 	{"leaf up, conweave", func(b testing.TB) *hop { return leafHop(b, "conweave", false) }},
+	{"leaf up, presto", func(b testing.TB) *hop { return leafHop(b, "presto", false) }},
 	{"leaf down, conga", func(b testing.TB) *hop { return leafHop(b, "conga", true) }},
 	{"leaf down, conweave", func(b testing.TB) *hop { return leafHop(b, "conweave", true) }},
+	{"leaf down, presto", func(b testing.TB) *hop { return leafHop(b, "presto", true) }},
 	{"spine, selector", func(b testing.TB) *hop { return spineHop(b, "", true) }},
 	{"spine, hash", func(b testing.TB) *hop { return spineHop(b, "", false) }},
 	{"spine, drill", func(b testing.TB) *hop { return spineHop(b, "drill", true) }},

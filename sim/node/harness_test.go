@@ -3,7 +3,6 @@ package node
 import (
 	"testing"
 
-	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 )
@@ -27,7 +26,7 @@ func (a *tap) Receive(now engine.Time, p *network.Packet, _ *network.Port) {
 }
 
 // rig is two leaves whose uplinks end in taps: host 0 is behind leaf 0, hosts 1
-// and 2 behind leaf 1.
+// and 2 behind leaf 1. What they say to each other, HELLOs as well, gets lost.
 type rig struct {
 	net    *network.Network
 	leaves []*Leaf
@@ -86,6 +85,10 @@ func (r *rig) enter(p *network.Packet) {
 	r.leaves[0].Receive(r.net.Engine.Now(), p, r.leaves[0].HostPort(0))
 }
 
+// settle lets time pass until all that hosts have sent is at its end, a fraction of
+// the time between two HELLOs.
+func (r *rig) settle() { r.later(r.net.Engine.Now() + engine.Millisecond) }
+
 // all returns what came to the taps.
 func (r *rig) all() (out []network.Packet) {
 	for _, a := range r.taps {
@@ -103,10 +106,3 @@ func (r *rig) later(t engine.Time) {
 type nothing struct{}
 
 func (nothing) Handle(engine.Time, uint64) {}
-
-// signaller is a scheme that marks all that it can, and remembers what it hears.
-type signaller struct {
-	balance.Signaller
-	marks balance.Marks
-	heard []string
-}

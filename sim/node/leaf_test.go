@@ -1,32 +1,22 @@
 package node
 
 import (
-	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/congestion"
-	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 )
 
-func (s *signaller) Choose(_ mono.Time, _ *balance.View, pkts []balance.Packet) {
-	for i := range pkts {
-		pkts[i].Path, pkts[i].Marks = 1, s.marks
-	}
-}
-
-func (s *signaller) Hear(_ mono.Time, leaf uint16, hash uint32, f *overlay.Fabric) {
-	s.heard = append(s.heard, fmt.Sprintf("%v of %#x from %d", f.Opcode, hash, leaf))
-}
-
 func TestHeaderOfAPacketThatLeaves(t *testing.T) {
 	r := newRig(t, 4, DefaultConfig())
 	r.enter(r.packet(0xabcd, 1000))
-	r.net.Engine.Run(engine.Never)
+	r.settle()
 	got := r.all()
 	if len(got) != 1 {
 		t.Fatalf("%d packets left", len(got))
@@ -53,7 +43,7 @@ func TestCEIsTheMetricBeforeThePacketItself(t *testing.T) {
 	for range 5 {
 		r.enter(r.packet(1, 1200)) // 1250 with the overlay's
 	}
-	r.net.Engine.Run(engine.Never)
+	r.settle()
 	meter := c.Congestion.DRE()
 	for i, p := range r.taps[0].got {
 		departed := r.taps[0].at[i] - us - engine.Time(p.Size)*800
@@ -77,112 +67,172 @@ func TestHostsBehindOneLeafNeedNoFabric(t *testing.T) {
 	}
 }
 
-// "Incremental deployment": RFC 7348 to and from a leaf that knows no more
-// (CONGA §7).
+// "Incremental deployment": RFC 7348 to a leaf that knows no more (CONGA §7), or has
+// not said for a while that it does; and what comes from it is a packet like any.
 func TestPlainLeavesAreSentPlainVXLAN(t *testing.T) {
-	for _, plain := range []int{0, 1} {
-		cfgs := []Config{DefaultConfig(), DefaultConfig()}
-		cfgs[0].Scheme, cfgs[1].Scheme = "conga", "conga"
-		cfgs[plain].Plain = true
-		r := newRig(t, 2, cfgs...)
+	cfg := DefaultConfig()
+	for _, cfg.Scheme = range []string{"conga", "conweave", "presto"} {
+		r := newRig(t, 2, cfg)
+		r.later(engine.Of(overlay.CapableFor) + us) // HELLOs get lost
+		sent := len(r.all())
 		r.enter(r.packet(7, 1000))
-		r.net.Engine.Run(engine.Never)
-		p := r.all()[0]
-		if p.Fabric != (overlay.Fabric{}) || p.Size != 1050 {
-			t.Errorf("leaf %d is plain, and a packet leaves with %+v and %d bytes", plain, p.Fabric, p.Size)
+		r.settle()
+		p := r.all()
+		if len(p) != sent+1 {
+			t.Fatalf("%s: %d packets left", cfg.Scheme, len(p)-sent)
 		}
-		if got := r.leaves[plain].Policies()[0].Name(); got != "ecmp" {
-			t.Errorf("a plain leaf has scheme %s", got)
+		for _, p := range p {
+			if p.Kind != network.Control && (p.Fabric != (overlay.Fabric{}) || p.Size != 1050) {
+				t.Errorf("%s: a packet leaves for a plain leaf with %+v and %d bytes", cfg.Scheme, p.Fabric, p.Size)
+			}
+		}
+		p0 := r.packet(9, 1050)
+		p0.SrcLeaf, p0.DstLeaf, p0.Src, p0.Dst, p0.Overhead = 1, 0, 1, 0, 50
+		r.leaves[0].Receive(r.net.Engine.Now(), p0, r.leaves[0].uplinks[0].port)
+		if s := r.leaves[0].HostPort(0).Stats(); s.Bytes[network.DataClass] != 1000 {
+			t.Errorf("%s: a host got %d bytes from a plain leaf, want 1000", cfg.Scheme, s.Bytes[network.DataClass])
+		}
+		if r.leaves[0].Brain().View().Capable.Capable(1, r.net.Engine.Now().Mono()) {
+			t.Errorf("%s: plain VXLAN makes a leaf capable", cfg.Scheme)
 		}
 	}
 }
 
-// HELLOs are heard each quarter of a second of virtual time, so a leaf stays
-// capable however long nothing else comes from it; and no event is pending for
-// it.
-func TestLeavesStayCapable(t *testing.T) {
-	r := newRig(t, 1, DefaultConfig())
-	for _, at := range []engine.Time{0, 10 * us, 3 * engine.Second, 90 * engine.Second} {
-		r.later(at)
-		r.enter(r.packet(1, 100))
-		r.net.Engine.Run(engine.Never)
-	}
-	for i, p := range r.all() {
-		if !p.Fabric.Capable {
-			t.Errorf("packet %d went plain", i)
-		}
-	}
-	if len(r.all()) != 4 || r.net.Engine.Pending() != 0 {
-		t.Errorf("%d packets; %d events wait", len(r.all()), r.net.Engine.Pending())
-	}
-}
-
-func TestSchemesThatSignal(t *testing.T) {
+// What a scheme wants in the header goes to leaves that read it, and costs a shim.
+func TestMarksOfSchemes(t *testing.T) {
 	cfg := DefaultConfig()
-	cfg.Tags = &Tags{}
-	cfg.Tags.Set(5, 2)
-	cfg.Classes = []Class{{Match: Match{Tag: 2, Kinds: MakeKinds(network.Data)}, Scheme: "spray"}}
-	for _, plainPeer := range []bool{false, true} {
-		peer := cfg
-		peer.Plain = plainPeer
-		r := newRig(t, 2, cfg, peer)
-		s := &signaller{marks: balance.Marks{
-			Opcode: overlay.OpRTTRequest, Epoch: 3, Rerouted: true, Shim: true, Selector: 9, Arg: 77,
-		}}
-		r.leaves[0].classes[0].policy, r.leaves[0].classes[0].signal = s, s
-		r.later(42 * us)
-		for _, kind := range []network.Kind{network.Data, network.Ack} {
-			p := r.packet(0xabcd, 1000)
-			p.Flow, p.Kind = 5, kind
-			r.enter(p)
+	for _, c := range []struct {
+		scheme string
+		want   overlay.Fabric
+	}{
+		{"conweave", overlay.Fabric{Opcode: overlay.OpRTTRequest, Epoch: 1, Scheme: reorder.SchemeID}},
+		{"presto", overlay.Fabric{Rerouted: true, Scheme: balance.Find("presto").Wire}},
+	} {
+		for _, plain := range []bool{false, true} {
+			cfg.Scheme = c.scheme
+			r := newRig(t, 2, cfg)
+			if plain {
+				r.leaves[0].shared.Capable.Forget(1)
+			}
+			r.later(42 * us)
+			r.enter(r.packet(0xabcd, 1000))
+			r.settle()
+			p := r.all()
+			if len(p) != 1 {
+				t.Fatalf("%s: %d packets left", c.scheme, len(p))
+			}
+			f, want, size := p[0].Fabric, c.want, uint32(1054)
+			want.Capable, want.LBTag, want.Path, want.Shim, want.TxTstamp, want.Arg = true, f.LBTag, f.Path, true, 42, f.Arg
+			if plain {
+				want, size = overlay.Fabric{}, 1050
+			}
+			if f != want || p[0].Size != size || f.Path.Uplink() != f.LBTag {
+				t.Errorf("%s, plain peer %v: %+v, %d bytes; want %+v, %d", c.scheme, plain, f, p[0].Size, want, size)
+			}
+			if len(r.taps[f.LBTag].got) != 1 {
+				t.Errorf("%s: LBTag %d is not the uplink that it left by", c.scheme, f.LBTag)
+			}
 		}
-		r.net.Engine.Run(engine.Never)
-		for _, p := range r.all() {
-			want := overlay.Fabric{Capable: true, LBTag: p.Fabric.LBTag, Path: overlay.MakePathID(p.Fabric.LBTag, 0xd)}
-			size := uint32(1050)
-			switch {
-			case plainPeer:
-				want = overlay.Fabric{}
-			case p.Kind == network.Data:
-				want = overlay.Fabric{
-					Capable: true, LBTag: 1, Path: overlay.MakePathID(1, 9), Opcode: overlay.OpRTTRequest, Epoch: 3, Rerouted: true,
-					Shim: true, TxTstamp: 42, Arg: 77,
+	}
+}
+
+// control is a message from leaf 1 to leaf 0 about a flow from host 0 to host 1.
+func (r *rig) control(op overlay.Opcode, id overlay.SchemeID, hash uint32) *network.Packet {
+	p := r.packet(hash, 114)
+	p.Kind, p.SrcLeaf, p.DstLeaf, p.Src, p.Dst, p.Overhead = network.Control, 1, 0, 1, 0, 54
+	p.Fabric = overlay.Fabric{
+		Capable: true, Opcode: op, Scheme: id, Shim: true, LBTag: 1, FBValid: true, FBTag: 1, FBMetric: 6,
+	}
+	return p
+}
+
+// Messages are for the scheme that they belong to, if the leaf has it; whatever
+// becomes of them, what they say of congestion is noted.
+func TestMessagesEndAtTheLeaf(t *testing.T) {
+	for _, c := range []struct {
+		scheme string
+		id     overlay.SchemeID
+		op     overlay.Opcode
+		want   uint64 // packets that are consumed; the others are dropped
+		known  uint64
+	}{
+		{"conweave", reorder.SchemeID, overlay.OpRTTReply, 1, 1},
+		{"conweave", 0, overlay.OpRTTReply, 0, 0},
+		{"conweave", overlay.NumSchemes - 1, overlay.OpRTTReply, 0, 0},
+		{"ecmp", reorder.SchemeID, overlay.OpRTTReply, 0, 0},
+		{"ecmp", 0, overlay.OpHello, 1, 0},
+	} {
+		cfg := DefaultConfig()
+		cfg.Scheme = c.scheme
+		r := newRig(t, 2, cfg)
+		r.enter(r.packet(0x1234, 1000))
+		r.settle()
+		r.leaves[0].Receive(r.net.Engine.Now(), r.control(c.op, c.id, 0x1234), r.leaves[0].uplinks[0].port)
+		s, l, own := r.leaves[0].Stats(), r.net.Ledger(), r.leaves[0].Brain().Stats()
+		if s.Control != c.want || l.Dropped[network.Unwanted] != 1-c.want || own.Known[c.op] != c.known || l.Check() != nil {
+			t.Errorf("%+v: %+v, dropped %v, known %v", c, s, l.Dropped, own.Known)
+		}
+		if c.op == overlay.OpHello {
+			continue // its way was not a data packet's
+		}
+		if m := r.leaves[0].ToLeaf().Metric(1, 1, r.net.Engine.Now().Mono()); m != 6 {
+			t.Errorf("%+v: feedback in a message: metric %d, want 6", c, m)
+		}
+	}
+}
+
+// A message goes back by the uplink that its cause came by, whatever the hash says,
+// so that answers about a path do not depend on another one; if that no longer leads
+// to the leaf, by one that does.
+func TestMessagesGoBackByTheUplinkOfTheirCause(t *testing.T) {
+	r := newRig(t, 4, DefaultConfig())
+	ask := func(hash uint32, uplink int) overlay.Fabric {
+		p := r.packet(hash, 1054)
+		p.SrcLeaf, p.DstLeaf, p.Src, p.Dst, p.Overhead, p.Len = 1, 0, 1, 0, 54, 900
+		p.Fabric = overlay.Fabric{
+			Capable: true, Opcode: overlay.OpRTTRequest, Scheme: reorder.SchemeID, Shim: true, TxTstamp: 7,
+			LBTag: 3, Path: overlay.MakePathID(3, 1),
+		}
+		r.leaves[0].Receive(r.net.Engine.Now(), p, r.leaves[0].uplinks[uplink].port)
+		r.settle()
+		for u, a := range r.taps {
+			for _, q := range a.got {
+				if q.Hash == hash {
+					f := q.Fabric
+					if f.Opcode != overlay.OpRTTReply || f.Arg != 7 || int(f.LBTag) != u || q.Src != 0 || q.Dst != 1 || q.Size != 100+54 {
+						t.Errorf("answer %+v, %d bytes by uplink %d", q, q.Size, u)
+					}
+					return f
 				}
-				size = 1054
-			}
-			if p.Fabric != want || p.Size != size {
-				t.Errorf("kind %d, plain peer %v: %+v, %d bytes; want %+v, %d", p.Kind, plainPeer, p.Fabric, p.Size, want, size)
 			}
 		}
-		if len(r.all()) != 2 {
-			t.Errorf("%d packets left", len(r.all()))
+		t.Fatalf("no answer to %#x by uplink %d", hash, uplink)
+		return overlay.Fabric{}
+	}
+	for i := range uint32(64) {
+		if f := ask(i*0x9e3779b9+1, int(i%4)); uint32(f.LBTag) != i%4 {
+			t.Errorf("the answer to what came by uplink %d left by %d", i%4, f.LBTag)
 		}
 	}
-}
-
-func TestControlPacketsEndAtTheLeaf(t *testing.T) {
-	cfg := DefaultConfig()
-	cfg.Tags = &Tags{}
-	cfg.Tags.Set(5, 2)
-	cfg.Classes = []Class{{Match: Match{Tag: 2, Kinds: MakeKinds(network.Data)}, Scheme: "spray"}}
-	r := newRig(t, 2, cfg)
-	s := &signaller{}
-	r.leaves[0].classes[0].signal = s
-	for _, flow := range []network.FlowID{5, 6} {
-		p := r.packet(0x1234, 100)
-		p.Flow, p.Kind, p.SrcLeaf, p.DstLeaf, p.Src, p.Dst, p.Overhead = flow, network.Control, 1, 0, 1, 0, 50
-		p.Fabric = overlay.Fabric{Capable: true, Opcode: overlay.OpClear, FBValid: true, FBTag: 1, FBMetric: 6}
-		r.leaves[0].Receive(us, p, r.leaves[0].uplinks[0].port)
+	r.leaves[0].SetPaths(1, []uint8{0, 1})
+	var by [4]int
+	for i := range uint32(64) {
+		by[ask(i*0x9e3779b9+2, 2).LBTag]++
 	}
-	if fmt.Sprint(s.heard) != "[CLEAR of 0x1234 from 1]" {
-		t.Errorf("heard %q", s.heard)
+	if by[0] == 0 || by[1] == 0 || by[2]+by[3] != 0 {
+		t.Errorf("answers left by uplinks %v, which lead to the leaf only from 0 and 1", by)
 	}
-	st := r.leaves[0].Stats()
-	if l := r.net.Ledger(); st.Control != 2 || st.Unheard != 1 || l.Consumed != 2 {
-		t.Errorf("%+v, %+v", st, l)
+	own := r.leaves[0].Brain().Stats()
+	if s := own.Sent[overlay.OpRTTReply]; s.Frames != 128 || s.Bytes != 128*154 || r.leaves[0].Stats().Messages != 128 {
+		t.Errorf("%+v sent, the leaf says %d", s, r.leaves[0].Stats().Messages)
 	}
-	if m := r.leaves[0].ToLeaf().Metric(1, 1, us.Mono()); m != 6 {
-		t.Errorf("feedback in a control packet: metric %d, want 6", m)
+	r.leaves[0].SetPaths(1, nil) // then nothing can be said
+	p := r.packet(3, 1054)
+	p.SrcLeaf, p.DstLeaf, p.Src, p.Dst, p.Overhead = 1, 0, 1, 0, 54
+	p.Fabric = overlay.Fabric{Capable: true, Opcode: overlay.OpRTTRequest, Scheme: reorder.SchemeID, Shim: true}
+	r.leaves[0].Receive(r.net.Engine.Now(), p, r.leaves[0].uplinks[0].port)
+	if n := r.leaves[0].Brain().Unsent().NoPath; n != 1 {
+		t.Errorf("%d answers without a path, want 1", n)
 	}
 }
 
@@ -220,7 +270,7 @@ func TestFlowletsLeaveAnUplinkThatIsGone(t *testing.T) {
 		for f := range uint32(50) {
 			r.enter(r.packet(f*0x9e3779b9, 100))
 		}
-		r.net.Engine.Run(engine.Never)
+		r.settle()
 		r.leaves[0].LinkChanged(r.net.Engine.Now(), r.leaves[0].uplinks[1].port, false)
 		before := len(r.taps[1].got)
 		if before == 0 {
@@ -229,7 +279,7 @@ func TestFlowletsLeaveAnUplinkThatIsGone(t *testing.T) {
 		for f := range uint32(50) {
 			r.enter(r.packet(f*0x9e3779b9, 100))
 		}
-		r.net.Engine.Run(engine.Never)
+		r.settle()
 		if got := len(r.taps[1].got); got != before {
 			t.Errorf("%s: %d packets on an uplink that is gone", scheme, got-before)
 		}
@@ -251,15 +301,19 @@ func TestALeafWithoutPathsDrops(t *testing.T) {
 func TestConfigurationsThatMakeNoSense(t *testing.T) {
 	for name, change := range map[string]func(c *Config){
 		"scheme":  func(c *Config) { c.Scheme = "best" },
-		"class":   func(c *Config) { c.Classes = []Class{{Scheme: "best"}} },
-		"classes": func(c *Config) { c.Classes = make([]Class, MaxClasses) },
+		"keys":    func(c *Config) { c.Scheme, c.Options.Keys = "conga", &balance.FlowletKeys{Flowlets: 3} },
+		"section": func(c *Config) { c.Sections = map[string]balance.Params{"conweave": &balance.ConWeaveParams{}} },
 		"tau":     func(c *Config) { c.Congestion.Tau = -1 },
 		"Q":       func(c *Config) { c.Congestion = congestion.Datacenter(); c.Congestion.Q = 4 },
 	} {
 		c := DefaultConfig()
 		change(&c)
-		if _, err := NewLeaf(network.New(engine.New()), "L0", 0, 2, &Directory{}, c); err == nil {
-			t.Errorf("%s: no error", name)
+		l, err := NewLeaf(network.New(engine.New()), "L0", 0, 1, &Directory{}, c)
+		if err == nil {
+			err = Join([]*Leaf{l})
+		}
+		if err == nil || !strings.Contains(err.Error(), "leaf L0") {
+			t.Errorf("%s: error %v, which must name the leaf", name, err)
 		}
 	}
 	c := DefaultConfig()

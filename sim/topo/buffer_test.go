@@ -28,7 +28,7 @@ func TestSwitchesShareTheirMemory(t *testing.T) {
 				_, k := top.stream(network.FlowID(h), h, 7, 500, 1000, 10*gbit)
 				sinks = append(sinks, k)
 			}
-			top.settle()
+			top.settle(t)
 			for _, k := range sinks {
 				got += k.got
 			}

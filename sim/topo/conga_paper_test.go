@@ -159,22 +159,30 @@ func TestConga24Figure2(t *testing.T) {
 // So the choices of two tiers must be independent of each other: no flow's
 // uplink says what happens behind it.
 func TestTiersDoNotPolarise(t *testing.T) {
-	spec := wires()
-	spec.Kind, spec.K = FatTree, 8
-	top := mustBuild(t, spec, node.DefaultConfig())
-	far := network.HostID(len(top.Hosts) - 1)
-	k := &sink{pool: &top.Network.Pool}
-	const flows = 4096
-	for f := range network.FlowID(flows) {
-		top.Network.Bind(f, nil, k)
-		top.Hosts[0].Send(0, top.packet(f, 0, far, 100), network.DataClass)
-	}
-	top.settle()
-	// 4 uplinks, and 4 links of each of their spines: 256 flows each.
-	for u, up := range top.Leaves[0].Uplinks() {
-		for _, p := range top.Spines[u].Ports()[4:] {
-			if n := p.Stats().Packets[network.DataClass]; n < 190 || n > 330 {
-				t.Errorf("%d of %d flows took %s and %s", n, flows, up.Name, p.Name)
+	for _, plain := range []bool{false, true} {
+		spec := wires()
+		spec.Kind, spec.K = FatTree, 8
+		top := mustBuild(t, spec, node.DefaultConfig())
+		if plain { // whoever says nothing for a second
+			top.silence(engine.Second)
+		}
+		far := network.HostID(len(top.Hosts) - 1)
+		k := &sink{pool: &top.Network.Pool}
+		const flows = 4096
+		for f := range network.FlowID(flows) {
+			top.Network.Bind(f, nil, k)
+			top.Hosts[0].Send(top.Network.Engine.Now(), top.packet(f, 0, far, 100), network.DataClass)
+		}
+		top.settle(t)
+		if pinned := top.Spines[0].Stats().Pinned > 0; pinned == plain {
+			t.Errorf("plain %v: spines took a selector: %v", plain, pinned)
+		}
+		// 4 uplinks, and 4 links of each of their spines: 256 flows each.
+		for u, up := range top.Leaves[0].Uplinks() {
+			for _, p := range top.Spines[u].Ports()[4:] {
+				if n := p.Stats().Packets[network.DataClass]; n < 190 || n > 330 {
+					t.Errorf("plain %v: %d of %d flows took %s and %s", plain, n, flows, up.Name, p.Name)
+				}
 			}
 		}
 	}
@@ -190,7 +198,7 @@ func TestECMPKeepsFlowsOnTheirPath(t *testing.T) {
 			top.Network.Bind(f, nil, k)
 			top.Hosts[0].Send(top.Network.Engine.Now(), top.packet(f, 0, 1, 100), network.DataClass)
 		}
-		top.settle()
+		top.settle(t)
 	}
 	at, used := map[network.FlowID]uint8{}, map[uint8]bool{}
 	for _, p := range k.seen {

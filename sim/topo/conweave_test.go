@@ -50,7 +50,7 @@ func crowd(t *testing.T, spec Spec, scheme string, fanIn int, rate uint64) (top 
 		s.next = engine.Time(h) * 7 * us
 		sinks = append(sinks, k)
 	}
-	top.settle()
+	top.settle(t)
 	for _, k := range sinks {
 		got, early = got+k.got, early+k.early
 	}
@@ -101,6 +101,9 @@ func TestConWeave33HostsSeeNoReordering(t *testing.T) {
 				replies += source.Replies + source.LateReplies
 				if l.Held() != 0 || side.Waiting != 0 || side.InUse != 0 {
 					t.Errorf("leaf %s still holds %d packets, %d of them in %d queues", l.Name, l.Held(), side.Waiting, side.InUse)
+				}
+				if s, own := l.Stats(), l.Brain().Stats(); own.Received != own.Known || s.Control == 0 && s.Messages != 0 && source.Epochs != 0 {
+					t.Errorf("leaf %s: %+v; %v messages came, %v about something known", l.Name, s, own.Received, own.Known)
 				}
 			}
 			if got != 2000*len(top.Hosts)/2 {

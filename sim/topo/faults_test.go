@@ -99,7 +99,7 @@ func failAndRepair(t *testing.T, spec Spec, cfg node.Config, failed string) {
 	before := used()
 	top.Network.Engine.Run(repaired)
 	between := used()
-	top.settle()
+	top.settle(t)
 	if before == 0 || between != before || used() == between {
 		t.Errorf("link %s carried %d packets before it failed, %d until it was repaired, %d in all", failed, before, between, used())
 	}
@@ -185,7 +185,7 @@ func TestRunsRepeat(t *testing.T) {
 				k.keep = true
 				sinks = append(sinks, k)
 			}
-			top.settle()
+			top.settle(t)
 			all := ""
 			for _, k := range sinks {
 				all += fmt.Sprintln(k.last)

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/node"
@@ -42,9 +43,30 @@ func mustBuild(t testing.TB, s Spec, c node.Config) *Topology {
 	return top
 }
 
-// settle lets everything happen that was begun. It takes far less than the second
-// after which leaves begin to say HELLO, for ever.
-func (t *Topology) settle() { t.Network.Engine.Run(t.Network.Engine.Now() + 100*engine.Millisecond) }
+// settle lets time pass until all that hosts have sent is at its end, long before the
+// leaves' next HELLO.
+func (t *Topology) settle(tb testing.TB) {
+	tb.Helper()
+	e := t.Network.Engine
+	e.Run(e.Now() + 50*engine.Millisecond)
+	if l := t.Network.Ledger(); l.Queued+l.Flying+l.Held != 0 {
+		tb.Errorf("packets are still under way: %+v", l)
+	}
+}
+
+// silence lets time pass without a HELLO from anybody.
+func (t *Topology) silence(d engine.Time) {
+	for _, l := range t.Leaves {
+		l.Brain().SetHello(reorder.Never)
+	}
+	e := t.Network.Engine
+	e.At(e.Now()+d, e.Register(nothing{}), 0)
+	e.Run(e.Now() + d)
+}
+
+type nothing struct{}
+
+func (nothing) Handle(engine.Time, uint64) {}
 
 // sink is the receiver of a flow.
 type sink struct {

@@ -85,7 +85,7 @@ func everyPair(t *testing.T, top *Topology, near, far int) {
 			}
 		}
 	}
-	top.settle()
+	top.settle(t)
 	if s.got != sent {
 		t.Errorf("%d of %d packets came: %v", s.got, sent, top.Network.Ledger())
 	}
@@ -230,7 +230,7 @@ func TestIdleTimesAreExact(t *testing.T) {
 					}
 					top.Hosts[src].Send(0, top.packet(0, src, dst, size), network.DataClass)
 				}
-				top.settle()
+				top.settle(t)
 				if want := top.IdleFCT(src, dst, n, 1500, last); s.last != want {
 					t.Errorf("%s: the last of %d packets came at %v, said was %v", shape.name, n, s.last, want)
 				}
