@@ -26,7 +26,10 @@ func (l *leafWorker) fromHost(p *port, f *frame, now mono.Time) drop.Reason {
 		return drop.Truncated
 	}
 	vp := &l.view.ports[p.id]
-	m := l.metaOf(p, f.off, b)
+	m := l.metaAt(f.off)
+	if m == nil {
+		m = l.dissect(p, b)
+	}
 	f.hash, f.l3, f.flags = m.Hash, m.L3, m.Flags
 	vlan := uint16(0)
 	if m.Flags&overlay.FlagVLAN != 0 && !vp.keepTags {

@@ -81,7 +81,8 @@ func (c *Config) Overhead() int {
 }
 
 // sections returns the sections of all schemes. What waits in receivers must not take
-// the frames that are to be received into: if their number is given, a quarter at most.
+// the frames that are to be received into. If the number of frames is given, all
+// receivers together hold a quarter of them at most.
 func (c *Config) sections() map[string]balance.Params {
 	all := make(map[string]balance.Params)
 	for _, s := range balance.Sections() {
@@ -89,12 +90,28 @@ func (c *Config) sections() map[string]balance.Params {
 		if p == nil {
 			p = s.New(balance.Datacenter)
 		}
-		if h, ok := p.(balance.Holder); ok && c.Frames != 0 {
-			p = h.Limit(c.Frames / 4)
-		}
 		all[s.Name] = p
 	}
+	total, most := holdable(all), c.Frames/4
+	if c.Frames == 0 || total <= most {
+		return all
+	}
+	for name, p := range all {
+		if h, ok := p.(balance.Holder); ok {
+			all[name] = h.Limit(max(h.Holds()*most/total, 1))
+		}
+	}
 	return all
+}
+
+// holdable returns how many packets the receivers of all sections may hold.
+func holdable(sections map[string]balance.Params) (n int) {
+	for _, p := range sections {
+		if h, ok := p.(balance.Holder); ok {
+			n += h.Holds()
+		}
+	}
+	return n
 }
 
 // UMEMFrames returns how many UMEM frames a worker has. If the configuration does
@@ -106,11 +123,7 @@ func (c *Config) UMEMFrames() int {
 	}
 	frames := len(c.Ports)*2*c.RingSize + dataQueueFrames
 	if c.Role == Leaf {
-		for _, p := range c.sections() {
-			if h, ok := p.(balance.Holder); ok {
-				frames += h.Holds()
-			}
-		}
+		frames += holdable(c.sections())
 	}
 	return frames
 }

@@ -101,17 +101,7 @@ func (e *egress) next(now mono.Time, out []xsk.Desc) (n int, bytes uint64) {
 		return e.nextDelayed(now, out)
 	}
 	if e.shaper.psPerByte == 0 && e.control.len() == 0 {
-		q := &e.data
-		out = out[:min(len(out), q.len())]
-		for i := range out {
-			f := q.front()
-			e.stamp(f)
-			e.mark(f)
-			out[i] = f.desc()
-			bytes += uint64(f.len)
-			q.pop()
-		}
-		return len(out), bytes
+		return e.nextData(out)
 	}
 	for n < len(out) {
 		q := e.pick(now)
@@ -119,17 +109,44 @@ func (e *egress) next(now mono.Time, out []xsk.Desc) (n int, bytes uint64) {
 			break
 		}
 		f := q.front()
-		e.stamp(f)
-		if q == &e.data {
-			e.mark(f)
-		}
-		e.shaper.charge(now, f.len)
+		e.leave(now, q, f)
 		out[n] = f.desc()
 		n++
 		bytes += uint64(f.len)
 		q.pop()
 	}
 	return n, bytes
+}
+
+// nextData is next for a port with nothing but data and no shaper.
+func (e *egress) nextData(out []xsk.Desc) (n int, bytes uint64) {
+	q := &e.data
+	out = out[:min(len(out), q.len())]
+	stamping, marking := e.ce != 0, e.marker.On()
+	for i := range out {
+		f := q.front()
+		if stamping {
+			e.stamp(f)
+		}
+		if marking {
+			e.mark(f)
+		}
+		out[i] = f.desc()
+		bytes += uint64(f.len)
+		q.bytes -= uint64(f.len)
+		q.head++
+	}
+	return len(out), bytes
+}
+
+// leave writes into f what the link has to tell, as f leaves the queue q, and charges
+// it to the shaper.
+func (e *egress) leave(now mono.Time, q *fifo, f *frame) {
+	e.stamp(f)
+	if q == &e.data {
+		e.mark(f)
+	}
+	e.shaper.charge(now, f.len)
 }
 
 // nextDelayed moves what the shaper admits into the delay line, and takes what
@@ -141,11 +158,7 @@ func (e *egress) nextDelayed(now mono.Time, out []xsk.Desc) (n int, bytes uint64
 			break
 		}
 		f := q.front()
-		e.stamp(f)
-		if q == &e.data {
-			e.mark(f)
-		}
-		e.shaper.charge(now, f.len)
+		e.leave(now, q, f)
 		e.due[e.line.tail&uint32(len(e.due)-1)] = now + e.delay
 		e.line.push(f)
 		q.pop()

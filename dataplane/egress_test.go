@@ -186,16 +186,15 @@ func tos(t *testing.T, e *egress) uint8 {
 	return was
 }
 
-// Marks follow Kmin, Kmax and Pmax, by what stands in the queue when a frame leaves
-// it, itself included.
+// Marks follow Kmin, Kmax and Pmax, by what a frame leaves behind in the queue.
 func TestMarkingFollowsKminKmaxPmax(t *testing.T) {
 	const n = 20000
 	for _, c := range []struct {
 		queued uint16
 		want   float64
-	}{{142, 0}, {999, 0}, {1000, 0}, {2000, 0.1}, {2500, 0.15}, {2999, 0.2}, {3000, 1}, {9000, 1}} {
+	}{{0, 0}, {999, 0}, {1000, 0}, {2000, 0.1}, {2500, 0.15}, {3000, 0.2}, {3001, 1}, {9000, 1}} {
 		e, f := markRig(1000, 3000, 0.2)
-		behind := frame{len: c.queued - f.len} // not IP: never marked
+		behind := frame{len: c.queued} // not IP: never marked
 		for range n {
 			e.enqueue(f)
 			if behind.len > 0 {
@@ -210,11 +209,11 @@ func TestMarkingFollowsKminKmaxPmax(t *testing.T) {
 	}
 }
 
-// A frame is judged when it leaves: the first of two sees both in the queue, and the
-// second sees itself. Frames of the control queue are never marked.
+// A frame is judged when it leaves: the first of two leaves the other behind, and the
+// second nothing. Frames of the control queue are never marked.
 func TestMarkedFramesCarryCE(t *testing.T) {
 	for _, c := range []EgressConfig{{}, {Rate: 1e9, Burst: 1 << 20}, {Delay: time.Microsecond}} {
-		e, f := markRig(2*142, 2*142, 1)
+		e, f := markRig(141, 141, 1)
 		e.shaper, e.delay = newShaper(c.Rate, c.Burst), mono.Time(c.Delay)
 		if c.Delay > 0 {
 			e.line, e.due = newFIFO(delayLineFrames), make([]mono.Time, delayLineFrames)

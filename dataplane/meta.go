@@ -6,25 +6,9 @@ import (
 	"github.com/loomfabric/loom/overlay"
 )
 
-// metaOf returns what the XDP program said of the frame at off, or dissects
-// the frame when it said nothing. The magic is wiped, because the next frame
-// in this memory may come without metadata.
-func (w *worker) metaOf(p *port, off uint32, b []byte) *overlay.Meta {
-	if uint64(off)&w.frameMask >= overlay.MetaLen {
-		m := (*overlay.Meta)(unsafe.Pointer(&w.area[off-overlay.MetaLen]))
-		if m.Magic == overlay.MetaMagic {
-			m.Magic = 0
-			return m
-		}
-	}
-	p.stats.MetaMissing++
-	overlay.Dissect(b, w.seed, &w.meta)
-	return &w.meta
-}
-
-// innerMetaOf is metaOf for frames from the fabric, where the XDP program's
-// offsets count only if they agree with the decapsulation's; nil: none.
-func (w *worker) innerMetaOf(off uint32) *overlay.Meta {
+// metaAt returns what the XDP program said of the frame at off; nil: nothing. The
+// magic is wiped, because the next frame in this memory may come without metadata.
+func (w *worker) metaAt(off uint32) *overlay.Meta {
 	if uint64(off)&w.frameMask < overlay.MetaLen {
 		return nil
 	}
@@ -34,4 +18,12 @@ func (w *worker) innerMetaOf(off uint32) *overlay.Meta {
 	}
 	m.Magic = 0
 	return m
+}
+
+// dissect finds out itself what the XDP program would have said of a frame that came
+// in by p.
+func (w *worker) dissect(p *port, b []byte) *overlay.Meta {
+	p.stats.MetaMissing++
+	overlay.Dissect(b, w.seed, &w.meta)
+	return &w.meta
 }

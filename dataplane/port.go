@@ -44,23 +44,14 @@ func (w *worker) refill(p *port) {
 	want := p.link.FillFree()
 	p.starved = false
 	for want > 0 {
-		n := 0
-		for n < min(want, len(w.addrs)) {
-			a, ok := w.pool.GetFor(p.owner)
-			if !ok {
-				p.starved = true
-				break
-			}
-			w.addrs[n] = a
-			n++
-		}
+		addrs := w.addrs[:min(want, len(w.addrs))]
+		n := w.pool.GetFor(p.owner, addrs)
+		p.starved = n < len(addrs)
 		if n == 0 {
 			return
 		}
-		took := p.link.Fill(w.addrs[:n])
-		for _, a := range w.addrs[took:n] {
-			w.pool.PutFrom(a, p.owner)
-		}
+		took := p.link.Fill(addrs[:n])
+		w.pool.PutFrom(p.owner, addrs[took:n])
 		if took == 0 {
 			return
 		}
@@ -72,9 +63,7 @@ func (w *worker) refill(p *port) {
 func (w *worker) complete(p *port) {
 	for {
 		n := p.link.Complete(w.addrs[:])
-		for _, a := range w.addrs[:n] {
-			w.pool.PutFrom(a, p.owner)
-		}
+		w.pool.PutFrom(p.owner, w.addrs[:n])
 		if n < len(w.addrs) {
 			return
 		}
@@ -99,9 +88,7 @@ func (w *worker) transmit(p *port, now mono.Time) {
 			return
 		}
 		descs := w.descs[:n]
-		for i := range descs {
-			w.pool.Give(descs[i].Addr, p.owner)
-		}
+		w.pool.GiveAll(p.owner, descs)
 		if took := p.link.Transmit(descs); took != n {
 			panic("dataplane: TX ring took fewer frames than it had room for")
 		}

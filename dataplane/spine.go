@@ -92,7 +92,10 @@ func (s *spineWorker) route(p *port, f *frame, now mono.Time) drop.Reason {
 		return r
 	}
 	ip := overlay.IPv4(b[overlay.EthernetLen:])
-	m := s.metaOf(p, f.off, b)
+	m := s.metaAt(f.off)
+	if m == nil {
+		m = s.dissect(p, b)
+	}
 	f.hash, f.l3, f.flags = m.Hash, overlay.EthernetLen, overlay.FlagIPv4
 	if ip.TTL() <= 1 {
 		return drop.TTLExpired

@@ -22,16 +22,17 @@ func (l *leafWorker) encap(c *class, now mono.Time) {
 	n := c.n
 	c.n = 0
 	l.brain.Choose(now, c.Class, c.choice[:n], c.exact)
+	paths, waits, copies := l.view.paths, c.Scheme.Waits, c.Scheme.Copies
 	for i := range c.frames[:n] {
 		f, p := &c.frames[i], &c.choice[i]
-		if l.view.paths[f.peer].N == 0 {
+		if paths[f.peer].N == 0 {
 			l.discard(&f.frame, drop.NoRoute)
 			continue
 		}
-		if c.Scheme.Waits && p.Until > now && l.wait(c, f, p) {
+		if waits && p.Until > now && l.wait(c, f, p) {
 			continue
 		}
-		if c.Scheme.Copies && p.Copies != 0 {
+		if copies && p.Copies != 0 {
 			l.sendCopies(c, f, p, now)
 		}
 		if r := l.send(c, f, p, int(p.Path), now); r != drop.None {

@@ -6,7 +6,6 @@ import (
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
-	"github.com/loomfabric/loom/reorder"
 )
 
 // uplinkInput takes a burst from the fabric: validate, decapsulate, learn, and
@@ -33,7 +32,7 @@ func (l *leafWorker) fromFabric(p *port, f *frame, now mono.Time) drop.Reason {
 	b := l.bytes(f)
 	m := (*overlay.Meta)(nil)
 	if len(b) >= overlay.EthernetLen {
-		m = l.innerMetaOf(f.off)
+		m = l.metaAt(f.off)
 	}
 	peer, kind, reason := l.admit(b, now)
 	if reason != drop.None {
@@ -51,10 +50,8 @@ func (l *leafWorker) fromFabric(p *port, f *frame, now mono.Time) drop.Reason {
 	f.off += uint32(d.Inner)
 	f.len = uint16(d.End - d.Inner)
 	b = l.bytes(f)
-	if m == nil || int(m.Inner) != d.Inner {
-		p.stats.MetaMissing++
-		m = &l.meta
-		overlay.Dissect(b, l.seed, m)
+	if m == nil || int(m.Inner) != d.Inner { // its offsets count if they agree with the decapsulation's
+		m = l.dissect(p, b)
 	}
 	if kind == leaf.Message {
 		class := -1 // about no flow: it is for the scheme as such
@@ -129,18 +126,21 @@ func (l *leafWorker) fromTunnel(p *port, f *frame, m *overlay.Meta, vni VNIIndex
 // room: it is as long as a burst.
 func (l *leafWorker) park(p *port, f *frame, vni VNIIndex, peer PeerID, to member) {
 	number := f.off >> l.shift
-	l.parked[number] = parked{frame: *f, to: to, vni: vni, peer: peer}
+	x := &l.parked[number] // field by field, as in fifo.push
+	x.off, x.len, x.in, x.hash = f.off, f.len, f.in, f.hash
+	x.flags, x.l3, x.kind = f.flags, f.l3, f.kind
+	x.to, x.vni, x.peer = to, vni, peer
 	port := to.port
 	if port == NoPort {
 		port = PortID(len(l.ports))
 	}
-	d := &l.decap
-	l.arrivals[l.n] = reorder.Arrival{
-		Hash: f.hash, Len: uint32(f.len), Leaf: uint16(peer), Port: uint16(port),
-		CE: overlay.ECN(d.TOS&3) == overlay.CE, Fabric: d.Fabric,
-	}
-	l.numbers[l.n], l.from[l.n] = number, p.uplink
-	l.n++
+	n, d := l.n, &l.decap
+	a := &l.arrivals[n]
+	a.Hash, a.Len, a.Leaf, a.Port = f.hash, uint32(f.len), uint16(peer), uint16(port)
+	a.CE = overlay.ECN(d.TOS&3) == overlay.CE
+	a.Fabric = d.Fabric // by itself: two at a time are copied twice
+	l.numbers[n], l.from[n] = number, p.uplink
+	l.n = n + 1
 }
 
 // release sends a tenant's frame on that need not wait, or need no longer, or says

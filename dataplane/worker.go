@@ -121,17 +121,17 @@ func (w *worker) round(now mono.Time) int {
 
 // input counts a burst and hands it to the code for the kind of port.
 func (w *worker) input(p *port, descs []xsk.Desc, now mono.Time) {
-	bytes, touch := uint64(0), byte(0)
+	area, bytes, touch := w.area, uint64(0), byte(0)
 	for i := range descs {
 		d := &descs[i]
 		bytes += uint64(d.Len)
 		// The kernel wrote the frame on another core. Loading a byte of its
 		// metadata and of its headers here lets the misses of a whole burst
 		// overlap; later, each would wait for the one before.
-		touch += w.area[d.Addr-1] + w.area[d.Addr]
-		w.pool.Take(d.Addr, p.owner)
+		touch += area[d.Addr-1] + area[d.Addr]
 	}
 	w.touch = touch
+	w.pool.TakeAll(p.owner, descs)
 	p.stats.Received.Frames += uint64(len(descs))
 	p.stats.Received.Bytes += bytes
 	switch p.kind {

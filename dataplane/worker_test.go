@@ -25,9 +25,7 @@ func TestStarvedPortIsRefilledWhileOthersAreBusy(t *testing.T) {
 	if len(l.filled) != 0 {
 		t.Fatal("there are frames left")
 	}
-	for _, a := range idle {
-		r.w.pool.PutFrom(a, r.w.ports[acc1].owner)
-	}
+	r.w.pool.PutFrom(r.w.ports[acc1].owner, idle)
 	for _, a := range taken {
 		r.w.pool.Put(a)
 	}

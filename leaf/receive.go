@@ -93,12 +93,15 @@ func (l *Leaf[T]) Arrive(now mono.Time, pkts []reorder.Arrival, items []T, uplin
 			o.Deliver = append(o.Deliver, items[first:end]...)
 		} else {
 			rx.r.Receive(now, pkts[first:end])
-			for i := range rx.r.Outbox() {
-				m := rx.r.Outbox()[i]
+			for _, m := range rx.r.Outbox() {
 				l.say(now, m, items[first+int(m.Cause)], uplinks[first+int(m.Cause)])
 			}
 			for i := first; i < end; i++ {
-				l.apply(rx, &pkts[i], items[i], uplinks[i])
+				if pkts[i].Verdict == reorder.Pass {
+					o.Deliver = append(o.Deliver, items[i])
+				} else {
+					l.apply(rx, &pkts[i], items[i], uplinks[i])
+				}
 			}
 		}
 		first = end
@@ -121,14 +124,10 @@ func (l *Leaf[T]) MayHold(p *reorder.Arrival) bool {
 	return rx != nil && rx.r.MayHold(p)
 }
 
-// apply does with a packet what its receiver says.
+// apply does with a packet that does not just pass what its receiver says.
 func (l *Leaf[T]) apply(rx *receiver[T], p *reorder.Arrival, item T, uplink uint8) {
 	o := &l.out
 	v := p.Verdict
-	if v == reorder.Pass {
-		o.Deliver = append(o.Deliver, item)
-		return
-	}
 	if v.DrainBefore() {
 		l.drainAll(rx, p)
 	}
@@ -167,8 +166,7 @@ func (l *Leaf[T]) drain(rx *receiver[T], q int) {
 func (l *Leaf[T]) expire(now mono.Time, rx *receiver[T]) {
 	for q, ok := rx.r.Expire(now); ok; q, ok = rx.r.Expire(now) {
 		if first, ok := rx.holds.Peek(q); ok {
-			for i := range rx.r.Outbox() {
-				m := rx.r.Outbox()[i]
+			for _, m := range rx.r.Outbox() {
 				m.Cause = 0
 				l.say(now, m, first.item, first.uplink)
 			}

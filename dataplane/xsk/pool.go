@@ -92,25 +92,46 @@ func (p *Pool) Get() (addr uint64, ok bool) {
 	return addr, true
 }
 
-// GetFor is Get and Give in one: a free frame that goes straight to a port.
-func (p *Pool) GetFor(to Owner) (addr uint64, ok bool) {
-	if p.n == 0 {
-		return 0, false
+// GetFor is Get and Give for a burst: it fills addrs with free frames that go
+// straight to a port, and returns how many there were.
+func (p *Pool) GetFor(to Owner, addrs []uint64) int {
+	n := min(len(addrs), p.n)
+	addrs = addrs[:n]
+	free, owner, shift := p.free[p.n-n:p.n], p.owner, p.shift&63
+	for i := range addrs {
+		a := free[len(free)-1-i]
+		p.check("GetFor", a, OwnerFree)
+		owner[a>>shift] = to
+		addrs[i] = a
 	}
-	p.n--
-	addr = p.free[p.n]
-	p.check("GetFor", addr, OwnerFree)
-	p.owner[addr>>p.shift] = to
-	return addr, true
+	p.n -= n
+	return n
 }
 
-// PutFrom is Take and Put in one: a frame that a port is done with is free.
-// addr may lie anywhere in the frame.
-func (p *Pool) PutFrom(addr uint64, from Owner) {
-	p.check("PutFrom", addr, from)
-	p.owner[addr>>p.shift] = OwnerFree
-	p.free[p.n] = addr & p.base
-	p.n++
+// PutFrom is Take and Put for a burst: frames that a port is done with are free.
+// Each address may lie anywhere in its frame.
+func (p *Pool) PutFrom(from Owner, addrs []uint64) {
+	free, owner, shift, base := p.free[p.n:p.n+len(addrs)], p.owner, p.shift&63, p.base
+	for i, a := range addrs {
+		p.check("PutFrom", a, from)
+		owner[a>>shift] = OwnerFree
+		free[i] = a & base
+	}
+	p.n += len(addrs)
+}
+
+// GiveAll is Give for a burst.
+func (p *Pool) GiveAll(to Owner, descs []Desc) { p.pass("GiveAll", OwnerWorker, to, descs) }
+
+// TakeAll is Take for a burst.
+func (p *Pool) TakeAll(from Owner, descs []Desc) { p.pass("TakeAll", from, OwnerWorker, descs) }
+
+func (p *Pool) pass(op string, from, to Owner, descs []Desc) {
+	owner, shift := p.owner, p.shift&63
+	for i := range descs {
+		p.check(op, descs[i].Addr, from)
+		owner[descs[i].Addr>>shift] = to
+	}
 }
 
 // Put frees a frame of the worker's. addr may lie anywhere in the frame.

@@ -1,7 +1,9 @@
 package xsk
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -220,26 +222,54 @@ func BenchmarkPool(b *testing.B) {
 	})
 }
 
-func TestPoolShortCutsEqualTheLongWay(t *testing.T) {
+func TestPoolBurstsEqualTheLongWay(t *testing.T) {
 	a, b := NewPool(8, 2048), NewPool(8, 2048)
 	port := OwnerPort(3)
-	for i := range 9 {
-		x, okx := a.GetFor(port)
-		y, oky := b.Get()
-		if oky {
-			b.Give(y, port)
+	same := func(what string) {
+		t.Helper()
+		for i := range uint64(8) {
+			if x, y := a.Owner(i*2048), b.Owner(i*2048); x != y {
+				t.Errorf("%s: frame %d belongs to %v, the long way to %v", what, i, x, y)
+			}
 		}
-		if x != y || okx != oky || okx != (i < 8) || okx && a.Owner(x) != b.Owner(y) {
-			t.Fatalf("frame %d: %#x %v %v, the long way %#x %v", i, x, okx, a.Owner(x), y, oky)
+		if a.Free() != b.Free() || !slices.Equal(a.free[:a.n], b.free[:b.n]) {
+			t.Errorf("%s: %v are free, the long way %v", what, a.free[:a.n], b.free[:b.n])
 		}
 	}
-	for i := range uint64(8) {
-		addr := i*2048 + 300
-		a.PutFrom(addr, port)
+	var all []uint64
+	for _, want := range []int{3, 0, 5, 1} { // of 8
+		addrs := make([]uint64, want)
+		got := addrs[:a.GetFor(port, addrs)]
+		all = append(all, got...)
+		for i := range want {
+			y, ok := b.Get()
+			if ok != (i < len(got)) || ok && got[i] != y {
+				t.Fatalf("frame %d of %d: %#x, the long way %#x, %v", i, want, got, y, ok)
+			}
+			if ok {
+				b.Give(y, port)
+			}
+		}
+		same(fmt.Sprintf("GetFor %d", want))
+	}
+	var descs []Desc
+	for _, addr := range all {
+		descs = append(descs, Desc{Addr: addr + 300, Len: 60})
 		b.Take(addr, port)
-		b.Put(addr)
-		if a.Owner(addr) != OwnerFree || a.Free() != b.Free() {
-			t.Fatalf("frame %d: %v, %d free, the long way %d", i, a.Owner(addr), a.Free(), b.Free())
-		}
 	}
+	a.TakeAll(port, descs)
+	same("TakeAll")
+	for _, addr := range all[:5] {
+		b.Give(addr+7, port)
+	}
+	a.GiveAll(port, descs[:5])
+	same("GiveAll")
+	var back []uint64
+	for _, d := range descs[:5] {
+		back = append(back, d.Addr)
+		b.Take(d.Addr, port)
+		b.Put(d.Addr)
+	}
+	a.PutFrom(port, back)
+	same("PutFrom")
 }
