@@ -134,8 +134,12 @@ type PortInfo struct {
 // Account is where a worker's frames came from and where they went. Received,
 // Sent and Dropped are sums over its ports.
 type Account struct {
-	Received, Made                uint64
-	Sent, Dropped, Consumed, Held uint64
+	Received uint64 `json:"received"`
+	Made     uint64 `json:"made"`
+	Sent     uint64 `json:"sent"`
+	Dropped  uint64 `json:"dropped"`
+	Consumed uint64 `json:"consumed"`
+	Held     uint64 `json:"held"`
 }
 
 // Account adds up the worker's frames.

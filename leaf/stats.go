@@ -19,7 +19,7 @@ type Stats struct {
 	Received Messages[uint64] `stat:"messages_received" help:"Control packets that came to a worker, for a scheme that handles them."`
 	Known    Messages[uint64] `stat:"messages_known" help:"Control packets about something that a worker knows, the one that they came to or another one."`
 	Relayed  uint64           `stat:"messages_relayed" help:"Control packets that other workers passed on to this one."`
-	Sent     Messages[Amount] `stat:"control" metric:"loom_reorder_control" help:"sent as control packets, outer headers included (ConWeave Table 4)"`
+	Sent     Messages[Amount] `stat:"control" metric:"loom_reorder_control" help:"sent as control packets to other leaves; bytes are those of ConWeave Table 4, with outer headers"`
 	Unsent   Unsent           `stat:",inline"`
 	Waited   uint64           `stat:"waited_frames" unit:"frames" help:"Frames that their scheme made wait before they were sent."`
 	GateFull uint64           `stat:"gate_full_frames" unit:"frames" help:"Frames that could not wait, because too many did."`
@@ -92,6 +92,36 @@ func addScheme(sums []SchemeStats, s SchemeStats) []SchemeStats {
 		s.Own = stat.Clone(s.Own)
 	}
 	return append(sums, s)
+}
+
+// AddReceivers adds what receivers counted to each one's place in sums.
+func AddReceivers(sums, add []ReceiverStats) []ReceiverStats {
+next:
+	for _, r := range add {
+		for _, s := range sums {
+			if s.Scheme == r.Scheme {
+				stat.Add(s.Stats, r.Stats)
+				continue next
+			}
+		}
+		sums = append(sums, ReceiverStats{r.Scheme, stat.Clone(r.Stats)})
+	}
+	return sums
+}
+
+// Counts returns what a scheme and its receiver count, before there is anything to
+// count: pointers to structs with the tags of package stat. nil: it has none.
+func Counts(s *balance.Scheme) (own, receiver any) {
+	o := balance.Options{Leaves: 1, Ports: 1}
+	if s.Complete(&o) != nil {
+		return nil, nil
+	}
+	if s.Receiver != nil {
+		if r, err := s.Receiver(&o); err == nil {
+			o.Receiver, receiver = r, r.Stats()
+		}
+	}
+	return s.New(&o).Stats().Own, receiver
 }
 
 // Stats returns the leaf's own counters.
