@@ -101,6 +101,14 @@ type PortStats struct {
 	SocketStats
 }
 
+// Dropped returns the sum of the drops.
+func (s *PortStats) Dropped() (sum uint64) {
+	for _, n := range s.Drops {
+		sum += n
+	}
+	return sum
+}
+
 // SocketStats is what the kernel counted for an AF_XDP socket (XDP_STATISTICS), and
 // what its rings met.
 type SocketStats struct {
@@ -149,22 +157,13 @@ func (w *WorkerStats) Account() Account {
 		p := &w.Ports[i]
 		a.Received += p.Received.Frames
 		a.Sent += p.Sent.Frames
-		for _, n := range p.Drops {
-			a.Dropped += n
-		}
+		a.Dropped += p.Dropped()
 	}
 	return a
 }
 
 // Add adds another worker's account.
-func (a *Account) Add(b Account) {
-	a.Received += b.Received
-	a.Made += b.Made
-	a.Sent += b.Sent
-	a.Dropped += b.Dropped
-	a.Consumed += b.Consumed
-	a.Held += b.Held
-}
+func (a *Account) Add(b Account) { stat.Add(a, &b) }
 
 // Balances reports whether no frame was lost or made from nothing.
 func (a Account) Balances() bool {

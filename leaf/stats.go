@@ -22,7 +22,7 @@ type Stats struct {
 	Sent     Messages[Amount] `stat:"control" metric:"loom_reorder_control" help:"sent as control packets to other leaves; bytes are those of ConWeave Table 4, with outer headers"`
 	Unsent   Unsent           `stat:",inline"`
 	Waited   uint64           `stat:"waited_frames" unit:"frames" help:"Frames that their scheme made wait before they were sent."`
-	GateFull uint64           `stat:"gate_full_frames" unit:"frames" help:"Frames that could not wait, because too many did."`
+	GateFull uint64           `stat:"wait_overflow_frames" unit:"frames" help:"Frames that could not wait, because too many did."`
 }
 
 // Amount is a number of packets and the sum of their lengths.
@@ -44,6 +44,16 @@ type Unsent struct {
 	Incapable uint64 `stat:"control_unsent{reason=incapable}" metric:"loom_reorder_control_unsent" help:"Control packets that could not be sent." about:"The leaf no longer reads the fabric's fields."`
 	NoPath    uint64 `stat:"control_unsent{reason=no_path}" metric:"loom_reorder_control_unsent" about:"No next hop with a known MAC address leads there."`
 	NoFrame   uint64 `stat:"control_unsent{reason=no_frame}" metric:"loom_reorder_control_unsent" about:"There was no free packet buffer."`
+}
+
+// Unknown returns how many messages that came were about nothing that the leaf knows.
+// s is the sum over all workers. The workers' copies are not of one time: a message
+// that one is still passing on to the others is among them for that moment.
+func (s *Stats) Unknown() (n Messages[uint64]) {
+	for op := range n {
+		n[op] = s.Received[op] - min(s.Received[op], s.Known[op])
+	}
+	return n
 }
 
 // SchemeStats counts what a scheme decided, in all classes that have it or had it.
