@@ -183,29 +183,30 @@ const (
 
 // ConWeaveStats counts what ConWeave's source side did.
 type ConWeaveStats struct {
-	Epochs   uint64 // that began
-	Requests uint64 // RTT_REQUESTs sent
-	CutOffs  uint64 // epochs without a reply within θ_reply
-	Reroutes uint64 // TAILs sent
-	Aborts   uint64 // attempts at a reroute that found no path: tried again after θ_reply
-	Refused  uint64 // attempts given up because the leaf is short of queues (not among Aborts)
-	Inactive uint64 // epochs that a pause of θ_inactive ended,
-	Unclear  uint64 // of those, some that still waited for a CLEAR
-	Moves    uint64 // flows whose path disappeared
+	_ struct{} `stat:"conweave"`
 
-	Replies     uint64 // RTT_REPLYs that came in time
-	LateReplies uint64 // that came after θ_reply
-	Clears      uint64 // CLEARs
-	Notifies    uint64 // NOTIFYs
+	Epochs   uint64 `stat:"epochs" help:"Epochs that began."`
+	Requests uint64 `stat:"requests" help:"RTT_REQUESTs sent, each a mark on a tenant's frame."`
+	CutOffs  uint64 `stat:"cutoffs" help:"Epochs without an RTT_REPLY within the reply time (θ_reply)."`
+	Reroutes uint64 `stat:"reroutes" help:"Flows moved to another path in an epoch: TAILs sent."`
+	Aborts   uint64 `stat:"aborts" help:"Attempts at a reroute that found no path which is not busy; one epoch may have several."`
+	Refused  uint64 `stat:"refused" help:"Attempts given up because the leaf asked not to be sent rerouted frames."`
+	Inactive uint64 `stat:"inactive" help:"Epochs that a pause ended (θ_inactive)."`
+	Unclear  uint64 `stat:"unclear" help:"Epochs that a pause ended while they still waited for a CLEAR."`
+	Moves    uint64 `stat:"moves" help:"Flows whose path disappeared."`
+
+	Replies     uint64 `stat:"replies" help:"RTT_REPLYs that came in time."`
+	LateReplies uint64 `stat:"late_replies" help:"RTT_REPLYs that came after the cut-off."`
+	Clears      uint64 `stat:"clears" help:"CLEARs that ended an epoch."`
+	Notifies    uint64 `stat:"notifies" help:"NOTIFYs accepted; each worker accepts each."`
 
 	// Packets that went without ConWeave, by hash as under ecmp.
-	Overflow  uint64 // the connection table had no room
-	Incapable uint64 // the leaf does not speak it
+	Overflow  uint64 `stat:"overflow_frames" help:"Frames sent by hash because the connection table had no room." unit:"frames"`
+	Incapable uint64 `stat:"incapable_frames" help:"Frames sent by hash because the leaf does not speak ConWeave." unit:"frames"`
 
 	// Messages that changed nothing.
-	StaleReplies uint64 // RTT_REPLYs of another epoch, or that nobody waits for
-	StaleClears  uint64 // CLEARs, likewise
+	StaleReplies uint64 `stat:"ignored{reason=stale_reply}" help:"Control packets that changed nothing, because they are late, copies or forged." about:"An RTT_REPLY of another epoch, or one that no flow waits for."`
+	StaleClears  uint64 `stat:"ignored{reason=stale_clear}" about:"A CLEAR of another epoch, or one that no flow waits for."`
 
-	// ReplyTime is how long replies took, also late ones.
-	ReplyTime reorder.Histogram
+	ReplyTime reorder.Histogram `stat:"reply_time" metric:"reply" help:"Time from an RTT_REQUEST to its RTT_REPLY, also a late one."`
 }

@@ -20,15 +20,17 @@ type Exchange struct {
 
 // ExchangeStats counts packets, and where it says so metrics.
 type ExchangeStats struct {
-	Plain            uint64 // sent as RFC 7348: the peer has not proved that it understands more
-	Stamped          uint64 // sent with the fabric's fields
-	FeedbackSent     uint64 // of those, with feedback
-	FeedbackStale    uint64 // metrics, not packets: too old to be fed back when their turn came
-	Arrived          uint64 // received with the fabric's fields
-	CongestedArrived uint64 // of those, with CE above 0
-	FeedbackReceived uint64 // feedback taken over
-	FeedbackBadTag   uint64 // feedback for an uplink that does not exist, ignored
-	FeedbackBadValue uint64 // feedback or CE above what Q bits allow, ignored
+	_ struct{} `stat:"exchange"`
+
+	Plain            uint64 `stat:"plain" unit:"frames" help:"Frames sent as plain VXLAN because their peer has not proved that it reads the fabric's fields."`
+	Stamped          uint64 `stat:"stamped" unit:"frames" help:"Frames sent with the fabric's fields."`
+	Arrived          uint64 `stat:"arrived" unit:"frames" help:"Frames received with the fabric's fields."`
+	CongestedArrived uint64 `stat:"congested_arrived" unit:"frames" help:"Frames received whose CE says that they met congestion."`
+	FeedbackSent     uint64 `stat:"feedback_sent" help:"Frames sent that take feedback to their peer."`
+	FeedbackStale    uint64 `stat:"feedback_stale" help:"Metrics not fed back any more: when their turn came they had not been confirmed for the ageing time. Each is counted once until it is measured again."`
+	FeedbackReceived uint64 `stat:"feedback_received" help:"Feedback received and believed."`
+	FeedbackBadTag   uint64 `stat:"feedback_bad_tag" help:"Feedback ignored because this leaf has no such uplink."`
+	FeedbackBadValue uint64 `stat:"feedback_bad_value" help:"Feedback or CE ignored because it is above what Q bits allow."`
 }
 
 // NewExchange returns a worker's exchange over the node's tables, which are of

@@ -42,10 +42,10 @@ func (d Detector) String() string {
 // FlowletStats counts what became of flowlets. Started is Moved + Kept + those
 // of flows that the table had not seen.
 type FlowletStats struct {
-	Started uint64 // flowlets that got an uplink
-	Moved   uint64 // of those, onto another uplink than the flow's last one
-	Kept    uint64 // of those, onto the same
-	Expired uint64 // of those, after a gap that ended the flow's last one
+	Started uint64 `stat:"started" help:"Flowlets that were given an uplink."`
+	Moved   uint64 `stat:"moved" help:"Flowlets started on another uplink than the flow's last one."`
+	Kept    uint64 `stat:"kept" help:"Flowlets started on the uplink of the flow's last one."`
+	Expired uint64 `stat:"expired" help:"Flowlets started after a pause that ended the flow's last one."`
 }
 
 // Flowlets is the Flowlet Table of CONGA §3.4, direct-mapped by flow hash: two

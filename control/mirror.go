@@ -75,12 +75,21 @@ type pending struct {
 
 // Stats counts a mirror's work.
 type Stats struct {
-	Lists, ListErrors [numKinds]uint64
-	Published         uint64 // tables given to the data plane
-	Resolves          uint64 // requests to resolve or confirm a neighbour
-	Unresolved        int    // next hops without a MAC, now
-	TableFull         int    // hops, peers and VNIs left out because the tables were full
+	_ struct{} `stat:"control"`
+
+	Lists      perKind `stat:"lists" help:"Times the kernel's objects of a kind were listed."`
+	ListErrors perKind `stat:"list_errors" help:"Lists that failed and were tried again."`
+	Published  uint64  `stat:"tables_published" help:"Tables given to the data plane."`
+	Resolves   uint64  `stat:"resolves" help:"Requests to the kernel to resolve or confirm a neighbour."`
+	Unresolved int     `stat:"unresolved_next_hops,gauge" help:"Next hops without a MAC address."`
+	TableFull  int     `stat:"table_full" help:"Times a next hop, peer or VNI was left out because the tables were full."`
 }
+
+// perKind has a number for each kind of kernel object.
+type perKind [numKinds]uint64
+
+// Index returns the name of a kind.
+func (perKind) Index(i int) (label, value string) { return "kind", Kind(i).String() }
 
 // NewMirror returns a mirror; [Mirror.Run] does the work.
 func NewMirror(o Options) *Mirror {

@@ -56,8 +56,7 @@ type parked struct {
 
 // leafStats is what a leaf's worker counts itself.
 type leafStats struct {
-	FDBLearned, FDBMoved, FDBAged, FDBFull, FDBStatic uint64
-
+	FDBStats
 	VNIs         []VNIStats
 	PeerSent     []Traffic
 	PeerReceived []Traffic

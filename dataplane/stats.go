@@ -7,13 +7,13 @@ import (
 
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/stat"
 	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/reorder"
 )
 
-// Stats is a consistent copy of what the workers have counted. For each worker
-//
-// the [Account] holds exactly.
+// Stats is a consistent copy of what the workers have counted. For each worker the
+// [Account] holds exactly.
 type Stats struct {
 	Workers []WorkerStats // by queue
 	Ports   []PortInfo    // by PortID
@@ -21,59 +21,109 @@ type Stats struct {
 
 // WorkerStats is what one worker counted. Counters only grow.
 type WorkerStats struct {
-	Ports    []PortStats // by PortID
-	Made     uint64      // frames made here: copies for flooding, and the fabric's own control packets
-	Consumed uint64      // control packets that ended here, as they should
-	Held     uint64      // frames inside: queues, delay lines, waiting for neighbours
-	Bursts   uint64
-	Sleeps   uint64
+	_ struct{} `stat:"worker"`
 
-	FDBEntries   uint64 // now
-	FDBLearned   uint64
-	FDBMoved     uint64
-	FDBAged      uint64
-	FDBFull      uint64                   // not learned: table, bucket or VNI limit
-	FDBStatic    uint64                   // not learned: address is configured elsewhere
-	LearnedLost  uint64                   // learned addresses that other workers were not told of
-	MessagesLost uint64                   // messages that other workers were not told of
-	Exchange     congestion.ExchangeStats // leaf: what leaves told each other
-	Leaf         leaf.Stats               // leaf: round trips and messages
-	Schemes      []leaf.SchemeStats       // leaf, by scheme in use
-	Receivers    []leaf.ReceiverStats     // leaf, by scheme with a receiving side
-	Waiting      []reorder.PortUse        // leaf, by PortID: frames that wait to be put in order; last, those for all members of a VNI
-	VNIs         []VNIStats               // leaf, by VNIIndex
-	PeerSent     []Traffic                // leaf, by PeerID: encapsulated towards it
-	PeerReceived []Traffic                // leaf, by PeerID: decapsulated from it
+	Ports    []PortStats // by PortID
+	Made     uint64      `stat:"made" unit:"frames" help:"Frames made here: copies for flooding, and the fabric's own control packets."`
+	Consumed uint64      `stat:"consumed" unit:"frames" help:"Control packets of the fabric that ended here, as they should."`
+	Held     uint64      `stat:"held,gauge" unit:"frames" help:"Frames inside: in queues, in delay lines and waiting for neighbours."`
+	Bursts   uint64      `stat:"bursts" help:"Rounds that the worker made over its ports, each with a burst or none."`
+	Sleeps   uint64      `stat:"sleeps" help:"Times the worker slept for want of work."`
+
+	// What follows is a leaf's only, but for HopSent.
+	FDBStats     `stat:"-"`
+	LossStats    `stat:"-"`
+	Exchange     congestion.ExchangeStats `stat:"-"`
+	Leaf         leaf.Stats               `stat:"-"`
+	Schemes      []leaf.SchemeStats       // by scheme in use
+	Receivers    []leaf.ReceiverStats     // by scheme with a receiving side
+	Waiting      []reorder.PortUse        // by PortID: frames that wait to be put in order; last, those for all members of a VNI
+	VNIs         []VNIStats               // by VNIIndex
+	PeerSent     []Traffic                // by PeerID: encapsulated towards it
+	PeerReceived []Traffic                // by PeerID: decapsulated from it
 	HopSent      []Traffic                // by HopID
+}
+
+// FDBStats counts what became of MAC addresses.
+type FDBStats struct {
+	_ struct{} `stat:"fdb"`
+
+	FDBEntries uint64 `stat:"entries,gauge" help:"MAC addresses in the worker's table."`
+	FDBLearned uint64 `stat:"learned" help:"MAC addresses learned."`
+	FDBMoved   uint64 `stat:"moved" help:"Learned MAC addresses that appeared elsewhere."`
+	FDBAged    uint64 `stat:"aged" help:"Learned MAC addresses forgotten because they were not seen for long."`
+	FDBFull    uint64 `stat:"full" help:"MAC addresses not learned because the table, its bucket or the VNI's share was full."`
+	FDBStatic  uint64 `stat:"static" help:"MAC addresses not learned because they are configured elsewhere."`
+}
+
+// LossStats counts what other workers were not told because they were behind.
+type LossStats struct {
+	_ struct{} `stat:"leaf"`
+
+	LearnedLost  uint64 `stat:"learned_lost" metric:"loom_fdb_gossip_lost" help:"Learned MAC addresses that did not reach another worker, as it was behind."`
+	MessagesLost uint64 `stat:"messages_lost" help:"Control packets that did not reach another worker, as it was behind."`
 }
 
 // VNIStats counts one virtual network.
 type VNIStats struct {
-	Encapsulated, Decapsulated, Local, Flooded Traffic
-	FDBEntries                                 uint64
+	_ struct{} `stat:"vni"`
+
+	Encapsulated Traffic `stat:"encapsulated" help:"of the VNI put into tunnels, replicas included, outer headers not"`
+	Decapsulated Traffic `stat:"decapsulated" help:"of the VNI taken out of tunnels, outer headers not included"`
+	Local        Traffic `stat:"local" help:"of the VNI forwarded to an access port of the leaf they came in by"`
+	Flooded      Traffic `stat:"flooded" help:"of the VNI flooded, each once, however many copies were made"`
+	// Each worker has a table with the addresses of all.
+	FDBEntries uint64 `stat:"fdb_entries,max" help:"MAC addresses of the VNI in the fullest worker's table."`
 }
 
 // Traffic is a frame count and the sum of the frames' lengths.
-type Traffic struct{ Frames, Bytes uint64 }
-
-// Add counts one frame of n bytes.
-func (t *Traffic) Add(n uint32) { t.Frames++; t.Bytes += uint64(n) }
+type Traffic = stat.Amount
 
 // PortStats counts one queue of one port.
 type PortStats struct {
-	Received, Sent, Marked Traffic                 // Marked: ECN CE set here
-	Drops                  [drop.NumReasons]uint64 // charged to the port the frame came in by
-	QueueBytes, QueuePeak  uint64                  // data queue, now and its high-water mark
-	QueueFrames            uint64
-	Utilisation            float64 // of the link, all workers together: share of its rate; 0 when that is unknown
-	Metric                 uint8   // the same, quantised: what CE is raised to
-	CERaised               uint64  // frames whose CE was raised here
+	_ struct{} `stat:"port"`
 
-	// What the kernel counted (XDP_STATISTICS) and what the rings met.
-	RXDropped, RXRingFull, FillEmpty, RXInvalid, TXInvalid, TXEmpty uint64
-	Kicks, KickAgain, KickErrors, TXFull                            uint64
-	TXAbandoned                                                     uint64 // sent, but still on the TX ring when its interface vanished
-	MetaMissing                                                     uint64 // frames parsed again for want of metadata
+	Received Traffic `stat:"received" help:"received"`
+	Sent     Traffic `stat:"sent" help:"sent"`
+	Marked   Traffic `stat:"marked" help:"on which congestion was marked here (ECN CE)"`
+	// Drops are charged to the port that the frame came in by.
+	Drops       drop.Counts `stat:"drops,seen" metric:"loom_drops" help:"Frames discarded, by the port that they came in by. A reason is shown once it has occurred."`
+	QueueBytes  uint64      `stat:"queue_bytes,gauge" unit:"bytes" help:"Bytes in the data queue."`
+	QueuePeak   uint64      `stat:"queue_peak_bytes,max" unit:"bytes" help:"Most bytes that the data queue has held."`
+	QueueFrames uint64      `stat:"queue_frames,gauge" unit:"frames" help:"Frames in the data queue."`
+	// Utilisation is a share of the link's rate, all workers together; 0 when that is
+	// unknown. Metric is the same, quantised: what CE is raised to.
+	Utilisation float64 `stat:"-,max"`
+	Metric      uint8   `stat:"-,max"`
+	CERaised    uint64  `stat:"ce_raised" unit:"frames" help:"Frames whose CE, the congestion that they met so far, was raised to the port's metric."`
+	TXAbandoned uint64  `stat:"tx_abandoned" unit:"frames" help:"Frames counted as sent that were on the TX ring when the interface vanished."`
+	MetaMissing uint64  `stat:"metadata_missing" unit:"frames" help:"Frames parsed again because the XDP program left no metadata."`
+	SocketStats
+}
+
+// Dropped returns the sum of the drops.
+func (s *PortStats) Dropped() (sum uint64) {
+	for _, n := range s.Drops {
+		sum += n
+	}
+	return sum
+}
+
+// SocketStats is what the kernel counted for an AF_XDP socket (XDP_STATISTICS), and
+// what its rings met.
+type SocketStats struct {
+	_ struct{} `stat:"xsk"`
+
+	RXDropped  uint64 `stat:"rx_dropped" help:"Frames that the kernel dropped before the RX ring for another reason than a full ring."`
+	RXRingFull uint64 `stat:"rx_ring_full" help:"Frames that the kernel dropped because the RX ring was full."`
+	FillEmpty  uint64 `stat:"fill_ring_empty" help:"Times the kernel found no frame to receive into."`
+	RXInvalid  uint64 `stat:"rx_invalid_descriptors" help:"Descriptors on the fill ring that the kernel refused."`
+	TXInvalid  uint64 `stat:"tx_invalid_descriptors" help:"Descriptors on the TX ring that the kernel refused."`
+	TXEmpty    uint64 `stat:"tx_ring_empty" help:"Times the kernel found the TX ring empty."`
+	TXFull     uint64 `stat:"tx_ring_full" help:"Times the TX ring had no room for what was to be sent."`
+	Kicks      uint64 `stat:"kicks" help:"System calls that told the kernel to send."`
+	KickAgain  uint64 `stat:"kick_again" help:"Kicks that the kernel was too busy for and that were repeated."`
+	KickErrors uint64 `stat:"kick_errors" help:"Kicks that failed, as while the link is down."`
 }
 
 // PortInfo is what a port asked for and what it got.
@@ -92,8 +142,12 @@ type PortInfo struct {
 // Account is where a worker's frames came from and where they went. Received,
 // Sent and Dropped are sums over its ports.
 type Account struct {
-	Received, Made                uint64
-	Sent, Dropped, Consumed, Held uint64
+	Received uint64 `json:"received"`
+	Made     uint64 `json:"made"`
+	Sent     uint64 `json:"sent"`
+	Dropped  uint64 `json:"dropped"`
+	Consumed uint64 `json:"consumed"`
+	Held     uint64 `json:"held"`
 }
 
 // Account adds up the worker's frames.
@@ -103,22 +157,13 @@ func (w *WorkerStats) Account() Account {
 		p := &w.Ports[i]
 		a.Received += p.Received.Frames
 		a.Sent += p.Sent.Frames
-		for _, n := range p.Drops {
-			a.Dropped += n
-		}
+		a.Dropped += p.Dropped()
 	}
 	return a
 }
 
 // Add adds another worker's account.
-func (a *Account) Add(b Account) {
-	a.Received += b.Received
-	a.Made += b.Made
-	a.Sent += b.Sent
-	a.Dropped += b.Dropped
-	a.Consumed += b.Consumed
-	a.Held += b.Held
-}
+func (a *Account) Add(b Account) { stat.Add(a, &b) }
 
 // Balances reports whether no frame was lost or made from nothing.
 func (a Account) Balances() bool {
@@ -137,9 +182,8 @@ func (a Account) String() string {
 
 // snapshot copies what is a leaf's.
 func (l *leafWorker) snapshot(s *WorkerStats) {
+	s.FDBStats = l.stats.FDBStats
 	s.FDBEntries = uint64(l.fdb.Len())
-	s.FDBLearned, s.FDBMoved, s.FDBAged = l.stats.FDBLearned, l.stats.FDBMoved, l.stats.FDBAged
-	s.FDBFull, s.FDBStatic = l.stats.FDBFull, l.stats.FDBStatic
 	s.VNIs = slices.Clone(l.stats.VNIs)
 	s.PeerSent, s.PeerReceived = slices.Clone(l.stats.PeerSent), slices.Clone(l.stats.PeerReceived)
 	for i := range s.VNIs {

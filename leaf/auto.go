@@ -20,15 +20,17 @@ type Auto struct {
 
 // AutoState is what a leaf makes of round trips.
 type AutoState struct {
+	_ struct{} `stat:"auto"`
+
 	// Samples is the number of round trips of the last half minute, those that
 	// schemes measure and those of HELLOs together; the others are percentiles.
-	Samples uint64        `json:"samples"`
-	P50     time.Duration `json:"p50_ns"`
-	P99     time.Duration `json:"p99_ns"`
-	P999    time.Duration `json:"p999_ns"`
+	Samples uint64        `json:"samples" stat:"-"`
+	P50     time.Duration `json:"p50_ns" stat:"-"`
+	P99     time.Duration `json:"p99_ns" stat:"-"`
+	P999    time.Duration `json:"p999_ns" stat:"-"`
 	// Times are in force; all 0: those that it starts with still are.
-	Times   reorder.Times `json:"times"`
-	Changes uint64        `json:"changes"`
+	Times   reorder.Times `json:"times" stat:",inline"`
+	Changes uint64        `json:"changes" stat:"changes" help:"Times that other values of loom_auto_time_seconds came into force."`
 }
 
 // AutoEvery is how often a [Tuner] is to be asked.

@@ -10,29 +10,50 @@ import (
 
 // Stats counts what one worker of a leaf did.
 type Stats struct {
-	// RoundTrip has the round trips of HELLOs, which go ahead of data in every queue.
-	RoundTrip reorder.Histogram
-	// Received are messages that came to this worker for a scheme that handles
-	// them, by opcode. Known are those of them, and of those that other workers passed
-	// on, that were about something this worker knows: over all workers, Received less
-	// Known were about nothing. A NOTIFY concerns all workers, so only the one that it
-	// came to counts it, and a path that leads to the leaf is known.
-	Received, Known [overlay.NumOpcodes]uint64
-	Relayed         uint64                     // messages that other workers passed on to this one
-	Sent            [overlay.NumOpcodes]Amount // messages, by opcode; bytes on the wire
-	Unsent          Unsent
-	Waited          uint64 // packets that their scheme has told to wait
-	GateFull        uint64 // packets that could not wait, because too many did
+	_ struct{} `stat:"leaf"`
+
+	RoundTrip reorder.Histogram `stat:"round_trip" metric:"loom_round_trip" help:"Round trips of HELLOs to peers, which go ahead of data in every queue."`
+	// Received less Known, over all workers, are messages about nothing that the leaf
+	// knows. A NOTIFY concerns all workers, so only the one that it came to counts it,
+	// and a path that leads to the leaf is known.
+	Received Messages[uint64] `stat:"messages_received" help:"Control packets that came to a worker, for a scheme that handles them."`
+	Known    Messages[uint64] `stat:"messages_known" help:"Control packets about something that a worker knows, the one that they came to or another one."`
+	Relayed  uint64           `stat:"messages_relayed" help:"Control packets that other workers passed on to this one."`
+	Sent     Messages[Amount] `stat:"control" metric:"loom_reorder_control" help:"sent as control packets to other leaves; bytes are those of ConWeave Table 4, with outer headers"`
+	Unsent   Unsent           `stat:",inline"`
+	Waited   uint64           `stat:"waited_frames" unit:"frames" help:"Frames that their scheme made wait before they were sent."`
+	GateFull uint64           `stat:"wait_overflow_frames" unit:"frames" help:"Frames that could not wait, because too many did."`
 }
 
 // Amount is a number of packets and the sum of their lengths.
-type Amount struct{ Frames, Bytes uint64 }
+type Amount = stat.Amount
+
+// Messages has something for each kind of message, by opcode.
+type Messages[T any] [overlay.NumOpcodes]T
+
+// Index returns the name of an opcode; "" for those of tenants' packets.
+func (Messages[T]) Index(i int) (label, value string) {
+	if op := overlay.Opcode(i); op.Control() {
+		value = op.String()
+	}
+	return "opcode", value
+}
 
 // Unsent counts messages that were not sent, by why.
 type Unsent struct {
-	Incapable uint64 // the leaf no longer reads the fabric's fields
-	NoPath    uint64 // no next hop with a known MAC address leads there
-	NoFrame   uint64 // there was no free packet buffer
+	Incapable uint64 `stat:"control_unsent{reason=incapable}" metric:"loom_reorder_control_unsent" help:"Control packets that could not be sent." about:"The leaf no longer reads the fabric's fields."`
+	NoPath    uint64 `stat:"control_unsent{reason=no_path}" metric:"loom_reorder_control_unsent" about:"No next hop with a known MAC address leads there."`
+	NoFrame   uint64 `stat:"control_unsent{reason=no_frame}" metric:"loom_reorder_control_unsent" about:"There was no free packet buffer."`
+}
+
+// Unknown returns how many messages that came were about nothing that the leaf knows.
+// s is the sum over all workers. The workers' copies are not of one time: a message
+// that one is still passing on to the others is among them for that moment.
+func (s *Stats) Unknown() (n Messages[uint64]) {
+	for op := range n {
+		n[op] = s.Received[op] - min(s.Received[op], s.Known[op])
+	}
+	return n
 }
 
 // SchemeStats counts what a scheme decided, in all classes that have it or had it.
@@ -83,10 +104,40 @@ func addScheme(sums []SchemeStats, s SchemeStats) []SchemeStats {
 	return append(sums, s)
 }
 
+// AddReceivers adds what receivers counted to each one's place in sums.
+func AddReceivers(sums, add []ReceiverStats) []ReceiverStats {
+next:
+	for _, r := range add {
+		for _, s := range sums {
+			if s.Scheme == r.Scheme {
+				stat.Add(s.Stats, r.Stats)
+				continue next
+			}
+		}
+		sums = append(sums, ReceiverStats{r.Scheme, stat.Clone(r.Stats)})
+	}
+	return sums
+}
+
+// Counts returns what a scheme and its receiver count, before there is anything to
+// count: pointers to structs with the tags of package stat. nil: it has none.
+func Counts(s *balance.Scheme) (own, receiver any) {
+	o := balance.Options{Leaves: 1, Ports: 1}
+	if s.Complete(&o) != nil {
+		return nil, nil
+	}
+	if s.Receiver != nil {
+		if r, err := s.Receiver(&o); err == nil {
+			o.Receiver, receiver = r, r.Stats()
+		}
+	}
+	return s.New(&o).Stats().Own, receiver
+}
+
 // Stats returns the leaf's own counters.
 func (l *Leaf[T]) Stats() Stats { return l.stats }
 
-// Exchange returns what leaves told each other.
+// Exchange returns what the exchange with other leaves counted.
 func (l *Leaf[T]) Exchange() congestion.ExchangeStats { return l.exchange.Stats() }
 
 // SchemeStats returns what schemes decided, those of former classes included.

@@ -51,10 +51,10 @@ func (v Verdict) DrainAfter() bool { return v == PassDrain }
 
 // Times are what follows from measured round trips; 0: does not follow.
 type Times struct {
-	Reply         time.Duration `json:"reply_ns"`
-	Inactive      time.Duration `json:"inactive_ns"`
-	ResumeExtra   time.Duration `json:"resume_extra_ns"`
-	ResumeDefault time.Duration `json:"resume_default_ns"`
-	MaxHold       time.Duration `json:"max_hold_ns"`
-	FlowletGap    time.Duration `json:"flowlet_gap_ns"`
+	Reply         time.Duration `json:"reply_ns" stat:"time{time=reply},seen" help:"Times in force that were derived from round trips, by their configuration keys. One is shown once it was derived."`
+	Inactive      time.Duration `json:"inactive_ns" stat:"time{time=inactive},seen"`
+	ResumeExtra   time.Duration `json:"resume_extra_ns" stat:"time{time=resume_extra},seen"`
+	ResumeDefault time.Duration `json:"resume_default_ns" stat:"time{time=resume_default},seen"`
+	MaxHold       time.Duration `json:"max_hold_ns" stat:"time{time=max_hold},seen"`
+	FlowletGap    time.Duration `json:"flowlet_gap_ns" stat:"time{time=flowlet_gap},seen"`
 }

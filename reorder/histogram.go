@@ -11,7 +11,7 @@ const Buckets = 96
 // Histogram counts durations in buckets whose width is a quarter of a power of
 // two: 128 ns up to 1.024 µs, then 256 ns, and so on up to 4 s, so that a
 // quantile is off by a quarter at most. The zero value is empty. It is a plain
-// value without pointers: whoever wants one later copies it.
+// value without pointers: to keep one, copy it.
 type Histogram struct {
 	Counts [Buckets]uint64
 	N      uint64 // the sum of Counts

@@ -6,8 +6,11 @@ package admin
 import (
 	"net/netip"
 
+	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/stat"
+	"github.com/loomfabric/loom/leaf"
 )
 
 // The names in the answers' tags are the API: within /v1 they may be joined by
@@ -78,49 +81,23 @@ type Flowlets struct {
 
 // Stats is the answer of /v1/stats.
 type Stats struct {
-	Name     string            `json:"name"`
-	Role     string            `json:"role"`
-	Version  string            `json:"version"`
-	Workers  []Worker          `json:"workers"`
-	Drops    map[string]uint64 `json:"drops"` // by reason; none that is 0
-	Schemes  []Scheme          `json:"schemes"`
-	Exchange Exchange          `json:"exchange"`
+	Name      string            `json:"name"`
+	Role      string            `json:"role"`
+	Version   string            `json:"version"`
+	Workers   []Worker          `json:"workers"`
+	Drops     map[string]uint64 `json:"drops"`     // by reason; none that is 0
+	Schemes   []Counters        `json:"schemes"`   // what each decided; "own": what only that scheme counts
+	Receivers []Counters        `json:"receivers"` // by the scheme that has the receiver
+	Exchange  Counters          `json:"exchange"`
+	Leaf      Counters          `json:"leaf"`
 }
 
 // Worker is where a worker's frames came from and where they went.
 type Worker struct {
-	Worker     int    `json:"worker"`
-	Received   uint64 `json:"received"`
-	Made       uint64 `json:"made"`
-	Sent       uint64 `json:"sent"`
-	Dropped    uint64 `json:"dropped"`
-	Consumed   uint64 `json:"consumed"`
-	Held       uint64 `json:"held"`
+	Worker int `json:"worker"`
+	dataplane.Account
 	Balances   bool   `json:"balances"` // received + made = sent + dropped + consumed + held
 	FDBEntries uint64 `json:"fdb_entries"`
-}
-
-// Scheme is what a load-balancing scheme decided.
-type Scheme struct {
-	Scheme          string `json:"scheme"`
-	Decisions       uint64 `json:"decisions"`
-	FlowletsStarted uint64 `json:"flowlets_started"`
-	FlowletsMoved   uint64 `json:"flowlets_moved"`
-	FlowletsKept    uint64 `json:"flowlets_kept"`
-	FlowletsExpired uint64 `json:"flowlets_expired"`
-}
-
-// Exchange is what leaves told each other, in packets.
-type Exchange struct {
-	Plain            uint64 `json:"plain"`
-	Stamped          uint64 `json:"stamped"`
-	FeedbackSent     uint64 `json:"feedback_sent"`
-	FeedbackStale    uint64 `json:"feedback_stale"` // metrics, not packets: too old when their turn came
-	Arrived          uint64 `json:"arrived"`
-	CongestedArrived uint64 `json:"congested_arrived"`
-	FeedbackReceived uint64 `json:"feedback_received"`
-	FeedbackBadTag   uint64 `json:"feedback_bad_tag"`
-	FeedbackBadValue uint64 `json:"feedback_bad_value"`
 }
 
 // Failure is the answer when there is no other; the HTTP status says whose
@@ -164,20 +141,14 @@ func ports(configs []dataplane.PortConfig, st *dataplane.Stats, t *dataplane.Tab
 			state := at(t.Ports, i)
 			p.Up, p.MAC, p.MTU = state.Up, state.MAC.String(), state.MTU
 		}
+		var sum dataplane.PortStats
 		for w := range st.Workers {
 			s := at(st.Workers[w].Ports, i)
-			p.Utilisation, p.Metric = s.Utilisation, s.Metric // of the link, the same from each
-			p.QueueBytes += s.QueueBytes
-			p.RxFrames += s.Received.Frames
-			p.RxBytes += s.Received.Bytes
-			p.TxFrames += s.Sent.Frames
-			p.TxBytes += s.Sent.Bytes
-			p.Marked += s.Marked.Frames
-			p.CERaised += s.CERaised
-			for _, n := range s.Drops {
-				p.Dropped += n
-			}
+			stat.Add(&sum, &s)
 		}
+		p.Utilisation, p.Metric, p.QueueBytes = sum.Utilisation, sum.Metric, sum.QueueBytes
+		p.RxFrames, p.RxBytes, p.TxFrames, p.TxBytes = sum.Received.Frames, sum.Received.Bytes, sum.Sent.Frames, sum.Sent.Bytes
+		p.Dropped, p.Marked, p.CERaised = sum.Dropped(), sum.Marked.Frames, sum.CERaised
 		all = append(all, p)
 	}
 	return Ports{all}
@@ -201,24 +172,47 @@ func peers(configs []dataplane.PortConfig, st *dataplane.Stats, t *dataplane.Tab
 			hop := at(t.Hops, int(h))
 			p.NextHops = append(p.NextHops, NextHop{at(configs, int(hop.Port)).Name, hop.Gateway, hop.MAC.String(), hop.Resolved})
 		}
+		var sent, received dataplane.Traffic
 		for w := range st.Workers {
-			sent, received := at(st.Workers[w].PeerSent, i), at(st.Workers[w].PeerReceived, i)
-			p.SentFrames += sent.Frames
-			p.SentBytes += sent.Bytes
-			p.ReceivedFrames += received.Frames
-			p.ReceivedBytes += received.Bytes
+			s, r := at(st.Workers[w].PeerSent, i), at(st.Workers[w].PeerReceived, i)
+			stat.Add(&sent, &s)
+			stat.Add(&received, &r)
 		}
+		p.SentFrames, p.SentBytes, p.ReceivedFrames, p.ReceivedBytes = sent.Frames, sent.Bytes, received.Frames, received.Bytes
 		all = append(all, p)
 	}
 	return Peers{all}
 }
 
+// sums is what all workers of a leaf counted together.
+type sums struct {
+	leaf      leaf.Stats
+	exchange  congestion.ExchangeStats
+	schemes   []leaf.SchemeStats
+	receivers []leaf.ReceiverStats
+}
+
+func addUp(st *dataplane.Stats) (s sums) {
+	for i := range st.Workers {
+		w := &st.Workers[i]
+		stat.Add(&s.leaf, &w.Leaf)
+		stat.Add(&s.exchange, &w.Exchange)
+		s.schemes = leaf.AddSchemes(s.schemes, w.Schemes)
+		s.receivers = leaf.AddReceivers(s.receivers, w.Receivers)
+	}
+	return s
+}
+
 func stats(st *dataplane.Stats) Stats {
-	s := Stats{Workers: []Worker{}, Drops: make(map[string]uint64), Schemes: []Scheme{}}
+	sum := addUp(st)
+	s := Stats{
+		Workers: []Worker{}, Drops: make(map[string]uint64), Schemes: []Counters{}, Receivers: []Counters{},
+		Exchange: NewCounters("", &sum.exchange), Leaf: leafCounters(&sum.leaf),
+	}
 	for i := range st.Workers {
 		w := &st.Workers[i]
 		a := w.Account()
-		s.Workers = append(s.Workers, Worker{i, a.Received, a.Made, a.Sent, a.Dropped, a.Consumed, a.Held, a.Balances(), w.FDBEntries})
+		s.Workers = append(s.Workers, Worker{i, a, a.Balances(), w.FDBEntries})
 		for p := range w.Ports {
 			for r, n := range w.Ports[p].Drops {
 				if n > 0 {
@@ -226,37 +220,17 @@ func stats(st *dataplane.Stats) Stats {
 				}
 			}
 		}
-		for _, c := range w.Schemes {
-			s.Schemes = addScheme(s.Schemes, c)
+	}
+	for i := range sum.schemes {
+		x := &sum.schemes[i]
+		c := NewCounters(x.Scheme, x)
+		if x.Own != nil {
+			c["own"] = raw(NewCounters("", x.Own))
 		}
-		x, sum := &w.Exchange, &s.Exchange
-		sum.Plain += x.Plain
-		sum.Stamped += x.Stamped
-		sum.FeedbackSent += x.FeedbackSent
-		sum.FeedbackStale += x.FeedbackStale
-		sum.Arrived += x.Arrived
-		sum.CongestedArrived += x.CongestedArrived
-		sum.FeedbackReceived += x.FeedbackReceived
-		sum.FeedbackBadTag += x.FeedbackBadTag
-		sum.FeedbackBadValue += x.FeedbackBadValue
+		s.Schemes = append(s.Schemes, c)
+	}
+	for _, r := range sum.receivers {
+		s.Receivers = append(s.Receivers, NewCounters(r.Scheme, r.Stats))
 	}
 	return s
-}
-
-// addScheme adds one worker's counters to the scheme's.
-func addScheme(all []Scheme, c dataplane.SchemeStats) []Scheme {
-	i := 0
-	for i < len(all) && all[i].Scheme != c.Scheme {
-		i++
-	}
-	if i == len(all) {
-		all = append(all, Scheme{Scheme: c.Scheme})
-	}
-	s := &all[i]
-	s.Decisions += c.Decisions
-	s.FlowletsStarted += c.Flowlets.Started
-	s.FlowletsMoved += c.Flowlets.Moved
-	s.FlowletsKept += c.Flowlets.Kept
-	s.FlowletsExpired += c.Flowlets.Expired
-	return all
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -43,10 +44,10 @@ func (n *fakeNode) Stats() dataplane.Stats {
 	}
 	worker := func(rx, tx uint64) dataplane.WorkerStats {
 		return dataplane.WorkerStats{
-			Ports: []dataplane.PortStats{port(rx, tx, 2), port(0, 0, 5)}, FDBEntries: 3,
+			Ports: []dataplane.PortStats{port(rx, tx, 2), port(0, 0, 5)}, FDBStats: dataplane.FDBStats{FDBEntries: 3},
 			PeerSent: []dataplane.Traffic{{Frames: tx, Bytes: 150 * tx}}, PeerReceived: []dataplane.Traffic{{Frames: 1, Bytes: 150}},
 			Exchange: congestion.ExchangeStats{Stamped: tx, FeedbackSent: 1, FeedbackStale: 4},
-			Schemes:  []dataplane.SchemeStats{{Scheme: "conga", Stats: balance.Stats{Decisions: 4, Flowlets: congestion.FlowletStats{Started: 4, Moved: 1}}}},
+			Schemes:  []leaf.SchemeStats{{Scheme: "conga", Stats: balance.Stats{Decisions: 4, Flowlets: congestion.FlowletStats{Started: 4, Moved: 1}}}},
 		}
 	}
 	return dataplane.Stats{
@@ -145,10 +146,20 @@ func TestAnswers(t *testing.T) {
 	}
 	var st Stats
 	get("/v1/stats", &st)
-	if len(st.Workers) != 2 || st.Workers[0] != (Worker{Received: 10, Sent: 8, Dropped: 2, Balances: true, FDBEntries: 3}) || st.Drops[drop.NoRoute.String()] != 2 ||
-		len(st.Drops) != 1 || !reflect.DeepEqual(st.Schemes, []Scheme{{Scheme: "conga", Decisions: 8, FlowletsStarted: 8, FlowletsMoved: 2}}) ||
-		st.Exchange != (Exchange{Stamped: 28, FeedbackSent: 2, FeedbackStale: 8}) || st.Name != "L0" || st.Role != "leafd" || st.Version != "v1" {
+	account := dataplane.Account{Received: 10, Sent: 8, Dropped: 2}
+	if len(st.Workers) != 2 || st.Workers[0] != (Worker{Account: account, Balances: true, FDBEntries: 3}) || st.Drops[drop.NoRoute.String()] != 2 ||
+		len(st.Drops) != 1 || st.Name != "L0" || st.Role != "leafd" || st.Version != "v1" {
 		t.Errorf("stats %+v", st)
+	}
+	for what, x := range map[string]struct{ got, want any }{
+		"schemes": {st.Schemes, `[{"decisions":8,"flowlets_expired":0,"flowlets_kept":0,"flowlets_moved":2,"flowlets_started":8,"scheme":"conga"}]`},
+		"exchange": {st.Exchange, `{"arrived":0,"congested_arrived":0,"feedback_bad_tag":0,"feedback_bad_value":0,"feedback_received":0,` +
+			`"feedback_sent":2,"feedback_stale":8,"plain":0,"stamped":28}`},
+		"receivers": {st.Receivers, `[]`},
+	} {
+		if got, err := json.Marshal(x.got); err != nil || string(got) != x.want {
+			t.Errorf("%s: %s, %v, want %s", what, got, err, x.want)
+		}
 	}
 	var c Conga
 	get("/v1/conga", &c)

@@ -52,3 +52,14 @@ func (r Reason) String() string {
 	}
 	return fmt.Sprintf("reason_%d", uint8(r))
 }
+
+// Counts has a number for each reason.
+type Counts [NumReasons]uint64
+
+// Index returns the name of a reason; "" for None.
+func (Counts) Index(i int) (label, value string) {
+	if r := Reason(i); r != None {
+		value = r.String()
+	}
+	return "reason", value
+}

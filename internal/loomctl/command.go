@@ -75,7 +75,10 @@ func Command(out io.Writer) *cobra.Command {
 			return show(c, o, "fdb", query(), printFDB)
 		})),
 		explainCommand(o),
-		simple("stats", "Where frames came from and went, drops, decisions, feedback", func(c *cobra.Command) error {
+		simple("schemes", "Schemes: decisions, and what only one scheme counts, on both sides", func(c *cobra.Command) error {
+			return show(c, o, "stats", nil, printSchemes)
+		}),
+		simple("stats", "Where frames came from and went, drops, decisions, feedback, messages", func(c *cobra.Command) error {
 			return show(c, o, "stats", nil, printStats)
 		}),
 	)

@@ -13,8 +13,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/admin"
+	"github.com/loomfabric/loom/reorder"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -47,7 +50,7 @@ var answers = map[string]any{
 		{VTEP: vtep3, Paths: []dataplane.PathState{{Port: "eth1", Local: 6, Utilisation: 0.8125}}},
 	}},
 	"/v1/conweave?limit=5": conweaveAnswer,
-	"/v1/conweave":         admin.ConWeave{ConWeaveState: &dataplane.ConWeaveState{Destination: conweaveAnswer.Destination}},
+	"/v1/conweave":         admin.ConWeave{ConWeaveState: &dataplane.ConWeaveState{Destination: conweaveAnswer.Destination}, DestinationCounters: admin.NewCounters("", &reorder.Stats{})},
 	"/v1/flowlets": admin.Flowlets{Tables: []dataplane.FlowletTable{
 		{Class: 0, Scheme: "letflow", Size: 64, Entries: []dataplane.FlowletEntry{}},
 		{Worker: 1, Class: 1, Scheme: "conga", Size: 65536, Used: 2, Active: 1, Started: 9, Moved: 2, Kept: 5, Expired: 7, Entries: []dataplane.FlowletEntry{
@@ -59,12 +62,7 @@ var answers = map[string]any{
 		{VNI: 100, MAC: "02:00:00:00:00:02", Port: "eth3", VLAN: 20, Age: 67 * time.Millisecond},
 		{VNI: 200, MAC: "02:00:00:00:00:03", Port: "eth3", Static: true},
 	}},
-	"/v1/stats": admin.Stats{
-		Name: "L0", Role: "leafd", Version: "v1.2", Workers: []admin.Worker{{Worker: 0, Received: 10, Made: 2, Sent: 9, Dropped: 1, Consumed: 1, Held: 1, Balances: true, FDBEntries: 3}, {Worker: 1, Received: 1}},
-		Drops:    map[string]uint64{"queue_full": 1, "no_route": 7},
-		Schemes:  []admin.Scheme{{Scheme: "conga", Decisions: 8, FlowletsStarted: 8, FlowletsMoved: 2, FlowletsKept: 3, FlowletsExpired: 4}},
-		Exchange: admin.Exchange{Plain: 1, Stamped: 2, FeedbackSent: 3, FeedbackStale: 9, Arrived: 4, CongestedArrived: 5, FeedbackReceived: 6, FeedbackBadTag: 7, FeedbackBadValue: 8},
-	},
+	"/v1/stats": statsAnswer(),
 	"/v1/explain?dport=53&dst=10.0.0.2&dst_mac=02%3A00%3A00%3A00%3A00%3A01&proto=udp&sport=7&src=10.0.0.1&vni=100": dataplane.Explanation{
 		VNI: 100, Hash: 0xdeadbeef, Hashed: "5-tuple", SourcePort: 50000, Class: 1, Scheme: "conga", Destination: "remote", Worker: 1,
 		Flowlet: &dataplane.FlowletEntry{Slot: 17, Uplink: 0, Port: "eth1", Active: true, Idle: 12345},
@@ -86,6 +84,35 @@ var answers = map[string]any{
 	"/v1/explain?dscp=ef&dst=10.0.0.2&dst_mac=02%3A00%3A00%3A00%3A00%3A02&proto=gre&src=10.0.0.1": dataplane.Explanation{
 		VNI: 100, Hashed: "IP addresses and protocol", SourcePort: 49152, Scheme: "ecmp", Destination: "local", Port: "eth3",
 	},
+}
+
+// statsAnswer has a scheme with counters of its own, and one that loomctl does not know.
+func statsAnswer() admin.Stats {
+	balances := dataplane.Account{Received: 10, Made: 2, Sent: 9, Dropped: 1, Consumed: 1, Held: 1}
+	decided := func(scheme string, n uint64) admin.Counters {
+		return admin.NewCounters(scheme, &balance.Stats{Decisions: n, Flowlets: congestion.FlowletStats{Started: n, Moved: 2, Kept: 3, Expired: 4}})
+	}
+	a := admin.Stats{
+		Name: "L0", Role: "leafd", Version: "v1.2",
+		Workers: []admin.Worker{{Account: balances, Balances: true, FDBEntries: 3}, {Worker: 1, Account: dataplane.Account{Received: 1}}},
+		Drops:   map[string]uint64{"queue_full": 1, "no_route": 7},
+		Schemes: []admin.Counters{decided("conga", 8), decided("conweave", 100), decided("of-tomorrow", 5)},
+		Receivers: []admin.Counters{
+			admin.NewCounters("conweave", &receiverStats), {"scheme": []byte(`"of-tomorrow"`), "gaps": []byte("3")},
+		},
+		Exchange: admin.NewCounters("", &congestion.ExchangeStats{
+			Plain: 1, Stamped: 2, FeedbackSent: 3, FeedbackStale: 9, Arrived: 4, CongestedArrived: 5, FeedbackReceived: 6, FeedbackBadTag: 7, FeedbackBadValue: 8,
+		}),
+		Leaf: admin.NewCounters("", &leafStats),
+	}
+	for i, own := range map[int]any{1: conweaveAnswer.SourceCounters[0], 2: map[string]int{"cells": 7}} {
+		b, err := json.Marshal(own)
+		if err != nil {
+			panic(err)
+		}
+		a.Schemes[i]["own"] = b
+	}
+	return a
 }
 
 // daemon serves the answers and returns its socket.
@@ -125,7 +152,7 @@ func TestGolden(t *testing.T) {
 	for name, args := range map[string]string{
 		"ports": "ports", "peers": "peers", "conga": "conga", "flowlets": "flowlets", "flowlets-none": "flowlets --limit 3",
 		"conweave": "conweave --limit 5", "conweave-none": "conweave", "explain-conweave": "explain 10.0.0.1 10.0.0.4",
-		"fdb": "fdb", "stats": "stats", "fdb-json": "-o json fdb",
+		"fdb": "fdb", "stats": "stats", "schemes": "schemes", "fdb-json": "-o json fdb",
 		"explain":       "explain 10.0.0.1 10.0.0.2 udp 7 53 --vni 100 --dst-mac 02:00:00:00:00:01",
 		"explain-any":   "explain 10.0.0.1 10.0.0.2",
 		"explain-local": "explain 10.0.0.1 10.0.0.2 gre --dscp ef --dst-mac 02:00:00:00:00:02",

@@ -3,13 +3,16 @@ package loomctl
 import (
 	"fmt"
 	"io"
-	"maps"
 	"net/netip"
 	"slices"
 	"time"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/admin"
+	"github.com/loomfabric/loom/internal/stat"
+	"github.com/loomfabric/loom/leaf"
+	"github.com/loomfabric/loom/reorder"
 )
 
 func printConWeave(w io.Writer, a *admin.ConWeave) {
@@ -17,9 +20,26 @@ func printConWeave(w io.Writer, a *admin.ConWeave) {
 		printSources(w, a.Sources)
 		printAuto(w, a.Auto)
 	}
-	printSourceCounters(w, a.SourceCounters)
-	printDestination(w, a)
-	printTimes(w, a)
+	source, destination := stat.TableOf(&balance.ConWeaveStats{}, ""), stat.TableOf(&reorder.Stats{}, "")
+	messages := stat.TableOf(&leaf.Stats{}, "")
+	var times []timesRow
+	if len(a.SourceCounters) > 0 {
+		printCounters(w, "SOURCE", a.SourceCounters, source)
+		fmt.Fprintln(w)
+	}
+	for _, c := range a.SourceCounters {
+		times = append(times, timesOf(c, source)...)
+	}
+	d := a.DestinationCounters
+	printCounters(w, "DESTINATION", []admin.Counters{d}, destination)
+	fmt.Fprintln(w)
+	printCounters(w, "LEAF", []admin.Counters{d}, messages)
+	fmt.Fprintln(w)
+	printMessages(w, d, d.Number("arrived_bytes"))
+	if a.ConWeaveState != nil {
+		printHolds(w, &a.Destination)
+	}
+	printTimes(w, slices.Concat(times, timesOf(d, destination), timesOf(d, messages)))
 }
 
 // printSources shows parameters, and what the connections wait for.
@@ -82,90 +102,9 @@ func (t table) endUnlessEmpty(w io.Writer, rows int) {
 
 func peer(vtep netip.Addr) string { return either(vtep.IsValid(), vtep.String(), none) }
 
-// printSourceCounters has a column for each scheme.
-func printSourceCounters(w io.Writer, all []admin.ConWeaveSource) {
-	if len(all) == 0 {
-		return
-	}
-	head := []any{"SOURCE"}
-	for i := range all {
-		head = append(head, all[i].Scheme)
-	}
-	t := newTable(w, head...)
-	row := func(name string, of func(*admin.ConWeaveSource) uint64) {
-		cells := []any{name}
-		for i := range all {
-			cells = append(cells, of(&all[i]))
-		}
-		t.row(cells...)
-	}
-	type s = admin.ConWeaveSource
-	row("epochs", func(x *s) uint64 { return x.Epochs })
-	row("  ended by a pause", func(x *s) uint64 { return x.Inactive })
-	row("  of those, without the CLEAR", func(x *s) uint64 { return x.Unclear })
-	row("requests", func(x *s) uint64 { return x.Requests })
-	row("  replies in time", func(x *s) uint64 { return x.Replies })
-	row("  late replies", func(x *s) uint64 { return x.LateReplies })
-	row("cut-offs", func(x *s) uint64 { return x.CutOffs })
-	row("  reroutes", func(x *s) uint64 { return x.Reroutes })
-	row("  attempts, all paths busy", func(x *s) uint64 { return x.Aborts })
-	row("  attempts, peer short of queues", func(x *s) uint64 { return x.Refused })
-	row("clears", func(x *s) uint64 { return x.Clears })
-	row("notifies", func(x *s) uint64 { return x.Notifies })
-	row("flows whose path went away", func(x *s) uint64 { return x.Moves })
-	row("packets by hash, table full", func(x *s) uint64 { return x.OverflowFrames })
-	row("packets by hash, peer plain", func(x *s) uint64 { return x.IncapableFrames })
-	reasons := make(map[string]bool)
-	for i := range all {
-		for reason := range all[i].Ignored {
-			reasons[reason] = true
-		}
-	}
-	for _, reason := range slices.Sorted(maps.Keys(reasons)) {
-		row("control ignored: "+reason, func(x *s) uint64 { return x.Ignored[reason] })
-	}
-	t.end()
-	fmt.Fprintln(w)
-}
-
-func printDestination(w io.Writer, a *admin.ConWeave) {
-	d := &a.DestinationCounters
-	t := newTable(w, "DESTINATION", "PACKETS", "BYTES")
-	t.row("arrived", d.ArrivedFrames, d.ArrivedBytes)
-	t.row("  rerouted", d.ReroutedFrames, none)
-	t.row("  held", d.HeldFrames, d.HeldBytes)
-	for _, cause := range slices.Sorted(maps.Keys(d.UnorderedFrames)) {
-		t.row("  out of order: "+cause, d.UnorderedFrames[cause], none)
-	}
-	t.row("arrived unmarked", d.UnmarkedFrames, none)
-	for _, c := range d.Control {
-		t.row("control "+c.Opcode, c.Frames, fmt.Sprintf("%d (%s)", c.Bytes, share(c.Bytes, d.ArrivedBytes)))
-	}
-	for _, reason := range slices.Sorted(maps.Keys(d.ControlUnsent)) {
-		t.row("control not sent: "+reason, d.ControlUnsent[reason], none)
-	}
-	t.row("control that refuses reroutes", d.Refusals, none)
-	t.row("control spared: NOTIFY", d.NotifiesSpared, none)
-	t.end()
-
-	fmt.Fprintln(w)
-	t = newTable(w, "DESTINATION", "TIMES")
-	t.row("epochs", d.Epochs)
-	t.row("TAILs", d.Tails)
-	t.row("taken", d.QueuesTaken)
-	for _, cause := range slices.Sorted(maps.Keys(d.Flushes)) {
-		t.row("  flushed: "+cause, d.Flushes[cause])
-	}
-	t.row("flows without a queue", d.NoQueue)
-	t.row("T_resume by default", d.DefaultResumes)
-	t.row("T_resume cut short", d.CappedResumes)
-	t.end()
-	if a.ConWeaveState == nil {
-		return
-	}
-	s := &a.Destination
-	fmt.Fprintln(w)
-	t = newTable(w, "RESUME EXTRA", "RESUME DEFAULT", "INACTIVE", "MAX HOLD", "NOTIFY INTERVAL", "ADMISSION")
+// printHolds shows the parameters of the destination side, and what it holds.
+func printHolds(w io.Writer, s *dataplane.ConWeaveDestination) {
+	t := newTable(w, "RESUME EXTRA", "RESUME DEFAULT", "INACTIVE", "MAX HOLD", "NOTIFY INTERVAL", "ADMISSION")
 	t.row(age(s.ResumeExtra), age(s.ResumeDefault), age(s.Inactive), age(s.MaxHold), age(s.NotifyInterval), either(s.Admission > 0, fmt.Sprintf("%d%%", s.Admission), none))
 	t.end()
 	fmt.Fprintln(w)
@@ -179,35 +118,5 @@ func printDestination(w io.Writer, a *admin.ConWeave) {
 		use(either(p.Port != "", p.Port, "floods"), &p.Held, &p.Peak, &s.PortLimit)
 	}
 	t.end()
-}
-
-// share writes a part of the whole in percent, small ones to three digits.
-func share(part, whole uint64) string {
-	if whole == 0 {
-		return none
-	}
-	return fmt.Sprintf("%.3g%%", 100*float64(part)/float64(whole))
-}
-
-func printTimes(w io.Writer, a *admin.ConWeave) {
 	fmt.Fprintln(w)
-	t := newTable(w, "TIME", "COUNT", "MEAN", "P50", "P90", "P99", "P99.9", "MAX")
-	row := func(name string, x *admin.Times) {
-		if x.Count == 0 {
-			t.row(name, 0, none, none, none, none, none, none)
-			return
-		}
-		cells := []any{name, x.Count}
-		for _, d := range []time.Duration{x.Mean, x.P50, x.P90, x.P99, x.P999, x.Max} {
-			cells = append(cells, age(d))
-		}
-		t.row(cells...)
-	}
-	for i := range a.SourceCounters {
-		row("reply, "+a.SourceCounters[i].Scheme, &a.SourceCounters[i].ReplyTime)
-	}
-	row("queue held", &a.DestinationCounters.HoldTime)
-	row("TAIL before T_resume", &a.DestinationCounters.ResumeErrorEarly)
-	row("TAIL after T_resume", &a.DestinationCounters.ResumeErrorLate)
-	t.end()
 }

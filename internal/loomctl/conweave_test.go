@@ -5,17 +5,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/admin"
+	"github.com/loomfabric/loom/leaf"
+	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 )
 
 // conweaveAnswer is what a leaf with two schemes says that was rerouting just now.
 var conweaveAnswer = admin.ConWeave{
 	ConWeaveState: &dataplane.ConWeaveState{
-		Auto: &dataplane.AutoState{
+		Auto: &dataplane.AutoState{AutoState: leaf.AutoState{
 			Samples: 4321, P50: 412345, P99: 2 * time.Millisecond, P999: 3 * time.Millisecond, Changes: 2,
-			Times: dataplane.Times{Reply: time.Millisecond, Inactive: 10 * time.Millisecond, ResumeExtra: 3 * time.Millisecond, ResumeDefault: 6 * time.Millisecond, MaxHold: 18 * time.Millisecond},
-		},
+			Times: reorder.Times{Reply: time.Millisecond, Inactive: 10 * time.Millisecond, ResumeExtra: 3 * time.Millisecond, ResumeDefault: 6 * time.Millisecond, MaxHold: 18 * time.Millisecond},
+		}},
 		Sources: []dataplane.ConWeaveSource{
 			{
 				Scheme: "conweave", Reply: time.Millisecond, PathBusy: time.Millisecond, Inactive: 10 * time.Millisecond,
@@ -39,25 +43,46 @@ var conweaveAnswer = admin.ConWeave{
 			},
 		},
 	},
-	SourceCounters: []admin.ConWeaveSource{
-		{
-			Scheme: "conweave", Epochs: 100, Requests: 99, Replies: 90, LateReplies: 8, CutOffs: 9, Reroutes: 6, Aborts: 5, Refused: 1,
-			Clears: 4, Notifies: 7, Inactive: 3, Unclear: 2, Moves: 1, OverflowFrames: 11, IncapableFrames: 12,
-			Ignored:   map[string]uint64{"stale_reply": 13, "unknown_flow": 14},
-			ReplyTime: admin.Times{Count: 98, Mean: 310000, P50: 300000, P90: 500000, P99: 1500000, P999: 1600000, Max: 1612345},
-		},
-		{Scheme: "conweave-conga", Epochs: 1, Ignored: map[string]uint64{"stale_clear": 15}},
+	SourceCounters: []admin.Counters{
+		admin.NewCounters("conweave", &balance.ConWeaveStats{
+			Epochs: 100, Requests: 99, Replies: 90, LateReplies: 8, CutOffs: 9, Reroutes: 6, Aborts: 5, Refused: 1,
+			Clears: 4, Notifies: 7, Inactive: 3, Unclear: 2, Moves: 1, Overflow: 11, Incapable: 12,
+			StaleReplies: 13, ReplyTime: some(98, 300*time.Microsecond),
+		}),
+		admin.NewCounters("conweave-conga", &balance.ConWeaveStats{Epochs: 1, StaleClears: 15}),
 	},
-	DestinationCounters: admin.ConWeaveDestination{
-		ArrivedFrames: 10000, ArrivedBytes: 15000000, UnmarkedFrames: 16, Epochs: 200, Requests: 190, Tails: 21, ReroutedFrames: 50,
-		HeldFrames: 44, HeldBytes: 66000, QueuesTaken: 20, NoQueue: 1, DefaultResumes: 2, CappedResumes: 3,
-		Flushes: map[string]uint64{"tail": 18, "expiry": 2}, UnorderedFrames: map[string]uint64{"premature": 5, "late": 6},
-		Control:       []admin.ConWeaveControl{{Opcode: "RTT_REPLY", Frames: 190, Bytes: 19000}, {Opcode: "CLEAR", Frames: 23, Bytes: 2300}, {Opcode: "NOTIFY"}},
-		ControlUnsent: map[string]uint64{"no_path": 17}, NotifiesSpared: 18, Refusals: 19,
-		HoldTime:         admin.Times{Count: 20, Mean: 700000, P50: 600000, P90: 900000, P99: 1200000, P999: 1200000, Max: 1250000},
-		ResumeErrorEarly: admin.Times{Count: 15, Mean: 20000, P50: 15000, P90: 40000, P99: 50000, P999: 50000, Max: 50000},
-	},
+	DestinationCounters: destination(),
 }
+
+// some is a histogram of n times that differ.
+func some(n int, d time.Duration) (h reorder.Histogram) {
+	for i := range n {
+		h.Add(d + time.Duration(i*i)*time.Microsecond)
+	}
+	return h
+}
+
+func destination() admin.Counters {
+	c := admin.NewCounters("", &receiverStats)
+	for name, x := range admin.NewCounters("", &leafStats) {
+		c[name] = x
+	}
+	return c
+}
+
+var (
+	receiverStats = reorder.Stats{
+		Packets: 10000, Bytes: 15000000, Unmarked: 16, Epochs: 200, Requests: 190, Tails: 21, Rerouted: 50,
+		Held: 44, HeldBytes: 66000, Queues: 20, NoQueue: 1, Defaults: 2, Capped: 3,
+		TailFlushes: 18, Expiries: 2, Premature: 5, Late: 6, NotifiesSuppressed: 18, Refusals: 19,
+		Hold: some(20, 600*time.Microsecond), TailEarly: some(15, 15*time.Microsecond),
+	}
+	leafStats = leaf.Stats{
+		Received: leaf.Messages[uint64]{overlay.OpRTTReply: 98, overlay.OpClear: 6}, Known: leaf.Messages[uint64]{overlay.OpRTTReply: 98, overlay.OpClear: 4},
+		Relayed: 104, Sent: leaf.Messages[leaf.Amount]{overlay.OpRTTReply: {Frames: 190, Bytes: 19000}, overlay.OpClear: {Frames: 23, Bytes: 2300}},
+		Unsent: leaf.Unsent{NoPath: 17}, RoundTrip: some(40, 200*time.Microsecond),
+	}
+)
 
 func TestConnectionStates(t *testing.T) {
 	for state, says := range map[string]string{

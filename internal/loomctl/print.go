@@ -11,8 +11,11 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/admin"
+	"github.com/loomfabric/loom/internal/stat"
+	"github.com/loomfabric/loom/leaf"
 )
 
 // table aligns rows of cells.
@@ -196,17 +199,12 @@ func printStats(w io.Writer, s *admin.Stats) {
 		return
 	}
 	fmt.Fprintln(w)
-	t = newTable(w, "SCHEME", "DECISIONS", "FLOWLETS", "MOVED", "KEPT", "EXPIRED")
-	for _, x := range s.Schemes {
-		t.row(x.Scheme, x.Decisions, x.FlowletsStarted, x.FlowletsMoved, x.FlowletsKept, x.FlowletsExpired)
-	}
-	t.end()
-	x := &s.Exchange
+	printDecisions(w, s.Schemes)
 	fmt.Fprintln(w)
-	t = newTable(w, "FABRIC HEADER", "PACKETS", "FEEDBACK", "STALE", "ODD")
-	t.row("sent plain", x.Plain, none, none, none)
-	t.row("sent with it", x.Stamped, x.FeedbackSent, x.FeedbackStale, none)
-	t.row("received with it", x.Arrived, x.FeedbackReceived, none, x.FeedbackBadTag+x.FeedbackBadValue)
-	t.row("of those, congested", x.CongestedArrived, none, none, none)
-	t.end()
+	printCounters(w, "FABRIC HEADER", []admin.Counters{s.Exchange}, stat.TableOf(&congestion.ExchangeStats{}, ""))
+	fmt.Fprintln(w)
+	printCounters(w, "LEAF", []admin.Counters{s.Leaf}, stat.TableOf(&leaf.Stats{}, ""))
+	fmt.Fprintln(w)
+	printMessages(w, s.Leaf, 0)
+	printTimes(w, timesOf(s.Leaf, stat.TableOf(&leaf.Stats{}, "")))
 }

@@ -1,6 +1,8 @@
-// Package stat adds up counters. Types that count, in any package, are structs of
-// uint64s, ints, time spans, and of structs and arrays of these; how a field is
-// added up, named and explained stands in its tag, once.
+// Package stat knows the types that count. Such a type, in any package, is a struct
+// of numbers, spans of time, histograms, and structs and arrays of these. The tags of
+// its fields are the one table of their names, meanings and units, which the metrics,
+// the admin API, loomctl and the simulator's results read ([TableOf]); [Add] adds such
+// structs up.
 package stat
 
 import (
@@ -9,16 +11,21 @@ import (
 	"strings"
 )
 
-// The tag of a field is `stat:"name,option"`. Option max says that the greater of
-// two values counts, not their sum: the peaks of two workers need not have come at
-// one time.
-const (
-	tag       = "stat"
-	optionMax = "max"
-)
+// Amount is a number of frames and the sum of their lengths.
+type Amount struct {
+	Frames uint64 `help:"Frames %s." unit:"frames"`
+	Bytes  uint64 `help:"Bytes of frames %s." unit:"bytes"`
+}
 
-// Add adds what src counted to dst. Both point to structs of one type; anything
-// else is a programming error and panics. It is not for the path of a packet.
+// Add counts one frame of n bytes.
+func (a *Amount) Add(n uint32) {
+	a.Frames++
+	a.Bytes += uint64(n)
+}
+
+// Add adds what src counted to dst; of fields with the option max the greater value
+// stays. Both point to structs of one type; anything else is a programming error and
+// panics. It is not for the path of a packet.
 func Add(dst, src any) {
 	d, s := reflect.ValueOf(dst), reflect.ValueOf(src)
 	if d.Type() != s.Type() || d.Kind() != reflect.Pointer {
@@ -28,34 +35,34 @@ func Add(dst, src any) {
 }
 
 func add(d, s reflect.Value, peak bool) {
-	switch d.Kind() {
-	case reflect.Struct:
+	switch {
+	case d.Kind() == reflect.Struct:
 		for i := range d.NumField() {
-			f := d.Type().Field(i)
-			if f.IsExported() {
-				_, option, _ := strings.Cut(f.Tag.Get(tag), ",")
-				add(d.Field(i), s.Field(i), option == optionMax)
+			if f := d.Type().Field(i); f.IsExported() {
+				_, options, _ := strings.Cut(f.Tag.Get(tagName), ",")
+				add(d.Field(i), s.Field(i), hasOption(options, optionMax))
 			}
 		}
-	case reflect.Array:
+	case d.Kind() == reflect.Array:
 		for i := range d.Len() {
 			add(d.Index(i), s.Index(i), peak)
 		}
-	case reflect.Uint64, reflect.Uint32:
-		if v := s.Uint(); !peak {
-			d.SetUint(d.Uint() + v)
-		} else if v > d.Uint() {
-			d.SetUint(v)
-		}
-	case reflect.Int, reflect.Int64:
-		if v := s.Int(); !peak {
-			d.SetInt(d.Int() + v)
-		} else if v > d.Int() {
-			d.SetInt(v)
-		}
+	case d.CanUint():
+		d.SetUint(sum(d.Uint(), s.Uint(), peak))
+	case d.CanInt():
+		d.SetInt(sum(d.Int(), s.Int(), peak))
+	case d.CanFloat():
+		d.SetFloat(sum(d.Float(), s.Float(), peak))
 	default:
 		panic(fmt.Sprintf("stat: %v cannot be added up", d.Type()))
 	}
+}
+
+func sum[T uint64 | int64 | float64](a, b T, peak bool) T {
+	if peak {
+		return max(a, b)
+	}
+	return a + b
 }
 
 // Clone returns a pointer to a copy of what src, a pointer to a struct of counters,

@@ -30,21 +30,23 @@ type sample struct {
 	Parts     [2]inner
 	MostOf    [2]uint64 `stat:",max"`
 	Inner     inner
+	Share     float64
+	Fullest   float64 `stat:"-,max"`
 	invisible int
 }
 
 func TestAdd(t *testing.T) {
 	a := sample{
 		Count: 1, Small: 2, Queue: -3, Time: 4, Longest: 5, Most: 60, By: [3]uint64{1, 2, 3}, MostOf: [2]uint64{9, 1},
-		Parts: [2]inner{{1, 2, 3}, {4, 5, 6}}, Inner: inner{7, 8, -9}, invisible: 1,
+		Parts: [2]inner{{1, 2, 3}, {4, 5, 6}}, Inner: inner{7, 8, -9}, Share: 0.5, Fullest: 0.75, invisible: 1,
 	}
 	b := sample{
 		Count: 10, Small: 20, Queue: 30, Time: 40, Longest: 50, Most: 6, By: [3]uint64{10, 20, 30}, MostOf: [2]uint64{1, 9},
-		Parts: [2]inner{{10, 20, 30}, {40, 50, 1}}, Inner: inner{70, 80, -90}, invisible: 10,
+		Parts: [2]inner{{10, 20, 30}, {40, 50, 1}}, Inner: inner{70, 80, -90}, Share: 0.25, Fullest: 0.5, invisible: 10,
 	}
 	want := sample{
 		Count: 11, Small: 22, Queue: 27, Time: 44, Longest: 50, Most: 60, By: [3]uint64{11, 22, 33}, MostOf: [2]uint64{9, 9},
-		Parts: [2]inner{{11, 22, 30}, {44, 55, 6}}, Inner: inner{77, 88, -9}, invisible: 1,
+		Parts: [2]inner{{11, 22, 30}, {44, 55, 6}}, Inner: inner{77, 88, -9}, Share: 0.75, Fullest: 0.75, invisible: 1,
 	}
 	was := b
 	stat.Add(&a, &b)
@@ -76,12 +78,11 @@ func TestClone(t *testing.T) {
 func TestAddPanics(t *testing.T) {
 	type list struct{ L []uint64 }
 	type text struct{ Name string }
-	type ratio struct{ R float64 }
 	type flag struct{ On bool }
 	type pointer struct{ P *uint64 }
 	type other struct{ Count uint64 }
 	for name, tt := range map[string]struct{ dst, src any }{
-		"a slice": {&list{}, &list{}}, "a string": {&text{}, &text{}}, "a float": {&ratio{}, &ratio{}}, "a bool": {&flag{}, &flag{}},
+		"a slice": {&list{}, &list{}}, "a string": {&text{}, &text{}}, "a bool": {&flag{}, &flag{}},
 		"a pointer": {&pointer{}, &pointer{}}, "two types": {&sample{}, &other{}}, "values": {sample{}, sample{}},
 		"a value into a pointer": {&sample{}, sample{}},
 	} {

@@ -3,15 +3,17 @@ package telemetry
 import (
 	"net/netip"
 	"runtime"
+	"slices"
 	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/loomfabric/loom/balance"
-	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/stat"
+	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 )
 
 // collector makes metrics of the counters at each scrape. It keeps none, so it
@@ -28,14 +30,35 @@ func NewCollector(o Options) prometheus.Collector { return &collector{o} }
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, m := range all {
-		ch <- m.desc
+	for _, s := range declared() {
+		for _, r := range s.rows {
+			ch <- r.desc
+			if r.longest != nil {
+				ch <- r.longest
+			}
+		}
 	}
+}
+
+// declared returns the sets of every node, and those of all schemes that there are.
+func declared() []*set {
+	all := slices.Clone(fixed)
+	for _, s := range balance.Schemes() {
+		own, receiver := leaf.Counts(s)
+		if own != nil {
+			all = append(all, ofOwn(s.Name, own))
+		}
+		if receiver != nil {
+			sum, byWorker := ofReceiver(s.Name, receiver)
+			all = append(all, sum, byWorker)
+		}
+	}
+	return all
 }
 
 // Collect implements [prometheus.Collector].
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	buildInfo.emit(ch, 1, c.Version, runtime.Version(), c.Role)
+	buildInfo.emit(ch, &buildView{Info: true}, c.Version, runtime.Version(), c.Role)
 	s := c.Stats()
 	// Taken after the counters: tables only grow, so that what was counted has
 	// a name in them.
@@ -44,21 +67,23 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		c.worker(ch, strconv.Itoa(i), &s.Workers[i])
 	}
 	c.ports(ch, &s, t)
-	collectSchemes(ch, s.Workers)
+	c.hops(ch, s.Workers, t)
 	if c.Role != "spined" {
-		c.collectReorder(ch, s.Workers)
+		c.leaf(ch, s.Workers)
+		collectVNIs(ch, s.Workers, t)
+		collectPeers(ch, s.Workers, t)
 	}
 	if c.Congestion != nil {
 		collectCongestion(ch, c.Congestion())
 	}
 	if c.Auto != nil {
-		collectAuto(ch, c.Auto())
+		if s := c.Auto(); s != nil {
+			ofAuto.emit(ch, &s.AutoState)
+		}
 	}
-	collectVNIs(ch, s.Workers, t)
-	collectPeers(ch, s.Workers, t)
-	c.hops(ch, s.Workers, t)
 	if c.Control != nil {
-		collectControl(ch, c.Control())
+		s := c.Control()
+		ofControl.emit(ch, &s)
 	}
 	if c.Reload != nil {
 		r := c.Reload()
@@ -84,37 +109,33 @@ func (o *Options) portName(id dataplane.PortID) string {
 func (c *collector) worker(ch chan<- prometheus.Metric, worker string, s *dataplane.WorkerStats) {
 	byWorker.emit(ch, s, worker)
 	if c.Role != "spined" {
-		fdbByWorker.emit(ch, s, worker)
+		fdbByWorker.emit(ch, &s.FDBStats, worker)
+		lossByWorker.emit(ch, &s.LossStats, worker)
 		exchangeByWorker.emit(ch, &s.Exchange, worker)
-		conweaveByWorker.emit(ch, s, worker)
+		for _, r := range s.Receivers {
+			_, now := ofReceiver(r.Scheme, r.Stats)
+			now.emit(ch, r.Stats, worker)
+		}
 	}
 	for i := range s.Ports {
-		p, port := &s.Ports[i], c.portName(dataplane.PortID(i))
-		byPortWorker.emit(ch, p, port, worker)
-		for r, n := range p.Drops {
-			if n > 0 {
-				drops.emit(ch, float64(n), port, worker, drop.Reason(r).String())
-			}
-		}
+		byPortWorker.emit(ch, &s.Ports[i], c.portName(dataplane.PortID(i)), worker)
 	}
 }
 
 func (c *collector) ports(ch chan<- prometheus.Metric, s *dataplane.Stats, t *dataplane.Tables) {
 	for i := range s.Ports {
-		v := portView{info: &s.Ports[i]}
+		info, state := &s.Ports[i], at(t.Ports, i)
+		v := portView{Open: info.Open, Up: state.Up, MTU: state.MTU, Changed: info.Since}
 		for w := range s.Workers {
 			// Each worker reads the meter that all share, at its own time.
 			p := at(s.Workers[w].Ports, i)
-			v.utilisation, v.metric = max(v.utilisation, p.Utilisation), max(v.metric, p.Metric)
-		}
-		if i < len(t.Ports) {
-			v.state = t.Ports[i]
+			v.Utilisation, v.Metric = max(v.Utilisation, p.Utilisation), max(v.Metric, p.Metric)
 		}
 		name := c.portName(dataplane.PortID(i))
 		byPort.emit(ch, &v, name)
-		portInfo.emit(ch, 1, name, kindName(v.info.Kind), v.info.XDPMode, v.info.CopyMode)
-		for verdict, n := range v.info.Classifier {
-			classified.emit(ch, float64(n), name, verdict)
+		portInfo.emit(ch, &infoView{Info: true}, name, kindName(info.Kind), info.XDPMode, info.CopyMode)
+		for verdict, n := range info.Classifier {
+			byVerdict.emit(ch, &verdictView{Frames: n}, name, verdict)
 		}
 	}
 }
@@ -142,12 +163,7 @@ func collectVNIs(ch chan<- prometheus.Metric, workers []dataplane.WorkerStats, t
 		s := entry(sums, t.VNIs[i].VNI)
 		for w := range workers {
 			v := at(workers[w].VNIs, i)
-			add(&s.Encapsulated, v.Encapsulated)
-			add(&s.Decapsulated, v.Decapsulated)
-			add(&s.Local, v.Local)
-			add(&s.Flooded, v.Flooded)
-			// Each worker has a table with the addresses of all.
-			s.FDBEntries = max(s.FDBEntries, v.FDBEntries)
+			stat.Add(s, &v)
 		}
 	}
 	delete(sums, 0) // the place of a VNI that is gone
@@ -160,10 +176,11 @@ func collectPeers(ch chan<- prometheus.Metric, workers []dataplane.WorkerStats, 
 	sums := make(map[netip.Addr]*peerView)
 	for i := range t.Peers {
 		s := entry(sums, t.Peers[i].VTEP)
-		s.hops += len(t.Peers[i].Hops)
+		s.NextHops += len(t.Peers[i].Hops)
 		for w := range workers {
-			add(&s.sent, at(workers[w].PeerSent, i))
-			add(&s.received, at(workers[w].PeerReceived, i))
+			sent, received := at(workers[w].PeerSent, i), at(workers[w].PeerReceived, i)
+			stat.Add(&s.Sent, &sent)
+			stat.Add(&s.Received, &received)
 		}
 	}
 	delete(sums, netip.Addr{}) // the place of a peer that is gone
@@ -183,9 +200,10 @@ func (c *collector) hops(ch chan<- prometheus.Metric, workers []dataplane.Worker
 			continue // the place of a next hop that is gone
 		}
 		s := entry(sums, key{h.Port, h.Gateway})
-		s.resolved = s.resolved || h.Resolved
+		s.Resolved = s.Resolved || h.Resolved
 		for w := range workers {
-			add(&s.sent, at(workers[w].HopSent, i))
+			sent := at(workers[w].HopSent, i)
+			stat.Add(&s.Sent, &sent)
 		}
 	}
 	for k, s := range sums {
@@ -193,25 +211,57 @@ func (c *collector) hops(ch chan<- prometheus.Metric, workers []dataplane.Worker
 	}
 }
 
-// collectSchemes shows what was decided by each scheme that was in force since
-// the start.
-func collectSchemes(ch chan<- prometheus.Metric, workers []dataplane.WorkerStats) {
-	sums := make(map[string]*balance.Stats)
-	for w := range workers {
-		for _, s := range workers[w].Schemes {
-			entry(sums, s.Scheme).Add(&s.Stats)
+// leaf shows what a leaf's workers have in common: messages, and what was decided and
+// received under each scheme that was in force since the start.
+func (c *collector) leaf(ch chan<- prometheus.Metric, workers []dataplane.WorkerStats) {
+	var all leaf.Stats
+	var schemes []leaf.SchemeStats
+	var receivers []leaf.ReceiverStats
+	for i := range workers {
+		w := &workers[i]
+		stat.Add(&all, &w.Leaf)
+		schemes = leaf.AddSchemes(schemes, w.Schemes)
+		receivers = leaf.AddReceivers(receivers, w.Receivers)
+	}
+	ofLeaf.emit(ch, &all)
+	for i := range schemes {
+		s := &schemes[i]
+		byScheme.emit(ch, s, s.Scheme)
+		if s.Own != nil {
+			ofOwn(s.Scheme, s.Own).emit(ch, s.Own, s.Scheme)
 		}
 	}
-	for scheme, s := range sums {
-		byScheme.emit(ch, s, scheme)
-		if balance.Signals(scheme) {
-			collectConWeave(ch, scheme, &s.ConWeave)
+	for _, r := range receivers {
+		sum, _ := ofReceiver(r.Scheme, r.Stats)
+		sum.emit(ch, r.Stats)
+	}
+	c.waiting(ch, workers)
+}
+
+// floodPort is the label of frames that wait for all members of a VNI.
+const floodPort = "flood"
+
+// waiting shows what waits for each port that leads out of the fabric.
+func (c *collector) waiting(ch chan<- prometheus.Metric, workers []dataplane.WorkerStats) {
+	for i := range len(c.Ports) + 1 {
+		name := floodPort
+		if i < len(c.Ports) {
+			if c.Ports[i].Kind != dataplane.Access {
+				continue
+			}
+			name = c.Ports[i].Name
 		}
+		var sum reorder.PortUse
+		for w := range workers {
+			u := at(workers[w].Waiting, i)
+			stat.Add(&sum, &u)
+		}
+		waitingByPort.emit(ch, &sum, name)
 	}
 }
 
 // collectCongestion shows the two tables of CONGA §3.3: of each peer at most 16
-// entries each, and only those of which something was heard.
+// entries each, and only those about which something is known.
 func collectCongestion(ch chan<- prometheus.Metric, peers []dataplane.PeerState) {
 	seen := make(map[netip.Addr]bool)
 	for i := range peers {
@@ -221,25 +271,16 @@ func collectCongestion(ch chan<- prometheus.Metric, peers []dataplane.PeerState)
 		}
 		seen[p.VTEP] = true
 		vtep := p.VTEP.String()
-		peerCapable.emit(ch, truth(p.Capable), vtep)
+		peerCapable.emit(ch, &capableView{Capable: p.Capable}, vtep)
 		for _, path := range p.Paths {
 			if path.RemoteKnown {
-				m := dataplane.TagMetric{Tag: path.Uplink, Metric: path.Remote, Age: path.RemoteAge}
-				toLeaf.emit(ch, &m, vtep, strconv.Itoa(int(m.Tag)))
+				toLeaf.emit(ch, &toLeafView{Metric: path.Remote, Age: path.RemoteAge}, vtep, strconv.Itoa(int(path.Uplink)))
 			}
 		}
-		for j := range p.FromLeaf {
-			m := &p.FromLeaf[j]
-			fromLeaf.emit(ch, m, vtep, strconv.Itoa(int(m.Tag)))
+		for _, m := range p.FromLeaf {
+			fromLeaf.emit(ch, &fromLeafView{Metric: m.Metric, Age: m.Age}, vtep, strconv.Itoa(int(m.Tag)))
 		}
 	}
-}
-
-func collectControl(ch chan<- prometheus.Metric, s control.Stats) {
-	for k := range s.Lists {
-		byKind.emit(ch, &kindView{s.Lists[k], s.ListErrors[k]}, control.Kind(k).String())
-	}
-	ofControl.emit(ch, &s)
 }
 
 // entry is the value of key, made if there is none.
@@ -258,9 +299,4 @@ func at[T any](s []T, i int) (v T) {
 		v = s[i]
 	}
 	return v
-}
-
-func add(sum *dataplane.Traffic, t dataplane.Traffic) {
-	sum.Frames += t.Frames
-	sum.Bytes += t.Bytes
 }

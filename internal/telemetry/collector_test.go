@@ -11,14 +11,18 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	dto "github.com/prometheus/client_model/go"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata and the tables of docs/metrics.md")
@@ -113,10 +117,20 @@ func TestEveryCounterIsVisible(t *testing.T) {
 	}
 }
 
+// own returns what ConWeave's source side counted in a worker of the fake, received
+// what its destination side did.
+func own(w []dataplane.WorkerStats, worker int) *balance.ConWeaveStats {
+	return w[worker].Schemes[2].Own.(*balance.ConWeaveStats)
+}
+
+func received(w []dataplane.WorkerStats, worker int) *reorder.Stats {
+	return w[worker].Receivers[0].Stats.(*reorder.Stats)
+}
+
 func TestSamples(t *testing.T) {
 	f := newFake()
 	w := f.stats.Workers
-	w[1].Ports[1].Drops = [drop.NumReasons]uint64{drop.QueueFull: 5}
+	w[1].Ports[1].Drops = drop.Counts{drop.QueueFull: 5}
 	w[0].Ports[1].Utilisation, w[1].Ports[1].Utilisation = 0.25, 0.125
 	w[0].Ports[1].Metric, w[1].Ports[1].Metric = 5, 6
 	got := values(gather(t, f.options()))
@@ -128,21 +142,21 @@ func TestSamples(t *testing.T) {
 		`loom_port_ce_raised_frames_total{port="up0",worker="1"}`:                float64(w[1].Ports[1].CERaised),
 		`loom_scheme_decisions_total{scheme="conga"}`:                            float64(w[0].Schemes[0].Decisions + w[1].Schemes[0].Decisions),
 		`loom_scheme_flowlets_moved_total{scheme="ecmp"}`:                        float64(w[0].Schemes[1].Flowlets.Moved + w[1].Schemes[1].Flowlets.Moved),
-		`loom_conweave_cutoffs_total{scheme="conweave"}`:                         float64(w[0].Schemes[2].ConWeave.CutOffs + w[1].Schemes[2].ConWeave.CutOffs),
-		`loom_conweave_ignored_total{reason="unknown_path",scheme="conweave"}`:   float64(w[0].Schemes[2].ConWeave.UnknownPath + w[1].Schemes[2].ConWeave.UnknownPath),
-		`loom_conweave_reply_seconds_count{scheme="conweave"}`:                   float64(w[0].Schemes[2].ConWeave.ReplyTime.N + w[1].Schemes[2].ConWeave.ReplyTime.N),
-		`loom_conweave_reply_max_seconds{scheme="conweave"}`:                     w[1].Schemes[2].ConWeave.ReplyTime.Max.Seconds(),
-		`loom_conweave_signals_told_total{worker="1"}`:                           float64(w[1].SignalsTold),
-		`loom_reorder_arrived_bytes_total{}`:                                     float64(w[0].Reorder.Bytes + w[1].Reorder.Bytes),
-		`loom_reorder_flushes_total{cause="overtaken"}`:                          float64(w[0].Reorder.Overtaken + w[1].Reorder.Overtaken),
-		`loom_reorder_flushes_total{cause="shutdown"}`:                           float64(w[0].Reorder.Flushed + w[1].Reorder.Flushed),
-		`loom_reorder_unordered_frames_total{cause="no_queue"}`:                  float64(w[0].Reorder.PassedInLieu + w[1].Reorder.PassedInLieu),
-		`loom_reorder_resume_error_seconds_count{tail="late"}`:                   float64(w[0].Reorder.Hasty.N + w[1].Reorder.Hasty.N),
-		`loom_reorder_resume_error_seconds_sum{tail="early"}`:                    (w[0].Reorder.Early.Sum + w[1].Reorder.Early.Sum).Seconds(),
-		`loom_reorder_control_frames_total{opcode="CLEAR"}`:                      float64(w[0].Reorder.Clears + w[1].Reorder.Clears),
-		`loom_reorder_control_bytes_total{opcode="RTT_REPLY"}`:                   float64(w[0].Reorder.ControlBytes[overlay.OpRTTReply] + w[1].Reorder.ControlBytes[overlay.OpRTTReply]),
-		`loom_reorder_control_unsent_total{reason="no_path"}`:                    float64(w[0].Order.NoPath + w[1].Order.NoPath),
-		`loom_reorder_queues_peak{worker="0"}`:                                   float64(w[0].Reorder.InUsePeak),
+		`loom_conweave_cutoffs_total{scheme="conweave"}`:                         float64(own(w, 0).CutOffs + own(w, 1).CutOffs),
+		`loom_conweave_ignored_total{reason="stale_clear",scheme="conweave"}`:    float64(own(w, 0).StaleClears + own(w, 1).StaleClears),
+		`loom_conweave_reply_seconds_count{scheme="conweave"}`:                   float64(own(w, 0).ReplyTime.N + own(w, 1).ReplyTime.N),
+		`loom_conweave_reply_max_seconds{scheme="conweave"}`:                     own(w, 1).ReplyTime.Max.Seconds(),
+		`loom_leaf_messages_relayed_total{}`:                                     float64(w[0].Leaf.Relayed + w[1].Leaf.Relayed),
+		`loom_reorder_arrived_bytes_total{}`:                                     float64(received(w, 0).Bytes + received(w, 1).Bytes),
+		`loom_reorder_flushes_total{cause="overtaken"}`:                          float64(received(w, 0).Overtaken + received(w, 1).Overtaken),
+		`loom_reorder_flushes_total{cause="shutdown"}`:                           float64(received(w, 0).Flushed + received(w, 1).Flushed),
+		`loom_reorder_unordered_frames_total{cause="no_queue"}`:                  float64(received(w, 0).PassedUnheld + received(w, 1).PassedUnheld),
+		`loom_reorder_resume_error_seconds_count{tail="late"}`:                   float64(received(w, 0).TailLate.N + received(w, 1).TailLate.N),
+		`loom_reorder_resume_error_seconds_sum{tail="early"}`:                    (received(w, 0).TailEarly.Sum + received(w, 1).TailEarly.Sum).Seconds(),
+		`loom_reorder_control_frames_total{opcode="CLEAR"}`:                      float64(w[0].Leaf.Sent[overlay.OpClear].Frames + w[1].Leaf.Sent[overlay.OpClear].Frames),
+		`loom_reorder_control_bytes_total{opcode="RTT_REPLY"}`:                   float64(w[0].Leaf.Sent[overlay.OpRTTReply].Bytes + w[1].Leaf.Sent[overlay.OpRTTReply].Bytes),
+		`loom_reorder_control_unsent_total{reason="no_path"}`:                    float64(w[0].Leaf.Unsent.NoPath + w[1].Leaf.Unsent.NoPath),
+		`loom_reorder_queues_peak{worker="0"}`:                                   float64(received(w, 0).InUsePeak),
 		`loom_reorder_port_waiting_frames{port="host0"}`:                         float64(w[0].Waiting[0].Packets + w[1].Waiting[0].Packets),
 		`loom_reorder_port_waiting_peak_bytes{port="host0"}`:                     float64(w[1].Waiting[0].BytesPeak), // the larger, not the sum
 		`loom_reorder_port_queues{port="flood"}`:                                 float64(w[0].Waiting[2].Queues + w[1].Waiting[2].Queues),
@@ -208,8 +222,8 @@ func TestIncompleteTables(t *testing.T) {
 		{"refused", func(f *fake, _ *Options) { f.reload.Successful = false }, nil,
 			[]string{"loom_config_last_reload_successful{} 0", "loom_config_last_reload_success_timestamp_seconds{} 1.7000000605e+09"}},
 		{"no congestion", func(_ *fake, o *Options) { o.Congestion = nil }, []string{"loom_congestion_", "loom_peer_capable"}, []string{"loom_exchange_"}},
-		{"unheard of", func(*fake, *Options) {}, []string{`loom_congestion_to_leaf_metric{peer="192.0.2.3"`, `loom_congestion_to_leaf_metric{peer="192.0.2.2",tag="1"`}, []string{`loom_peer_capable{peer="192.0.2.3"} 0`}},
-		{"spine", func(_ *fake, o *Options) { o.Role = "spined" }, []string{"loom_fdb_", "loom_exchange_", "loom_reorder_", "loom_conweave_signals_", "loom_round_trip_"}, []string{"loom_worker_bursts_total"}},
+		{"nothing known", func(*fake, *Options) {}, []string{`loom_congestion_to_leaf_metric{peer="192.0.2.3"`, `loom_congestion_to_leaf_metric{peer="192.0.2.2",tag="1"`}, []string{`loom_peer_capable{peer="192.0.2.3"} 0`}},
+		{"spine", func(_ *fake, o *Options) { o.Role = "spined" }, []string{"loom_fdb_", "loom_exchange_", "loom_reorder_", "loom_leaf_", "loom_round_trip_"}, []string{"loom_worker_bursts_total"}},
 		{"gone", func(f *fake, _ *Options) {
 			f.peers[0].VTEP = netip.Addr{}
 			f.tables.VNIs[0].VNI, f.tables.Peers[0].VTEP, f.tables.Hops[0].Gateway = 0, netip.Addr{}, netip.Addr{}
@@ -282,4 +296,46 @@ func TestScrapesAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// A scheme that the collector has never heard of shows what its types' tags say.
+func TestSchemeOfItsOwnTypes(t *testing.T) {
+	type cells struct {
+		Begun uint64 `stat:"cells" help:"Cells that began."`
+		Early uint64 `stat:"ignored{reason=early}" help:"Messages that changed nothing." about:"They came early."`
+	}
+	type holds struct {
+		Gaps    uint64            `help:"Gaps that were waited for."`
+		Waiting int               `stat:"waiting,gauge" unit:"frames" help:"Frames that are held."`
+		Wait    reorder.Histogram `help:"How long frames were held."`
+	}
+	f := newFake()
+	for i := range f.stats.Workers {
+		n := uint64(i + 1)
+		h := &holds{Gaps: 10 * n, Waiting: int(100 * n)}
+		h.Wait.Add(time.Second)
+		w := &f.stats.Workers[i]
+		w.Schemes = []leaf.SchemeStats{{Scheme: "cell-like", Stats: balance.Stats{Own: &cells{n, 1000 * n}}}}
+		w.Receivers = []leaf.ReceiverStats{{Scheme: "cell-like", Stats: h}}
+	}
+	r := prometheus.NewRegistry()
+	r.MustRegister(NewCollector(f.options()))
+	families, err := r.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := values(families)
+	for name, want := range map[string]float64{
+		`loom_cell_like_cells_total{scheme="cell-like"}`:                  3,
+		`loom_cell_like_ignored_total{reason="early",scheme="cell-like"}`: 3000,
+		`loom_cell_like_receiver_gaps_total{}`:                            30,
+		`loom_cell_like_receiver_waiting_frames{worker="0"}`:              100,
+		`loom_cell_like_receiver_waiting_frames{worker="1"}`:              200,
+		`loom_cell_like_receiver_wait_seconds_sum{}`:                      2,
+		`loom_cell_like_receiver_wait_max_seconds{}`:                      1,
+	} {
+		if v, ok := got[name]; !ok || v != want {
+			t.Errorf("%s is %v (shown: %v), want %v", name, v, ok, want)
+		}
+	}
 }

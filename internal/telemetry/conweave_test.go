@@ -11,19 +11,19 @@ import (
 	"github.com/loomfabric/loom/reorder"
 )
 
-// What Prometheus is told of a histogram is what counting the times one by one
-// comes to.
+// A histogram's buckets are what counting the times one by one comes to.
 func TestHistograms(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	f := newFake()
-	f.stats.Workers[0].Reorder.Hold, f.stats.Workers[1].Reorder.Hold = reorder.Histogram{}, reorder.Histogram{}
+	hold := []*reorder.Histogram{&received(f.stats.Workers, 0).Hold, &received(f.stats.Workers, 1).Hold}
+	*hold[0], *hold[1] = reorder.Histogram{}, reorder.Histogram{}
 	times := []time.Duration{0, 255, 256, 511, 512, time.Microsecond, 1023, 1024, 3 * time.Second, 4 * time.Second, time.Minute}
 	for range 1000 {
 		times = append(times, time.Duration(1)<<rng.IntN(34)+time.Duration(rng.IntN(1000)))
 	}
 	var sum, longest time.Duration
 	for i, d := range times {
-		f.stats.Workers[i%2].Reorder.Hold.Add(d)
+		hold[i%2].Add(d)
 		sum, longest = sum+d, max(longest, d)
 	}
 	got := values(gather(t, f.options()))
@@ -57,39 +57,35 @@ func TestConWeaveLabels(t *testing.T) {
 	f := newFake()
 	f.stats.Workers = f.stats.Workers[:1]
 	w := &f.stats.Workers[0]
-	r, s := &w.Reorder, &w.Schemes[2].ConWeave
+	r, s := received(f.stats.Workers, 0), own(f.stats.Workers, 0)
 	got := values(gather(t, f.options()))
 	for name, want := range map[string]uint64{
-		`loom_reorder_flushes_total{cause="tail"}`:                               r.TailFlushes,
-		`loom_reorder_flushes_total{cause="expiry"}`:                             r.Expiries,
-		`loom_reorder_flushes_total{cause="overtaken"}`:                          r.Overtaken,
-		`loom_reorder_flushes_total{cause="exhausted"}`:                          r.Exhausted,
-		`loom_reorder_flushes_total{cause="shutdown"}`:                           r.Flushed,
-		`loom_reorder_unordered_frames_total{cause="premature"}`:                 r.Premature,
-		`loom_reorder_unordered_frames_total{cause="late"}`:                      r.Late,
-		`loom_reorder_unordered_frames_total{cause="after_tail"}`:                r.AfterTail,
-		`loom_reorder_unordered_frames_total{cause="no_queue"}`:                  r.PassedInLieu,
-		`loom_reorder_unordered_frames_total{cause="no_flow"}`:                   r.NoFlow,
-		`loom_reorder_control_unsent_total{reason="bad_leaf"}`:                   r.BadLeaf,
-		`loom_reorder_control_unsent_total{reason="incapable"}`:                  w.Order.Incapable,
-		`loom_reorder_control_unsent_total{reason="no_path"}`:                    w.Order.NoPath,
-		`loom_reorder_control_unsent_total{reason="no_frame"}`:                   w.Order.NoFrame,
-		`loom_reorder_control_frames_total{opcode="RTT_REPLY"}`:                  r.Replies,
-		`loom_reorder_control_frames_total{opcode="CLEAR"}`:                      r.Clears,
-		`loom_reorder_control_frames_total{opcode="NOTIFY"}`:                     r.Notifies,
-		`loom_reorder_control_bytes_total{opcode="NOTIFY"}`:                      r.ControlBytes[overlay.OpNotify],
-		`loom_conweave_ignored_total{reason="stale_reply",scheme="conweave"}`:    s.StaleReplies,
-		`loom_conweave_ignored_total{reason="stale_clear",scheme="conweave"}`:    s.StaleClears,
-		`loom_conweave_ignored_total{reason="unknown_flow",scheme="conweave"}`:   s.UnknownFlow,
-		`loom_conweave_ignored_total{reason="unknown_leaf",scheme="conweave"}`:   s.UnknownLeaf,
-		`loom_conweave_ignored_total{reason="unknown_path",scheme="conweave"}`:   s.UnknownPath,
-		`loom_conweave_ignored_total{reason="unknown_opcode",scheme="conweave"}`: s.UnknownOpcode,
-		`loom_conweave_replies_total{scheme="conweave"}`:                         s.Replies,
-		`loom_conweave_late_replies_total{scheme="conweave"}`:                    s.LateReplies,
-		`loom_reorder_resume_error_seconds_count{tail="early"}`:                  r.Early.N,
-		`loom_reorder_resume_error_seconds_count{tail="late"}`:                   r.Hasty.N,
-		`loom_reorder_port_queues_peak{port="host0"}`:                            uint64(w.Waiting[0].QueuesPeak),
-		`loom_reorder_port_queues_peak{port="flood"}`:                            uint64(w.Waiting[2].QueuesPeak),
+		`loom_reorder_flushes_total{cause="tail"}`:                            r.TailFlushes,
+		`loom_reorder_flushes_total{cause="expiry"}`:                          r.Expiries,
+		`loom_reorder_flushes_total{cause="overtaken"}`:                       r.Overtaken,
+		`loom_reorder_flushes_total{cause="exhausted"}`:                       r.Exhausted,
+		`loom_reorder_flushes_total{cause="shutdown"}`:                        r.Flushed,
+		`loom_reorder_unordered_frames_total{cause="premature"}`:              r.Premature,
+		`loom_reorder_unordered_frames_total{cause="late"}`:                   r.Late,
+		`loom_reorder_unordered_frames_total{cause="after_tail"}`:             r.AfterTail,
+		`loom_reorder_unordered_frames_total{cause="no_queue"}`:               r.PassedUnheld,
+		`loom_reorder_unordered_frames_total{cause="no_flow"}`:                r.NoFlow,
+		`loom_reorder_control_unsent_total{reason="bad_leaf"}`:                r.BadLeaf,
+		`loom_reorder_control_unsent_total{reason="incapable"}`:               w.Leaf.Unsent.Incapable,
+		`loom_reorder_control_unsent_total{reason="no_path"}`:                 w.Leaf.Unsent.NoPath,
+		`loom_reorder_control_unsent_total{reason="no_frame"}`:                w.Leaf.Unsent.NoFrame,
+		`loom_reorder_control_frames_total{opcode="RTT_REPLY"}`:               w.Leaf.Sent[overlay.OpRTTReply].Frames,
+		`loom_reorder_control_frames_total{opcode="CLEAR"}`:                   w.Leaf.Sent[overlay.OpClear].Frames,
+		`loom_reorder_control_frames_total{opcode="NOTIFY"}`:                  w.Leaf.Sent[overlay.OpNotify].Frames,
+		`loom_reorder_control_bytes_total{opcode="NOTIFY"}`:                   w.Leaf.Sent[overlay.OpNotify].Bytes,
+		`loom_conweave_ignored_total{reason="stale_reply",scheme="conweave"}`: s.StaleReplies,
+		`loom_conweave_ignored_total{reason="stale_clear",scheme="conweave"}`: s.StaleClears,
+		`loom_conweave_replies_total{scheme="conweave"}`:                      s.Replies,
+		`loom_conweave_late_replies_total{scheme="conweave"}`:                 s.LateReplies,
+		`loom_reorder_resume_error_seconds_count{tail="early"}`:               r.TailEarly.N,
+		`loom_reorder_resume_error_seconds_count{tail="late"}`:                r.TailLate.N,
+		`loom_reorder_port_queues_peak{port="host0"}`:                         uint64(w.Waiting[0].QueuesPeak),
+		`loom_reorder_port_queues_peak{port="flood"}`:                         uint64(w.Waiting[2].QueuesPeak),
 	} {
 		if v, ok := got[name]; !ok || v != float64(want) {
 			t.Errorf("%s is %v (shown: %v), want %v", name, v, ok, want)

@@ -28,8 +28,8 @@ func TestDashboard(t *testing.T) {
 		t.Fatal(err)
 	}
 	labels := make(map[string][]string) // of each series
-	for _, m := range all {
-		if m.kind != histogramValue {
+	for _, m := range metrics() {
+		if m.kind != "histogram" {
 			labels[m.name] = m.labels
 			continue
 		}

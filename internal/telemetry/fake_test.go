@@ -11,6 +11,7 @@ import (
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 )
@@ -101,16 +102,19 @@ func newFake() *fake {
 		w.PeerSent, w.PeerReceived = make([]dataplane.Traffic, 2), make([]dataplane.Traffic, 2)
 		w.HopSent = make([]dataplane.Traffic, 2)
 		w.Waiting = make([]reorder.PortUse, 3)
-		w.Schemes = make([]dataplane.SchemeStats, 3)
+		w.Schemes = []leaf.SchemeStats{
+			{Scheme: "conga"}, {Scheme: "ecmp"},
+			{Scheme: "conweave", Stats: balance.Stats{Own: &balance.ConWeaveStats{}}},
+		}
+		w.Receivers = []leaf.ReceiverStats{{Scheme: "conweave", Stats: &reorder.Stats{}}}
 		number(reflect.ValueOf(w).Elem(), &next)
-		w.Schemes[0].Scheme, w.Schemes[1].Scheme, w.Schemes[2].Scheme = "conga", "ecmp", "conweave"
-		// What only ConWeave counts, only access ports have, and nobody sends.
-		w.Schemes[0].ConWeave, w.Schemes[1].ConWeave = balance.ConWeaveStats{}, balance.ConWeaveStats{}
+		// What only access ports have, what no message is, and what is no drop.
 		w.Waiting[1] = reorder.PortUse{}
-		for op := range w.Reorder.ControlBytes {
-			if op < int(overlay.OpRTTReply) || op > int(overlay.OpNotify) {
-				w.Reorder.ControlBytes[op] = 0
-			}
+		for op := range overlay.OpRTTReply {
+			w.Leaf.Received[op], w.Leaf.Known[op], w.Leaf.Sent[op] = 0, 0, leaf.Amount{}
+		}
+		for p := range w.Ports {
+			w.Ports[p].Drops[drop.None] = 0
 		}
 		w.Made, w.Held = 1<<40, 0
 		for p := range w.Ports {
@@ -130,10 +134,10 @@ func newFake() *fake {
 			Classifier: map[string]uint64{"redirect": 19, "no_meta": 20}},
 	}
 	number(reflect.ValueOf(&f.control).Elem(), &next)
-	f.reload = Reload{true, since.Add(time.Minute)}
-	f.auto = &dataplane.AutoState{Changes: 31, Times: dataplane.Times{
+	f.reload = Reload{Successful: true, LastSuccess: since.Add(time.Minute)}
+	f.auto = &dataplane.AutoState{AutoState: leaf.AutoState{Changes: 31, Times: reorder.Times{
 		Reply: time.Millisecond, Inactive: 9 * time.Millisecond, ResumeExtra: 2 * time.Millisecond, ResumeDefault: 3 * time.Millisecond,
-		MaxHold: 5 * time.Millisecond}}
+		MaxHold: 5 * time.Millisecond}}}
 	f.peers = []dataplane.PeerState{
 		{VTEP: addr("192.0.2.2"), Capable: true, Paths: []dataplane.PathState{
 			{Uplink: 0, Remote: 7, RemoteKnown: true, RemoteAge: time.Second}, {Uplink: 1}, {Uplink: 3, Remote: 2, RemoteKnown: true, RemoteAge: 4 * time.Second},
@@ -166,7 +170,14 @@ func number(v reflect.Value, next *uint64) {
 		v.SetFloat(float64(*next))
 	case reflect.Struct:
 		for i := range v.NumField() {
-			number(v.Field(i), next)
+			if v.Field(i).CanSet() {
+				number(v.Field(i), next)
+			}
+		}
+		return
+	case reflect.Interface, reflect.Pointer:
+		if !v.IsNil() {
+			number(reflect.Indirect(v.Elem()), next)
 		}
 		return
 	case reflect.Slice, reflect.Array:
@@ -180,8 +191,11 @@ func number(v reflect.Value, next *uint64) {
 	*next++
 }
 
-// numbers collects every number inside v under the path of its field.
+// numbers collects every number inside v that is not 0 under the path of its field.
 func numbers(v reflect.Value, path string, into map[string]float64) {
+	if v.IsZero() {
+		return
+	}
 	if h, ok := v.Interface().(reorder.Histogram); ok {
 		into[path+".N"], into[path+".Sum"], into[path+".Max"] = float64(h.N), h.Sum.Seconds(), h.Max.Seconds()
 		return
@@ -197,6 +211,8 @@ func numbers(v reflect.Value, path string, into map[string]float64) {
 		for i := range v.NumField() {
 			numbers(v.Field(i), path+"."+v.Type().Field(i).Name, into)
 		}
+	case reflect.Interface:
+		numbers(reflect.Indirect(v.Elem()), path, into)
 	case reflect.Slice, reflect.Array:
 		for i := range v.Len() {
 			numbers(v.Index(i), path, into)

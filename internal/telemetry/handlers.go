@@ -113,16 +113,11 @@ type DebugPeer struct {
 	Hops []dataplane.HopID `json:"hops"`
 }
 
-// Balance is a worker's [dataplane.Account].
+// Balance is a worker's account.
 type Balance struct {
-	Worker   int    `json:"worker"`
-	Received uint64 `json:"received"`
-	Made     uint64 `json:"made"`
-	Sent     uint64 `json:"sent"`
-	Dropped  uint64 `json:"dropped"`
-	Consumed uint64 `json:"consumed"`
-	Held     uint64 `json:"held"`
-	OK       bool   `json:"ok"` // it adds up
+	Worker int `json:"worker"`
+	dataplane.Account
+	OK bool `json:"ok"` // it adds up
 }
 
 func (s *Server) debug(w http.ResponseWriter, _ *http.Request) {
@@ -151,10 +146,7 @@ func balances(workers []dataplane.WorkerStats) []Balance {
 	out := make([]Balance, 0, len(workers))
 	for i := range workers {
 		a := workers[i].Account()
-		out = append(out, Balance{
-			Worker: i, Received: a.Received, Made: a.Made, Sent: a.Sent, Dropped: a.Dropped,
-			Consumed: a.Consumed, Held: a.Held, OK: a.Balances(),
-		})
+		out = append(out, Balance{i, a, a.Balances()})
 	}
 	return out
 }

@@ -9,52 +9,118 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/loomfabric/loom/bpf"
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/stat"
 )
 
 const page = "../../docs/metrics.md"
 
+// metric is a row of the page.
+type metric struct {
+	name, kind, help string
+	labels           []string
+}
+
+// metrics lists what the collector declares, each name once.
+func metrics() (all []metric) {
+	have := make(map[string]bool)
+	add := func(name, kind, help string, labels []string) {
+		if !have[name] {
+			have[name] = true
+			all = append(all, metric{name, kind, help, labels})
+		}
+	}
+	for _, s := range declared() {
+		for _, r := range s.rows {
+			kind := map[stat.Kind]string{stat.Counter: "counter", stat.Gauge: "gauge", stat.Times: "histogram"}[r.Kind]
+			add(r.Metric, kind, r.Help, s.labelsOf(r.Field))
+			if r.longest != nil {
+				add(r.Longest, "gauge", longestHelp(r.Field), s.labelsOf(r.Field))
+			}
+		}
+	}
+	return all
+}
+
+func (m *metric) row() string {
+	labels := make([]string, len(m.labels))
+	for i, l := range m.labels {
+		labels[i] = "`" + l + "`"
+	}
+	return line("`"+m.name+"`", m.kind, strings.Join(labels, ", "), m.help)
+}
+
 // TestPageDescribesTheMetrics holds the page against what the collector sends,
 // not only against what it declares.
 func TestPageDescribesTheMetrics(t *testing.T) {
-	sent := make(map[string]string)
+	sent := make(map[string]metric)
 	for _, f := range gather(t, newFake().options()) {
-		var labels []string
+		m := metric{f.GetName(), strings.ToLower(f.GetType().String()), f.GetHelp(), nil}
 		for _, l := range f.Metric[0].Label {
-			labels = append(labels, "`"+l.GetName()+"`")
+			m.labels = append(m.labels, l.GetName())
 		}
-		sent[f.GetName()] = row("`"+f.GetName()+"`", strings.ToLower(f.GetType().String()), strings.Join(labels, ", "), f.GetHelp())
+		sent[m.name] = m
 	}
 	var b strings.Builder
 	b.WriteString("\n| name | type | labels | meaning |\n| --- | --- | --- | --- |\n")
-	for _, m := range all {
-		labels := make([]string, len(m.labels))
-		for i, l := range m.labels {
-			labels[i] = "`" + l + "`"
+	for _, m := range metrics() {
+		b.WriteString(m.row())
+		m.labels = slices.Sorted(slices.Values(m.labels))
+		if got := sent[m.name]; got.row() != m.row() {
+			t.Errorf("%s is declared as %q and sent as %q", m.name, m.row(), got.row())
 		}
-		kind := map[prometheus.ValueType]string{prometheus.CounterValue: "counter", prometheus.GaugeValue: "gauge", histogramValue: "histogram"}[m.kind]
-		b.WriteString(row("`"+m.name+"`", kind, strings.Join(labels, ", "), m.help))
-		slices.Sort(labels)
-		if got, want := sent[m.name], row("`"+m.name+"`", kind, strings.Join(labels, ", "), m.help); got != want {
-			t.Errorf("%s is declared as %q and sent as %q", m.name, want, got)
+		if !strings.HasSuffix(m.help, ".") {
+			t.Errorf("%s has no sentence about it: %q", m.name, m.help)
 		}
 		delete(sent, m.name)
 	}
 	for name := range sent {
 		t.Errorf("%s is sent and not declared", name)
 	}
+	b.WriteString("\n")
+	onPage(t, "metrics", b.String())
+}
 
+// The page says what the values of a family's label mean.
+func TestPageDescribesTheFamilies(t *testing.T) {
+	var names []string
+	rows := make(map[string]string)
+	for _, s := range declared() {
+		for _, r := range s.rows {
+			if r.About == "" {
+				continue
+			}
+			if rows[r.Metric] == "" {
+				names = append(names, r.Metric)
+			}
+			if x := line("`"+r.Metric+"`", "`"+r.Value+"`", r.About); !strings.Contains(rows[r.Metric], x) {
+				rows[r.Metric] += x
+			}
+		}
+	}
+	if len(names) < 4 {
+		t.Errorf("only %v have values with a meaning", names)
+	}
+	var b strings.Builder
+	b.WriteString("\n| metric | value | meaning |\n| --- | --- | --- |\n")
+	for _, n := range names {
+		b.WriteString(rows[n])
+	}
+	b.WriteString("\n")
+	onPage(t, "families", b.String())
+}
+
+// onPage holds what the page has between two comments against what is wanted there.
+func onPage(t *testing.T, comment, want string) {
+	t.Helper()
 	text := readPage(t)
-	begin, end := "<!-- metrics -->\n", "<!-- /metrics -->"
+	begin, end := "<!-- "+comment+" -->\n", "<!-- /"+comment+" -->"
 	before, rest, ok := strings.Cut(text, begin)
 	table, after, ok2 := strings.Cut(rest, end)
 	if !ok || !ok2 {
-		t.Fatalf("%s has no place for the table: it needs %q and %q", page, begin, end)
+		t.Fatalf("%s has no place for a table: it needs %q and %q", page, begin, end)
 	}
-	want := b.String() + "\n"
 	if *update && table != want {
 		if err := os.WriteFile(page, []byte(before+begin+want+end+after), 0o644); err != nil {
 			t.Fatal(err)
@@ -62,11 +128,11 @@ func TestPageDescribesTheMetrics(t *testing.T) {
 		table = want
 	}
 	if table != want {
-		t.Errorf("%s does not match the collector; rewrite it with -update", page)
+		t.Errorf("%s does not match the collector; rewrite it with -update. Want\n%s", page, want)
 	}
 }
 
-func row(cells ...string) string { return "| " + strings.Join(cells, " | ") + " |\n" }
+func line(cells ...string) string { return "| " + strings.Join(cells, " | ") + " |\n" }
 
 func readPage(t *testing.T) string {
 	t.Helper()
@@ -95,7 +161,7 @@ func firstColumn(t *testing.T, heading string) []string {
 
 func TestPageDescribesTheLabels(t *testing.T) {
 	labels := make(map[string]bool)
-	for _, m := range all {
+	for _, m := range metrics() {
 		for _, l := range m.labels {
 			labels[l] = true
 		}

@@ -48,8 +48,10 @@ type Options struct {
 
 // Reload is what became of the configuration file when it was read last.
 type Reload struct {
-	Successful  bool
-	LastSuccess time.Time // when it was last read with success; the start counts
+	_ struct{} `stat:"config"`
+
+	Successful  bool      `stat:"last_reload_successful" help:"1 if the configuration file was taken over, or found unchanged, when it was read last; 0: it was refused, and the older one is in force."`
+	LastSuccess time.Time `stat:"last_reload_success_timestamp" help:"Unix time at which the configuration file was last read with success: at the start, or at a SIGHUP."`
 }
 
 // Server answers HTTP: /metrics, /healthz, /readyz and /debug/stats, without
