@@ -311,7 +311,7 @@ func TestAccount(t *testing.T) {
 	s.Account(255, 1) // whatever the wire brings
 	s.Unsent().NoFrame++
 	st := s.Stats()
-	if st.Sent[overlay.OpClear] != (Amount{2, 120}) || st.Sent[7] != (Amount{1, 1}) || st.Unsent != (Unsent{NoFrame: 1}) {
+	if st.Sent[overlay.OpClear] != (Amount{Frames: 2, Bytes: 120}) || st.Sent[7] != (Amount{Frames: 1, Bytes: 1}) || st.Unsent != (Unsent{NoFrame: 1}) {
 		t.Errorf("%+v, %+v", st.Sent, st.Unsent)
 	}
 }
