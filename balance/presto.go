@@ -303,10 +303,10 @@ type PrestoReceiverStats struct {
 	Late      uint64 `help:"Frames of a flowcell before one that was sent on."`
 	NoFlow    uint64 `help:"Frames sent on as they came because the table of flows had no room."`
 
-	InUse       int `help:"Flowcells of which frames are held." kind:"gauge"`
-	InUsePeak   int `stat:",max" help:"Most flowcells of which frames were ever held at a time." kind:"gauge"`
-	Waiting     int `help:"Frames that are held." kind:"gauge"`
-	WaitingPeak int `stat:",max" help:"Most frames that were ever held at a time." kind:"gauge"`
+	InUse       int `stat:",gauge" help:"Flowcells of which frames are held."`
+	InUsePeak   int `stat:",max" help:"Most flowcells of which frames were ever held at a time."`
+	Waiting     int `stat:",gauge" help:"Frames that are held."`
+	WaitingPeak int `stat:",max" help:"Most frames that were ever held at a time."`
 }
 
 func newPrestoReceiver(o *Options) (*prestoReceiver, error) {

@@ -1,10 +1,6 @@
 package sim
 
 import (
-	"reflect"
-	"strings"
-	"unicode"
-
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/stat"
 	"github.com/loomfabric/loom/leaf"
@@ -60,12 +56,12 @@ func (r *run) conweaveResult(out *Result) {
 	}
 	var source balance.ConWeaveStats
 	var dest reorder.Stats
-	var sent [overlay.NumOpcodes]leaf.Amount
+	var own leaf.Stats
 	for _, l := range r.topo.Leaves {
 		d := conweaveOf(l).Counters()
 		stat.Add(&dest, &d)
-		own := l.Brain().Stats()
-		stat.Add(&sent, &own.Sent)
+		one := l.Brain().Stats()
+		stat.Add(&own, &one)
 		for _, s := range l.Brain().SchemeStats() {
 			if own, ok := s.Own.(*balance.ConWeaveStats); ok {
 				stat.Add(&source, own)
@@ -74,7 +70,7 @@ func (r *run) conweaveResult(out *Result) {
 	}
 	c := &ConWeaveResult{Counters: counters(&source, &dest), ControlBytes: map[string]uint64{}, DataBytes: dest.Bytes}
 	for op := overlay.OpRTTReply; op <= overlay.OpNotify; op++ {
-		c.ControlBytes[op.String()] = sent[op].Bytes
+		c.ControlBytes[op.String()] = own.Sent[op].Bytes
 	}
 	if p := r.collect.reorder; p != nil {
 		c.Queues, c.Bytes = distribution("queues of a host port", p.queues), distribution("bytes of a leaf", p.bytes)
@@ -106,33 +102,14 @@ func durations(name string, h *reorder.Histogram) Distribution {
 	return d
 }
 
-// counters lists both sides' counters by the names that results have:
-// source_late_replies, destination_expiries.
-func counters(source *balance.ConWeaveStats, dest *reorder.Stats) map[string]uint64 {
+// counters lists both sides' counters by the names of their tags: source_late_replies,
+// destination_flushes_expiry.
+func counters(source, dest any) map[string]uint64 {
 	out := map[string]uint64{}
 	for prefix, s := range map[string]any{"source_": source, "destination_": dest} {
-		v := reflect.ValueOf(s).Elem()
-		for i := range v.NumField() {
-			name := prefix + snake(v.Type().Field(i).Name)
-			switch f := v.Field(i); f.Kind() {
-			case reflect.Uint64:
-				out[name] = f.Uint()
-			case reflect.Int:
-				out[name] = uint64(f.Int())
-			}
+		for name, n := range stat.Counters(s) {
+			out[prefix+name] = n
 		}
 	}
 	return out
-}
-
-// snake writes LateReplies as late_replies.
-func snake(name string) string {
-	var b strings.Builder
-	for i, r := range name {
-		if unicode.IsUpper(r) && i > 0 {
-			b.WriteByte('_')
-		}
-		b.WriteRune(unicode.ToLower(r))
-	}
-	return b.String()
 }

@@ -25,7 +25,7 @@ func TestConWeave(t *testing.T) {
 		n := c.Counters
 		for _, name := range []string{
 			"source_epochs", "source_requests", "source_replies", "source_reroutes", "source_clears",
-			"destination_packets", "destination_requests", "destination_replies", "destination_tails", "destination_rerouted", "destination_bytes",
+			"destination_arrived_frames", "destination_requests", "destination_replies", "destination_tails", "destination_rerouted_frames", "destination_arrived_bytes",
 		} {
 			if n[name] == 0 {
 				t.Errorf("%s: %s is 0", scheme, name)
@@ -38,14 +38,14 @@ func TestConWeave(t *testing.T) {
 		for _, l := range r.topo.Leaves {
 			side := conweaveOf(l).Counters()
 			held += side.Held
-			if peak := uint64(side.WaitingPeak); peak > n["destination_waiting_peak"] {
-				t.Errorf("%s: %s held %d packets at a time, the most of all is %d", scheme, l.Name, peak, n["destination_waiting_peak"])
+			if peak := uint64(side.WaitingPeak); peak > n["destination_waiting_peak_frames"] {
+				t.Errorf("%s: %s held %d packets at a time, the most of all is %d", scheme, l.Name, peak, n["destination_waiting_peak_frames"])
 			}
 		}
-		if held != n["destination_held"] {
-			t.Errorf("%s: leaves held %d packets, in sum %d", scheme, held, n["destination_held"])
+		if held != n["destination_held_frames"] {
+			t.Errorf("%s: leaves held %d packets, in sum %d", scheme, held, n["destination_held_frames"])
 		}
-		if c.DataBytes != n["destination_bytes"] || c.ControlBytes["RTT_REPLY"] == 0 || c.ControlBytes["CLEAR"] == 0 {
+		if c.DataBytes != n["destination_arrived_bytes"] || c.ControlBytes["RTT_REPLY"] == 0 || c.ControlBytes["CLEAR"] == 0 {
 			t.Errorf("%s: %d bytes of data, control %v", scheme, c.DataBytes, c.ControlBytes)
 		}
 		// 100 intervals, for each of 12 host ports and of 3 leaves; the first at once.
@@ -108,7 +108,7 @@ func TestCounterNames(t *testing.T) {
 		}
 		names = append(names, name)
 	}
-	for _, want := range []string{"source_late_replies", "destination_in_use_peak", "destination_waiting_bytes_peak", "destination_no_queue"} {
+	for _, want := range []string{"source_late_replies", "destination_queues_peak", "destination_waiting_peak_bytes", "destination_no_queue"} {
 		if !slices.Contains(names, want) {
 			t.Errorf("no counter %q", want)
 		}
