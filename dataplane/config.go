@@ -49,9 +49,11 @@ type Config struct {
 	Frames    int           // UMEM frames a worker; 0: enough for the rings and queues
 	XDPMode   XDPMode
 	CopyMode  CopyMode
-	Scheme    string // leaf: load-balancing scheme, see [balance.Names]; "": ecmp
-	Options   balance.Options
-	Classes   []Class // leaf: traffic that is balanced otherwise; the first match decides
+	// Scheme is the load-balancing scheme, one of [balance.Names]. "" is ecmp on a leaf;
+	// a spine without a scheme follows leaves' selectors, and hashes.
+	Scheme  string
+	Options balance.Options
+	Classes []Class // leaf: traffic that is balanced otherwise; the first match decides
 	// Congestion are CONGA's parameters; the zero value stands for
 	// congestion.Datacenter(). All leaves and spines of a fabric use the same.
 	Congestion congestion.Params

@@ -118,7 +118,7 @@ type UplinkChoice struct {
 // need not exist, and nothing changes for it or for any other.
 func (n *Node) Explain(f *Flow) (*Explanation, error) {
 	if n.cfg.Role != Leaf {
-		return nil, errors.New("a spine follows the leaves' choice: ask the leaf that the flow enters by")
+		return nil, errors.New("a spine does not know flows: ask the leaf that the flow enters by")
 	}
 	if err := f.check(); err != nil {
 		return nil, err

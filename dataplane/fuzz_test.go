@@ -27,18 +27,22 @@ func FuzzLeaf(f *testing.F) {
 	})
 }
 
-// FuzzSpine does the same to a spine.
+// FuzzSpine does the same to a spine, without a scheme and with one.
 func FuzzSpine(f *testing.F) {
 	f.Add(viaSpine(vtep2, 1, nil))
 	f.Add(viaSpine(vtep3, 2, &overlay.Fabric{Capable: true, Path: 3}))
 	f.Add(viaSpine(vtep3, 2, &overlay.Fabric{Capable: true, Scheme: reorder.SchemeID, Shim: true, Opcode: overlay.OpClear})[:50])
-	r := newRig(f, fuzzConfig(spineConfig()), spineTables())
+	scheme := fuzzConfig(spineConfig())
+	scheme.Scheme = "drill"
+	rigs := []*rig{newRig(f, fuzzConfig(spineConfig()), spineTables()), newRig(f, scheme, spineTables())}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 1792 {
 			return
 		}
-		r.t = t
-		r.send(dn0, b, b)
+		for _, r := range rigs {
+			r.t = t
+			r.send(dn0, b, b)
+		}
 	})
 }
 

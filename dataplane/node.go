@@ -186,7 +186,7 @@ func (n *Node) setOpened(id PortID, ifindex int) {
 // hosts' longest frames, changes nothing.
 func (n *Node) SetSchemes(scheme string, o balance.Options, classes []Class) error {
 	if n.cfg.Role != Leaf {
-		return errors.New("a spine has no scheme: its leaves choose the paths")
+		return errors.New("a spine takes its scheme when it starts, and leaves choose the paths: restart it for another one")
 	}
 	cfg := n.cfg
 	cfg.Scheme, cfg.Options, cfg.Classes = scheme, o, classes

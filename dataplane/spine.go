@@ -45,7 +45,8 @@ func newSpineWorker(w *worker) (*spineWorker, error) {
 	}
 	var err error
 	s.brain, err = leaf.NewSpine(leaf.SpineConfig{
-		Scheme: w.cfg.Scheme, Options: w.cfg.Options, Seed: w.cfg.Seed, Worker: w.id, Congestion: w.cfg.Congestion, Links: s,
+		Scheme: w.cfg.Scheme, Options: w.cfg.Options, Seed: w.cfg.Seed, Worker: w.id, Congestion: w.cfg.Congestion,
+		Sections: w.cfg.Sections, Links: s,
 	})
 	return s, err
 }

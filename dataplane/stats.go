@@ -12,8 +12,8 @@ import (
 	"github.com/loomfabric/loom/reorder"
 )
 
-// Stats is a consistent copy of what the workers have counted. For each worker the
-// [Account] holds exactly.
+// Stats is a consistent copy of what the workers have counted. Each worker's
+// [Account] balances exactly.
 type Stats struct {
 	Workers []WorkerStats // by queue
 	Ports   []PortInfo    // by PortID
@@ -30,7 +30,7 @@ type WorkerStats struct {
 	Bursts   uint64      `stat:"bursts" help:"Rounds that the worker made over its ports, each with a burst or none."`
 	Sleeps   uint64      `stat:"sleeps" help:"Times the worker slept for want of work."`
 
-	// What follows is a leaf's only, but for HopSent.
+	// What follows is a leaf's only, but for HopSent and a spine's own Schemes.
 	FDBStats     `stat:"-"`
 	LossStats    `stat:"-"`
 	Exchange     congestion.ExchangeStats `stat:"-"`

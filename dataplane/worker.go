@@ -276,8 +276,11 @@ func (w *worker) snapshot() WorkerStats {
 	for i := range w.ports {
 		s.Ports[i] = w.ports[i].snapshot(w.now)
 	}
-	if w.leaf != nil {
+	switch {
+	case w.leaf != nil:
 		w.leaf.snapshot(&s)
+	case w.spine.brain != nil:
+		s.Schemes = w.spine.brain.SchemeStats()
 	}
 	return s
 }

@@ -26,7 +26,9 @@ type SpineConfig struct {
 	Seed       uint64
 	Worker     int
 	Congestion congestion.Params
-	Links      SpineLinks
+	// Sections are the schemes' sections of the configuration, by name; see Config.
+	Sections map[string]balance.Params
+	Links    SpineLinks
 }
 
 // SpineLinks is what a driver knows of a spine's ports.
@@ -61,6 +63,9 @@ func (s *Spine) policy(bundle int) (balance.Policy, error) {
 	o := s.cfg.Options
 	// Bundles and workers draw from generators of their own.
 	o.Seed, o.Worker, o.Congestion = s.cfg.Seed, s.cfg.Worker<<16|bundle, s.cfg.Congestion
+	if o.Section == nil && s.scheme != nil && s.scheme.Section != nil {
+		o.Section = s.cfg.Sections[s.scheme.Section.Name]
+	}
 	return balance.New(s.cfg.Scheme, o)
 }
 
@@ -123,6 +128,15 @@ func (s *Spine) Bundle(dest int) *Bundle { return s.by[dest] }
 
 // Bundles returns all bundles.
 func (s *Spine) Bundles() []*Bundle { return s.bundles }
+
+// SchemeStats returns what the scheme decided in all bundles.
+func (s *Spine) SchemeStats() []SchemeStats {
+	sums := []SchemeStats{{Scheme: s.scheme.Name}}
+	for _, b := range s.bundles {
+		sums = addScheme(sums, SchemeStats{s.scheme.Name, b.Policy.Stats()})
+	}
+	return sums
+}
 
 // number returns what the policy knows a port by; -1: not at all.
 func (b *Bundle) number(port int) int {

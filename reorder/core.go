@@ -55,7 +55,7 @@ func (c *core) init(p *Params) {
 // arrive decides about a packet.
 func (c *core) arrive(now mono.Time, p *Arrival) {
 	f := &p.Fabric
-	p.Verdict = Pass
+	p.Verdict, p.Also = Pass, nil
 	if !f.Capable || !f.Shim || f.Opcode > overlay.OpRTTRequest {
 		c.stats.Unmarked++
 		return
