@@ -131,7 +131,7 @@ func (c *Config) UMEMFrames() int {
 }
 
 // MaxMTU returns the largest MTU whose packets, with an Ethernet header and a
-// VLAN tag, fit a UMEM frame of so many bytes behind the headroom that XDP
+// VLAN tag, fit a UMEM frame of frameSize bytes behind the headroom that XDP
 // keeps.
 func MaxMTU(frameSize int) int {
 	return frameSize - xsk.Headroom - overlay.EthernetLen - overlay.VLANLen

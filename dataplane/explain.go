@@ -103,7 +103,7 @@ type PeerChoice struct {
 	// Uplink is the one that the flow's next packet takes; null: chance decides,
 	// or none leads there.
 	Uplink *uint8 `json:"uplink"`
-	// Fresh are the uplinks of which the flow would get one if it started now.
+	// Fresh are the uplinks: the flow would get one of them if it started now.
 	Fresh  []int  `json:"fresh"`
 	Reason string `json:"reason"`
 }

@@ -67,23 +67,19 @@ func (w *worker) hold(f *frame, hop HopID, now mono.Time) (r drop.Reason) {
 // release sends the frames whose next hop has been resolved, and drops those
 // whose next hop is gone.
 func (h *holds) release(w *worker, now mono.Time) {
-	h.visit(w, func(hop HopID, f *heldFrame) bool {
+	h.visit(w, func(hop HopID, f *heldFrame) (drop.Reason, bool) {
 		if int(hop) >= len(w.view.hops) || !w.view.ports[w.view.hops[hop].port].up {
-			w.discard(&f.frame, drop.HopGone)
-			return true
+			return drop.HopGone, true
 		}
 		to := &w.view.hops[hop]
 		if !to.resolved {
-			return false
+			return drop.None, false
 		}
 		b := overlay.Ethernet(w.bytes(&f.frame))
 		b.SetDst(to.dst)
 		b.SetSrc(to.src)
 		w.hopSent[hop].Add(uint32(f.len))
-		if r := w.enqueue(&f.frame, to.port); r != drop.None {
-			w.discard(&f.frame, r)
-		}
-		return true
+		return w.enqueue(&f.frame, to.port), true
 	})
 }
 
@@ -93,23 +89,25 @@ func (h *holds) expire(w *worker, now mono.Time) {
 		return
 	}
 	h.check = now + expireEvery
-	h.visit(w, func(_ HopID, f *heldFrame) bool {
-		if now < f.until {
-			return false
-		}
-		w.discard(&f.frame, drop.NoNeighbour)
-		return true
-	})
+	h.visit(w, func(_ HopID, f *heldFrame) (drop.Reason, bool) { return drop.NoNeighbour, now >= f.until })
 }
 
-// visit offers the oldest frame of every hop to done until done refuses one.
-func (h *holds) visit(w *worker, done func(HopID, *heldFrame) bool) {
+// visit offers the oldest frame of every hop to done until done refuses one. Those
+// that it gives a reason for are dropped.
+func (h *holds) visit(w *worker, done func(HopID, *heldFrame) (drop.Reason, bool)) {
 	kept := h.active[:0]
 	for _, hop := range h.active {
 		for {
 			f, ok := h.queues.Peek(int(hop))
-			if !ok || !done(hop, &f) {
+			if !ok {
 				break
+			}
+			r, ok := done(hop, &f)
+			if !ok {
+				break
+			}
+			if r != drop.None {
+				w.discard(&f.frame, r)
 			}
 			h.queues.Pop(int(hop))
 		}

@@ -59,7 +59,7 @@ type PeerState struct {
 	// Paths are this leaf's uplinks, by number: the Congestion-To-Leaf table.
 	Paths []PathState `json:"paths"`
 	// FromLeaf is the Congestion-From-Leaf table: by the peer's uplink, what is
-	// fed back to it. Tags that nothing was heard of are left out.
+	// fed back to it. Tags without a metric are left out.
 	FromLeaf []TagMetric `json:"from_leaf"`
 }
 

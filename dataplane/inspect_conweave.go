@@ -13,9 +13,9 @@ import (
 	"github.com/loomfabric/loom/reorder"
 )
 
-// ConWeaveState is what both sides of ConWeave of a leaf are at. Counters stand
-// in [Stats]: WorkerStats.Schemes has those of the sources, WorkerStats.Reorder
-// those of the destination.
+// ConWeaveState shows both sides of ConWeave of a leaf. Counters stand in [Stats]:
+// WorkerStats.Schemes has those of the sources, WorkerStats.Receivers those of the
+// destination.
 type ConWeaveState struct {
 	Sources     []ConWeaveSource    `json:"sources"` // none: no class has a scheme of ConWeave's
 	Destination ConWeaveDestination `json:"destination"`
@@ -34,11 +34,14 @@ type ConWeaveSource struct {
 	Samples   int           `json:"samples"`
 	Selectors int           `json:"selectors"`
 
-	Size     int `json:"size"`     // entries of the connection table
-	Active   int `json:"active"`   // connections of which something may be under way, of which
-	Asked    int `json:"asked"`    // wait for the reply to their request,
-	Rerouted int `json:"rerouted"` // for a CLEAR,
-	Moved    int `json:"moved"`    // for a path that went away to be empty
+	Size int `json:"size"` // entries of the connection table
+	// Active are connections with packets that may be under way. Asked wait for the
+	// reply to their request, Rerouted for a CLEAR, and Moved for a path that went away
+	// to be empty.
+	Active   int `json:"active"`
+	Asked    int `json:"asked"`
+	Rerouted int `json:"rerouted"`
+	Moved    int `json:"moved"`
 
 	Connections []ConnectionEntry `json:"connections"` // those sent last first; limited
 	Busy        []BusyPath        `json:"busy"`        // paths that a NOTIFY keeps flows off

@@ -25,6 +25,7 @@ type leafWorker struct {
 	recent  recent
 	sweep   mono.Time
 	looked  mono.Time // when the brain's view of links was filled
+	hurry   bool      // frames do not wait because their scheme says so
 
 	learned  *workerRings[learned] // nil with one worker, as the next
 	messages *workerRings[message]
@@ -136,9 +137,8 @@ func (l *leafWorker) act(o *leaf.Output[uint32], now mono.Time) {
 func (l *leafWorker) retry(waited []leaf.Waiting[uint32], now mono.Time) {
 	for i := range waited {
 		x := &l.parked[waited[i].Item]
-		f := x.frame
-		var m overlay.Meta
-		overlay.Dissect(l.bytes(&f), l.seed, &m)
+		f, m := x.frame, &l.meta
+		overlay.Dissect(l.bytes(&f), l.seed, m)
 		f.kind = 0
 		for c := range l.classes { // its class may be gone: then the default one takes it
 			if l.classes[c].Class == waited[i].Class || c == len(l.classes)-1 {
@@ -146,7 +146,7 @@ func (l *leafWorker) retry(waited []leaf.Waiting[uint32], now mono.Time) {
 				break
 			}
 		}
-		l.toFabric(&f, x.vni, x.peer, &m, now)
+		l.toFabric(&f, x.vni, x.peer, m, now)
 	}
 	l.encapAll(now)
 }
@@ -160,25 +160,38 @@ func (l *leafWorker) encapAll(now mono.Time) {
 	}
 }
 
+// flush sends on all frames that the brain holds.
+func (l *leafWorker) flush(now mono.Time) {
+	l.hurry = true
+	l.act(l.brain.Flush(now), now)
+	l.hurry = false
+}
+
+// leave is called before another view takes the place of the present one. It drops what
+// was known of peers whose place in the tables goes to others. What is held goes on
+// first: under the new view, frames and answers for the old peers would go to the
+// wrong leaves.
+func (l *leafWorker) leave(v *view, now mono.Time) {
+	if l.view == nil {
+		return
+	}
+	old, peers := l.view.tables.Peers, v.tables.Peers
+	flushed := false
+	for i := range min(len(old), len(peers)) {
+		if old[i].VTEP == peers[i].VTEP {
+			continue
+		}
+		if !flushed {
+			l.flush(now)
+			flushed = true
+		}
+		l.shared.leaf.Forget(uint16(i))
+	}
+}
+
 // adopt brings tables, limits and counters in line with a new view.
-func (l *leafWorker) adopt(old, v *view, now mono.Time) {
+func (l *leafWorker) adopt(old, v *view) {
 	l.adoptFDB(old, v)
 	l.bindClasses()
 	l.brain.SetPaths(v.paths)
-	l.forgetPeers(old, v, now)
-}
-
-// forgetPeers drops what was known of peers whose place in the tables went to
-// others. Frames of theirs that wait go on: an answer about them would go to the
-// wrong leaf.
-func (l *leafWorker) forgetPeers(old, v *view, now mono.Time) {
-	if old == nil {
-		return
-	}
-	for i := range min(len(old.tables.Peers), len(v.tables.Peers)) {
-		if old.tables.Peers[i].VTEP != v.tables.Peers[i].VTEP {
-			l.shared.leaf.Forget(uint16(i))
-			l.act(l.brain.Flush(now), now)
-		}
-	}
 }

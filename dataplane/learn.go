@@ -76,9 +76,9 @@ func (l *leafWorker) age(now mono.Time) {
 	l.stats.FDBAged += uint64(l.fdb.Sweep(now, sweepBuckets))
 }
 
-// learned is what one worker tells the others about an address: receive-side
+// learned is what a worker sends to the others about an address: receive-side
 // scaling may bring the two directions of a conversation to different workers,
-// and each has an FDB of its own. An event that gets lost is told again with the
+// and each has an FDB of its own. An event that gets lost is sent again with the
 // next refresh, a quarter of the ageing time later at most.
 type learned struct {
 	key overlay.FDBKey

@@ -29,13 +29,17 @@ const (
 // an empty frame.
 func (l *leafWorker) sendMessage(o *leaf.Outgoing[uint32]) {
 	t := &l.view.tunnels[int(o.Leaf)*MaxPaths+o.Path]
+	missed := l.brain.Unsent()
+	if o.Fabric.Opcode == overlay.OpHello {
+		missed = &leaf.Unsent{} // nobody waits for it, and the next one is due soon
+	}
 	if !t.resolved { // all paths of a peer have a MAC address, or none does
-		l.brain.Unsent().NoPath++
+		missed.NoPath++
 		return
 	}
 	a, ok := l.pool.Get()
 	if !ok {
-		l.brain.Unsent().NoFrame++
+		missed.NoFrame++
 		return
 	}
 	l.made++

@@ -100,8 +100,7 @@ func (w *worker) sleep(fds []unix.PollFd, t mono.Time) []unix.PollFd {
 // allowed for it is over.
 func (w *worker) drain() {
 	if w.leaf != nil {
-		w.leaf.brain.SetHello(idle) // or its being due would keep the loop from sleeping
-		w.leaf.act(w.leaf.brain.Flush(now()), now())
+		w.leaf.flush(now())
 	}
 	for end := now().Add(w.cfg.Drain); w.held() > 0 || w.unsent(); {
 		t := now()
@@ -110,17 +109,14 @@ func (w *worker) drain() {
 		}
 		w.output(t, true)
 		w.holds.expire(w, t)
-		if d, backlog := w.nextDeadline(t); backlog || d > t {
+		if d, backlog := w.sendDeadline(t); backlog || d > t {
 			time.Sleep(min(backlogWait, max(0, d.Sub(t))))
 		}
 	}
 	for i := range w.ports {
 		w.ports[i].egress.flush(func(f *frame) { w.discard(f, drop.Shutdown) })
 	}
-	w.holds.visit(w, func(_ HopID, f *heldFrame) bool {
-		w.discard(&f.frame, drop.Shutdown)
-		return true
-	})
+	w.holds.visit(w, func(HopID, *heldFrame) (drop.Reason, bool) { return drop.Shutdown, true })
 }
 
 // unsent reports whether a TX ring holds frames that the kernel has not taken.

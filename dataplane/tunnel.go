@@ -22,7 +22,7 @@ func (l *leafWorker) encap(c *class, now mono.Time) {
 	n := c.n
 	c.n = 0
 	l.brain.Choose(now, c.Class, c.choice[:n], c.exact)
-	paths, waits, copies := l.view.paths, c.Scheme.Waits, c.Scheme.Copies
+	paths, waits, copies := l.view.paths, c.Scheme.Waits && !l.hurry, c.Scheme.Copies
 	for i := range c.frames[:n] {
 		f, p := &c.frames[i], &c.choice[i]
 		if paths[f.peer].N == 0 {

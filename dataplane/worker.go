@@ -16,7 +16,7 @@ import (
 const (
 	burstSize = 64 // frames taken from a port at once
 	// A TX ring is kicked when nothing more comes in, and while more does, after
-	// so many frames or so long.
+	// this many frames or this long.
 	kickBurst = 256
 	kickDelay = mono.Time(20 * time.Microsecond)
 )
@@ -216,13 +216,20 @@ func (w *worker) held() uint64 {
 }
 
 // nextDeadline returns when the worker has something to do that no descriptor
-// will tell it of. backlog is true when it waits for room in a TX ring, or to
-// have sent frames back that a port needs to receive into.
+// will tell it of. backlog is as of sendDeadline.
 func (w *worker) nextDeadline(now mono.Time) (t mono.Time, backlog bool) {
-	t = w.holds.deadline()
+	t, backlog = w.sendDeadline(now)
 	if w.leaf != nil && w.view != nil {
 		t = min(t, w.leaf.brain.Deadline())
 	}
+	return t, backlog
+}
+
+// sendDeadline is nextDeadline for what is on its way out already. backlog is true
+// when the worker waits for room in a TX ring, or to have sent frames back that a port
+// needs to receive into.
+func (w *worker) sendDeadline(now mono.Time) (t mono.Time, backlog bool) {
+	t = w.holds.deadline()
 	starved, pending := false, false
 	for i := range w.ports {
 		p := &w.ports[i]
@@ -244,6 +251,9 @@ func (w *worker) nextDeadline(now mono.Time) (t mono.Time, backlog bool) {
 // adopt makes v the worker's view.
 func (w *worker) adopt(v *view, now mono.Time) {
 	old := w.view
+	if w.leaf != nil {
+		w.leaf.leave(v, now)
+	}
 	w.view = v
 	w.hopSent = grow(w.hopSent, len(v.hops))
 	for i := range w.ports {
@@ -252,7 +262,7 @@ func (w *worker) adopt(v *view, now mono.Time) {
 		}
 	}
 	if w.leaf != nil {
-		w.leaf.adopt(old, v, now)
+		w.leaf.adopt(old, v)
 	} else {
 		w.spine.adopt(v)
 	}

@@ -197,7 +197,9 @@ func (l *Leaf[T]) Choose(now mono.Time, c *Class, pkts []balance.Packet, exact [
 	}
 	for i := range pkts { // others of the same time see what these add
 		p := &pkts[i]
-		l.Queue[l.view.Paths[p.Leaf].Uplink[p.Path&(balance.MaxPaths-1)]&(balance.MaxPaths-1)] += uint32(p.Len)
+		if paths := &l.view.Paths[p.Leaf]; paths.N > 0 {
+			l.Queue[paths.Uplink[p.Path&(balance.MaxPaths-1)]&(balance.MaxPaths-1)] += uint32(p.Len)
+		}
 	}
 }
 
