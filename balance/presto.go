@@ -132,8 +132,8 @@ type PrestoStats struct {
 	Flows     uint64 `help:"Flows that began, or began again after a pause."`
 	Cells     uint64 `help:"Flowcells that began."`
 	Cut       uint64 `help:"Flowcells that ended early because their path went away."`
-	Overflow  uint64 `help:"Frames sent by hash because the table of flows had no room."`
-	Incapable uint64 `help:"Frames sent by hash because the leaf does not read the fabric's fields."`
+	Overflow  uint64 `stat:"overflow_frames" unit:"frames" help:"Frames sent by hash because the table of flows had no room."`
+	Incapable uint64 `stat:"incapable_frames" unit:"frames" help:"Frames sent by hash because the leaf does not read the fabric's fields."`
 }
 
 func newPresto(o *Options) *presto {
@@ -296,17 +296,17 @@ const none = int32(-1)
 
 // PrestoReceiverStats counts what Presto's receiving side did.
 type PrestoReceiverStats struct {
-	Packets   uint64 `help:"Frames that arrived with Presto's marks."`
-	Held      uint64 `help:"Frames that had to wait for an earlier flowcell."`
+	Packets   uint64 `stat:"arrived_frames" unit:"frames" help:"Frames that arrived with Presto's marks."`
+	Held      uint64 `stat:"held_frames" unit:"frames" help:"Frames that had to wait for an earlier flowcell."`
 	Flushes   uint64 `help:"Flowcells that were sent on because one before them did not come in time."`
 	Exhausted uint64 `help:"Times that a flow's flowcells were sent on because there was no room for one more frame."`
-	Late      uint64 `help:"Frames of a flowcell before one that was sent on."`
-	NoFlow    uint64 `help:"Frames sent on as they came because the table of flows had no room."`
+	Late      uint64 `stat:"late_frames" unit:"frames" help:"Frames of a flowcell before one that was sent on."`
+	NoFlow    uint64 `stat:"no_flow_frames" unit:"frames" help:"Frames sent on as they came because the table of flows had no room."`
 
-	InUse       int `stat:",gauge" help:"Flowcells of which frames are held."`
-	InUsePeak   int `stat:",max" help:"Most flowcells of which frames were ever held at a time."`
-	Waiting     int `stat:",gauge" help:"Frames that are held."`
-	WaitingPeak int `stat:",max" help:"Most frames that were ever held at a time."`
+	InUse       int `stat:"cells_held,gauge" help:"Flowcells whose frames are held."`
+	InUsePeak   int `stat:"cells_held_peak,max" help:"Most flowcells whose frames were ever held at a time."`
+	Waiting     int `stat:"waiting_frames,gauge" unit:"frames" help:"Frames that are held."`
+	WaitingPeak int `stat:"waiting_peak_frames,max" unit:"frames" help:"Most frames that were ever held at a time."`
 }
 
 func newPrestoReceiver(o *Options) (*prestoReceiver, error) {

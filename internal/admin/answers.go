@@ -225,7 +225,7 @@ func stats(st *dataplane.Stats) Stats {
 		x := &sum.schemes[i]
 		c := NewCounters(x.Scheme, x)
 		if x.Own != nil {
-			c["own"] = raw(NewCounters("", x.Own))
+			c["own"] = raw(NewCounters(x.Scheme, x.Own))
 		}
 		s.Schemes = append(s.Schemes, c)
 	}

@@ -16,7 +16,7 @@ import (
 // flowParameters are those of /v1/explain.
 var flowParameters = []string{"vni", "src", "dst", "dst_mac", "proto", "sport", "dport", "dscp"}
 
-// What a flow between IP addresses is if it is not said: a ping.
+// A flow between IP addresses is a ping if nothing else is said.
 const (
 	protoICMP   = 1
 	protoICMPv6 = 58
@@ -95,7 +95,7 @@ func parseMAC(name, text string) (overlay.MAC, error) {
 	return overlay.MAC(m), nil
 }
 
-// parseProto returns the protocol of f; for IP without one ICMP, as of a ping.
+// parseProto returns the protocol of f. For IP without one it is ICMP, as in a ping.
 func parseProto(text string, f *dataplane.Flow) (uint8, error) {
 	if text == "" {
 		switch {
@@ -113,7 +113,7 @@ func parseProto(text string, f *dataplane.Flow) (uint8, error) {
 	return p, nil
 }
 
-// onlyVNI is the VNI that is meant when none is given.
+// onlyVNI returns the VNI that is meant when none is given.
 func onlyVNI(t *dataplane.Tables) (overlay.VNI, error) {
 	var names []string
 	var last overlay.VNI

@@ -22,13 +22,13 @@ const (
 	answerTimeout = 30 * time.Second
 	shutdownWait  = 2 * time.Second
 
-	// Entries that are listed when nobody asks for more, and at most.
+	// The numbers of entries that are listed by default, and at most.
 	defaultFlowlets = 100
 	defaultFDB      = 1000
 	maxLimit        = 1 << 24
 )
 
-// Node is what a [dataplane.Node] answers.
+// Node answers as a [dataplane.Node] does.
 type Node interface {
 	Stats() dataplane.Stats
 	Congestion() []dataplane.PeerState

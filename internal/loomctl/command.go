@@ -42,7 +42,7 @@ func Command(out io.Writer) *cobra.Command {
 	root.PersistentFlags().StringVarP(&o.output, "output", "o", "table", "table or json")
 	var limit int
 	limited := func(c *cobra.Command) *cobra.Command {
-		c.Flags().IntVar(&limit, "limit", 0, "list at most so many entries (default: what the daemon thinks reasonable)")
+		c.Flags().IntVar(&limit, "limit", 0, "list at most this many entries (default: what the daemon thinks reasonable)")
 		return c
 	}
 	query := func() url.Values {
@@ -62,7 +62,7 @@ func Command(out io.Writer) *cobra.Command {
 		simple("peers", "Peers: whether they speak the fabric's header, next hops, traffic", func(c *cobra.Command) error {
 			return show(c, o, "peers", nil, printPeers)
 		}),
-		simple("conga", "Congestion: of each uplink towards each peer, and what is fed back", func(c *cobra.Command) error {
+		simple("conga", "Congestion of each uplink towards each peer, and what is fed back", func(c *cobra.Command) error {
 			return show(c, o, "conga", nil, printConga)
 		}),
 		limited(simple("conweave", "ConWeave: parameters, counters and times of both sides; with --limit also connections", func(c *cobra.Command) error {
@@ -153,8 +153,8 @@ func show[T any](c *cobra.Command, o *options, what string, q url.Values, print 
 	return err
 }
 
-// findSocket is the first of the usual places that has one; the first of all if
-// none has, for the error to name.
+// findSocket returns the first of the usual places that has a socket; if none has,
+// the first of all, for the error to name.
 func findSocket() string {
 	for _, s := range Sockets {
 		if _, err := os.Lstat(s); err == nil {

@@ -98,14 +98,14 @@ func statsAnswer() admin.Stats {
 		Drops:   map[string]uint64{"queue_full": 1, "no_route": 7},
 		Schemes: []admin.Counters{decided("conga", 8), decided("conweave", 100), decided("of-tomorrow", 5)},
 		Receivers: []admin.Counters{
-			admin.NewCounters("conweave", &receiverStats), {"scheme": []byte(`"of-tomorrow"`), "gaps": []byte("3")},
+			admin.NewCounters("conweave", &receiverStats), admin.NewCounters("presto", &balance.PrestoReceiverStats{}), {"scheme": []byte(`"of-tomorrow"`), "gaps": []byte("3")},
 		},
 		Exchange: admin.NewCounters("", &congestion.ExchangeStats{
 			Plain: 1, Stamped: 2, FeedbackSent: 3, FeedbackStale: 9, Arrived: 4, CongestedArrived: 5, FeedbackReceived: 6, FeedbackBadTag: 7, FeedbackBadValue: 8,
 		}),
 		Leaf: admin.NewCounters("", &leafStats),
 	}
-	for i, own := range map[int]any{1: conweaveAnswer.SourceCounters[0], 2: map[string]int{"cells": 7}} {
+	for i, own := range map[int]any{1: conweaveAnswer.SourceCounters[0], 2: map[string]any{"cells": 7, "scheme": "of-tomorrow"}} {
 		b, err := json.Marshal(own)
 		if err != nil {
 			panic(err)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/loomfabric/loom/balance"
@@ -81,18 +82,21 @@ func printAuto(w io.Writer, a *dataplane.AutoState) {
 	if a == nil {
 		return
 	}
-	t := newTable(w, "ROUND TRIPS", "P50", "P99", "P99.9", "CHANGES", "REPLY", "INACTIVE", "RESUME EXTRA", "RESUME DEFAULT", "MAX HOLD", "FLOWLET GAP")
+	head := []any{"ROUND TRIPS", "P50", "P99", "P99.9", "CHANGES"}
 	cells := []any{a.Samples, age(a.P50), age(a.P99), age(a.P999), a.Changes}
-	d := &a.Times
-	for _, derived := range []time.Duration{d.Reply, d.Inactive, d.ResumeExtra, d.ResumeDefault, d.MaxHold, d.FlowletGap} {
-		cells = append(cells, either(derived > 0, age(derived), none))
+	table := stat.TableOf(&reorder.Times{}, "")
+	for i := range table.Fields {
+		f := &table.Fields[i]
+		derived := time.Duration(f.Count(&a.Times))
+		head, cells = append(head, strings.ToUpper(words(f.Value))), append(cells, either(derived > 0, age(derived), none))
 	}
+	t := newTable(w, head...)
 	t.row(cells...)
 	t.end()
 	fmt.Fprintln(w)
 }
 
-// endUnlessEmpty is end, and an empty line, for a table of so many rows.
+// endUnlessEmpty prints a table that has rows, and an empty line.
 func (t table) endUnlessEmpty(w io.Writer, rows int) {
 	if rows > 0 {
 		t.end()

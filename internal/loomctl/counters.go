@@ -35,8 +35,8 @@ func count(c admin.Counters, f *stat.Field) uint64 {
 	return c.Number(f.Name)
 }
 
-// printCounters shows the numbers of a table, with a column for each of all. Of a
-// family it shows what is not 0.
+// printCounters shows the numbers of a table, with a column for each of all under the
+// scheme's name. Of a family it shows what is not 0.
 func printCounters(w io.Writer, title string, all []admin.Counters, table *stat.Table) {
 	head := []any{title}
 	for _, c := range all {
@@ -163,7 +163,7 @@ func printTimes(w io.Writer, all []timesRow) {
 	t.end()
 }
 
-// printSchemes shows what only one scheme counts: where it decides, and where it
+// printSchemes shows what only one scheme counts: where it sends, and where it
 // receives.
 func printSchemes(w io.Writer, s *admin.Stats) {
 	if len(s.Schemes)+len(s.Receivers) == 0 {
@@ -171,38 +171,44 @@ func printSchemes(w io.Writer, s *admin.Stats) {
 		return
 	}
 	printDecisions(w, s.Schemes)
+	fmt.Fprintln(w)
 	var times []timesRow
 	show := func(title string, c admin.Counters, like any) {
-		fmt.Fprintln(w)
-		if like == nil {
-			fmt.Fprintf(w, "%s: this loomctl does not know the scheme; -o json shows its counters\n", title)
-			return
+		switch table := stat.TableOf(like, ""); {
+		case len(table.Fields) == 0:
+			fmt.Fprintf(w, "%s %s: this loomctl does not know the scheme; -o json shows its counters\n\n", title, c.Scheme())
+		case !counted(c, table):
+			fmt.Fprintf(w, "%s %s: nothing\n\n", title, c.Scheme())
+		default:
+			printCounters(w, title, []admin.Counters{c}, table)
+			fmt.Fprintln(w)
+			times = append(times, timesOf(c, table)...)
 		}
-		table := stat.TableOf(like, "")
-		printCounters(w, title, []admin.Counters{c}, table)
-		times = append(times, timesOf(c, table)...)
 	}
 	for _, c := range s.Schemes {
 		if own := c.Own(); own != nil {
 			like, _ := counts(c.Scheme())
-			show(c.Scheme(), own, like)
+			show("SENT UNDER", own, like)
 		}
 	}
 	for _, c := range s.Receivers {
 		_, like := counts(c.Scheme())
-		show("received under "+c.Scheme(), c, like)
+		show("RECEIVED UNDER", c, like)
 	}
-	if len(times) > 0 {
-		fmt.Fprintln(w)
-		printTimes(w, times)
-	}
+	printTimes(w, times)
 }
 
-// counts returns what a scheme and its receiver count; nil, nil for schemes of another
-// version.
+// counted reports whether a number of the table is not 0.
+func counted(c admin.Counters, table *stat.Table) bool {
+	return slices.ContainsFunc(table.Fields, func(f stat.Field) bool { return count(c, &f) > 0 })
+}
+
+// counts returns what a scheme and its receiver count; structs without fields for
+// schemes of another version.
 func counts(scheme string) (own, receiver any) {
+	own, receiver = new(struct{}), new(struct{})
 	if s := balance.Find(scheme); s != nil {
 		return leaf.Counts(s)
 	}
-	return nil, nil
+	return own, receiver
 }

@@ -39,7 +39,7 @@ func (t table) row(cells ...any) {
 
 func (t table) end() { t.w.Flush() }
 
-// none stands for what there is nothing of.
+// none is printed where there is nothing.
 const none = "-"
 
 func either(yes bool, a, b string) string {
@@ -104,7 +104,7 @@ func printPeers(w io.Writer, a *admin.Peers) {
 	t.end()
 }
 
-// header names what a peer is sent.
+// header names the kind of header that a peer gets.
 func header(capable bool) string { return either(capable, "fabric", "plain") }
 
 func printConga(w io.Writer, a *admin.Conga) {

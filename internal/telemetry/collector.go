@@ -23,9 +23,8 @@ type collector struct{ Options }
 // NewCollector returns the collector of every metric whose name begins with
 // loom_; docs/metrics.md describes them. Options.Log is not used.
 //
-// What workers count of a VNI, a peer or a next hop is summed over the workers,
-// so that the number of series stays below some ten for each, whatever the
-// number of cores.
+// What workers count for a VNI, a peer or a next hop is summed over the workers, so
+// that the number of series does not grow with the number of cores.
 func NewCollector(o Options) prometheus.Collector { return &collector{o} }
 
 // Describe implements [prometheus.Collector].
@@ -91,7 +90,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// tables is the newest tables, empty ones before the first.
+// tables returns the newest tables, empty ones before the first.
 func (o *Options) tables() *dataplane.Tables {
 	if t := o.Tables(); t != nil {
 		return t
@@ -140,7 +139,7 @@ func (c *collector) ports(ch chan<- prometheus.Metric, s *dataplane.Stats, t *da
 	}
 }
 
-// kindName is a port kind's label value.
+// kindName returns a port kind's label value.
 func kindName(k dataplane.PortKind) string {
 	switch k {
 	case dataplane.Access:
@@ -283,7 +282,7 @@ func collectCongestion(ch chan<- prometheus.Metric, peers []dataplane.PeerState)
 	}
 }
 
-// entry is the value of key, made if there is none.
+// entry returns the value of key, and makes it if there is none.
 func entry[K comparable, V any](m map[K]*V, key K) *V {
 	v := m[key]
 	if v == nil {
@@ -293,7 +292,7 @@ func entry[K comparable, V any](m map[K]*V, key K) *V {
 	return v
 }
 
-// at is s[i], or zero: a worker's slices are as long as the tables it has seen.
+// at returns s[i], or zero: a worker's slices are as long as the tables it has seen.
 func at[T any](s []T, i int) (v T) {
 	if i < len(s) {
 		v = s[i]

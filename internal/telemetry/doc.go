@@ -1,4 +1,5 @@
-// Package telemetry shows what a daemon counts: to Prometheus, to whoever asks
-// whether it is alive and ready, and to the lab as JSON. It reads copies, when
-// it is asked, and keeps no counter of its own; it must not change anything.
+// Package telemetry shows what a daemon counts to Prometheus, says whether it is
+// alive and ready, and answers the lab in JSON. The metrics follow from the tags of
+// the types that count (package stat). It reads copies when it is asked, and keeps
+// no counter of its own; it must not change anything.
 package telemetry

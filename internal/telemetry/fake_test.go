@@ -107,6 +107,15 @@ func newFake() *fake {
 			{Scheme: "conweave", Stats: balance.Stats{Own: &balance.ConWeaveStats{}}},
 		}
 		w.Receivers = []leaf.ReceiverStats{{Scheme: "conweave", Stats: &reorder.Stats{}}}
+		for _, s := range balance.Schemes() {
+			own, receiver := leaf.Counts(s)
+			if _, ok := own.(*balance.ConWeaveStats); own != nil && !ok {
+				w.Schemes = append(w.Schemes, leaf.SchemeStats{Scheme: s.Name, Stats: balance.Stats{Own: own}})
+			}
+			if receiver != nil && s.Name != "conweave" {
+				w.Receivers = append(w.Receivers, leaf.ReceiverStats{Scheme: s.Name, Stats: receiver})
+			}
+		}
 		number(reflect.ValueOf(w).Elem(), &next)
 		// What only access ports have, what no message is, and what is no drop.
 		w.Waiting[1] = reorder.PortUse{}

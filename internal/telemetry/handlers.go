@@ -24,8 +24,8 @@ type Readiness struct {
 
 // Reason is one thing that a daemon is not ready for.
 type Reason struct {
-	// Name is "no_tables" (the kernel's state has not been read, or the source
-	// of the overlay has not spoken), or "port_closed".
+	// Name is "no_tables" (the kernel's state or the overlay's source has not been
+	// read yet), or "port_closed".
 	Name   string `json:"name"`
 	Port   string `json:"port,omitempty"`
 	Detail string `json:"detail"`

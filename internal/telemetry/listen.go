@@ -18,8 +18,8 @@ const socketMode = 0o660
 const dialWait = time.Second
 
 // Listen opens the listener that an address names: HOST:PORT, or unix: and the
-// path of a socket in a directory that exists. "" and "off" give nil, nil, which
-// [Server.Serve] takes for nobody to serve.
+// path of a socket in a directory that exists. For "" and "off" it returns nil, nil,
+// with which [Server.Serve] serves nobody.
 //
 // A socket file that a dead process left behind is removed. One that is in use,
 // and a file that is no socket, are errors and stay as they are. Every error
@@ -52,8 +52,8 @@ func remedy(err error) string {
 	}
 }
 
-// ListenUnix is [Listen] for the path of a socket at which something else may be
-// served: what that is, and the key of the configuration, are for errors.
+// ListenUnix is [Listen] for the path of a socket. What is served there and the key of
+// the configuration are for errors.
 func ListenUnix(path, what, key string) (net.Listener, error) {
 	if err := removeStale(path, key); err != nil {
 		return nil, fmt.Errorf("serve %s at unix:%s: %w", what, path, err)

@@ -51,8 +51,8 @@ func (m *metric) row() string {
 	return line("`"+m.name+"`", m.kind, strings.Join(labels, ", "), m.help)
 }
 
-// TestPageDescribesTheMetrics holds the page against what the collector sends,
-// not only against what it declares.
+// TestPageDescribesTheMetrics holds the page against what the collector sends, not
+// only against what it declares: names, types and meanings are a promise.
 func TestPageDescribesTheMetrics(t *testing.T) {
 	sent := make(map[string]metric)
 	for _, f := range gather(t, newFake().options()) {
@@ -128,7 +128,7 @@ func onPage(t *testing.T, comment, want string) {
 		table = want
 	}
 	if table != want {
-		t.Errorf("%s does not match the collector; rewrite it with -update. Want\n%s", page, want)
+		t.Errorf("%s does not match the collector; if that is wanted, rewrite it with -update and say so in CHANGELOG.md. Want\n%s", page, want)
 	}
 }
 

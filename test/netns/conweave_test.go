@@ -178,17 +178,17 @@ conweave: {profile: lab, reply: 10ms}
 		transfer(t, s.host0, host1, addr1, 256<<10)
 	}
 	for _, d := range []*daemon{l0, l1} {
-		const heard, told = "loom_conweave_signals_heard_total", "loom_conweave_signals_told_total"
+		const received, relayed = "loom_leaf_messages_received_total", "loom_leaf_messages_relayed_total"
 		requests, replies := d.metric("loom_conweave_requests_total"), d.metric("loom_conweave_replies_total")
 		late := d.metric("loom_conweave_late_replies_total")
-		t.Logf("%s: %d requests, %d replies, %d late; %d answers heard, %d told", d.name, requests, replies, late, d.metric(heard), d.metric(told))
+		t.Logf("%s: %d requests, %d replies, %d late; %d answers received, %d relayed", d.name, requests, replies, late, d.metric(received), d.metric(relayed))
 		if replies+late < requests/2 || replies == 0 {
 			t.Errorf("%s: %d replies, and %d late, to %d requests", d.name, replies, late, requests)
 		}
-		// Each worker is told of what the other one heard.
+		// Each worker passes on to the other what it received.
 		eventually(t, 3*time.Second, func() string {
-			if h, n := d.metric(heard), d.metric(told)+d.metric("loom_conweave_signals_lost_total"); h != n {
-				return fmt.Sprintf("%s: %d answers heard, and %d told", d.name, h, n)
+			if h, n := d.metric(received), d.metric(relayed)+d.metric("loom_leaf_messages_lost_total"); h != n {
+				return fmt.Sprintf("%s: %d answers received, and %d relayed", d.name, h, n)
 			}
 			return ""
 		})
