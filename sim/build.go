@@ -71,7 +71,7 @@ func (r *run) shape() (topo.Spec, error) {
 		return r.fromFile()
 	}
 	link := func(rate fabric.Rate, delay fabric.Duration) network.PortConfig {
-		return network.PortConfig{Rate: uint64(rate), Delay: engine.Of(delay.D()), Limit: uint64(t.PortBuffer), ECN: ecn(t.ECN)}
+		return network.PortConfig{Rate: uint64(rate), Delay: engine.Of(delay.D()), Limit: uint64(t.PortBuffer), ECN: topo.FromECN(t.ECN)}
 	}
 	spec := topo.Spec{
 		Kind: topo.Kind(t.Kind), Leaves: t.Leaves, Spines: t.Spines, Cores: t.Cores, K: t.K,
@@ -148,13 +148,6 @@ func (r *run) conweave(cfg *node.Config) error {
 	}
 	cfg.Sections = map[string]balance.Params{"conweave": &balance.ConWeaveParams{Source: source, Destination: dest}}
 	return nil
-}
-
-func ecn(e *fabric.ECN) network.ECN {
-	if e == nil {
-		return network.ECN{}
-	}
-	return network.ECN{Kmin: uint64(e.Kmin), Kmax: uint64(e.Kmax), Pmax: e.Pmax}
 }
 
 // capacities is what loads are shares of. A link that is down from the start

@@ -1,18 +1,18 @@
 package network
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/loomfabric/loom/leaf"
+)
 
 // ECN says when a port marks packets that are capable of it: by the bytes in its
-// data queue at the moment. It never marks up to Kmin and always above Kmax; in
-// between the probability rises from 0 to Pmax (DCQCN §3.1). With a Kmax of 0 it
-// never marks.
+// data queue at the moment, as leaf.Marker decides. With a Kmax of 0 it never marks.
 //
 // By default a packet is judged as it leaves the queue, by what it leaves
-// behind: so do the switches of DCQCN's and ConWeave's simulations, and the
-// sender hears of a queue without waiting for it first. With Enqueue it is
-// judged as it comes, by what it finds: DCTCP's "if the queue occupancy is
-// greater than K upon its arrival" (DCTCP §3.1), with Kmin = Kmax = K. DCTCP
-// works with both; RFC 8257 §3.1 leaves it open.
+// behind, as in the data plane. With Enqueue it is judged as it comes, by what it
+// finds: DCTCP's "if the queue occupancy is greater than K upon its arrival" (DCTCP
+// §3.1), with Kmin = Kmax = K. DCTCP works with both; RFC 8257 §3.1 leaves it open.
 type ECN struct {
 	Kmin, Kmax uint64 // bytes
 	Pmax       float64
@@ -29,12 +29,8 @@ func (e *ECN) validate() error {
 // mark decides whether a packet at a queue of that many bytes is marked.
 func (p *Port) mark(k *Packet, queue uint64) {
 	e := &p.ECN
-	if queue <= e.Kmin || !k.ECT || e.Kmax == 0 {
-		return
+	if m := (leaf.Marker{Kmin: e.Kmin, Kmax: e.Kmax, Pmax: e.Pmax, RNG: p.net.Rand}); k.ECT && m.Hit(queue) {
+		k.CE = true
+		p.stats.Marked++
 	}
-	if queue <= e.Kmax && p.net.Rand.Float64()*float64(e.Kmax-e.Kmin) >= e.Pmax*float64(queue-e.Kmin) {
-		return
-	}
-	k.CE = true
-	p.stats.Marked++
 }

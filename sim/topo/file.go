@@ -39,13 +39,12 @@ func FromParams(p *fabric.LinkParams) network.PortConfig {
 	return c
 }
 
-// FromECN returns marking as fabric.yaml describes it: packets are judged as they
-// come, as in the data plane. nil: no marking.
+// FromECN returns marking as fabric.yaml describes it; nil: no marking.
 func FromECN(e *fabric.ECN) network.ECN {
 	if e == nil {
 		return network.ECN{}
 	}
-	return network.ECN{Kmin: uint64(e.Kmin), Kmax: uint64(e.Kmax), Pmax: e.Pmax, Enqueue: true}
+	return network.ECN{Kmin: uint64(e.Kmin), Kmax: uint64(e.Kmax), Pmax: e.Pmax}
 }
 
 // FromOverride returns an override as fabric.yaml describes it.

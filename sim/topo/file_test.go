@@ -49,7 +49,7 @@ func TestAFabricFile(t *testing.T) {
 		}
 		for j, d := range []fabric.LinkParams{l.Up, l.Down} {
 			p := []*network.Port{got.A, got.B}[j]
-			ecn := network.ECN{Kmin: 10_000, Kmax: 40_000, Pmax: 0.1, Enqueue: true}
+			ecn := network.ECN{Kmin: 10_000, Kmax: 40_000, Pmax: 0.1}
 			if p.Rate != uint64(d.Rate) || p.Delay.Duration() != d.Delay.D() || p.Limit != uint64(d.Buffer) || p.ECN != ecn {
 				t.Errorf("%s: %+v, want %+v", p.Name, p.PortConfig, d)
 			}
