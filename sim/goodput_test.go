@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/internal/measure"
 )
 
 // near reports a number that is further from what it should be than a share.
@@ -31,9 +32,9 @@ func TestEndless(t *testing.T) {
 			s := endless(kind)
 			s.Warmup = us(warmup)
 			r := must(t, s)
-			near(t, "the end", r.SimulatedS, (warmup+2000)*1e-6, 1e-12)
+			near(t, "the end", r.LengthS, (warmup+2000)*1e-6, 1e-12)
 			if r.End != endDone || r.Flows != 0 || r.Unfinished != 0 || len(r.FCT) != 0 {
-				t.Errorf("%s: ended %q after %g s with %d flows, %d unfinished", kind, r.End, r.SimulatedS, r.Flows, r.Unfinished)
+				t.Errorf("%s: ended %q after %g s with %d flows, %d unfinished", kind, r.End, r.LengthS, r.Flows, r.Unfinished)
 			}
 			w := r.Workloads[0]
 			if w.Flows != 1 || w.GoodputBps != r.GoodputBps {
@@ -242,7 +243,7 @@ func TestRepairedLink(t *testing.T) {
 	}
 	s.Faults = append(s.Faults, fabric.Fault{At: us(1000), Restore: "L0-S0.0"})
 	up := must(t, s)
-	bytes := func(r *Result) uint64 { return r.Uplinks[0].Bytes }
+	bytes := func(r *measure.Result) uint64 { return r.Uplinks[0].Bytes }
 	if bytes(down) != 0 || bytes(up) == 0 || bytes(up) >= bytes(whole) {
 		t.Errorf("L0-S0.0 carried %d bytes, %d while down, %d when it came back", bytes(whole), bytes(down), bytes(up))
 	}

@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/sim"
-	"github.com/loomfabric/loom/sim/experiment"
+	"github.com/loomfabric/loom/internal/experiment"
 )
 
 // version is set by the linker.

@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/loomfabric/loom/sim/experiment"
-	"github.com/loomfabric/loom/sim/report"
+	"github.com/loomfabric/loom/internal/experiment"
+	"github.com/loomfabric/loom/internal/experiment/report"
 )
 
 // runFlags are what run is told.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/loomfabric/loom/sim/experiment"
-	"github.com/loomfabric/loom/sim/report"
+	"github.com/loomfabric/loom/internal/experiment"
+	"github.com/loomfabric/loom/internal/experiment/report"
 )
 
 // experimentsDir is where experiments are looked for if none is named.

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/loomfabric/loom/sim"
-	"github.com/loomfabric/loom/sim/experiment"
+	"github.com/loomfabric/loom/internal/experiment"
 	"github.com/loomfabric/loom/sim/traffic"
 )
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/sim"
 )
 
@@ -41,8 +42,8 @@ func smallSize(t *testing.T, dir, text string) *Size {
 }
 
 // fake answers with a result that is made up from the model.
-func fake(_ context.Context, s *sim.Spec) (*sim.Result, error) {
-	return &sim.Result{Scheme: s.Scheme, Load: s.Workloads[0].Load, Seed: s.Seed, End: "done", Flows: int(s.Seed)}, nil
+func fake(_ context.Context, s *sim.Spec) (*measure.Result, error) {
+	return &measure.Result{Scheme: s.Scheme, Load: s.Workloads[0].Load, Seed: s.Seed, End: "done", Flows: int(s.Seed)}, nil
 }
 
 func TestRunResumes(t *testing.T) {
@@ -50,7 +51,7 @@ func TestRunResumes(t *testing.T) {
 	s := smallSize(t, dir, small)
 	st := OpenStore(filepath.Join(dir, "results"))
 	var made atomic.Int64
-	opt := RunOptions{Version: "v1", Jobs: 3, Run: func(ctx context.Context, s *sim.Spec) (*sim.Result, error) { made.Add(1); return fake(ctx, s) }}
+	opt := RunOptions{Version: "v1", Jobs: 3, Run: func(ctx context.Context, s *sim.Spec) (*measure.Result, error) { made.Add(1); return fake(ctx, s) }}
 	for _, tt := range []struct {
 		name   string
 		change func()
@@ -120,7 +121,7 @@ func TestRunInterrupted(t *testing.T) {
 	var err error
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		summary, err = st.Run(ctx, s, RunOptions{Jobs: 2, Version: "v", Run: func(ctx context.Context, s *sim.Spec) (*sim.Result, error) {
+		summary, err = st.Run(ctx, s, RunOptions{Jobs: 2, Version: "v", Run: func(ctx context.Context, s *sim.Spec) (*measure.Result, error) {
 			if n.Add(1) > 3 {
 				blocked <- struct{}{}
 				<-ctx.Done()
@@ -174,7 +175,7 @@ func TestRunFailures(t *testing.T) {
 			return
 		}
 		events = append(events, e)
-	}, Run: func(ctx context.Context, s *sim.Spec) (*sim.Result, error) {
+	}, Run: func(ctx context.Context, s *sim.Spec) (*measure.Result, error) {
 		switch {
 		case s.Scheme == "conga" && s.Seed == 1 && s.Workloads[0].Load == 30:
 			return nil, errors.New("no room")
@@ -221,7 +222,7 @@ func TestRunJobs(t *testing.T) {
 	dir := t.TempDir()
 	s := smallSize(t, dir, small)
 	var now, most atomic.Int64
-	_, err := OpenStore(filepath.Join(dir, "r")).Run(t.Context(), s, RunOptions{Jobs: 4, Run: func(ctx context.Context, s *sim.Spec) (*sim.Result, error) {
+	_, err := OpenStore(filepath.Join(dir, "r")).Run(t.Context(), s, RunOptions{Jobs: 4, Run: func(ctx context.Context, s *sim.Spec) (*measure.Result, error) {
 		n := now.Add(1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 		}

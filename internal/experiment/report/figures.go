@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/loomfabric/loom/internal/chart"
-	"github.com/loomfabric/loom/sim"
-	"github.com/loomfabric/loom/sim/experiment"
+	"github.com/loomfabric/loom/internal/experiment"
+	"github.com/loomfabric/loom/internal/measure"
 )
 
 // Figure is a plot of an experiment, or one of its panels.
@@ -247,7 +247,7 @@ func nonNaN(v float64) float64 {
 
 // cdf draws distributions.
 func (d *drawing) cdf() {
-	curves := map[string][]sim.Point{}
+	curves := map[string][]measure.Point{}
 	greatest := 0.0
 	for _, scheme := range d.schemes() {
 		curve := d.r.CDF(d.p.Y, experiment.Cell{Scheme: scheme, Load: d.at.load, Axis: d.at.axis})

@@ -64,7 +64,7 @@ func checkValues(t *testing.T, s *Values, x naive, rel float64) {
 	if s.Count() != uint64(len(x)) || s.min != slices.Min(x) || s.Max() != slices.Max(x) {
 		t.Fatalf("count %d, extremes %g and %g; want %d, %g, %g", s.Count(), s.min, s.Max(), len(x), slices.Min(x), slices.Max(x))
 	}
-	if !near(s.Mean(), x.mean(), 1e-9) || !near(s.Sum(), x.mean()*float64(len(x)), 1e-9) {
+	if !near(s.Mean(), x.mean(), 1e-9) {
 		t.Fatalf("mean %g, want %g", s.Mean(), x.mean())
 	}
 	for _, p := range []float64{-1, 0, 0.001, 0.25, 0.5, 0.9, 0.95, 0.99, 0.999, 1, 2} {
@@ -179,11 +179,11 @@ func TestCDF(t *testing.T) {
 			t.Fatalf("points %v", points)
 		}
 		for i, p := range points {
-			if i > 0 && (p.Value <= points[i-1].Value || p.P <= points[i-1].P) {
+			if i > 0 && (p.X <= points[i-1].X || p.Y <= points[i-1].Y) {
 				t.Fatalf("point %d: %v after %v", i, p, points[i-1])
 			}
-			if !near(p.Value, x.quantile(p.P), RelativeError) {
-				t.Fatalf("quantile %g is %g, want %g", p.P, p.Value, x.quantile(p.P))
+			if !near(p.X, x.quantile(p.Y), RelativeError) {
+				t.Fatalf("quantile %g is %g, want %g", p.Y, p.X, x.quantile(p.Y))
 			}
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/loomfabric/loom/sim/experiment"
+	"github.com/loomfabric/loom/internal/experiment"
 )
 
 //go:embed page.html

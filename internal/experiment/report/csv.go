@@ -6,11 +6,11 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/loomfabric/loom/sim/experiment"
+	"github.com/loomfabric/loom/internal/experiment"
 )
 
 // csvHead are the columns that every file has, first and in this order. After them
-// come the numbers, each under its metric's path and in the order of sim.Result's
+// come the numbers, each under its metric's path and in the order of measure.Result's
 // fields; what some runs lack is empty.
 var csvHead = []string{"experiment", "size", "id", "scheme", "load_percent", "axis", "seed", "version", "hash", "end"}
 

@@ -1,4 +1,4 @@
-package measure
+package sim
 
 import (
 	"fmt"
@@ -6,31 +6,31 @@ import (
 	"github.com/loomfabric/loom/sim/engine"
 )
 
-// Probe looks at something from time to time.
-type Probe interface {
+// probe looks at something from time to time.
+type probe interface {
 	// Sample is called once every interval.
 	Sample(now engine.Time)
 }
 
-// Sampler calls probes at an interval, all at the same time.
-type Sampler struct {
+// sampler calls probes at an interval, all at the same time.
+type sampler struct {
 	engine   *engine.Engine
 	id       engine.ID
 	interval engine.Time
 	until    engine.Time
-	probes   []Probe
+	probes   []probe
 }
 
-// NewSampler returns a sampler that first samples at from, then every interval,
+// newSampler returns a sampler that first samples at from, then every interval,
 // and not after until.
-func NewSampler(e *engine.Engine, from, interval, until engine.Time) (*Sampler, error) {
+func newSampler(e *engine.Engine, from, interval, until engine.Time) (*sampler, error) {
 	if interval <= 0 {
 		return nil, fmt.Errorf("sampling every %v never gets on: give an interval above 0", interval)
 	}
 	if from < e.Now() {
 		return nil, fmt.Errorf("sampling cannot begin at %v: it is %v", from, e.Now())
 	}
-	s := &Sampler{engine: e, interval: interval, until: until}
+	s := &sampler{engine: e, interval: interval, until: until}
 	s.id = e.Register(s)
 	if from <= until {
 		e.At(from, s.id, 0)
@@ -38,11 +38,11 @@ func NewSampler(e *engine.Engine, from, interval, until engine.Time) (*Sampler, 
 	return s, nil
 }
 
-// Register adds a probe, which is called after those that were there before.
-func (s *Sampler) Register(p Probe) { s.probes = append(s.probes, p) }
+// register adds a probe, which is called after those that were there before.
+func (s *sampler) register(p probe) { s.probes = append(s.probes, p) }
 
 // Handle is the engine's to call.
-func (s *Sampler) Handle(now engine.Time, _ uint64) {
+func (s *sampler) Handle(now engine.Time, _ uint64) {
 	for _, p := range s.probes {
 		p.Sample(now)
 	}

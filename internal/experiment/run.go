@@ -9,12 +9,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/sim"
 )
 
 // RunFunc makes one run. When ctx ends it returns soon: what it found until then
 // does not count.
-type RunFunc func(ctx context.Context, spec *sim.Spec) (*sim.Result, error)
+type RunFunc func(ctx context.Context, spec *sim.Spec) (*measure.Result, error)
 
 // RunOptions are how to make a size's runs.
 type RunOptions struct {
@@ -33,7 +34,7 @@ type Event struct {
 	ID          string
 	Begins      bool
 	Err         error
-	Result      *sim.Result // of its end; nil if it failed
+	Result      *measure.Result // of its end; nil if it failed
 	Wall        time.Duration
 	Done, Total int           // runs of this call
 	Left        time.Duration // about; 0 as long as none is done
@@ -170,7 +171,7 @@ func (w *work) do(ctx context.Context, run *Run, hash string) {
 }
 
 // call makes the run; a panic is its failure, not that of the others.
-func (w *work) call(ctx context.Context, run *Run) (res *sim.Result, err error) {
+func (w *work) call(ctx context.Context, run *Run) (res *measure.Result, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())

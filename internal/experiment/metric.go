@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/loomfabric/loom/sim"
+	"github.com/loomfabric/loom/internal/measure"
 )
 
 // A metric is a path into a result's JSON, in which the items of a list go by
@@ -16,11 +16,11 @@ import (
 // star is the name that stands for all.
 const star = "*"
 
-var distribution = reflect.TypeFor[sim.Distribution]()
+var distribution = reflect.TypeFor[measure.Distribution]()
 
 // lookup finds a metric's value. ok is false if the result does not have it; zero
 // says that it is a counter that nothing was counted under.
-func lookup(r *sim.Result, metric string) (v float64, ok, zero bool) {
+func lookup(r *measure.Result, metric string) (v float64, ok, zero bool) {
 	found, zero := find(reflect.ValueOf(r), metric)
 	if !found.IsValid() {
 		return 0, false, zero
@@ -31,12 +31,12 @@ func lookup(r *sim.Result, metric string) (v float64, ok, zero bool) {
 
 // Distribution finds one: imbalance.all, queues.S1->L1.0; nil if the result has
 // none of that name.
-func Distribution(r *sim.Result, metric string) *sim.Distribution {
+func Distribution(r *measure.Result, metric string) *measure.Distribution {
 	found, _ := find(reflect.ValueOf(r), metric)
 	if !found.IsValid() || found.Type() != distribution {
 		return nil
 	}
-	d := found.Interface().(sim.Distribution)
+	d := found.Interface().(measure.Distribution)
 	return &d
 }
 
@@ -55,7 +55,9 @@ func find(v reflect.Value, path string) (found reflect.Value, absent bool) {
 	case reflect.Struct:
 		name, rest, _ := strings.Cut(path, ".")
 		if f, ok := fieldOf(v.Type(), name); ok {
-			return find(v.FieldByIndex(f.Index), rest)
+			if field := v.FieldByIndex(f.Index); measured(f, field) {
+				return find(field, rest)
+			}
 		}
 	case reflect.Slice:
 		best, rest := -1, ""
@@ -108,6 +110,11 @@ func fieldOf(t reflect.Type, name string) (reflect.StructField, bool) {
 	return reflect.StructField{}, false
 }
 
+// measured tells whether a field is there: what the JSON form leaves out is not.
+func measured(f reflect.StructField, v reflect.Value) bool {
+	return !strings.HasSuffix(f.Tag.Get("json"), ",omitempty") || !v.IsZero()
+}
+
 func jsonName(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 	return name
@@ -133,7 +140,7 @@ func itemNames(list reflect.Value) []string {
 // isDistribution, a distribution; nil if nothing is. Whether runs have the names in
 // it only they can tell.
 func CheckMetric(metric string, isDistribution bool) error {
-	t, err := typeOf(reflect.TypeFor[sim.Result](), metric)
+	t, err := typeOf(reflect.TypeFor[measure.Result](), metric)
 	if err != nil {
 		return fmt.Errorf("%q: %w", metric, err)
 	}
@@ -195,7 +202,7 @@ func fieldNames(t reflect.Type) (names []string) {
 
 // items are the names that the * of a metric stands for in a result, and the
 // metric of each.
-func items(r *sim.Result, metric string) (names, metrics []string) {
+func items(r *measure.Result, metric string) (names, metrics []string) {
 	before, after, ok := strings.Cut(metric, "."+star)
 	if !ok {
 		return nil, nil
@@ -225,9 +232,9 @@ type Number struct {
 	Value  float64
 }
 
-// Numbers are all of a result's, by the fields of [sim.Result]: those of one are
+// Numbers are all of a result's, by the fields of [measure.Result]: those of one are
 // together, in its order. Curves are left out.
-func Numbers(r *sim.Result) [][]Number {
+func Numbers(r *measure.Result) [][]Number {
 	v := reflect.ValueOf(r).Elem()
 	out := make([][]Number, v.NumField())
 	for i := range out {
@@ -244,7 +251,9 @@ func flatten(v reflect.Value, path string, out *[]Number) {
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			flatten(v.Field(i), path+"."+jsonName(v.Type().Field(i)), out)
+			if f := v.Type().Field(i); measured(f, v.Field(i)) {
+				flatten(v.Field(i), path+"."+jsonName(f), out)
+			}
 		}
 	case reflect.Slice:
 		for i, name := range itemNames(v) {

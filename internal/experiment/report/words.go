@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/loomfabric/loom/sim/experiment"
+	"github.com/loomfabric/loom/internal/experiment"
 )
 
 // scale is a unit to show values in: shown = value × factor.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/loomfabric/loom/sim"
+	"github.com/loomfabric/loom/internal/measure"
 )
 
 // results has two schemes, two loads and three seeds. At load 60 the third seed of
@@ -27,9 +27,9 @@ func results(t *testing.T) *Results {
 			r.Records = append(r.Records, nil)
 			continue
 		}
-		res := &sim.Result{Scheme: run.Scheme,
-			FCT:    []sim.ClassFCT{{Class: "all", Norm: v, MeanS: v / 1000}, {Class: "<10KB", Norm: 1}},
-			Queues: []sim.Distribution{{Name: "S1->L1", P99: 3}, {Name: "S1->L1.0", P99: 7 * v, CDF: []sim.Point{{X: 0, Y: 0.5}, {X: 10 * v, Y: 1}}}, {Name: "S1->L1.0.x"}},
+		res := &measure.Result{Scheme: run.Scheme,
+			FCT:    []measure.ClassFCT{{Class: "all", Norm: v, MeanS: v / 1000}, {Class: "<10KB", Norm: 1}},
+			Queues: []measure.Distribution{{Name: "S1->L1", P99: 3}, {Name: "S1->L1.0", P99: 7 * v, CDF: []measure.Point{{X: 0, Y: 0.5}, {X: 10 * v, Y: 1}}}, {Name: "S1->L1.0.x"}},
 			Drops:  map[string]uint64{}}
 		if run.Scheme == "ecmp" {
 			res.Drops["queue-full"], res.Drops["no.route"] = uint64(v), 1
@@ -96,7 +96,7 @@ func TestOutcomes(t *testing.T) {
 func TestCDF(t *testing.T) {
 	// Curves 0.5 at 0 to 1 at 20, 40 and 80; the mean at 40: (1 + 1 + 0.75)/3.
 	got := results(t).CDF("queues.S1->L1.0", Cell{"ecmp", 30, ""})
-	want := []sim.Point{{X: 0, Y: 0.5}, {X: 20, Y: (1 + 0.75 + 0.625) / 3}, {X: 40, Y: (1 + 1 + 0.75) / 3}, {X: 80, Y: 1}}
+	want := []measure.Point{{X: 0, Y: 0.5}, {X: 20, Y: (1 + 0.75 + 0.625) / 3}, {X: 40, Y: (1 + 1 + 0.75) / 3}, {X: 80, Y: 1}}
 	if len(got) != len(want) {
 		t.Fatalf("%v, want %v", got, want)
 	}
@@ -127,8 +127,8 @@ func TestItems(t *testing.T) {
 }
 
 func TestNumbersAreMetrics(t *testing.T) {
-	res := &sim.Result{FCT: []sim.ClassFCT{{Class: "all", Norm: 2}}, Drops: map[string]uint64{"b": 2, "a": 1},
-		ConWeave: &sim.ConWeaveResult{Queues: sim.Distribution{P99: 3}, Counters: map[string]uint64{"x": 9}}, Machine: sim.Machine{WallS: 1.5}}
+	res := &measure.Result{FCT: []measure.ClassFCT{{Class: "all", Norm: 2}}, Drops: map[string]uint64{"b": 2, "a": 1},
+		ConWeave: &measure.ConWeaveResult{Queues: measure.Distribution{P99: 3}, Counters: map[string]uint64{"x": 9}}, Machine: measure.Machine{WallS: 1.5}}
 	seen := map[string]float64{}
 	for _, field := range Numbers(res) {
 		for _, n := range field {

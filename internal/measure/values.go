@@ -1,6 +1,7 @@
-// Package measure turns what happened in a run into numbers: flow completion
-// times, distributions and imbalance. The run reports what happens; adding
-// allocates nothing.
+// Package measure defines what a run measures, in the simulator as in the lab:
+// the [Result], flow completion times, imbalance and distributions. It only
+// records what a run reports to it; docs/measuring.md has the definitions. Adding
+// a number allocates nothing.
 package measure
 
 import (
@@ -38,13 +39,6 @@ func middle(i int) float64 {
 	low := math.Float64frombits(uint64(i+firstBucket) << (52 - subBits))
 	high := math.Float64frombits(uint64(i+1+firstBucket) << (52 - subBits))
 	return (low + high) / 2
-}
-
-// Point is one point of a distribution: a share P of what was measured is at
-// most Value.
-type Point struct {
-	Value float64 `json:"value"`
-	P     float64 `json:"p"`
 }
 
 // Values is a store of numbers that are not negative: exact up to a limit, and
@@ -114,9 +108,6 @@ func (s *Values) count(v float64, n uint64) {
 
 // Count returns how many numbers were added.
 func (s *Values) Count() uint64 { return s.n }
-
-// Sum returns their sum.
-func (s *Values) Sum() float64 { return s.mean * float64(s.n) }
 
 // Mean returns their mean; NaN if there are none, like all that follow.
 func (s *Values) Mean() float64 { return s.orNaN(s.mean) }
@@ -199,7 +190,7 @@ func (s *Values) Merge(o *Values) {
 }
 
 // CDF returns the distribution in at most limit points, evenly spread over the
-// probabilities; the last has P = 1.
+// probabilities; the last has Y = 1.
 func (s *Values) CDF(limit int) []Point {
 	if s.n == 0 || limit < 1 {
 		return nil
@@ -214,9 +205,23 @@ func (s *Values) CDF(limit int) []Point {
 
 // appendPoint adds a point, or lifts the last one if its value is the same.
 func appendPoint(points []Point, p Point) []Point {
-	if last := len(points) - 1; last >= 0 && points[last].Value == p.Value {
-		points[last].P = p.P
+	if last := len(points) - 1; last >= 0 && points[last].X == p.X {
+		points[last].Y = p.Y
 		return points
 	}
 	return append(points, p)
+}
+
+// curvePoints is how many points of a distribution a result keeps.
+const curvePoints = 100
+
+// Distribution sums up the numbers; one without any is all zero.
+func (s *Values) Distribution(name string) Distribution {
+	d := Distribution{Name: name, N: s.n}
+	if s.n == 0 {
+		return d
+	}
+	d.Mean, d.Max, d.CDF = s.Mean(), s.Max(), s.CDF(curvePoints)
+	d.P50, d.P90, d.P95, d.P99, d.P999 = s.Quantile(0.5), s.Quantile(0.9), s.Quantile(0.95), s.Quantile(0.99), s.Quantile(0.999)
+	return d
 }

@@ -15,8 +15,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/loomfabric/loom/internal/experiment"
+	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/sim"
-	"github.com/loomfabric/loom/sim/experiment"
 )
 
 const text = `name: demo
@@ -55,11 +56,11 @@ expect:
 
 // result is made up: ecmp's FCT is twice the load's part of what is left, conga's
 // half of ecmp's.
-func result(_ context.Context, s *sim.Spec) (*sim.Result, error) {
+func result(_ context.Context, s *sim.Spec) (*measure.Result, error) {
 	load := s.Workloads[0].Load
 	norm := 2 / (1 - load/100) * (1 + 0.1*float64(s.Seed))
-	r := &sim.Result{Scheme: s.Scheme, Load: load, Seed: s.Seed, End: "done", Flows: 1000, GoodputBps: load * 1e9, PacketHops: 1e6,
-		Drops: map[string]uint64{}, Machine: sim.Machine{WallS: 0.5}}
+	r := &measure.Result{Scheme: s.Scheme, Load: load, Seed: s.Seed, End: "done", Flows: 1000, GoodputBps: load * 1e9, PacketHops: 1e6,
+		Drops: map[string]uint64{}, Machine: measure.Machine{WallS: 0.5}}
 	if s.Scheme == "conga" {
 		norm /= 2
 		r.Drops["queue-full"] = s.Seed
@@ -68,13 +69,13 @@ func result(_ context.Context, s *sim.Spec) (*sim.Result, error) {
 		r.Unfinished = 2
 	}
 	for _, c := range []string{"all", "small", "large"} {
-		r.FCT = append(r.FCT, sim.ClassFCT{Class: c, Flows: 10, MeanS: norm / 1e3, P99S: norm / 100, Norm: norm})
+		r.FCT = append(r.FCT, measure.ClassFCT{Class: c, Flows: 10, MeanS: norm / 1e3, P99S: norm / 100, Norm: norm})
 	}
-	q := sim.Distribution{Name: "S1->L1.0", P99: norm * 1e5}
+	q := measure.Distribution{Name: "S1->L1.0", P99: norm * 1e5}
 	for i := range 20 {
-		q.CDF = append(q.CDF, sim.Point{X: float64(i) * norm * 1e4, Y: float64(i) / 19})
+		q.CDF = append(q.CDF, measure.Point{X: float64(i) * norm * 1e4, Y: float64(i) / 19})
 	}
-	r.Queues = []sim.Distribution{q}
+	r.Queues = []measure.Distribution{q}
 	return r, nil
 }
 
@@ -90,7 +91,7 @@ func stored(t *testing.T, size string, skip func(*sim.Spec) bool) *experiment.Re
 		t.Fatal(err)
 	}
 	st := experiment.OpenStore(filepath.Join(t.TempDir(), size))
-	if _, err := st.Run(t.Context(), s, experiment.RunOptions{Version: "v1", Jobs: 1, Run: func(ctx context.Context, s *sim.Spec) (*sim.Result, error) {
+	if _, err := st.Run(t.Context(), s, experiment.RunOptions{Version: "v1", Jobs: 1, Run: func(ctx context.Context, s *sim.Spec) (*measure.Result, error) {
 		if skip != nil && skip(s) {
 			return nil, errors.New("skipped")
 		}
@@ -205,11 +206,11 @@ func TestCSV(t *testing.T) {
 	if err != nil || len(rows) != 1+36+54 {
 		t.Fatalf("%d rows, %v", len(rows), err)
 	}
-	golden := "experiment,size,id,scheme,load_percent,axis,seed,version,hash,end,simulated_s,flows,unfinished," +
+	golden := "experiment,size,id,scheme,load_percent,axis,seed,version,hash,end,length_s,flows,unfinished," +
 		"fct.all.min_bytes,fct.all.max_bytes,fct.all.flows,fct.all.mean_s,fct.all.p50_s,fct.all.p95_s,fct.all.p99_s,fct.all.p999_s,fct.all.norm," +
 		"fct.all.slowdown_mean,fct.all.slowdown_p50,fct.all.slowdown_p95,fct.all.slowdown_p99,fct.all.slowdown_p999,fct.small.min_bytes"
 	if got := strings.Join(rows[0], ","); !strings.HasPrefix(got, golden) || !strings.Contains(got, ",goodput_bps,queues.S1->L1.0.n,") ||
-		!strings.Contains(got, ",drops.queue-full,") || !strings.HasSuffix(got, ",machine.alloc_bytes") {
+		!strings.Contains(got, ",drops.queue-full,") || !strings.HasSuffix(got, ",machine.wall_s") {
 		t.Errorf("columns %s\nbegin otherwise than %s", got, golden)
 	}
 	column := func(row []string, name string) string { return row[slices.Index(rows[0], name)] }

@@ -15,22 +15,23 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/sim"
 )
 
 // Record is what is stored of a run that was made: one JSON file each.
 type Record struct {
-	Experiment string      `json:"experiment"`
-	Size       string      `json:"size"`
-	ID         string      `json:"id"`
-	Scheme     string      `json:"scheme"` // the label
-	Load       float64     `json:"load,omitempty"`
-	Axis       string      `json:"axis,omitempty"`
-	Seed       uint64      `json:"seed"`
-	Version    string      `json:"version"` // of the program
-	Hash       string      `json:"hash"`    // of the model and the files that it names
-	Spec       *sim.Spec   `json:"spec"`
-	Result     *sim.Result `json:"result"`
+	Experiment string          `json:"experiment"`
+	Size       string          `json:"size"`
+	ID         string          `json:"id"`
+	Scheme     string          `json:"scheme"` // the label
+	Load       float64         `json:"load,omitempty"`
+	Axis       string          `json:"axis,omitempty"`
+	Seed       uint64          `json:"seed"`
+	Version    string          `json:"version"` // of the program
+	Hash       string          `json:"hash"`    // of the model and the files that it names
+	Spec       *sim.Spec       `json:"spec"`
+	Result     *measure.Result `json:"result"`
 }
 
 // Hash is a run's model in one word: another model, or other contents of a file

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/loomfabric/loom/sim"
+	"github.com/loomfabric/loom/internal/measure"
 )
 
 // Spread sums up one number over seeds.
@@ -80,7 +80,7 @@ func (r *Results) bySeed(metric string, c Cell) []float64 {
 
 // value is a run's number. A counter that this run did not count anything under is
 // zero if another run did: else it is a name that does not exist.
-func (r *Results) value(res *sim.Result, metric string) (float64, bool) {
+func (r *Results) value(res *measure.Result, metric string) (float64, bool) {
 	v, ok, zero := lookup(res, metric)
 	if ok || !zero {
 		return v, ok
@@ -97,7 +97,7 @@ func (r *Results) value(res *sim.Result, metric string) (float64, bool) {
 }
 
 // Results gives a cell's results, one a seed.
-func (r *Results) Results(c Cell) (out []*sim.Result) {
+func (r *Results) Results(c Cell) (out []*measure.Result) {
 	for i, rec := range r.Records {
 		run := &r.Size.Runs[i]
 		if rec != nil && run.Scheme == c.Scheme && run.Load == c.Load && run.Axis == c.Axis {
@@ -125,8 +125,8 @@ func (r *Results) Items(metric string, load float64, axis string) (names, metric
 }
 
 // CDF is the distribution of a cell over all seeds, each with equal weight.
-func (r *Results) CDF(metric string, c Cell) []sim.Point {
-	var curves [][]sim.Point
+func (r *Results) CDF(metric string, c Cell) []measure.Point {
+	var curves [][]measure.Point
 	var xs []float64
 	for _, res := range r.Results(c) {
 		d := Distribution(res, metric)
@@ -139,21 +139,21 @@ func (r *Results) CDF(metric string, c Cell) []sim.Point {
 		}
 	}
 	slices.Sort(xs)
-	out := []sim.Point{}
+	out := []measure.Point{}
 	for _, x := range slices.Compact(xs) {
 		var y float64
 		for _, c := range curves {
 			y += at(c, x)
 		}
-		out = append(out, sim.Point{X: x, Y: y / float64(len(curves))})
+		out = append(out, measure.Point{X: x, Y: y / float64(len(curves))})
 	}
 	return out
 }
 
 // at reads a curve between its points. Before the first it is 0, after the last
 // what the last one is.
-func at(curve []sim.Point, x float64) float64 {
-	i, _ := slices.BinarySearchFunc(curve, x, func(p sim.Point, x float64) int {
+func at(curve []measure.Point, x float64) float64 {
+	i, _ := slices.BinarySearchFunc(curve, x, func(p measure.Point, x float64) int {
 		if p.X <= x {
 			return -1
 		}

@@ -6,16 +6,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loomfabric/loom/sim"
+	"github.com/loomfabric/loom/internal/measure"
 )
 
 func TestProgress(t *testing.T) {
 	events := []Event{
 		{ID: "a", Begins: true, Total: 3, Running: []string{"a"}},
 		{ID: "b", Begins: true, Total: 3, Running: []string{"a", "b"}},
-		{ID: "a", Result: &sim.Result{PacketHops: 3e6}, Wall: 1500 * time.Millisecond, Done: 1, Total: 3, Left: 90 * time.Second, Running: []string{"b"}},
+		{ID: "a", Result: &measure.Result{PacketHops: 3e6}, Wall: 1500 * time.Millisecond, Done: 1, Total: 3, Left: 90 * time.Second, Running: []string{"b"}},
 		{ID: "b", Err: errors.New("no room\nat all"), Done: 2, Total: 3, Left: time.Second},
-		{ID: "c", Result: &sim.Result{PacketHops: 1e6}, Wall: 500 * time.Millisecond, Done: 3, Total: 3},
+		{ID: "c", Result: &measure.Result{PacketHops: 1e6}, Wall: 500 * time.Millisecond, Done: 3, Total: 3},
 	}
 	for _, tt := range []struct {
 		terminal bool

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/loomfabric/loom/sim/experiment"
+	"github.com/loomfabric/loom/internal/experiment"
 )
 
 // Markdown rewrites the generated parts of a document: a table with a row an
