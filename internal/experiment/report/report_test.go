@@ -207,8 +207,7 @@ func TestCSV(t *testing.T) {
 		t.Fatalf("%d rows, %v", len(rows), err)
 	}
 	golden := "experiment,size,id,scheme,load_percent,axis,seed,version,hash,end,length_s,flows,unfinished," +
-		"fct.all.min_bytes,fct.all.max_bytes,fct.all.flows,fct.all.mean_s,fct.all.p50_s,fct.all.p95_s,fct.all.p99_s,fct.all.p999_s,fct.all.norm," +
-		"fct.all.slowdown_mean,fct.all.slowdown_p50,fct.all.slowdown_p95,fct.all.slowdown_p99,fct.all.slowdown_p999,fct.small.min_bytes"
+		"fct.all.min_bytes,fct.all.max_bytes,fct.all.flows,fct.all.mean_s,fct.all.p50_s,fct.all.p95_s,fct.all.p99_s,fct.all.p999_s,fct.all.norm,fct.small.min_bytes"
 	if got := strings.Join(rows[0], ","); !strings.HasPrefix(got, golden) || !strings.Contains(got, ",goodput_bps,queues.S1->L1.0.n,") ||
 		!strings.Contains(got, ",drops.queue-full,") || !strings.HasSuffix(got, ",machine.wall_s") {
 		t.Errorf("columns %s\nbegin otherwise than %s", got, golden)
