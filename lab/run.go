@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/internal/workload"
 )
 
@@ -137,7 +138,8 @@ type runner struct {
 
 func (r *runner) run(ctx context.Context) (*Report, error) {
 	l := r.lab
-	rep := &Report{Lab: l.File.Name, Dataplane: l.File.Dataplane, Scheme: l.File.Scheme}
+	begun := time.Now()
+	rep := &Report{Lab: l.File.Name, Dataplane: l.File.Dataplane, Result: &measure.Result{Scheme: l.File.Scheme, End: "done"}}
 	r.prog.say("pinging all pairs")
 	if err := r.ping(ctx, rep); err != nil {
 		return nil, err
@@ -154,6 +156,7 @@ func (r *runner) run(ctx context.Context) (*Report, error) {
 	if err := r.daemons(ctx, rep); err != nil {
 		return nil, err
 	}
+	rep.Result.Machine.WallS = time.Since(begun).Seconds()
 	return rep, nil
 }
 
@@ -278,14 +281,15 @@ func (r *runner) load(ctx context.Context, rep *Report) error {
 	if err != nil {
 		return err
 	}
-	rep.CPUIdle = float64(idle2-idle) / float64(max(total2-total, 1))
+	rep.Result.Machine.CPUIdlePercent = percent(idle2-idle, total2-total)
 	end := time.Duration(monotonic() - epoch)
 	if err := phases.mark(ctx, "end", end); err != nil {
 		return err
 	}
 	rep.Duration, rep.LoadEnd = end, r.loadEnd()
 	rep.Phases = phases.report()
-	rep.Uplinks = samples.series(phases.upAt, 0, r.loadEnd())
+	rep.Uplinks = samples.series()
+	rep.Result.Imbalance = samples.imbalance(phases.upAt, 0, r.loadEnd())
 	r.lab.reactions(rep.Faults, rep.Uplinks, r.loadEnd())
 	return r.collect(ctx, rep)
 }

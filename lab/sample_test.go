@@ -76,25 +76,18 @@ func TestSeries(t *testing.T) {
 		bytes: [][]uint64{{0, 0, 0}, {0, 0, 9e6}, {1e6, 3e6, 9e6}, {2e6, 4e6, 9e6}, {2e6, 4e6 + 100, 9e6}, {9e6, 4e6, 9e6}},
 	}}}
 	up := func(time.Duration) []bool { return []bool{true, true, false} }
-	got := s.series(up, 0, 400*ms)
+	got := s.series()
 	if len(got) != 1 || got[0].Leaf != "L0" || len(got[0].At) != 5 || got[0].Bits[1][1] != 240e6 {
 		t.Fatalf("%+v", got)
 	}
-	if m := got[0].Imbalance; m != (ImbalanceStats{Intervals: 2, Mean: 0.5, P50: 0, P90: 1}) {
+	m := s.imbalance(up, 0, 400*ms)
+	if len(m) != 2 || m[0].Name != "all" || m[1].Name != "L0" || m[1].N != 2 || m[1].Mean != 0.5 || m[1].P50 != 0 || m[1].P90 != 1 || m[0].Mean != 0.5 {
 		t.Errorf("imbalance %+v", m)
 	}
-	if r := got[0].rate(50*ms, 250*ms); r != 240e6 {
-		t.Errorf("rate %g", r)
+	if b := got[0].bytes([]int{0, 1}, 50*ms, 250*ms); b != 6e6 {
+		t.Errorf("%g bytes", b)
 	}
-	if (*sampler)(nil).stop() != nil || (*sampler)(nil).series(up, 0, 0) != nil {
+	if (*sampler)(nil).stop() != nil || (*sampler)(nil).series() != nil || (*sampler)(nil).imbalance(up, 0, 0) != nil {
 		t.Error("a run without samples has some")
-	}
-}
-
-func TestClasses(t *testing.T) {
-	flows := []flowRecord{{Bytes: 10}, {Bytes: 100}, {Bytes: 1000}, {Bytes: 1001}}
-	small, large := classes(flows, 100, 1000)
-	if len(small) != 1 || small[0].Bytes != 10 || len(large) != 1 || large[0].Bytes != 1001 {
-		t.Errorf("small %v, large %v", small, large)
 	}
 }

@@ -85,7 +85,8 @@ type WorkloadResult struct {
 	// FCT is of this workload's flows; none if the run has no other workload.
 	FCT []ClassFCT `json:"fct,omitempty"`
 	// Reordering is what the receivers of a roce workload in the lab saw.
-	Reordering *Reordering `json:"reordering,omitempty"`
+	Reordering    *Reordering `json:"reordering,omitempty"`
+	ReceivedBytes uint64      `json:"received_bytes,omitempty"` // payload (the lab)
 	// Datagrams of a udp workload in the lab.
 	DatagramsSent     uint64 `json:"datagrams_sent,omitempty"`
 	DatagramsReceived uint64 `json:"datagrams_received,omitempty"`
@@ -199,7 +200,7 @@ type Machine struct {
 	WallS      float64 `json:"wall_s"`
 	HopsPerS   float64 `json:"hops_per_s,omitempty"`  // the simulator
 	AllocBytes uint64  `json:"alloc_bytes,omitempty"` // the simulator
-	// CPUIdle is the share of the machine's cores that nothing used under the load
+	// CPUIdlePercent is the share of the machine's cores that nothing used under the load
 	// (the lab): a run that leaves next to nothing measured the machine.
 	CPUIdlePercent float64 `json:"cpu_idle_percent,omitempty"`
 }
