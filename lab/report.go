@@ -173,7 +173,9 @@ func (r *Report) Table(out io.Writer) error {
 	fmt.Fprintf(w, "fabric %s, dataplane %s, scheme %s\n\n", r.Lab, r.Dataplane, r.Result.Scheme)
 	r.tableReach(w)
 	if len(r.Result.Workloads) > 0 {
-		fmt.Fprintf(w, "CPU: %.0f %% idle under the load\n", r.Result.Machine.CPUIdlePercent)
+		if idle := r.Result.Machine.CPUIdlePercent; idle != nil {
+			fmt.Fprintf(w, "CPU: %.0f %% idle under the load\n", *idle)
+		}
 		r.tableWorkloads(w)
 		r.tableTimeline(w)
 		r.tableFaults(w)

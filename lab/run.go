@@ -42,7 +42,7 @@ func (l *Lab) Run(ctx context.Context, opt RunOptions) (rep *Report, err error) 
 	}
 	prog := newProgress(opt.Progress)
 	defer prog.end()
-	if l.isUp() {
+	if l.IsUp() {
 		err = l.waitReady(ctx)
 	} else {
 		prog.say("building %d leaves, %d spines, %d links, %d hosts", len(l.Topo.Leaves), len(l.Topo.Spines), len(l.Topo.Links), len(l.Topo.Hosts))
@@ -83,7 +83,7 @@ func (l *Lab) Run(ctx context.Context, opt RunOptions) (rep *Report, err error) 
 // override replaces the file's scheme. The daemons of a lab that is up have
 // another one.
 func (l *Lab) override(scheme string) error {
-	if l.isUp() {
+	if l.IsUp() {
 		return fmt.Errorf("it is up, and its scheme was chosen then: take it down (`loomlab down`) to run it with scheme %s", scheme)
 	}
 	return l.File.SetScheme(scheme)
@@ -281,7 +281,8 @@ func (r *runner) load(ctx context.Context, rep *Report) error {
 	if err != nil {
 		return err
 	}
-	rep.Result.Machine.CPUIdlePercent = percent(idle2-idle, total2-total)
+	unused := percent(idle2-idle, total2-total)
+	rep.Result.Machine.CPUIdlePercent = &unused
 	end := time.Duration(monotonic() - epoch)
 	if err := phases.mark(ctx, "end", end); err != nil {
 		return err

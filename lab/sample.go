@@ -10,9 +10,9 @@ import (
 	"github.com/loomfabric/loom/internal/measure"
 )
 
-// minSample is the shortest interval between samples: below it, asking would
+// MinSample is the shortest interval between samples: below it, asking would
 // take more of a shared core than the daemons.
-const minSample = 10 * time.Millisecond
+const MinSample = 10 * time.Millisecond
 
 // UplinkSeries is the throughput of a leaf's uplinks in intervals. All uplinks
 // of one interval were read in the same instant.
@@ -43,7 +43,7 @@ func (l *Lab) startSampler(ctx context.Context, epoch int64, every time.Duration
 	if every == 0 {
 		return nil
 	}
-	s := &sampler{lab: l, every: max(every, minSample), leaves: make([]leafSamples, len(l.Topo.Leaves))}
+	s := &sampler{lab: l, every: max(every, MinSample), leaves: make([]leafSamples, len(l.Topo.Leaves))}
 	ctx, s.cancel = context.WithCancel(ctx)
 	for i := range s.leaves {
 		s.done.Go(func() { s.leaves[i].take(ctx, s, i, epoch) })

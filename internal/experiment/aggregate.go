@@ -7,25 +7,8 @@ import (
 	"strings"
 
 	"github.com/loomfabric/loom/internal/measure"
+	"github.com/loomfabric/loom/internal/stats"
 )
-
-// Spread sums up one number over seeds.
-type Spread struct {
-	N              int
-	Mean, Min, Max float64
-}
-
-func spreadOf(values []float64) Spread {
-	if len(values) == 0 {
-		return Spread{}
-	}
-	s := Spread{N: len(values), Min: slices.Min(values), Max: slices.Max(values)}
-	for _, v := range values {
-		s.Mean += v
-	}
-	s.Mean /= float64(s.N)
-	return s
-}
 
 // Cell picks the runs of one scheme at one point.
 type Cell struct {
@@ -35,20 +18,20 @@ type Cell struct {
 }
 
 // Spread sums up a metric of a cell over the seeds that have it.
-func (r *Results) Spread(metric string, c Cell) Spread {
+func (r *Results) Spread(metric string, c Cell) stats.Spread {
 	var values []float64
 	for _, v := range r.bySeed(metric, c) {
 		if !math.IsNaN(v) {
 			values = append(values, v)
 		}
 	}
-	return spreadOf(values)
+	return stats.SpreadOf(values)
 }
 
 // Relative sums up a metric's ratio to that of another scheme at the same point:
 // seed by seed, as both schemes had the same flows, over seeds that both have. A
 // seed whose reference is zero has no ratio.
-func (r *Results) Relative(metric string, c Cell, reference string) Spread {
+func (r *Results) Relative(metric string, c Cell, reference string) stats.Spread {
 	own := r.bySeed(metric, c)
 	c.Scheme = reference
 	var values []float64
@@ -57,7 +40,7 @@ func (r *Results) Relative(metric string, c Cell, reference string) Spread {
 			values = append(values, v)
 		}
 	}
-	return spreadOf(values)
+	return stats.SpreadOf(values)
 }
 
 // bySeed are a cell's values in the order of the size's seeds; NaN where there is none.
@@ -173,7 +156,7 @@ func at(curve []measure.Point, x float64) float64 {
 type Outcome struct {
 	Expectation *Expectation
 	Cell        Cell
-	Spread      Spread // N = 0: it cannot be told, for no run has it
+	Spread      stats.Spread // N = 0: it cannot be told, for no run has it
 	Holds       bool
 }
 

@@ -143,9 +143,15 @@ func axisOf(m matrix) *Axis {
 	return a
 }
 
-// withLoad sets the load of all workloads of type poisson.
+// withLoad sets the load of all workloads of type poisson, or of those of a
+// fabric.yaml.
 func (r *reader) withLoad(root, load ast.Node) ast.Node {
 	found := 0
+	if ofFile(root) {
+		over := emptyMapping(load)
+		over.Values = append(over.Values, pair(load, "topology.load", load))
+		return r.merged(root, over)
+	}
 	for _, p := range yamlerr.Pairs(root) {
 		list, ok := p.Value.(*ast.SequenceNode)
 		if !ok || yamlerr.Text(p.Key) != "workloads" {
@@ -165,6 +171,22 @@ func (r *reader) withLoad(root, load ast.Node) ast.Node {
 		r.fail(load, "loads", "no workload is of type %s: there is nothing that a load could be of", sim.Poisson)
 	}
 	return root
+}
+
+// ofFile tells whether a run has the workloads of a fabric.yaml.
+func ofFile(root ast.Node) bool {
+	file := false
+	for _, p := range yamlerr.Pairs(root) {
+		switch yamlerr.Text(p.Key) {
+		case "workloads":
+			return false
+		case "topology":
+			for _, f := range yamlerr.Pairs(p.Value) {
+				file = file || yamlerr.Text(f.Key) == "kind" && yamlerr.Text(f.Value) == "file"
+			}
+		}
+	}
+	return file
 }
 
 // isPoisson tells whether a workload is of the type that has a load; it is the default.

@@ -1,6 +1,7 @@
 // Package experiment reads experiment files, expands them into the runs of a
-// matrix (schemes × loads × axis × seeds), makes those that a directory of results
-// lacks, and sums up what they found.
+// matrix (schemes × loads × axis × seeds), has a [Runner] make those that a
+// directory of results lacks, and sums up what they found. It does not know how a
+// run is made: a command gives it the simulator or the lab.
 package experiment
 
 import (
@@ -26,6 +27,8 @@ type Experiment struct {
 	Table     []Column
 	Expect    []Expectation
 	Sizes     []*Size // in the file's order
+	// Command makes the results, if the experiment has no file of its own.
+	Command string
 }
 
 // Size is an experiment at one of its sizes, expanded.

@@ -13,19 +13,38 @@ import (
 	"github.com/loomfabric/loom/sim"
 )
 
-// RunFunc makes one run. When ctx ends it returns soon: what it found until then
-// does not count.
-type RunFunc func(ctx context.Context, spec *sim.Spec) (*measure.Result, error)
+// Runner makes runs of models: in virtual time, or over real daemons.
+type Runner interface {
+	// Name is the runner's name on the command line, and in records.
+	Name() string
+	// Version names the program that makes the runs: results of another version are
+	// made again.
+	Version() string
+	// Check reports what is wrong with a model that reading it does not show, and
+	// what the runner cannot honour.
+	Check(*sim.Spec) []*sim.Problem
+	// Run makes one run. When ctx ends it returns soon: what it found until then
+	// does not count.
+	Run(ctx context.Context, spec *sim.Spec) (*measure.Result, error)
+	// Jobs is how many runs may go side by side, at most.
+	Jobs() int
+}
+
+// The names of runners.
+const (
+	OnSim = "sim"
+	OnLab = "lab"
+)
 
 // RunOptions are how to make a size's runs.
 type RunOptions struct {
-	Run     RunFunc
-	Version string // of the program: results of another one are made again
-	Jobs    int    // side by side; at least 1
-	Force   bool   // make again what is there
+	Runner Runner
+	Jobs   int  // side by side; at least 1, at most as many as the runner allows
+	Force  bool // make again what is there
 	// AnyVersion keeps results of other versions of the program.
 	AnyVersion bool
-	// Report hears of every run that begins or ends, one at a time; nil: nobody does.
+	// Report is called for every run that begins or ends, one at a time; nil: it is
+	// not.
 	Report func(Event)
 }
 
@@ -80,7 +99,7 @@ func (st *Store) Run(ctx context.Context, s *Size, opt RunOptions) (*Summary, er
 		}
 		// A result that cannot be read is made again.
 		rec, err := st.Get(run.ID)
-		if err == nil && rec != nil && rec.Hash == hash && (rec.Version == opt.Version || opt.AnyVersion) && !opt.Force {
+		if err == nil && rec != nil && rec.Hash == hash && (rec.Version == opt.Runner.Version() || opt.AnyVersion) && !opt.Force {
 			sum.Kept++
 			continue
 		}
@@ -89,7 +108,7 @@ func (st *Store) Run(ctx context.Context, s *Size, opt RunOptions) (*Summary, er
 	w := &work{store: st, size: s, opt: opt, sum: sum, total: len(jobs), begun: time.Now()}
 	queue := make(chan job)
 	var wg sync.WaitGroup
-	for range max(opt.Jobs, 1) {
+	for range max(min(opt.Jobs, opt.Runner.Jobs()), 1) {
 		wg.Go(func() {
 			for j := range queue {
 				w.do(ctx, j.run, j.hash)
@@ -153,7 +172,7 @@ func (w *work) do(ctx context.Context, run *Run, hash string) {
 		err = w.store.Put(&Record{
 			Experiment: w.size.Experiment.Name, Size: w.size.Name, ID: run.ID,
 			Scheme: run.Scheme, Load: run.Load, Axis: run.Axis, Seed: run.Seed,
-			Version: w.opt.Version, Hash: hash, Spec: run.Spec, Result: res,
+			On: w.opt.Runner.Name(), Version: w.opt.Runner.Version(), Hash: hash, Spec: run.Spec, Result: res,
 		})
 	}
 	w.mu.Lock()
@@ -177,7 +196,7 @@ func (w *work) call(ctx context.Context, run *Run) (res *measure.Result, err err
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
 		}
 	}()
-	res, err = w.opt.Run(ctx, run.Spec)
+	res, err = w.opt.Runner.Run(ctx, run.Spec)
 	if err == nil && res == nil {
 		err = errors.New("it has no result")
 	}

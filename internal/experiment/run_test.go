@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -41,6 +42,19 @@ func smallSize(t *testing.T, dir, text string) *Size {
 	return e.Sizes[0]
 }
 
+// runner is a Runner made of a function.
+type runner struct {
+	version string
+	run     func(context.Context, *sim.Spec) (*measure.Result, error)
+	jobs    int // 0: many
+}
+
+func (r *runner) Name() string                                                  { return OnSim }
+func (r *runner) Version() string                                               { return r.version }
+func (r *runner) Check(*sim.Spec) []*sim.Problem                                { return nil }
+func (r *runner) Jobs() int                                                     { return cmp.Or(r.jobs, 1000) }
+func (r *runner) Run(ctx context.Context, s *sim.Spec) (*measure.Result, error) { return r.run(ctx, s) }
+
 // fake answers with a result that is made up from the model.
 func fake(_ context.Context, s *sim.Spec) (*measure.Result, error) {
 	return &measure.Result{Scheme: s.Scheme, Load: s.Workloads[0].Load, Seed: s.Seed, End: "done", Flows: int(s.Seed)}, nil
@@ -49,9 +63,10 @@ func fake(_ context.Context, s *sim.Spec) (*measure.Result, error) {
 func TestRunResumes(t *testing.T) {
 	dir := t.TempDir()
 	s := smallSize(t, dir, small)
-	st := OpenStore(filepath.Join(dir, "results"))
+	st := &Store{filepath.Join(dir, "results"), OnSim}
 	var made atomic.Int64
-	opt := RunOptions{Version: "v1", Jobs: 3, Run: func(ctx context.Context, s *sim.Spec) (*measure.Result, error) { made.Add(1); return fake(ctx, s) }}
+	by := &runner{version: "v1", run: func(ctx context.Context, s *sim.Spec) (*measure.Result, error) { made.Add(1); return fake(ctx, s) }}
+	opt := RunOptions{Runner: by, Jobs: 3}
 	for _, tt := range []struct {
 		name   string
 		change func()
@@ -61,8 +76,8 @@ func TestRunResumes(t *testing.T) {
 		{"all is there", func() {}, 0},
 		{"one is gone", func() { os.Remove(filepath.Join(dir, "results", s.Runs[3].ID+".json")) }, 1},
 		{"one is broken", func() { write(t, filepath.Join(dir, "results", s.Runs[3].ID+".json"), "{") }, 1},
-		{"another version", func() { opt.Version = "v2" }, 8},
-		{"any version", func() { opt.Version, opt.AnyVersion = "v3", true }, 0},
+		{"another version", func() { by.version = "v2" }, 8},
+		{"any version", func() { by.version, opt.AnyVersion = "v3", true }, 0},
 		{"forced", func() { opt.Force = true }, 8},
 		{"another model", func() {
 			opt.Force = false
@@ -113,7 +128,7 @@ func TestHashDoesNotDependOnPlace(t *testing.T) {
 func TestRunInterrupted(t *testing.T) {
 	dir := t.TempDir()
 	s := smallSize(t, dir, small)
-	st := OpenStore(filepath.Join(dir, "results"))
+	st := &Store{filepath.Join(dir, "results"), OnSim}
 	ctx, cancel := context.WithCancel(t.Context())
 	var n atomic.Int64
 	blocked := make(chan struct{}, 8)
@@ -121,7 +136,7 @@ func TestRunInterrupted(t *testing.T) {
 	var err error
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		summary, err = st.Run(ctx, s, RunOptions{Jobs: 2, Version: "v", Run: func(ctx context.Context, s *sim.Spec) (*measure.Result, error) {
+		summary, err = st.Run(ctx, s, RunOptions{Jobs: 2, Runner: &runner{version: "v", run: func(ctx context.Context, s *sim.Spec) (*measure.Result, error) {
 			if n.Add(1) > 3 {
 				blocked <- struct{}{}
 				<-ctx.Done()
@@ -130,7 +145,7 @@ func TestRunInterrupted(t *testing.T) {
 				return r, nil // what it knows until then
 			}
 			return fake(ctx, s)
-		}})
+		}}})
 	})
 	<-blocked
 	<-blocked // both workers are in a run
@@ -148,7 +163,7 @@ func TestRunInterrupted(t *testing.T) {
 	if res, err := st.Results(s); err != nil || res.Stored() != 3 {
 		t.Errorf("%d are stored, %v", res.Stored(), err)
 	}
-	if sum, err := st.Run(t.Context(), s, RunOptions{Jobs: 2, Version: "v", Run: fake}); err != nil || sum.Kept != 3 || sum.Made != 5 {
+	if sum, err := st.Run(t.Context(), s, RunOptions{Jobs: 2, Runner: &runner{version: "v", run: fake}}); err != nil || sum.Kept != 3 || sum.Made != 5 {
 		t.Errorf("the rest: %+v, %v", sum, err)
 	}
 }
@@ -156,7 +171,7 @@ func TestRunInterrupted(t *testing.T) {
 func TestRunFailures(t *testing.T) {
 	dir := t.TempDir()
 	s := smallSize(t, dir, small)
-	st := OpenStore(filepath.Join(dir, "results"))
+	st := &Store{filepath.Join(dir, "results"), OnSim}
 	// A killed program's rest goes away; a second program is kept out.
 	if err := os.MkdirAll(filepath.Join(dir, "results"), 0o755); err != nil {
 		t.Fatal(err)
@@ -175,7 +190,7 @@ func TestRunFailures(t *testing.T) {
 			return
 		}
 		events = append(events, e)
-	}, Run: func(ctx context.Context, s *sim.Spec) (*measure.Result, error) {
+	}, Runner: &runner{run: func(ctx context.Context, s *sim.Spec) (*measure.Result, error) {
 		switch {
 		case s.Scheme == "conga" && s.Seed == 1 && s.Workloads[0].Load == 30:
 			return nil, errors.New("no room")
@@ -185,7 +200,7 @@ func TestRunFailures(t *testing.T) {
 			_, second = st.Run(ctx, &Size{}, RunOptions{})
 		}
 		return fake(ctx, s)
-	}})
+	}}})
 	if err != nil || sum.Made != 6 || len(sum.Failed) != 2 || len(events) != 8 {
 		t.Fatalf("%+v, %v, %d events", sum, err, len(events))
 	}
@@ -208,21 +223,22 @@ func TestRunFailures(t *testing.T) {
 		t.Errorf("%+v", last)
 	}
 	// Failed runs are made again.
-	if sum, err := st.Run(t.Context(), s, RunOptions{Jobs: 1, Run: fake}); err != nil || sum.Made != 2 {
+	if sum, err := st.Run(t.Context(), s, RunOptions{Jobs: 1, Runner: &runner{run: fake}}); err != nil || sum.Made != 2 {
 		t.Errorf("%+v, %v", sum, err)
 	}
 	os.Remove(filepath.Join(dir, "sizes.csv"))
-	if _, err := st.Run(t.Context(), s, RunOptions{Jobs: 1, Run: fake}); err == nil || !strings.Contains(err.Error(), "sizes.csv") {
+	if _, err := st.Run(t.Context(), s, RunOptions{Jobs: 1, Runner: &runner{run: fake}}); err == nil || !strings.Contains(err.Error(), "sizes.csv") {
 		t.Errorf("without its file: %v", err)
 	}
 }
 
-// As many runs are under way at once as there are jobs.
+// As many runs are under way at once as there are jobs, if the runner allows it.
 func TestRunJobs(t *testing.T) {
 	dir := t.TempDir()
 	s := smallSize(t, dir, small)
 	var now, most atomic.Int64
-	_, err := OpenStore(filepath.Join(dir, "r")).Run(t.Context(), s, RunOptions{Jobs: 4, Run: func(ctx context.Context, s *sim.Spec) (*measure.Result, error) {
+	st := s.Store(filepath.Join(dir, "r"), OnSim)
+	_, err := st.Run(t.Context(), s, RunOptions{Jobs: 4, Runner: &runner{run: func(ctx context.Context, s *sim.Spec) (*measure.Result, error) {
 		n := now.Add(1)
 		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
 		}
@@ -231,9 +247,32 @@ func TestRunJobs(t *testing.T) {
 		}
 		now.Add(-1)
 		return fake(ctx, s)
-	}})
+	}}})
 	if err != nil || most.Load() != 4 {
 		t.Errorf("%d at once, %v", most.Load(), err)
+	}
+	_, err = st.Run(t.Context(), s, RunOptions{Jobs: 4, Force: true, Runner: &runner{jobs: 1, run: func(ctx context.Context, s *sim.Spec) (*measure.Result, error) {
+		if n := now.Add(1); n > 1 {
+			t.Errorf("%d at once, by a runner of one", n)
+		}
+		time.Sleep(time.Millisecond)
+		now.Add(-1)
+		return fake(ctx, s)
+	}}})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// TestStores: what runners find is kept apart.
+func TestStores(t *testing.T) {
+	s := smallSize(t, t.TempDir(), small)
+	inSim, inLab := s.Store("results", OnSim), s.Store("results", OnLab)
+	if inSim.Dir() != "results/small-default" || inLab.Dir() != "results/small-default-lab" {
+		t.Errorf("%s and %s", inSim.Dir(), inLab.Dir())
+	}
+	if r, err := inLab.Results(s); err != nil || r.On != OnLab || r.Stored() != 0 {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 

@@ -28,11 +28,16 @@ type Record struct {
 	Load       float64         `json:"load,omitempty"`
 	Axis       string          `json:"axis,omitempty"`
 	Seed       uint64          `json:"seed"`
+	On         string          `json:"on"`      // the name of its runner
 	Version    string          `json:"version"` // of the program
 	Hash       string          `json:"hash"`    // of the model and the files that it names
 	Spec       *sim.Spec       `json:"spec"`
 	Result     *measure.Result `json:"result"`
 }
+
+// format is what the definitions of results and their form are counted by: a
+// record of an earlier one counts as one of another model.
+const format = 2
 
 // Hash is a run's model in one word: another model, or other contents of a file
 // that it names, is another hash. Where the files are does not matter.
@@ -46,7 +51,10 @@ func (run *Run) Hash() (string, error) {
 		}
 		*name = sum
 	}
-	data, err := json.Marshal(&s)
+	data, err := json.Marshal(struct {
+		Format int
+		Spec   *sim.Spec
+	}{format, &s})
 	if err != nil {
 		return "", fmt.Errorf("run %s: %w", run.ID, err)
 	}
@@ -67,8 +75,9 @@ func fileHash(name string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// Store is a directory with the results of one experiment at one size.
-type Store struct{ dir string }
+// Store is a directory with the results of one experiment at one size by one
+// runner.
+type Store struct{ dir, on string }
 
 // resultSuffix ends the names of results; what is being written begins with tmpPrefix.
 const (
@@ -77,13 +86,18 @@ const (
 	lockName     = ".lock"
 )
 
-// OpenStore returns the store in dir, which need not exist until something is put there.
-func OpenStore(dir string) *Store { return &Store{dir} }
-
-// DefaultDir is where a size's results are below root ("results" as a rule).
-func (s *Size) DefaultDir(root string) string {
-	return filepath.Join(root, s.Experiment.Name+"-"+s.Name)
+// Store returns the store of a size's results that a runner makes, below root
+// ("results" as a rule). It need not exist until something is put there.
+func (s *Size) Store(root, on string) *Store {
+	name := s.Experiment.Name + "-" + s.Name
+	if on != OnSim {
+		name += "-" + on
+	}
+	return &Store{filepath.Join(root, name), on}
 }
+
+// Dir is the store's directory.
+func (st *Store) Dir() string { return st.dir }
 
 // lock makes sure that one program only writes to the store, and removes what a
 // killed one left half-written.
@@ -167,6 +181,7 @@ func (st *Store) Put(r *Record) (err error) {
 // Results are what is stored of a size.
 type Results struct {
 	Size    *Size
+	On      string    // the name of the runner
 	Records []*Record // in the order of Size.Runs; nil: not there, or of another model
 	// Stale counts records of another model: the experiment was changed since.
 	Stale int
@@ -176,7 +191,7 @@ type Results struct {
 
 // Results reads what there is of a size. A record of another model counts as missing.
 func (st *Store) Results(s *Size) (*Results, error) {
-	out := &Results{Size: s, Records: make([]*Record, len(s.Runs))}
+	out := &Results{Size: s, On: st.on, Records: make([]*Record, len(s.Runs))}
 	var errs []error
 	for i := range s.Runs {
 		run := &s.Runs[i]

@@ -61,15 +61,22 @@ func (b *Imbalance) Sample(sent []uint64, up []bool) {
 func (b *Imbalance) Values() *Values { return b.values }
 
 // Distributions sums up what several leaves recorded: all of them together, as
-// "all", and each by its name. It returns nil if there are no leaves.
+// "all", and each by its name. A leaf of which no interval counts, as it sends
+// nothing but acknowledgements, is left out.
 func Distributions(names []string, leaves []*Imbalance) (out []Distribution) {
-	if len(leaves) == 0 {
-		return nil
-	}
-	all := NewValues(leaves[0].values.limit)
+	var all *Values
 	for i, b := range leaves {
+		if b.values.Count() == 0 {
+			continue
+		}
+		if all == nil {
+			all = NewValues(b.values.limit)
+		}
 		all.Merge(b.values)
 		out = append(out, b.values.Distribution(names[i]))
+	}
+	if all == nil {
+		return nil
 	}
 	return append([]Distribution{all.Distribution("all")}, out...)
 }

@@ -33,11 +33,11 @@ func TestImbalance(t *testing.T) {
 	o.Sample([]uint64{0, 0, 0, 0}, allUp)
 	o.Sample([]uint64{0, 0, 0, 0}, allUp)
 	o.Sample([]uint64{kb, kb, kb, 3 * kb}, allUp)
-	d := Distributions([]string{"L0", "L1"}, []*Imbalance{b, o})
+	d := Distributions([]string{"L0", "idle", "L1"}, []*Imbalance{b, NewImbalance(4, 100), o})
 	if len(d) != 3 || d[0].Name != "all" || d[0].N != 4 || !near(d[0].Mean, (0+2.4+4+4.0/3)/4, 1e-9) || d[0].Max != 4 || d[2].Name != "L1" || d[2].N != 1 {
 		t.Errorf("%+v", d)
 	}
-	if Distributions(nil, nil) != nil {
+	if Distributions(nil, nil) != nil || Distributions([]string{"idle"}, []*Imbalance{NewImbalance(4, 100)}) != nil {
 		t.Error("no leaves have a distribution")
 	}
 	for name, sent := range map[string][]uint64{"fell from 450000": {25 * kb, 44 * kb, 15 * kb, 65 * kb}, "3 counters for 4": {25 * kb, 45 * kb, 15 * kb}} {

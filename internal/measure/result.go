@@ -202,5 +202,5 @@ type Machine struct {
 	AllocBytes uint64  `json:"alloc_bytes,omitempty"` // the simulator
 	// CPUIdlePercent is the share of the machine's cores that nothing used under the load
 	// (the lab): a run that leaves next to nothing measured the machine.
-	CPUIdlePercent float64 `json:"cpu_idle_percent,omitempty"`
+	CPUIdlePercent *float64 `json:"cpu_idle_percent,omitempty"`
 }

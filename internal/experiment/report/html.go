@@ -60,9 +60,9 @@ func HTML(out io.Writer, title string, all []*experiment.Results) error {
 func sectionOf(r *experiment.Results) (section, error) {
 	e := r.Size.Experiment
 	s := section{
-		ID: e.Name + "-" + r.Size.Name, Size: r.Size.Name, Exp: e, Text: string(e.Text),
+		ID: ID(r), Size: where(r), Exp: e, Text: string(e.Text),
 		Runs: runsText(r), Stored: r.Stored(), Total: len(r.Records), Legend: legend(r),
-		Command: Command(r.Size), Tables: Tables(r), Notes: notes(r.Size), Warnings: Warnings(r),
+		Command: Command(r), Tables: Tables(r), Notes: notes(r.Size), Warnings: Warnings(r),
 	}
 	hold, outcomes := 0, r.Outcomes()
 	for i := range outcomes {
@@ -104,8 +104,24 @@ func inlineSVG(svg string) template.HTML {
 }
 
 // Command is what makes a size's results.
-func Command(s *experiment.Size) string {
-	return fmt.Sprintf("loomsim run %s --size %s", s.Experiment.File, s.Name)
+func Command(r *experiment.Results) string {
+	if c := r.Size.Experiment.Command; c != "" {
+		return c
+	}
+	text := fmt.Sprintf("loomsim run %s --size %s", r.Size.Experiment.File, r.Size.Name)
+	if r.On != experiment.OnSim {
+		text += " --on " + r.On
+	}
+	return text
+}
+
+// ID names results in files and links.
+func ID(r *experiment.Results) string {
+	id := r.Size.Experiment.Name + "-" + r.Size.Name
+	if r.On != experiment.OnSim {
+		id += "-" + r.On
+	}
+	return id
 }
 
 // notes are the experiment's and the size's.
@@ -127,11 +143,19 @@ func runsText(r *experiment.Results) string {
 		}
 	}
 	text := fmt.Sprintf("%d runs", n)
-	if wall > 0 {
-		text += fmt.Sprintf(" in %v of one core, %s M packet-hops/s", time.Duration(wall*float64(time.Second)).Round(time.Second/10), short(float64(hops)/wall/1e6))
+	switch took := time.Duration(wall * float64(time.Second)).Round(time.Second / 10); {
+	case wall > 0 && hops > 0:
+		text += fmt.Sprintf(" in %v of one core, %s M packet-hops/s", took, short(float64(hops)/wall/1e6))
+	case wall > 0:
+		text += fmt.Sprintf(" in %v", took)
 	}
-	if len(r.Versions) == 1 {
-		text += ", loomsim " + r.Versions[0]
+	return text + maker(r)
+}
+
+// maker names the program that made the results, if it was one.
+func maker(r *experiment.Results) string {
+	if len(r.Versions) != 1 {
+		return ""
 	}
-	return text
+	return ", loom" + r.On + " " + r.Versions[0]
 }

@@ -72,7 +72,7 @@ func summaryPart(all []*experiment.Results) string {
 		if missing := len(r.Records) - r.Stored(); missing > 0 {
 			ours = append(ours, fmt.Sprintf("%d of %d runs are not made", missing, len(r.Records)))
 		}
-		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | `%s` | %s |\n", cell(name), anchor(e), cell(e.Claim), strings.Join(ours, "<br>"), Command(r.Size), cell(strings.Join(notes(r.Size), " ")))
+		fmt.Fprintf(&b, "| [%s](#%s) | %s | %s | `%s` | %s |\n", cell(name), anchor(e), cell(e.Claim), strings.Join(ours, "<br>"), Command(r), cell(strings.Join(notes(r.Size), " ")))
 	}
 	return b.String()
 }
@@ -111,7 +111,7 @@ func experimentPart(sizes []*experiment.Results) string {
 		fmt.Fprintf(&b, "%s\n\n", e.Note)
 	}
 	for _, r := range sizes {
-		fmt.Fprintf(&b, "`%s` (%s)\n\n", Command(r.Size), runsCount(r))
+		fmt.Fprintf(&b, "`%s` (%s)\n\n", Command(r), runsCount(r))
 		if r.Size.Note != "" {
 			fmt.Fprintf(&b, "%s\n\n", r.Size.Note)
 		}
@@ -145,9 +145,5 @@ func experimentPart(sizes []*experiment.Results) string {
 
 // runsCount leaves out what differs from machine to machine.
 func runsCount(r *experiment.Results) string {
-	text := fmt.Sprintf("%d runs", r.Stored())
-	if len(r.Versions) == 1 {
-		text += ", loomsim " + r.Versions[0]
-	}
-	return text
+	return fmt.Sprintf("%d runs", r.Stored()) + maker(r)
 }

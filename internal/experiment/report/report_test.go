@@ -9,7 +9,6 @@ import (
 	"image/png"
 	"io"
 	"math"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -79,6 +78,20 @@ func result(_ context.Context, s *sim.Spec) (*measure.Result, error) {
 	return r, nil
 }
 
+// runner skips some runs, and makes up the results of the others.
+type runner func(*sim.Spec) (skip bool)
+
+func (r runner) Name() string                   { return experiment.OnSim }
+func (r runner) Version() string                { return "v1" }
+func (r runner) Check(*sim.Spec) []*sim.Problem { return nil }
+func (r runner) Jobs() int                      { return 1 }
+func (r runner) Run(ctx context.Context, s *sim.Spec) (*measure.Result, error) {
+	if r(s) {
+		return nil, errors.New("skipped")
+	}
+	return result(ctx, s)
+}
+
 // stored makes the runs of a size. Runs for which skip is true fail.
 func stored(t *testing.T, size string, skip func(*sim.Spec) bool) *experiment.Results {
 	t.Helper()
@@ -90,13 +103,8 @@ func stored(t *testing.T, size string, skip func(*sim.Spec) bool) *experiment.Re
 	if err != nil {
 		t.Fatal(err)
 	}
-	st := experiment.OpenStore(filepath.Join(t.TempDir(), size))
-	if _, err := st.Run(t.Context(), s, experiment.RunOptions{Version: "v1", Jobs: 1, Run: func(ctx context.Context, s *sim.Spec) (*measure.Result, error) {
-		if skip != nil && skip(s) {
-			return nil, errors.New("skipped")
-		}
-		return result(ctx, s)
-	}}); err != nil {
+	st := s.Store(t.TempDir(), experiment.OnSim)
+	if _, err := st.Run(t.Context(), s, experiment.RunOptions{Runner: runner(func(s *sim.Spec) bool { return skip != nil && skip(s) }), Jobs: 1}); err != nil {
 		t.Fatal(err)
 	}
 	r, err := st.Results(s)
@@ -178,15 +186,15 @@ func TestText(t *testing.T) {
 		lines[strings.Join(strings.Fields(line), " ")] = true
 	}
 	for _, want := range []string{
-		"demo, size quick: mean (least–greatest) of 3 seeds, ×ratio to ecmp seed by seed",
+		"demo, size quick: mean ±95 % interval (least–greatest) of 3 seeds, ×ratio to ecmp seed by seed",
 		"mean FCT ÷ idle network's ecmp conga conga 2ms",
-		// 5 × 1.1, 1.2, 1.3 and half of it.
-		"Web Search, 60 % 6.00 (5.50–6.50) 2.88 (2.75–3.00) [2 of 3 seeds] ×0.500 3.00 (2.75–3.25) ×0.500",
+		// 5 × 1.1, 1.2, 1.3 and half of it; Student's t of two degrees of freedom is 4.30.
+		"Web Search, 60 % 6.00 ±1.24 (5.50–6.50) 2.88 ±1.59 (2.75–3.00) [2 of 3 seeds] ×0.500 3.00 ±0.621 (2.75–3.25) ×0.500",
 		"mean FCT, small flows (ms) ecmp conga conga 2ms",
-		"data-mining, 60 % 6.00 (5.50–6.50) 3.00 (2.75–3.25) 3.00 (2.75–3.25)",
-		"Web Search, 30 % 7.00 (7.00–7.00) 2.00 (1.00–3.00) ×0.286 2.00 (1.00–3.00) ×0.286",
-		"holds: fct.all.norm of conga over that of ecmp < 0.8 (Web Search, 60 % load): 0.500 (0.500–0.500)",
-		"does not hold: ECMP is near the best (Web Search, 60 % load): 6.00 (5.50–6.50)",
+		"data-mining, 60 % 6.00 ±1.24 (5.50–6.50) 3.00 ±0.621 (2.75–3.25) 3.00 ±0.621 (2.75–3.25)",
+		"Web Search, 30 % 7.00 ±0 (7.00–7.00) 2.00 ±2.48 (1.00–3.00) ×0.286 2.00 ±2.48 (1.00–3.00) ×0.286",
+		"holds: fct.all.norm of conga over that of ecmp < 0.8 (Web Search, 60 % load): 0.500 ±0 (0.500–0.500)",
+		"does not hold: ECMP is near the best (Web Search, 60 % load): 6.00 ±1.24 (5.50–6.50)",
 		"cannot be told: fct.huge.norm of ecmp < 0.8 (Web Search, 60 % load): no run has it",
 		"note: 1 of 36 runs are not stored",
 		"note: ecmp at Web Search, 30 %: 6 of 3000 flows did not finish, and count with their age",
@@ -263,7 +271,7 @@ func TestHTML(t *testing.T) {
 	}
 	for _, want := range []string{
 		"Results &amp; more", "Two workloads &amp; a &lt;failure&gt;", "CONGA is up to 20 % better", "loomsim run experiments/demo.yaml --size quick",
-		"We differ, as buffers do.", "Quick is short.", "6.00 (5.50–6.50)", "✓ holds", "✗ does not hold", "? cannot be told", "18 of 54 runs are not stored",
+		"We differ, as buffers do.", "Quick is short.", "6.00 ±1.24 (5.50–6.50)", "✓ holds", "✗ does not hold", "? cannot be told", "18 of 54 runs are not stored",
 		"prefers-color-scheme: dark", "host-rate: 10Gbit", "2 of 4 hold", "loomsim v1",
 	} {
 		if !strings.Contains(s, want) {
@@ -286,8 +294,8 @@ func TestMarkdown(t *testing.T) {
 		"| `loomsim run experiments/demo.yaml --size quick` | We differ, as buffers do. Quick is short. |",
 		"<!-- loomsim: demo -->\n## CONGA Figure 9: Two workloads & a <failure>\n\n> CONGA is up to 20 % better\n> than | ECMP.\n",
 		"| mean FCT ÷ idle network's | ecmp | conga | conga 2ms |\n|---|---:|---:|---:|\n",
-		"| Web Search, 60 % | 6.00 (5.50–6.50) | 3.00 (2.75–3.25) ×0.500 | 3.00 (2.75–3.25) ×0.500 |\n",
-		"- does not hold: ECMP is near the best (Web Search, 60 % load): 6.00 (5.50–6.50)\n",
+		"| Web Search, 60 % | 6.00 ±1.24 (5.50–6.50) | 3.00 ±0.621 (2.75–3.25) ×0.500 | 3.00 ±0.621 (2.75–3.25) ×0.500 |\n",
+		"- does not hold: ECMP is near the best (Web Search, 60 % load): 6.00 ±1.24 (5.50–6.50)\n",
 		"<!-- loomsim: end of demo -->\n",
 	} {
 		if !strings.Contains(doc, want) {
@@ -299,7 +307,7 @@ func TestMarkdown(t *testing.T) {
 	}
 	// What is around the parts stays, and parts stay where they are.
 	moved := strings.Replace(doc, "Hand-written.", "Otherwise.", 1) + "\nThe end.\n"
-	if got, err := Markdown(strings.Replace(moved, "6.00 (5.50–6.50)", "1", 1), all); err != nil || got != moved {
+	if got, err := Markdown(strings.Replace(moved, "6.00 ±1.24 (5.50–6.50)", "1", 1), all); err != nil || got != moved {
 		t.Errorf("%v:\n%s", err, got)
 	}
 	if _, err := Markdown("<!-- loomsim: end of demo -->\n<!-- loomsim: demo -->\n", all); err == nil {
@@ -316,7 +324,9 @@ func TestWords(t *testing.T) {
 	for metric, want := range map[string]string{
 		"fct.all.norm": "mean FCT ÷ idle network's", "fct.small.p999_s": "p99.9 FCT, small flows", "fct.large.slowdown_p99": "p99 FCT slowdown, large flows",
 		"queues.S1->L1.0.p90": "queue, p90, S1->L1.0", "imbalance.all.mean": "imbalance of uplinks, mean", "drops.*": "drops", "drops.queue-full": "drops queue-full",
-		"workloads.incast.effective_percent": "effective throughput, incast", "goodput_bps": "goodput", "events": "events",
+		"workloads.incast.effective_percent": "effective throughput, incast", "workloads.web.fct.all.mean_s": "mean FCT, web",
+		"workloads.web.fct.small.p99_s": "p99 FCT, small flows, web", "workloads.rdma.reordering.percent": "reordered, rdma", "phases.L0->S1.0 from 5s.percent": "share, L0->S1.0 from 5s",
+		"reactions.fail L1-S1.0: L0.followed_s": "followed after, fail L1-S1.0: L0", "machine.cpu_idle_percent": "CPU idle", "goodput_bps": "goodput", "events": "events",
 	} {
 		if got := label(metric); got != want {
 			t.Errorf("%s is %q, want %q", metric, got, want)

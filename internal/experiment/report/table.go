@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/loomfabric/loom/internal/experiment"
+	"github.com/loomfabric/loom/internal/stats"
 )
 
 // Table is one metric, a row a point; or, if there is one point only, that one, a
@@ -69,7 +70,7 @@ func table(r *experiment.Results, c experiment.Column) []Table {
 	if t.Label == "" {
 		t.Label = label(c.Metric)
 	}
-	greatest, values := 0.0, map[experiment.Cell]experiment.Spread{}
+	greatest, values := 0.0, map[experiment.Cell]stats.Spread{}
 	for _, axis := range size.Points() {
 		for _, load := range size.LoadPoints() {
 			for _, scheme := range size.Schemes {
@@ -99,7 +100,7 @@ func table(r *experiment.Results, c experiment.Column) []Table {
 	return []Table{t}
 }
 
-func cellText(r *experiment.Results, c experiment.Column, cell experiment.Cell, v experiment.Spread, sc scale) string {
+func cellText(r *experiment.Results, c experiment.Column, cell experiment.Cell, v stats.Spread, sc scale) string {
 	text := spreadText(v, sc)
 	if v.N > 0 && v.N < len(r.Size.Seeds) {
 		text += fmt.Sprintf(" [%d of %d seeds]", v.N, len(r.Size.Seeds))
@@ -138,9 +139,9 @@ func Text(w io.Writer, r *experiment.Results) error {
 
 // legend says what the cells are.
 func legend(r *experiment.Results) string {
-	text := fmt.Sprintf("%s, size %s: mean", r.Size.Experiment.Name, r.Size.Name)
+	text := fmt.Sprintf("%s, size %s: mean", r.Size.Experiment.Name, where(r))
 	if n := len(r.Size.Seeds); n > 1 {
-		text = fmt.Sprintf("%s (least–greatest) of %d seeds", text, n)
+		text = fmt.Sprintf("%s ±95 %% interval (least–greatest) of %d seeds", text, n)
 	}
 	if len(r.Size.Schemes) > 1 {
 		text += ", ×ratio to " + r.Size.Experiment.Reference + " seed by seed"

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/loomfabric/loom/internal/experiment"
+	"github.com/loomfabric/loom/internal/stats"
 )
 
 // scale is a unit to show values in: shown = value × factor.
@@ -60,7 +61,9 @@ func withUnit(label, unit string) string {
 // words are what parts of metrics are called.
 var words = map[string]string{
 	"norm": "mean FCT ÷ idle network's", "mean_s": "mean FCT", "slowdown_mean": "mean FCT slowdown", "flows": "flows", "unfinished": "flows not finished",
-	"goodput_bps": "goodput", "effective_percent": "effective throughput", "imbalance": "imbalance of uplinks", "queues": "queue", "percent": "share",
+	"goodput_bps": "goodput", "cpu_idle_percent": "CPU idle", "before_percent": "share before", "after_percent": "share after", "followed_s": "followed after",
+	"reordering.percent": "reordered", "mean_distance": "distance of reordered packets, mean", "max_distance": "distance of reordered packets, greatest",
+	"out_of_sequence_percent": "out of sequence", "retransmitted_percent": "retransmitted", "effective_percent": "effective throughput", "imbalance": "imbalance of uplinks", "queues": "queue", "percent": "share",
 	"wall_s": "time it took", "hops_per_s": "speed", "mean": "mean", "max": "greatest", "packet_hops": "packet-hops", "events": "events",
 }
 
@@ -96,7 +99,20 @@ func label(metric string) string {
 		if last == "*" {
 			return "drops"
 		}
-	case "workloads", "uplinks":
+	case "workloads":
+		if w, class, ok := strings.Cut(name, ".fct."); ok {
+			return label("fct."+class+"."+last) + ", " + w
+		}
+		if w, ok := strings.CutSuffix(name, ".reordering"); ok {
+			name = w
+			if special, ok := words["reordering."+last]; ok {
+				word = special
+			}
+		}
+		return word + ", " + name
+	case "machine":
+		return word
+	case "uplinks", "phases", "reactions":
 		return word + ", " + name
 	}
 	return strings.Join(parts, " ")
@@ -133,16 +149,24 @@ func short(v float64) string {
 	return strconv.FormatFloat(v, 'g', 3, 64)
 }
 
-// spreadText is mean (least–greatest), scaled.
-func spreadText(s experiment.Spread, sc scale) string {
+// spreadText is mean ±half of its 95 % interval (least–greatest), scaled.
+func spreadText(s stats.Spread, sc scale) string {
 	if s.N == 0 {
 		return "–"
 	}
 	text := short(s.Mean * sc.factor)
 	if s.N > 1 {
-		text += fmt.Sprintf(" (%s–%s)", short(s.Min*sc.factor), short(s.Max*sc.factor))
+		text += fmt.Sprintf(" ±%s (%s–%s)", short(s.CI95*sc.factor), short(s.Min*sc.factor), short(s.Max*sc.factor))
 	}
 	return text
+}
+
+// where is the size of results and, if it is the lab, where they were made.
+func where(r *experiment.Results) string {
+	if r.On == experiment.OnSim {
+		return r.Size.Name
+	}
+	return r.Size.Name + ", " + r.On
 }
 
 // point is a cell's place in words; "" if there is only one.

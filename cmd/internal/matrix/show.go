@@ -1,4 +1,4 @@
-package main
+package matrix
 
 import (
 	"bytes"
@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -19,8 +21,8 @@ import (
 // experimentsDir is where experiments are looked for if none is named.
 const experimentsDir = "experiments"
 
-// load reads experiments: files, directories of them, or experimentsDir.
-func load(args []string) (out []*experiment.Experiment, err error) {
+// Load reads experiments: files, directories of them, or experimentsDir.
+func Load(args []string) (out []*experiment.Experiment, err error) {
 	if len(args) == 0 {
 		args = []string{experimentsDir}
 	}
@@ -49,9 +51,10 @@ func load(args []string) (out []*experiment.Experiment, err error) {
 	return out, nil
 }
 
-// stored reads the results of experiments: of one size, or of each that has any.
-func (p *program) stored(args []string, size string) (out []*experiment.Results, err error) {
-	exps, err := load(args)
+// stored reads the results of experiments: of one size, or of each that has any,
+// and of each runner.
+func (p *Program) stored(args []string, size string) (out []*experiment.Results, err error) {
+	exps, err := Load(args)
 	if err != nil {
 		return nil, err
 	}
@@ -60,12 +63,14 @@ func (p *program) stored(args []string, size string) (out []*experiment.Results,
 			if size != "" && s.Name != size {
 				continue
 			}
-			r, err := experiment.OpenStore(s.DefaultDir(p.results)).Results(s)
-			if err != nil {
-				return nil, err
-			}
-			if r.Stored() > 0 {
-				out = append(out, r)
+			for _, on := range p.Runners {
+				r, err := s.Store(p.results, on.Name()).Results(s)
+				if err != nil {
+					return nil, err
+				}
+				if r.Stored() > 0 {
+					out = append(out, r)
+				}
 			}
 		}
 	}
@@ -75,11 +80,12 @@ func (p *program) stored(args []string, size string) (out []*experiment.Results,
 	return out, nil
 }
 
-func (p *program) listCommand() *cobra.Command {
+// ListCommand returns the command that lists experiments.
+func (p *Program) ListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "list [FILE|DIR]...", Short: "List experiments, their sizes, and what is stored of them (default: those in experiments/)",
 		RunE: func(c *cobra.Command, args []string) error {
-			exps, err := load(args)
+			exps, err := Load(args)
 			if err != nil {
 				return err
 			}
@@ -88,15 +94,11 @@ func (p *program) listCommand() *cobra.Command {
 			for _, e := range exps {
 				file, paper, title := e.File, e.Paper, e.Title
 				for _, s := range e.Sizes {
-					r, err := experiment.OpenStore(s.DefaultDir(p.results)).Results(s)
+					stored, err := p.counts(s)
 					if err != nil {
 						return err
 					}
-					stale := ""
-					if r.Stale > 0 {
-						stale = fmt.Sprintf(" (and %d of another model)", r.Stale)
-					}
-					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d%s\n", file, paper, title, s.Name, len(s.Runs), r.Stored(), stale)
+					fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%s\n", file, paper, title, s.Name, len(s.Runs), stored)
 					file, paper, title = "", "", "" // once
 				}
 			}
@@ -105,7 +107,31 @@ func (p *program) listCommand() *cobra.Command {
 	}
 }
 
-func (p *program) plotCommand() *cobra.Command {
+// counts says what is stored of a size, by each runner that has made any.
+func (p *Program) counts(s *experiment.Size) (string, error) {
+	var parts []string
+	for i, on := range p.Runners {
+		r, err := s.Store(p.results, on.Name()).Results(s)
+		if err != nil {
+			return "", err
+		}
+		if i > 0 && r.Stored()+r.Stale == 0 {
+			continue
+		}
+		text := strconv.Itoa(r.Stored())
+		if i > 0 {
+			text += " in the " + on.Name()
+		}
+		if r.Stale > 0 {
+			text += fmt.Sprintf(" (and %d of another model)", r.Stale)
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ", "), nil
+}
+
+// PlotCommand returns the command that draws figures.
+func (p *Program) PlotCommand() *cobra.Command {
 	var size, dir string
 	var formats []string
 	cmd := &cobra.Command{
@@ -123,7 +149,7 @@ func (p *program) plotCommand() *cobra.Command {
 			for _, r := range all {
 				to := dir
 				if to == "" {
-					to = filepath.Join(r.Size.DefaultDir(p.results), "figures")
+					to = filepath.Join(r.Size.Store(p.results, r.On).Dir(), "figures")
 				}
 				if err := plot(c.OutOrStdout(), to, r, formats); err != nil {
 					return err
@@ -145,7 +171,7 @@ func plot(out io.Writer, dir string, r *experiment.Results, formats []string) er
 	}
 	for _, f := range report.Figures(r) {
 		for _, format := range formats {
-			name := filepath.Join(dir, r.Size.Experiment.Name+"-"+r.Size.Name+"-"+f.Name+"."+format)
+			name := filepath.Join(dir, report.ID(r)+"-"+f.Name+"."+format)
 			draw := f.SVG
 			if format == "png" {
 				draw = f.PNG
@@ -159,7 +185,8 @@ func plot(out io.Writer, dir string, r *experiment.Results, formats []string) er
 	return nil
 }
 
-func (p *program) reportCommand() *cobra.Command {
+// ReportCommand returns the command that writes pages and CSV.
+func (p *Program) ReportCommand() *cobra.Command {
 	var size, html, csv, markdown, title string
 	cmd := &cobra.Command{
 		Use: "report [FILE|DIR]...", Short: "Write what is stored as one page of HTML, as CSV, or into a document",
@@ -172,10 +199,10 @@ func (p *program) reportCommand() *cobra.Command {
 				return err
 			}
 			if html != "" {
-				err = errors.Join(err, write(c.OutOrStdout(), html, func(w io.Writer) error { return report.HTML(w, title, all) }))
+				err = errors.Join(err, WriteFile(c.OutOrStdout(), html, func(w io.Writer) error { return report.HTML(w, title, all) }))
 			}
 			if csv != "" {
-				err = errors.Join(err, write(c.OutOrStdout(), csv, func(w io.Writer) error { return report.CSV(w, all) }))
+				err = errors.Join(err, WriteFile(c.OutOrStdout(), csv, func(w io.Writer) error { return report.CSV(w, all) }))
 			}
 			if markdown != "" {
 				err = errors.Join(err, rewrite(c.OutOrStdout(), markdown, all))
@@ -188,7 +215,7 @@ func (p *program) reportCommand() *cobra.Command {
 	f.StringVar(&html, "html", "", "write a page that needs nothing else; - is the standard output (default, if nothing else is asked for: report.html in the results)")
 	f.StringVar(&csv, "csv", "", "write a row for each run; - is the standard output")
 	f.StringVar(&markdown, "markdown", "", "rewrite what is between loomsim's markers in this document, as docs/results.md")
-	f.StringVar(&title, "title", "Experiments in virtual time", "of the page")
+	f.StringVar(&title, "title", "Experiments", "of the page")
 	return cmd
 }
 
@@ -202,14 +229,14 @@ func rewrite(out io.Writer, name string, all []*experiment.Results) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	return write(out, name, func(w io.Writer) error {
+	return WriteFile(out, name, func(w io.Writer) error {
 		_, err := io.WriteString(w, text)
 		return err
 	})
 }
 
-// write writes a file and its name, or to out.
-func write(out io.Writer, name string, content func(io.Writer) error) error {
+// WriteFile writes a file and its name, or to out.
+func WriteFile(out io.Writer, name string, content func(io.Writer) error) error {
 	if name == "-" {
 		return content(out)
 	}
