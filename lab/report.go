@@ -89,8 +89,6 @@ type FaultReport struct {
 	BeforeBits float64       `json:"goodput_before_bits"`
 	AfterBits  float64       `json:"goodput_after_bits"`
 	LongestGap time.Duration `json:"longest_gap_ns"` // without any payload, in steps of 100 ms
-	// Reactions are the leaves' splits, when uplinks were sampled.
-	Reactions []Reaction `json:"reactions,omitempty"`
 }
 
 // Phase is the time from one fault to the next.
@@ -227,14 +225,18 @@ func (r *Report) tableWorkloads(w io.Writer) {
 }
 
 func fctCells(w io.Writer, f *measure.ClassFCT) {
-	s := func(seconds float64) time.Duration { return round(time.Duration(seconds * float64(time.Second))) }
-	fmt.Fprintf(w, "%d\t%v\t%v\t%v\t%v\t", f.Flows, s(f.MeanS), s(f.P50S), s(f.P99S), s(f.P999S))
+	fmt.Fprintf(w, "%d", f.Flows)
+	for _, s := range []float64{f.MeanS, f.P50S, f.P99S, f.P999S} {
+		fmt.Fprintf(w, "\t%v", round(seconds(s)))
+	}
 	if f.SlowdownMean > 0 {
-		fmt.Fprintf(w, "%.2f\t%.2f\t%.2f\t", f.SlowdownMean, f.SlowdownP50, f.SlowdownP99)
+		fmt.Fprintf(w, "\t%.2f\t%.2f\t%.2f\t", f.SlowdownMean, f.SlowdownP50, f.SlowdownP99)
 	} else {
-		fmt.Fprint(w, "-\t-\t-\t")
+		fmt.Fprint(w, "\t-\t-\t-\t")
 	}
 }
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 func (r *Report) tableRoCE(w io.Writer) {
 	head := "\nRoCE\tpackets\treordered\tdistance mean\tmax\tout of sequence\tretransmitted\trewinds\ttimeouts\n"
@@ -323,14 +325,12 @@ func (r *Report) tableSamples(w io.Writer) {
 	for _, m := range r.Result.Imbalance {
 		fmt.Fprintf(w, "%s\t%d\t%.2f\t%.2f\t%.2f\n", m.Name, m.N, m.Mean, m.P50, m.P90)
 	}
-	for _, f := range r.Faults {
-		for _, x := range f.Reactions {
-			after := "never"
-			if x.Followed >= 0 {
-				after = round(x.Followed).String()
-			}
-			fmt.Fprintf(w, "%s %s: share of %s's traffic to that spine %.0f %% before, %.0f %% after, followed after %s\n", f.Action, f.Link, x.Leaf, 100*x.Before, 100*x.After, after)
+	for _, x := range r.Result.Reactions {
+		after := "never"
+		if x.FollowedS != nil {
+			after = "after " + round(seconds(*x.FollowedS)).String()
 		}
+		fmt.Fprintf(w, "%s's share of traffic to that spine: %.0f %% before, %.0f %% after, followed %s\n", x.Name, x.BeforePercent, x.AfterPercent, after)
 	}
 }
 

@@ -51,16 +51,6 @@ func (r *runner) result(rep *Report, c *collected) {
 	}
 	res.Uplinks = uplinkShares(rep.Phases)
 	res.Phases = phaseShares(r.lab.File.Workloads, rep.Uplinks, loadEnd)
-	for _, f := range rep.Faults {
-		for _, x := range f.Reactions {
-			y := measure.Reaction{Name: f.Action + " " + f.Link + ": " + x.Leaf, BeforePercent: 100 * x.Before, AfterPercent: 100 * x.After}
-			if x.Followed >= 0 {
-				s := x.Followed.Seconds()
-				y.FollowedS = &s
-			}
-			res.Reactions = append(res.Reactions, y)
-		}
-	}
 }
 
 // bounds are those of the size classes of all flows together: the first workload's

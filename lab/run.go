@@ -291,7 +291,7 @@ func (r *runner) load(ctx context.Context, rep *Report) error {
 	rep.Phases = phases.report()
 	rep.Uplinks = samples.series()
 	rep.Result.Imbalance = samples.imbalance(phases.upAt, 0, r.loadEnd())
-	r.lab.reactions(rep.Faults, rep.Uplinks, r.loadEnd())
+	rep.Result.Reactions = r.lab.reactions(rep.Faults, rep.Uplinks, r.loadEnd())
 	return r.collect(ctx, rep)
 }
 

@@ -154,7 +154,7 @@ func TestResult(t *testing.T) {
 	r := &runner{lab: l, idle: idleTable{fresh: []IdlePoint{{1000, 10 * ms}, {10_000, 100 * ms}}}}
 	rep := &Report{Result: &measure.Result{Scheme: "ecmp"}, Duration: 3 * time.Second, LoadEnd: time.Second, Uplinks: []UplinkSeries{{
 		Leaf: "L0", Links: []string{"L0-S0.0", "L0-S1.0"}, At: []time.Duration{0, 500 * ms, 1000 * ms}, Bits: [][]uint64{{0, 0}, {3e6, 1e6}, {1e6, 1e6}},
-	}}, Faults: []FaultReport{{Action: "fail", Link: "L1-S1.0", Reactions: []Reaction{{Leaf: "L0", Before: 0.5, After: 0.25, Followed: 200 * ms}, {Leaf: "L1", Followed: -1}}}}}
+	}}}
 	c := &collected{flows: make([][]flowRecord, 2), received: make([][]uint64, 2), sum: make([]measure.WorkloadResult, 2)}
 	c.add(&agentReport{
 		Flows: []flowRecord{
@@ -194,9 +194,6 @@ func TestResult(t *testing.T) {
 	near("all flows' mean", res.FCT[0].MeanS, (2.03+2.305)/5)
 	if len(res.Phases) != 4 || res.Phases[0].Link != "L0->S0.0 from 0s" || res.Phases[0].Percent != 75 || res.Phases[3].Link != "L0->S1.0 from 500ms" || res.Phases[3].Percent != 50 {
 		t.Errorf("phases %+v", res.Phases)
-	}
-	if x := res.Reactions; len(x) != 2 || x[0].Name != "fail L1-S1.0: L0" || *x[0].FollowedS != 0.2 || x[0].AfterPercent != 25 || x[1].FollowedS != nil {
-		t.Errorf("reactions %+v", x)
 	}
 }
 

@@ -158,18 +158,6 @@ func (u *UplinkSeries) fill(k *leafSamples) {
 	}
 }
 
-// Reaction is how a leaf's split over the spines followed a fault: the share of
-// its uplinks' traffic that it sent to the spine of the link that failed or came
-// back.
-type Reaction struct {
-	Leaf   string  `json:"leaf"`
-	Before float64 `json:"share_before"` // in the second before the fault
-	After  float64 `json:"share_after"`  // in the second half of the time to the next fault
-	// Followed is the time from the fault to the first span of splitWindow in
-	// which the share was within splitWithin of After; below 0: never.
-	Followed time.Duration `json:"followed_ns"`
-}
-
 // What "has followed" means.
 const (
 	splitWindow = 200 * time.Millisecond
@@ -202,23 +190,26 @@ func (u *UplinkSeries) share(links []int, from, to time.Duration) (share float64
 	return u.bytes(links, from, to) / all, true
 }
 
-// reaction measures a fault at a time; until is the next one's, or the end of
-// the load. ok is false if the leaf sent nothing before or after.
-func (u *UplinkSeries) reaction(links []int, at, until time.Duration) (r Reaction, ok bool) {
-	r = Reaction{Leaf: u.Leaf, Followed: -1}
+// reaction measures how a leaf's split followed a fault at a time: the share of its
+// traffic to the links, in percent, and the time until the first span of
+// splitWindow in which that was within splitWithin of what it came to. until is the
+// next fault's time, or the end of the load. ok is false if the leaf sent nothing
+// before or after.
+func (u *UplinkSeries) reaction(links []int, at, until time.Duration) (r measure.Reaction, ok bool) {
 	before, ok1 := u.share(links, at-time.Second, at)
 	after, ok2 := u.share(links, at+(until-at)/2, until)
 	if !ok1 || !ok2 {
 		return r, false
 	}
-	r.Before, r.After = before, after
+	r.BeforePercent, r.AfterPercent = 100*before, 100*after
 	for k := 1; k < len(u.At); k++ {
 		begin := u.At[k-1]
 		if begin < at || begin+splitWindow > until {
 			continue
 		}
 		if s, ok := u.share(links, begin, begin+splitWindow+splitWindow/10); ok && s >= after*(1-splitWithin) && s <= after*(1+splitWithin) {
-			r.Followed = begin - at
+			followed := (begin - at).Seconds()
+			r.FollowedS = &followed
 			break
 		}
 	}
@@ -226,9 +217,8 @@ func (u *UplinkSeries) reaction(links []int, at, until time.Duration) (r Reactio
 }
 
 // reactions measures every fault on every leaf.
-func (l *Lab) reactions(faults []FaultReport, series []UplinkSeries, end time.Duration) {
-	for i := range faults {
-		f := &faults[i]
+func (l *Lab) reactions(faults []FaultReport, series []UplinkSeries, end time.Duration) (out []measure.Reaction) {
+	for i, f := range faults {
 		until := end
 		if i+1 < len(faults) {
 			until = min(end, faults[i+1].At)
@@ -245,10 +235,12 @@ func (l *Lab) reactions(faults []FaultReport, series []UplinkSeries, end time.Du
 				}
 			}
 			if r, ok := series[leaf].reaction(same, f.At, until); ok {
-				f.Reactions = append(f.Reactions, r)
+				r.Name = f.Action + " " + f.Link + ": " + series[leaf].Leaf
+				out = append(out, r)
 			}
 		}
 	}
+	return out
 }
 
 // cpuTimes reads the machine's idle and total time, in clock ticks (proc(5)).

@@ -50,12 +50,29 @@ func TestReaction(t *testing.T) {
 		k := sampled(tt.share, end)
 		u.fill(&k)
 		r, ok := u.reaction([]int{1}, fault, end)
-		if !ok || math.Abs(r.Before-0.5) > 0.01 || math.Abs(r.After-0.25) > 0.01 {
+		if !ok || math.Abs(r.BeforePercent-50) > 1 || math.Abs(r.AfterPercent-25) > 1 || r.FollowedS == nil {
 			t.Errorf("%s: %+v, %v", tt.name, r, ok)
+		} else if math.Abs(*r.FollowedS-tt.followed.Seconds()) > 0.0501 {
+			t.Errorf("%s: followed after %g s, want %v", tt.name, *r.FollowedS, tt.followed)
 		}
-		if d := r.Followed - tt.followed; d < -50*time.Millisecond || d > 50*time.Millisecond {
-			t.Errorf("%s: followed after %v, want %v", tt.name, r.Followed, tt.followed)
+	}
+	// All for 0.7 of the last 2 s and nothing else comes to 35 %, which is not near
+	// what any 4 samples together have.
+	swings := UplinkSeries{Leaf: "L0", Links: []string{"a", "b"}}
+	k := sampled(func(at time.Duration) float64 {
+		switch {
+		case at < fault:
+			return 0.5
+		case at >= 4*time.Second && at < 4700*time.Millisecond:
+			return 1
 		}
+		return 0
+	}, end)
+	swings.fill(&k)
+	l := &Lab{Topo: &fabric.Topology{Links: []fabric.Link{{Name: "L0-S0.0"}, {Name: "L0-S1.0", Spine: 1, LeafUplinkID: 1}, {Name: "L1-S1.0", Leaf: 1, Spine: 1}}}}
+	got := l.reactions([]FaultReport{{Action: "fail", Link: "L1-S1.0", At: fault}}, []UplinkSeries{swings}, end)
+	if len(got) != 1 || got[0].Name != "fail L1-S1.0: L0" || math.Abs(got[0].AfterPercent-35) > 1 || got[0].FollowedS != nil {
+		t.Errorf("a leaf whose split never settles: %+v", got)
 	}
 	idle := UplinkSeries{Links: []string{"a", "b"}}
 	if _, ok := idle.reaction([]int{1}, fault, end); ok {

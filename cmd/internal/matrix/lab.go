@@ -6,6 +6,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -104,7 +107,7 @@ func (r *Lab) open(s *sim.Spec) (*lab.Lab, error) {
 	for i := range f.Workloads {
 		w := &f.Workloads[i]
 		w.Seed = s.Seed
-		if w.Type != fabric.Request && w.Type != fabric.RoCE {
+		if !hasLoad(*w) {
 			continue
 		}
 		if s.Topology.Load > 0 {
@@ -122,55 +125,65 @@ func (r *Lab) open(s *sim.Spec) (*lab.Lab, error) {
 	return l, nil
 }
 
-// Check implements [experiment.Runner]: the lab builds what a fabric.yaml says, and
-// refuses what an experiment says beyond it.
+// honoured are the keys of a model that the lab sets; see open. It builds what the
+// fabric.yaml says otherwise.
+var honoured = []string{
+	"topology.kind", "topology.file", "topology.load", "scheme", "seed", "congestion", "transport.cc",
+	"measure.small", "measure.large", "measure.imbalance",
+}
+
+// Check implements [experiment.Runner]: it refuses keys that the lab would ignore,
+// whatever keys there are.
 func (r *Lab) Check(s *sim.Spec) (problems []*sim.Problem) {
-	refuse := func(bad bool, path, format string, args ...any) {
-		if bad {
-			problems = append(problems, &sim.Problem{Path: path, Msg: fmt.Sprintf(format, args...)})
-		}
+	fail := func(path, format string, args ...any) {
+		problems = append(problems, &sim.Problem{Path: path, Msg: fmt.Sprintf(format, args...)})
 	}
 	if s.Topology.Kind != "file" {
-		refuse(true, "topology.kind", "the lab builds the fabric of a fabric.yaml, not a %s: write {kind: file, file: ...}, or simulate it (--on sim)", s.Topology.Kind)
+		fail("topology.kind", "the lab builds the fabric of a fabric.yaml, not a %s: write {kind: file, file: ...}, or simulate it (--on sim)", s.Topology.Kind)
 		return problems
 	}
-	const file = "the lab takes it from the fabric.yaml"
-	asDefault := &sim.Spec{Topology: sim.Topology{Kind: "file", File: s.Topology.File}}
-	asDefault.Complete("") // what is left out is filled in by now
-	a, b := s.Transport, asDefault.Transport
-	refuse(a.Type != b.Type, "transport.type", "the lab's hosts speak TCP; RoCE is a workload of the fabric.yaml")
-	refuse(a.MTU != b.MTU, "transport.mtu", "the lab's hosts have an MTU of %d bytes", b.MTU)
-	refuse(a.MinRTO != b.MinRTO, "transport.min-rto", "the lab's hosts run Linux's TCP, whose least timeout is %v", b.MinRTO)
-	refuse(a.Window != b.Window, "transport.window", "the lab's hosts run Linux's TCP, which sizes windows itself")
-	refuse(a.Burst != b.Burst, "transport.burst", "the lab's hosts have segmentation offload off")
-	refuse(*s.Topology.Overhead != *asDefault.Topology.Overhead, "topology.overhead", "the lab's overlay adds what it adds")
-	refuse(s.ConWeave != (sim.ConWeave{}), "conweave", file)
-	refuse(len(s.Workloads) > 0, "workloads", file)
-	refuse(len(s.Faults) > 0, "faults", file)
-	for path, set := range map[string]bool{"warmup": s.Warmup != 0, "duration": s.Duration != 0, "drain": s.Drain != 0} {
-		refuse(set, path, "the lab takes its times from the fabric.yaml")
+	plain := &sim.Spec{Topology: sim.Topology{Kind: "file", File: s.Topology.File}}
+	plain.Complete("") // what is left out is filled in by now
+	for _, path := range differences("", reflect.ValueOf(*s), reflect.ValueOf(*plain)) {
+		fail(path, "the lab cannot set it: its fabric.yaml, the daemons and Linux decide; leave it out, or simulate it (--on sim)")
 	}
-	refuse(len(s.Measure.Buckets) > 0, "measure.buckets", "the lab tells small, medium and large flows apart")
-	refuse(len(s.Measure.Queues) > 0, "measure.queues", "the lab does not look into queues")
-	refuse(s.Measure.Reorder > 0, "measure.reorder", "the lab does not look into queues")
-	every := s.Measure.Imbalance.D()
-	refuse(every > 0 && every < lab.MinSample, "measure.imbalance", "%v: the lab samples every %v at most", every, lab.MinSample)
+	if every := s.Measure.Imbalance.D(); every > 0 && every < lab.MinSample {
+		fail("measure.imbalance", "%v: the lab samples every %v at most", every, lab.MinSample)
+	}
 	f, err := fabric.Load(s.Topology.File)
 	if err != nil {
-		return append(problems, &sim.Problem{Path: "topology.file", Msg: err.Error()})
+		fail("topology.file", "%v", err)
+		return problems
 	}
-	loaded := false
-	for _, w := range f.Workloads {
-		loaded = loaded || w.Type == fabric.Request || w.Type == fabric.RoCE
+	if s.Topology.Load > 0 && !slices.ContainsFunc(f.Workloads, hasLoad) {
+		fail("topology.load", "%s has no workload of type request or roce that a load could be for", s.Topology.File)
 	}
-	refuse(s.Topology.Load > 0 && !loaded, "topology.load", "%s has no workload of type request or roce that a load could be for", s.Topology.File)
 	if s.Scheme != "" && s.Scheme != f.Scheme {
 		if err := f.SetScheme(s.Scheme); err != nil {
-			problems = append(problems, &sim.Problem{Path: "scheme", Msg: err.Error()})
+			fail("scheme", "%v", err)
 		}
 	}
 	return problems
 }
+
+// differences lists the keys, but those that the lab honours, in which two models
+// differ. Sections are looked into, lists are not.
+func differences(prefix string, a, b reflect.Value) (paths []string) {
+	for i := range a.NumField() {
+		key, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("yaml"), ",")
+		path, x, y := prefix+key, a.Field(i), b.Field(i)
+		switch {
+		case slices.Contains(honoured, path):
+		case x.Kind() == reflect.Struct && prefix == "":
+			paths = append(paths, differences(path+".", x, y)...)
+		case !reflect.DeepEqual(x.Interface(), y.Interface()):
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+func hasLoad(w fabric.Workload) bool { return w.Type == fabric.Request || w.Type == fabric.RoCE }
 
 // LabCommands returns the hidden commands by which the lab starts its program
 // again, in a host and as its guard: a program that can run on the lab has them.

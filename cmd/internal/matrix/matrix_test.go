@@ -161,7 +161,7 @@ func TestCompareRefuses(t *testing.T) {
 		"topology.file":     func(s *sim.Spec) { s.Topology.File = "nothing.yaml" },
 		"transport.min-rto": func(s *sim.Spec) { s.Transport.MinRTO = fabric.Duration(time.Millisecond) },
 		"transport.type":    func(s *sim.Spec) { s.Transport.Type = "rdma" },
-		"conweave":          func(s *sim.Spec) { s.ConWeave.Queues = 3 },
+		"conweave.queues":   func(s *sim.Spec) { s.ConWeave.Queues = 3 },
 		"workloads":         func(s *sim.Spec) { s.Workloads = []sim.Workload{{}} },
 		"faults":            func(s *sim.Spec) { s.Faults = []fabric.Fault{{}} },
 		"warmup":            func(s *sim.Spec) { s.Warmup = 1 },
