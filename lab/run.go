@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,7 +22,7 @@ type RunOptions struct {
 	// Sample is how often the leaves' uplinks are read; 0: only from fault to
 	// fault. The shortest is 10 ms.
 	Sample   time.Duration
-	Progress *os.File // where progress goes; a bar on a terminal, else sparse lines
+	Progress io.Writer // where progress goes; nil: nowhere
 }
 
 // drainTime is how long flows may go on after the last workload's end.
@@ -41,7 +42,7 @@ func (l *Lab) Run(ctx context.Context, opt RunOptions) (rep *Report, err error) 
 		return nil, l.named(err)
 	}
 	prog := newProgress(opt.Progress)
-	defer prog.end()
+	defer prog.End()
 	if l.IsUp() {
 		err = l.waitReady(ctx)
 	} else {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,10 +28,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
 	if err := command().ExecuteContext(ctx); err != nil {
-		if errors.Is(err, context.Canceled) {
-			err = errors.New("interrupted")
-		}
-		fmt.Fprintln(os.Stderr, "loomlab:", err)
+		fmt.Fprintln(os.Stderr, "loomlab:", strings.ReplaceAll(err.Error(), context.Canceled.Error(), "interrupted"))
 		os.Exit(1)
 	}
 }

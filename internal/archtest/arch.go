@@ -24,7 +24,7 @@ var layers = [][]string{
 	{"bpf"},
 	{"dataplane/xsk"},
 	{"dataplane"},
-	{"internal/ethtool", "internal/yamlerr", "internal/chart", "internal/stats"},
+	{"internal/ethtool", "internal/yamlerr", "internal/chart", "internal/stats", "internal/status"},
 	{"control", "config", "internal/telemetry", "fabric", "internal/workload", "internal/measure", "internal/admin", "sim/engine"},
 	{"internal/daemon", "internal/loomctl", "lab", "sim/network"},
 	{"sim/tcp", "sim/udp", "sim/rdma", "sim/node", "sim/traffic", "sim/theory"},

@@ -2,19 +2,18 @@ package experiment
 
 import (
 	"fmt"
-	"io"
 	"strings"
 	"time"
+
+	"github.com/loomfabric/loom/internal/status"
 )
 
 // Progress tells people how far the runs of a size have come: on a terminal one
 // line that is rewritten, elsewhere a line a run.
 type Progress struct {
-	Out      io.Writer
-	Terminal bool
-	hops     float64 // of finished runs
-	seconds  float64 // that they took
-	open     bool    // the line is not ended
+	*status.Line
+	hops    float64 // of finished runs
+	seconds float64 // that they took
 }
 
 // Report is for [RunOptions].
@@ -25,14 +24,13 @@ func (p *Progress) Report(e Event) {
 	}
 	if e.Err != nil {
 		first, _, _ := strings.Cut(e.Err.Error(), "\n")
-		p.line("%s failed: %s", e.ID, first)
+		p.Print("%s failed: %s", e.ID, first)
 	}
 	switch {
 	case p.Terminal:
-		fmt.Fprintf(p.Out, "\r\x1b[K%d/%d%s  %s", e.Done, e.Total, p.pace(e), strings.Join(e.Running, " "))
-		p.open = true
+		p.Rewrite("%d/%d%s  %s", e.Done, e.Total, p.pace(e), strings.Join(e.Running, " "))
 	case !e.Begins && e.Err == nil:
-		p.line("%d/%d  %s in %v%s", e.Done, e.Total, e.ID, round(e.Wall), p.pace(e))
+		p.Print("%d/%d  %s in %v%s", e.Done, e.Total, e.ID, round(e.Wall), p.pace(e))
 	}
 }
 
@@ -45,22 +43,6 @@ func (p *Progress) pace(e Event) (text string) {
 		text += fmt.Sprintf(", %.2f M hops/s", p.hops/p.seconds/1e6)
 	}
 	return text
-}
-
-func (p *Progress) line(format string, args ...any) {
-	if p.open {
-		fmt.Fprint(p.Out, "\r\x1b[K")
-		p.open = false
-	}
-	fmt.Fprintf(p.Out, format+"\n", args...)
-}
-
-// End leaves the line.
-func (p *Progress) End() {
-	if p.open {
-		fmt.Fprintln(p.Out)
-		p.open = false
-	}
 }
 
 func round(d time.Duration) time.Duration {

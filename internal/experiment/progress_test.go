@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/internal/measure"
+	"github.com/loomfabric/loom/internal/status"
 )
 
 func TestProgress(t *testing.T) {
@@ -26,7 +27,7 @@ func TestProgress(t *testing.T) {
 			"\r\x1b[K2/3, 1s left, 2.00 M hops/s  \r\x1b[K3/3, 2.00 M hops/s  \n"},
 	} {
 		var b bytes.Buffer
-		p := &Progress{Out: &b, Terminal: tt.terminal}
+		p := &Progress{Line: &status.Line{Out: &b, Terminal: tt.terminal}}
 		for _, e := range events {
 			p.Report(e)
 		}

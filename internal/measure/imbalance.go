@@ -9,7 +9,7 @@ import (
 // leastBytes is how much an uplink must have sent on average for an interval to
 // count: ten full frames. Fewer cannot be spread evenly by anyone: a lone packet
 // on one of four uplinks has the imbalance 4, whatever the scheme
-// (docs/decisions/0010-one-imbalance.md).
+// (docs/decisions/0013-one-matrix.md).
 const leastBytes = 10 * 1500
 
 // Imbalance records how unevenly a leaf's uplinks are used, from interval to

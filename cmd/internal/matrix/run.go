@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/internal/experiment"
 	"github.com/loomfabric/loom/internal/experiment/report"
+	"github.com/loomfabric/loom/internal/status"
 )
 
 // runFlags are the flags of run and compare.
@@ -105,7 +104,7 @@ func (p *Program) runFiles(c *cobra.Command, files []string, fl *runFlags) error
 // found. The results are nil if there are none to show.
 func (p *Program) runSize(ctx context.Context, out, progress io.Writer, s *experiment.Size, fl *runFlags) (*experiment.Results, error) {
 	st := s.Store(p.results, fl.on)
-	shown := &experiment.Progress{Out: progress, Terminal: isTerminal(progress)}
+	shown := &experiment.Progress{Line: status.New(progress)}
 	opt := fl.make
 	opt.Report = shown.Report
 	sum, err := st.Run(ctx, s, opt)
@@ -154,12 +153,3 @@ func (errInterrupted) Error() string { return "interrupted" }
 
 // Is makes it what it stands for.
 func (errInterrupted) Is(target error) bool { return target == context.Canceled }
-
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
-}
