@@ -52,7 +52,7 @@ type agentRun struct {
 }
 
 type taskCounts struct {
-	begun, finished, failed, refused atomic.Uint64
+	endless, failed, refused         atomic.Uint64
 	datagramsSent, datagramsReceived atomic.Uint64
 }
 
@@ -174,6 +174,7 @@ func (r *agentRun) finish() *agentReport {
 	r.mu.Lock() // frames that are late may still complete a flow
 	rep := &agentReport{Flows: slices.Clone(r.flows), RoCE: r.roce.report(len(r.counts))}
 	r.mu.Unlock()
+	rep.Flows = append(rep.Flows, r.roce.pending(r.spec.Epoch)...)
 	for w := range r.counts {
 		c := &r.counts[w]
 		buckets := make([]uint64, len(r.received[w]))
@@ -185,7 +186,7 @@ func (r *agentRun) finish() *agentReport {
 		rep.DatagramsReceived = append(rep.DatagramsReceived, c.datagramsReceived.Load())
 		rep.Failed = append(rep.Failed, c.failed.Load())
 		rep.Refused = append(rep.Refused, c.refused.Load())
-		rep.Unfinished = append(rep.Unfinished, c.begun.Load()-c.finished.Load()-c.failed.Load())
+		rep.Endless = append(rep.Endless, c.endless.Load())
 	}
 	return rep
 }

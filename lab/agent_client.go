@@ -74,14 +74,12 @@ func (r *agentRun) bulk(t task) {
 	for _, peer := range t.Peers {
 		for range t.Flows {
 			wg.Go(func() {
+				r.counts[t.Workload].endless.Add(1)
 				for r.since() < t.Start+t.Duration && !r.stopped() {
-					r.counts[t.Workload].begun.Add(1)
 					if err := r.bulkFlow(t, peer); err != nil {
 						r.counts[t.Workload].failed.Add(1)
 						r.sleepUntil(r.since() + 100*time.Millisecond)
-						continue
 					}
-					r.counts[t.Workload].finished.Add(1)
 				}
 			})
 		}
@@ -190,20 +188,24 @@ func (r *agentRun) one(p *pool, server string, w int, n uint64, persistent bool)
 
 // flow runs fn as one flow of a workload and records it.
 func (r *agentRun) flow(w int, bytes uint64, fn func() error) {
-	c := &r.counts[w]
-	c.begun.Add(1)
 	start := r.since()
-	if err := fn(); err != nil {
-		if !r.stopped() { // stopped: unfinished, not failed
-			c.failed.Add(1)
-		}
-		return
+	err := fn()
+	if err != nil && !r.stopped() { // stopped: unfinished, not failed
+		r.counts[w].failed.Add(1)
 	}
-	rec := flowRecord{Workload: w, Bytes: bytes, Start: start, FCT: r.since() - start}
-	c.finished.Add(1)
+	r.record(flowRecord{Workload: w, Bytes: bytes, Start: start, FCT: r.since() - start, Open: err != nil})
+}
+
+func (r *agentRun) record(f flowRecord) {
 	r.mu.Lock()
-	r.flows = append(r.flows, rec)
-	r.mu.Unlock()
+	defer r.mu.Unlock()
+	r.flows = append(r.flows, f)
+}
+
+// refuse records a flow that was to begin, and was not.
+func (r *agentRun) refuse(w int, bytes uint64, at time.Duration) {
+	r.counts[w].refused.Add(1)
+	r.record(flowRecord{Workload: w, Bytes: bytes, Start: at, Open: true})
 }
 
 // requests begins flows at the instants of a Poisson process, whether earlier
@@ -227,7 +229,7 @@ func (r *agentRun) requests(t task) {
 		select {
 		case slots <- struct{}{}:
 		default:
-			r.counts[t.Workload].refused.Add(1)
+			r.refuse(t.Workload, n, at)
 			continue
 		}
 		wg.Go(func() {

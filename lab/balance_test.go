@@ -13,6 +13,7 @@ import (
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/internal/measure"
 )
 
 const balanced = `name: b
@@ -95,7 +96,11 @@ func TestReportShowsSchemes(t *testing.T) {
 		sums = addScheme(sums, "ecmp", balance.Stats{Decisions: 3})
 		sums = addScheme(sums, "conga", balance.Stats{Decisions: 10, Flowlets: congestion.FlowletStats{Started: 10, Moved: 4, Kept: 5, Expired: 9}})
 	}
-	rep := Report{Scheme: "conga", Daemons: []DaemonReport{{Node: "L0", Schemes: sums, CERaised: 77}, {Node: "S0"}}}
+	rep := Report{Result: &measure.Result{Scheme: "conga"}, Daemons: []DaemonReport{{Node: "L0", Schemes: sums, CERaised: 77}, {Node: "S0"}}}
+	rep.counters()
+	if b := rep.Result.Scheduler; b["decisions"] != 26 || b["flowlets_started"] != 20 || b["flowlets_moved"] != 8 || b["flowlets_kept"] != 10 || b["flowlets_expired"] != 18 {
+		t.Errorf("together: %v", b)
+	}
 	var b bytes.Buffer
 	if err := rep.Table(&b); err != nil {
 		t.Fatal(err)

@@ -2,70 +2,60 @@ package lab
 
 import (
 	"context"
-	"slices"
 	"time"
 
-	"gonum.org/v1/gonum/stat"
-
-	"github.com/loomfabric/loom/fabric"
-	"github.com/loomfabric/loom/internal/stats"
+	"github.com/loomfabric/loom/internal/measure"
 )
+
+// collected is what all agents saw, by workload.
+type collected struct {
+	flows    [][]flowRecord
+	received [][]uint64
+	total    []uint64
+	sum      []measure.WorkloadResult
+}
 
 // collect ends the agents' tasks and turns what they counted into the report.
 func (r *runner) collect(ctx context.Context, rep *Report) error {
-	works := r.lab.File.Workloads
-	reports := make([]WorkloadReport, len(works))
-	flows := make([][]flowRecord, len(works))
-	received := make([][]uint64, len(works))
+	n := len(r.lab.File.Workloads)
+	c := &collected{flows: make([][]flowRecord, n), received: make([][]uint64, n), sum: make([]measure.WorkloadResult, n)}
 	err := each(ctx, r.agents, func(*hostAgent) *request { return &request{Op: opReport} }, func(_ *hostAgent, rp *reply) error {
-		a := rp.Report
-		for _, f := range a.Flows {
-			flows[f.Workload] = append(flows[f.Workload], f)
-		}
-		for w := range works {
-			received[w] = addBuckets(received[w], a.Received[w])
-			reports[w].Unfinished += a.Unfinished[w]
-			reports[w].Failed += a.Failed[w]
-			reports[w].Refused += a.Refused[w]
-			reports[w].DatagramsSent += a.DatagramsSent[w]
-			reports[w].DatagramsReceived += a.DatagramsReceived[w]
-		}
-		for w := range a.RoCE {
-			if works[w].Type == fabric.RoCE {
-				reports[w].addRoCE(&a.RoCE[w])
-			}
-		}
+		c.add(rp.Report)
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	var total []uint64
-	for i, w := range works {
-		wr := &reports[i]
-		wr.Name, wr.Type, wr.Start = w.Name, w.Type, w.Start.D()
-		wr.ReceivedBytes = sum(received[i])
-		wr.GoodputBits = goodput(received[i], w.Start.D(), w.Start.D()+w.Duration.D())
-		idle := r.idle.fresh
-		if w.Type == fabric.Incast || w.Persistent {
-			idle = r.idle.persistent
-		}
-		if w.Type == fabric.RoCE {
-			idle = nil // what was measured are TCP's flows
-		}
-		wr.FCT = fctStats(flows[i], idle)
-		if w.Type == fabric.Request || w.Type == fabric.RoCE {
-			small, large := classes(flows[i], uint64(w.Small), uint64(w.Large))
-			wr.FCTSmall, wr.FCTLarge = fctStats(small, idle), fctStats(large, idle)
-		}
-		total = addBuckets(total, received[i])
+	for _, b := range c.received {
+		c.total = addBuckets(c.total, b)
 	}
-	rep.Workloads = reports
-	rep.Timeline = timeline(total, received, r.length())
+	r.result(rep, c)
+	rep.Timeline = timeline(c.total, c.received, r.length())
 	for i := range rep.Faults {
-		rep.Faults[i].measure(total)
+		rep.Faults[i].measure(c.total)
 	}
 	return nil
+}
+
+// add takes what one agent saw.
+func (c *collected) add(a *agentReport) {
+	for _, f := range a.Flows {
+		c.flows[f.Workload] = append(c.flows[f.Workload], f)
+	}
+	for i := range c.sum {
+		w := &c.sum[i]
+		c.received[i] = addBuckets(c.received[i], a.Received[i])
+		w.Flows += int(a.Endless[i])
+		w.Failed += int(a.Failed[i])
+		w.Refused += int(a.Refused[i])
+		w.DatagramsSent += a.DatagramsSent[i]
+		w.DatagramsReceived += a.DatagramsReceived[i]
+	}
+	for i := range a.RoCE {
+		if x := &a.RoCE[i]; x.Sent.Sent+x.Received.Packets > 0 {
+			addReordering(&c.sum[i], x)
+		}
+	}
 }
 
 func addBuckets(a, b []uint64) []uint64 {
@@ -131,12 +121,12 @@ func (f *FaultReport) measure(total []uint64) {
 	}
 }
 
-// addRoCE adds what one host's queue pairs saw.
-func (w *WorkloadReport) addRoCE(c *roceCounts) {
-	if w.RoCE == nil {
-		w.RoCE = &RoCEReport{}
+// addReordering adds what one host's queue pairs saw.
+func addReordering(w *measure.WorkloadResult, c *roceCounts) {
+	if w.Reordering == nil {
+		w.Reordering = &measure.Reordering{}
 	}
-	x := w.RoCE
+	x := w.Reordering
 	x.Sent += c.Sent.Sent
 	x.Retransmitted += c.Sent.Retransmitted
 	x.Rewinds += c.Sent.Rewinds
@@ -148,41 +138,10 @@ func (w *WorkloadReport) addRoCE(c *roceCounts) {
 	x.MaxDistance = max(x.MaxDistance, c.Received.DistanceMax)
 	x.OutOfSequence += c.Received.OutOfSequence
 	x.Duplicates += c.Received.Duplicates
+	x.Percent = percent(x.Reordered, x.Packets)
+	x.OutOfSequencePercent = percent(x.OutOfSequence, x.Packets)
+	x.RetransmittedPercent = percent(x.Retransmitted, x.Sent)
 }
 
-// classes picks the small flows and the large ones; those between are in
-// neither.
-func classes(flows []flowRecord, below, above uint64) (small, large []flowRecord) {
-	for _, f := range flows {
-		switch {
-		case f.Bytes < below:
-			small = append(small, f)
-		case f.Bytes > above:
-			large = append(large, f)
-		}
-	}
-	return small, large
-}
-
-// fctStats sums up completion times. Normalised is each flow's time divided by
-// the time of a flow of its size over the idle fabric.
-func fctStats(flows []flowRecord, idle []IdlePoint) *FCTStats {
-	if len(flows) == 0 {
-		return nil
-	}
-	times, norm := make([]float64, len(flows)), make([]float64, 0, len(flows))
-	for i, f := range flows {
-		times[i] = float64(f.FCT)
-		if base := lookup(idle, f.Bytes); base > 0 {
-			norm = append(norm, times[i]/float64(base))
-		}
-	}
-	slices.Sort(times)
-	at := func(p float64) time.Duration { return time.Duration(stats.Quantile(times, p)) }
-	out := &FCTStats{Flows: len(flows), Mean: time.Duration(stat.Mean(times, nil)), P50: at(0.5), P99: at(0.99), P999: at(0.999)}
-	if len(norm) > 0 {
-		slices.Sort(norm)
-		out.NormMean, out.NormP50, out.NormP99 = stat.Mean(norm, nil), stats.Quantile(norm, 0.5), stats.Quantile(norm, 0.99)
-	}
-	return out
-}
+// percent is a part of all in percent.
+func percent(part, all uint64) float64 { return 100 * float64(part) / float64(max(all, 1)) }

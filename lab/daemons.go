@@ -2,6 +2,8 @@ package lab
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -113,6 +115,28 @@ func (l *Lab) startDaemon(program, node string, conf any) error {
 		return err
 	}
 	return l.recordProc(node, c.cmd.Process.Pid)
+}
+
+// DaemonsHash returns a word that differs if leafd or spined does; "" if one is not
+// to be found.
+func (l *Lab) DaemonsHash() string {
+	h := sha256.New()
+	for _, name := range []string{"leafd", "spined"} {
+		path, err := l.binary(name)
+		if err != nil {
+			return ""
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return ""
+		}
+		_, err = io.Copy(h, f)
+		f.Close()
+		if err != nil {
+			return ""
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)[:6])
 }
 
 // binary finds a daemon: beside loomlab, else on $PATH.

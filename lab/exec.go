@@ -20,7 +20,7 @@ func (l *Lab) Exec(node string, argv []string) error {
 	if _, ok := l.Topo.Host(node); !ok && !known {
 		return l.named(fmt.Errorf("neither a host nor a leaf nor a spine is called %q", node))
 	}
-	if !l.isUp() {
+	if !l.IsUp() {
 		return l.named(errors.New("is not up: `loomlab up` starts it"))
 	}
 	path, err := exec.LookPath(argv[0])

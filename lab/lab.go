@@ -48,10 +48,15 @@ func (l *Lab) dir() string               { return filepath.Join(stateRoot, l.Fil
 func (l *Lab) path(name string) string   { return filepath.Join(l.dir(), name) }
 func (l *Lab) ns(node string) string     { return nsPrefix(l.File.Name) + node }
 func (l *Lab) kernel() bool              { return l.File.Dataplane == "kernel" }
-func (l *Lab) isUp() bool                { _, err := os.Stat(l.path(upMarker)); return err == nil }
 func (l *Lab) lockPath() string          { return l.dir() + ".lock" }
 func (l *Lab) named(err error) error     { return fmt.Errorf("lab %s: %w", l.File.Name, err) }
 func (l *Lab) socket(node string) string { return l.path(node + ".sock") }
+
+// IsUp reports whether the lab has been built.
+func (l *Lab) IsUp() bool {
+	_, err := os.Stat(l.path(upMarker))
+	return err == nil
+}
 
 // upMarker is written when everything has been set up.
 const upMarker = "up"
@@ -103,7 +108,7 @@ func (l *Lab) build(ctx context.Context, before func() error) (err error) {
 	if err != nil {
 		return l.named(err)
 	}
-	if l.isUp() {
+	if l.IsUp() {
 		return l.named(ErrUp)
 	}
 	if _, err := os.Stat(l.dir()); err == nil || len(left) > 0 {

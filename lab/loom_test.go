@@ -49,7 +49,7 @@ func TestRunLoom(t *testing.T) {
 			t.Errorf("%s: %+v", d.Node, d)
 		}
 	}
-	for _, w := range rep.Workloads {
+	for _, w := range rep.Result.Workloads {
 		if w.ReceivedBytes == 0 || w.Failed > 0 {
 			t.Errorf("workload %+v", w)
 		}

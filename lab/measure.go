@@ -280,5 +280,6 @@ func (r *runner) daemons(ctx context.Context, rep *Report) error {
 		d.Balanced = d.Account.Balances()
 		rep.Daemons = append(rep.Daemons, d)
 	}
+	rep.counters()
 	return nil
 }

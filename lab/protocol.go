@@ -94,10 +94,11 @@ type agentReport struct {
 	Received [][]uint64 `json:"received"`
 	// Datagrams by workload.
 	DatagramsSent, DatagramsReceived []uint64
-	// Unfinished flows by workload: begun, but not complete when the run ended;
-	// Failed: the connection broke or was refused; Refused: not begun because
-	// too many were in progress.
-	Unfinished, Failed, Refused []uint64
+	// Failed connections by workload: they broke or were refused. Refused flows
+	// were not begun because too many were in progress.
+	Failed, Refused []uint64
+	// Endless flows by workload that were begun.
+	Endless []uint64
 	// RoCE by workload; none if this host had no part in one of that type.
 	RoCE []roceCounts `json:",omitempty"`
 }
@@ -108,16 +109,19 @@ type roceCounts struct {
 	Received roce.ReceiverStats
 }
 
-// flowRecord is one finished flow. Its completion time runs from the moment
-// that the receiver asked for it (opening the connection, if it has its own) to
-// the moment that it has read the last byte, both by the receiver's clock. For
-// an incast query that is the last byte of the last answer. A message of a roce
-// workload begins when its sender posts it.
+// flowRecord is one flow. Its completion time runs from the moment when the
+// receiver asked for it (opening the connection, if it has its own) to the moment
+// when it has read the last byte, both by the receiver's clock. For an incast
+// query that is the last byte of the last answer. A message of a roce workload
+// begins when its sender posts it.
 type flowRecord struct {
 	Workload int           `json:"w"`
 	Bytes    uint64        `json:"b"`
 	Start    time.Duration `json:"s"` // since the epoch
 	FCT      time.Duration `json:"t"`
+	// Open flows have no FCT: they were under way when the run ended, their
+	// connection broke, or they were refused.
+	Open bool `json:"o,omitempty"`
 }
 
 // bucketLen is the grain of timelines.

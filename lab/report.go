@@ -12,28 +12,28 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/internal/stats"
 )
 
-// Report is what a run found out. Durations are nanoseconds in JSON, rates
-// bits per second, amounts bytes.
+// Report is what a run found out: its [measure.Result], which an experiment keeps,
+// and what only a person looks at. Durations are nanoseconds in JSON, rates bits
+// per second, amounts bytes.
 type Report struct {
-	Lab            string           `json:"lab"`
-	Dataplane      string           `json:"dataplane"`
-	Scheme         string           `json:"scheme"`
-	Duration       time.Duration    `json:"duration_ns"`
-	LoadEnd        time.Duration    `json:"load_end_ns"` // when the last workload stopped to begin new work
-	Reachability   Reachability     `json:"reachability"`
-	IdlePair       string           `json:"idle_pair,omitempty"` // between whom the idle fabric was measured
-	IdleFresh      []IdlePoint      `json:"idle_new_connection,omitempty"`
-	IdlePersistent []IdlePoint      `json:"idle_persistent,omitempty"`
-	Workloads      []WorkloadReport `json:"workloads"`
-	Timeline       []Second         `json:"timeline"`
-	Faults         []FaultReport    `json:"faults"`
-	Phases         []Phase          `json:"phases"`
-	Daemons        []DaemonReport   `json:"daemons"`                 // none when the kernel forwards
-	Uplinks        []UplinkSeries   `json:"uplink_series,omitempty"` // by leaf, when sampled
-	CPUIdle        float64          `json:"cpu_idle"`                // share of the machine's cores that nothing used under the load
+	Lab            string          `json:"lab"`
+	Dataplane      string          `json:"dataplane"`
+	Result         *measure.Result `json:"result"`
+	Duration       time.Duration   `json:"duration_ns"`
+	LoadEnd        time.Duration   `json:"load_end_ns"` // when the last workload stopped to begin new work
+	Reachability   Reachability    `json:"reachability"`
+	IdlePair       string          `json:"idle_pair,omitempty"` // between whom the idle fabric was measured
+	IdleFresh      []IdlePoint     `json:"idle_new_connection,omitempty"`
+	IdlePersistent []IdlePoint     `json:"idle_persistent,omitempty"`
+	Timeline       []Second        `json:"timeline"`
+	Faults         []FaultReport   `json:"faults"`
+	Phases         []Phase         `json:"phases"`
+	Daemons        []DaemonReport  `json:"daemons"`                 // none when the kernel forwards
+	Uplinks        []UplinkSeries  `json:"uplink_series,omitempty"` // by leaf, when sampled
 }
 
 // Reachability is the outcome of pinging every ordered pair of a VNI.
@@ -73,58 +73,6 @@ type IdlePoint struct {
 	FCT   time.Duration `json:"fct_ns"`
 }
 
-// WorkloadReport is the outcome of one workload.
-type WorkloadReport struct {
-	Name              string        `json:"name"`
-	Type              string        `json:"type"`
-	GoodputBits       float64       `json:"goodput_bits"` // mean over the workload's duration
-	Start             time.Duration `json:"start_ns"`
-	ReceivedBytes     uint64        `json:"received_bytes"`
-	FCT               *FCTStats     `json:"fct,omitempty"`       // request, incast and roce
-	FCTSmall          *FCTStats     `json:"fct_small,omitempty"` // request and roce: of flows below the workload's small
-	FCTLarge          *FCTStats     `json:"fct_large,omitempty"` // and above its large
-	Unfinished        uint64        `json:"unfinished"`
-	Failed            uint64        `json:"failed"`
-	Refused           uint64        `json:"refused"` // not begun: too many were in progress
-	DatagramsSent     uint64        `json:"datagrams_sent,omitempty"`
-	DatagramsReceived uint64        `json:"datagrams_received,omitempty"`
-	RoCE              *RoCEReport   `json:"roce,omitempty"`
-}
-
-// RoCEReport is what the queue pairs of a roce workload saw, in packets.
-type RoCEReport struct {
-	Packets uint64 `json:"packets"` // requests that arrived
-	// Reordered are those of which one that was sent later had arrived before;
-	// losses and repetitions do not count. The distance is how much later.
-	Reordered    uint64  `json:"reordered"`
-	MeanDistance float64 `json:"mean_distance"`
-	MaxDistance  uint64  `json:"max_distance"`
-	// OutOfSequence were dropped by the receiver, as by a NIC, since an earlier one
-	// was missing: reordered, lost, or merely behind such a one.
-	OutOfSequence uint64 `json:"out_of_sequence"`
-	Duplicates    uint64 `json:"duplicates"`
-	Sent          uint64 `json:"sent"` // repetitions included
-	Retransmitted uint64 `json:"retransmitted"`
-	Rewinds       uint64 `json:"went_back"` // times that a sender went back for a NAK
-	Timeouts      uint64 `json:"timeouts"`  // and for want of an answer
-}
-
-// share is a part of all in percent.
-func share(part, all uint64) float64 { return 100 * float64(part) / float64(max(all, 1)) }
-
-// FCTStats sums up flow completion times: from the receiver's request to its
-// reading of the last byte.
-type FCTStats struct {
-	Flows    int           `json:"flows"`
-	Mean     time.Duration `json:"mean_ns"`
-	P50      time.Duration `json:"p50_ns"`
-	P99      time.Duration `json:"p99_ns"`
-	P999     time.Duration `json:"p999_ns"`
-	NormMean float64       `json:"normalised_mean"`
-	NormP50  float64       `json:"normalised_p50"`
-	NormP99  float64       `json:"normalised_p99"`
-}
-
 // Second is one second of the timeline.
 type Second struct {
 	At          time.Duration `json:"at_ns"`
@@ -141,8 +89,6 @@ type FaultReport struct {
 	BeforeBits float64       `json:"goodput_before_bits"`
 	AfterBits  float64       `json:"goodput_after_bits"`
 	LongestGap time.Duration `json:"longest_gap_ns"` // without any payload, in steps of 100 ms
-	// Reactions are the leaves' splits, when uplinks were sampled.
-	Reactions []Reaction `json:"reactions,omitempty"`
 }
 
 // Phase is the time from one fault to the next.
@@ -194,6 +140,24 @@ func (r *Report) Failure() error {
 	return errors.Join(errs...)
 }
 
+// counters adds up what the daemons counted.
+func (r *Report) counters() {
+	res := r.Result
+	res.Drops, res.Scheduler = map[string]uint64{}, map[string]uint64{}
+	for _, d := range r.Daemons {
+		for reason, n := range d.Drops {
+			res.Drops[reason] += n
+		}
+		for _, s := range d.Schemes {
+			res.Scheduler["decisions"] += s.Decisions
+			res.Scheduler["flowlets_started"] += s.Started
+			res.Scheduler["flowlets_moved"] += s.Moved
+			res.Scheduler["flowlets_kept"] += s.Kept
+			res.Scheduler["flowlets_expired"] += s.Expired
+		}
+	}
+}
+
 // JSON writes the report.
 func (r *Report) JSON(w io.Writer) error {
 	enc := json.NewEncoder(w)
@@ -204,10 +168,12 @@ func (r *Report) JSON(w io.Writer) error {
 // Table writes the report for people.
 func (r *Report) Table(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "fabric %s, dataplane %s, scheme %s\n\n", r.Lab, r.Dataplane, r.Scheme)
+	fmt.Fprintf(w, "fabric %s, dataplane %s, scheme %s\n\n", r.Lab, r.Dataplane, r.Result.Scheme)
 	r.tableReach(w)
-	if len(r.Workloads) > 0 {
-		fmt.Fprintf(w, "CPU: %.0f %% idle under the load\n", 100*r.CPUIdle)
+	if len(r.Result.Workloads) > 0 {
+		if idle := r.Result.Machine.CPUIdlePercent; idle != nil {
+			fmt.Fprintf(w, "CPU: %.0f %% idle under the load\n", *idle)
+		}
 		r.tableWorkloads(w)
 		r.tableTimeline(w)
 		r.tableFaults(w)
@@ -230,61 +196,65 @@ func (r *Report) tableReach(w io.Writer) {
 }
 
 func (r *Report) tableWorkloads(w io.Writer) {
-	fmt.Fprint(w, "\nworkload\tgoodput\tflows\tFCT mean\tp50\tp99\tp99.9\t×idle mean\tp50\tp99\tnot finished\n")
-	for _, x := range r.Workloads {
-		fmt.Fprintf(w, "%s\t%s\t", x.Name, rate(x.GoodputBits))
-		if x.FCT != nil {
-			x.FCT.cells(w)
+	fmt.Fprint(w, "\nworkload\tgoodput\tflows\tFCT mean\tp50\tp99\tp99.9\t÷idle mean\tp50\tp99\tnot finished\n")
+	for _, x := range r.Result.Workloads {
+		fcts := x.FCT
+		if len(r.Result.Workloads) == 1 {
+			fcts = r.Result.FCT
+		}
+		fmt.Fprintf(w, "%s\t%s\t", x.Name, rate(x.GoodputBps))
+		if len(fcts) > 0 {
+			fctCells(w, &fcts[0])
 		} else if x.DatagramsSent > 0 {
 			lost := max(0, 1-float64(x.DatagramsReceived)/float64(x.DatagramsSent))
 			fmt.Fprintf(w, "%d of %d datagrams (%.2f%% lost)\t\t\t\t\t\t\t\t", x.DatagramsReceived, x.DatagramsSent, 100*lost)
 		} else {
-			fmt.Fprint(w, "-\t-\t-\t-\t-\t-\t-\t-\t")
+			fmt.Fprintf(w, "%d\t-\t-\t-\t-\t-\t-\t-\t", x.Flows)
 		}
-		fmt.Fprintf(w, "%d\n", x.Unfinished+x.Failed+x.Refused)
-		for _, c := range []struct {
-			name string
-			f    *FCTStats
-		}{{"small", x.FCTSmall}, {"large", x.FCTLarge}} {
-			if c.f != nil {
-				fmt.Fprintf(w, "  %s\t\t", c.name)
-				c.f.cells(w)
-				fmt.Fprintln(w)
-			}
+		fmt.Fprintf(w, "%d\n", x.Unfinished)
+		for i := 1; i < len(fcts); i++ {
+			fmt.Fprintf(w, "  %s\t\t", fcts[i].Class)
+			fctCells(w, &fcts[i])
+			fmt.Fprintln(w)
 		}
 	}
 	if r.IdlePair != "" {
-		fmt.Fprintf(w, "(FCT: from the receiver's request to its last byte read; ×idle: divided by that of a flow of its size, %s, before the load)\n", r.IdlePair)
+		fmt.Fprintf(w, "(FCT: from the receiver's request to its last byte read, or the age of a flow that did not finish; ÷idle: divided by the FCT of a flow of its size, %s, before the load)\n", r.IdlePair)
 	}
 	r.tableRoCE(w)
 }
 
-func (f *FCTStats) cells(w io.Writer) {
-	fmt.Fprintf(w, "%d\t%v\t%v\t%v\t%v\t", f.Flows, round(f.Mean), round(f.P50), round(f.P99), round(f.P999))
-	if f.NormMean > 0 {
-		fmt.Fprintf(w, "%.2f\t%.2f\t%.2f\t", f.NormMean, f.NormP50, f.NormP99)
+func fctCells(w io.Writer, f *measure.ClassFCT) {
+	fmt.Fprintf(w, "%d", f.Flows)
+	for _, s := range []float64{f.MeanS, f.P50S, f.P99S, f.P999S} {
+		fmt.Fprintf(w, "\t%v", round(seconds(s)))
+	}
+	if f.SlowdownMean > 0 {
+		fmt.Fprintf(w, "\t%.2f\t%.2f\t%.2f\t", f.SlowdownMean, f.SlowdownP50, f.SlowdownP99)
 	} else {
-		fmt.Fprint(w, "-\t-\t-\t")
+		fmt.Fprint(w, "\t-\t-\t-\t")
 	}
 }
 
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
 func (r *Report) tableRoCE(w io.Writer) {
-	head := "\nRoCE\tpackets\treordered\tdistance mean\tmax\tout of sequence\tretransmitted\twent back\ttime-outs\n"
-	for _, x := range r.Workloads {
-		if c := x.RoCE; c != nil {
-			fmt.Fprintf(w, "%s%s\t%d\t%d (%.2f %%)\t%.1f\t%d\t%d (%.2f %%)\t%d (%.2f %%)\t%d\t%d\n", head, x.Name, c.Packets, c.Reordered, share(c.Reordered, c.Packets),
-				c.MeanDistance, c.MaxDistance, c.OutOfSequence, share(c.OutOfSequence, c.Packets), c.Retransmitted, share(c.Retransmitted, c.Sent), c.Rewinds, c.Timeouts)
+	head := "\nRoCE\tpackets\treordered\tdistance mean\tmax\tout of sequence\tretransmitted\trewinds\ttimeouts\n"
+	for _, x := range r.Result.Workloads {
+		if c := x.Reordering; c != nil {
+			fmt.Fprintf(w, "%s%s\t%d\t%d (%.2f %%)\t%.1f\t%d\t%d (%.2f %%)\t%d (%.2f %%)\t%d\t%d\n", head, x.Name, c.Packets, c.Reordered, c.Percent,
+				c.MeanDistance, c.MaxDistance, c.OutOfSequence, c.OutOfSequencePercent, c.Retransmitted, c.RetransmittedPercent, c.Rewinds, c.Timeouts)
 			head = ""
 		}
 	}
 	if head == "" {
-		fmt.Fprint(w, "(FCT: from the sender's posting the message to the receiver's having all of it, in order)\n")
+		fmt.Fprint(w, "(FCT: from the sender's posting of the message to the receiver's having all of it, in order)\n")
 	}
 }
 
 func (r *Report) tableTimeline(w io.Writer) {
 	fmt.Fprint(w, "\nsecond\tgoodput")
-	for _, x := range r.Workloads {
+	for _, x := range r.Result.Workloads {
 		fmt.Fprintf(w, "\t%s", x.Name)
 	}
 	fmt.Fprint(w, "\tfaults\n")
@@ -348,22 +318,19 @@ func (r *Report) tableUplinks(w io.Writer) {
 }
 
 func (r *Report) tableSamples(w io.Writer) {
-	if len(r.Uplinks) == 0 {
+	if len(r.Result.Imbalance) == 0 {
 		return
 	}
 	fmt.Fprint(w, "\n(max−min)/mean in intervals\tintervals\tmean\tp50\tp90\n")
-	for _, u := range r.Uplinks {
-		m := u.Imbalance
-		fmt.Fprintf(w, "%s\t%d\t%.2f\t%.2f\t%.2f\n", u.Leaf, m.Intervals, m.Mean, m.P50, m.P90)
+	for _, m := range r.Result.Imbalance {
+		fmt.Fprintf(w, "%s\t%d\t%.2f\t%.2f\t%.2f\n", m.Name, m.N, m.Mean, m.P50, m.P90)
 	}
-	for _, f := range r.Faults {
-		for _, x := range f.Reactions {
-			after := "never"
-			if x.Followed >= 0 {
-				after = round(x.Followed).String()
-			}
-			fmt.Fprintf(w, "%s %s: share of %s's traffic to that spine %.0f %% before, %.0f %% after, followed after %s\n", f.Action, f.Link, x.Leaf, 100*x.Before, 100*x.After, after)
+	for _, x := range r.Result.Reactions {
+		after := "never"
+		if x.FollowedS != nil {
+			after = "after " + round(seconds(*x.FollowedS)).String()
 		}
+		fmt.Fprintf(w, "%s's share of traffic to that spine: %.0f %% before, %.0f %% after, followed %s\n", x.Name, x.BeforePercent, x.AfterPercent, after)
 	}
 }
 

@@ -122,10 +122,7 @@ func (r *agentRun) roceArrived(from netip.Addr, p *roce.Packet) (reply roce.Pack
 		r.count(w, int(got.Data))
 	}
 	if got.Complete {
-		rec := flowRecord{Workload: w, Bytes: p.Size, Start: time.Duration(p.Posted - r.spec.Epoch), FCT: time.Duration(monotonic() - p.Posted)}
-		r.mu.Lock()
-		r.flows = append(r.flows, rec)
-		r.mu.Unlock()
+		r.record(flowRecord{Workload: w, Bytes: p.Size, Start: time.Duration(p.Posted - r.spec.Epoch), FCT: time.Duration(monotonic() - p.Posted)})
 	}
 	return got.Reply, got.Answer
 }
@@ -138,9 +135,7 @@ func (r *agentRun) roceAcknowledged(p *roce.Packet) {
 	if nic == nil {
 		return
 	}
-	if n := nic.acknowledged(p); n > 0 {
-		r.counts[nic.task.Workload].finished.Add(uint64(n))
-	}
+	nic.acknowledged(p)
 	select {
 	case nic.wake <- struct{}{}:
 	default: // it will wake up anyway
@@ -162,6 +157,23 @@ func (r *roceRun) report(workloads int) (counts []roceCounts) {
 		counts[w].Sent = nic.stats()
 	}
 	return counts
+}
+
+// pending lists the messages that were not acknowledged. Their receivers may have
+// had all of some of them, and then have recorded these, too.
+func (r *roceRun) pending(epoch int64) (out []flowRecord) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, nic := range r.nics {
+		nic.mu.Lock()
+		for _, q := range nic.pairs {
+			q.Pending(func(posted mono.Time, size uint64) {
+				out = append(out, flowRecord{Workload: nic.task.Workload, Bytes: size, Start: time.Duration(int64(posted) - epoch), Open: true})
+			})
+		}
+		nic.mu.Unlock()
+	}
+	return out
 }
 
 // roceNIC is this host's RDMA NIC as far as one workload goes: queue pairs to
@@ -214,16 +226,14 @@ func (n *roceNIC) close() {
 	}
 }
 
-func (n *roceNIC) acknowledged(p *roce.Packet) (completed int) {
+func (n *roceNIC) acknowledged(p *roce.Packet) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	i := int(p.QP & (1<<qpIndexBits - 1))
 	if i >= len(n.pairs) {
-		return 0
+		return
 	}
-	completed = n.pairs[i].Acknowledged(mono.Time(monotonic()), p)
-	n.messages -= completed
-	return completed
+	n.messages -= n.pairs[i].Acknowledged(mono.Time(monotonic()), p)
 }
 
 // post gives a message to the queue pair to a receiver with the least to do; of
@@ -310,7 +320,6 @@ func (r *agentRun) rdma(t task) {
 	r.roce.mu.Unlock()
 	rnd := workload.NewRand(t.Seed, t.Stream)
 	arrivals := workload.NewPoisson(t.FlowRate, rnd)
-	count := &r.counts[t.Workload]
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for at, end := t.Start+arrivals.Next(), t.Start+t.Duration; ; {
@@ -318,10 +327,9 @@ func (r *agentRun) rdma(t task) {
 		for ; at <= r.since() && at < end; at += arrivals.Next() {
 			peer, size := rnd.IntN(len(t.Peers)), sizes.Sample(rnd)
 			if nic.messages >= maxInProgress {
-				count.refused.Add(1)
+				r.refuse(t.Workload, size, at)
 				continue
 			}
-			count.begun.Add(1)
 			nic.post(rnd, peer, size)
 		}
 		now := mono.Time(monotonic())

@@ -123,7 +123,7 @@ func (l *Lab) change(name string, set func(*handle, string) error, up bool) erro
 		return l.named(err)
 	}
 	defer unlock()
-	if !l.isUp() {
+	if !l.IsUp() {
 		return l.named(errors.New("is not up: `loomlab up` starts it"))
 	}
 	h, err := openNS(l.ns(l.Topo.Leaves[link.Leaf].Name))

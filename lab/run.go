@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/internal/workload"
 )
 
@@ -20,7 +22,7 @@ type RunOptions struct {
 	// Sample is how often the leaves' uplinks are read; 0: only from fault to
 	// fault. The shortest is 10 ms.
 	Sample   time.Duration
-	Progress *os.File // where progress goes; a bar on a terminal, else sparse lines
+	Progress io.Writer // where progress goes; nil: nowhere
 }
 
 // drainTime is how long flows may go on after the last workload's end.
@@ -40,8 +42,8 @@ func (l *Lab) Run(ctx context.Context, opt RunOptions) (rep *Report, err error) 
 		return nil, l.named(err)
 	}
 	prog := newProgress(opt.Progress)
-	defer prog.end()
-	if l.isUp() {
+	defer prog.End()
+	if l.IsUp() {
 		err = l.waitReady(ctx)
 	} else {
 		prog.say("building %d leaves, %d spines, %d links, %d hosts", len(l.Topo.Leaves), len(l.Topo.Spines), len(l.Topo.Links), len(l.Topo.Hosts))
@@ -82,7 +84,7 @@ func (l *Lab) Run(ctx context.Context, opt RunOptions) (rep *Report, err error) 
 // override replaces the file's scheme. The daemons of a lab that is up have
 // another one.
 func (l *Lab) override(scheme string) error {
-	if l.isUp() {
+	if l.IsUp() {
 		return fmt.Errorf("it is up, and its scheme was chosen then: take it down (`loomlab down`) to run it with scheme %s", scheme)
 	}
 	return l.File.SetScheme(scheme)
@@ -137,7 +139,8 @@ type runner struct {
 
 func (r *runner) run(ctx context.Context) (*Report, error) {
 	l := r.lab
-	rep := &Report{Lab: l.File.Name, Dataplane: l.File.Dataplane, Scheme: l.File.Scheme}
+	begun := time.Now()
+	rep := &Report{Lab: l.File.Name, Dataplane: l.File.Dataplane, Result: &measure.Result{Scheme: l.File.Scheme, End: "done"}}
 	r.prog.say("pinging all pairs")
 	if err := r.ping(ctx, rep); err != nil {
 		return nil, err
@@ -154,6 +157,7 @@ func (r *runner) run(ctx context.Context) (*Report, error) {
 	if err := r.daemons(ctx, rep); err != nil {
 		return nil, err
 	}
+	rep.Result.Machine.WallS = time.Since(begun).Seconds()
 	return rep, nil
 }
 
@@ -278,15 +282,17 @@ func (r *runner) load(ctx context.Context, rep *Report) error {
 	if err != nil {
 		return err
 	}
-	rep.CPUIdle = float64(idle2-idle) / float64(max(total2-total, 1))
+	unused := percent(idle2-idle, total2-total)
+	rep.Result.Machine.CPUIdlePercent = &unused
 	end := time.Duration(monotonic() - epoch)
 	if err := phases.mark(ctx, "end", end); err != nil {
 		return err
 	}
 	rep.Duration, rep.LoadEnd = end, r.loadEnd()
 	rep.Phases = phases.report()
-	rep.Uplinks = samples.series(phases.upAt, 0, r.loadEnd())
-	r.lab.reactions(rep.Faults, rep.Uplinks, r.loadEnd())
+	rep.Uplinks = samples.series()
+	rep.Result.Imbalance = samples.imbalance(phases.upAt, 0, r.loadEnd())
+	rep.Result.Reactions = r.lab.reactions(rep.Faults, rep.Uplinks, r.loadEnd())
 	return r.collect(ctx, rep)
 }
 

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/internal/measure"
 )
 
 const busy = `dataplane: kernel
@@ -39,19 +42,19 @@ func TestRun(t *testing.T) {
 	if rep.Failure() != nil || rep.Reachability.Pairs != 30 || rep.Reachability.Reachable != 30 {
 		t.Errorf("reachability %d of %d, failure %v", rep.Reachability.Reachable, rep.Reachability.Pairs, rep.Failure())
 	}
-	w := map[string]WorkloadReport{}
-	for _, x := range rep.Workloads {
+	w := map[string]measure.WorkloadResult{}
+	for _, x := range rep.Result.Workloads {
 		w[x.Name] = x
 	}
 	// Two uplinks of 50 Mbit, one of them down for a third of the time; and not
 	// more than they carry.
-	if g := w["bulk"].GoodputBits; g < 20e6 || g > 100e6 {
+	if g := w["bulk"].GoodputBps; g < 20e6 || g > 100e6 {
 		t.Errorf("bulk goodput %.1f Mbit/s", g/1e6)
 	}
 	for _, name := range []string{"web", "fan"} {
 		f := w[name].FCT
-		if f == nil || f.Flows == 0 || f.P50 <= 0 || f.P50 > f.P99 || f.NormMean <= 0 {
-			t.Errorf("%s: FCT %+v", name, f)
+		if len(f) < 2 || f[0].Class != "all" || f[0].Flows != w[name].Flows || f[0].P50S <= 0 || f[0].P50S > f[0].P99S || f[0].Norm <= 0 || f[0].SlowdownMean <= 0 {
+			t.Errorf("%s: %d flows, FCT %+v", name, w[name].Flows, f)
 		}
 		if w[name].Failed > 0 {
 			t.Errorf("%s: %d flows failed", name, w[name].Failed)
@@ -71,6 +74,15 @@ func TestRun(t *testing.T) {
 			t.Errorf("while L0-S1.0 was down: %+v", u)
 		}
 	}
+	res := rep.Result
+	if n := w["web"].Flows + w["fan"].Flows; res.Flows != n || res.FCT[0].Flows != n || res.LengthS < 4 || res.GoodputBps < 10e6 || res.Load != 2 || res.Seed == 0 {
+		t.Errorf("of all: %+v", res)
+	}
+	// From one start to the next one's there are no samples here; the uplinks'
+	// counters there are.
+	if len(res.Uplinks) != 4 || res.Uplinks[0].Link != "L0->S0.0" || res.Uplinks[0].Bytes == 0 || math.Abs(res.Uplinks[0].Percent+res.Uplinks[1].Percent-100) > 1e-9 || res.Phases != nil {
+		t.Errorf("uplinks %+v, phases %+v", res.Uplinks, res.Phases)
+	}
 	if len(rep.Timeline) != 4 {
 		t.Errorf("%d seconds in the timeline, want 4", len(rep.Timeline))
 	}
@@ -79,7 +91,7 @@ func TestRun(t *testing.T) {
 		t.Errorf("table: %v\n%s", err, table.String())
 	}
 	var back Report
-	if err := rep.JSON(&js); err != nil || json.Unmarshal(js.Bytes(), &back) != nil || back.Workloads[0].GoodputBits != rep.Workloads[0].GoodputBits {
+	if err := rep.JSON(&js); err != nil || json.Unmarshal(js.Bytes(), &back) != nil || back.Result.Workloads[0].GoodputBps != rep.Result.Workloads[0].GoodputBps {
 		t.Errorf("JSON: %v", err)
 	}
 }
@@ -130,17 +142,62 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-func TestStatistics(t *testing.T) {
-	var flows []flowRecord
-	for i := range 1000 {
-		flows = append(flows, flowRecord{Bytes: 1000, FCT: time.Duration(1000 - i)})
+// TestResult: flows that did not finish count with their age at the end, in the
+// classes of their workload, whatever kept them from it; messages that only their
+// senders take for unfinished do not.
+func TestResult(t *testing.T) {
+	ms := time.Millisecond
+	l := &Lab{File: &fabric.File{Workloads: []fabric.Workload{
+		{Name: "web", Type: fabric.Request, Small: 2000, Large: 4000, Load: 30, Seed: 7, Duration: fabric.Duration(time.Second)},
+		{Name: "rdma", Type: fabric.RoCE, Small: 10, Large: 20, Start: fabric.Duration(500 * ms), Duration: fabric.Duration(500 * ms)},
+	}}}
+	r := &runner{lab: l, idle: idleTable{fresh: []IdlePoint{{1000, 10 * ms}, {10_000, 100 * ms}}}}
+	rep := &Report{Result: &measure.Result{Scheme: "ecmp"}, Duration: 3 * time.Second, LoadEnd: time.Second, Uplinks: []UplinkSeries{{
+		Leaf: "L0", Links: []string{"L0-S0.0", "L0-S1.0"}, At: []time.Duration{0, 500 * ms, 1000 * ms}, Bits: [][]uint64{{0, 0}, {3e6, 1e6}, {1e6, 1e6}},
+	}}}
+	c := &collected{flows: make([][]flowRecord, 2), received: make([][]uint64, 2), sum: make([]measure.WorkloadResult, 2)}
+	c.add(&agentReport{
+		Flows: []flowRecord{
+			{Bytes: 1000, Start: 0, FCT: 20 * ms},                  // twice the idle time
+			{Bytes: 10_000, Start: 1000 * ms, Open: true},          // 2 s old, 20 times
+			{Bytes: 1000, Start: 2995 * ms, Open: true},            // younger than a flow takes
+			{Workload: 1, Bytes: 15, Start: 600 * ms, FCT: 5 * ms}, // arrived ...
+			{Workload: 1, Bytes: 15, Start: 600 * ms, Open: true},  // ... and not acknowledged
+			{Workload: 1, Bytes: 15, Start: 700 * ms, Open: true},
+		},
+		Received: [][]uint64{{125_000}, nil}, Failed: []uint64{1, 0}, Refused: []uint64{0, 0}, Endless: []uint64{0, 0},
+		DatagramsSent: []uint64{0, 0}, DatagramsReceived: []uint64{0, 0},
+	})
+	c.total = c.received[0]
+	r.result(rep, c)
+	res := rep.Result
+	if res.Flows != 5 || res.Unfinished != 3 || res.End != "time" || res.Load != 30 || res.Seed != 7 || res.LengthS != 3 || res.GoodputBps != 1e7 {
+		t.Errorf("%+v", res)
 	}
-	if f := fctStats(flows, nil); f.Flows != 1000 || f.Mean != 500 || f.P50 != 500 || f.P99 != 990 || f.P999 != 999 || f.NormMean != 0 || f.NormP99 != 0 {
-		t.Errorf("1 to 1000 ns, idle times unknown: %+v", f)
+	near := func(what string, got, want float64) {
+		t.Helper()
+		if math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s: %g, want %g", what, got, want)
+		}
 	}
-	if f := fctStats(flows[:3], []IdlePoint{{1000, 10}}); math.Abs(f.NormMean-99.9) > 1e-9 || f.NormP50 != 99.9 || f.NormP99 != 100 {
-		t.Errorf("998 to 1000 ns instead of 10: %+v", f)
+	web, rdma := res.Workloads[0], res.Workloads[1]
+	if len(web.FCT) != 3 || web.FCT[1].Class != "small" || web.FCT[1].Flows != 2 || web.FCT[2].Class != "large" || web.Failed != 1 || web.Unfinished != 2 {
+		t.Fatalf("%+v", web)
 	}
+	near("mean", web.FCT[0].MeanS, (0.02+2+0.01)/3)
+	near("slowdown", web.FCT[0].SlowdownMean, (2+20+1)/3.0)
+	near("norm", web.FCT[0].Norm, 2.03/0.12)
+	if rdma.Flows != 2 || rdma.Unfinished != 1 || len(rdma.FCT) != 2 || rdma.FCT[1].Class != "medium" || rdma.FCT[0].SlowdownMean != 0 {
+		t.Errorf("%+v", rdma)
+	}
+	near("RDMA's mean", rdma.FCT[0].MeanS, (0.005+2.3)/2)
+	near("all flows' mean", res.FCT[0].MeanS, (2.03+2.305)/5)
+	if len(res.Phases) != 4 || res.Phases[0].Link != "L0->S0.0 from 0s" || res.Phases[0].Percent != 75 || res.Phases[3].Link != "L0->S1.0 from 500ms" || res.Phases[3].Percent != 50 {
+		t.Errorf("phases %+v", res.Phases)
+	}
+}
+
+func TestFaultMeasure(t *testing.T) {
 	total := make([]uint64, 40)
 	for i := range total {
 		total[i] = 1000

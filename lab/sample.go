@@ -4,18 +4,15 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
-	"gonum.org/v1/gonum/stat"
-
-	"github.com/loomfabric/loom/internal/stats"
+	"github.com/loomfabric/loom/internal/measure"
 )
 
-// minSample is the shortest interval between samples: below it, asking would
+// MinSample is the shortest interval between samples: below it, asking would
 // take more of a shared core than the daemons.
-const minSample = 10 * time.Millisecond
+const MinSample = 10 * time.Millisecond
 
 // UplinkSeries is the throughput of a leaf's uplinks in intervals. All uplinks
 // of one interval were read in the same instant.
@@ -24,24 +21,7 @@ type UplinkSeries struct {
 	Links []string        `json:"links"`
 	At    []time.Duration `json:"at_ns"` // the intervals' ends, after the run's start
 	Bits  [][]uint64      `json:"bits"`  // by interval and link: bits per second, overlay included
-	// Imbalance sums up the intervals, as in CONGA §5.2.3, while workloads ran and
-	// the leaf sent at least minInterval.
-	Imbalance ImbalanceStats `json:"imbalance"`
-
-	values []float64
 }
-
-// ImbalanceStats sums up (max−min)/mean of the uplinks that were up.
-type ImbalanceStats struct {
-	Intervals int     `json:"intervals"`
-	Mean      float64 `json:"mean"`
-	P50       float64 `json:"p50"`
-	P90       float64 `json:"p90"`
-}
-
-// minInterval is how many bytes an uplink, on average, must send for an interval
-// to count: a lone packet cannot be balanced, and says nothing of who could.
-const minInterval = 10 * 1500
 
 // sampler reads the leaves' uplinks every so often, each leaf for itself.
 type sampler struct {
@@ -63,7 +43,7 @@ func (l *Lab) startSampler(ctx context.Context, epoch int64, every time.Duration
 	if every == 0 {
 		return nil
 	}
-	s := &sampler{lab: l, every: max(every, minSample), leaves: make([]leafSamples, len(l.Topo.Leaves))}
+	s := &sampler{lab: l, every: max(every, MinSample), leaves: make([]leafSamples, len(l.Topo.Leaves))}
 	ctx, s.cancel = context.WithCancel(ctx)
 	for i := range s.leaves {
 		s.done.Go(func() { s.leaves[i].take(ctx, s, i, epoch) })
@@ -114,44 +94,56 @@ func (s *sampler) stop() error {
 	return nil
 }
 
-// series turns samples into rates. up tells which links were up at a time;
-// intervals outside from..to do not count for the imbalance.
-func (s *sampler) series(up func(time.Duration) []bool, from, to time.Duration) (out []UplinkSeries) {
+// series turns samples into rates.
+func (s *sampler) series() (out []UplinkSeries) {
 	if s == nil {
 		return nil
 	}
 	for i := range s.leaves {
 		u := UplinkSeries{Leaf: s.lab.Topo.Leaves[i].Name}
-		var index []int
 		for _, l := range s.lab.Topo.Links {
 			if l.Leaf == i {
 				u.Links = append(u.Links, l.Name)
-				index = append(index, l.Index)
 			}
 		}
 		u.fill(&s.leaves[i])
-		for k, at := range u.At {
-			if k == 0 || u.At[k-1] < from || at > to {
-				continue
-			}
-			state := up(at)
-			var live []uint64
-			for j, bits := range u.Bits[k] {
-				if state[index[j]] {
-					live = append(live, bits)
-				}
-			}
-			if sec := (at - u.At[k-1]).Seconds(); float64(sum(live))*sec/8 < minInterval*float64(len(live)) {
-				continue
-			}
-			if v, ok := stats.Imbalance(live); ok {
-				u.values = append(u.values, v)
-			}
-		}
-		u.Imbalance = imbalanceStats(u.values)
 		out = append(out, u)
 	}
 	return out
+}
+
+// imbalance sums up how uneven the leaves' uplinks were between two times. up
+// tells which links were up at a time.
+func (s *sampler) imbalance(up func(time.Duration) []bool, from, to time.Duration) []measure.Distribution {
+	if s == nil {
+		return nil
+	}
+	var names []string
+	var recs []*measure.Imbalance
+	for i := range s.leaves {
+		var index []int
+		for _, l := range s.lab.Topo.Links {
+			if l.Leaf == i {
+				index = append(index, l.Index)
+			}
+		}
+		if len(index) < 2 {
+			continue
+		}
+		rec, isUp := measure.NewImbalance(len(index), 100_000), make([]bool, len(index))
+		for k, at := range s.leaves[i].at {
+			if at < from || at > to {
+				continue
+			}
+			state := up(at)
+			for j, link := range index {
+				isUp[j] = state[link]
+			}
+			rec.Sample(s.leaves[i].bytes[k], isUp)
+		}
+		names, recs = append(names, s.lab.Topo.Leaves[i].Name), append(recs, rec)
+	}
+	return measure.Distributions(names, recs)
 }
 
 func (u *UplinkSeries) fill(k *leafSamples) {
@@ -166,92 +158,58 @@ func (u *UplinkSeries) fill(k *leafSamples) {
 	}
 }
 
-func imbalanceStats(values []float64) ImbalanceStats {
-	if len(values) == 0 {
-		return ImbalanceStats{}
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	return ImbalanceStats{
-		Intervals: len(sorted), Mean: stat.Mean(sorted, nil),
-		P50: stats.Quantile(sorted, 0.5), P90: stats.Quantile(sorted, 0.9),
-	}
-}
-
-// Reaction is how a leaf's split over the spines followed a fault: the share of
-// its uplinks' traffic that it sent to the spine of the link that failed or came
-// back.
-type Reaction struct {
-	Leaf   string  `json:"leaf"`
-	Before float64 `json:"share_before"` // in the second before the fault
-	After  float64 `json:"share_after"`  // in the second half of the time to the next fault
-	// Followed is the time from the fault to the first span of splitWindow in
-	// which the share was within splitWithin of After; below 0: never.
-	Followed time.Duration `json:"followed_ns"`
-}
-
 // What "has followed" means.
 const (
 	splitWindow = 200 * time.Millisecond
 	splitWithin = 0.2
 )
 
-// share is the part that links, by position, have of all bits between two times;
-// ok is false if nothing was sent.
-func (u *UplinkSeries) share(links []int, from, to time.Duration) (share float64, ok bool) {
-	var part, all float64
+// bytes is what links, by position, sent between two times.
+func (u *UplinkSeries) bytes(links []int, from, to time.Duration) (sum float64) {
 	for k := 1; k < len(u.At); k++ {
 		if u.At[k-1] < from || u.At[k] > to {
 			continue
 		}
-		dt := (u.At[k] - u.At[k-1]).Seconds()
-		for j, bits := range u.Bits[k] {
-			all += float64(bits) * dt
-			if slices.Contains(links, j) {
-				part += float64(bits) * dt
-			}
+		for _, j := range links {
+			sum += float64(u.Bits[k][j]) / 8 * (u.At[k] - u.At[k-1]).Seconds()
 		}
+	}
+	return sum
+}
+
+// share is the part that links, by position, have of all bytes between two times;
+// ok is false if nothing was sent.
+func (u *UplinkSeries) share(links []int, from, to time.Duration) (share float64, ok bool) {
+	all := 0.0
+	for j := range u.Links {
+		all += u.bytes([]int{j}, from, to)
 	}
 	if all == 0 {
 		return 0, false
 	}
-	return part / all, true
+	return u.bytes(links, from, to) / all, true
 }
 
-// rate is the mean of all uplinks together between two times, in bits per
-// second.
-func (u *UplinkSeries) rate(from, to time.Duration) float64 {
-	var all, seconds float64
-	for k := 1; k < len(u.At); k++ {
-		if u.At[k-1] < from || u.At[k] > to {
-			continue
-		}
-		dt := (u.At[k] - u.At[k-1]).Seconds()
-		seconds += dt
-		all += float64(sum(u.Bits[k])) * dt
-	}
-	if seconds == 0 {
-		return 0
-	}
-	return all / seconds
-}
-
-// reaction measures a fault at a time; until is the next one's, or the end of
-// the load. ok is false if the leaf sent nothing before or after.
-func (u *UplinkSeries) reaction(links []int, at, until time.Duration) (r Reaction, ok bool) {
-	r = Reaction{Leaf: u.Leaf, Followed: -1}
+// reaction measures how a leaf's split followed a fault at a time: the share of its
+// traffic to the links, in percent, and the time until the first span of
+// splitWindow in which that was within splitWithin of what it came to. until is the
+// next fault's time, or the end of the load. ok is false if the leaf sent nothing
+// before or after.
+func (u *UplinkSeries) reaction(links []int, at, until time.Duration) (r measure.Reaction, ok bool) {
 	before, ok1 := u.share(links, at-time.Second, at)
 	after, ok2 := u.share(links, at+(until-at)/2, until)
 	if !ok1 || !ok2 {
 		return r, false
 	}
-	r.Before, r.After = before, after
+	r.BeforePercent, r.AfterPercent = 100*before, 100*after
 	for k := 1; k < len(u.At); k++ {
 		begin := u.At[k-1]
 		if begin < at || begin+splitWindow > until {
 			continue
 		}
 		if s, ok := u.share(links, begin, begin+splitWindow+splitWindow/10); ok && s >= after*(1-splitWithin) && s <= after*(1+splitWithin) {
-			r.Followed = begin - at
+			followed := (begin - at).Seconds()
+			r.FollowedS = &followed
 			break
 		}
 	}
@@ -259,9 +217,8 @@ func (u *UplinkSeries) reaction(links []int, at, until time.Duration) (r Reactio
 }
 
 // reactions measures every fault on every leaf.
-func (l *Lab) reactions(faults []FaultReport, series []UplinkSeries, end time.Duration) {
-	for i := range faults {
-		f := &faults[i]
+func (l *Lab) reactions(faults []FaultReport, series []UplinkSeries, end time.Duration) (out []measure.Reaction) {
+	for i, f := range faults {
 		until := end
 		if i+1 < len(faults) {
 			until = min(end, faults[i+1].At)
@@ -278,10 +235,12 @@ func (l *Lab) reactions(faults []FaultReport, series []UplinkSeries, end time.Du
 				}
 			}
 			if r, ok := series[leaf].reaction(same, f.At, until); ok {
-				f.Reactions = append(f.Reactions, r)
+				r.Name = f.Action + " " + f.Link + ": " + series[leaf].Leaf
+				out = append(out, r)
 			}
 		}
 	}
+	return out
 }
 
 // cpuTimes reads the machine's idle and total time, in clock ticks (proc(5)).

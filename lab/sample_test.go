@@ -50,12 +50,29 @@ func TestReaction(t *testing.T) {
 		k := sampled(tt.share, end)
 		u.fill(&k)
 		r, ok := u.reaction([]int{1}, fault, end)
-		if !ok || math.Abs(r.Before-0.5) > 0.01 || math.Abs(r.After-0.25) > 0.01 {
+		if !ok || math.Abs(r.BeforePercent-50) > 1 || math.Abs(r.AfterPercent-25) > 1 || r.FollowedS == nil {
 			t.Errorf("%s: %+v, %v", tt.name, r, ok)
+		} else if math.Abs(*r.FollowedS-tt.followed.Seconds()) > 0.0501 {
+			t.Errorf("%s: followed after %g s, want %v", tt.name, *r.FollowedS, tt.followed)
 		}
-		if d := r.Followed - tt.followed; d < -50*time.Millisecond || d > 50*time.Millisecond {
-			t.Errorf("%s: followed after %v, want %v", tt.name, r.Followed, tt.followed)
+	}
+	// All for 0.7 of the last 2 s and nothing else comes to 35 %, which is not near
+	// what any 4 samples together have.
+	swings := UplinkSeries{Leaf: "L0", Links: []string{"a", "b"}}
+	k := sampled(func(at time.Duration) float64 {
+		switch {
+		case at < fault:
+			return 0.5
+		case at >= 4*time.Second && at < 4700*time.Millisecond:
+			return 1
 		}
+		return 0
+	}, end)
+	swings.fill(&k)
+	l := &Lab{Topo: &fabric.Topology{Links: []fabric.Link{{Name: "L0-S0.0"}, {Name: "L0-S1.0", Spine: 1, LeafUplinkID: 1}, {Name: "L1-S1.0", Leaf: 1, Spine: 1}}}}
+	got := l.reactions([]FaultReport{{Action: "fail", Link: "L1-S1.0", At: fault}}, []UplinkSeries{swings}, end)
+	if len(got) != 1 || got[0].Name != "fail L1-S1.0: L0" || math.Abs(got[0].AfterPercent-35) > 1 || got[0].FollowedS != nil {
+		t.Errorf("a leaf whose split never settles: %+v", got)
 	}
 	idle := UplinkSeries{Links: []string{"a", "b"}}
 	if _, ok := idle.reaction([]int{1}, fault, end); ok {
@@ -76,25 +93,18 @@ func TestSeries(t *testing.T) {
 		bytes: [][]uint64{{0, 0, 0}, {0, 0, 9e6}, {1e6, 3e6, 9e6}, {2e6, 4e6, 9e6}, {2e6, 4e6 + 100, 9e6}, {9e6, 4e6, 9e6}},
 	}}}
 	up := func(time.Duration) []bool { return []bool{true, true, false} }
-	got := s.series(up, 0, 400*ms)
+	got := s.series()
 	if len(got) != 1 || got[0].Leaf != "L0" || len(got[0].At) != 5 || got[0].Bits[1][1] != 240e6 {
 		t.Fatalf("%+v", got)
 	}
-	if m := got[0].Imbalance; m != (ImbalanceStats{Intervals: 2, Mean: 0.5, P50: 0, P90: 1}) {
+	m := s.imbalance(up, 0, 400*ms)
+	if len(m) != 2 || m[0].Name != "all" || m[1].Name != "L0" || m[1].N != 2 || m[1].Mean != 0.5 || m[1].P50 != 0 || m[1].P90 != 1 || m[0].Mean != 0.5 {
 		t.Errorf("imbalance %+v", m)
 	}
-	if r := got[0].rate(50*ms, 250*ms); r != 240e6 {
-		t.Errorf("rate %g", r)
+	if b := got[0].bytes([]int{0, 1}, 50*ms, 250*ms); b != 6e6 {
+		t.Errorf("%g bytes", b)
 	}
-	if (*sampler)(nil).stop() != nil || (*sampler)(nil).series(up, 0, 0) != nil {
+	if (*sampler)(nil).stop() != nil || (*sampler)(nil).series() != nil || (*sampler)(nil).imbalance(up, 0, 0) != nil {
 		t.Error("a run without samples has some")
-	}
-}
-
-func TestClasses(t *testing.T) {
-	flows := []flowRecord{{Bytes: 10}, {Bytes: 100}, {Bytes: 1000}, {Bytes: 1001}}
-	small, large := classes(flows, 100, 1000)
-	if len(small) != 1 || small[0].Bytes != 10 || len(large) != 1 || large[0].Bytes != 1001 {
-		t.Errorf("small %v, large %v", small, large)
 	}
 }

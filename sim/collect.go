@@ -2,10 +2,11 @@ package sim
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/sim/engine"
-	"github.com/loomfabric/loom/sim/measure"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/node"
 	"github.com/loomfabric/loom/sim/traffic"
@@ -27,13 +28,39 @@ type collector struct {
 	windows        int
 	goodput        [2]uint64 // of all flows
 	uplinks        [2][]uint64
+	phases         []phase
+
+	wrong    int // flows that beat the idle network
+	firstErr error
+}
+
+// phase is the time from the start of a workload on, until the next one's.
+type phase struct {
+	from    engine.Time
+	uplinks []uint64 // what the leaves' uplinks had sent at its beginning
+}
+
+// starts returns the phases of a run whose workloads start at different times.
+func starts(r *run) (out []phase) {
+	var times []engine.Time
+	for i := range r.spec.Workloads {
+		times = append(times, max(r.from, engine.Of(r.spec.Workloads[i].Start.D())))
+	}
+	slices.Sort(times)
+	if times = slices.Compact(times); len(times) > 1 {
+		for _, t := range times {
+			out = append(out, phase{from: t})
+		}
+	}
+	return out
 }
 
 // workloadCount is what one workload's flows came to.
 type workloadCount struct {
 	flows, done int
-	endless     bool   // its flows have no end
-	bytes       uint64 // that arrived in the window
+	endless     bool         // its flows have no end
+	bytes       uint64       // that arrived in the window
+	fct         *measure.FCT // nil: the run has no other workload
 }
 
 // observed is a port whose queue is watched.
@@ -48,15 +75,16 @@ type imbalanceProbe struct {
 	leaf  *node.Leaf
 	ports []*network.Port
 	sent  []uint64
+	up    []bool
 	rec   *measure.Imbalance
 }
 
 // Sample is the sampler's to call.
 func (p *imbalanceProbe) Sample(engine.Time) {
 	for i, port := range p.ports {
-		p.sent[i] = sentBytes(port)
+		p.sent[i], p.up[i] = sentBytes(port), port.Up()
 	}
-	p.rec.Sample(p.sent)
+	p.rec.Sample(p.sent, p.up)
 }
 
 func sentBytes(p *network.Port) (sum uint64) {
@@ -69,11 +97,7 @@ func sentBytes(p *network.Port) (sum uint64) {
 
 func newCollector(r *run) (*collector, error) {
 	m := &r.spec.Measure
-	classes := []measure.Class{
-		{Name: "small", To: uint64(m.Small)},
-		{Name: "medium", From: uint64(m.Small), To: uint64(m.Large) + 1},
-		{Name: "large", From: uint64(m.Large) + 1},
-	}
+	classes := measure.SizeClasses(uint64(m.Small), uint64(m.Large))
 	last := uint64(0)
 	for _, b := range m.Buckets {
 		classes = append(classes, measure.Class{Name: fmt.Sprintf("to-%d", uint64(b)), From: last, To: uint64(b) + 1})
@@ -81,7 +105,12 @@ func newCollector(r *run) (*collector, error) {
 	}
 	c := &collector{
 		r: r, fct: measure.NewFCT(classes),
-		workloads: make([]workloadCount, len(r.spec.Workloads)),
+		workloads: make([]workloadCount, len(r.spec.Workloads)), phases: starts(r),
+	}
+	for i := range c.workloads {
+		if len(c.workloads) > 1 {
+			c.workloads[i].fct = measure.NewFCT(measure.SizeClasses(uint64(m.Small), uint64(m.Large)))
+		}
 	}
 	if err := c.watchQueues(); err != nil {
 		return nil, err
@@ -98,7 +127,7 @@ func (c *collector) watchUplinks() error {
 	if every == 0 {
 		return nil
 	}
-	s, err := measure.NewSampler(c.r.engine, c.r.from, every, c.r.until)
+	s, err := newSampler(c.r.engine, c.r.from, every, c.r.until)
 	if err != nil {
 		return err
 	}
@@ -107,9 +136,9 @@ func (c *collector) watchUplinks() error {
 		if len(ports) < 2 {
 			continue
 		}
-		p := &imbalanceProbe{leaf: l, ports: ports, sent: make([]uint64, len(ports)), rec: measure.NewImbalance(len(ports), 100_000)}
+		p := &imbalanceProbe{leaf: l, ports: ports, sent: make([]uint64, len(ports)), up: make([]bool, len(ports)), rec: measure.NewImbalance(len(ports), 100_000)}
 		c.imbalance = append(c.imbalance, p)
-		s.Register(p)
+		s.register(p)
 	}
 	return nil
 }
@@ -162,6 +191,21 @@ func (c *collector) at(now engine.Time) {
 		c.closed = now
 		c.window()
 	}
+	for i := range c.phases {
+		if p := &c.phases[i]; p.from == now {
+			p.uplinks = c.sent()
+		}
+	}
+}
+
+// sent returns what the leaves' uplinks have sent, leaf by leaf.
+func (c *collector) sent() (out []uint64) {
+	for _, l := range c.r.topo.Leaves {
+		for _, p := range l.Uplinks() {
+			out = append(out, sentBytes(p))
+		}
+	}
+	return out
 }
 
 // window notes the counters at an end of the window.
@@ -169,11 +213,7 @@ func (c *collector) window() {
 	r, end := c.r, c.windows
 	c.windows++
 	c.goodput[end] = r.transport.goodput() + r.datagrams.counters().Goodput
-	for _, l := range r.topo.Leaves {
-		for _, p := range l.Uplinks() {
-			c.uplinks[end] = append(c.uplinks[end], sentBytes(p))
-		}
-	}
+	c.uplinks[end] = c.sent()
 	// Of flows without an end, what arrived between the two counts.
 	r.flows.each(func(f *traffic.Flow) {
 		if f.Bytes != traffic.Endless {
@@ -234,8 +274,34 @@ func (c *collector) done(now engine.Time, f *traffic.Flow) {
 		if took < idle && took >= c.r.floor(f, idle) {
 			idle = took
 		}
-		c.fct.Add(f.Bytes, f.Start, now, idle)
+		if err := slowerThanIdle(took, idle); err != nil {
+			if c.wrong++; c.firstErr == nil {
+				c.firstErr = fmt.Errorf("a flow of %d bytes: %w", f.Bytes, err)
+			}
+		}
+		c.count(f, took, idle, (*measure.FCT).Add)
 	}
+}
+
+// count records a flow's time with all flows, and with those of its workload.
+func (c *collector) count(f *traffic.Flow, took, idle engine.Time, record func(t *measure.FCT, bytes uint64, took, idle float64)) {
+	record(c.fct, f.Bytes, took.Seconds(), idle.Seconds())
+	if own := c.workloads[f.Tag].fct; own != nil {
+		record(own, f.Bytes, took.Seconds(), idle.Seconds())
+	}
+}
+
+// slowerThanIdle reports a flow that was faster than in an idle network: then the
+// idle time is wrong. Rounding on the way explains a nanosecond, or a part in a
+// million.
+func slowerThanIdle(took, idle engine.Time) error {
+	if idle <= 0 {
+		return fmt.Errorf("an idle completion time of %v: it must be above 0", idle)
+	}
+	if idle-took > max(engine.Nanosecond, idle/1_000_000) {
+		return fmt.Errorf("it took %v, but %v in an idle network: the idle time is wrong", took, idle)
+	}
+	return nil
 }
 
 // floor is the least time that a flow can take, idle if it had one path for
@@ -257,7 +323,7 @@ func (r *run) floor(f *traffic.Flow, idle engine.Time) engine.Time {
 
 // result sums up. It reports what would make the numbers worthless: packets that
 // came from nowhere, or flows faster than light.
-func (r *run) result(why string) (*Result, error) {
+func (r *run) result(why string) (*measure.Result, error) {
 	c, now := r.collect, r.engine.Now()
 	for c.windows < 2 { // it ended early
 		c.closed = now
@@ -265,11 +331,11 @@ func (r *run) result(why string) (*Result, error) {
 	}
 	r.flows.each(func(f *traffic.Flow) {
 		if c.counts(f) {
-			c.fct.Unfinished(f.Bytes, f.Start, now, r.transport.idle(f))
+			c.count(f, now-f.Start, r.transport.idle(f), (*measure.FCT).Unfinished)
 		}
 	})
-	if err := c.fct.Err(); err != nil {
-		return nil, fmt.Errorf("a bug in the simulator: %w", err)
+	if c.firstErr != nil {
+		return nil, fmt.Errorf("a bug in the simulator: %d flows were faster than the idle network; the first: %w", c.wrong, c.firstErr)
 	}
 	ledger := r.net.Ledger()
 	if err := ledger.Check(); err != nil {
@@ -277,11 +343,11 @@ func (r *run) result(why string) (*Result, error) {
 	}
 	s := r.spec
 	seconds := max(c.closed-c.opened, 1).Seconds()
-	out := &Result{
-		Scheme: s.Scheme, Seed: s.Seed, End: why, SimulatedS: now.Seconds(), Flows: c.measured,
+	out := &measure.Result{
+		Scheme: s.Scheme, Seed: s.Seed, End: why, LengthS: now.Seconds(), Flows: c.measured,
 		GoodputBps: float64(c.goodput[1]-c.goodput[0]) * 8 / seconds,
 		Transport:  r.transport.counters(), Drops: map[string]uint64{},
-		Conservation: Conservation{
+		Conservation: measure.Conservation{
 			Made: ledger.Made, Delivered: ledger.Delivered + ledger.Consumed, Dropped: ledger.TotalDropped(),
 			InFlight: ledger.Queued + ledger.Flying + ledger.Held,
 		},
@@ -300,18 +366,21 @@ func (r *run) result(why string) (*Result, error) {
 			out.Drops[network.Reason(reason).String()] = n
 		}
 	}
-	c.completionTimes(out)
+	out.FCT = c.fct.Summary()
 	c.distributions(out, now)
 	r.switches(out)
 	return out, nil
 }
 
 // workload sums up one workload.
-func (r *run) workload(i int) WorkloadResult {
+func (r *run) workload(i int) measure.WorkloadResult {
 	c, w := &r.collect.workloads[i], &r.spec.Workloads[i]
-	out := WorkloadResult{Name: w.Name, Flows: c.flows, Unfinished: c.flows - c.done}
+	out := measure.WorkloadResult{Name: w.Name, Flows: c.flows, Unfinished: c.flows - c.done}
 	if c.endless {
 		out.Unfinished = 0
+	}
+	if c.fct != nil {
+		out.FCT = c.fct.Summary()
 	}
 	from := max(r.collect.opened, engine.Of(w.Start.D()))
 	if to := min(r.collect.closed, engine.Of(w.Start.D()+w.Duration.D())); to > from {
@@ -323,78 +392,58 @@ func (r *run) workload(i int) WorkloadResult {
 	return out
 }
 
-func (c *collector) completionTimes(out *Result) {
-	for _, s := range c.fct.Summary() {
-		if s.Flows == 0 {
-			continue
-		}
-		out.FCT = append(out.FCT, ClassFCT{
-			Class: s.Class, MinBytes: s.From, MaxBytes: s.To, Flows: int(s.Flows),
-			MeanS: s.FCTMean, P50S: s.FCT50, P95S: s.FCT95, P99S: s.FCT99, P999S: s.FCT999,
-			Norm: s.Normalised, SlowdownMean: s.SlowMean, SlowdownP50: s.Slow50,
-			SlowdownP95: s.Slow95, SlowdownP99: s.Slow99, SlowdownP999: s.Slow999,
-		})
-	}
-}
-
 // curvePoints is how many points of a distribution a result keeps.
 const curvePoints = 100
 
-func (c *collector) distributions(out *Result, now engine.Time) {
-	if len(c.imbalance) > 0 {
-		all := measure.NewImbalance(1, 100_000)
-		for _, p := range c.imbalance {
-			all.Merge(p.rec)
-		}
-		out.Imbalance = append(out.Imbalance, distribution("all", all.Values()))
-		for _, p := range c.imbalance {
-			out.Imbalance = append(out.Imbalance, distribution(p.leaf.Name, p.rec.Values()))
-		}
+func (c *collector) distributions(out *measure.Result, now engine.Time) {
+	var leaves []string
+	var recs []*measure.Imbalance
+	for _, p := range c.imbalance {
+		leaves, recs = append(leaves, p.leaf.Name), append(recs, p.rec)
 	}
+	out.Imbalance = measure.Distributions(leaves, recs)
 	for _, q := range c.queues {
 		if q.hist == nil {
 			continue
 		}
-		d := Distribution{Name: q.name, N: 1, Mean: q.hist.Mean(now), Max: float64(q.hist.Peak())}
+		d := measure.Distribution{Name: q.name, N: 1, Mean: q.hist.Mean(now), Max: float64(q.hist.Peak())}
 		at := func(p float64) float64 { return min(float64(q.hist.Quantile(now, p)), d.Max) }
 		d.P50, d.P90, d.P95, d.P99, d.P999 = at(0.5), at(0.9), at(0.95), at(0.99), at(0.999)
 		for i := 0; i <= curvePoints; i++ {
 			share := float64(i) / curvePoints
-			d.CDF = append(d.CDF, Point{at(share), share})
+			d.CDF = append(d.CDF, measure.Point{X: at(share), Y: share})
 		}
 		out.Queues = append(out.Queues, d)
 	}
-	i := 0
-	for _, l := range c.r.topo.Leaves {
-		first, sum := len(out.Uplinks), uint64(0)
-		for _, p := range l.Uplinks() {
-			n := c.uplinks[1][i] - c.uplinks[0][i]
-			i++
-			sum += n
-			out.Uplinks = append(out.Uplinks, LinkShare{Link: p.Name, Bytes: n})
+	out.Uplinks = c.shares(c.uplinks[0], c.uplinks[1], "")
+	for i, p := range c.phases {
+		if p.uplinks == nil {
+			break // the run had ended by then
 		}
-		for j := first; j < len(out.Uplinks) && sum > 0; j++ {
-			out.Uplinks[j].Percent = 100 * float64(out.Uplinks[j].Bytes) / float64(sum)
+		end := c.uplinks[1]
+		if i+1 < len(c.phases) && c.phases[i+1].uplinks != nil {
+			end = c.phases[i+1].uplinks
 		}
+		out.Phases = append(out.Phases, c.shares(p.uplinks, end, measure.FromPhase(p.from.Duration()))...)
 	}
 }
 
-// distribution sums up values; one without any is all zero.
-func distribution(name string, v *measure.Values) Distribution {
-	d := Distribution{Name: name, N: v.Count()}
-	if d.N == 0 {
-		return d
+// shares returns what the leaves' uplinks sent between two looks at them.
+func (c *collector) shares(from, to []uint64, suffix string) (out []measure.LinkShare) {
+	i := 0
+	for _, l := range c.r.topo.Leaves {
+		first := i
+		for _, p := range l.Uplinks() {
+			out = append(out, measure.LinkShare{Link: p.Name + suffix, Bytes: to[i] - from[i]})
+			i++
+		}
+		measure.Share(out[first:])
 	}
-	d.Mean, d.Max = v.Mean(), v.Max()
-	d.P50, d.P90, d.P95, d.P99, d.P999 = v.Quantile(0.5), v.Quantile(0.9), v.Quantile(0.95), v.Quantile(0.99), v.Quantile(0.999)
-	for _, p := range v.CDF(curvePoints) {
-		d.CDF = append(d.CDF, Point{p.Value, p.P})
-	}
-	return d
+	return out
 }
 
 // switches adds what leaves, spines and ports counted.
-func (r *run) switches(out *Result) {
+func (r *run) switches(out *measure.Result) {
 	b := map[string]uint64{}
 	for _, l := range r.topo.Leaves {
 		for _, p := range l.Brain().SchemeStats() {

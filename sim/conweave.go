@@ -2,12 +2,12 @@ package sim
 
 import (
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/internal/stat"
 	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 	"github.com/loomfabric/loom/sim/engine"
-	"github.com/loomfabric/loom/sim/measure"
 	"github.com/loomfabric/loom/sim/node"
 )
 
@@ -35,12 +35,12 @@ func (c *collector) watchReordering() error {
 	if every == 0 {
 		return nil
 	}
-	s, err := measure.NewSampler(c.r.engine, c.r.from, every, c.r.until)
+	s, err := newSampler(c.r.engine, c.r.from, every, c.r.until)
 	if err != nil {
 		return err
 	}
 	c.reorder = &reorderProbe{c.r, measure.NewValues(1_000_000), measure.NewValues(1_000_000)}
-	s.Register(c.reorder)
+	s.register(c.reorder)
 	return nil
 }
 
@@ -50,7 +50,7 @@ func conweaveOf(l *node.Leaf) *reorder.ConWeave {
 }
 
 // conweaveResult sums up both sides of all leaves, if the scheme has them.
-func (r *run) conweaveResult(out *Result) {
+func (r *run) conweaveResult(out *measure.Result) {
 	if s := balance.Find(r.spec.Scheme); s == nil || s.Wire != reorder.SchemeID {
 		return
 	}
@@ -68,12 +68,12 @@ func (r *run) conweaveResult(out *Result) {
 			}
 		}
 	}
-	c := &ConWeaveResult{Counters: counters(&source, &dest), ControlBytes: map[string]uint64{}, DataBytes: dest.Bytes}
+	c := &measure.ConWeaveResult{Counters: counters(&source, &dest), ControlBytes: map[string]uint64{}, DataBytes: dest.Bytes}
 	for op := overlay.OpRTTReply; op <= overlay.OpNotify; op++ {
 		c.ControlBytes[op.String()] = own.Sent[op].Bytes
 	}
 	if p := r.collect.reorder; p != nil {
-		c.Queues, c.Bytes = distribution("queues of a host port", p.queues), distribution("bytes of a leaf", p.bytes)
+		c.Queues, c.Bytes = p.queues.Distribution("queues of a host port"), p.bytes.Distribution("bytes of a leaf")
 	}
 	c.HoldTimeNs = durations("hold time", &dest.Hold)
 	c.ResumeEarlyNs = durations("TAIL before T_resume", &dest.TailEarly)
@@ -83,8 +83,8 @@ func (r *run) conweaveResult(out *Result) {
 }
 
 // durations is a histogram as a distribution, in nanoseconds.
-func durations(name string, h *reorder.Histogram) Distribution {
-	d := Distribution{Name: name, N: h.N}
+func durations(name string, h *reorder.Histogram) measure.Distribution {
+	d := measure.Distribution{Name: name, N: h.N}
 	if h.N == 0 {
 		return d
 	}
@@ -97,7 +97,7 @@ func durations(name string, h *reorder.Histogram) Distribution {
 			continue
 		}
 		sum += n
-		d.CDF = append(d.CDF, Point{min(float64(reorder.Upper(i).Nanoseconds()), d.Max), float64(sum) / float64(h.N)})
+		d.CDF = append(d.CDF, measure.Point{X: min(float64(reorder.Upper(i).Nanoseconds()), d.Max), Y: float64(sum) / float64(h.N)})
 	}
 	return d
 }

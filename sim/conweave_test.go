@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/internal/measure"
 )
 
 // TestConWeave: a fabric with a slow link makes flows move; what both sides of
@@ -52,7 +53,7 @@ func TestConWeave(t *testing.T) {
 		if c.Queues.N != 12*101 || c.Bytes.N != 3*101 {
 			t.Errorf("%s: %d samples of queues, %d of bytes", scheme, c.Queues.N, c.Bytes.N)
 		}
-		for _, d := range []Distribution{c.HoldTimeNs, c.ReplyTimeNs} {
+		for _, d := range []measure.Distribution{c.HoldTimeNs, c.ReplyTimeNs} {
 			if d.N == 0 || d.Mean <= 0 || d.Mean > d.Max || d.P50 > d.P99 || len(d.CDF) == 0 || d.CDF[len(d.CDF)-1].Y != 1 {
 				t.Errorf("%s: %+v", scheme, d)
 			}

@@ -28,7 +28,7 @@ func (r *run) adopt(f *fabric.File) error {
 		return fmt.Errorf("classes: they cannot be simulated: remove them, one scheme is for all")
 	}
 	def(&s.Scheme, f.Scheme)
-	inherit(&s.Congestion, &f.Congestion)
+	Inherit(&s.Congestion, &f.Congestion)
 	if s.Transport.Type != "rdma" {
 		def(&s.Transport.CongestionControl, f.TCP)
 		def(&s.Transport.Burst, hostMTU)
@@ -44,8 +44,8 @@ func (r *run) adopt(f *fabric.File) error {
 	return nil
 }
 
-// inherit sets the parameters that c leaves out to those of a checked file.
-func inherit(c, from *fabric.Congestion) {
+// Inherit sets the parameters that c leaves out to those of a checked file.
+func Inherit(c, from *fabric.Congestion) {
 	def(&c.Profile, from.Profile)
 	def(&c.Q, from.Q)
 	def(&c.Tau, from.Tau)

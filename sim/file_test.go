@@ -23,8 +23,8 @@ const labs = "../test/netns/conga/"
 func TestFile(t *testing.T) {
 	s := &Spec{Topology: Topology{Kind: "file", File: labs + "fig2.yaml"}, Scheme: "conga"}
 	r, res := parts(t, s)
-	if res.End != endDone || res.SimulatedS != 8 || len(res.Workloads) != 1 || res.Workloads[0].Name != "bulk" || res.Workloads[0].Flows != 10 {
-		t.Fatalf("ended %q after %g s, workloads %+v", res.End, res.SimulatedS, res.Workloads)
+	if res.End != endDone || res.LengthS != 8 || len(res.Workloads) != 1 || res.Workloads[0].Name != "bulk" || res.Workloads[0].Flows != 10 {
+		t.Fatalf("ended %q after %g s, workloads %+v", res.End, res.LengthS, res.Workloads)
 	}
 	p := r.spec.Congestion.Params()
 	if p.Tau.Milliseconds() != 10 || p.FlowletGap.Milliseconds() != 15 || r.spec.Congestion.Profile != "lab" {
@@ -42,8 +42,8 @@ func TestFile(t *testing.T) {
 		t.Errorf("S1 has %+v", s1)
 	}
 	ecmp := must(t, &Spec{Topology: s.Topology, Duration: us(2e6)})
-	if ecmp.Scheme != "ecmp" || ecmp.SimulatedS != 2 {
-		t.Errorf("without a scheme, and for 2 s, it ran %s for %g s", ecmp.Scheme, ecmp.SimulatedS)
+	if ecmp.Scheme != "ecmp" || ecmp.LengthS != 2 {
+		t.Errorf("without a scheme, and for 2 s, it ran %s for %g s", ecmp.Scheme, ecmp.LengthS)
 	}
 }
 

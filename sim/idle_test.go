@@ -38,7 +38,7 @@ func lone(t *testing.T, s Spec, src, dst network.HostID, bytes uint64) (took, id
 	s.Duration, s.Drain = us(1), fabric.Duration(1e9)
 	r, res := parts(t, &s)
 	if res.End != endDone || res.Flows != 1 {
-		t.Fatalf("%d bytes: ended %q after %g s, with %d flows; %v", bytes, res.End, res.SimulatedS, res.Flows, res.Drops)
+		t.Fatalf("%d bytes: ended %q after %g s, with %d flows; %v", bytes, res.End, res.LengthS, res.Flows, res.Drops)
 	}
 	f := traffic.Flow{Src: src, Dst: dst, Bytes: bytes, Conn: traffic.NoConn}
 	return engine.Time(math.Round(res.FCT[0].MeanS * 1e12)), r.transport.idle(&f)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/topo"
@@ -106,7 +107,7 @@ func (t *flowTable) each(yield func(f *traffic.Flow)) {
 // Run simulates s, which it leaves as it is. An error says what is wrong with s;
 // a run that cannot go on, or is interrupted, returns what it knows, and why it
 // ended. Runs of one Spec may go side by side.
-func Run(ctx context.Context, s *Spec) (*Result, error) {
+func Run(ctx context.Context, s *Spec) (*measure.Result, error) {
 	started := time.Now()
 	var before runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -122,7 +123,7 @@ func Run(ctx context.Context, s *Spec) (*Result, error) {
 	var after runtime.MemStats
 	runtime.ReadMemStats(&after)
 	wall := time.Since(started).Seconds()
-	result.Machine = Machine{WallS: wall, HopsPerS: float64(result.PacketHops) / wall, AllocBytes: after.TotalAlloc - before.TotalAlloc}
+	result.Machine = measure.Machine{WallS: wall, HopsPerS: float64(result.PacketHops) / wall, AllocBytes: after.TotalAlloc - before.TotalAlloc}
 	return result, nil
 }
 
@@ -338,6 +339,11 @@ func (r *run) nextStop(now, step engine.Time) engine.Time {
 	next := now + step
 	for _, t := range []engine.Time{r.from, r.until, r.end} {
 		if now < t && t < next {
+			next = t
+		}
+	}
+	for i := range r.collect.phases {
+		if t := r.collect.phases[i].from; now < t && t < next {
 			next = t
 		}
 	}

@@ -6,27 +6,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/loomfabric/loom/cmd/internal/matrix"
 	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/internal/experiment"
 	"github.com/loomfabric/loom/lab"
 )
+
+// version is set by the linker.
+var version string
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
 	if err := command().ExecuteContext(ctx); err != nil {
-		if errors.Is(err, context.Canceled) {
-			err = errors.New("interrupted")
-		}
-		fmt.Fprintln(os.Stderr, "loomlab:", err)
+		fmt.Fprintln(os.Stderr, "loomlab:", strings.ReplaceAll(err.Error(), context.Canceled.Error(), "interrupted"))
 		os.Exit(1)
 	}
 }
@@ -41,6 +43,8 @@ func command() *cobra.Command {
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	root.PersistentFlags().StringVarP(&file, "fabric", "f", "fabric.yaml", "the fabric file")
+	build := matrix.Version(version)
+	p := &matrix.Program{Runners: []experiment.Runner{&matrix.Lab{Build: build, Log: os.Stderr}, &matrix.Simulator{Build: build}}}
 	load := func() (*lab.Lab, error) {
 		f, err := fabric.Load(file)
 		if err != nil {
@@ -62,7 +66,7 @@ func command() *cobra.Command {
 	root.AddCommand(
 		&cobra.Command{Use: "up", Short: "Build the fabric and start its daemons", Args: cobra.NoArgs,
 			RunE: with(func(c *cobra.Command, l *lab.Lab, _ []string) error {
-				warn(c.ErrOrStderr(), l.File, "")
+				matrix.Warn(c.ErrOrStderr(), l.File, "")
 				return l.Up(c.Context())
 			})},
 		&cobra.Command{Use: "down", Short: "Remove the fabric, whatever is left of it", Args: cobra.NoArgs,
@@ -74,23 +78,10 @@ func command() *cobra.Command {
 		&cobra.Command{Use: "restore LINK", Short: "Bring a failed link up again", Args: cobra.ExactArgs(1),
 			RunE: with(func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.Restore(args[0]) })},
 		runCommand(with),
-		compareCommand(load),
-		&cobra.Command{Use: "agent CONGESTION", Hidden: true, Args: cobra.ExactArgs(1),
-			RunE: func(_ *cobra.Command, args []string) error { return lab.Agent(os.Stdin, os.Stdout, args[0]) }},
-		&cobra.Command{Use: "guard NAME", Hidden: true, Args: cobra.ExactArgs(1),
-			RunE: func(_ *cobra.Command, args []string) error { return lab.Guard(args[0], os.Stdin) }},
+		p.CompareCommand(&file),
 	)
+	root.AddCommand(matrix.LabCommands()...)
 	return root
-}
-
-// warn says what is unwise in a fabric file under the schemes that it is to run
-// with; "": its own.
-func warn(w io.Writer, f *fabric.File, schemes ...string) {
-	for _, s := range schemes {
-		for _, text := range f.Warnings(s) {
-			fmt.Fprintln(w, "loomlab: warning:", text)
-		}
-	}
 }
 
 func runCommand(with func(func(*cobra.Command, *lab.Lab, []string) error) func(*cobra.Command, []string) error) *cobra.Command {
@@ -103,7 +94,7 @@ func runCommand(with func(func(*cobra.Command, *lab.Lab, []string) error) func(*
 			if output != "table" && output != "json" {
 				return fmt.Errorf("output %q is unknown: write table or json", output)
 			}
-			warn(c.ErrOrStderr(), l.File, scheme)
+			matrix.Warn(c.ErrOrStderr(), l.File, scheme)
 			report, err := l.Run(c.Context(), lab.RunOptions{Keep: keep, Scheme: scheme, Sample: sample, Progress: os.Stderr})
 			if err != nil {
 				return err

@@ -44,10 +44,10 @@ func TestPage(t *testing.T) {
 				args = append(args, a)
 			}
 		}
-		p := &program{version: "v", run: sim.Run}
+		p := made(sim.Run)
 		switch { // what takes too long here in full
 		case strings.Contains(line, "--size paper"):
-			p.run = fake
+			p = made(fake)
 		case strings.Contains(line, "theorem2"):
 			args = append(args, "--trials", "3")
 		}

@@ -11,6 +11,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/loomfabric/loom/cmd/internal/matrix"
+	"github.com/loomfabric/loom/internal/experiment"
+	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/sim"
 	"github.com/loomfabric/loom/sim/traffic"
 )
@@ -42,12 +45,28 @@ func tree(t *testing.T) {
 }
 
 // fake is made up: conga's mean FCT is half of ecmp's.
-func fake(_ context.Context, s *sim.Spec) (*sim.Result, error) {
+func fake(_ context.Context, s *sim.Spec) (*measure.Result, error) {
 	norm := 4.0
 	if s.Scheme == "conga" {
 		norm = 2
 	}
-	return &sim.Result{Scheme: s.Scheme, Seed: s.Seed, End: "done", FCT: []sim.ClassFCT{{Class: "all", Norm: norm}}}, nil
+	return &measure.Result{Scheme: s.Scheme, Seed: s.Seed, End: "done", FCT: []measure.ClassFCT{{Class: "all", Norm: norm}}}, nil
+}
+
+// runner is the simulator, but for how runs are made.
+type runner struct {
+	matrix.Simulator
+	run func(context.Context, *sim.Spec) (*measure.Result, error)
+}
+
+func (r *runner) Run(ctx context.Context, s *sim.Spec) (*measure.Result, error) { return r.run(ctx, s) }
+
+// made returns a program of version v whose runs are made by a function, and the
+// lab's by another.
+func made(run func(context.Context, *sim.Spec) (*measure.Result, error)) *program {
+	return &program{version: "v1", Program: matrix.Program{Runners: []experiment.Runner{
+		&runner{matrix.Simulator{Build: "v1"}, run}, &matrix.Lab{Build: "v1"},
+	}}}
 }
 
 // loomsim runs a command line and returns what it printed, progress apart.
@@ -73,8 +92,8 @@ func want(t *testing.T, what, text string, parts ...string) {
 
 func TestCommands(t *testing.T) {
 	tree(t)
-	var made atomic.Int64
-	p := &program{version: "v1", run: func(ctx context.Context, s *sim.Spec) (*sim.Result, error) { made.Add(1); return fake(ctx, s) }}
+	var runs atomic.Int64
+	p := made(func(ctx context.Context, s *sim.Spec) (*measure.Result, error) { runs.Add(1); return fake(ctx, s) })
 	do := func(args ...string) (string, string) {
 		t.Helper()
 		out, progress, err := loomsim(t.Context(), p, args...)
@@ -92,8 +111,8 @@ func TestCommands(t *testing.T) {
 	want(t, "run", out, "small, size quick: mean, ×ratio to ecmp seed by seed", "30 % ecmp conga mean FCT ÷ idle network's 4.00 2.00 ×0.500", "holds: fct.all.norm of conga over that of ecmp < 1 (30 % load): 0.500")
 	want(t, "progress", progress, "2/2 ", "2 runs made, 0 were stored already in results/small-quick")
 	do("run", "experiments/small.yaml", "--size", "full", "-j", "3", "--check")
-	if made.Load() != 10 {
-		t.Errorf("%d runs made, want 10", made.Load())
+	if runs.Load() != 10 {
+		t.Errorf("%d runs made, want 10", runs.Load())
 	}
 	_, progress = do("run", "experiments/small.yaml", "--size", "full")
 	want(t, "again", progress, "0 runs made, 8 were stored already")
@@ -132,7 +151,7 @@ func TestCommands(t *testing.T) {
 
 func TestTrace(t *testing.T) {
 	tree(t)
-	p := &program{run: fake}
+	p := made(fake)
 	if _, _, err := loomsim(t.Context(), p, "trace", "experiments/small.yaml", "--run", "conga_load30_seed1", "-o", "trace.csv"); err != nil {
 		t.Fatal(err)
 	}
@@ -158,12 +177,12 @@ func TestTrace(t *testing.T) {
 
 func TestFailures(t *testing.T) {
 	tree(t)
-	slow := &program{version: "v", run: func(ctx context.Context, s *sim.Spec) (*sim.Result, error) {
+	slow := made(func(ctx context.Context, s *sim.Spec) (*measure.Result, error) {
 		if s.Scheme == "conga" {
 			return nil, errors.New("out of luck")
 		}
 		return fake(ctx, s)
-	}}
+	})
 	out, progress, err := loomsim(t.Context(), slow, "run", "experiments/small.yaml")
 	if err == nil || !strings.Contains(err.Error(), "1 of 2 runs failed:\nconga_load30_seed1: out of luck") {
 		t.Errorf("%v", err)
@@ -171,9 +190,9 @@ func TestFailures(t *testing.T) {
 	want(t, "what was made", out, "network's 4.00 –", "cannot be told", "note: 1 of 2 runs are not stored")
 	want(t, "progress", progress, "conga_load30_seed1 failed: out of luck")
 
-	even := &program{version: "v", run: func(ctx context.Context, s *sim.Spec) (*sim.Result, error) {
-		return &sim.Result{FCT: []sim.ClassFCT{{Class: "all", Norm: 1}}}, nil
-	}}
+	even := made(func(ctx context.Context, s *sim.Spec) (*measure.Result, error) {
+		return &measure.Result{FCT: []measure.ClassFCT{{Class: "all", Norm: 1}}}, nil
+	})
 	if _, _, err := loomsim(t.Context(), even, "run", "experiments/small.yaml", "--force"); err != nil {
 		t.Errorf("an expectation that does not hold is no failure: %v", err)
 	}
@@ -182,20 +201,20 @@ func TestFailures(t *testing.T) {
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
-	stops := &program{version: "v", run: func(ctx context.Context, s *sim.Spec) (*sim.Result, error) {
+	stops := made(func(ctx context.Context, s *sim.Spec) (*measure.Result, error) {
 		if s.Seed == 2 {
 			cancel()
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
 		return fake(ctx, s)
-	}}
+	})
 	_, _, err = loomsim(ctx, stops, "run", "experiments/small.yaml", "--size", "full", "-j", "1")
 	if !errors.Is(err, context.Canceled) || err.Error() != "small: 4 of 8 runs are in results/small-full; the same command makes the rest: interrupted" {
 		t.Errorf("interrupted: %v", err)
 	}
 
-	p := &program{run: fake}
+	p := made(fake)
 	for name, text := range map[string]string{
 		"bad.yaml":              strings.Replace(small, "load: 10", "load: 10, from: [h7]", 1),
 		"heavy.yaml":            strings.Replace(small, "loads: [30]", "loads: [150]", 1),
@@ -220,6 +239,8 @@ func TestFailures(t *testing.T) {
 		"list nowhere":                              "nowhere",
 		"plot experiments/small.yaml --format gif":  "gif",
 		"list --cpuprofile none/x":                  "profile",
+		"run experiments/small.yaml --on mars":      "write sim or lab",
+		"run experiments/small.yaml --on lab":       "experiments/small.yaml:5: topology.kind: the lab builds the fabric of a fabric.yaml",
 	} {
 		if _, _, err := loomsim(t.Context(), p, strings.Fields(line)...); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v", line, err)
@@ -230,7 +251,7 @@ func TestFailures(t *testing.T) {
 // TestRealRun is the whole way: a simulated fabric, its results and its profile.
 func TestRealRun(t *testing.T) {
 	tree(t)
-	p := &program{version: "v", run: sim.Run}
+	p := made(sim.Run)
 	out, progress, err := loomsim(t.Context(), p, "run", "experiments/small.yaml", "--cpuprofile", "cpu.prof")
 	if err != nil {
 		t.Fatal(err)

@@ -6,12 +6,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/loomfabric/loom/cmd/internal/matrix"
+	"github.com/loomfabric/loom/internal/experiment"
 	"github.com/loomfabric/loom/sim"
-	"github.com/loomfabric/loom/sim/experiment"
 	"github.com/loomfabric/loom/sim/traffic"
 )
 
-func (p *program) traceCommand() *cobra.Command {
+func traceCommand() *cobra.Command {
 	var size, id, to string
 	var long bool
 	cmd := &cobra.Command{
@@ -33,7 +34,7 @@ func (p *program) traceCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("%s: %w", run.ID, err)
 			}
-			return write(c.OutOrStdout(), to, func(w io.Writer) error {
+			return matrix.WriteFile(c.OutOrStdout(), to, func(w io.Writer) error {
 				_, err := traffic.WriteTrace(w, source, long)
 				return err
 			})

@@ -72,9 +72,9 @@ func TestCongaFigure2(t *testing.T) {
 		mean := func(of *float64, x float64) { *of += (x - *of) / n }
 		mean(&s1, lowerShare(t, local))
 		mean(&s2, lowerShare(t, conga))
-		mean(&g1, local.Workloads[0].GoodputBits/1e6)
-		mean(&g2, conga.Workloads[0].GoodputBits/1e6)
-		idle = min(idle, local.CPUIdle, conga.CPUIdle)
+		mean(&g1, local.Result.Workloads[0].GoodputBps/1e6)
+		mean(&g2, conga.Result.Workloads[0].GoodputBps/1e6)
+		idle = min(idle, *local.Result.Machine.CPUIdlePercent/100, *conga.Result.Machine.CPUIdlePercent/100)
 		t.Logf("%v pairs: local %.1f Mbit/s, %.1f %% through S1; conga %.1f Mbit/s, %.1f %%; CPU idle at least %.0f %%",
 			n, g1, 100*s1, g2, 100*s2, 100*idle)
 	}
@@ -100,8 +100,8 @@ func TestCongaFigure3(t *testing.T) {
 	var shares, delivered []float64
 	for range 3 {
 		rep := congaRun(t, "fig3.yaml", "conga")
-		share, l0 := shareOfL1(rep), rep.Workloads[1].GoodputBits/1e6
-		t.Logf("%.1f %% of L1's traffic goes through S0, %.1f Mbit/s of L0's arrive; CPU idle %.0f %%", 100*share, l0, 100*rep.CPUIdle)
+		share, l0 := shareOfL1(rep), rep.Result.Workloads[1].GoodputBps/1e6
+		t.Logf("%.1f %% of L1's traffic goes through S0, %.1f Mbit/s of L0's arrive; CPU idle %.0f %%", 100*share, l0, *rep.Result.Machine.CPUIdlePercent)
 		shares, delivered = append(shares, share), append(delivered, l0)
 	}
 	slices.Sort(shares)

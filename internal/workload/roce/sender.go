@@ -154,3 +154,11 @@ func (s *Sender) Expire(now mono.Time) {
 
 // Stats returns what happened so far.
 func (s *Sender) Stats() SenderStats { return s.stats }
+
+// Pending calls yield for each message that is not acknowledged, with the time at
+// which it was posted and its size.
+func (s *Sender) Pending(yield func(posted mono.Time, size uint64)) {
+	for _, m := range s.messages {
+		yield(mono.Time(m.posted), m.size)
+	}
+}

@@ -1,0 +1,197 @@
+package matrix
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/internal/experiment"
+	"github.com/loomfabric/loom/internal/measure"
+	"github.com/loomfabric/loom/lab"
+	"github.com/loomfabric/loom/sim"
+)
+
+// Lab is the runner over real daemons: it builds a fresh fabric for each run.
+type Lab struct {
+	Build string // the program's version
+	// Daemons is where leafd and spined are looked for; empty: beside the program,
+	// then on $PATH.
+	Daemons string
+	// MinIdle is the share of the cores that must have been idle under the load. A
+	// run with less measured the machine, not the fabric: it is made again, up to
+	// three times in all, and fails if that does not help.
+	MinIdle float64
+	Log     io.Writer // says why a run is made again; nil: nobody does
+
+	version string
+}
+
+// Name implements [experiment.Runner].
+func (*Lab) Name() string { return experiment.OnLab }
+
+// Version implements [experiment.Runner]: the daemons are programs of their own.
+func (r *Lab) Version() string {
+	if r.version == "" {
+		r.version = r.Build
+		if h := (&lab.Lab{Binaries: r.Daemons}).DaemonsHash(); h != "" {
+			r.version += "+daemons-" + h
+		}
+	}
+	return r.version
+}
+
+// Jobs implements [experiment.Runner]: runs share the machine that they measure.
+func (*Lab) Jobs() int { return 1 }
+
+// tries is how often a run is made at most until the machine was idle enough.
+const tries = 3
+
+// Run implements [experiment.Runner].
+func (r *Lab) Run(ctx context.Context, s *sim.Spec) (*measure.Result, error) {
+	for try := 1; ; try++ {
+		l, err := r.open(s)
+		if err != nil {
+			return nil, err
+		}
+		rep, err := l.Run(ctx, lab.RunOptions{Sample: s.Measure.Imbalance.D()})
+		if err == nil {
+			err = rep.Failure()
+		}
+		if err != nil {
+			return nil, err
+		}
+		idle := rep.Result.Machine.CPUIdlePercent // nil: there was no load
+		if idle == nil || *idle >= 100*r.MinIdle {
+			return rep.Result, nil
+		}
+		err = fmt.Errorf("%.0f %% of the CPU was idle, less than %.0f %%", *idle, 100*r.MinIdle)
+		if try == tries {
+			return nil, fmt.Errorf("%w, %d times", err, tries)
+		}
+		if r.Log != nil {
+			fmt.Fprintf(r.Log, "%s, seed %d, is made again: %v\n", rep.Result.Scheme, s.Seed, err)
+		}
+	}
+}
+
+// open reads the fabric of a run and sets what the run says otherwise.
+func (r *Lab) open(s *sim.Spec) (*lab.Lab, error) {
+	f, err := fabric.Load(s.Topology.File)
+	if err != nil {
+		return nil, err
+	}
+	// The file's own scheme keeps its weights and samples.
+	if s.Scheme != "" && s.Scheme != f.Scheme {
+		if err := f.SetScheme(s.Scheme); err != nil {
+			return nil, err
+		}
+	}
+	c := s.Congestion
+	sim.Inherit(&c, &f.Congestion)
+	f.Congestion = c
+	switch cc := s.Transport.CongestionControl; cc {
+	case "":
+	case "newreno":
+		f.TCP = "reno" // as Linux calls it
+	default:
+		f.TCP = cc
+	}
+	for i := range f.Workloads {
+		w := &f.Workloads[i]
+		w.Seed = s.Seed
+		if !hasLoad(*w) {
+			continue
+		}
+		if s.Topology.Load > 0 {
+			w.Load = s.Topology.Load
+		}
+		if s.Measure.Large > 0 {
+			w.Small, w.Large = s.Measure.Small, s.Measure.Large
+		}
+	}
+	l := lab.New(f)
+	l.BaseDir, l.Binaries = filepath.Dir(s.Topology.File), r.Daemons
+	if l.IsUp() {
+		return nil, fmt.Errorf("fabric %s is up, and every run needs a fresh one: take it down (`loomlab down`)", f.Name)
+	}
+	return l, nil
+}
+
+// honoured are the keys of a model that the lab sets; see open. It builds what the
+// fabric.yaml says otherwise.
+var honoured = []string{
+	"topology.kind", "topology.file", "topology.load", "scheme", "seed", "congestion", "transport.cc",
+	"measure.small", "measure.large", "measure.imbalance",
+}
+
+// Check implements [experiment.Runner]: it refuses keys that the lab would ignore,
+// whatever keys there are.
+func (r *Lab) Check(s *sim.Spec) (problems []*sim.Problem) {
+	fail := func(path, format string, args ...any) {
+		problems = append(problems, &sim.Problem{Path: path, Msg: fmt.Sprintf(format, args...)})
+	}
+	if s.Topology.Kind != "file" {
+		fail("topology.kind", "the lab builds the fabric of a fabric.yaml, not a %s: write {kind: file, file: ...}, or simulate it (--on sim)", s.Topology.Kind)
+		return problems
+	}
+	plain := &sim.Spec{Topology: sim.Topology{Kind: "file", File: s.Topology.File}}
+	plain.Complete("") // what is left out is filled in by now
+	for _, path := range differences("", reflect.ValueOf(*s), reflect.ValueOf(*plain)) {
+		fail(path, "the lab cannot set it: its fabric.yaml, the daemons and Linux decide; leave it out, or simulate it (--on sim)")
+	}
+	if every := s.Measure.Imbalance.D(); every > 0 && every < lab.MinSample {
+		fail("measure.imbalance", "%v: the lab samples every %v at most", every, lab.MinSample)
+	}
+	f, err := fabric.Load(s.Topology.File)
+	if err != nil {
+		fail("topology.file", "%v", err)
+		return problems
+	}
+	if s.Topology.Load > 0 && !slices.ContainsFunc(f.Workloads, hasLoad) {
+		fail("topology.load", "%s has no workload of type request or roce that a load could be for", s.Topology.File)
+	}
+	if s.Scheme != "" && s.Scheme != f.Scheme {
+		if err := f.SetScheme(s.Scheme); err != nil {
+			fail("scheme", "%v", err)
+		}
+	}
+	return problems
+}
+
+// differences lists the keys, but those that the lab honours, in which two models
+// differ. Sections are looked into, lists are not.
+func differences(prefix string, a, b reflect.Value) (paths []string) {
+	for i := range a.NumField() {
+		key, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("yaml"), ",")
+		path, x, y := prefix+key, a.Field(i), b.Field(i)
+		switch {
+		case slices.Contains(honoured, path):
+		case x.Kind() == reflect.Struct && prefix == "":
+			paths = append(paths, differences(path+".", x, y)...)
+		case !reflect.DeepEqual(x.Interface(), y.Interface()):
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+func hasLoad(w fabric.Workload) bool { return w.Type == fabric.Request || w.Type == fabric.RoCE }
+
+// LabCommands returns the hidden commands by which the lab starts its program
+// again, in a host and as its guard: a program that can run on the lab has them.
+func LabCommands() []*cobra.Command {
+	return []*cobra.Command{
+		{Use: "agent CONGESTION", Hidden: true, Args: cobra.ExactArgs(1),
+			RunE: func(_ *cobra.Command, args []string) error { return lab.Agent(os.Stdin, os.Stdout, args[0]) }},
+		{Use: "guard NAME", Hidden: true, Args: cobra.ExactArgs(1),
+			RunE: func(_ *cobra.Command, args []string) error { return lab.Guard(args[0], os.Stdin) }},
+	}
+}

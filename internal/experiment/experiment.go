@@ -1,0 +1,157 @@
+// Package experiment reads experiment files, expands them into the runs of a
+// matrix (schemes × loads × axis × seeds), has a [Runner] make those that a
+// directory of results lacks, and sums up what they found. It does not know how a
+// run is made: a command gives it the simulator or the lab.
+package experiment
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/loomfabric/loom/sim"
+)
+
+// Experiment is an experiment file: a figure of a paper, as a rule.
+type Experiment struct {
+	File  string // as it was named
+	Text  []byte
+	Name  string // of the results' directory: a-z, 0-9, -
+	Title string
+	Paper string // "CONGA Figure 9"
+	Claim string // what the paper says, with its number
+	Note  string // where we differ, and why
+
+	// Reference is the scheme that tables compare others with; default the first.
+	Reference string
+	Plots     []Plot
+	Table     []Column
+	Expect    []Expectation
+	Sizes     []*Size // in the file's order
+	// Command makes the results, if the experiment has no file of its own.
+	Command string
+}
+
+// Size is an experiment at one of its sizes, expanded.
+type Size struct {
+	Experiment *Experiment
+	Name       string // "quick", "paper"
+	Note       string // added to the experiment's
+	Schemes    []string
+	Loads      []float64 // percent; none: the file's workloads have what load they have
+	Axis       *Axis     // nil: none
+	Seeds      []uint64
+	Runs       []Run // seeds outermost, so that the first runs show something of everything
+}
+
+// Axis is what varies besides schemes and loads.
+type Axis struct {
+	Label  string // of the x axis
+	Points []string
+	// Values are the points as numbers, if all of them are numbers.
+	Values []float64
+}
+
+// Run is one of a matrix.
+type Run struct {
+	ID     string // stable; the name of the result's file
+	Scheme string // a label of the experiment's; Spec.Scheme is the policy
+	Load   float64
+	Axis   string // a point of the axis
+	Seed   uint64
+	// Spec is for this run alone: nothing in it is shared. Names of files in it are
+	// joined with the experiment file's directory.
+	Spec *sim.Spec
+}
+
+// Plot is a figure to draw.
+type Plot struct {
+	Name  string `yaml:"name"` // part of the file's name; default: its position
+	Title string `yaml:"title"`
+	// X is "load" (the default if there are several), "axis", "scheme" (a bar each),
+	// "items" (Y has a * for a name: classes, ports) or "cdf" (Y is a distribution).
+	X string `yaml:"x"`
+	// Y is a metric's path: fct.all.norm, queues.S1->L1.0.p99.
+	Y string `yaml:"y"`
+	// Relative divides by this scheme's value with the same seed.
+	Relative string   `yaml:"relative"`
+	At       At       `yaml:"at"`
+	Schemes  []string `yaml:"schemes"` // default: all
+	XLabel   string   `yaml:"x-label"` // units are added
+	YLabel   string   `yaml:"y-label"`
+	LogX     bool     `yaml:"log-x"`
+	LogY     bool     `yaml:"log-y"`
+	Bars     bool     `yaml:"bars"` // bars instead of a line
+}
+
+// At picks points of a matrix.
+type At struct {
+	Load *float64 `yaml:"load"`
+	Axis *string  `yaml:"axis"`
+}
+
+// Column is a metric of the table.
+type Column struct {
+	Metric string `yaml:"metric"`
+	Label  string `yaml:"label"` // default: the path in words
+	// Plain leaves out the ratio to the reference.
+	Plain bool `yaml:"plain"`
+}
+
+// Expectation is an assertion on results: on the mean of a scheme's value over
+// seeds or, with Versus, on the mean of its ratio to another scheme's value.
+type Expectation struct {
+	Metric string  `yaml:"metric"`
+	Scheme string  `yaml:"scheme"`
+	Versus string  `yaml:"versus"`
+	At     At      `yaml:"at"` // what is left out: at all points
+	Ratio  *Bounds `yaml:"ratio"`
+	Value  *Bounds `yaml:"value"`
+	// Says is what it means; default: made up from the rest.
+	Says string `yaml:"says"`
+	// Sizes restricts it to these.
+	Sizes []string `yaml:"sizes"`
+}
+
+// Size finds a size by name; "" is the first.
+func (e *Experiment) Size(name string) (*Size, error) {
+	names := []string{}
+	for _, s := range e.Sizes {
+		if s.Name == name || name == "" {
+			return s, nil
+		}
+		names = append(names, s.Name)
+	}
+	return nil, fmt.Errorf("%s: there is no size %q, only %v", e.File, name, names)
+}
+
+// Points are what the axis has; one empty point without an axis.
+func (s *Size) Points() []string {
+	if s.Axis == nil {
+		return []string{""}
+	}
+	return s.Axis.Points
+}
+
+// LoadPoints are the loads; one zero if they are the file's.
+func (s *Size) LoadPoints() []float64 {
+	if len(s.Loads) == 0 {
+		return []float64{0}
+	}
+	return s.Loads
+}
+
+// matches tells whether a point is among those that a picks.
+func (a *At) matches(load float64, axis string) bool {
+	return (a.Load == nil || *a.Load == load) && (a.Axis == nil || *a.Axis == axis)
+}
+
+// missing says what a picks and the size lacks; "" if nothing.
+func (a *At) missing(s *Size) string {
+	switch {
+	case a.Load != nil && !slices.Contains(s.Loads, *a.Load):
+		return fmt.Sprintf("size %s has no load %g, only %v", s.Name, *a.Load, s.Loads)
+	case a.Axis != nil && !slices.Contains(s.Points(), *a.Axis):
+		return fmt.Sprintf("size %s has no point %q of the axis, only %q", s.Name, *a.Axis, s.Points())
+	}
+	return ""
+}

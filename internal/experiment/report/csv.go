@@ -1,0 +1,80 @@
+package report
+
+import (
+	"encoding/csv"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/loomfabric/loom/internal/experiment"
+)
+
+// csvHead are the columns that every file has, first and in this order. After them
+// come the numbers, each under its metric's path and in the order of measure.Result's
+// fields; what some runs lack is empty.
+var csvHead = []string{"experiment", "size", "id", "scheme", "load_percent", "axis", "seed", "version", "hash", "end"}
+
+// CSV writes one row for each stored run of all results.
+func CSV(out io.Writer, all []*experiment.Results) error {
+	columns := csvColumns(all)
+	w := csv.NewWriter(out)
+	if err := w.Write(append(slices.Clone(csvHead), columns...)); err != nil {
+		return err
+	}
+	for _, r := range all {
+		for _, rec := range r.Records {
+			if rec == nil {
+				continue
+			}
+			row := []string{rec.Experiment, rec.Size, rec.ID, rec.Scheme, number(rec.Load), rec.Axis,
+				strconv.FormatUint(rec.Seed, 10), rec.Version, rec.Hash, rec.Result.End}
+			values := map[string]string{}
+			for _, field := range experiment.Numbers(rec.Result) {
+				for _, n := range field {
+					values[n.Metric] = number(n.Value)
+				}
+			}
+			for _, c := range columns {
+				row = append(row, values[c])
+			}
+			if err := w.Write(row); err != nil {
+				return err
+			}
+		}
+	}
+	w.Flush()
+	return w.Error()
+}
+
+// csvColumns are the metrics of all runs: field by field, so that what some runs
+// have more stands with its kind.
+func csvColumns(all []*experiment.Results) (columns []string) {
+	var fields [][]string
+	seen := map[string]bool{}
+	for _, r := range all {
+		for _, rec := range r.Records {
+			if rec == nil {
+				continue
+			}
+			numbers := experiment.Numbers(rec.Result)
+			if fields == nil {
+				fields = make([][]string, len(numbers))
+			}
+			for i, field := range numbers {
+				for _, n := range field {
+					if !seen[n.Metric] {
+						seen[n.Metric] = true
+						fields[i] = append(fields[i], n.Metric)
+					}
+				}
+			}
+		}
+	}
+	for _, f := range fields {
+		columns = append(columns, f...)
+	}
+	// The runs' own columns have load and seed already.
+	return slices.DeleteFunc(columns, func(c string) bool { return c == "load" || c == "seed" })
+}
+
+func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }

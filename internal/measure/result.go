@@ -1,0 +1,206 @@
+package measure
+
+import (
+	"fmt"
+	"time"
+)
+
+// Result is what a run measured, simulated or in the lab: each fills in what it
+// can. Its JSON form is stable: names carry units, and a number that the JSON form
+// leaves out was not measured. The same model simulated again gives the same
+// bytes, Machine apart.
+type Result struct {
+	Scheme string  `json:"scheme"`
+	Load   float64 `json:"load"` // percent, of the first workload that has one
+	Seed   uint64  `json:"seed"`
+
+	// End says why the run ended: "done" (all flows finished), "time" (the time for
+	// flows under way was over, too), "stuck" (nothing moved although something
+	// waits: a PFC deadlock) or "interrupted".
+	End     string  `json:"end"`
+	LengthS float64 `json:"length_s"` // by the fabric's clock: virtual or real
+
+	Flows      int `json:"flows"`      // that count: they began in the measured time
+	Unfinished int `json:"unfinished"` // how many of them had not finished when the run ended
+	// FCT has classes "all", "small", "medium", "large", then the buckets. A flow
+	// that is unfinished counts with the age that it has.
+	FCT        []ClassFCT `json:"fct"`
+	GoodputBps float64    `json:"goodput_bps"`
+
+	Workloads []WorkloadResult `json:"workloads,omitempty"`
+
+	Imbalance []Distribution `json:"imbalance,omitempty"` // (max−min)/mean of uplinks, by leaf; first "all"
+	Queues    []Distribution `json:"queues,omitempty"`    // bytes over time, by port
+	Uplinks   []LinkShare    `json:"uplinks,omitempty"`   // L0->S1.0 is leaf 0's first link to spine 1
+	// Phases are Uplinks from one workload's start to the next one's, as in "L0->S1.0
+	// from 5s"; none if all workloads start at once.
+	Phases []LinkShare `json:"phases,omitempty"`
+	// Reactions are how leaves followed faults, by fault and leaf: "fail L1-S1.0: L0".
+	Reactions []Reaction `json:"reactions,omitempty"`
+
+	Transport map[string]uint64 `json:"transport"` // counters of the transports: retransmits, timeouts, CNPs, out of order, ...
+	Drops     map[string]uint64 `json:"drops"`     // packets, by reason
+	PFC       map[string]uint64 `json:"pfc"`       // pauses, and their time in ns
+	Scheduler map[string]uint64 `json:"balancing"` // counters of the scheme
+	ConWeave  *ConWeaveResult   `json:"conweave,omitempty"`
+
+	Conservation Conservation `json:"conservation"`
+	Events       uint64       `json:"events"`
+	PacketHops   uint64       `json:"packet_hops"`
+	Machine      Machine      `json:"machine"`
+}
+
+// ClassFCT are completion times of flows of one range of sizes.
+type ClassFCT struct {
+	Class    string  `json:"class"`
+	MinBytes uint64  `json:"min_bytes"`
+	MaxBytes uint64  `json:"max_bytes"` // exclusive; 0: none
+	Flows    int     `json:"flows"`
+	MeanS    float64 `json:"mean_s"`
+	P50S     float64 `json:"p50_s"`
+	P95S     float64 `json:"p95_s"`
+	P99S     float64 `json:"p99_s"`
+	P999S    float64 `json:"p999_s"`
+	// Norm is the mean FCT over the mean of the same flows' FCT in an idle
+	// network (CONGA §5.2.1); Slowdown is of each flow (ConWeave §4.1).
+	Norm         float64 `json:"norm,omitempty"`
+	SlowdownMean float64 `json:"slowdown_mean,omitempty"`
+	SlowdownP50  float64 `json:"slowdown_p50,omitempty"`
+	SlowdownP95  float64 `json:"slowdown_p95,omitempty"`
+	SlowdownP99  float64 `json:"slowdown_p99,omitempty"`
+	SlowdownP999 float64 `json:"slowdown_p999,omitempty"`
+}
+
+// WorkloadResult is what one workload got.
+type WorkloadResult struct {
+	Name       string `json:"name"`
+	Flows      int    `json:"flows"`
+	Unfinished int    `json:"unfinished"`
+	// GoodputBps is over the part of the window in which the workload begins
+	// flows: of what ended in the window, and of flows without an end what came.
+	GoodputBps float64 `json:"goodput_bps"`
+	// Incast: the effective throughput of whole answers, percent of the client's
+	// access link (CONGA §5.3).
+	EffectivePercent float64 `json:"effective_percent,omitempty"`
+	// FCT is of this workload's flows; none if the run has no other workload.
+	FCT []ClassFCT `json:"fct,omitempty"`
+	// Reordering is what the receivers of a roce workload in the lab saw.
+	Reordering    *Reordering `json:"reordering,omitempty"`
+	ReceivedBytes uint64      `json:"received_bytes,omitempty"` // payload (the lab)
+	// Datagrams of a udp workload in the lab.
+	DatagramsSent     uint64 `json:"datagrams_sent,omitempty"`
+	DatagramsReceived uint64 `json:"datagrams_received,omitempty"`
+	// Failed and Refused are the flows among the unfinished ones whose connection
+	// broke, and that were not begun since too many were under way (the lab).
+	Failed  int `json:"failed,omitempty"`
+	Refused int `json:"refused,omitempty"`
+}
+
+// Reordering is what the queue pairs of a workload saw, in packets.
+type Reordering struct {
+	Packets uint64 `json:"packets"` // requests that arrived
+	// Reordered packets arrived after one that was sent later; losses and
+	// repetitions do not count. The distance is how much later.
+	Reordered    uint64  `json:"reordered"`
+	Percent      float64 `json:"percent"` // of Packets
+	MeanDistance float64 `json:"mean_distance"`
+	MaxDistance  uint64  `json:"max_distance"`
+	// OutOfSequence packets were dropped by the receiver, as by a NIC, since an
+	// earlier one was missing: reordered, lost, or merely behind such a one.
+	OutOfSequence        uint64  `json:"out_of_sequence"`
+	OutOfSequencePercent float64 `json:"out_of_sequence_percent"` // of Packets
+	Duplicates           uint64  `json:"duplicates"`
+	Sent                 uint64  `json:"sent"` // repetitions included
+	Retransmitted        uint64  `json:"retransmitted"`
+	RetransmittedPercent float64 `json:"retransmitted_percent"` // of Sent
+	Rewinds              uint64  `json:"rewinds"`               // times that a sender went back for a NAK
+	Timeouts             uint64  `json:"timeouts"`              // times that a sender went back for want of an answer
+}
+
+// Reaction is how a leaf's split over the spines followed a fault: the share of
+// its uplinks' traffic that it sent to the spine of the link that failed or came
+// back.
+type Reaction struct {
+	Name          string  `json:"name"`           // of the fault and the leaf
+	BeforePercent float64 `json:"before_percent"` // in the second before the fault
+	AfterPercent  float64 `json:"after_percent"`  // in the second half of the time to the next fault
+	// FollowedS is the time from the fault until the share first stayed near its
+	// later value; nil: it never did.
+	FollowedS *float64 `json:"followed_s,omitempty"`
+}
+
+// Distribution is of a value over time or samples.
+type Distribution struct {
+	Name string  `json:"name"`
+	N    uint64  `json:"n"`
+	Mean float64 `json:"mean"`
+	P50  float64 `json:"p50"`
+	P90  float64 `json:"p90"`
+	P95  float64 `json:"p95"`
+	P99  float64 `json:"p99"`
+	P999 float64 `json:"p999"`
+	Max  float64 `json:"max"`
+	CDF  []Point `json:"cdf,omitempty"` // at most 100 points
+}
+
+// Point is one of a curve.
+type Point struct {
+	X float64 `json:"x"`
+	Y float64 `json:"y"`
+}
+
+// LinkShare is what one uplink of a leaf carried.
+type LinkShare struct {
+	Link    string  `json:"link"`
+	Bytes   uint64  `json:"bytes"`
+	Percent float64 `json:"percent"` // of the leaf's
+}
+
+// FromPhase is what the names of [Result.Phases] end in.
+func FromPhase(start time.Duration) string { return fmt.Sprintf(" from %v", start) }
+
+// Share fills in the percentages of one leaf's uplinks.
+func Share(uplinks []LinkShare) {
+	sum := uint64(0)
+	for _, u := range uplinks {
+		sum += u.Bytes
+	}
+	for i := range uplinks {
+		if u := &uplinks[i]; sum > 0 {
+			u.Percent = 100 * float64(u.Bytes) / float64(sum)
+		}
+	}
+}
+
+// ConWeaveResult is what the scheme did.
+type ConWeaveResult struct {
+	Counters   map[string]uint64 `json:"counters"`
+	Queues     Distribution      `json:"queues"` // in use, by host port, sampled
+	Bytes      Distribution      `json:"bytes"`  // held, by leaf, sampled
+	HoldTimeNs Distribution      `json:"hold_time_ns"`
+	// T_resume without θ_resume_extra against the TAIL's arrival (Figure 21): how
+	// much earlier the TAIL came, and, where it came later, how much.
+	ResumeEarlyNs Distribution      `json:"resume_early_ns"`
+	ResumeLateNs  Distribution      `json:"resume_late_ns"`
+	ReplyTimeNs   Distribution      `json:"reply_time_ns"`
+	ControlBytes  map[string]uint64 `json:"control_bytes"` // by opcode
+	DataBytes     uint64            `json:"data_bytes"`
+}
+
+// Conservation holds a run's packets: Made = Delivered + Dropped + InFlight.
+type Conservation struct {
+	Made      uint64 `json:"made"`
+	Delivered uint64 `json:"delivered"`
+	Dropped   uint64 `json:"dropped"`
+	InFlight  uint64 `json:"in_flight"`
+}
+
+// Machine is what the run took where it ran.
+type Machine struct {
+	WallS      float64 `json:"wall_s"`
+	HopsPerS   float64 `json:"hops_per_s,omitempty"`  // the simulator
+	AllocBytes uint64  `json:"alloc_bytes,omitempty"` // the simulator
+	// CPUIdlePercent is the share of the machine's cores that nothing used under the load
+	// (the lab): a run that leaves next to nothing measured the machine.
+	CPUIdlePercent *float64 `json:"cpu_idle_percent,omitempty"`
+}
