@@ -177,7 +177,7 @@ func (s *presto) Explain(now mono.Time, v *View, p *Packet) Explanation {
 		x.take(paths, hashed.Path, "the table of flows has no room, so the flow's hash decides")
 		return x
 	case !known:
-		x.Reason = "it has had no flowcell yet, and the first one's path is drawn at random"
+		x.Reason = "nothing of it is under way, and its first flowcell's path is drawn at random"
 		if paths.N == 1 {
 			x.Path = 0
 		}

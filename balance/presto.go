@@ -2,7 +2,6 @@ package balance
 
 import (
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"time"
 
@@ -35,10 +34,12 @@ type PrestoParams struct {
 	// path before the next one's turn (§3.1: 64 KB, what segmentation offload hands
 	// over at most).
 	Cell units.Size `yaml:"cell"`
-	// Inactive is the pause after which a flow's place in the tables may go to another
-	// one.
+	// Inactive is the pause after which nothing of a flow is under way: it begins
+	// anew, and its place in the tables may go to another one. Destinations hold to
+	// half of it, as packets may take longer than those before them.
 	Inactive time.Duration `yaml:"inactive"`
-	// Flush is for how long a flowcell is held while one before it is missing (§3.2).
+	// Flush is for how long a flowcell is held while one before it is missing (§3.2), at
+	// most half of inactive. The delays of two paths may differ by that much.
 	Flush time.Duration `yaml:"flush"`
 	// Flows is the number of entries of each table of flows, of those that are sent
 	// and of those that are received: a power of two from 4 to 16777216.
@@ -52,8 +53,8 @@ type PrestoParams struct {
 
 func newPrestoParams(profile Profile) Params {
 	p := &PrestoParams{
-		Cell: 64 << 10, Inactive: 10 * time.Millisecond, Flush: 200 * time.Microsecond,
-		Flows: 16 << 10, Queues: 1024, Packets: 4096,
+		Cell: 64 << 10, Inactive: 2 * time.Millisecond, Flush: 200 * time.Microsecond,
+		Flows: 64 << 10, Queues: 1024, Packets: 4096,
 	}
 	if profile != Datacenter {
 		p.Inactive, p.Flush = time.Second, 10*time.Millisecond
@@ -70,6 +71,8 @@ func (p *PrestoParams) Validate() error {
 		return fieldError("inactive", "use a time above 0 and up to an hour", "inactive is %v", p.Inactive)
 	case p.Flush <= 0 || p.Flush > time.Second:
 		return fieldError("flush", "use a time above 0 and up to a second", "flush is %v", p.Flush)
+	case p.Flush > p.Inactive/2:
+		return fieldError("flush", "use at most half of inactive", "flush is %v and inactive is %v", p.Flush, p.Inactive)
 	case p.Flows < prestoWays || p.Flows > 1<<24 || p.Flows&(p.Flows-1) != 0:
 		return fieldError("flows", fmt.Sprintf("use a power of two from %d to %d", prestoWays, 1<<24), "flow tables of %d entries", p.Flows)
 	case p.Queues < 1 || p.Queues > reorder.MaxQueues:
@@ -94,9 +97,10 @@ func (p *PrestoParams) Limit(packets int) Params {
 const prestoWays = 4
 
 // presto sends each flowcell of a flow by the next path in turn (§3.1), beginning with
-// one at random. On the wire Arg numbers the flowcells of a flow. Tail marks the last
-// packet of each, and Rerouted those of a flowcell that is not to wait for the one
-// before: the flow's first, and one that begins because a path has gone.
+// one at random. On the wire Arg numbers the flowcells of a flow, from 0 on. Tail marks
+// the last packet of each, and Rerouted those of a flowcell that is not to wait for the
+// one before: the flow's first, and one that begins because a path has gone. Epoch tells
+// a flow that began anew from what it was before.
 type presto struct {
 	cell     uint32
 	inactive mono.Time
@@ -115,8 +119,11 @@ type prestoFlow struct {
 	state  prestoState
 	sent   uint32 // of it, bytes
 	cell   uint16 // its number
+	epoch  overlay.Epoch
 	last   mono.Time
 }
+
+func (e *prestoFlow) is(p *Packet) bool { return e.state != 0 && e.hash == p.Hash && e.leaf == p.Leaf }
 
 // prestoState is where a flow is, with flags.
 type prestoState uint8
@@ -180,7 +187,7 @@ func (s *presto) Choose(now mono.Time, v *View, pkts []Packet) {
 		}
 		p.Path = uint8(paths.Index[e.uplink])
 		p.Marks = Marks{
-			Shim: true, Arg: overlay.Tstamp(e.cell), Selector: s.selector(p.Hash),
+			Shim: true, Arg: overlay.Tstamp(e.cell), Epoch: e.epoch, Selector: s.selector(p.Hash),
 			Tail: e.state&prestoEnded != 0, Rerouted: e.state&prestoAlone != 0,
 		}
 	}
@@ -204,8 +211,8 @@ func (s *presto) place(paths *Paths, e *prestoFlow) {
 	e.uplink = paths.Uplink[(int(at)+1)%int(paths.N)] // the first path, if the last one has gone
 }
 
-// find returns the entry of a packet's flow, a new one if it has none; nil: there is no
-// room.
+// find returns the entry of a packet's flow, as new if it had none or has paused; nil:
+// there is no room.
 func (s *presto) find(now mono.Time, p *Packet, paths *Paths) *prestoFlow {
 	e, known := s.lookup(now, p)
 	if known || e == nil {
@@ -213,24 +220,28 @@ func (s *presto) find(now mono.Time, p *Packet, paths *Paths) *prestoFlow {
 	}
 	s.stats.Flows++
 	s.stats.Cells++
+	epoch := overlay.Epoch(draw(s.rng, 4)) // tables may be new, and flows not
+	if e.is(p) {
+		epoch = e.epoch.Next()
+	}
 	*e = prestoFlow{
-		hash: p.Hash, leaf: p.Leaf, state: prestoUsed | prestoAlone,
+		hash: p.Hash, leaf: p.Leaf, state: prestoUsed | prestoAlone, epoch: epoch,
 		uplink: paths.Uplink[draw(s.rng, int(paths.N))%MaxPaths],
 	}
 	return e
 }
 
-// lookup returns the entry of a packet's flow, or one that it could have; nil: there is
-// none.
+// lookup returns the entry of a packet's flow. known is false if that is to begin, in
+// this entry; nil: there is none.
 func (s *presto) lookup(now mono.Time, p *Packet) (e *prestoFlow, known bool) {
 	set := &s.sets[p.Hash&s.mask]
 	best := -1
 	for w := range set {
 		e := &set[w]
-		if e.state != 0 && e.hash == p.Hash && e.leaf == p.Leaf {
-			return e, true
+		aged := e.state == 0 || apart(now, e.last, s.inactive)
+		if e.is(p) {
+			return e, !aged
 		}
-		aged := e.state == 0 || uint64(now-e.last+s.inactive) > 2*uint64(s.inactive)
 		if aged && (best < 0 || e.last < set[best].last) {
 			best = w
 		}
@@ -240,6 +251,9 @@ func (s *presto) lookup(now mono.Time, p *Packet) (e *prestoFlow, known bool) {
 	}
 	return &set[best], false
 }
+
+// apart reports whether two times are further apart than d, whichever comes first.
+func apart(t, u, d mono.Time) bool { return uint64(t-u+d) > 2*uint64(d) }
 
 // byHash sends a packet as ecmp does.
 func (s *presto) byHash(paths *Paths, p *Packet) {
@@ -255,41 +269,44 @@ func (s *presto) selector(hash uint32) uint8 {
 // prestoReceiver puts the flowcells of flows in order, which the paper has the hosts'
 // receive offload do (§3.2): a packet of the flowcell that is due goes on, for a path
 // keeps the order; one of a later flowcell waits until the ones before have had their
-// last packets, or until Flush has passed without one.
+// last packets, or until it has waited for Flush.
 type prestoReceiver struct {
-	flush, inactive mono.Time
-	packets         int
+	flush   mono.Time
+	idle    mono.Time // half of Inactive: a flow that was silent for so long may begin anew
+	packets int
 
 	sets   [][prestoWays]prestoOrder
 	mask   uint32
 	queues []prestoQueue
 	free   int32
 
-	head, tail int32    // flows that hold something, by when they are to be flushed
-	drained    []uint16 // of the present vector; verdicts have parts of it
-	pending    []uint16 // queues that Expire or Flush has yet to return
-	stats      PrestoReceiverStats
+	oldest, newest int32    // queues that hold something, by when they began to
+	drained        []uint16 // of the present vector; verdicts have parts of it
+	pending        []uint16 // queues that Expire or Flush has yet to return
+	stats          PrestoReceiverStats
 }
 
 // prestoOrder is what is known of a flow that arrives.
 type prestoOrder struct {
-	hash       uint32
-	leaf       uint16
-	cell       uint16 // that is due
-	used       bool
-	ended      bool // it has had its last packet
-	queue      int32
-	prev, next int32     // among those that hold something
-	due        mono.Time // when they are to be flushed; meant if queue is not none
-	last       mono.Time
+	hash  uint32
+	leaf  uint16
+	cell  uint16 // that is due
+	epoch overlay.Epoch
+	used  bool
+	ended bool  // cell has had its last packet
+	queue int32 // of the first flowcell that waits; they are in order
+	last  mono.Time
 }
 
 // prestoQueue is the packets of one flowcell that are held.
 type prestoQueue struct {
-	cell    uint16
-	ended   bool // the last packet is among them
-	packets int32
-	next    int32 // of the flow, by number; or free
+	since        mono.Time // arrival of the first one
+	cell         uint16
+	ended        bool // the last packet is among them
+	packets      int32
+	flow         int32
+	next         int32 // of the flow, by number; or free
+	older, newer int32 // of all that hold something
 }
 
 const none = int32(-1)
@@ -312,9 +329,9 @@ type PrestoReceiverStats struct {
 func newPrestoReceiver(o *Options) (*prestoReceiver, error) {
 	p := o.Section.(*PrestoParams)
 	r := &prestoReceiver{
-		flush: mono.Time(p.Flush), inactive: mono.Time(p.Inactive), packets: p.Packets,
+		flush: mono.Time(p.Flush), idle: mono.Time(p.Inactive / 2), packets: p.Packets,
 		sets: make([][prestoWays]prestoOrder, p.Flows/prestoWays), mask: uint32(p.Flows/prestoWays - 1),
-		queues: make([]prestoQueue, p.Queues), free: none, head: none, tail: none,
+		queues: make([]prestoQueue, p.Queues), free: none, oldest: none, newest: none,
 		drained: make([]uint16, 0, p.Queues+64), pending: make([]uint16, 0, p.Queues),
 	}
 	for i := len(r.queues) - 1; i >= 0; i-- {
@@ -326,6 +343,11 @@ func newPrestoReceiver(o *Options) (*prestoReceiver, error) {
 // Receive decides about packets in the order in which they came.
 func (r *prestoReceiver) Receive(now mono.Time, pkts []reorder.Arrival) {
 	r.drained = r.drained[:0]
+	if r.newest != none && now < r.queues[r.newest].since { // the clock was set back
+		for q := r.oldest; q != none; q = r.queues[q].newer {
+			r.queues[q].since = now
+		}
+	}
 	for i := range pkts {
 		r.arrive(now, &pkts[i])
 	}
@@ -339,39 +361,65 @@ func (r *prestoReceiver) arrive(now mono.Time, p *reorder.Arrival) {
 		r.stats.NoFlow++
 		return
 	}
+	f, cell, start := &p.Fabric, uint16(p.Fabric.Arg), len(r.drained)
+	if r.begins(now, e, f) {
+		r.begin(e, f)
+	}
 	e.last = now
-	cell := uint16(p.Fabric.Arg)
-	start := len(r.drained)
-	switch ahead := int16(cell - e.cell); {
-	case ahead < 0:
+	ahead := int16(cell - e.cell)
+	switch {
+	case ahead < 0 || f.Epoch != e.epoch:
 		r.stats.Late++
 		return
 	case ahead == 0:
-	case p.Fabric.Rerouted || ahead == 1 && e.ended:
-		r.before(e, cell)
-		e.cell, e.ended = cell, false
-	case r.hold(now, e, index, p, cell):
+	case f.Rerouted || ahead == 1 && e.ended:
+		r.skip(e, cell)
+	case r.hold(now, e, index, p):
+		r.verdict(p, reorder.DrainHold, start)
 		return
 	default:
 		r.stats.Exhausted++
-		r.before(e, cell)
-		e.cell, e.ended = cell, false
+		r.skip(e, cell)
 	}
 	r.verdict(p, reorder.DrainPass, start)
-	if first := len(r.drained); p.Fabric.Tail {
-		e.ended = true
+	e.ended = e.ended || f.Tail
+	// A verdict names queues before the packet or behind it. What could follow on both
+	// waits for the flow's next packet, or Flush.
+	if p.Verdict == reorder.Pass {
 		r.follow(e)
-		if len(r.drained) > first && p.Verdict == reorder.Pass {
-			r.verdict(p, reorder.PassDrain, first)
-		}
+		r.verdict(p, reorder.PassDrain, start)
 	}
-	r.relist(now, e, index, len(r.drained) > start)
 }
 
 // verdict has the queues that were drained from first on sent on with a packet.
 func (r *prestoReceiver) verdict(p *reorder.Arrival, v reorder.Verdict, first int) {
 	if list := r.drained[first:]; len(list) > 0 {
 		p.Verdict, p.Drain, p.Also = v, list[0], list[1:]
+	}
+}
+
+// begins reports whether a flow begins anew with a packet: after a pause, or because
+// its source has forgotten it. Packets from before that come later do not begin it
+// again, unless they are of its first flowcells, too.
+func (r *prestoReceiver) begins(now mono.Time, e *prestoOrder, f *overlay.Fabric) bool {
+	other, cell := f.Epoch != e.epoch, uint16(f.Arg)
+	if apart(now, e.last, r.idle) {
+		return other || int16(cell-e.cell) < 0
+	}
+	return other && (f.Rerouted || cell < MaxPaths)
+}
+
+// begin begins a flow with the first packet of it that comes. If that is of another
+// flowcell than the first, it may have overtaken that: there are no more flowcells under
+// way by other paths, and before it on its own, than there are paths. A flow that is
+// further on was forgotten here.
+func (r *prestoReceiver) begin(e *prestoOrder, f *overlay.Fabric) {
+	for e.queue != none {
+		r.take(e)
+	}
+	e.epoch, e.cell, e.ended = f.Epoch, uint16(f.Arg), false
+	if !f.Rerouted && e.cell < MaxPaths {
+		e.cell = 0
 	}
 }
 
@@ -383,13 +431,10 @@ func (r *prestoReceiver) find(now mono.Time, p *reorder.Arrival) (*prestoOrder, 
 	best := -1
 	for w := range set {
 		e := &set[w]
-		aged := !e.used || e.queue == none && uint64(now-e.last+r.inactive) > 2*uint64(r.inactive)
 		if e.used && e.hash == p.Hash && e.leaf == p.Leaf {
-			if aged && int16(uint16(p.Fabric.Arg)-e.cell) < 0 { // nothing of it is under way: its source began anew
-				e.start(p)
-			}
 			return e, int32(at)*prestoWays + int32(w)
 		}
+		aged := !e.used || e.queue == none && apart(now, e.last, r.idle)
 		if aged && (best < 0 || e.last < set[best].last) {
 			best = w
 		}
@@ -397,29 +442,17 @@ func (r *prestoReceiver) find(now mono.Time, p *reorder.Arrival) (*prestoOrder, 
 	if best < 0 {
 		return nil, 0
 	}
-	set[best] = prestoOrder{hash: p.Hash, leaf: p.Leaf, used: true, queue: none, prev: none, next: none}
-	set[best].start(p)
+	set[best] = prestoOrder{hash: p.Hash, leaf: p.Leaf, used: true, queue: none, last: now}
+	r.begin(&set[best], &p.Fabric)
 	return &set[best], int32(at)*prestoWays + int32(best)
 }
 
-// start begins a flow with the first packet of it that comes. If that is not of the
-// flow's first flowcell, it has overtaken this one: so no flowcell is due yet that may
-// be under way.
-func (e *prestoOrder) start(p *reorder.Arrival) {
-	e.cell, e.ended = uint16(p.Fabric.Arg), false
-	if !p.Fabric.Rerouted {
-		e.cell -= math.MaxInt16 / 2
-	}
-}
-
-// at returns the flow of an index.
-func (r *prestoReceiver) at(i int32) *prestoOrder { return &r.sets[i/prestoWays][i%prestoWays] }
-
 // hold keeps a packet of a later flowcell. It reports false if there is no room.
-func (r *prestoReceiver) hold(now mono.Time, e *prestoOrder, index int32, p *reorder.Arrival, cell uint16) bool {
+func (r *prestoReceiver) hold(now mono.Time, e *prestoOrder, index int32, p *reorder.Arrival) bool {
 	if r.stats.Waiting == r.packets {
 		return false
 	}
+	cell := uint16(p.Fabric.Arg)
 	link := &e.queue
 	for *link != none && int16(r.queues[*link].cell-cell) < 0 {
 		link = &r.queues[*link].next
@@ -430,8 +463,14 @@ func (r *prestoReceiver) hold(now mono.Time, e *prestoOrder, index int32, p *reo
 			return false
 		}
 		r.free = r.queues[q].next
-		r.queues[q] = prestoQueue{cell: cell, next: *link}
+		r.queues[q] = prestoQueue{since: now, cell: cell, flow: index, next: *link, older: r.newest, newer: none}
 		*link = q
+		if r.newest == none {
+			r.oldest = q
+		} else {
+			r.queues[r.newest].newer = q
+		}
+		r.newest = q
 		r.stats.InUse++
 		r.stats.InUsePeak = max(r.stats.InUsePeak, r.stats.InUse)
 	}
@@ -442,16 +481,16 @@ func (r *prestoReceiver) hold(now mono.Time, e *prestoOrder, index int32, p *reo
 	r.stats.Waiting++
 	r.stats.WaitingPeak = max(r.stats.WaitingPeak, r.stats.Waiting)
 	p.Verdict, p.Hold = reorder.Hold, uint16(*link)
-	if e.prev == none && r.head != index {
-		r.list(now, e, index)
-	}
 	return true
 }
 
-// before drains the flow's queues of flowcells before one.
-func (r *prestoReceiver) before(e *prestoOrder, cell uint16) {
-	for e.queue != none && int16(r.queues[e.queue].cell-cell) < 0 {
-		r.drained = append(r.drained, r.take(e))
+// skip makes a flowcell the one that is due, and drains the flow's queues up to it.
+func (r *prestoReceiver) skip(e *prestoOrder, cell uint16) {
+	e.cell, e.ended = cell, false
+	for e.queue != none && int16(r.queues[e.queue].cell-cell) <= 0 {
+		q := &r.queues[e.queue]
+		e.ended = q.ended && q.cell == cell
+		r.take(e)
 	}
 }
 
@@ -460,86 +499,56 @@ func (r *prestoReceiver) before(e *prestoOrder, cell uint16) {
 func (r *prestoReceiver) follow(e *prestoOrder) {
 	for e.ended && e.queue != none && r.queues[e.queue].cell == e.cell+1 {
 		e.cell, e.ended = e.cell+1, r.queues[e.queue].ended
-		r.drained = append(r.drained, r.take(e))
+		r.take(e)
 	}
 }
 
-// take takes the first queue from a flow and frees it: the driver sends on what it held
+// take drains the first queue of a flow and frees it: the driver sends on what it held
 // before it looks at anything else.
-func (r *prestoReceiver) take(e *prestoOrder) uint16 {
+func (r *prestoReceiver) take(e *prestoOrder) {
 	i := e.queue
 	q := &r.queues[i]
 	e.queue = q.next
+	if q.older == none {
+		r.oldest = q.newer
+	} else {
+		r.queues[q.older].newer = q.newer
+	}
+	if q.newer == none {
+		r.newest = q.older
+	} else {
+		r.queues[q.newer].older = q.older
+	}
 	r.stats.Waiting -= int(q.packets)
 	r.stats.InUse--
 	q.next, r.free = r.free, i
-	return uint16(i)
-}
-
-// list puts a flow that holds something at the end of those that do.
-func (r *prestoReceiver) list(now mono.Time, e *prestoOrder, index int32) {
-	e.due, e.prev, e.next = now+r.flush, r.tail, none
-	if r.tail == none {
-		r.head = index
-	} else {
-		r.at(r.tail).next = index
-	}
-	r.tail = index
-}
-
-// unlist takes a flow from those that hold something.
-func (r *prestoReceiver) unlist(e *prestoOrder) {
-	if e.prev == none {
-		r.head = e.next
-	} else {
-		r.at(e.prev).next = e.next
-	}
-	if e.next == none {
-		r.tail = e.prev
-	} else {
-		r.at(e.next).prev = e.prev
-	}
-	e.prev, e.next = none, none
-}
-
-// relist gives a flow that was sent on in part another Flush, and takes one that holds
-// nothing any more from the list.
-func (r *prestoReceiver) relist(now mono.Time, e *prestoOrder, index int32, moved bool) {
-	if e.prev == none && r.head != index {
-		return // it holds nothing, and did not
-	}
-	if e.queue == none {
-		r.unlist(e)
-	} else if moved {
-		r.unlist(e)
-		r.list(now, e, index)
-	}
+	r.drained = append(r.drained, uint16(i))
 }
 
 // MayHold reports whether Receive might hold such a packet.
 func (r *prestoReceiver) MayHold(*reorder.Arrival) bool { return true }
 
-// Expire returns a queue for whose flowcell the one before did not come in time.
+// Expire returns a queue for whose flowcell the ones before did not come in time.
 func (r *prestoReceiver) Expire(now mono.Time) (queue int, ok bool) {
-	if len(r.pending) == 0 && r.head != none {
-		// A time that is further away than any can be is as due: the clock was set back.
-		if e := r.at(r.head); now >= e.due || e.due-now > r.flush {
-			r.flushFlow(now, e, r.head)
+	if len(r.pending) == 0 && r.oldest != none {
+		// One that has come in the future has waited for long: the clock was set back.
+		if waited := now - r.queues[r.oldest].since; waited >= r.flush || waited < 0 {
+			r.giveUp(r.oldest)
 		}
 	}
 	return r.nextPending()
 }
 
-// flushFlow sends on a flow's first flowcell, and those that follow on it.
-func (r *prestoReceiver) flushFlow(now mono.Time, e *prestoOrder, index int32) {
+// giveUp sends on a flowcell, with those of its flow that wait before it and those
+// that follow on it.
+func (r *prestoReceiver) giveUp(queue int32) {
 	r.stats.Flushes++
+	q := &r.queues[queue]
+	e := &r.sets[q.flow/prestoWays][q.flow%prestoWays]
 	r.drained = r.drained[:0]
-	q := &r.queues[e.queue]
-	e.cell, e.ended = q.cell, q.ended
-	r.drained = append(r.drained, r.take(e))
+	r.skip(e, q.cell)
 	r.follow(e)
 	r.pending = append(r.pending, r.drained...)
-	r.relist(now, e, index, true)
 }
 
 func (r *prestoReceiver) nextPending() (queue int, ok bool) {
@@ -552,19 +561,19 @@ func (r *prestoReceiver) nextPending() (queue int, ok bool) {
 }
 
 // Flush is Expire for any queue, whatever its time.
-func (r *prestoReceiver) Flush(now mono.Time) (queue int, ok bool) {
-	if len(r.pending) == 0 && r.head != none {
-		r.flushFlow(now, r.at(r.head), r.head)
+func (r *prestoReceiver) Flush(mono.Time) (queue int, ok bool) {
+	if len(r.pending) == 0 && r.oldest != none {
+		r.giveUp(r.oldest)
 	}
 	return r.nextPending()
 }
 
 // Deadline returns when Expire is to be called next.
 func (r *prestoReceiver) Deadline() mono.Time {
-	if r.head == none {
+	if r.oldest == none {
 		return reorder.Never
 	}
-	return r.at(r.head).due
+	return r.queues[r.oldest].since + r.flush
 }
 
 // Outbox is empty: nobody waits for an answer.
