@@ -239,6 +239,27 @@ func TestUnderlayPasses(t *testing.T) {
 	}
 }
 
+// Messages of the node at the other end of a link are ours on the underlay, whichever
+// address they go to; on an access port they are a host's frames.
+func TestNeighbourMessages(t *testing.T) {
+	fields := &overlay.Fabric{Capable: true, Scheme: 1, Opcode: overlay.OpExplore, Shim: true}
+	b := make([]byte, overlay.LinkMessageLen)
+	overlay.EncodeLink(b, overlay.MAC{2, 0, 0, 0, 0, 2}, overlay.MAC{2, 0, 0, 0, 0, 1}, fields)
+	for _, kind := range []Kind{Access, Uplink, Spine} {
+		r, want := newRunner(t, config(kind)), "neighbour"
+		if kind == Access {
+			want = "redirect"
+		}
+		r.expect(b, want)
+		r.expect(b[:14], want)
+		r.expect(with(b, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff), want)
+		if kind != Access {
+			r.expect(with(b, 12, 0x88, 0xb6), "pass_not_ours")
+			r.expect(join(b[:12], be(0x8100), tag(5, 0x88b5), b[14:]), "pass_not_ours")
+		}
+	}
+}
+
 func TestUplinkVerdicts(t *testing.T) {
 	inner := eth(0x0800, ip4(6, 0, 0, tcp(1000, 80)))
 	for _, c := range []struct {

@@ -12,8 +12,8 @@ type Kind uint8
 // The kinds of port.
 const (
 	Access Kind = iota + 1 // leaf towards hosts: every frame is ours but link-local control
-	Uplink                 // leaf towards spines: VXLAN to Config.VTEP is ours
-	Spine                  // any port of a spine: VXLAN to Config.Remotes is ours
+	Uplink                 // leaf towards spines: VXLAN to Config.VTEP is ours, and the spines' messages
+	Spine                  // any port of a spine: VXLAN to Config.Remotes is ours, and the neighbours' messages
 )
 
 // String returns the kind's name, "access", "uplink" or "spine".

@@ -63,6 +63,7 @@ struct {
 #define ETHERTYPE_IPV6 0x86DD
 #define ETHERTYPE_VLAN 0x8100
 #define ETHERTYPE_QINQ 0x88A8
+#define ETHERTYPE_LOCAL 0x88B5 /* IEEE 802: for local experiments */
 
 #define PROTO_TCP 6
 #define PROTO_UDP 17
@@ -287,6 +288,18 @@ static __always_inline int inner(const struct frame *f, __u32 l4, struct frame *
 	return l4 + skip;
 }
 
+/* not_vxlan decides about a frame of the underlay that is not VXLAN to an address
+ * of ours: the node at the other end of the link may have something to tell.
+ */
+static __always_inline int not_vxlan(struct xdp_md *ctx, const struct frame *f)
+{
+	if (f->start + ETH_LEN > f->end || be16(f->start + 12) != ETHERTYPE_LOCAL)
+		return count(LOOM_PASS_NOT_OURS, XDP_PASS);
+	if (redirect_to(ctx) != XDP_REDIRECT)
+		return count(LOOM_PASS_NO_SOCKET, XDP_PASS);
+	return count(LOOM_REDIRECT_NEIGHBOUR, XDP_REDIRECT);
+}
+
 SEC("xdp")
 int loom_access(struct xdp_md *ctx)
 {
@@ -312,7 +325,7 @@ int loom_uplink(struct xdp_md *ctx)
 	__u32 l4 = vxlan_l4(&f);
 
 	if (!l4 || load32(f.start + ETH_LEN + 16) != vtep_addr)
-		return count(LOOM_PASS_NOT_OURS, XDP_PASS);
+		return not_vxlan(ctx, &f);
 	if (redirect_to(ctx) != XDP_REDIRECT)
 		return count(LOOM_PASS_NO_SOCKET, XDP_PASS);
 	m.inner = inner(&f, l4, &in);
@@ -329,7 +342,7 @@ int loom_spine(struct xdp_md *ctx)
 	struct lpm_key key = {.prefixlen = 32};
 
 	if (!vxlan_l4(&f))
-		return count(LOOM_PASS_NOT_OURS, XDP_PASS);
+		return not_vxlan(ctx, &f);
 	key.addr = load32(f.start + ETH_LEN + 16);
 	if (!bpf_map_lookup_elem(&remotes, &key))
 		return count(LOOM_PASS_NOT_OURS, XDP_PASS);

@@ -31,11 +31,12 @@ struct loom_meta {
 
 /* What became of a frame: exactly one of these is counted for each. */
 enum loom_verdict {
-	LOOM_REDIRECT,         /* to the socket, with metadata */
-	LOOM_REDIRECT_NO_META, /* to the socket, without */
-	LOOM_PASS_NOT_OURS,    /* to the kernel: not VXLAN to an address of ours */
-	LOOM_PASS_LINK_LOCAL,  /* to the kernel: LLDP, STP, LACP, ... */
-	LOOM_PASS_NO_SOCKET,   /* to the kernel: nobody serves this queue */
+	LOOM_REDIRECT,           /* to the socket, with metadata */
+	LOOM_REDIRECT_NO_META,   /* to the socket, without */
+	LOOM_PASS_NOT_OURS,      /* to the kernel: not VXLAN to an address of ours */
+	LOOM_PASS_LINK_LOCAL,    /* to the kernel: LLDP, STP, LACP, ... */
+	LOOM_PASS_NO_SOCKET,     /* to the kernel: nobody serves this queue */
+	LOOM_REDIRECT_NEIGHBOUR, /* to the socket: a message of the node at the link's other end */
 	LOOM_VERDICTS,
 };
 

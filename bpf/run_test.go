@@ -140,7 +140,7 @@ func (r *runner) expect(frame []byte, want string) overlay.Meta {
 	r.t.Helper()
 	name, action, m, meta := r.verdict(frame)
 	wantAction := uint32(xdpPass)
-	if want == "redirect" || want == "no_meta" {
+	if want == "redirect" || want == "no_meta" || want == "neighbour" {
 		wantAction = xdpRedirect
 	}
 	if name != want || action != wantAction || meta != (want == "redirect") {

@@ -8,6 +8,7 @@ var verdictNames = [...]string{
 	"pass_not_ours",   // to the kernel: not VXLAN to an address of ours
 	"pass_link_local", // to the kernel: LLDP, STP, LACP and the like
 	"pass_no_socket",  // to the kernel: nobody serves the queue
+	"neighbour",       // to the socket, without metadata: a message of the node at the link's other end
 }
 
 // Verdicts returns the names that [Program.Counters] uses, in a fixed order.

@@ -54,14 +54,21 @@ func (w *worker) hold(f *frame, hop HopID, now mono.Time) (r drop.Reason) {
 		}
 		r = drop.HoldFull
 	}
-	if h.asked[hop] == 0 || now-h.asked[hop] >= askInterval {
-		select {
-		case w.ask <- hop:
-			h.asked[hop] = max(now, 1)
-		default: // the control plane has enough to do; the next frame asks again
-		}
-	}
+	w.resolve(hop, now)
 	return r
+}
+
+// resolve asks the control plane to find the MAC address of a next hop.
+func (w *worker) resolve(hop HopID, now mono.Time) {
+	h := w.holds
+	if h.asked[hop] != 0 && now-h.asked[hop] < askInterval {
+		return
+	}
+	select {
+	case w.ask <- hop:
+		h.asked[hop] = max(now, 1)
+	default: // the control plane has enough to do; the next frame asks again
+	}
 }
 
 // release sends the frames whose next hop has been resolved, and drops those

@@ -117,7 +117,7 @@ func (l *leafWorker) end(now mono.Time, behind bool) {
 // that are then delivered.
 func (l *leafWorker) act(o *leaf.Output[uint32], now mono.Time) {
 	for i := range o.Messages {
-		l.sendMessage(&o.Messages[i])
+		l.sendMessage(&o.Messages[i], now)
 	}
 	for _, number := range o.Deliver {
 		x := &l.parked[number]

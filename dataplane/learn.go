@@ -88,17 +88,13 @@ type learned struct {
 
 // receiveLearned learns what the other workers have told this one.
 func (l *leafWorker) receiveLearned(now mono.Time) {
-	for from := range l.learned.workers {
-		r := l.learned.between(from, l.id)
-		for e := r.front(); e != nil; e = r.front() {
-			// Sent before the sender knew that the port had gone down: this
-			// worker has forgotten the address for that very reason.
-			if e.at.Remote() || int32(e.seq-l.flushed[e.at.Port()]) >= 0 {
-				l.fdb.LearnKey(e.key, e.at, now)
-			}
-			r.pop()
+	l.learned.each(l.id, func(e *learned) {
+		// Sent before the sender knew that the port had gone down: this
+		// worker has forgotten the address for that very reason.
+		if e.at.Remote() || int32(e.seq-l.flushed[e.at.Port()]) >= 0 {
+			l.fdb.LearnKey(e.key, e.at, now)
 		}
-	}
+	})
 }
 
 // adoptFDB brings FDB, limits and counters in line with new tables.

@@ -7,14 +7,9 @@ import (
 	"github.com/loomfabric/loom/overlay"
 )
 
-const (
-	// controlAt is where in a UMEM frame a packet of the fabric's own begins: where a
-	// received one does.
-	controlAt = 256
-	// emptyEtherType is IEEE's for local experiments: it stands in the inner frame of
-	// messages about no flow, and no host is meant to see it.
-	emptyEtherType = 0x88b5
-)
+// controlAt is where in a UMEM frame a packet of the fabric's own begins: where a
+// received one does.
+const controlAt = 256
 
 // What of a frame goes into a message behind its IP header, or behind its MAC
 // addresses: as much as overlay.Dissect looks at. RoCEv2's UDP header and base
@@ -27,7 +22,15 @@ const (
 // sendMessage sends a packet of the fabric's own: the fabric's header, and the
 // headers of the frame that caused it, by which its flow is known at the other end, or
 // an empty frame.
-func (l *leafWorker) sendMessage(o *leaf.Outgoing[uint32]) {
+func (l *leafWorker) sendMessage(o *leaf.Outgoing[uint32], now mono.Time) {
+	if o.Link != overlay.AnyLink {
+		if int(o.Link) >= len(l.uplinks) {
+			l.brain.Unsent().NoPath++
+		} else if l.sendLink(l.uplinks[o.Link], &o.Fabric, l.brain.Unsent(), now) {
+			l.brain.Account(o.Fabric.Opcode, overlay.LinkMessageLen)
+		}
+		return
+	}
 	t := &l.view.tunnels[int(o.Leaf)*MaxPaths+o.Path]
 	missed := l.brain.Unsent()
 	if o.Fabric.Opcode == overlay.OpHello {
@@ -61,7 +64,7 @@ func (l *leafWorker) sendMessage(o *leaf.Outgoing[uint32]) {
 	} else {
 		b := l.area[c.off+uint32(overhead):][:inner]
 		clear(b)
-		overlay.Ethernet(b).SetEtherType(emptyEtherType)
+		overlay.Ethernet(b).SetEtherType(overlay.EtherTypeLocal)
 	}
 	c.len = uint16(overhead + inner)
 	t.header.Encap(l.bytes(&c), inner, vni, o.Hash, overlay.DSCPControl, &o.Fabric)
@@ -84,26 +87,86 @@ func headersLen(b []byte, f *frame) int {
 	return min(n, len(b))
 }
 
-// message is a message as workers pass it on to each other: it carries the headers of
-// a packet that this leaf sent, but receive-side scaling has brought it to any worker.
+// sendLink sends a message to the node at the other end of a port, or counts why it
+// cannot. The message goes to that node's MAC address and to no group: bridges keep
+// frames for the link's own groups to themselves, they flood all others over every
+// link, and interfaces need not let a group in that they have not joined. Frames wait
+// for an address that is not known, so there is little that a neighbour could be told
+// about such a link.
+func (w *worker) sendLink(id PortID, f *overlay.Fabric, unsent *leaf.Unsent, now mono.Time) bool {
+	p := &w.view.ports[id]
+	if !p.up || !p.linked {
+		unsent.NoPath++
+		return false
+	}
+	hop := &w.view.hops[p.hop]
+	if !hop.resolved {
+		unsent.NoPath++
+		w.resolve(p.hop, now)
+		return false
+	}
+	a, ok := w.pool.Get()
+	if !ok {
+		unsent.NoFrame++
+		return false
+	}
+	w.made++
+	c := frame{off: uint32(a) + controlAt, len: overlay.LinkMessageLen, in: id, kind: kindControl}
+	b := w.bytes(&c)
+	clear(b)
+	overlay.EncodeLink(b, hop.src, hop.dst, f)
+	w.hopSent[p.hop].Add(uint32(c.len))
+	if r := w.enqueue(&c, id); r != drop.None {
+		w.discard(&c, r)
+	}
+	return true
+}
+
+// decodeLink reads a message of the node at the other end of p into f, or says why b is
+// none.
+func (w *worker) decodeLink(p *port, b []byte, f *overlay.Fabric) drop.Reason {
+	r := overlay.DecodeLink(b, f)
+	if r == drop.None && overlay.Ethernet(b).Dst() != w.view.ports[p.id].mac {
+		return drop.Control // for another one on a link of many
+	}
+	return r
+}
+
+// message is a message as workers pass it on to each other: receive-side scaling has
+// brought it to any worker. One of a leaf carries the headers of a packet that this
+// leaf sent, and its flow is known to one worker. One of a neighbour is for all.
 type message struct {
 	overlay.Message
 	at    mono.Time // when it came
-	class int
+	class int       // below 0: all
+	port  PortID    // of a neighbour's: that it came by
 }
 
 // acceptMessage ends a message of another leaf: the scheme of the class that it is
 // about handles it, in every worker. It returns drop.Control if that scheme does not
 // expect it.
 func (l *leafWorker) acceptMessage(f *frame, hash uint32, class int, peer PeerID, now mono.Time) drop.Reason {
-	m := message{at: now, class: class, Message: overlay.Message{
+	return l.accept(f, &message{at: now, class: class, Message: overlay.Message{
 		Leaf: uint16(peer), Link: overlay.AnyLink, Cause: overlay.NoCause, Hash: hash, Fabric: l.decap.Fabric,
-	}}
-	if !l.brain.Handle(now, class, &m.Message, true) {
+	}})
+}
+
+// acceptLink does the same to a message of the node at the other end of an uplink, for
+// the schemes of all classes.
+func (l *leafWorker) acceptLink(p *port, f *frame, now mono.Time) drop.Reason {
+	m := message{at: now, class: -1, Message: overlay.Message{Link: p.uplink, Cause: overlay.NoCause}}
+	if r := l.decodeLink(p, l.bytes(f), &m.Fabric); r != drop.None {
+		return r
+	}
+	return l.accept(f, &m)
+}
+
+func (l *leafWorker) accept(f *frame, m *message) drop.Reason {
+	if !l.brain.Handle(m.at, m.class, &m.Message, true) {
 		return drop.Control
 	}
 	if l.messages != nil {
-		l.messages.send(l.id, &m)
+		l.messages.send(l.id, m)
 	}
 	l.consume(f)
 	return drop.None
@@ -111,19 +174,15 @@ func (l *leafWorker) acceptMessage(f *frame, hash uint32, class int, peer PeerID
 
 // receiveMessages takes in the messages that came to other workers.
 func (l *leafWorker) receiveMessages() {
-	for from := range l.messages.workers {
-		r := l.messages.between(from, l.id)
-		for m := r.front(); m != nil; m = r.front() {
-			if m.class < len(l.classes) {
-				l.brain.Handle(m.at, m.class, &m.Message, false)
-			}
-			r.pop()
+	l.messages.each(l.id, func(m *message) {
+		if m.class < len(l.classes) {
+			l.brain.Handle(m.at, m.class, &m.Message, false)
 		}
-	}
+	})
 }
 
 // consume ends the life of a packet of the fabric's own that was for this node.
-func (l *leafWorker) consume(f *frame) {
-	l.consumed++
-	l.pool.Put(uint64(f.off) &^ l.frameMask)
+func (w *worker) consume(f *frame) {
+	w.consumed++
+	w.pool.Put(uint64(f.off) &^ w.frameMask)
 }

@@ -83,6 +83,8 @@ func (n *Node) openWorkers() error {
 		w.ask, w.views = n.ask, &n.view
 		if w.leaf != nil {
 			w.leaf.learned, w.leaf.messages = addresses, messages
+		} else {
+			w.spine.messages = messages
 		}
 		if err := w.mail.open(); err != nil {
 			return fmt.Errorf("worker %d: %w", q, err)

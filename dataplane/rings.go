@@ -58,6 +58,17 @@ func (m *workerRings[T]) send(from int, e *T) {
 // between returns the ring from one worker to another, for that one to read.
 func (m *workerRings[T]) between(from, to int) *workerRing[T] { return &m.rings[from*m.workers+to] }
 
+// each gives a worker what the others have sent to it.
+func (m *workerRings[T]) each(to int, do func(*T)) {
+	for from := range m.workers {
+		r := m.between(from, to)
+		for e := r.front(); e != nil; e = r.front() {
+			do(e)
+			r.pop()
+		}
+	}
+}
+
 // front returns the oldest event, which stays where it is until pop; nil: there is
 // none.
 func (r *workerRing[T]) front() *T {

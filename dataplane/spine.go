@@ -30,6 +30,8 @@ type spineWorker struct {
 	routes [routeCacheSize]routeCacheEntry
 	brain  *leaf.Spine // nil: next hops follow selectors and hashes
 
+	messages *workerRings[message] // nil with one worker
+
 	n       int // frames that wait for their next hop to be chosen,
 	bundle  *leaf.Bundle
 	waiting [burstSize]frame // all among the hops of one bundle
@@ -75,6 +77,45 @@ func (s *spineWorker) adopt(v *view) {
 	}
 }
 
+// begin takes in the messages that came to other workers, before the bursts of a round.
+func (s *spineWorker) begin() {
+	if s.brain == nil || s.messages == nil {
+		return
+	}
+	s.messages.each(s.id, func(m *message) { s.brain.Handle(m.at, int(m.port), &m.Message, false) })
+}
+
+// end does what is due, after the bursts of a round.
+func (s *spineWorker) end(now mono.Time) {
+	if s.brain == nil || s.brain.Deadline() > now {
+		return
+	}
+	out := s.brain.Tick(now)
+	for i := range out {
+		m := &out[i]
+		if s.sendLink(PortID(m.Port), &m.Fabric, s.brain.Unsent(), now) {
+			s.brain.Account(m.Fabric.Opcode, overlay.LinkMessageLen)
+		}
+	}
+}
+
+// acceptLink ends a message of the node at the other end of p: the scheme handles it, in
+// every worker. It returns drop.Control if the scheme does not expect it.
+func (s *spineWorker) acceptLink(p *port, f *frame, now mono.Time) drop.Reason {
+	m := message{at: now, port: p.id, Message: overlay.Message{Cause: overlay.NoCause}}
+	if r := s.decodeLink(p, s.bytes(f), &m.Fabric); r != drop.None {
+		return r
+	}
+	if s.brain == nil || !s.brain.Handle(now, int(p.id), &m.Message, true) {
+		return drop.Control
+	}
+	if s.messages != nil {
+		s.messages.send(s.id, &m)
+	}
+	s.consume(f)
+	return drop.None
+}
+
 // input routes a burst of VXLAN packets by their outer header.
 func (s *spineWorker) input(p *port, descs []xsk.Desc, now mono.Time) {
 	for i := range descs {
@@ -89,7 +130,11 @@ func (s *spineWorker) input(p *port, descs []xsk.Desc, now mono.Time) {
 // route forwards f, or says why it is to be dropped.
 func (s *spineWorker) route(p *port, f *frame, now mono.Time) drop.Reason {
 	b := s.bytes(f)
-	if r := overlay.CheckOuter(b); r != drop.None {
+	switch r := overlay.CheckOuter(b); r {
+	case drop.None:
+	case drop.BadEtherType:
+		return s.acceptLink(p, f, now) // which says so of what is not a neighbour's either
+	default:
 		return r
 	}
 	ip := overlay.IPv4(b[overlay.EthernetLen:])
@@ -206,4 +251,12 @@ func fabricOf(b []byte, ip overlay.IPv4, port uint16) (overlay.VXLAN, bool) {
 	}
 	v := overlay.VXLAN(b[vxlanAt:])
 	return v, v.Capable()
+}
+
+// snapshot copies what is a spine's with a scheme of its own.
+func (s *spineWorker) snapshot(to *WorkerStats) {
+	to.Schemes, to.Leaf = s.brain.SchemeStats(), s.brain.Stats()
+	if s.messages != nil {
+		to.MessagesLost = s.messages.lost[s.id].n.Load()
+	}
 }

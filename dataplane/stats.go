@@ -30,7 +30,8 @@ type WorkerStats struct {
 	Bursts   uint64      `stat:"bursts" help:"Rounds that the worker made over its ports, each with a burst or none."`
 	Sleeps   uint64      `stat:"sleeps" help:"Times the worker slept for want of work."`
 
-	// What follows is a leaf's only, but for HopSent and a spine's own Schemes.
+	// What follows is a leaf's only, but for HopSent, and for Schemes and what Leaf
+	// counts of messages at a spine with a scheme of its own.
 	FDBStats     `stat:"-"`
 	LossStats    `stat:"-"`
 	Exchange     congestion.ExchangeStats `stat:"-"`

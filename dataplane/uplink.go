@@ -35,7 +35,10 @@ func (l *leafWorker) fromFabric(p *port, f *frame, now mono.Time) drop.Reason {
 		m = l.metaAt(f.off)
 	}
 	peer, kind, reason := l.admit(b, now)
-	if reason != drop.None {
+	switch {
+	case reason == drop.BadEtherType:
+		return l.acceptLink(p, f, now) // which says so of what is not a neighbour's either
+	case reason != drop.None:
 		return reason
 	}
 	if kind == leaf.Ended {

@@ -36,6 +36,9 @@ type view struct {
 
 type viewPort struct {
 	up       bool
+	mac      overlay.MAC
+	linked   bool     // a next hop is behind the port
+	hop      HopID    // the first of them whose MAC address is known, or else the first
 	maxFrame uint16   // longest Ethernet frame, without FCS; tags not counted
 	vlans    []uint16 // access: by VID, VNIIndex+1; 0: not bound
 	keepTags bool     // access: transparent
@@ -82,13 +85,16 @@ func compile(cfg *Config, t *Tables) (*view, error) {
 	}
 	v := &view{tables: t, routes: t.Routes}
 	for i, p := range t.Ports {
-		v.ports = append(v.ports, viewPort{up: p.Up, maxFrame: uint16(min(p.MTU+overlay.EthernetLen, 0xffff)), keepTags: cfg.Ports[i].Transparent})
+		v.ports = append(v.ports, viewPort{up: p.Up, maxFrame: uint16(min(p.MTU+overlay.EthernetLen, 0xffff)), mac: p.MAC, keepTags: cfg.Ports[i].Transparent})
 	}
 	for i, h := range t.Hops {
 		if int(h.Port) >= len(t.Ports) {
 			return nil, fmt.Errorf("next hop %d (%v) is on port %d of %d", i, h.Gateway, h.Port, len(t.Ports))
 		}
 		v.hops = append(v.hops, viewHop{port: h.Port, maxFrame: v.ports[h.Port].maxFrame, resolved: h.Resolved, dst: h.MAC, src: t.Ports[h.Port].MAC})
+		if p := &v.ports[h.Port]; !p.linked || h.Resolved && !v.hops[p.hop].resolved {
+			p.linked, p.hop = true, HopID(i)
+		}
 	}
 	if cfg.Role == Leaf {
 		return v, v.compileLeaf(cfg, t)

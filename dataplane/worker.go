@@ -94,6 +94,8 @@ func (w *worker) round(now mono.Time) int {
 	}
 	if w.leaf != nil {
 		w.leaf.begin(now)
+	} else {
+		w.spine.begin()
 	}
 	got, behind := 0, false
 	for i := range w.ports {
@@ -112,6 +114,8 @@ func (w *worker) round(now mono.Time) int {
 	}
 	if w.leaf != nil {
 		w.leaf.end(now, behind)
+	} else {
+		w.spine.end(now)
 	}
 	w.holds.expire(w, now)
 	w.output(now, got == 0)
@@ -219,8 +223,12 @@ func (w *worker) held() uint64 {
 // will tell it of. backlog is as of sendDeadline.
 func (w *worker) nextDeadline(now mono.Time) (t mono.Time, backlog bool) {
 	t, backlog = w.sendDeadline(now)
-	if w.leaf != nil && w.view != nil {
+	switch {
+	case w.view == nil:
+	case w.leaf != nil:
 		t = min(t, w.leaf.brain.Deadline())
+	case w.spine.brain != nil:
+		t = min(t, w.spine.brain.Deadline())
 	}
 	return t, backlog
 }
@@ -290,7 +298,7 @@ func (w *worker) snapshot() WorkerStats {
 	case w.leaf != nil:
 		w.leaf.snapshot(&s)
 	case w.spine.brain != nil:
-		s.Schemes = w.spine.brain.SchemeStats()
+		w.spine.snapshot(&s)
 	}
 	return s
 }

@@ -67,7 +67,7 @@ func TestNothingAllocates(t *testing.T) {
 				for i := range pkts {
 					p := &pkts[i]
 					s.Depart(s.now, c, p, s.View().Paths[1].Uplink[p.Path], &f)
-					m = overlay.Message{Leaf: 1, Hash: p.Hash, Fabric: overlay.Fabric{
+					m = overlay.Message{Leaf: 1, Link: overlay.AnyLink, Hash: p.Hash, Fabric: overlay.Fabric{
 						Capable: true, Scheme: f.Scheme, Opcode: overlay.OpRTTReply, Epoch: f.Epoch, Shim: true, Arg: f.TxTstamp,
 					}}
 					s.Handle(s.now, 0, &m, true)

@@ -206,7 +206,7 @@ func TestRoundTrips(t *testing.T) {
 			t.Fatalf("no request: %+v", f)
 		}
 		s.now += 5 * us
-		m := overlay.Message{Leaf: 1, Hash: p.Hash, Fabric: overlay.Fabric{
+		m := overlay.Message{Leaf: 1, Link: overlay.AnyLink, Hash: p.Hash, Fabric: overlay.Fabric{
 			Capable: true, Scheme: reorder.SchemeID, Opcode: overlay.OpRTTReply, Epoch: f.Epoch, Shim: true, Arg: f.TxTstamp,
 		}}
 		if !s.Handle(s.now, 0, &m, true) {

@@ -155,12 +155,17 @@ func (l *Leaf[T]) MakeClasses(rules []ClassConfig) ([]*Class, error) {
 		if err != nil {
 			return nil, fmt.Errorf("traffic class %d: %w", i, err)
 		}
-		c := &Class{Scheme: s, Policy: p}
-		c.messenger, _ = p.(balance.Messenger)
-		c.timed, _ = p.(balance.Timed)
-		classes[i] = c
+		classes[i] = NewClass(s, p)
 	}
 	return classes, nil
+}
+
+// NewClass returns the class of a scheme's policy.
+func NewClass(s *balance.Scheme, p balance.Policy) *Class {
+	c := &Class{Scheme: s, Policy: p}
+	c.messenger, _ = p.(balance.Messenger)
+	c.timed, _ = p.(balance.Timed)
+	return c
 }
 
 // SetClasses puts classes in force. Flowlets and connections start anew.
@@ -284,7 +289,10 @@ func (l *Leaf[T]) Handle(now mono.Time, class int, m *overlay.Message, first boo
 	} else {
 		l.stats.Relayed++
 	}
-	if op == overlay.OpNotify {
+	switch {
+	case m.Link != overlay.AnyLink: // it is for all workers
+		known = known && first
+	case op == overlay.OpNotify: // so is that
 		known = first && (known || l.leads(m.Leaf, m.Fabric.Path.Uplink()))
 	}
 	if known {

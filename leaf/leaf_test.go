@@ -169,7 +169,7 @@ func TestHandle(t *testing.T) {
 	a, b, c := &fakePolicy{name: "a"}, &fakePolicy{name: "b"}, &fakePolicy{name: "c"}
 	s.SetClasses([]*Class{a.class(9), b.class(9), c.class(10)})
 	message := func(op overlay.Opcode) *overlay.Message {
-		return &overlay.Message{Leaf: 1, Hash: 5, Fabric: overlay.Fabric{Capable: true, Scheme: 9, Opcode: op, Path: 0x20}}
+		return &overlay.Message{Leaf: 1, Link: overlay.AnyLink, Hash: 5, Fabric: overlay.Fabric{Capable: true, Scheme: 9, Opcode: op, Path: 0x20}}
 	}
 	count := func() string { return fmt.Sprint(len(a.handled), len(b.handled), len(c.handled)) }
 	counted := func(op overlay.Opcode) string {

@@ -211,6 +211,7 @@ func (l *Leaf[T]) Receiver(id overlay.SchemeID) balance.Receiver {
 // a leaf that no longer reads the fabric's fields nothing is said.
 func (l *Leaf[T]) say(now mono.Time, m overlay.Message, item T, uplink uint8) {
 	x := Outgoing[T]{Message: m, Item: item}
+	x.Fabric.Capable = true
 	if m.Link == overlay.AnyLink {
 		if int(m.Leaf) >= len(l.view.Paths) || l.view.Paths[m.Leaf].N == 0 {
 			l.stats.Unsent.NoPath++
@@ -233,15 +234,17 @@ func (l *Leaf[T]) say(now mono.Time, m overlay.Message, item T, uplink uint8) {
 
 // complete gives a message's header what the exchange of leaves puts into each.
 func complete(m, f *overlay.Fabric) {
-	m.Capable, m.LBTag = true, f.LBTag
+	m.LBTag = f.LBTag
 	m.FBValid, m.FBTag, m.FBMetric = f.FBValid, f.FBTag, f.FBMetric
 }
 
 // Account notes that a message was sent, and how long it was on the wire, bytes.
-func (l *Leaf[T]) Account(op overlay.Opcode, bytes uint32) {
-	s := &l.stats.Sent[op&(overlay.NumOpcodes-1)]
-	s.Frames++
-	s.Bytes += uint64(bytes)
+func (l *Leaf[T]) Account(op overlay.Opcode, bytes uint32) { l.stats.account(op, bytes) }
+
+func (s *Stats) account(op overlay.Opcode, bytes uint32) {
+	a := &s.Sent[op&(overlay.NumOpcodes-1)]
+	a.Frames++
+	a.Bytes += uint64(bytes)
 }
 
 // Unsent are the leaf's counters of messages that could not be sent, for the driver

@@ -6,6 +6,8 @@ import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 )
 
 // NextHop returns which of n next hops a packet takes at a spine without a scheme:
@@ -44,18 +46,44 @@ type Spine struct {
 	scheme  *balance.Scheme
 	bundles []*Bundle
 	by      []*Bundle // by destination; nil: there is no choice
+
+	messenger bool // bundles' policies handle messages
+	timed     bool // and act when time has passed
+	said      []overlay.Message
+	out       []LinkMessage
+	stats     Stats
+}
+
+// LinkMessage is a message for the node at the other end of a spine's port. Its header
+// is complete.
+type LinkMessage struct {
+	overlay.Message
+	Port int
 }
 
 // NewSpine returns a spine without routes. It reports schemes that are not for
 // spines.
 func NewSpine(cfg SpineConfig) (*Spine, error) {
-	s := &Spine{cfg: cfg, scheme: balance.Find(cfg.Scheme)}
-	if s.scheme != nil && s.scheme.NeedsPeer {
-		return nil, fmt.Errorf("scheme %s is for leaves: it needs an answer from the far end", cfg.Scheme)
-	}
-	if _, err := s.policy(0); err != nil {
+	s := balance.Find(cfg.Scheme)
+	if s == nil {
+		_, err := balance.New(cfg.Scheme, cfg.Options) // says which there are
 		return nil, err
 	}
+	return NewSpineOf(s, cfg)
+}
+
+// NewSpineOf is NewSpine for a scheme that need not have a name.
+func NewSpineOf(scheme *balance.Scheme, cfg SpineConfig) (*Spine, error) {
+	s := &Spine{cfg: cfg, scheme: scheme}
+	if s.scheme.NeedsPeer {
+		return nil, fmt.Errorf("scheme %s is for leaves: it needs an answer from the far end", s.scheme.Name)
+	}
+	p, err := s.policy(0)
+	if err != nil {
+		return nil, err
+	}
+	_, s.messenger = p.(balance.Messenger)
+	_, s.timed = p.(balance.Timed)
 	return s, nil
 }
 
@@ -63,10 +91,13 @@ func (s *Spine) policy(bundle int) (balance.Policy, error) {
 	o := s.cfg.Options
 	// Bundles and workers draw from generators of their own.
 	o.Seed, o.Worker, o.Congestion = s.cfg.Seed, s.cfg.Worker<<16|bundle, s.cfg.Congestion
-	if o.Section == nil && s.scheme != nil && s.scheme.Section != nil {
+	if o.Section == nil && s.scheme.Section != nil {
 		o.Section = s.cfg.Sections[s.scheme.Section.Name]
 	}
-	return balance.New(s.cfg.Scheme, o)
+	if err := s.scheme.Complete(&o); err != nil {
+		return nil, fmt.Errorf("scheme %s: %w", s.scheme.Name, err)
+	}
+	return s.scheme.New(&o), nil
 }
 
 // Bundle is a set of ports among which a spine's scheme chooses: those that lead to
@@ -74,6 +105,9 @@ func (s *Spine) policy(bundle int) (balance.Policy, error) {
 // has a port for every leaf, so each bundle has a policy to itself.
 type Bundle struct {
 	Policy balance.Policy
+
+	messenger balance.Messenger // Policy, if it is one; likewise the next
+	timed     balance.Timed
 
 	links SpineLinks
 	ports []int // by the number that the policy knows the port by
@@ -107,6 +141,8 @@ func (s *Spine) SetRoute(dest int, ports []int) error {
 			return err
 		}
 		b = &Bundle{Policy: p, links: s.cfg.Links, ports: append([]int(nil), ports...)}
+		b.messenger, _ = p.(balance.Messenger)
+		b.timed, _ = p.(balance.Timed)
 		b.view = balance.View{Links: b, Local: &b.local, Queue: &b.queue}
 		s.bundles = append(s.bundles, b)
 	}
@@ -137,6 +173,80 @@ func (s *Spine) SchemeStats() []SchemeStats {
 	}
 	return sums
 }
+
+// Handle gives a message of the node at the other end of a port to the policies that
+// know the port, and tells each by which of its links it came. It reports false if the
+// scheme handles no messages of that kind. first says that the message came to this
+// worker, and not by way of another one of the spine.
+func (s *Spine) Handle(now mono.Time, port int, m *overlay.Message, first bool) (ok bool) {
+	if !s.messenger || s.scheme.Wire != m.Fabric.Scheme {
+		return false
+	}
+	known := false
+	for _, b := range s.bundles {
+		if link := b.number(port); link >= 0 {
+			m.Link = uint8(link)
+			known = b.messenger.Handle(now, &b.view, m) || known
+		}
+	}
+	op := m.Fabric.Opcode & (overlay.NumOpcodes - 1)
+	if !first {
+		s.stats.Relayed++
+		return true
+	}
+	s.stats.Received[op]++
+	if known {
+		s.stats.Known[op]++
+	}
+	return true
+}
+
+// Deadline returns when Tick is to be called next; reorder.Never: no policy asks for it.
+func (s *Spine) Deadline() mono.Time {
+	t := reorder.Never
+	if !s.timed {
+		return t
+	}
+	for _, b := range s.bundles {
+		t = min(t, b.timed.Deadline())
+	}
+	return t
+}
+
+// Tick wakes the policies that ask for it, and returns what they have to say to the
+// nodes at the other ends of their links. It is valid until the next call. A spine has
+// nothing to say to leaves: what names no link of the bundle is not sent.
+func (s *Spine) Tick(now mono.Time) []LinkMessage {
+	s.out = s.out[:0]
+	if !s.timed {
+		return s.out
+	}
+	for _, b := range s.bundles {
+		if now < b.timed.Deadline() {
+			continue
+		}
+		s.said = b.timed.Tick(now, &b.view, s.said[:0])
+		for _, m := range s.said {
+			if int(m.Link) >= len(b.ports) {
+				s.stats.Unsent.NoPath++
+				continue
+			}
+			m.Cause, m.Fabric.Capable, m.Fabric.Scheme = overlay.NoCause, true, s.scheme.Wire
+			s.out = append(s.out, LinkMessage{m, b.ports[m.Link]})
+		}
+	}
+	return s.out
+}
+
+// Stats returns the spine's counters of messages.
+func (s *Spine) Stats() Stats { return s.stats }
+
+// Account notes that a message was sent, and how long it was on the wire, bytes.
+func (s *Spine) Account(op overlay.Opcode, bytes uint32) { s.stats.account(op, bytes) }
+
+// Unsent are the spine's counters of messages that could not be sent, for the driver to
+// count what it finds.
+func (s *Spine) Unsent() *Unsent { return &s.stats.Unsent }
 
 // number returns what the policy knows a port by; -1: not at all.
 func (b *Bundle) number(port int) int {

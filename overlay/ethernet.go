@@ -9,6 +9,9 @@ const (
 	EtherTypeVLAN = 0x8100 // IEEE 802.1Q customer tag
 	EtherTypeIPv6 = 0x86dd
 	EtherTypeQinQ = 0x88a8 // IEEE 802.1Q service tag
+	// EtherTypeLocal is IEEE 802's for local experiments. It stands in messages for the
+	// other end of a link, and in the empty frame inside messages about no flow.
+	EtherTypeLocal = 0x88b5
 )
 
 // EthernetLen is the length of an Ethernet header without tags, bytes.
