@@ -81,7 +81,10 @@ func (c *checkAgainstGo) frame(t testing.TB, frame []byte) {
 		t.Errorf("uplink: action %d, metadata %v\nframe %x", action, meta, frame)
 	}
 	want = overlay.Meta{}
-	if action == xdpRedirect {
+	if neighbour && (action != xdpRedirect || meta) {
+		t.Errorf("uplink: action %d, metadata %v for a neighbour's message %x", action, meta, frame)
+	}
+	if !neighbour && action == xdpRedirect {
 		inner, start := describes(frame)
 		if inner != nil {
 			overlay.Dissect(inner, seed, &want)

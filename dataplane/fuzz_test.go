@@ -17,7 +17,11 @@ func FuzzLeaf(f *testing.F) {
 	f.Add(uint8(up0), wrap(vtep2, own(), 100, good, nil))
 	f.Add(uint8(up1), wrap(vtep3, own(), 200, good, &overlay.Fabric{Capable: true, Scheme: reorder.SchemeID, Shim: true, Opcode: overlay.OpRTTRequest}))
 	f.Add(uint8(up1), wrap(vtep3, own(), 200, good, nil)[:60])
+	link := make([]byte, overlay.LinkMessageLen)
+	overlay.EncodeLink(link, gwMAC, ownMAC, &overlay.Fabric{Capable: true, Scheme: talkerWire, Opcode: overlay.OpExplore, Shim: true})
+	f.Add(uint8(up0), link)
 	r := newRig(f, fuzzConfig(leafConfig()), leafTables())
+	r.talk(&talker{Policy: r.w.leaf.classes[0].Policy, at: reorder.Never})
 	f.Fuzz(func(t *testing.T, port uint8, b []byte) {
 		if len(b) > 1792 {
 			return

@@ -146,22 +146,25 @@ type message struct {
 // about handles it, in every worker. It returns drop.Control if that scheme does not
 // expect it.
 func (l *leafWorker) acceptMessage(f *frame, hash uint32, class int, peer PeerID, now mono.Time) drop.Reason {
-	return l.accept(f, &message{at: now, class: class, Message: overlay.Message{
+	l.note = message{at: now, class: class, Message: overlay.Message{
 		Leaf: uint16(peer), Link: overlay.AnyLink, Cause: overlay.NoCause, Hash: hash, Fabric: l.decap.Fabric,
-	}})
+	}}
+	return l.accept(f)
 }
 
 // acceptLink does the same to a message of the node at the other end of an uplink, for
 // the schemes of all classes.
 func (l *leafWorker) acceptLink(p *port, f *frame, now mono.Time) drop.Reason {
-	m := message{at: now, class: -1, Message: overlay.Message{Link: p.uplink, Cause: overlay.NoCause}}
-	if r := l.decodeLink(p, l.bytes(f), &m.Fabric); r != drop.None {
+	l.note = message{at: now, class: -1, Message: overlay.Message{Link: p.uplink, Cause: overlay.NoCause}}
+	if r := l.decodeLink(p, l.bytes(f), &l.note.Fabric); r != drop.None {
 		return r
 	}
-	return l.accept(f, &m)
+	return l.accept(f)
 }
 
-func (l *leafWorker) accept(f *frame, m *message) drop.Reason {
+// accept ends the message in l.note, which came in f.
+func (l *leafWorker) accept(f *frame) drop.Reason {
+	m := &l.note
 	if !l.brain.Handle(m.at, m.class, &m.Message, true) {
 		return drop.Control
 	}

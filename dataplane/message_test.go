@@ -430,11 +430,16 @@ func TestConWeaveDoesNotAllocate(t *testing.T) {
 			}
 		}
 	}
+	f := overlay.Fabric{Capable: true, Scheme: reorder.SchemeID, Shim: true, Opcode: overlay.OpRTTReply, Epoch: 1}
+	frames = append(frames, wrap(vtep2, own(), 100, host, &f)) // and a message of the other leaf's
 	for range 10 {
 		turn()
 	}
 	if n := testing.AllocsPerRun(50, turn); n != 0 {
 		t.Errorf("%v allocations a turn", n)
+	}
+	if received, _ := r.messages(); received == 0 {
+		t.Error("no message came")
 	}
 	if d, s := r.destination().Counters(), source(r.w.leaf.classes[0]); d.Held == 0 || d.Replies == 0 || d.Clears == 0 || s.Reroutes == 0 {
 		t.Errorf("held %d, replied %d, cleared %d, rerouted %d", d.Held, d.Replies, d.Clears, s.Reroutes)

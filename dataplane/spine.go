@@ -102,7 +102,8 @@ func (s *spineWorker) end(now mono.Time) {
 // acceptLink ends a message of the node at the other end of p: the scheme handles it, in
 // every worker. It returns drop.Control if the scheme does not expect it.
 func (s *spineWorker) acceptLink(p *port, f *frame, now mono.Time) drop.Reason {
-	m := message{at: now, port: p.id, Message: overlay.Message{Cause: overlay.NoCause}}
+	m := &s.note
+	*m = message{at: now, port: p.id, Message: overlay.Message{Cause: overlay.NoCause}}
 	if r := s.decodeLink(p, s.bytes(f), &m.Fabric); r != drop.None {
 		return r
 	}
@@ -110,7 +111,7 @@ func (s *spineWorker) acceptLink(p *port, f *frame, now mono.Time) drop.Reason {
 		return drop.Control
 	}
 	if s.messages != nil {
-		s.messages.send(s.id, &m)
+		s.messages.send(s.id, m)
 	}
 	s.consume(f)
 	return drop.None

@@ -53,7 +53,8 @@ type worker struct {
 	descs [kickBurst]xsk.Desc
 	addrs [burstSize]uint64
 	meta  overlay.Meta
-	touch byte // keeps input's loads alive
+	note  message // that has come: schemes are shown it by its address
+	touch byte    // keeps input's loads alive
 
 	made, consumed, bursts, sleeps uint64
 	hopSent                        []Traffic
