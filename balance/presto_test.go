@@ -292,7 +292,7 @@ func TestPrestoFlowThatPauses(t *testing.T) {
 		for seq := 1; seq <= 101; seq++ { // the last flowcell is half full
 			w.send(0, seq, 1)
 		}
-		w.pass(w.now.Add(time.Millisecond))
+		epoch := w.inFlight[0].header.Epoch
 		w.pass(w.now.Add(3 * time.Millisecond))
 		if evicted {
 			for flow := 1; flow <= 4; flow++ {
@@ -301,7 +301,7 @@ func TestPrestoFlowThatPauses(t *testing.T) {
 			w.pass(w.now.Add(3 * time.Millisecond))
 		}
 		w.send(0, 102, 1)
-		if h := w.inFlight[0].header; !h.Rerouted || h.Arg != 0 {
+		if h := w.inFlight[0].header; !h.Rerouted || h.Arg != 0 || !evicted && h.Epoch != epoch.Next() {
 			t.Errorf("evicted %v: it goes on with %+v", evicted, h)
 		}
 		w.pass(w.now.Add(time.Microsecond))
