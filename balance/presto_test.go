@@ -318,9 +318,8 @@ func TestPrestoPathThatGoesAway(t *testing.T) {
 		w.send(0, seq, 1)
 	}
 	w.pass(w.now.Add(time.Microsecond))
-	gone := w.view.Paths[1].Uplink[0]
 	w.send(0, 61, 1)
-	gone = w.inFlight[0].header.Path.Uplink()
+	gone := w.inFlight[0].header.Path.Uplink()
 	w.inFlight = nil // lost with the link
 	w.view.Paths[1] = MakePaths(without([]uint8{0, 1, 2, 3}, gone)...)
 	for seq := 62; seq <= 200; seq++ {
