@@ -18,8 +18,8 @@ type Rate uint64
 // Size is a number of bytes, written as in "256KiB", "150KB" or "1500".
 type Size uint64
 
-// Duration is a time span in Go's syntax: "50us", "1.5s", "5m".
-type Duration time.Duration
+// most is the largest rate and size. Arithmetic in floating point is exact up to it.
+const most = 1 << 53
 
 // unit is a suffix and what it multiplies by; tables are ordered from large to
 // small, so that printing finds the largest that divides. A suffix stands
@@ -47,7 +47,7 @@ func parse(s string, units []unit) (uint64, error) {
 		}
 		num = strings.TrimSpace(num)
 		if n, err := strconv.ParseUint(num, 10, 64); err == nil { // exact
-			if n > math.MaxUint64/u.factor {
+			if n > most/u.factor {
 				return 0, fmt.Errorf("%q is too large", s)
 			}
 			return n * u.factor, nil
@@ -56,7 +56,7 @@ func parse(s string, units []unit) (uint64, error) {
 		if err != nil || f < 0 || math.IsNaN(f) {
 			break
 		}
-		if f *= float64(u.factor); f >= math.MaxInt64 {
+		if f *= float64(u.factor); f > most {
 			return 0, fmt.Errorf("%q is too large", s)
 		}
 		return uint64(math.Round(f)), nil
@@ -110,7 +110,7 @@ func (r Rate) String() string { return format(uint64(r), rateUnits) }
 
 // ParseSize reads a size; a bare number is bytes.
 func ParseSize(s string) (Size, error) {
-	if n, err := strconv.ParseUint(s, 10, 64); err == nil {
+	if n, err := strconv.ParseUint(s, 10, 64); err == nil && n <= most {
 		return Size(n), nil
 	}
 	n, err := parse(s, sizeUnits)
@@ -133,23 +133,12 @@ func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // it back.
 func (s Size) String() string { return format(uint64(s), sizeUnits) }
 
-// ParseDuration reads a duration, which may not be negative.
-func ParseDuration(s string) (Duration, error) {
+// ParseDuration reads a time span in Go's syntax, as in "50us", "1.5s" or "5m". It
+// may not be negative.
+func ParseDuration(s string) (time.Duration, error) {
 	v, err := time.ParseDuration(s)
 	if err != nil || v < 0 {
 		return 0, fmt.Errorf("duration %q is not a time span; write it as in 50us, 1.5s or 5m", s)
 	}
-	return Duration(v), nil
+	return v, nil
 }
-
-// UnmarshalText is [ParseDuration].
-func (d *Duration) UnmarshalText(b []byte) (err error) {
-	*d, err = ParseDuration(string(b))
-	return err
-}
-
-// MarshalText is String.
-func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
-
-// String writes the duration as Go does; ParseDuration reads it back.
-func (d Duration) String() string { return time.Duration(d).String() }

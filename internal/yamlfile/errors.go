@@ -1,0 +1,152 @@
+package yamlfile
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+)
+
+// Error is one mistake in a file: where it is, what it is and what to do.
+type Error struct {
+	File         string
+	Line, Column int    // from 1; 0: the mistake has no place in the file
+	Path         string // of the value, as in workloads[0].load; empty for YAML itself
+	Problem      string
+	Fix          string
+	Source       string // the line's text
+}
+
+// Error gives place, problem and remedy, and shows the line with a mark under
+// the column. The path stands in for a line that is not known.
+func (e *Error) Error() string {
+	var b strings.Builder
+	b.WriteString(e.File)
+	if e.Line > 0 {
+		fmt.Fprintf(&b, ":%d:%d", e.Line, e.Column)
+	}
+	if b.Len() > 0 {
+		b.WriteString(": ")
+	}
+	if e.Line == 0 && e.Path != "" {
+		b.WriteString(e.Path + ": ")
+	}
+	b.WriteString(e.Problem + "\n")
+	if e.Line > 0 && e.Source != "" {
+		gutter := fmt.Sprintf("%5d | ", e.Line)
+		fmt.Fprintf(&b, "%s%s\n%s^\n", gutter, e.Source, strings.Repeat(" ", len(gutter)+e.Column-1))
+	}
+	fmt.Fprintf(&b, "  fix: %s", e.Fix)
+	return b.String()
+}
+
+// Errors are all the mistakes that were found in a file.
+type Errors []*Error
+
+// Error gives the mistakes one after the other.
+func (e Errors) Error() string {
+	s := make([]string, len(e))
+	for i := range e {
+		s[i] = e[i].Error()
+	}
+	return strings.Join(s, "\n")
+}
+
+// Or returns the mistakes as an error, nil if there is none.
+func (e Errors) Or() error {
+	if len(e) == 0 {
+		return nil
+	}
+	return e
+}
+
+// Errorf adds a mistake at a path. The text has the form "problem; remedy".
+func (e *Errors) Errorf(path, format string, args ...any) {
+	problem, fix := cutRemedy(fmt.Sprintf(format, args...))
+	*e = append(*e, &Error{Path: path, Problem: problem, Fix: fix})
+}
+
+// cutRemedy parts "problem; remedy" at the last semicolon: what a file says may
+// be quoted in the problem.
+func cutRemedy(text string) (problem, fix string) {
+	if i := strings.LastIndex(text, "; "); i >= 0 {
+		return text[:i], text[i+2:]
+	}
+	return text, "correct it, or leave it out"
+}
+
+// addAt reports a mistake at a token; nil stands for the whole file. YAML that comes
+// from no file has no lines.
+func (d *Document) addAt(t *token.Token, path, problem, fix string) {
+	e := &Error{File: d.File, Path: path, Problem: problem, Fix: fix}
+	if t != nil && t.Position != nil && t.Position.Line > 0 && d.lines != nil {
+		e.Line, e.Column = t.Position.Line, t.Position.Column
+		if e.Line <= len(d.lines) {
+			e.Source = strings.TrimRight(d.lines[e.Line-1], "\r")
+		}
+	}
+	d.Errs = append(d.Errs, e)
+}
+
+// Add reports a mistake at a path. A value that is not in the file is reported
+// where the mapping or list stands that it belongs in.
+func (d *Document) Add(path, problem, fix string) {
+	d.addAt(d.token(path), path, problem, fix)
+}
+
+// Errorf is [Document.Add] for a text of the form "problem; remedy".
+func (d *Document) Errorf(path, format string, args ...any) {
+	problem, fix := cutRemedy(fmt.Sprintf(format, args...))
+	d.Add(path, problem, fix)
+}
+
+// AddAt is [Document.Errorf] for a node; nil stands for the whole file.
+func (d *Document) AddAt(n ast.Node, path, format string, args ...any) {
+	problem, fix := cutRemedy(fmt.Sprintf(format, args...))
+	d.addAt(tokenOf(n), path, problem, fix)
+}
+
+// Report adds mistakes that have a path and no place yet.
+func (d *Document) Report(found Errors) {
+	for _, e := range found {
+		if e.File != "" { // another file's, or placed already
+			d.Errs = append(d.Errs, e)
+			continue
+		}
+		d.Add(e.Path, e.Problem, e.Fix)
+	}
+}
+
+// AddYAML reports what the YAML library found.
+func (d *Document) AddYAML(err error) {
+	var ye yaml.Error
+	if !errors.As(err, &ye) {
+		problem, fix := cutRemedy(err.Error())
+		d.addAt(nil, "", problem, fix)
+		return
+	}
+	problem, fix := ye.GetMessage(), d.help()
+	var se *yaml.SyntaxError
+	var de *yaml.DuplicateKeyError
+	switch {
+	case errors.As(err, &de):
+		fix = "keep one of the two"
+	case errors.As(err, &se) && strings.Contains(se.Message, "already defined"):
+		fix = "keep one of the two"
+	case strings.Contains(problem, "; "):
+		problem, fix = cutRemedy(problem)
+	case errors.As(err, &se):
+		fix = "this is not YAML; check indentation, colons and quotes"
+	}
+	d.addAt(ye.GetToken(), "", problem, fix)
+}
+
+func (d *Document) help() string {
+	if d.Help == "" {
+		return "correct it, or leave it out"
+	}
+	return "see " + d.Help
+}

@@ -1,0 +1,165 @@
+package yamlfile
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// Open is a part of a struct, with the tag `yaml:",inline"`, whose keys the type
+// does not say: they depend on what else there is.
+type Open interface {
+	// Extra returns a pointer to where the value of a key belongs; nil: the key is
+	// not one of its own.
+	Extra(key string) any
+	// ExtraKeys returns the keys that Extra knows, for messages.
+	ExtraKeys() []string
+	// Extras returns the values that there are, for [Map].
+	Extras() []Extra
+}
+
+// Extra is a key of an [Open] and its value.
+type Extra struct {
+	Key   string
+	Value any
+}
+
+// Renamed is a struct that had other keys before. It returns what is to be
+// written for each of them: "fan_in".
+type Renamed interface{ OldKeys() map[string]string }
+
+// Field is a key of a struct, or of one that is inlined in it.
+type Field struct {
+	Key       string
+	Index     []int // as reflect.Value.FieldByIndex takes it
+	Type      reflect.Type
+	OmitEmpty bool
+	Owner     reflect.Type // the struct that has the field
+	Name      string       // of the field
+}
+
+type structKeys struct {
+	fields []Field
+	open   [][]int // inlined parts that are Open
+	old    map[string]string
+}
+
+var (
+	structs     sync.Map // *structKeys by reflect.Type
+	openType    = reflect.TypeFor[Open]()
+	renamedType = reflect.TypeFor[Renamed]()
+)
+
+// Fields returns the keys of a struct type in the order of its fields. A key of
+// the struct itself wins over one that is inlined.
+func Fields(t reflect.Type) []Field { return keysOf(t).fields }
+
+func keysOf(t reflect.Type) *structKeys {
+	if k, ok := structs.Load(t); ok {
+		return k.(*structKeys)
+	}
+	k := &structKeys{old: make(map[string]string)}
+	k.add(t, nil)
+	k.fields = k.shadowed()
+	structs.Store(t, k)
+	return k
+}
+
+func (k *structKeys) add(t reflect.Type, at []int) {
+	opens := len(k.open)
+	for i := range t.NumField() {
+		f := t.Field(i)
+		name, opts, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		index := append(slices.Clone(at), i)
+		switch {
+		case opts == "inline" && f.Type.Kind() == reflect.Struct:
+			k.add(f.Type, index)
+		case name != "" && name != "-":
+			k.fields = append(k.fields, Field{name, index, f.Type, opts == "omitempty", t, f.Name})
+		}
+	}
+	if p := reflect.PointerTo(t); len(k.open) == opens && p.Implements(openType) {
+		k.open = append(k.open, at)
+	}
+	if t.Implements(renamedType) {
+		for old, now := range reflect.Zero(t).Interface().(Renamed).OldKeys() {
+			k.old[old] = now
+		}
+	}
+}
+
+// shadowed leaves out fields whose key a less deeply inlined one has.
+func (k *structKeys) shadowed() (out []Field) {
+	for i := range k.fields {
+		f := &k.fields[i]
+		if !slices.ContainsFunc(k.fields, func(o Field) bool { return o.Key == f.Key && len(o.Index) < len(f.Index) }) {
+			out = append(out, *f)
+		}
+	}
+	return out
+}
+
+func (k *structKeys) find(key string) (Field, bool) {
+	for _, f := range k.fields {
+		if f.Key == key {
+			return f, true
+		}
+	}
+	return Field{}, false
+}
+
+// names returns the keys of a struct, those of its open parts included.
+func (k *structKeys) names(v reflect.Value) (names []string) {
+	for _, f := range k.fields {
+		names = append(names, f.Key)
+	}
+	for _, at := range k.open {
+		names = append(names, openAt(v, at).ExtraKeys()...)
+	}
+	return names
+}
+
+func openAt(v reflect.Value, at []int) Open { return v.FieldByIndex(at).Addr().Interface().(Open) }
+
+// FieldOf returns a pointer to the field of a key in the struct that v points to;
+// nil: it has no such key. [Open] parts that wrap a struct are made of it.
+func FieldOf(v any, key string) any {
+	s := reflect.ValueOf(v).Elem()
+	f, ok := keysOf(s.Type()).find(key)
+	if !ok {
+		return nil
+	}
+	return s.FieldByIndex(f.Index).Addr().Interface()
+}
+
+// Names returns the keys that the struct which v points to can have, those of its
+// open parts included.
+func Names(v any) []string {
+	s := reflect.ValueOf(v).Elem()
+	return keysOf(s.Type()).names(s)
+}
+
+// KeysOf returns the keys of the struct that v points to.
+func KeysOf(v any) (keys []string) {
+	for _, f := range Fields(reflect.TypeOf(v).Elem()) {
+		keys = append(keys, f.Key)
+	}
+	return keys
+}
+
+// CopyField copies the field of a key such as drill.samples from a struct to
+// another one of its type; both are given by pointers. It reports whether there is
+// such a key.
+func CopyField(to, from any, key string) bool {
+	first, below, nested := strings.Cut(key, ".")
+	a, b := FieldOf(to, first), FieldOf(from, first)
+	if a == nil || nested && reflect.TypeOf(a).Elem().Kind() != reflect.Struct {
+		return false
+	}
+	if nested {
+		return CopyField(a, b, below)
+	}
+	reflect.ValueOf(a).Elem().Set(reflect.ValueOf(b).Elem())
+	return true
+}
