@@ -16,6 +16,8 @@ var conweaveSection = &Section{
 		"All leaves of a fabric should have the same, `inactive` above all.",
 	New:      newConWeaveParams,
 	Profiles: []Profile{Datacenter, Lab, Auto},
+
+	Reloadable: []string{"reply", "path_busy", "samples", "selectors", "connections"},
 }
 
 // ConWeaveParams are the tunables of ConWeave (Tables 1 and 3, Appendix A), of
@@ -62,8 +64,8 @@ func newConWeaveParams(profile Profile) Params {
 }
 
 // Pause returns θ_inactive; if it follows from round trips, as long as it can be.
-func (p *ConWeaveParams) Pause() (time.Duration, string) {
-	return p.destination().Inactive, "inactive"
+func (p *ConWeaveParams) Pause() (pause, longest time.Duration, key string) {
+	return p.destination().Inactive, overlay.MaxInactive, "inactive"
 }
 
 // Selectors returns the number of choices that the next tier has.
@@ -109,26 +111,28 @@ func (p *ConWeaveParams) destination() *reorder.Params {
 // and 3). [DatacenterConWeave] and [LabConWeave] return complete sets to start
 // from.
 type ConWeaveSource struct {
-	// Reply is θ_reply: a path that has not brought a request to the leaf and
-	// its reply back for so long is congested (§3.2.1).
+	// Reply is how long a path may take to bring a request to the other leaf and its
+	// reply back; longer, and the flow is rerouted (θ_reply, §3.2.1). At most inactive.
 	Reply time.Duration `yaml:"reply"`
-	// PathBusy is θ_path_busy: how long a path is avoided after a NOTIFY; about
-	// as long as a queue at the ECN threshold takes to drain (§4.1).
+	// PathBusy is how long flows are kept off a path after a notice that it is
+	// congested (θ_path_busy): about as long as a queue at the ECN threshold takes to
+	// drain (§4.1).
 	PathBusy time.Duration `yaml:"path_busy"`
-	// Inactive is θ_inactive: after a pause of that length nothing of a flow is
-	// under way any more, and its next packet starts a new epoch (§3.2.3). At
-	// most [overlay.MaxInactive], and the same at all leaves.
+	// Inactive is the pause after which nothing of a flow is under way any more: its
+	// next packet starts a new epoch (θ_inactive, §3.2.3). At most 30ms, which 16-bit
+	// timestamps can tell, and the same at all leaves.
 	Inactive time.Duration `yaml:"inactive"`
-	// Samples is how many random paths are looked at when a new one is needed,
-	// 1 to 16 (§3.2.2).
+	// Samples is the number of random paths that are looked at when a flow needs one, 1
+	// to 16 (§3.2.2).
 	Samples int `yaml:"samples"`
-	// Selectors is how many choices the next tier has, 1 to 16. With 1 a path is
-	// an uplink, and each flow has one selector of 16 by its hash: all uplinks
-	// lead it over the same of several parallel links behind the spine. With more,
-	// a path is an uplink and a selector below that number.
+	// Selectors is the number of choices that the spines have, 1 to 16. With 1 a path is
+	// an uplink, and each flow has one selector of 16 by its hash: all uplinks lead it
+	// over the same of several parallel links behind the spine. With more, a path is an
+	// uplink and a selector below that number.
 	Selectors int `yaml:"selectors"`
-	// Connections is the size of the connection table: a power of two, 4 at
-	// least.
+	// Connections is the number of entries of each worker's table of flows that are
+	// sent: a power of two from 4 to 16777216, of 32 bytes each. Flows that find no room
+	// go by hash.
 	Connections int `yaml:"connections"`
 }
 
@@ -162,8 +166,10 @@ func (p *ConWeaveSource) Validate() error {
 	switch {
 	case p.Inactive <= 0 || p.Inactive > overlay.MaxInactive:
 		return fieldError("inactive", fmt.Sprintf("use a time above 0 and up to %v, which 16-bit timestamps can tell", overlay.MaxInactive), "inactive is %v", p.Inactive)
-	case p.Reply <= 0 || p.Reply > p.Inactive:
-		return fieldError("reply", fmt.Sprintf("use a time above 0 and up to inactive, %v", p.Inactive), "reply is %v", p.Reply)
+	case p.Reply <= 0:
+		return fieldError("reply", "use a time above 0", "reply is %v", p.Reply)
+	case p.Reply > p.Inactive:
+		return fieldError("reply", "lower reply, or raise inactive", "reply %v is above inactive %v", p.Reply, p.Inactive)
 	case p.PathBusy < 0 || p.PathBusy > time.Second:
 		return fieldError("path_busy", "use 0 to a second", "path_busy is %v", p.PathBusy)
 	case p.Samples < 1 || p.Samples > maxSamples:

@@ -396,7 +396,7 @@ func TestConWeaveParamsAreChecked(t *testing.T) {
 		{"inactive", "inactive is 30.000001ms", func(p *ConWeaveSource) { p.Inactive = overlay.MaxInactive + 1 }},
 		{"inactive", "inactive is 0s", func(p *ConWeaveSource) { p.Inactive = 0 }},
 		{"reply", "reply is 0s", func(p *ConWeaveSource) { p.Reply = 0 }},
-		{"reply", "up to inactive", func(p *ConWeaveSource) { p.Reply = p.Inactive + 1 }},
+		{"reply", "above inactive", func(p *ConWeaveSource) { p.Reply = p.Inactive + 1 }},
 		{"path_busy", "path_busy is -1ns", func(p *ConWeaveSource) { p.PathBusy = -1 }},
 		{"samples", "17 path samples", func(p *ConWeaveSource) { p.Samples = 17 }},
 		{"samples", "0 path samples", func(p *ConWeaveSource) { p.Samples = 0 }},
@@ -414,7 +414,7 @@ func TestConWeaveParamsAreChecked(t *testing.T) {
 	// What the destination side says of its own is as good.
 	p := section(func(*ConWeaveSource) {})
 	p.Destination.MaxHold = 0
-	if _, err := New("conweave", Options{Section: p}); err == nil || !strings.Contains(err.Error(), "longest hold") {
+	if _, err := New("conweave", Options{Section: p}); err == nil || !strings.Contains(err.Error(), "max_hold") {
 		t.Errorf("a longest hold of 0: %v", err)
 	}
 	if got := mustNew(t, "conweave", 1).(ConWeavePolicy).Params(); got != DatacenterConWeave() {

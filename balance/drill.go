@@ -26,7 +26,7 @@ var _ = register(Scheme{
 
 // DRILLKeys are what drill is told beside its name.
 type DRILLKeys struct {
-	// DRILL is d and m of DRILL(d, m).
+	// DRILL is what is compared for each packet: d and m of DRILL(d, m).
 	DRILL DRILL `yaml:"drill"`
 }
 

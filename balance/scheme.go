@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/congestion"
+	"github.com/loomfabric/loom/internal/field"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -69,6 +70,9 @@ type Section struct {
 	New func(Profile) Params
 	// Profiles are those that New tells apart.
 	Profiles []Profile
+	// Reloadable are the keys that policies alone go by: a running leaf can take over
+	// a change of them. What receivers go by needs a restart.
+	Reloadable []string
 }
 
 // Params are a scheme's parameters: a pointer to a struct whose fields have the
@@ -92,9 +96,9 @@ type Holder interface {
 // pause.
 type Pauser interface {
 	Params
-	// Pause returns the shortest such pause, and the key that sets it. Queues that
-	// take longer let a flow overtake itself.
-	Pause() (pause time.Duration, key string)
+	// Pause returns the shortest such pause, how long it may be made, and the key that
+	// sets it. Queues that take longer let a flow overtake itself.
+	Pause() (pause, longest time.Duration, key string)
 }
 
 // Selecting is Params of a scheme that chooses among the next hops of the next tier
@@ -108,18 +112,15 @@ type Selecting interface {
 }
 
 // FieldError is what Validate says of one field.
-type FieldError struct {
-	Key     string // in YAML
-	Problem string // "inactive is 40ms"
-	Remedy  string // "use a time above 0 and up to 30ms"
-}
+type FieldError = field.Error
 
-// Error joins problem and remedy.
-func (e *FieldError) Error() string { return e.Problem + ": " + e.Remedy }
+var fieldError = field.Errorf
 
-// fieldError returns a *FieldError.
-func fieldError(key, remedy, problem string, args ...any) error {
-	return &FieldError{key, fmt.Sprintf(problem, args...), remedy}
+// UplinkParams are Params that depend on how many uplinks a leaf has.
+type UplinkParams interface {
+	Params
+	// FitUplinks reports what does not fit a leaf with n uplinks.
+	FitUplinks(n int) error
 }
 
 // Profile is a set of values that parameters start from.

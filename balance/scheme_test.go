@@ -380,7 +380,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		scheme, key string
 		o           Options
 	}{
-		{"conga", "", Options{Congestion: bad}},
+		{"conga", "tau", Options{Congestion: bad}},
 		{"conga", "flowlets", Options{Keys: &FlowletKeys{}}},
 		{"local", "flowlets", Options{Keys: &FlowletKeys{32}}},
 		{"letflow", "flowlets", Options{Keys: &FlowletKeys{100}}},

@@ -41,9 +41,17 @@ func (k *StaticKeys) Validate() error {
 	case len(k.Weights) > MaxPaths:
 		return fieldError("weights", fmt.Sprintf("use one for each uplink, at most %d", MaxPaths), "%d weights", len(k.Weights))
 	case len(k.Weights) > 0 && sum == 0:
-		return fieldError("weights", "use shares, as in [2, 1]", "weights that are all 0")
+		return fieldError("weights", "give each uplink its share, as in [2, 1]", "weights that add up to 0")
 	case sum > math.MaxUint32:
-		return fieldError("weights", "use shares, as in [2, 1]", "weights that add up to %d", sum)
+		return fieldError("weights", "give each uplink its share, as in [2, 1]", "weights that add up to %d", sum)
+	}
+	return nil
+}
+
+// FitUplinks reports a number of weights that is not n.
+func (k *StaticKeys) FitUplinks(n int) error {
+	if len(k.Weights) > 0 && len(k.Weights) != n {
+		return fieldError("weights", "give one for each uplink, in their order", "%d weights for %d uplinks", len(k.Weights), n)
 	}
 	return nil
 }

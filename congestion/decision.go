@@ -29,16 +29,33 @@ func (m PathMetric) String() string {
 	return fmt.Sprintf("path metric %d", uint8(m))
 }
 
+// UnmarshalText reads a metric's name.
+func (m *PathMetric) UnmarshalText(b []byte) error {
+	for *m = MaxMetric; *m <= SumMetric; *m++ {
+		if m.String() == string(b) {
+			return nil
+		}
+	}
+	return fmt.Errorf("path metric %q does not exist; use max or sum", b)
+}
+
+// MarshalText writes the metric's name.
+func (m PathMetric) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
 // Decision is the rule by which a new flowlet gets its uplink (CONGA §3.5). The
 // zero value is the paper's.
 type Decision struct {
-	Metric PathMetric
-	// FewestBottlenecks prefers, among paths of the same metric, those with
-	// fewer bottlenecks (Remark 2). The paper would count them in the header;
-	// here the source leaf counts, of the two parts it knows, the uplink and the
-	// rest of the path, those that are as congested as the worse of them. The
-	// count may be one too high where the remote metric has the uplink in it.
-	FewestBottlenecks bool
+	// Metric is how the metrics of a path's links are joined: max (the worst) or
+	// sum.
+	Metric PathMetric `yaml:"path_metric"`
+	// FewestBottlenecks prefers, among equally congested paths, those of which
+	// fewer parts are so.
+	//
+	// The paper (Remark 2) would count bottlenecks in the header. Here the source
+	// leaf counts, of the two parts it knows, the uplink and the rest of the path,
+	// those that are as congested as the worse of them. The count may be one too
+	// high where the remote metric has the uplink in it.
+	FewestBottlenecks bool `yaml:"fewest_bottlenecks"`
 }
 
 // Pick returns the best of the given uplinks, each below [MaxTags]: the one

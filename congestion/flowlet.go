@@ -39,6 +39,19 @@ func (d Detector) String() string {
 	return fmt.Sprintf("detector %d", uint8(d))
 }
 
+// UnmarshalText reads a detector's name.
+func (d *Detector) UnmarshalText(b []byte) error {
+	for *d = Timestamp; *d <= AgeBit; *d++ {
+		if d.String() == string(b) {
+			return nil
+		}
+	}
+	return fmt.Errorf("flowlet detector %q does not exist; use timestamp or agebit", b)
+}
+
+// MarshalText writes the detector's name.
+func (d Detector) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
 // FlowletStats counts what became of flowlets. Started is Moved + Kept + those
 // of flows that the table had not seen.
 type FlowletStats struct {

@@ -3,6 +3,8 @@ package congestion
 import (
 	"fmt"
 	"time"
+
+	"github.com/loomfabric/loom/internal/field"
 )
 
 // MaxTags is how many uplinks a leaf can tell apart: an LBTag has 4 bits
@@ -16,27 +18,33 @@ const WireQ = 3
 // Params are the tunables of CONGA. [Datacenter] and [Lab] return complete
 // sets to start from; the zero value is not valid.
 type Params struct {
-	// Q is the number of bits of a congestion metric, 1 to 8 (§3.2). The paper
-	// found 3 to 6 to work; what goes over the wire must not exceed [WireQ].
-	Q uint
+	// Q is the number of bits of a congestion metric, 1 to 3 (§3.2).
+	//
+	// The fabric's header has room for [WireQ], which the files' vocabulary checks. The paper
+	// found 3 to 6 to work.
+	Q uint `yaml:"q"`
 	// Tau is the time constant of the link meters (§3.2). It should exceed the
 	// leaf-to-leaf round-trip time, so that it filters TCP's bursts (§3.6).
-	Tau time.Duration
-	// Alpha is the meters' decay factor, between 0 and 1, both excluded: they
-	// decay every T_dre = Alpha·Tau.
-	Alpha float64
+	Tau time.Duration `yaml:"tau"`
+	// Alpha is the link meters' decay factor, between 0 and 1, both excluded: they
+	// decay every alpha·tau.
+	Alpha float64 `yaml:"alpha"`
 	// FlowletGap is T_fl: a flow that pauses for longer may move (§3.4).
-	FlowletGap time.Duration
-	// FlowGap is the FlowletGap of CONGA-Flow: longer than any path's latency,
-	// so that nothing is ever reordered (§5).
-	FlowGap time.Duration
-	// Ageing is how long a remote metric stands without an update before it
-	// begins to fall (§3.3).
-	Ageing time.Duration
-	// Detector says how gaps are found.
-	Detector Detector
+	FlowletGap time.Duration `yaml:"flowlet_gap"`
+	// FlowGap is the flowlet gap of scheme conga-flow. It should exceed any path's
+	// latency, so that nothing is ever reordered (§5).
+	FlowGap time.Duration `yaml:"flow_gap"`
+	// Ageing is how long a metric that another leaf reported stands without an
+	// update before it begins to fall. It then loses one step each time that this
+	// time has passed again: the worst metric of q 3, which is 7, is 6 after one
+	// ageing time and 0 after seven. The paper asks for a gradual fall and leaves
+	// its length open (§3.3).
+	Ageing time.Duration `yaml:"ageing"`
+	// Detector is how pauses are found: timestamp (exactly) or agebit (as the
+	// paper's hardware does: between one and two gaps).
+	Detector Detector `yaml:"detector"`
 	// Decision says how paths are compared (§3.5, §7).
-	Decision Decision
+	Decision `yaml:",inline"`
 }
 
 // Datacenter returns the defaults of CONGA §3.6, which the paper found for
@@ -69,27 +77,30 @@ func Lab() Params {
 	return p
 }
 
-// Validate reports the first parameter that makes no sense.
+// Validate reports the first parameter that makes no sense. The error is a
+// [field.Error].
 func (p *Params) Validate() error {
 	switch {
 	case p.Q < 1 || p.Q > maxQ:
-		return fmt.Errorf("metrics of %d bits (Q): use 1 to %d", p.Q, maxQ)
+		return field.Errorf("q", fmt.Sprintf("use 1 to %d", maxQ), "metrics of %d bits (Q)", p.Q)
 	case p.Tau <= 0 || p.Tau > time.Minute:
-		return fmt.Errorf("tau is %v: use a time above 0 and up to a minute", p.Tau)
+		return field.Errorf("tau", "use a time above 0 and up to a minute", "tau is %v", p.Tau)
 	case !(p.Alpha > 0 && p.Alpha < 1):
-		return fmt.Errorf("alpha is %v: use a number between 0 and 1", p.Alpha)
+		return field.Errorf("alpha", "use a number between 0 and 1, as in 0.1", "alpha is %v", p.Alpha)
 	case float64(p.Tau)*p.Alpha < 1:
-		return fmt.Errorf("tau %v times alpha %v is below a nanosecond: use more of either", p.Tau, p.Alpha)
+		return field.Errorf("tau", "use more of either", "tau %v times alpha %v is below a nanosecond", p.Tau, p.Alpha)
 	case p.FlowletGap <= 0 || p.FlowletGap > time.Hour:
-		return fmt.Errorf("flowlet gap is %v: use a time above 0 and up to an hour", p.FlowletGap)
-	case p.FlowGap < p.FlowletGap || p.FlowGap > time.Hour:
-		return fmt.Errorf("flow gap is %v: use the flowlet gap, %v, or more, up to an hour", p.FlowGap, p.FlowletGap)
+		return field.Errorf("flowlet_gap", "use a time above 0 and up to an hour", "flowlet_gap is %v", p.FlowletGap)
+	case p.FlowGap < p.FlowletGap:
+		return field.Errorf("flow_gap", "raise flow_gap, or lower flowlet_gap: a flow ends after a longer pause than a flowlet", "flow_gap %v is below flowlet_gap %v", p.FlowGap, p.FlowletGap)
+	case p.FlowGap > time.Hour:
+		return field.Errorf("flow_gap", "use at most an hour", "flow_gap is %v", p.FlowGap)
 	case p.Ageing < 16*tick || p.Ageing > time.Hour:
-		return fmt.Errorf("ageing is %v: use %v to an hour", p.Ageing, 16*tick)
+		return field.Errorf("ageing", fmt.Sprintf("use %v to an hour", time.Duration(16*tick)), "ageing is %v", p.Ageing)
 	case p.Detector > AgeBit:
-		return fmt.Errorf("flowlet detector %d does not exist: use %v or %v", p.Detector, Timestamp, AgeBit)
-	case p.Decision.Metric > SumMetric:
-		return fmt.Errorf("path metric %d does not exist: use %v or %v", p.Decision.Metric, MaxMetric, SumMetric)
+		return field.Errorf("detector", fmt.Sprintf("use %v or %v", Timestamp, AgeBit), "flowlet detector %d does not exist", p.Detector)
+	case p.Metric > SumMetric:
+		return field.Errorf("path_metric", fmt.Sprintf("use %v or %v", MaxMetric, SumMetric), "path metric %d does not exist", p.Metric)
 	}
 	return nil
 }

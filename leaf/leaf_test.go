@@ -37,8 +37,8 @@ func TestConfigIsChecked(t *testing.T) {
 		"choose one of": {Classes: []ClassConfig{{Scheme: "no-such"}}},
 		"class 0: sche": {Classes: []ClassConfig{{Scheme: "conga", Options: balance.Options{Keys: &balance.FlowletKeys{}}}}},
 		// Receivers are made whatever the classes are.
-		"longest hold": {Classes: one, Sections: conweave(func(p *balance.ConWeaveParams) { p.Destination.MaxHold = 0 })},
-		"reply is":     {Classes: one, Sections: conweave(func(p *balance.ConWeaveParams) { p.Source.Reply = 0 })},
+		"max_hold is": {Classes: one, Sections: conweave(func(p *balance.ConWeaveParams) { p.Destination.MaxHold = 0 })},
+		"reply is":    {Classes: one, Sections: conweave(func(p *balance.ConWeaveParams) { p.Source.Reply = 0 })},
 	} {
 		p := congestion.Datacenter()
 		if _, err := New[int](cfg, NewShared(2, &p)); err == nil || !strings.Contains(err.Error(), want) {

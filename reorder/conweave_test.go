@@ -299,18 +299,18 @@ func TestUnmarkedPackets(t *testing.T) {
 
 func TestParamsAreChecked(t *testing.T) {
 	for want, change := range map[string]func(*reorder.Params){
-		"inactive time is 0s":  func(p *reorder.Params) { p.Inactive = 0 },
+		"inactive is 0s":       func(p *reorder.Params) { p.Inactive = 0 },
 		"16-bit timestamps":    func(p *reorder.Params) { p.Inactive = overlay.MaxInactive + 1 },
-		"longest hold":         func(p *reorder.Params) { p.MaxHold = 0 },
-		"resume extra":         func(p *reorder.Params) { p.ResumeExtra = p.MaxHold + 1 },
-		"resume default":       func(p *reorder.Params) { p.ResumeDefault = 0 },
-		"notify interval":      func(p *reorder.Params) { p.NotifyInterval = -1 },
+		"max_hold is 0s":       func(p *reorder.Params) { p.MaxHold = 0 },
+		"resume_extra":         func(p *reorder.Params) { p.ResumeExtra = p.MaxHold + 1 },
+		"resume_default":       func(p *reorder.Params) { p.ResumeDefault = 0 },
+		"notify_interval":      func(p *reorder.Params) { p.NotifyInterval = -1 },
 		"admission at 101":     func(p *reorder.Params) { p.Admission = 101 },
 		"table of 2":           func(p *reorder.Params) { p.Flows = 2 },
 		"table of 12":          func(p *reorder.Params) { p.Flows = 12 },
 		"-1 leaves":            func(p *reorder.Params) { p.Leaves = -1 },
 		"-1 ports":             func(p *reorder.Params) { p.Ports = -1 },
-		"65536 in all":         func(p *reorder.Params) { p.Queues = 65536 },
+		"65536 queues":         func(p *reorder.Params) { p.Queues = 65536 },
 		"-1 packets":           func(p *reorder.Params) { p.PortPackets = -1 },
 		"destination side: -1": func(p *reorder.Params) { p.PortQueues = -1 },
 	} {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/loomfabric/loom/internal/field"
 	"github.com/loomfabric/loom/internal/units"
 	"github.com/loomfabric/loom/overlay"
 )
@@ -11,39 +12,41 @@ import (
 // Params are the tunables of ConWeave's destination side. [Datacenter] and
 // [Lab] return complete sets to start from; the zero value is not valid.
 type Params struct {
-	// ResumeExtra is θ_resume_extra: what T_resume allows for, besides the
-	// delay that the OLD path was last seen to have (ConWeave Appendix A).
+	// ResumeExtra is how much longer than the old path's delay its last packet is waited
+	// for (θ_resume_extra, ConWeave Appendix A).
 	ResumeExtra time.Duration `yaml:"resume_extra"`
-	// ResumeDefault is θ_resume_default: how long a TAIL is waited for when
-	// nothing came over the OLD path yet (Appendix A).
+	// ResumeDefault is how long that packet is waited for when the delay is not known
+	// (θ_resume_default, Appendix A).
 	ResumeDefault time.Duration `yaml:"resume_default"`
 	// Inactive is the sources' θ_inactive. A flow of which nothing has come for
 	// twice that long is forgotten: its next packet starts a new epoch.
 	Inactive time.Duration `yaml:"-"`
-	// MaxHold bounds what timestamps can make of T_resume: no queue is held for
-	// longer, counted from its first packet.
+	// MaxHold bounds how long a packet is held, whatever timestamps say. It counts from
+	// a queue's first packet.
 	MaxHold time.Duration `yaml:"max_hold"`
-	// NotifyInterval is the least time between two NOTIFYs for one path of one
-	// leaf. It should be below the source's θ_path_busy, so that a path that
-	// stays congested stays marked.
+	// NotifyInterval is the least time between two notices to a leaf that one of its
+	// paths is congested. It should be below path_busy, so that a path that stays
+	// congested stays marked.
 	NotifyInterval time.Duration `yaml:"notify_interval"`
-	// Admission is how much of a port's, or of all, queues, packets or bytes may
-	// be in use, in percent, before sources are asked not to reroute (§5); 0:
-	// they never are.
+	// Admission is the share of the queues, packets or bytes, of a port or of all, in
+	// percent, from which other leaves are asked not to reroute (§5); 0: they never are.
 	Admission int `yaml:"admission"`
 
-	// Flows is the size of the flow table: a power of two, 4 at least.
+	// Flows is the number of entries of each worker's table of flows that are received:
+	// a power of two from 4 to 16777216, of 40 bytes each.
 	Flows int `yaml:"flows"`
 	// Leaves bounds the sources' numbers: packets of other leaves get no NOTIFY.
 	Leaves int `yaml:"-"`
 	// Ports is the number of egress ports.
 	Ports int `yaml:"-"`
-	// Queues is the number of flows of which packets may be held, at most
-	// [MaxQueues]. What does not fit is sent on as it comes.
+	// Queues is the number of flows that may have packets held, at most 65535, by each
+	// worker. What does not fit is sent on as it comes.
 	Queues int `yaml:"queues"`
 	// PortQueues is the same for one egress port.
 	PortQueues int `yaml:"port_queues"`
-	// Packets is the number of packets that may be held.
+	// Packets is the number of packets that may be held, by each worker. Each takes a
+	// packet buffer. If frames is not given there are as many more buffers; if it is,
+	// held packets take a quarter of them at most.
 	Packets int `yaml:"packets"`
 	// PortPackets is the same for one egress port.
 	PortPackets int `yaml:"port_packets"`
@@ -91,31 +94,38 @@ func Lab() Params {
 	return p
 }
 
-// Validate reports the first parameter that makes no sense.
+// Validate reports the first parameter that makes no sense. The error is a
+// [field.Error].
 func (p *Params) Validate() error {
 	switch {
 	case p.Inactive <= 0 || p.Inactive > overlay.MaxInactive:
-		return fmt.Errorf("inactive time is %v: use a time above 0 and up to %v, which 16-bit timestamps can tell", p.Inactive, overlay.MaxInactive)
+		return field.Errorf("inactive", fmt.Sprintf("use a time above 0 and up to %v, which 16-bit timestamps can tell", overlay.MaxInactive), "inactive is %v", p.Inactive)
 	case p.MaxHold <= 0 || p.MaxHold > time.Second:
-		return fmt.Errorf("longest hold is %v: use a time above 0 and up to a second", p.MaxHold)
+		return field.Errorf("max_hold", "use a time above 0 and up to a second", "max_hold is %v", p.MaxHold)
 	case p.ResumeExtra < 0 || p.ResumeExtra > p.MaxHold:
-		return fmt.Errorf("resume extra is %v: use 0 to the longest hold, %v", p.ResumeExtra, p.MaxHold)
-	case p.ResumeDefault <= 0 || p.ResumeDefault > p.MaxHold:
-		return fmt.Errorf("resume default is %v: use a time above 0 and up to the longest hold, %v", p.ResumeDefault, p.MaxHold)
+		return field.Errorf("resume_extra", "lower resume_extra, or raise max_hold", "resume_extra %v is above max_hold %v", p.ResumeExtra, p.MaxHold)
+	case p.ResumeDefault <= 0:
+		return field.Errorf("resume_default", "use a time above 0", "resume_default is %v", p.ResumeDefault)
+	case p.ResumeDefault > p.MaxHold:
+		return field.Errorf("resume_default", "lower resume_default, or raise max_hold", "resume_default %v is above max_hold %v", p.ResumeDefault, p.MaxHold)
 	case p.NotifyInterval < 0 || p.NotifyInterval > time.Second:
-		return fmt.Errorf("notify interval is %v: use 0 to a second", p.NotifyInterval)
+		return field.Errorf("notify_interval", "use 0 to a second", "notify_interval is %v", p.NotifyInterval)
 	case p.Admission < 0 || p.Admission > 100:
-		return fmt.Errorf("admission at %d percent: use 0 to 100", p.Admission)
+		return field.Errorf("admission", "use 0 to 100", "admission at %d percent", p.Admission)
 	case p.Flows < ways || p.Flows > 1<<24 || p.Flows&(p.Flows-1) != 0:
-		return fmt.Errorf("flow table of %d entries: use a power of two from %d to %d", p.Flows, ways, 1<<24)
+		return field.Errorf("flows", fmt.Sprintf("use a power of two from %d to %d", ways, 1<<24), "flow table of %d entries", p.Flows)
 	case p.Leaves < 0 || p.Leaves > 1<<16:
 		return fmt.Errorf("%d leaves: use 0 to %d", p.Leaves, 1<<16)
 	case p.Ports < 0 || p.Ports > 1<<16:
 		return fmt.Errorf("%d ports: use 0 to %d", p.Ports, 1<<16)
-	case p.PortQueues < 0 || p.Queues < 0 || p.Queues > MaxQueues:
-		return fmt.Errorf("%d queues a port, %d in all: use 0 to %d", p.PortQueues, p.Queues, MaxQueues)
-	case p.PortPackets < 0 || p.Packets < 0 || p.Packets > 1<<24:
-		return fmt.Errorf("%d packets a port, %d in all: use 0 to %d", p.PortPackets, p.Packets, 1<<24)
+	case p.Queues < 0 || p.Queues > MaxQueues:
+		return field.Errorf("queues", fmt.Sprintf("use 0 to %d", MaxQueues), "%d queues", p.Queues)
+	case p.PortQueues < 0:
+		return field.Errorf("port_queues", "use 0 or more", "%d queues a port", p.PortQueues)
+	case p.Packets < 0 || p.Packets > 1<<24:
+		return field.Errorf("packets", fmt.Sprintf("use 0 to %d", 1<<24), "%d packets", p.Packets)
+	case p.PortPackets < 0:
+		return field.Errorf("port_packets", "use 0 or more", "%d packets a port", p.PortPackets)
 	}
 	return nil
 }
