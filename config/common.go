@@ -1,5 +1,12 @@
 package config
 
+import (
+	"time"
+
+	"github.com/loomfabric/loom/config/vocab"
+	"github.com/loomfabric/loom/internal/units"
+)
+
 // Common is what leaves and spines have in common.
 type Common struct {
 	// Name is the node's name in logs and metrics. Default: the host name.
@@ -23,7 +30,7 @@ type Common struct {
 	Polling Polling `yaml:"polling,omitempty"`
 	// SpinFor is how long an adaptive worker spins before it sleeps.
 	// Default: 50us.
-	SpinFor Duration `yaml:"spin_for,omitempty"`
+	SpinFor time.Duration `yaml:"spin_for,omitempty"`
 	// Cores pins worker q to the q-th CPU of the list. Default: not pinned.
 	Cores []int `yaml:"cores,omitempty"`
 	// XDPMode is how the classifier is attached: auto (native, generic if the
@@ -43,12 +50,12 @@ type Common struct {
 	Seed uint64 `yaml:"seed,omitempty"`
 	// HoldTime is how long a frame waits for the MAC of its next hop.
 	// Default: 1s.
-	HoldTime Duration `yaml:"hold_time,omitempty"`
+	HoldTime time.Duration `yaml:"hold_time,omitempty"`
 	// Congestion are the parameters of CONGA.
-	Congestion Congestion `yaml:"congestion,omitempty"`
+	Congestion vocab.Congestion `yaml:"congestion,omitempty"`
 	// Drain is how long a node that was told to stop goes on sending what is
 	// queued. Default: 500ms.
-	Drain Duration `yaml:"drain,omitempty"`
+	Drain time.Duration `yaml:"drain,omitempty"`
 }
 
 // Log says how much is logged, and in which form.
@@ -82,36 +89,18 @@ type Admin struct {
 type Egress struct {
 	// LinkRate is the port's speed, for the utilisation meter. Default: the
 	// shaper's rate if there is one, else the speed the kernel reports.
-	LinkRate Rate `yaml:"link_rate,omitempty"`
-	// Queue is the limit of the data queue. Default: 512KiB.
-	Queue Size `yaml:"queue,omitempty"`
+	LinkRate units.Rate `yaml:"link_rate,omitempty"`
 	// Shaper limits the port's rate, for labs and sub-rate links.
 	// Default: none.
-	Shaper Shaper `yaml:"shaper,omitempty"`
-	// Delay holds every frame back for a fixed time, for labs. Default: none.
-	Delay Duration `yaml:"delay,omitempty"`
-	// ECN marks frames while the queue is long. Default: none are marked.
-	ECN ECN `yaml:"ecn,omitempty"`
+	Shaper       Shaper `yaml:"shaper,omitempty"`
+	vocab.Egress `yaml:",inline"`
 }
 
 // Shaper is a token bucket over Ethernet frame bytes.
 type Shaper struct {
 	// Rate is the long-term rate; 0 or absent: no shaper.
-	Rate Rate `yaml:"rate,omitempty"`
+	Rate units.Rate `yaml:"rate,omitempty"`
 	// Burst is the bucket: what may be sent at once after a pause.
 	// Default: 1 ms at the rate, but at least 16KiB.
-	Burst Size `yaml:"burst,omitempty"`
-}
-
-// ECN marks frames as DCQCN's switches do: none below Kmin queued, every one
-// from Kmax, in between with a probability that rises to Pmax.
-type ECN struct {
-	// Kmin is the queue length below which no frame is marked.
-	Kmin Size `yaml:"kmin,omitempty"`
-	// Kmax is the queue length from which every frame is marked; 0 or absent:
-	// no marking.
-	Kmax Size `yaml:"kmax,omitempty"`
-	// Pmax is the marking probability just below Kmax, in (0, 1].
-	// Default: 0.2 when kmax is given.
-	Pmax float64 `yaml:"pmax,omitempty"`
+	Burst units.Size `yaml:"burst,omitempty"`
 }

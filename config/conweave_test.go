@@ -3,11 +3,9 @@ package config
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/loomfabric/loom/balance"
-	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/reorder"
 )
 
@@ -23,68 +21,68 @@ vnis: [{vni: 100}]
 
 // What the file says, what the profile says, and which of them counts.
 func TestConWeaveParams(t *testing.T) {
-	lab := func(change func(*balance.ConWeaveParams, *reorder.Params)) (balance.ConWeaveParams, reorder.Params) {
-		s, d := balance.LabConWeave(), reorder.Lab()
-		change(&s, &d)
-		return s, d
-	}
-	same := func(*balance.ConWeaveParams, *reorder.Params) {}
+	all := balance.AutoTimes{Reply: true, Inactive: true, ResumeExtra: true, ResumeDefault: true, MaxHold: true}
 	for _, tt := range []struct {
 		name, lines string
-		change      func(*balance.ConWeaveParams, *reorder.Params)
-		auto        dataplane.Auto
+		paper       bool
+		change      func(*balance.ConWeaveSource, *reorder.Params)
+		auto        balance.AutoTimes
+		gap         bool
 	}{
-		{"as CONGA's profile", "congestion: {profile: lab}\n", same, dataplane.Auto{}},
-		{"a profile of its own", "conweave: {profile: lab}\n", same, dataplane.Auto{}},
-		{"the paper's", "", func(s *balance.ConWeaveParams, d *reorder.Params) {
-			*s, *d = balance.DatacenterConWeave(), reorder.Datacenter()
-		}, dataplane.Auto{}},
-		{"times", "conweave: {profile: lab, reply: 2ms, path_busy: 3ms, inactive: 11ms, resume_extra: 4ms, resume_default: 6ms, max_hold: 30ms, notify_interval: 1ms}\n",
-			func(s *balance.ConWeaveParams, d *reorder.Params) {
-				s.Reply, s.PathBusy, s.Inactive, d.Inactive = 2e6, 3e6, 11e6, 11e6
+		{name: "as CONGA's profile", lines: "congestion: {profile: lab}\n"},
+		{name: "a profile of its own", lines: "conweave: {profile: lab}\n"},
+		{name: "the paper's", paper: true},
+		{name: "times", lines: "conweave: {profile: lab, reply: 2ms, path_busy: 3ms, inactive: 11ms, resume_extra: 4ms, resume_default: 6ms, max_hold: 30ms, notify_interval: 1ms}\n",
+			change: func(s *balance.ConWeaveSource, d *reorder.Params) {
+				s.Reply, s.PathBusy, s.Inactive = 2e6, 3e6, 11e6
 				d.ResumeExtra, d.ResumeDefault, d.MaxHold, d.NotifyInterval = 4e6, 6e6, 30e6, 1e6
-			}, dataplane.Auto{}},
-		{"numbers", "conweave: {profile: lab, samples: 3, selectors: 4, connections: 1024, flows: 2048, queues: 500, port_queues: 7, packets: 600, port_packets: 70, bytes: 1MB, port_bytes: 100KB, admission: 80}\n",
-			func(s *balance.ConWeaveParams, d *reorder.Params) {
+			}},
+		{name: "numbers", lines: "conweave: {profile: lab, samples: 3, selectors: 4, connections: 1024, flows: 2048, queues: 500, port_queues: 7, packets: 600, port_packets: 70, bytes: 1MB, port_bytes: 100KB, admission: 80}\n",
+			change: func(s *balance.ConWeaveSource, d *reorder.Params) {
 				s.Samples, s.Selectors, s.Connections = 3, 4, 1024
 				d.Flows, d.Queues, d.PortQueues, d.Packets, d.PortPackets, d.Admission = 2048, 500, 7, 600, 70, 80
 				d.Bytes, d.PortBytes = 1e6, 1e5
-			}, dataplane.Auto{}},
-		{"auto", "congestion: {profile: lab}\nconweave: {profile: auto}\n",
-			func(_ *balance.ConWeaveParams, d *reorder.Params) { d.Inactive = overlay.MaxInactive },
-			dataplane.Auto{Reply: true, Inactive: true, ResumeExtra: true, ResumeDefault: true, MaxHold: true}},
-		{"auto beside the paper's: derived times start from the lab's", "conweave: {profile: auto}\n",
-			func(s *balance.ConWeaveParams, d *reorder.Params) {
-				*s, *d = balance.DatacenterConWeave(), reorder.Datacenter()
-				s.Reply, s.Inactive, d.Inactive = 1e6, 10e6, overlay.MaxInactive
+			}},
+		{name: "auto", lines: "congestion: {profile: lab}\nconweave: {profile: auto}\n", auto: all},
+		{name: "auto beside the paper's: derived times start from the lab's", lines: "conweave: {profile: auto}\n", auto: all, paper: true,
+			change: func(s *balance.ConWeaveSource, d *reorder.Params) {
+				s.Reply, s.Inactive = 1e6, 10e6
 				d.ResumeExtra, d.ResumeDefault, d.MaxHold = 1e6, 5e6, 20e6
-			}, dataplane.Auto{Reply: true, Inactive: true, ResumeExtra: true, ResumeDefault: true, MaxHold: true}},
-		{"auto within what is given", "conweave: {profile: auto, inactive: 300us, max_hold: 700us}\n",
-			func(s *balance.ConWeaveParams, d *reorder.Params) {
-				*s, *d = balance.DatacenterConWeave(), reorder.Datacenter()
-				s.Reply, d.MaxHold, d.ResumeExtra, d.ResumeDefault = 300e3, 700e3, 700e3, 700e3
-			}, dataplane.Auto{Reply: true, ResumeExtra: true, ResumeDefault: true}},
-		{"auto but for some", "congestion: {profile: lab, flowlet_gap: auto}\nconweave: {profile: auto, reply: 2ms, inactive: 10ms, max_hold: 40ms}\n",
-			func(s *balance.ConWeaveParams, d *reorder.Params) { s.Reply, d.MaxHold = 2e6, 40e6 },
-			dataplane.Auto{ResumeExtra: true, ResumeDefault: true, FlowletGap: true}},
+			}},
+		{name: "auto within what is given", paper: true, lines: "conweave: {profile: auto, inactive: 300us, max_hold: 700us}\n",
+			change: func(s *balance.ConWeaveSource, d *reorder.Params) {
+				s.Inactive, s.Reply, d.MaxHold, d.ResumeExtra, d.ResumeDefault = 300e3, 300e3, 700e3, 700e3, 700e3
+			}, auto: balance.AutoTimes{Reply: true, ResumeExtra: true, ResumeDefault: true}},
+		{name: "auto but for some", lines: "congestion: {profile: lab, flowlet_gap: auto}\nconweave: {profile: auto, reply: 2ms, inactive: 10ms, max_hold: 40ms}\n",
+			change: func(s *balance.ConWeaveSource, d *reorder.Params) { s.Reply, d.MaxHold = 2e6, 40e6 },
+			auto:   balance.AutoTimes{ResumeExtra: true, ResumeDefault: true}, gap: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l, err := conweaveLeaf(t, "scheme: conweave\nclasses: [{match: {protocol: tcp}, scheme: conweave-conga}, {match: {protocol: udp}, scheme: ecmp}]\n"+tt.lines)
 			if err != nil {
 				t.Fatal(err)
 			}
+			want := balance.ConWeaveParams{Source: balance.LabConWeave(), Destination: reorder.Lab(), Auto: tt.auto}
+			if tt.paper {
+				want.Source, want.Destination = balance.DatacenterConWeave(), reorder.Datacenter()
+			}
+			if tt.change != nil {
+				tt.change(&want.Source, &want.Destination)
+			}
 			c := l.ToDataplane()
-			s, d := lab(tt.change)
-			if c.Options.ConWeave != s || c.Classes[0].Options.ConWeave != s || c.Classes[1].Options.ConWeave != (balance.ConWeaveParams{}) {
-				t.Errorf("sources are told %+v and %+v, want %+v", c.Options.ConWeave, c.Classes[0].Options.ConWeave, s)
+			for _, p := range []balance.Params{c.Options.Section, c.Classes[0].Options.Section, c.Sections["conweave"]} {
+				if got := *p.(*balance.ConWeaveParams); got != want {
+					t.Errorf("got  %+v\nwant %+v", got, want)
+				}
 			}
-			if c.Reorder != d {
-				t.Errorf("the destination is told %+v, want %+v", c.Reorder, d)
+			if c.Classes[1].Options.Section != nil {
+				t.Error("ecmp is told of ConWeave")
 			}
-			if c.Auto != tt.auto {
-				t.Errorf("derived are %+v, want %+v", c.Auto, tt.auto)
+			a := tt.auto
+			if auto := (leaf.Auto{Reply: a.Reply, Inactive: a.Inactive, ResumeExtra: a.ResumeExtra, ResumeDefault: a.ResumeDefault, MaxHold: a.MaxHold, FlowletGap: tt.gap}); c.Auto != auto {
+				t.Errorf("derived are %+v, want %+v", c.Auto, auto)
 			}
-			if err := s.Validate(); err != nil {
+			if err := want.Validate(); err != nil {
 				t.Error(err)
 			}
 		})
@@ -95,14 +93,14 @@ func TestConWeaveMistakes(t *testing.T) {
 	for _, tt := range []struct{ lines, at, problem, fix string }{
 		{"conweave: {profile: fast}\n", ":5:21:", `profile "fast" does not exist`, "datacenter, lab or auto"},
 		{"conweave: {inactive: 31ms}\n", ":5:22:", "inactive is 31ms", "to 30ms"},
-		{"conweave: {reply: 10ns}\n", ":5:19:", "reply is 10ns", "use 1us"},
+		{"conweave: {reply: 0s}\n", ":5:19:", "reply is 0s", "above 0"},
 		{"conweave: {reply: 1ms}\n", ":5:19:", "reply 1ms is above inactive 300µs", "lower reply, or raise inactive"},
 		{"conweave: {profile: lab, max_hold: 2ms}\n", ":5:36:", "resume_default 5ms is above max_hold 2ms", "raise max_hold"},
-		{"conweave: {connections: 1000}\n", ":5:25:", "connections is 1000", "a power of two from 4"},
-		{"conweave: {samples: 17}\n", ":5:21:", "samples is 17", "use 1 to 16"},
-		{"conweave: {selectors: 0}\n", ":5:23:", "selectors is 0", "use 1 to 16"},
-		{"conweave: {queues: 65536}\n", ":5:20:", "queues is 65536", "to 65535"},
-		{"conweave: {admission: 101}\n", ":5:23:", "admission at 101 percent", "1 to 100"},
+		{"conweave: {connections: 1000}\n", ":5:25:", "connection table of 1000 entries", "a power of two from 4"},
+		{"conweave: {samples: 17}\n", ":5:21:", "17 path samples", "use 1 to 16"},
+		{"conweave: {selectors: 0}\n", ":5:23:", "0 selectors", "use 1 to 16"},
+		{"conweave: {queues: 65536}\n", ":5:20:", "65536 queues", "to 65535"},
+		{"conweave: {admission: 101}\n", ":5:23:", "admission at 101 percent", "0 to 100"},
 		{"conweave: {answer: 1ms}\n", ":5:12:", `unknown key "answer"`, "the keys here"},
 		{"congestion: {flowlet_gap: often}\n", ":5:27:", "often", ""},
 	} {
@@ -152,17 +150,5 @@ func TestConWeaveReload(t *testing.T) {
 	}
 	if keys := strings.Join(NeedsRestart(old, auto), " "); !strings.Contains(keys, "conweave.profile") {
 		t.Errorf("to profile auto: %q need a restart", keys)
-	}
-}
-
-func TestGapIsATimeOrAuto(t *testing.T) {
-	for text, want := range map[string]Gap{"auto": AutoGap, "6ms": Gap(6 * time.Millisecond)} {
-		var g Gap
-		if err := g.UnmarshalText([]byte(text)); err != nil || g != want {
-			t.Errorf("%q is read as %v: %v", text, g, err)
-		}
-		if b, err := g.MarshalText(); err != nil || string(b) != text || g.String() != text {
-			t.Errorf("%v is written as %q: %v", g, b, err)
-		}
 	}
 }

@@ -1,10 +1,10 @@
 package config
 
 import (
-	"github.com/loomfabric/loom/balance"
 	"net/netip"
-	"time"
 
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/overlay"
 )
@@ -12,19 +12,19 @@ import (
 func (c *Common) dataplane() dataplane.Config {
 	return dataplane.Config{
 		Name:       c.Name,
-		Congestion: c.Congestion.params(),
+		Congestion: c.Congestion.CONGA(),
 		VXLANPort:  c.VXLANPort,
 		Workers:    c.Workers,
 		Polling:    dataplane.Polling(c.Polling),
-		SpinFor:    time.Duration(c.SpinFor),
+		SpinFor:    c.SpinFor,
 		Cores:      c.Cores,
 		RingSize:   c.RingSize,
 		Frames:     c.Frames,
 		XDPMode:    dataplane.XDPMode(c.XDPMode),
 		CopyMode:   dataplane.CopyMode(c.CopyMode),
 		Seed:       c.Seed,
-		HoldTime:   time.Duration(c.HoldTime),
-		Drain:      time.Duration(c.Drain),
+		HoldTime:   c.HoldTime,
+		Drain:      c.Drain,
 	}
 }
 
@@ -33,7 +33,7 @@ func (e *Egress) dataplane() dataplane.EgressConfig {
 		QueueBytes: uint32(e.Queue),
 		Rate:       uint64(e.Shaper.Rate),
 		Burst:      uint32(e.Shaper.Burst),
-		Delay:      time.Duration(e.Delay),
+		Delay:      e.Delay,
 		Kmin:       uint32(e.ECN.Kmin),
 		Kmax:       uint32(e.ECN.Kmax),
 		Pmax:       e.ECN.Pmax,
@@ -48,10 +48,10 @@ func (l *Leaf) ToDataplane() dataplane.Config {
 	c := l.Common.dataplane()
 	c.Role, c.VTEP = dataplane.Leaf, l.VTEP
 	c.Scheme, c.Options, c.Classes = l.Schemes()
-	c.Sections = map[string]balance.Params{"conweave": l.ConWeave.section(l.Congestion.Profile)}
-	c.Auto = l.ConWeave.auto()
-	c.Auto.FlowletGap = l.Congestion.FlowletGap == AutoGap
-	c.FDBSize, c.FDBAge = l.FDB.Size, time.Duration(l.FDB.Age)
+	c.Sections = l.Sections.ByName()
+	c.Auto = l.Sections.Auto()
+	c.Auto.FlowletGap = l.Congestion.Auto()
+	c.FDBSize, c.FDBAge = l.FDB.Size, l.FDB.Age
 	for i := range l.Uplinks {
 		u := &l.Uplinks[i]
 		c.Ports = append(c.Ports, dataplane.PortConfig{Name: u.Interface, Kind: dataplane.Uplink, Egress: u.Egress.dataplane()})
@@ -84,4 +84,25 @@ func (s *Spine) ToDataplane() dataplane.Config {
 		c.Ports = append(c.Ports, dataplane.PortConfig{Name: p.Interface, Kind: dataplane.SpinePort, Egress: p.Egress.dataplane()})
 	}
 	return c
+}
+
+// Schemes converts the default scheme and the classes of a validated leaf, as
+// [dataplane.Node.SetSchemes] takes them.
+func (l *Leaf) Schemes() (scheme string, o balance.Options, classes []dataplane.Class) {
+	for i := range l.Classes {
+		c := &l.Classes[i]
+		classes = append(classes, dataplane.Class{
+			VNI: overlay.VNI(c.Match.VNI), Protocol: uint8(c.Match.Protocol), Port: c.Match.Port, DSCP: uint8(c.Match.DSCP),
+			Scheme: c.Scheme, Options: l.options(&c.Balancing),
+		})
+	}
+	return l.Scheme, l.options(&l.Balancing), classes
+}
+
+func (l *Leaf) options(b *vocab.Balancing) balance.Options {
+	o := balance.Options{Keys: b.Params}
+	if s := balance.Find(b.Scheme).Section; s != nil {
+		o.Section = l.Sections.Get(s.Name).Params
+	}
+	return o
 }

@@ -1,17 +1,18 @@
 package config
 
 import (
-	"strconv"
 	"time"
 
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/config/vocab"
+	"github.com/loomfabric/loom/internal/units"
 	"github.com/loomfabric/loom/overlay"
 )
 
 // Defaults of values that depend on others, or stand in lists.
 const (
-	defaultQueue    Size = 512 << 10
-	defaultMinBurst Size = 16 << 10
-	defaultPmax          = 0.2
+	defaultQueue    units.Size = 512 << 10
+	defaultMinBurst units.Size = 16 << 10
 )
 
 // Where the daemons serve the admin API.
@@ -29,10 +30,10 @@ func Defaults(metrics, admin string) Common {
 		Admin:     Admin{Listen: admin},
 		VXLANPort: overlay.DefaultPort,
 		Workers:   1,
-		SpinFor:   Duration(50 * time.Microsecond),
+		SpinFor:   50 * time.Microsecond,
 		RingSize:  2048,
-		HoldTime:  Duration(time.Second),
-		Drain:     Duration(500 * time.Millisecond),
+		HoldTime:  time.Second,
+		Drain:     500 * time.Millisecond,
 	}
 }
 
@@ -40,8 +41,8 @@ func Defaults(metrics, admin string) Common {
 func DefaultLeaf() *Leaf {
 	return &Leaf{
 		Common:    Defaults("127.0.0.1:9464", DefaultLeafAdmin),
-		FDB:       FDB{Size: 128 << 10, Age: Duration(5 * time.Minute)},
-		Balancing: Balancing{Scheme: "ecmp"},
+		FDB:       FDB{Size: 128 << 10, Age: 5 * time.Minute},
+		Balancing: vocab.Balancing{Scheme: "ecmp"},
 	}
 }
 
@@ -50,14 +51,12 @@ func DefaultSpine() *Spine {
 	return &Spine{Common: Defaults("127.0.0.1:9465", DefaultSpineAdmin)}
 }
 
+// profile is what the sections of leafd's and spined's files start from if they
+// name no profile.
+const profile = balance.Datacenter
+
 // fill completes what depends on the file's other values.
-func (l *Leaf) fill(d *document) {
-	l.Congestion.fill()
-	l.ConWeave.fill(l.Congestion.Profile)
-	l.Balancing.fill(d, "")
-	for i := range l.Classes {
-		l.Classes[i].Balancing.fill(d, "classes["+strconv.Itoa(i)+"]")
-	}
+func (l *Leaf) fill() {
 	for i := range l.Uplinks {
 		l.Uplinks[i].Egress.fill()
 	}
@@ -76,7 +75,6 @@ func (l *Leaf) fill(d *document) {
 }
 
 func (s *Spine) fill() {
-	s.Congestion.fill()
 	for i := range s.Ports {
 		s.Ports[i].Egress.fill()
 	}
@@ -87,9 +85,7 @@ func (e *Egress) fill() {
 		e.Queue = defaultQueue
 	}
 	if e.Shaper.Rate > 0 && e.Shaper.Burst == 0 {
-		e.Shaper.Burst = max(Size(e.Shaper.Rate/8/1000), defaultMinBurst)
+		e.Shaper.Burst = max(units.Size(e.Shaper.Rate/8/1000), defaultMinBurst)
 	}
-	if e.ECN.Kmax > 0 && e.ECN.Pmax == 0 {
-		e.ECN.Pmax = defaultPmax
-	}
+	e.ECN.Complete()
 }

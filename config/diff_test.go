@@ -4,7 +4,12 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/config/vocab"
 )
+
+func conga(l *Leaf) *vocab.CongestionParams { return l.Congestion.Params.(*vocab.CongestionParams) }
 
 // TestNeedsRestart: what may change is left out, and what may not is named as
 // in the file.
@@ -23,8 +28,10 @@ func TestNeedsRestart(t *testing.T) {
 	}{
 		{"nothing", func(*Leaf) {}, nil},
 		{"scheme", func(l *Leaf) { l.Scheme = "spray" }, nil},
-		{"weights", func(l *Leaf) { l.Scheme, l.Weights = "static", []uint32{1, 2} }, nil},
-		{"drill", func(l *Leaf) { l.Scheme, l.DRILL = "drill", DRILL{3, 1} }, nil},
+		{"weights", func(l *Leaf) { l.Scheme, l.Params = "static", &balance.StaticKeys{Weights: []uint32{1, 2}} }, nil},
+		{"drill", func(l *Leaf) {
+			l.Scheme, l.Params = "drill", &balance.DRILLKeys{DRILL: balance.DRILL{Samples: 3, Memory: 1}}
+		}, nil},
 		{"no classes", func(l *Leaf) { l.Classes = nil }, nil},
 		{"a class", func(l *Leaf) { l.Classes[1].Match.Port = 7 }, nil},
 		{"deep inside", func(l *Leaf) { l.Uplinks[1].ECN.Kmax = 5 }, []string{"uplinks[1].ecn.kmax"}},
@@ -34,8 +41,8 @@ func TestNeedsRestart(t *testing.T) {
 		{"a mapping", func(l *Leaf) { l.Access[1].VLANs[30] = 200 }, []string{"access[1].vlans"}},
 		{"a static MAC", func(l *Leaf) { l.VNIs[1].Static[0].MAC[5]++ }, []string{"vnis[1].static[0].mac"}},
 		{"flood to none", func(l *Leaf) { l.VNIs[0].Flood = []netip.Addr{} }, []string{"vnis[0].flood"}},
-		{"both kinds", func(l *Leaf) { l.Scheme, l.Congestion.Tau, l.Workers = "ecmp", 5, 3 }, []string{"workers", "congestion.tau"}},
-		{"what belongs to all schemes", func(l *Leaf) { l.Congestion.Detector = 1 }, []string{"congestion.detector"}},
+		{"both kinds", func(l *Leaf) { l.Scheme, conga(l).Tau, l.Workers = "ecmp", 5, 3 }, []string{"workers", "congestion.tau"}},
+		{"what belongs to all schemes", func(l *Leaf) { conga(l).Detector = 1 }, []string{"congestion.detector"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			changed := load()

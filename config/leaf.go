@@ -1,6 +1,11 @@
 package config
 
-import "net/netip"
+import (
+	"net/netip"
+	"time"
+
+	"github.com/loomfabric/loom/config/vocab"
+)
 
 // Leaf is the file of leafd.
 type Leaf struct {
@@ -21,14 +26,14 @@ type Leaf struct {
 	// FDB bounds the table of MAC addresses.
 	FDB FDB `yaml:"fdb,omitempty"`
 	// Balancing is the scheme of what no class matches.
-	Balancing `yaml:",inline"`
+	vocab.Balancing `yaml:",inline"`
 	// Classes are kinds of traffic with a scheme of their own, at most 15; the
 	// first one that matches decides. They and the scheme may be changed while
 	// the leaf runs (SIGHUP). Default: none.
-	Classes []Class `yaml:"classes,omitempty"`
-	// ConWeave is what schemes conweave and conweave-conga are told, and how
-	// packets that other leaves reroute are put in order.
-	ConWeave ConWeave `yaml:"conweave,omitempty"`
+	Classes []vocab.Class `yaml:"classes,omitempty"`
+	// Sections are what schemes share, and what puts packets of other leaves in
+	// order.
+	vocab.Sections `yaml:",inline"`
 }
 
 // Uplink is a port towards a spine.
@@ -100,5 +105,5 @@ type FDB struct {
 	// Size is the number of addresses in all. Default: 131072.
 	Size int `yaml:"size,omitempty"`
 	// Age is how long an address that is not seen stays. Default: 5m.
-	Age Duration `yaml:"age,omitempty"`
+	Age time.Duration `yaml:"age,omitempty"`
 }

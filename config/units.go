@@ -4,21 +4,10 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
-	"strings"
 
 	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/internal/units"
+	"github.com/loomfabric/loom/internal/yamlfile"
 )
-
-// Rate is a bit rate with its unit, as in 10Gbit.
-type Rate = units.Rate
-
-// Size is an amount of data with its unit, as in 256KiB.
-type Size = units.Size
-
-// Duration is a time span with its unit, as in 500us.
-type Duration = units.Duration
 
 // MAC is an Ethernet address, written as in "02:00:00:00:00:01".
 type MAC [6]byte
@@ -89,26 +78,9 @@ func (p Prefix) MarshalText() ([]byte, error) {
 	return []byte(p.String()), nil
 }
 
-// choose finds a word in a list.
-func choose(what string, b []byte, words []string) (int, error) {
-	i := slices.Index(words, string(b))
-	if i < 0 {
-		return 0, fmt.Errorf("%s %q does not exist; use %s", what, b, orList(words))
-	}
-	return i, nil
-}
-
-func orList(words []string) string {
-	if len(words) < 2 {
-		return strings.Join(words, "")
-	}
-	last := len(words) - 1
-	return strings.Join(words[:last], ", ") + " or " + words[last]
-}
-
 // UnmarshalText reads a mode's name.
 func (p *Polling) UnmarshalText(b []byte) error {
-	i, err := choose("polling mode", b, pollings)
+	i, err := yamlfile.Choose("polling mode", b, pollings)
 	*p = Polling(i)
 	return err
 }
@@ -118,7 +90,7 @@ func (p Polling) MarshalText() ([]byte, error) { return []byte(pollings[p]), nil
 
 // UnmarshalText reads a mode's name.
 func (x *XDPMode) UnmarshalText(b []byte) error {
-	i, err := choose("XDP mode", b, xdpModes)
+	i, err := yamlfile.Choose("XDP mode", b, xdpModes)
 	*x = XDPMode(i)
 	return err
 }
@@ -128,7 +100,7 @@ func (x XDPMode) MarshalText() ([]byte, error) { return []byte(xdpModes[x]), nil
 
 // UnmarshalText reads a mode's name.
 func (c *CopyMode) UnmarshalText(b []byte) error {
-	i, err := choose("copy mode", b, copyModes)
+	i, err := yamlfile.Choose("copy mode", b, copyModes)
 	*c = CopyMode(i)
 	return err
 }

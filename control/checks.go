@@ -5,8 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/overlay"
 )
 
 // Facts are what the start-up checks know of the machine; [Gather] finds them
@@ -134,8 +134,11 @@ func checkOverhead(c *dataplane.Config, f *Facts, add addFinding) {
 	}
 	need := widest + c.Overhead()
 	shim := ""
-	if c.Overhead() > overlay.MTUOverhead {
-		shim = " with ConWeave's shim"
+	for _, name := range schemesOf(c) {
+		if balance.Find(name).Shim {
+			shim = " with the shim of " + name
+			break
+		}
 	}
 	for _, p := range c.Ports {
 		x, ok := f.Ports[p.Name]

@@ -5,15 +5,30 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/testenv"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 )
 
+// held are sections with which so many packets may be held.
+func held(packets int) map[string]balance.Params {
+	all := make(map[string]balance.Params)
+	for _, s := range balance.Sections() {
+		p := s.New(balance.Datacenter)
+		if h, ok := p.(balance.Holder); ok {
+			p = h.Limit(0)
+		}
+		all[s.Name] = p
+	}
+	all["conweave"] = &balance.ConWeaveParams{Destination: reorder.Params{Packets: packets}}
+	return all
+}
+
 func checkConfig() *dataplane.Config {
 	return &dataplane.Config{
-		Role: dataplane.Leaf, VTEP: addr("10.255.0.1"), Workers: 2, RingSize: 2048, MaxMTU: 1600, Reorder: reorder.Params{Packets: 1000},
+		Role: dataplane.Leaf, VTEP: addr("10.255.0.1"), Workers: 2, RingSize: 2048, MaxMTU: 1600, Sections: held(1000),
 		Ports: []dataplane.PortConfig{
 			{Name: "eth1", Kind: dataplane.Uplink},
 			{Name: "eth3", Kind: dataplane.Access, VLANs: map[uint16]overlay.VNI{10: 100}},
@@ -119,7 +134,7 @@ func TestCheckCountsTheShim(t *testing.T) {
 	}{
 		{"conga", nil, 1550, ""},
 		{"conweave", nil, 1554, ""},
-		{"conweave", nil, 1553, "uplink eth1 has MTU 1553, and needs 1554 for the 1500 of access port eth3 and 54 bytes of VXLAN with ConWeave's shim"},
+		{"conweave", nil, 1553, "uplink eth1 has MTU 1553, and needs 1554 for the 1500 of access port eth3 and 54 bytes of VXLAN with the shim of conweave"},
 		{"ecmp", []dataplane.Class{{Protocol: 17, Scheme: "conweave-conga"}}, 1550, "needs 1554"},
 	} {
 		c, f := checkConfig(), goodFacts()

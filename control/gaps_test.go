@@ -5,10 +5,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/reorder"
 )
+
+func conweave(c *dataplane.Config) *balance.ConWeaveParams {
+	return c.Sections["conweave"].(*balance.ConWeaveParams)
+}
 
 func TestCheckGaps(t *testing.T) {
 	shaped := func(c *dataplane.Config, i int, queue uint32, rate uint64) {
@@ -37,34 +41,35 @@ func TestCheckGaps(t *testing.T) {
 			for _, s := range []string{"letflow", "conga-flow", "local", "ecmp", "local"} {
 				c.Classes = append(c.Classes, dataplane.Class{Scheme: s})
 			}
-		}, [][]string{{"under letflow and local a flow", "flowlet_gap"}, {"under conga-flow a flow", "flow_gap"}}},
+		}, [][]string{{"under conga-flow a flow", "flow_gap"}, {"under letflow and local a flow", "flowlet_gap"}}},
 		{"both gaps the same", func(c *dataplane.Config) {
 			shaped(c, 0, 512_000, 20e6)
 			c.Congestion.FlowGap = c.Congestion.FlowletGap
 			c.Classes = []dataplane.Class{{Scheme: "conga-flow"}}
-		}, [][]string{{"under conga and conga-flow a flow", "flowlet_gap"}}},
+		}, [][]string{{"under conga a flow", "congestion.flowlet_gap"}, {"under conga-flow a flow", "congestion.flow_gap"}}},
 		{"ConWeave, a queue as long as an epoch", func(c *dataplane.Config) {
 			shaped(c, 0, 125_000, 100e6) // 10 ms
-			c.Scheme, c.Reorder = "conweave", reorder.Lab()
+			c.Scheme = "conweave"
 		}, nil},
 		{"ConWeave, a longer one", func(c *dataplane.Config) {
 			shaped(c, 0, 125_001, 100e6)
-			c.Scheme, c.Reorder = "conweave-conga", reorder.Lab()
+			c.Scheme = "conweave-conga"
 			c.Classes = []dataplane.Class{{Scheme: "conweave"}}
 		}, [][]string{{"queue of uplink up0 (125001B at 100Mbit) takes 10.001ms", "under conweave and conweave-conga a pause of 10ms", "conweave.inactive to 10.001ms or more", "up0's queue to at most 125000 bytes"}}},
 		{"ConWeave, longer than timestamps tell", func(c *dataplane.Config) {
 			shaped(c, 0, 125_000, 20e6) // 50 ms
-			c.Scheme, c.Reorder, c.Auto.Inactive = "conweave", reorder.Lab(), true
+			c.Scheme = "conweave"
+			conweave(c).Auto.Inactive = true
 		}, [][]string{{"takes 50ms", "a pause of 30ms", "set up0's queue to at most 75000 bytes"}}},
 		{"ConWeave, no queue would do", func(c *dataplane.Config) {
 			shaped(c, 0, 125_000, 1e6)
-			c.Scheme, c.Reorder = "conweave", reorder.Lab()
+			c.Scheme = "conweave"
 		}, [][]string{{"takes 1s", "raise up0's rate"}}},
 		{"a spine", func(c *dataplane.Config) { shaped(c, 0, 1<<20, 1e6); c.Role = dataplane.Spine }, nil},
 		{"the slowest there is", func(c *dataplane.Config) { shaped(c, 0, 1<<30, 1) }, [][]string{{"takes"}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := &dataplane.Config{Role: dataplane.Leaf, Scheme: "conga", Congestion: params, Ports: []dataplane.PortConfig{
+			c := &dataplane.Config{Role: dataplane.Leaf, Scheme: "conga", Congestion: params, Sections: map[string]balance.Params{"conweave": balance.Find("conweave").Section.New(balance.Lab)}, Ports: []dataplane.PortConfig{
 				{Name: "up0", Kind: dataplane.Uplink}, {Name: "up1", Kind: dataplane.Uplink}, {Name: "acc0", Kind: dataplane.Access},
 			}}
 			tc.change(c)

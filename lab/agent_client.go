@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/workload"
 )
 
@@ -27,15 +27,15 @@ func (r *agentRun) perform(t task) {
 		return
 	}
 	switch t.Type {
-	case fabric.BulkTCP:
+	case vocab.Bulk:
 		r.bulk(t)
-	case fabric.Request:
+	case vocab.Poisson:
 		r.requests(t)
-	case fabric.Incast:
+	case vocab.Incast:
 		r.incast(t)
-	case fabric.UDP:
+	case vocab.UDP:
 		r.datagrams(t)
-	case fabric.RoCE:
+	case vocab.RoCE:
 		r.rdma(t)
 	}
 }

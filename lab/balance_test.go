@@ -6,20 +6,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/goccy/go-yaml"
-
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/config"
+	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/fabric"
 	"github.com/loomfabric/loom/internal/measure"
+	"github.com/loomfabric/loom/internal/yamlfile"
 )
 
 const balanced = `name: b
 leaves: 2
 spines: 2
-hosts: {per-leaf: 2}
+hosts: {per_leaf: 2}
 vnis: [{vni: 7, hosts: [h0, h2, h3]}, {vni: 8, hosts: [h1]}]
 scheme: static
 weights: [2, 1]
@@ -30,6 +29,10 @@ classes:
 congestion: {profile: datacenter, q: 2, tau: 1ms, path_metric: sum}
 `
 
+func drillKeys(samples, memory int) balance.Params {
+	return &balance.DRILLKeys{DRILL: balance.DRILL{Samples: samples, Memory: memory}}
+}
+
 // TestGeneratedBalancing: schemes, classes and parameters of a fabric file come
 // out of leafd's own reading of what the lab writes for it.
 func TestGeneratedBalancing(t *testing.T) {
@@ -39,12 +42,12 @@ func TestGeneratedBalancing(t *testing.T) {
 	}
 	l := New(f)
 	params := congestion.Datacenter()
-	params.Q, params.Tau, params.Decision.Metric = 2, 1e6, congestion.SumMetric
-	flow := dataplane.Class{DSCP: 1, Scheme: "letflow", Options: balance.Options{Flowlets: congestion.DefaultFlowlets}}
-	gre := dataplane.Class{Protocol: 47, Scheme: "drill", Options: balance.Options{Samples: 2, Memory: 1}}
-	dns := dataplane.Class{VNI: 8, Protocol: 17, Port: 53, DSCP: 49, Scheme: "drill", Options: balance.Options{Samples: 2}}
+	params.Q, params.Tau, params.Metric = 2, 1e6, congestion.SumMetric
+	flow := dataplane.Class{DSCP: 1, Scheme: "letflow", Options: balance.Options{Keys: &balance.FlowletKeys{Flowlets: congestion.DefaultFlowlets}}}
+	gre := dataplane.Class{Protocol: 47, Scheme: "drill", Options: balance.Options{Keys: drillKeys(2, 1)}}
+	dns := dataplane.Class{VNI: 8, Protocol: 17, Port: 53, DSCP: 49, Scheme: "drill", Options: balance.Options{Keys: drillKeys(2, 0)}}
 	for leaf, want := range [][]dataplane.Class{{dns, flow, gre}, {flow, gre}} { // only L0 has a host of VNI 8
-		text, err := yaml.Marshal(l.leafConfig(l.Topo.Leaves[leaf]))
+		text, err := yamlfile.Marshal(l.leafConfig(l.Topo.Leaves[leaf]))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,14 +56,14 @@ func TestGeneratedBalancing(t *testing.T) {
 			t.Fatalf("%v\n%s", err, text)
 		}
 		d := c.ToDataplane()
-		if d.Scheme != "static" || d.Options.Weights != [balance.MaxPaths]uint32{2, 1} || d.Congestion != params {
+		if d.Scheme != "static" || !reflect.DeepEqual(d.Options.Keys, &balance.StaticKeys{Weights: []uint32{2, 1}}) || d.Congestion != params {
 			t.Errorf("L%d: %+v", leaf, d)
 		}
 		if !reflect.DeepEqual(d.Classes, want) {
 			t.Errorf("L%d: classes %+v, want %+v", leaf, d.Classes, want)
 		}
 	}
-	text, err := yaml.Marshal(l.spineConfig(l.Topo.Spines[0]))
+	text, err := yamlfile.Marshal(l.spineConfig(l.Topo.Spines[0]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +88,7 @@ func TestSchemeOverride(t *testing.T) {
 	if err := l.override("conga"); err != nil {
 		t.Fatal(err)
 	}
-	if c := l.leafConfig(l.Topo.Leaves[0]); c.Scheme != "conga" || c.Weights != nil || len(c.Classes) != 3 {
+	if c := l.leafConfig(l.Topo.Leaves[0]); c.Scheme != "conga" || len(c.Classes) != 3 {
 		t.Errorf("%+v", c.Balancing)
 	}
 }

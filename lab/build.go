@@ -10,7 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 )
 
 // buildNodes makes the namespaces of leaves and spines.
@@ -102,7 +103,7 @@ func (l *Lab) buildLink(link fabric.Link) error {
 	for _, e := range []struct {
 		h          *handle
 		port, addr string
-		p          fabric.LinkParams
+		p          vocab.Link
 	}{
 		{leaf, link.LeafPort, link.LeafAddr.String(), link.Up},
 		{spine, link.SpinePort, link.SpineAddr.String(), link.Down},
@@ -116,9 +117,9 @@ func (l *Lab) buildLink(link fabric.Link) error {
 
 // egress prepares a port's queue. The daemons shape by themselves; for the
 // kernel's data plane the kernel does.
-func (l *Lab) egress(h *handle, port string, p fabric.LinkParams) error {
+func (l *Lab) egress(h *handle, port string, p vocab.Link) error {
 	if l.kernel() && p.Rate > 0 {
-		return h.tbf(port, uint64(p.Rate), uint32(p.Buffer))
+		return h.tbf(port, uint64(p.Rate), uint32(p.Queue))
 	}
 	return h.pfifo(port)
 }
@@ -201,12 +202,12 @@ func (l *Lab) hostSettings() error {
 // usesECN reports whether any port marks.
 func (l *Lab) usesECN() bool {
 	for _, k := range l.Topo.Links {
-		if k.Up.ECN != nil || k.Down.ECN != nil {
+		if k.Up.ECN.Kmax > 0 || k.Down.ECN.Kmax > 0 {
 			return true
 		}
 	}
 	for _, h := range l.Topo.Hosts {
-		if h.Access.ECN != nil {
+		if h.Access.ECN.Kmax > 0 {
 			return true
 		}
 	}

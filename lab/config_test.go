@@ -3,13 +3,12 @@ package lab
 import (
 	"path/filepath"
 	"testing"
-	"time"
-
-	"github.com/goccy/go-yaml"
 
 	"github.com/loomfabric/loom/config"
+	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/internal/yamlfile"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -27,7 +26,7 @@ func TestGeneratedConfigs(t *testing.T) {
 		}
 		l := New(f)
 		for _, n := range l.Topo.Leaves {
-			text, err := yaml.Marshal(l.leafConfig(n))
+			text, err := yamlfile.Marshal(l.leafConfig(n))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -38,7 +37,7 @@ func TestGeneratedConfigs(t *testing.T) {
 			checkLeaf(t, l, n, c.ToDataplane())
 		}
 		for _, n := range l.Topo.Spines {
-			text, err := yaml.Marshal(l.spineConfig(n))
+			text, err := yamlfile.Marshal(l.spineConfig(n))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,7 +47,7 @@ func TestGeneratedConfigs(t *testing.T) {
 			}
 			if d := c.ToDataplane(); len(d.Remotes) != len(l.Topo.Leaves) || d.Polling != dataplane.Interrupt {
 				t.Errorf("%s: %s: %+v", file, n.Name, d)
-			} else if d.Congestion != f.Congestion.Params() {
+			} else if d.Congestion != f.Congestion.CONGA() {
 				t.Errorf("%s: %s: CONGA's parameters are %+v", file, n.Name, d.Congestion)
 			}
 		}
@@ -78,20 +77,20 @@ func checkLeaf(t *testing.T, l *Lab, n fabric.Node, d dataplane.Config) {
 	if d.VTEP != n.VTEP || d.Polling != dataplane.Interrupt {
 		t.Errorf("%s: VTEP %s, polling %v", n.Name, d.VTEP, d.Polling)
 	}
-	if d.Congestion != l.File.Congestion.Params() || d.Scheme != l.File.Scheme {
+	if d.Congestion != l.File.Congestion.CONGA() || d.Scheme != l.File.Scheme {
 		t.Errorf("%s: scheme %s, CONGA's parameters %+v", n.Name, d.Scheme, d.Congestion)
 	}
 	ports := map[string]dataplane.PortConfig{}
 	for _, p := range d.Ports {
 		ports[p.Name] = p
 	}
-	egress := func(name string, p fabric.LinkParams) {
+	egress := func(name string, p vocab.Link) {
 		e := ports[name].Egress
-		if e.Rate != uint64(p.Rate) || e.QueueBytes != uint32(p.Buffer) || e.Delay != time.Duration(p.Delay) {
+		if e.Rate != uint64(p.Rate) || e.QueueBytes != uint32(p.Queue) || e.Delay != p.Delay {
 			t.Errorf("%s: %s has egress %+v, want %+v", n.Name, name, e, p)
 		}
-		if p.ECN != nil && (e.Kmin != uint32(p.ECN.Kmin) || e.Kmax != uint32(p.ECN.Kmax) || e.Pmax != p.ECN.Pmax) {
-			t.Errorf("%s: %s marks by %+v, want %+v", n.Name, name, e, *p.ECN)
+		if e.Kmin != uint32(p.ECN.Kmin) || e.Kmax != uint32(p.ECN.Kmax) || e.Pmax != p.ECN.Pmax {
+			t.Errorf("%s: %s marks by %+v, want %+v", n.Name, name, e, p.ECN)
 		}
 	}
 	for _, k := range l.Topo.Links {

@@ -12,7 +12,7 @@ import (
 	"sync"
 	"syscall"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/fabric"
 )
 
 // hostAgent is the controller's end of one agent. One request at a time.

@@ -10,7 +10,7 @@ import (
 )
 
 const loaded = small + `workloads:
-  - {type: tcp, from: [L0], to: [L1], duration: 60s}
+  - {type: bulk, from: [L0], to: [L1], duration: 60s}
 `
 
 // victim starts the test binary as a loomlab of its own.

@@ -19,12 +19,13 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"github.com/vishvananda/netlink"
 
 	"github.com/loomfabric/loom/config"
+	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/internal/yamlfile"
 )
 
 // Sizes for a machine that carries a whole fabric: rings long enough for a
@@ -95,7 +96,7 @@ func (l *Lab) startDaemon(program, node string, conf any) error {
 	if err != nil {
 		return err
 	}
-	text, err := yaml.Marshal(conf)
+	text, err := yamlfile.Marshal(conf)
 	if err != nil {
 		return fmt.Errorf("configuration of %s: %w", node, err)
 	}
@@ -166,28 +167,19 @@ func (l *Lab) common(node string) config.Common {
 		Polling:   config.Polling(dataplane.Interrupt), // many daemons share the cores
 		RingSize:  labRing,
 		// The same on all nodes: every hop meters its links.
-		Congestion: congestionConfig(l.File.Congestion.Params()),
+		Congestion: l.File.Congestion,
 	}
 }
 
-func egressConfig(p fabric.LinkParams) config.Egress {
-	e := config.Egress{
-		Queue:  config.Size(p.Buffer),
-		Delay:  config.Duration(p.Delay),
-		Shaper: config.Shaper{Rate: config.Rate(p.Rate)},
-	}
-	if p.ECN != nil {
-		e.ECN = config.ECN{Kmin: config.Size(p.ECN.Kmin), Kmax: config.Size(p.ECN.Kmax), Pmax: p.ECN.Pmax}
-	}
-	return e
+func egressConfig(l vocab.Link) config.Egress {
+	return config.Egress{Egress: l.Egress, Shaper: config.Shaper{Rate: l.Rate}}
 }
 
 // leafConfig generates the configuration of a leafd.
 func (l *Lab) leafConfig(n fabric.Node) *config.Leaf {
 	c := &config.Leaf{
 		Common: l.common(n.Name), VTEP: n.VTEP,
-		Balancing: balancingConfig(l.File.Balancing), Classes: l.classConfigs(n.Index),
-		ConWeave: conweaveConfig(&l.File.ConWeave),
+		Balancing: l.File.Balancing, Classes: l.classes(n.Index), Sections: l.File.Sections,
 	}
 	for _, k := range l.Topo.Links {
 		if k.Leaf == n.Index {

@@ -15,7 +15,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/internal/testenv"
 )
 
@@ -83,7 +83,7 @@ const small = `dataplane: kernel
 leaves: 2
 spines: 2
 links: {parallel: 2, rate: 100Mbit}
-hosts: {per-leaf: 2, link: {rate: 200Mbit}}
+hosts: {per_leaf: 2, link: {rate: 200Mbit}}
 vnis:
   - {vni: 10, hosts: [h0, h2]}
   - {vni: 20, hosts: [h1, h3], vlan: 5}

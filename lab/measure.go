@@ -7,16 +7,17 @@ import (
 	"sort"
 	"time"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/internal/stats"
 )
 
 // sortedFaults orders faults by time; those of one instant keep the file's
 // order.
-func sortedFaults(f []fabric.Fault) []fabric.Fault {
+func sortedFaults(f []vocab.Fault) []vocab.Fault {
 	out := slices.Clone(f)
-	slices.SortStableFunc(out, func(a, b fabric.Fault) int { return int(a.At - b.At) })
+	slices.SortStableFunc(out, func(a, b vocab.Fault) int { return int(a.At - b.At) })
 	return out
 }
 
@@ -169,8 +170,8 @@ const idleFlows = 3
 func (r *runner) measureIdle(ctx context.Context, rep *Report) error {
 	fresh, persistent := false, false
 	for _, w := range r.lab.File.Workloads {
-		fresh = fresh || w.Type == fabric.Request && !w.Persistent
-		persistent = persistent || w.Type == fabric.Incast || w.Persistent
+		fresh = fresh || w.Type == vocab.Poisson && !w.Pool
+		persistent = persistent || w.Type == vocab.Incast || w.Pool
 	}
 	client, server, ok := r.farPair()
 	if !ok || !fresh && !persistent {

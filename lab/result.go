@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/measure"
 )
 
@@ -21,7 +21,7 @@ func (r *runner) result(rep *Report, c *collected) {
 	for i := range r.lab.File.Workloads {
 		w, out := &r.lab.File.Workloads[i], &c.sum[i]
 		out.Name, out.ReceivedBytes = w.Name, sum(c.received[i])
-		out.GoodputBps = goodput(c.received[i], w.Start.D(), w.Start.D()+w.Duration.D())
+		out.GoodputBps = goodput(c.received[i], w.Start, w.Start+w.Duration)
 		own := measure.NewFCT(measure.SizeClasses(cmp.Or(uint64(w.Small), small), cmp.Or(uint64(w.Large), large)))
 		flows := unique(c.flows[i])
 		for _, f := range flows {
@@ -66,11 +66,11 @@ func (r *runner) bounds() (small, large uint64) {
 
 // idleOf is how long flows of a workload take over the idle fabric; none if
 // nobody measured that, as for RDMA.
-func (r *runner) idleOf(w *fabric.Workload) []IdlePoint {
+func (r *runner) idleOf(w *vocab.Workload) []IdlePoint {
 	switch {
-	case w.Type == fabric.RoCE:
+	case w.Type == vocab.RoCE:
 		return nil
-	case w.Type == fabric.Incast || w.Persistent:
+	case w.Type == vocab.Incast || w.Pool:
 		return r.idle.persistent
 	}
 	return r.idle.fresh
@@ -116,10 +116,10 @@ func uplinkShares(phases []Phase) (out []measure.LinkShare) {
 
 // phaseShares tells the samples apart by the time from one workload's start to the
 // next one's; nil if all start at once.
-func phaseShares(works []fabric.Workload, series []UplinkSeries, end time.Duration) (out []measure.LinkShare) {
+func phaseShares(works []vocab.Workload, series []UplinkSeries, end time.Duration) (out []measure.LinkShare) {
 	var starts []time.Duration
 	for _, w := range works {
-		starts = append(starts, w.Start.D())
+		starts = append(starts, w.Start)
 	}
 	slices.Sort(starts)
 	if starts = slices.Compact(starts); len(starts) < 2 {

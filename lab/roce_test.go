@@ -11,8 +11,8 @@ import (
 const unequal = `dataplane: kernel
 leaves: 2
 spines: 2
-links: {rate: 40Mbit, buffer: 256KB}
-hosts: {per-leaf: 2, link: {rate: 20Mbit, buffer: 256KB}}
+links: {rate: 40Mbit, queue: 256KB}
+hosts: {per_leaf: 2, link: {rate: 20Mbit, queue: 256KB}}
 vnis:
   - {vni: 10}
 workloads:

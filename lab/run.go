@@ -7,10 +7,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/internal/workload"
 )
@@ -170,13 +171,13 @@ func (r *runner) ping(ctx context.Context, rep *Report) error {
 	}
 	build := func(a *hostAgent) *request {
 		spec := &pingSpec{Attempts: 5, Timeout: 500 * time.Millisecond}
-		for _, i := range r.lab.Topo.Candidates(a.host.Index, all) {
+		for _, i := range r.lab.Topo.Candidates(a.host.Index, all, "any") {
 			spec.Targets = append(spec.Targets, hosts[i].Addr.Addr().String())
 		}
 		return &request{Op: opPing, Ping: spec}
 	}
 	return each(ctx, r.agents, build, func(a *hostAgent, rp *reply) error {
-		for k, i := range r.lab.Topo.Candidates(a.host.Index, all) {
+		for k, i := range r.lab.Topo.Candidates(a.host.Index, all, "any") {
 			rep.Reachability.add(a.host.Name, hosts[i].Name, hosts[i].VNI, rp.RTTs[k])
 		}
 		return nil
@@ -197,32 +198,27 @@ func (r *runner) tasksOf(host int) ([]task, error) {
 			return nil, err
 		}
 		tk := task{
-			Workload: i, Type: w.Type, Start: w.Start.D(), Duration: w.Duration.D(), Seed: w.Seed, Stream: uint64(host),
-			Flows: w.Flows, Persistent: w.Persistent, FanIn: w.FanIn, Bytes: uint64(w.Bytes), Interval: w.Interval.D(),
+			Workload: i, Type: w.Type, Start: w.Start, Duration: w.Duration, Seed: w.Seed, Stream: uint64(host),
+			Flows: w.Flows, Persistent: w.Pool, FanIn: w.FanIn, Bytes: uint64(w.Bytes), Interval: w.Interval,
 			Rate: uint64(w.Rate), Size: int(w.Size), QueuePairs: w.QueuePairs,
 		}
 		var peers []int
-		for _, c := range from {
-			if c == host {
-				peers = t.Candidates(host, to)
-			}
+		asking, asked := w.Askers(from, to)
+		if slices.Contains(asking, host) {
+			peers = t.Candidates(host, asked, w.Pairs)
 		}
 		switch w.Type {
-		case fabric.BulkTCP, fabric.UDP:
+		case vocab.Bulk, vocab.UDP:
 			peers = nil
 			for _, p := range t.Pairs(from, to) {
 				if p[0] == host {
 					peers = append(peers, p[1])
 				}
 			}
-		case fabric.Request, fabric.RoCE:
-			senders := to
-			if w.Type == fabric.RoCE {
-				senders = from
-			}
+		case vocab.Poisson, vocab.RoCE:
 			c := r.cdfs[i]
 			tk.Sizes = c.Points()
-			tk.FlowRate = workload.FlowRate(w.Load, float64(t.ServerCapacity(senders)), c.Mean()) / float64(len(from))
+			tk.FlowRate = workload.FlowRate(w.Load, float64(t.Capacity(from, w.Of)), c.Mean()) / float64(len(asking))
 		}
 		for _, p := range peers {
 			tk.Peers = append(tk.Peers, t.Hosts[p].Addr.Addr().String())
@@ -237,7 +233,7 @@ func (r *runner) tasksOf(host int) ([]task, error) {
 // loadEnd is when the last workload stops to begin new work.
 func (r *runner) loadEnd() (d time.Duration) {
 	for _, w := range r.lab.File.Workloads {
-		d = max(d, w.Start.D()+w.Duration.D())
+		d = max(d, w.Start+w.Duration)
 	}
 	return d
 }
@@ -246,7 +242,7 @@ func (r *runner) loadEnd() (d time.Duration) {
 func (r *runner) length() time.Duration {
 	d := r.loadEnd()
 	for _, f := range r.lab.File.Faults {
-		d = max(d, f.At.D())
+		d = max(d, f.At)
 	}
 	return d
 }
@@ -310,7 +306,7 @@ func (r *runner) conduct(ctx context.Context, epoch int64, length time.Duration,
 		case <-tick.C:
 		}
 		now := time.Duration(monotonic() - epoch)
-		for len(faults) > 0 && now >= faults[0].At.D() {
+		for len(faults) > 0 && now >= faults[0].At {
 			if err := r.fault(ctx, epoch, faults[0], ph, rep); err != nil {
 				return err
 			}
@@ -340,7 +336,7 @@ func (r *runner) conduct(ctx context.Context, epoch int64, length time.Duration,
 	}
 }
 
-func (r *runner) fault(ctx context.Context, epoch int64, f fabric.Fault, ph *phases, rep *Report) error {
+func (r *runner) fault(ctx context.Context, epoch int64, f vocab.Fault, ph *phases, rep *Report) error {
 	link, action, do := f.Fail, "fail", r.lab.Fail
 	if f.Restore != "" {
 		link, action, do = f.Restore, "restore", r.lab.Restore

@@ -9,7 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/measure"
 )
 
@@ -17,13 +18,13 @@ const busy = `dataplane: kernel
 leaves: 2
 spines: 2
 links: {parallel: 1, rate: 50Mbit}
-hosts: {per-leaf: 3, link: {rate: 100Mbit}}
+hosts: {per_leaf: 3, link: {rate: 100Mbit}}
 vnis:
   - {vni: 10}
 workloads:
-  - {name: bulk, type: tcp, from: [L0], to: [L1], flows: 2, duration: 4s}
-  - {name: web, type: request, from: [L1], to: [L0], sizes: solar-rpc, load: 2, duration: 3s, seed: 7}
-  - {name: fan, type: incast, from: [h0], to: [L1], fan-in: 3, bytes: 60KB, interval: 200ms, start: 500ms, duration: 2s}
+  - {name: bulk, type: bulk, from: [L0], to: [L1], flows: 2, duration: 4s}
+  - {name: web, type: poisson, from: [L0], to: [L1], sizes: solar-rpc, load: 2, duration: 3s, seed: 7}
+  - {name: fan, type: incast, from: [h0], to: [L1], fan_in: 3, bytes: 60KB, interval: 200ms, start: 500ms, duration: 2s}
   - {name: cbr, type: udp, from: [h5], to: [h2], rate: 2Mbit, size: 500, start: 500ms, duration: 2s}
 faults:
   - {at: 1500ms, fail: L0-S1.0}
@@ -147,9 +148,9 @@ func TestLookup(t *testing.T) {
 // senders take for unfinished do not.
 func TestResult(t *testing.T) {
 	ms := time.Millisecond
-	l := &Lab{File: &fabric.File{Workloads: []fabric.Workload{
-		{Name: "web", Type: fabric.Request, Small: 2000, Large: 4000, Load: 30, Seed: 7, Duration: fabric.Duration(time.Second)},
-		{Name: "rdma", Type: fabric.RoCE, Small: 10, Large: 20, Start: fabric.Duration(500 * ms), Duration: fabric.Duration(500 * ms)},
+	l := &Lab{File: &fabric.File{Workloads: []vocab.Workload{
+		{Name: "web", Type: vocab.Poisson, Small: 2000, Large: 4000, Load: 30, Seed: 7, Duration: time.Duration(time.Second)},
+		{Name: "rdma", Type: vocab.RoCE, Small: 10, Large: 20, Start: time.Duration(500 * ms), Duration: time.Duration(500 * ms)},
 	}}}
 	r := &runner{lab: l, idle: idleTable{fresh: []IdlePoint{{1000, 10 * ms}, {10_000, 100 * ms}}}}
 	rep := &Report{Result: &measure.Result{Scheme: "ecmp"}, Duration: 3 * time.Second, LoadEnd: time.Second, Uplinks: []UplinkSeries{{

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/fabric"
 )
 
 // sampled builds the samples of a leaf with two uplinks, every 50 ms, from the
@@ -83,7 +83,7 @@ func TestReaction(t *testing.T) {
 // TestSeries: rates and imbalance come from bytes and times, count links that are
 // up only, and leave out what lies outside the load or is next to nothing.
 func TestSeries(t *testing.T) {
-	f, err := fabric.Parse("f.yaml", []byte("name: s\nleaves: 1\nspines: 3\nhosts: {per-leaf: 2}\nvnis: [{vni: 1}]\n"))
+	f, err := fabric.Parse("f.yaml", []byte("name: s\nleaves: 1\nspines: 3\nhosts: {per_leaf: 2}\nvnis: [{vni: 1}]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

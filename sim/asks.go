@@ -3,7 +3,7 @@ package sim
 import (
 	"math/rand/v2"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/internal/workload"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
@@ -43,12 +43,13 @@ func newAsks(f *fabric.File, t *fabric.Topology, i int, load float64, sizes *wor
 	if err != nil {
 		return nil, err
 	}
-	start := engine.Of(w.Start.D())
-	a := &asks{stream: stream, until: start + engine.Of(w.Duration.D()), tag: i}
-	rate := workload.FlowRate(load, float64(t.ServerCapacity(to)), sizes.Mean()) / float64(len(from))
+	from, to = w.Askers(from, to)
+	start := engine.Of(w.Start)
+	a := &asks{stream: stream, until: start + engine.Of(w.Duration), tag: i}
+	rate := workload.FlowRate(load, float64(t.Capacity(to, w.Of)), sizes.Mean()) / float64(len(from))
 	for _, host := range from {
 		r := workload.NewRand(stream.Seed, uint64(host))
-		c := &client{host: host, peers: t.Candidates(host, to), rand: r, arrivals: workload.NewPoisson(rate, r), sizes: sizes}
+		c := &client{host: host, peers: t.Candidates(host, to, w.Pairs), rand: r, arrivals: workload.NewPoisson(rate, r), sizes: sizes}
 		c.at = start + engine.Of(c.arrivals.Next())
 		a.clients = append(a.clients, c)
 	}

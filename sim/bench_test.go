@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 )
 
 // BenchmarkFabric runs the fabric of ConWeave §4.1, 8 leaves, 8 spines and 128
@@ -15,15 +15,14 @@ func BenchmarkFabric(b *testing.B) {
 	for _, scheme := range []string{"ecmp", "conga", "conweave"} {
 		b.Run(scheme, func(b *testing.B) {
 			s := &Spec{
-				Topology: Topology{
-					Leaves: 8, Spines: 8, HostsPerLeaf: 16, HostRate: 100e9, Rate: 100e9, Buffer: 9 << 20, PFC: true,
-					ECN: &fabric.ECN{Kmin: 100e3, Kmax: 400e3, Pmax: 0.2},
-				},
+				Topology:  leafSpine(8, 8, 16, 100e9, 100e9, 0),
 				Scheme:    scheme,
 				Transport: Transport{Type: "rdma"},
-				Workloads: []Workload{{Sizes: "alistorage", Load: 60, Pairs: "any"}},
-				Duration:  fabric.Duration(500 * time.Microsecond),
+				Workloads: []vocab.Workload{{Sizes: "alistorage", Load: 60, Pairs: "any"}},
+				Duration:  500 * time.Microsecond,
 			}
+			s.Topology.Buffer, s.Topology.PFC = 9<<20, true
+			s.Topology.mark(vocab.ECN{Kmin: 100e3, Kmax: 400e3, Pmax: 0.2})
 			hops, seconds, bytes := uint64(0), 0.0, uint64(0)
 			for range b.N {
 				r, err := Run(context.Background(), s)

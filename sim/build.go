@@ -1,13 +1,9 @@
 package sim
 
 import (
-	"fmt"
-	"time"
-
-	"github.com/loomfabric/loom/balance"
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/vocab"
+	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
-	"github.com/loomfabric/loom/reorder"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/node"
@@ -24,16 +20,14 @@ func (r *run) build() error {
 	}
 	cfg := node.DefaultConfig()
 	cfg.Scheme = r.spec.Scheme
-	cfg.Congestion = r.spec.Congestion.Params()
+	cfg.Options.Keys = r.spec.Keys.Params
+	cfg.Congestion, cfg.Sections = r.spec.Congestion.CONGA(), r.spec.Sections.ByName()
 	cfg.Seed = r.spec.Seed
 	cfg.Overhead = uint16(*r.spec.Topology.Overhead)
 	if cfg.Shim = 0; cfg.Overhead > 0 {
 		cfg.Shim = overlay.ShimLen
 	}
-	if err := r.conweave(&cfg); err != nil {
-		return err
-	}
-	r.balancing(&cfg.Options)
+	cfg.Auto = r.spec.auto()
 	if r.spec.Scheme == "drill" {
 		// DRILL is a choice of every switch; the data plane's spines have it
 		// from their leaf's selector.
@@ -44,24 +38,11 @@ func (r *run) build() error {
 	return err
 }
 
-// balancing is what a fabric.yaml tells its own scheme.
-func (r *run) balancing(o *balance.Options) {
-	if r.file == nil || r.file.Scheme != r.spec.Scheme {
-		return
-	}
-	if r.file.Weights != nil {
-		o.Keys = &balance.StaticKeys{Weights: r.file.Weights}
-	}
-	if d := r.file.DRILL; d != nil {
-		k := balance.DRILL{Samples: 2, Memory: 1}
-		if d.Samples != nil {
-			k.Samples = *d.Samples
-		}
-		if d.Memory != nil {
-			k.Memory = *d.Memory
-		}
-		o.Keys = &balance.DRILLKeys{DRILL: k}
-	}
+// auto says which times leaves derive from round trips.
+func (s *Spec) auto() leaf.Auto {
+	auto := s.Sections.Auto()
+	auto.FlowletGap = s.Congestion.Auto()
+	return auto
 }
 
 // shape translates the topology.
@@ -70,14 +51,15 @@ func (r *run) shape() (topo.Spec, error) {
 	if t.Kind == "file" {
 		return r.fromFile()
 	}
-	link := func(rate fabric.Rate, delay fabric.Duration) network.PortConfig {
-		return network.PortConfig{Rate: uint64(rate), Delay: engine.Of(delay.D()), Limit: uint64(t.PortBuffer), ECN: topo.FromECN(t.ECN)}
-	}
+	access := topo.FromLink(&t.Hosts.Link)
 	spec := topo.Spec{
 		Kind: topo.Kind(t.Kind), Leaves: t.Leaves, Spines: t.Spines, Cores: t.Cores, K: t.K,
-		HostsPerLeaf: t.HostsPerLeaf, Parallel: t.Parallel,
-		NIC: link(t.HostRate, t.HostDelay), Access: link(t.HostRate, t.HostDelay), Fabric: link(t.Rate, t.Delay),
+		HostsPerLeaf: t.Hosts.PerLeaf, Parallel: t.Links.Parallel,
+		NIC: access, Access: access, Fabric: topo.FromLink(&t.Links.Link),
 		Faults: topo.FromFaults(r.spec.Faults),
+	}
+	if err := spec.AddHosts(t.Hosts.List); err != nil {
+		return spec, err
 	}
 	if t.Buffer > 0 {
 		spec.Buffer = &network.BufferConfig{Total: uint64(t.Buffer), Alpha: t.Alpha}
@@ -107,47 +89,11 @@ func (r *run) largest() uint32 {
 	}
 	datagrams := 0
 	for i := range r.spec.Workloads {
-		if w := &r.spec.Workloads[i]; w.Type == UDP {
+		if w := &r.spec.Workloads[i]; w.Type == vocab.UDP {
 			datagrams = max(datagrams, int(w.Size)+udp.Header)
 		}
 	}
 	return uint32(max(overlay.EthernetLen+payload, datagrams) + *r.spec.Topology.Overhead + overlay.ShimLen)
-}
-
-// conweave sets what both sides of ConWeave are told. Where PFC makes loss rare
-// and pauses long, T_resume waits longer (ConWeave, Appendix A).
-func (r *run) conweave(cfg *node.Config) error {
-	c, source, dest := &r.spec.ConWeave, balance.DatacenterConWeave(), reorder.Datacenter()
-	if r.spec.Topology.PFC {
-		dest.ResumeExtra, dest.ResumeDefault = 64*time.Microsecond, 600*time.Microsecond
-	}
-	for _, d := range []struct {
-		to   *time.Duration
-		from fabric.Duration
-	}{
-		{&source.Reply, c.Reply}, {&source.PathBusy, c.PathBusy}, {&source.Inactive, c.Inactive},
-		{&dest.ResumeExtra, c.ResumeExtra}, {&dest.ResumeDefault, c.ResumeDefault}, {&dest.Inactive, c.Inactive},
-	} {
-		if d.from > 0 {
-			*d.to = d.from.D()
-		}
-	}
-	dest.NotifyInterval = source.PathBusy / 2
-	dest.MaxHold = max(dest.MaxHold, 2*(dest.ResumeDefault+dest.ResumeExtra))
-	if c.Queues > 0 {
-		dest.PortQueues = c.Queues
-	}
-	if c.Admission {
-		dest.Admission = 90
-	}
-	if err := source.Validate(); err != nil {
-		return fmt.Errorf("conweave: %w", err)
-	}
-	if err := dest.Validate(); err != nil {
-		return fmt.Errorf("conweave: %w", err)
-	}
-	cfg.Sections = map[string]balance.Params{"conweave": &balance.ConWeaveParams{Source: source, Destination: dest}}
-	return nil
 }
 
 // capacities is what loads are shares of. A link that is down from the start

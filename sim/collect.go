@@ -44,7 +44,7 @@ type phase struct {
 func starts(r *run) (out []phase) {
 	var times []engine.Time
 	for i := range r.spec.Workloads {
-		times = append(times, max(r.from, engine.Of(r.spec.Workloads[i].Start.D())))
+		times = append(times, max(r.from, engine.Of(r.spec.Workloads[i].Start)))
 	}
 	slices.Sort(times)
 	if times = slices.Compact(times); len(times) > 1 {
@@ -123,7 +123,7 @@ func newCollector(r *run) (*collector, error) {
 
 // watchUplinks samples the throughput of leaves' uplinks in the window.
 func (c *collector) watchUplinks() error {
-	every := engine.Of(c.r.spec.Measure.Imbalance.D())
+	every := engine.Of(c.r.spec.Measure.Imbalance)
 	if every == 0 {
 		return nil
 	}
@@ -382,8 +382,8 @@ func (r *run) workload(i int) measure.WorkloadResult {
 	if c.fct != nil {
 		out.FCT = c.fct.Summary()
 	}
-	from := max(r.collect.opened, engine.Of(w.Start.D()))
-	if to := min(r.collect.closed, engine.Of(w.Start.D()+w.Duration.D())); to > from {
+	from := max(r.collect.opened, engine.Of(w.Start))
+	if to := min(r.collect.closed, engine.Of(w.Start+w.Duration)); to > from {
 		out.GoodputBps = float64(c.bytes) * 8 / (to - from).Seconds()
 	}
 	if in := r.incasts[i]; in != nil && in.Finished() > 0 {

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/sim/engine"
 )
 
@@ -35,9 +35,9 @@ func TestSlowerThanIdle(t *testing.T) {
 func TestSeveralWorkloads(t *testing.T) {
 	s := small()
 	w := s.Workloads[0]
-	s.Workloads = []Workload{w, w}
+	s.Workloads = []vocab.Workload{w, w}
 	s.Workloads[0].Name, s.Workloads[1].Name = "first", "second"
-	s.Workloads[1].Start = fabric.Duration(s.Warmup.D() + s.Duration.D()/2)
+	s.Workloads[1].Start = time.Duration(s.Warmup + s.Duration/2)
 	res := must(t, s)
 	flows := 0
 	for _, w := range res.Workloads {

@@ -8,15 +8,31 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/config/vocab"
+	"github.com/loomfabric/loom/internal/units"
 )
+
+// give returns a change that puts YAML into a section.
+func give(section, text string) func(*Spec) {
+	return func(s *Spec) {
+		to := &s.Congestion.Section
+		if section != "congestion" {
+			to = s.Sections.Get(section)
+		}
+		if err := to.Give(text); err != nil {
+			panic(err)
+		}
+	}
+}
 
 // TestCompleteRefuses: everything that makes no sense is refused under the key
 // that is to blame, and nothing else is.
 func TestCompleteRefuses(t *testing.T) {
-	minus, nan := fabric.Duration(-1), math.NaN()
-	wl := func(w Workload) func(*Spec) { return func(s *Spec) { s.Workloads = []Workload{w} } }
+	minus, nan := time.Duration(-1), math.NaN()
+	wl := func(w vocab.Workload) func(*Spec) { return func(s *Spec) { s.Workloads = []vocab.Workload{w} } }
 	rdma := func(f func(*Spec)) func(*Spec) {
 		return func(s *Spec) { s.Transport.Type = "rdma"; f(s) }
 	}
@@ -31,102 +47,106 @@ func TestCompleteRefuses(t *testing.T) {
 		{"", file(func(s *Spec) { s.Workloads, s.Duration = nil, 0 })},
 		{"", rdma(func(*Spec) {})},
 		{"scheme", func(s *Spec) { s.Scheme = "magic" }},
-		{"congestion.profile", func(s *Spec) { s.Congestion.Profile = "home" }},
-		{"congestion.detector", func(s *Spec) { s.Congestion.Detector = "ear" }},
-		{"congestion.path_metric", func(s *Spec) { s.Congestion.PathMetric = "product" }},
-		{"congestion", func(s *Spec) { s.Congestion.Alpha = 2 }},
-		{"congestion", func(s *Spec) { s.Congestion.Tau = minus }},
-		{"congestion.q", func(s *Spec) { s.Congestion.Q = 4 }},
+		{"congestion.profile", give("congestion", "{profile: home}")},
+		{"congestion.detector", give("congestion", "{detector: ear}")},
+		{"congestion.path_metric", give("congestion", "{path_metric: product}")},
+		{"congestion.alpha", give("congestion", "{alpha: 2}")},
+		{"congestion.tau", give("congestion", "{tau: -1us}")},
+		{"congestion.q", give("congestion", "{q: 4}")},
+		{"congestion.none", give("congestion", "{none: 1}")},
 		{"topology.kind", func(s *Spec) { s.Topology = Topology{Kind: "torus"} }},
 		{"topology.file", func(s *Spec) { s.Topology.File = "f.yaml" }},
 		{"topology.file", file(func(s *Spec) { s.Topology.File = "" })},
 		{"topology.load", func(s *Spec) { s.Topology.Load = 5 }},
 		{"topology.load", file(func(s *Spec) { s.Topology.Load, s.Workloads, s.Duration = 201, nil, 0 })},
 		{"topology.load", file(func(s *Spec) { s.Topology.Load = 20 })},
-		{"topology.leaves topology.rate topology.buffer topology.ecn topology.pfc", file(func(s *Spec) {
-			s.Topology.Leaves, s.Topology.Rate, s.Topology.Buffer, s.Topology.ECN, s.Topology.PFC = 2, 1, 1, &fabric.ECN{}, true
+		{"topology.leaves topology.links topology.buffer topology.pfc", file(func(s *Spec) {
+			s.Topology.Leaves, s.Topology.Links.Rate, s.Topology.Buffer, s.Topology.PFC = 2, 1, 1, true
 		})},
 		{"topology.cores topology.k", func(s *Spec) { s.Topology.Cores, s.Topology.K = 1, 4 }},
 		{"topology.leaves topology.spines", func(s *Spec) { s.Topology.Kind, s.Topology.K = "fat-tree", 4 }},
-		{"topology.host-rate", func(s *Spec) { s.Topology.HostRate = 0 }},
-		{"topology.rate", func(s *Spec) { s.Topology.Rate = 0 }},
-		{"topology.delay", func(s *Spec) { s.Topology.Delay, s.Topology.HostDelay = minus, 1 }},
-		{"topology.host-delay", func(s *Spec) { s.Topology.HostDelay = minus }},
+		{"topology.hosts.link.rate", func(s *Spec) { s.Topology.Hosts.Link.Rate = 0 }},
+		{"topology.links.rate", func(s *Spec) { s.Topology.Links.Rate = 0 }},
+		{"topology.links.delay", func(s *Spec) { s.Topology.Links.Delay, s.Topology.Hosts.Link.Delay = minus, 1 }},
+		{"topology.hosts.link.delay", func(s *Spec) { s.Topology.Hosts.Link.Delay = minus }},
 		{"topology.overhead", func(s *Spec) { n := -1; s.Topology.Overhead = &n }},
-		{"topology.port-buffer", func(s *Spec) { s.Topology.Buffer = 1 << 20 }},
+		{"topology.links.queue topology.hosts.link.queue", func(s *Spec) { s.Topology.Buffer = 1 << 20 }},
 		{"topology.pfc", func(s *Spec) { s.Topology.PFC = true }},
 		{"topology.alpha", func(s *Spec) { s.Topology.Alpha = -1 }},
 		{"topology.alpha", func(s *Spec) { s.Topology.Alpha = nan }},
-		{"topology.ecn", func(s *Spec) { s.Topology.ECN = &fabric.ECN{Kmin: 2, Kmax: 1} }},
-		{"topology.ecn", func(s *Spec) { s.Topology.ECN = &fabric.ECN{Kmin: 1, Kmax: 2, Pmax: nan} }},
-		{"topology.overrides[0].direction", func(s *Spec) { s.Topology.Overrides = []fabric.Override{{Link: "L0-S0.0", Direction: "left"}} }},
+		{"topology.links.ecn.kmin topology.hosts.link.ecn.kmin", func(s *Spec) { s.Topology.mark(vocab.ECN{Kmin: 2, Kmax: 1}) }},
+		{"topology.links.ecn.pmax topology.hosts.link.ecn.pmax", func(s *Spec) { s.Topology.mark(vocab.ECN{Kmin: 1, Kmax: 2, Pmax: nan}) }},
+		{"topology.overrides[0].direction", func(s *Spec) { s.Topology.Overrides = []vocab.Override{{Link: "L0-S0.0", Direction: "left"}} }},
 		{"transport.type", func(s *Spec) { s.Transport.Type = "sctp" }},
 		{"transport.cc", func(s *Spec) { s.Transport.CongestionControl = "dcqcn" }},
 		{"transport.cc", rdma(func(s *Spec) { s.Transport.CongestionControl = "cubic" })},
 		{"transport.mtu", func(s *Spec) { s.Transport.MTU = 100 }},
-		{"transport.min-rto", func(s *Spec) { s.Transport.MinRTO = minus }},
-		{"transport.min-rto", func(s *Spec) { s.Transport.MinRTO = fabric.Duration(121e9) }},
+		{"transport.min_rto", func(s *Spec) { s.Transport.MinRTO = minus }},
+		{"transport.min_rto", func(s *Spec) { s.Transport.MinRTO = time.Duration(121e9) }},
 		{"transport.window", func(s *Spec) { s.Transport.Window = 100 }},
 		{"transport.burst", func(s *Spec) { s.Transport.Burst = 2 << 30 }},
 		{"transport.recovery transport.payload", func(s *Spec) { s.Transport.Recovery, s.Transport.Payload = "gbn", 1000 }},
 		{"transport.recovery", rdma(func(s *Spec) { s.Transport.Recovery = "hope" })},
 		{"transport.payload", rdma(func(s *Spec) { s.Transport.Payload = 5000 })},
-		{"transport.mtu transport.min-rto transport.window transport.burst", rdma(func(s *Spec) {
+		{"transport.mtu transport.min_rto transport.window transport.burst", rdma(func(s *Spec) {
 			s.Transport.MTU, s.Transport.MinRTO, s.Transport.Window, s.Transport.Burst = 1500, 1, 1, 1
 		})},
-		{"conweave.inactive conweave.reply conweave.queues", func(s *Spec) {
-			s.ConWeave.Reply, s.ConWeave.Inactive, s.ConWeave.Queues = minus, minus, -1
-		}},
+		{"conweave.reply conweave.inactive", give("conweave", "{reply: -1us, inactive: -1us}")},
+		{"conweave.inactive conweave.queues", give("conweave", "{inactive: 1s, queues: -1}")},
+		{"conweave.path-busy", give("conweave", "{path-busy: 1us}")},
 		{"workloads", func(s *Spec) { s.Workloads = nil }},
-		{"workloads[0].type", wl(Workload{Type: "tcp"})},
-		{"workloads[0].sizes workloads[0].load", wl(Workload{})},
-		{"workloads[0].sizes", wl(Workload{Sizes: "huge", Load: 1})},
-		{"workloads[0].load", wl(Workload{Sizes: "web-search", Load: -5})},
-		{"workloads[0].load", wl(Workload{Sizes: "web-search", Load: nan})},
-		{"workloads[0].scale", wl(Workload{Sizes: "web-search", Load: 1, Scale: math.Inf(1)})},
-		{"workloads[0].of", wl(Workload{Sizes: "web-search", Load: 1, Of: "spines"})},
-		{"workloads[0].pairs", wl(Workload{Sizes: "web-search", Load: 1, Pairs: "some"})},
-		{"workloads[0].connections", wl(Workload{Sizes: "web-search", Load: 1, Connections: -1})},
-		{"workloads[0].pool", wl(Workload{Sizes: "web-search", Load: 1, Connections: 1, Pool: true})},
-		{"workloads[0].pool", rdma(wl(Workload{Sizes: "web-search", Load: 1, Pool: true}))},
-		{"workloads[0].start", wl(Workload{Type: Bulk, Start: minus})},
-		{"workloads[0].start", wl(Workload{Type: Bulk, Start: us(2000)})},
-		{"workloads[0].duration", wl(Workload{Type: Bulk, Duration: minus})},
-		{"workloads[0].flows", wl(Workload{Type: Bulk, Flows: -1})},
-		{"workloads[0].sizes workloads[0].load workloads[0].fan-in", wl(Workload{Type: Bulk, Sizes: "web-search", Load: 5, FanIn: 1})},
-		{"workloads[0].fan-in workloads[0].bytes", wl(Workload{Type: Incast})},
-		{"workloads[0].pairs", wl(Workload{Type: Incast, FanIn: 1, Bytes: 1, Pairs: "none"})},
-		{"workloads[0].gap workloads[0].repeat", wl(Workload{Type: Incast, FanIn: 1, Bytes: 1, Gap: minus, Repeat: -1})},
-		{"workloads[0].stride", wl(Workload{Type: Stride})},
-		{"workloads[0].from workloads[0].to", wl(Workload{Type: Stride, Stride: 1, From: []string{"h0"}, To: []string{"L1"}})},
-		{"workloads[0].from", wl(Workload{Type: Permutation, From: []string{"h0"}})},
-		{"workloads[0].to workloads[0].bytes", wl(Workload{Type: AllToAll, To: []string{"h0"}})},
-		{"workloads[0].bytes", wl(Workload{Type: UDP, Rate: 1e9, Bytes: 100})},
-		{"workloads[0].rate", wl(Workload{Type: UDP})},
-		{"workloads[0].size", wl(Workload{Type: UDP, Rate: 1e9, Size: 65508})},
-		{"workloads[0].rate workloads[0].size", wl(Workload{Type: Bulk, Rate: 1, Size: 1})},
-		{"workloads[0].file", wl(Workload{Type: Trace})},
-		{"workloads[0].file", wl(Workload{Type: Bulk, File: "x.csv"})},
-		{"workloads[1].stride workloads[2].file", func(s *Spec) { s.Workloads = []Workload{{Type: Bulk}, {Type: Stride}, {Type: Trace}} }},
-		{"faults[0]", func(s *Spec) { s.Faults = []fabric.Fault{{Fail: "a", Restore: "b"}} }},
-		{"faults[1]", func(s *Spec) { s.Faults = []fabric.Fault{{Fail: "a"}, {At: 5}} }},
-		{"faults[0].at", func(s *Spec) { s.Faults = []fabric.Fault{{At: minus, Fail: "a"}} }},
+		{"workloads[0].type", wl(vocab.Workload{Type: "tcp"})},
+		{"workloads[0].sizes workloads[0].load", wl(vocab.Workload{})},
+		{"workloads[0].sizes", wl(vocab.Workload{Sizes: "huge", Load: 1})},
+		{"workloads[0].load", wl(vocab.Workload{Sizes: "web-search", Load: -5})},
+		{"workloads[0].load", wl(vocab.Workload{Sizes: "web-search", Load: nan})},
+		{"workloads[0].scale", wl(vocab.Workload{Sizes: "web-search", Load: 1, Scale: math.Inf(1)})},
+		{"workloads[0].of", wl(vocab.Workload{Sizes: "web-search", Load: 1, Of: "spines"})},
+		{"workloads[0].pairs", wl(vocab.Workload{Sizes: "web-search", Load: 1, Pairs: "some"})},
+		{"workloads[0].connections", wl(vocab.Workload{Sizes: "web-search", Load: 1, Connections: -1})},
+		{"workloads[0].pool", wl(vocab.Workload{Sizes: "web-search", Load: 1, Connections: 1, Pool: true})},
+		{"workloads[0].pool", rdma(wl(vocab.Workload{Sizes: "web-search", Load: 1, Pool: true}))},
+		{"workloads[0].start", wl(vocab.Workload{Type: vocab.Bulk, Start: minus})},
+		{"workloads[0].start", wl(vocab.Workload{Type: vocab.Bulk, Start: us(2000)})},
+		{"workloads[0].duration", wl(vocab.Workload{Type: vocab.Bulk, Duration: minus})},
+		{"workloads[0].flows", wl(vocab.Workload{Type: vocab.Bulk, Flows: -1})},
+		{"workloads[0].sizes workloads[0].load workloads[0].fan_in", wl(vocab.Workload{Type: vocab.Bulk, Sizes: "web-search", Load: 5, FanIn: 1})},
+		{"workloads[0].fan_in workloads[0].bytes", wl(vocab.Workload{Type: vocab.Incast})},
+		{"workloads[0].pairs", wl(vocab.Workload{Type: vocab.Incast, FanIn: 1, Bytes: 1, Pairs: "none"})},
+		{"workloads[0].interval workloads[0].repeat", wl(vocab.Workload{Type: vocab.Incast, FanIn: 1, Bytes: 1, Interval: minus, Repeat: -1})},
+		{"workloads[0].stride", wl(vocab.Workload{Type: vocab.Stride})},
+		{"workloads[0].from workloads[0].to", wl(vocab.Workload{Type: vocab.Stride, Stride: 1, From: []string{"h0"}, To: []string{"L1"}})},
+		{"workloads[0].from", wl(vocab.Workload{Type: vocab.Permutation, From: []string{"h0"}})},
+		{"workloads[0].to workloads[0].bytes", wl(vocab.Workload{Type: vocab.AllToAll, To: []string{"h0"}})},
+		{"workloads[0].bytes", wl(vocab.Workload{Type: vocab.UDP, Rate: 1e9, Bytes: 100})},
+		{"workloads[0].rate", wl(vocab.Workload{Type: vocab.UDP})},
+		{"workloads[0].size", wl(vocab.Workload{Type: vocab.UDP, Rate: 1e9, Size: 65508})},
+		{"workloads[0].rate workloads[0].size", wl(vocab.Workload{Type: vocab.Bulk, Rate: 1, Size: 1})},
+		{"workloads[0].file", wl(vocab.Workload{Type: vocab.Trace})},
+		{"workloads[0].file", wl(vocab.Workload{Type: vocab.Bulk, File: "x.csv"})},
+		{"workloads[1].stride workloads[2].file", func(s *Spec) {
+			s.Workloads = []vocab.Workload{{Type: vocab.Bulk}, {Type: vocab.Stride}, {Type: vocab.Trace}}
+		}},
+		{"faults[0]", func(s *Spec) { s.Faults = []vocab.Fault{{Fail: "a", Restore: "b"}} }},
+		{"faults[1]", func(s *Spec) { s.Faults = []vocab.Fault{{Fail: "a"}, {At: 5}} }},
+		{"faults[0].at", func(s *Spec) { s.Faults = []vocab.Fault{{At: minus, Fail: "a"}} }},
 		{"duration", func(s *Spec) { s.Duration = 0 }},
 		{"duration", file(func(s *Spec) { s.Duration = 0 })},
 		{"duration", func(s *Spec) { s.Duration = minus }},
 		{"drain warmup", func(s *Spec) { s.Warmup, s.Drain = minus, minus }},
 		{"measure.large", func(s *Spec) { s.Measure.Small, s.Measure.Large = 10, 10 }},
-		{"measure.buckets", func(s *Spec) { s.Measure.Buckets = []fabric.Bytes{2, 1} }},
+		{"measure.buckets", func(s *Spec) { s.Measure.Buckets = []units.Size{2, 1} }},
 		{"measure.imbalance measure.reorder", func(s *Spec) { s.Measure.Imbalance, s.Measure.Reorder = minus, minus }},
 	} {
 		s := small()
 		if c.spoil(s); s.Transport.Type == "rdma" {
-			s.Topology.Buffer, s.Topology.PortBuffer, s.Topology.PFC = 1<<20, 0, true
+			s.Topology.queue(0)
+			s.Topology.Buffer, s.Topology.PFC = 1<<20, true
 		}
 		var got []string
 		for _, p := range s.clone().Complete("") {
 			got = append(got, p.Path)
-			if p.Msg == "" || !strings.HasPrefix(p.Error(), p.Path+": ") {
+			if p.Problem == "" || p.Fix == "" || !strings.Contains(p.Error(), p.Path) {
 				t.Errorf("%s: error %q", p.Path, p)
 			}
 		}
@@ -143,10 +163,10 @@ func TestCompleteRefuses(t *testing.T) {
 // that are documented.
 func TestCompleteAgain(t *testing.T) {
 	s := small()
-	s.Workloads = append(s.Workloads, Workload{Type: Bulk}, Workload{Type: UDP, Rate: 1e6}, Workload{Type: Stride, Stride: 1},
-		Workload{Type: Incast, FanIn: 1, Bytes: 1}, Workload{Type: Permutation}, Workload{Type: AllToAll, Bytes: 1},
-		Workload{Sizes: "../x.csv", Load: 1}, Workload{Type: Trace, File: "/abs/t.csv"})
-	s.Topology.Overrides = []fabric.Override{{Link: "L0-S0.0"}}
+	s.Workloads = append(s.Workloads, vocab.Workload{Type: vocab.Bulk}, vocab.Workload{Type: vocab.UDP, Rate: 1e6}, vocab.Workload{Type: vocab.Stride, Stride: 1},
+		vocab.Workload{Type: vocab.Incast, FanIn: 1, Bytes: 1}, vocab.Workload{Type: vocab.Permutation}, vocab.Workload{Type: vocab.AllToAll, Bytes: 1},
+		vocab.Workload{Sizes: "../x.csv", Load: 1}, vocab.Workload{Type: vocab.Trace, File: "/abs/t.csv"})
+	s.Topology.Overrides = []vocab.Override{{Link: "L0-S0.0"}}
 	states := make([]string, 2)
 	for i, dir := range []string{"some/where", ""} {
 		if p := s.Complete(dir); len(p) > 0 {
@@ -163,9 +183,9 @@ func TestCompleteAgain(t *testing.T) {
 	}
 	n := len(s.Workloads)
 	switch {
-	case s.Scheme != "ecmp" || s.Seed != 1 || s.Drain != 5*s.Duration || s.Congestion.Profile != "datacenter":
+	case s.Scheme != "ecmp" || s.Seed != 1 || s.Drain != 5*s.Duration || s.Congestion.Profile != balance.Datacenter:
 		t.Errorf("%+v", s)
-	case *s.Topology.Overhead != 50 || s.Topology.Parallel != 1 || s.Topology.Delay != us(1) || s.Topology.HostDelay != us(1):
+	case *s.Topology.Overhead != 50 || s.Topology.Links.Parallel != 1 || s.Topology.Links.Delay != us(1) || s.Topology.Hosts.Link.Delay != us(1):
 		t.Errorf("%+v", s.Topology)
 	case s.Transport != Transport{Type: "tcp", CongestionControl: "cubic", MTU: 1500, MinRTO: us(200_000), Window: 2 << 20, Burst: 64 << 10}:
 		t.Errorf("%+v", s.Transport)
@@ -187,10 +207,10 @@ func TestRunRefuses(t *testing.T) {
 		want  string
 		spoil func(s *Spec)
 	}{
-		{"L9-S0.0", func(s *Spec) { s.Topology.Overrides = []fabric.Override{{Link: "L9-S0.0"}} }},
-		{"L9-S0.0", func(s *Spec) { s.Faults = []fabric.Fault{{Fail: "L9-S0.0"}} }},
-		{"no path", func(s *Spec) { s.Faults = []fabric.Fault{{Fail: "L0-S0.0"}, {Fail: "L0-S1.0"}} }},
-		{"no hosts", func(s *Spec) { s.Topology.HostsPerLeaf = 0 }},
+		{"L9-S0.0", func(s *Spec) { s.Topology.Overrides = []vocab.Override{{Link: "L9-S0.0"}} }},
+		{"L9-S0.0", func(s *Spec) { s.Faults = []vocab.Fault{{Fail: "L9-S0.0"}} }},
+		{"no path", func(s *Spec) { s.Faults = []vocab.Fault{{Fail: "L0-S0.0"}, {Fail: "L0-S1.0"}} }},
+		{"no hosts", func(s *Spec) { s.Topology.Hosts.PerLeaf = 0 }},
 		{"L0 has 17 uplinks", func(s *Spec) { s.Topology.Spines = 17 }},
 		{`measure.queues: port "x->y"`, func(s *Spec) { s.Measure.Queues = []string{"x->y"} }},
 		{`workloads[0] (poisson0): from: "h16"`, func(s *Spec) { s.Workloads[0].From = []string{"h16"} }},
@@ -201,13 +221,15 @@ func TestRunRefuses(t *testing.T) {
 		}},
 		{"x.csv", func(s *Spec) { s.Workloads[0].Sizes = cdf }},
 		{"gone.csv", func(s *Spec) { s.Workloads[0].Sizes = "gone.csv" }},
-		{"line 3: ", func(s *Spec) { s.Workloads = []Workload{{Type: Trace, File: bad}} }},
-		{"line 2: host 99 is unknown", func(s *Spec) { s.Workloads = []Workload{{Type: Trace, File: unknown}} }},
-		{"gone.csv", func(s *Spec) { s.Workloads = []Workload{{Type: Trace, File: "gone.csv"}} }},
-		{"one client", func(s *Spec) { s.Workloads = []Workload{{Type: Incast, FanIn: 2, Bytes: 100}} }},
-		{"fan-in: 9", func(s *Spec) { s.Workloads = []Workload{{Type: Incast, From: []string{"h0"}, FanIn: 9, Bytes: 100}} }},
-		{"stride of 32", func(s *Spec) { s.Workloads = []Workload{{Type: Stride, Stride: 32}} }},
-		{"conweave: ", func(s *Spec) { s.Scheme, s.ConWeave.Inactive = "conweave", 1 }},
+		{"line 3: ", func(s *Spec) { s.Workloads = []vocab.Workload{{Type: vocab.Trace, File: bad}} }},
+		{"line 2: host 99 is unknown", func(s *Spec) { s.Workloads = []vocab.Workload{{Type: vocab.Trace, File: unknown}} }},
+		{"gone.csv", func(s *Spec) { s.Workloads = []vocab.Workload{{Type: vocab.Trace, File: "gone.csv"}} }},
+		{"one client", func(s *Spec) { s.Workloads = []vocab.Workload{{Type: vocab.Incast, FanIn: 2, Bytes: 100}} }},
+		{"fan_in: 9", func(s *Spec) {
+			s.Workloads = []vocab.Workload{{Type: vocab.Incast, From: []string{"h0"}, FanIn: 9, Bytes: 100}}
+		}},
+		{"stride of 32", func(s *Spec) { s.Workloads = []vocab.Workload{{Type: vocab.Stride, Stride: 32}} }},
+		{"reply 8µs is above inactive 1ns", give("conweave", "{inactive: 1ns}")},
 		{"gone.yaml", func(s *Spec) { s.Topology = Topology{Kind: "file", File: "gone.yaml"} }},
 	} {
 		s := small()
@@ -222,7 +244,7 @@ func TestRunRefuses(t *testing.T) {
 // what they carry is not.
 func TestOverload(t *testing.T) {
 	for _, c := range []struct {
-		rate, host fabric.Rate
+		rate, host units.Rate
 		load       float64
 		of         string
 		words      []string // nil: fine
@@ -234,7 +256,7 @@ func TestOverload(t *testing.T) {
 		{80e9, 10e9, 51, "fabric", []string{"host", "carries 10 Gbit/s", "10.2 Gbit/s", "at most 50 %"}},
 	} {
 		s := small()
-		s.Topology.Rate, s.Topology.HostRate, s.Workloads[0].Load, s.Workloads[0].Of = c.rate, c.host, c.load, c.of
+		s.Topology.Links.Rate, s.Topology.Hosts.Link.Rate, s.Workloads[0].Load, s.Workloads[0].Of = c.rate, c.host, c.load, c.of
 		_, err := Flows(s)
 		if (err == nil) != (c.words == nil) || err != nil && !strings.Contains(err.Error(), "more than the fabric carries") {
 			t.Errorf("%g %% of %s: %v", c.load, c.of, err)
@@ -260,5 +282,4 @@ func TestKeysAreTheSpecs(t *testing.T) {
 	}
 	has("topology", (&Topology{}).fields(), keys(Topology{}))
 	has("transport", (&Transport{}).fields(), keys(Transport{}))
-	has("workload", (&Workload{}).fields(), keys(Workload{}))
 }

@@ -31,7 +31,7 @@ func (p *reorderProbe) Sample(engine.Time) {
 }
 
 func (c *collector) watchReordering() error {
-	every := engine.Of(c.r.spec.Measure.Reorder.D())
+	every := engine.Of(c.r.spec.Measure.Reorder)
 	if every == 0 {
 		return nil
 	}

@@ -5,18 +5,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/measure"
+	"github.com/loomfabric/loom/internal/units"
 )
 
 // TestConWeave: a fabric with a slow link makes flows move; what both sides of
 // the scheme count appears, adds up, and agrees.
 func TestConWeave(t *testing.T) {
-	slow := fabric.Rate(25e9)
+	slow := units.Rate(25e9)
 	for _, scheme := range []string{"conweave", "conweave-conga"} {
 		s := lossless(3)
 		s.Scheme, s.Measure.Reorder = scheme, us(2)
-		s.Topology.Overrides = []fabric.Override{{Link: "L1-S0.0", Rate: &slow}}
+		s.Topology.Overrides = []vocab.Override{{Link: "L1-S0.0", Rate: &slow}}
 		s.Workloads[0].Load = 40
 		r, res := parts(t, s)
 		c := res.ConWeave
@@ -69,14 +70,14 @@ func TestConWeave(t *testing.T) {
 func TestConWeaveKeys(t *testing.T) {
 	s := lossless(2)
 	s.Scheme = "conweave"
-	s.ConWeave = ConWeave{Reply: us(7), PathBusy: us(30), Inactive: us(500), ResumeExtra: us(11), ResumeDefault: us(300), Queues: 3, Admission: true}
+	give("conweave", "{reply: 7us, path_busy: 30us, inactive: 500us, resume_extra: 11us, resume_default: 300us, port_queues: 3, admission: 90}")(s)
 	r, err := assemble(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := conweaveOf(r.topo.Leaves[0]).Params()
-	if p.ResumeExtra != us(11).D() || p.ResumeDefault != us(300).D() || p.Inactive != us(500).D() || p.PortQueues != 3 ||
-		p.Admission == 0 || p.NotifyInterval != us(15).D() || p.MaxHold < us(622).D() || p.Ports != 4 || p.Leaves != 2 {
+	if p.ResumeExtra != us(11) || p.ResumeDefault != us(300) || p.Inactive != us(500) || p.PortQueues != 3 ||
+		p.Admission != 90 || p.NotifyInterval != us(4) || p.MaxHold != us(2000) || p.Ports != 4 || p.Leaves != 2 {
 		t.Errorf("destination: %+v", p)
 	}
 	for kind, want := range map[string]int{"fat-tree": 2, "leaf-spine": 1, "parallel": 2} {
@@ -86,7 +87,7 @@ func TestConWeaveKeys(t *testing.T) {
 		case "fat-tree":
 			s.Topology.Kind, s.Topology.K, s.Topology.Leaves, s.Topology.Spines = kind, 4, 0, 0
 		case "parallel":
-			s.Topology.Parallel = 2
+			s.Topology.Links.Parallel = 2
 		}
 		r, err := assemble(s)
 		if err != nil {

@@ -8,7 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/workload"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
@@ -26,8 +28,8 @@ func TestFile(t *testing.T) {
 	if res.End != endDone || res.LengthS != 8 || len(res.Workloads) != 1 || res.Workloads[0].Name != "bulk" || res.Workloads[0].Flows != 10 {
 		t.Fatalf("ended %q after %g s, workloads %+v", res.End, res.LengthS, res.Workloads)
 	}
-	p := r.spec.Congestion.Params()
-	if p.Tau.Milliseconds() != 10 || p.FlowletGap.Milliseconds() != 15 || r.spec.Congestion.Profile != "lab" {
+	p := r.spec.Congestion.CONGA()
+	if p.Tau.Milliseconds() != 10 || p.FlowletGap.Milliseconds() != 15 || r.spec.Congestion.Profile != balance.Lab {
 		t.Errorf("congestion parameters %+v", r.spec.Congestion)
 	}
 	if tr := r.spec.Transport; tr.CongestionControl != "cubic" || tr.Burst != 1500 {
@@ -65,7 +67,7 @@ func TestFilesOfTheLab(t *testing.T) {
 			continue
 		}
 		for i := range f.Workloads {
-			if f.Workloads[i].Type == fabric.Request {
+			if f.Workloads[i].Type == vocab.Poisson {
 				offered(t, f, r, i)
 			}
 		}
@@ -79,7 +81,8 @@ func offered(t *testing.T, f *fabric.File, r *run, i int) {
 	w := &f.Workloads[i]
 	from, _ := f.Select(w.From)
 	to, _ := f.Select(w.To)
-	want := w.Load / 100 * float64(f.Expand().ServerCapacity(to)) // bit/s
+	from, to = w.Askers(from, to)
+	want := w.Load / 100 * float64(f.Expand().Capacity(to, w.Of)) // bit/s
 	m := &flowMaker{spec: r.spec, fabric: r.capacities(), names: r.topo.HostNames, vni: r.vni, file: r.file}
 	r.file.Workloads[i].Duration = us(3600e6)
 	source, err := m.source(i)
@@ -89,7 +92,7 @@ func offered(t *testing.T, f *fabric.File, r *run, i int) {
 	sum, last := 0., engine.Time(0)
 	for _, fl := range record(source, 1<<30) {
 		sum += float64(fl.Bytes) * 8
-		if fl.Start < last || fl.Start < engine.Of(w.Start.D()) {
+		if fl.Start < last || fl.Start < engine.Of(w.Start) {
 			t.Fatalf("%s: a flow at %v after one at %v", w.Name, fl.Start, last)
 		}
 		last = fl.Start
@@ -125,7 +128,7 @@ func TestAsks(t *testing.T) {
 	for client := 8; client < 16; client++ {
 		r := workload.NewRand(seed, uint64(client))
 		p := workload.NewPoisson(load/100.*80e6/8/sizes.Mean()/8, r)
-		for at := p.Next(); at < f.Workloads[0].Duration.D(); at += p.Next() {
+		for at := p.Next(); at < f.Workloads[0].Duration; at += p.Next() {
 			server := network.HostID(r.IntN(8))
 			want = append(want, traffic.Flow{Start: engine.Of(at), Src: server, Dst: network.HostID(client), Bytes: sizes.Sample(r)})
 		}
@@ -155,8 +158,8 @@ func sheet(t *testing.T, text string) string {
 const twoByTwo = `name: t
 leaves: 2
 spines: 2
-links: {rate: 100Mbit, buffer: 64KB}
-hosts: {per-leaf: 2, link: {rate: 100Mbit}, list: [{name: web, leaf: L1}]}
+links: {rate: 100Mbit, queue: 64KB}
+hosts: {per_leaf: 2, link: {rate: 100Mbit}, list: [{name: web, leaf: L1}]}
 vnis: [{vni: 1, hosts: [h0, h2, web]}, {vni: 2, hosts: [h1, h3]}]
 `
 
@@ -167,16 +170,16 @@ weights: [1, 3]
 tcp: dctcp
 congestion: {tau: 3ms, alpha: 0.25}
 workloads:
-  - {type: request, sizes: enterprise, load: 60, small: 5KB, large: 6KB, persistent: true, start: 10ms, duration: 90ms}
-  - {type: tcp, from: [L0], to: [L1], flows: 2, duration: 50ms}
+  - {type: poisson, pairs: any, sizes: enterprise, load: 60, small: 5KB, large: 6KB, pool: true, start: 10ms, duration: 90ms}
+  - {type: bulk, from: [L0], to: [L1], flows: 2, duration: 50ms}
   - {type: udp, from: [h0], to: [web], rate: 1Mbit, duration: 100ms}
-  - {type: incast, from: [web], fan-in: 2, bytes: 20KB, duration: 60ms}
+  - {type: incast, from: [web], pairs: any, fan_in: 2, bytes: 20KB, duration: 60ms}
 faults: [{at: 20ms, fail: L0-S0.0}, {at: 40ms, restore: L0-S0.0}]
 `)
 	file := Topology{Kind: "file", File: name}
-	r, res := parts(t, &Spec{Topology: file, Faults: []fabric.Fault{{At: us(60_000), Fail: "L1-S1.0"}}})
+	r, res := parts(t, &Spec{Topology: file, Faults: []vocab.Fault{{At: us(60_000), Fail: "L1-S1.0"}}})
 	s := r.spec
-	if s.Scheme != "static" || s.Transport.CongestionControl != "dctcp" || s.Congestion.Tau != us(3000) || s.Congestion.Alpha != 0.25 {
+	if s.Scheme != "static" || s.Transport.CongestionControl != "dctcp" || s.Congestion.CONGA().Tau != us(3000) || s.Congestion.CONGA().Alpha != 0.25 {
 		t.Errorf("scheme %s, congestion control %s, congestion %+v", s.Scheme, s.Transport.CongestionControl, s.Congestion)
 	}
 	if s.Duration != us(100_000) || s.Drain != us(5e6) || s.Measure.Small != 5000 || s.Measure.Large != 6000 {
@@ -200,12 +203,13 @@ faults: [{at: 20ms, fail: L0-S0.0}, {at: 40ms, restore: L0-S0.0}]
 		t.Errorf("web sends at %d bit/s and receives at %d", nic, access)
 	}
 	own := &Spec{
-		Topology: file, Scheme: "drill", Congestion: fabric.Congestion{Tau: us(500)}, Transport: Transport{CongestionControl: "newreno", Burst: 9000},
-		Workloads: []Workload{{Type: Bulk, From: []string{"h0"}, To: []string{"h2"}}}, Duration: us(1000), Drain: us(2000),
+		Topology: file, Scheme: "drill", Transport: Transport{CongestionControl: "newreno", Burst: 9000},
+		Workloads: []vocab.Workload{{Type: vocab.Bulk, From: []string{"h0"}, To: []string{"h2"}}}, Duration: us(1000), Drain: us(2000),
 	}
+	give("congestion", "{tau: 500us}")(own)
 	r, _ = parts(t, own)
 	s = r.spec
-	if s.Scheme != "drill" || s.Congestion.Tau != us(500) || s.Congestion.Alpha != 0.25 || s.Transport.CongestionControl != "newreno" ||
+	if s.Scheme != "drill" || s.Congestion.CONGA().Tau != us(500) || s.Congestion.CONGA().Alpha != 0.25 || s.Transport.CongestionControl != "newreno" ||
 		s.Transport.Burst != 9000 || len(s.Workloads) != 1 || s.Drain != us(2000) || s.Measure.Small != 100_000 {
 		t.Errorf("the experiment's own: %+v", s)
 	}
@@ -213,7 +217,7 @@ faults: [{at: 20ms, fail: L0-S0.0}, {at: 40ms, restore: L0-S0.0}]
 
 // TestWeights: the shares that a file gives to uplinks under static.
 func TestWeights(t *testing.T) {
-	name := sheet(t, strings.Replace(twoByTwo, "link: {rate: 100Mbit}", "link: {rate: 10Mbit}", 1)+"scheme: static\nweights: [1, 3]\nworkloads: [{type: tcp, from: [L0], to: [L1], flows: 40, duration: 3s}]\n")
+	name := sheet(t, strings.Replace(twoByTwo, "link: {rate: 100Mbit}", "link: {rate: 10Mbit}", 1)+"scheme: static\nweights: [1, 3]\nworkloads: [{type: bulk, from: [L0], to: [L1], flows: 40, duration: 3s}]\n")
 	r := must(t, &Spec{Topology: Topology{Kind: "file", File: name}})
 	if p := r.Uplinks[1].Percent; p < 60 || p > 90 {
 		t.Errorf("S1 has %g %% of L0's traffic, want about 75", p)
@@ -226,12 +230,11 @@ func TestWeights(t *testing.T) {
 // TestFileRefused: what the simulator does not do as the lab does is refused.
 func TestFileRefused(t *testing.T) {
 	for _, c := range []struct{ add, want string }{
-		{"classes: [{match: {protocol: udp}, scheme: drill}]\n", "classes: they cannot be simulated"},
-		{"tcp: bbr\nworkloads: [{type: tcp, duration: 1s}]\n", "transport.cc"},
-		{"", "workloads: there are none"},
-		{"workloads: [{type: incast, from: [h0], fan-in: 1, bytes: 1KB, interval: 1ms, duration: 1s}]\n", "workloads[0] (incast-0): interval"},
-		{"workloads: [{type: incast, from: [h0, h2], fan-in: 1, bytes: 1KB, duration: 1s}]\n", "one client"},
-		{"workloads: [{type: request, sizes: gone.csv, load: 5, duration: 1s}]\n", "gone.csv"},
+		{"classes: [{match: {protocol: udp}, scheme: drill}]\n", "f.yaml:7:1: traffic classes cannot be simulated"},
+		{"tcp: bbr\nworkloads: [{type: bulk, duration: 1s}]\n", "transport.cc"},
+		{"", "a run without workloads"},
+		{"workloads: [{type: incast, from: [h0, h2], pairs: any, fan_in: 1, bytes: 1KB, duration: 1s}]\n", "one client"},
+		{"workloads: [{type: poisson, sizes: gone.csv, load: 5, duration: 1s}]\n", "gone.csv"},
 		{"leafs: 2\n", "f.yaml:"},
 	} {
 		name := sheet(t, twoByTwo+c.add)

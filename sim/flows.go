@@ -7,7 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/workload"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
@@ -141,7 +142,7 @@ func (m *flowMaker) source(i int) (traffic.Source, error) {
 	return s, nil
 }
 
-func (m *flowMaker) make(i int, w *Workload) (traffic.Source, error) {
+func (m *flowMaker) make(i int, w *vocab.Workload) (traffic.Source, error) {
 	sel := &selection{rack: m.fabric.Rack, vni: m.vni, any: w.Pairs == "any"}
 	var err error
 	if sel.from, err = selectHosts(w.From, m.names, sel.rack); err != nil {
@@ -151,40 +152,40 @@ func (m *flowMaker) make(i int, w *Workload) (traffic.Source, error) {
 		return nil, fmt.Errorf("to: %w", err)
 	}
 	stream := traffic.Stream{Seed: m.spec.Seed, Number: uint64(i)}
-	from := engine.Of(w.Start.D())
-	until := from + engine.Of(w.Duration.D())
+	from := engine.Of(w.Start)
+	until := from + engine.Of(w.Duration)
 	bulk := traffic.BulkConfig{Stream: stream, Each: w.Flows, Bytes: uint64(w.Bytes), From: from, Tag: i}
 	if w.Bytes == 0 {
 		bulk.Bytes, bulk.Until = traffic.Endless, until
 	}
 	switch w.Type {
-	case Poisson:
+	case vocab.Poisson:
 		return m.poisson(i, w, sel, stream)
-	case Bulk:
+	case vocab.Bulk:
 		bulk.Pairs = sel.pairs()
 		return traffic.NewBulk(bulk)
-	case UDP:
+	case vocab.UDP:
 		bulk.Pairs, bulk.Rate, bulk.Packet = sel.pairs(), uint64(w.Rate), uint32(w.Size)
 		return traffic.NewBulk(bulk)
-	case Stride:
+	case vocab.Stride:
 		if bulk.Pairs, err = traffic.Stride(len(sel.rack), w.Stride); err != nil {
 			return nil, err
 		}
 		return traffic.NewBulk(bulk)
-	case Permutation:
+	case vocab.Permutation:
 		if bulk.Pairs, err = traffic.Permutation(len(sel.rack), stream); err != nil {
 			return nil, err
 		}
 		return traffic.NewBulk(bulk)
-	case AllToAll:
+	case vocab.AllToAll:
 		return traffic.NewShuffle(traffic.ShuffleConfig{Stream: stream, Hosts: sel.from, Bytes: uint64(w.Bytes), From: from, Tag: i})
-	case Incast:
+	case vocab.Incast:
 		return m.incast(i, w, sel, stream)
 	}
 	return m.trace(i, w, stream)
 }
 
-func (m *flowMaker) poisson(i int, w *Workload, sel *selection, stream traffic.Stream) (traffic.Source, error) {
+func (m *flowMaker) poisson(i int, w *vocab.Workload, sel *selection, stream traffic.Stream) (traffic.Source, error) {
 	sizes, err := readSizes(w)
 	if err != nil {
 		return nil, err
@@ -196,15 +197,15 @@ func (m *flowMaker) poisson(i int, w *Workload, sel *selection, stream traffic.S
 	if err != nil {
 		return nil, err
 	}
-	from := engine.Of(w.Start.D())
+	from := engine.Of(w.Start)
 	return traffic.NewPoisson(traffic.PoissonConfig{
-		Stream: stream, Pairs: sel, Sizes: sizes, Rate: rate, From: from, Until: from + engine.Of(w.Duration.D()),
+		Stream: stream, Pairs: sel, Sizes: sizes, Rate: rate, From: from, Until: from + engine.Of(w.Duration),
 		Conns: w.Connections, Hosts: len(sel.rack), Tag: i,
 	})
 }
 
 // flowRate returns how many flows per second make a workload's load.
-func (m *flowMaker) flowRate(w *Workload, sel *selection, sizes *workload.CDF) (float64, error) {
+func (m *flowMaker) flowRate(w *vocab.Workload, sel *selection, sizes *workload.CDF) (float64, error) {
 	load := traffic.Load{Percent: w.Load}
 	if w.Of == "hosts" {
 		load.Of = traffic.OfHostLinks
@@ -220,7 +221,7 @@ func (m *flowMaker) flowRate(w *Workload, sel *selection, sizes *workload.CDF) (
 }
 
 // readSizes returns the distribution of a workload's sizes.
-func readSizes(w *Workload) (*workload.CDF, error) {
+func readSizes(w *vocab.Workload) (*workload.CDF, error) {
 	var c *workload.CDF
 	if strings.HasSuffix(w.Sizes, ".csv") {
 		f, err := os.Open(w.Sizes)
@@ -243,20 +244,20 @@ func readSizes(w *Workload) (*workload.CDF, error) {
 	return c.Scale(w.Scale)
 }
 
-func (m *flowMaker) incast(i int, w *Workload, sel *selection, stream traffic.Stream) (traffic.Source, error) {
+func (m *flowMaker) incast(i int, w *vocab.Workload, sel *selection, stream traffic.Stream) (traffic.Source, error) {
 	if len(sel.from) != 1 {
 		return nil, fmt.Errorf("from: %d hosts are selected: incast has one client", len(sel.from))
 	}
 	servers := slices.DeleteFunc(slices.Clone(sel.to), func(h network.HostID) bool { return !sel.allowed(sel.from[0], h) })
 	if w.FanIn > len(servers) {
-		return nil, fmt.Errorf("fan-in: %d servers are wanted, and to has %d that the client may ask", w.FanIn, len(servers))
+		return nil, fmt.Errorf("fan_in: %d servers are wanted, and to has %d that the client may ask", w.FanIn, len(servers))
 	}
 	r := workload.NewRand(stream.Seed, ^stream.Number)
 	r.Shuffle(len(servers), func(a, b int) { servers[a], servers[b] = servers[b], servers[a] })
-	from := engine.Of(w.Start.D())
+	from := engine.Of(w.Start)
 	in, err := traffic.NewIncast(traffic.IncastConfig{
 		Stream: stream, Client: sel.from[0], Servers: servers[:w.FanIn], Bytes: uint64(w.Bytes), Requests: uint64(w.Repeat),
-		From: from, Gap: engine.Of(w.Gap.D()), Conns: w.Connections > 0, Tag: i,
+		From: from, Interval: engine.Of(w.Interval), Conns: w.Connections > 0, Tag: i,
 	})
 	if err != nil {
 		return nil, err
@@ -264,7 +265,7 @@ func (m *flowMaker) incast(i int, w *Workload, sel *selection, stream traffic.St
 	if m.file == nil { // so many, however long they take
 		return &queries{in, engine.Never}, nil
 	}
-	return &queries{in, from + engine.Of(w.Duration.D())}, nil
+	return &queries{in, from + engine.Of(w.Duration)}, nil
 }
 
 // queries is an incast workload that begins no query when its time is up.
@@ -278,7 +279,7 @@ func (q *queries) Done(now engine.Time, f traffic.Flow) bool {
 	return q.Incast.Done(now, f) && now < q.until
 }
 
-func (m *flowMaker) trace(i int, w *Workload, stream traffic.Stream) (traffic.Source, error) {
+func (m *flowMaker) trace(i int, w *vocab.Workload, stream traffic.Stream) (traffic.Source, error) {
 	f, err := os.Open(w.File)
 	if err != nil {
 		return nil, err

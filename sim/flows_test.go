@@ -6,9 +6,11 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/workload"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/traffic"
@@ -18,7 +20,8 @@ import (
 func keys(section any) (out []string) {
 	v := reflect.TypeOf(section)
 	for i := range v.NumField() {
-		out = append(out, v.Field(i).Tag.Get("yaml"))
+		key, _, _ := strings.Cut(v.Field(i).Tag.Get("yaml"), ",")
+		out = append(out, key)
 	}
 	return out
 }
@@ -126,21 +129,21 @@ func TestPairs(t *testing.T) {
 // TestPatterns counts what the other workloads start.
 func TestPatterns(t *testing.T) {
 	for _, c := range []struct {
-		Workload
+		vocab.Workload
 		flows int
 		bytes uint64 // that arrive
 	}{
-		{Workload{Type: Bulk, Bytes: 5000}, 16, 16 * 5000},
-		{Workload{Type: Bulk, From: []string{"L0"}, To: []string{"h9", "h12"}, Bytes: 100, Flows: 3}, 24, 2400},
-		{Workload{Type: Stride, Stride: 5, Bytes: 1000}, 16, 16_000},
-		{Workload{Type: Permutation, Bytes: 1000, Flows: 2}, 32, 32_000},
-		{Workload{Type: AllToAll, Bytes: 100}, 16 * 15, 24_000},
-		{Workload{Type: AllToAll, From: []string{"h0", "h1", "L1"}, Bytes: 100}, 90, 9000},
-		{Workload{Type: Incast, From: []string{"h3"}, FanIn: 7, Bytes: 10_000, Repeat: 3}, 21, 30_000},
-		{Workload{Type: Incast, From: []string{"h3"}, FanIn: 15, Pairs: "any", Bytes: 10_000, Repeat: 2, Gap: us(100), Connections: 1}, 30, 20_000},
+		{vocab.Workload{Type: vocab.Bulk, Bytes: 5000}, 16, 16 * 5000},
+		{vocab.Workload{Type: vocab.Bulk, From: []string{"L0"}, To: []string{"h9", "h12"}, Bytes: 100, Flows: 3}, 24, 2400},
+		{vocab.Workload{Type: vocab.Stride, Stride: 5, Bytes: 1000}, 16, 16_000},
+		{vocab.Workload{Type: vocab.Permutation, Bytes: 1000, Flows: 2}, 32, 32_000},
+		{vocab.Workload{Type: vocab.AllToAll, Bytes: 100}, 16 * 15, 24_000},
+		{vocab.Workload{Type: vocab.AllToAll, From: []string{"h0", "h1", "L1"}, Bytes: 100}, 90, 9000},
+		{vocab.Workload{Type: vocab.Incast, From: []string{"h3"}, FanIn: 7, Bytes: 10_000, Repeat: 3}, 21, 30_000},
+		{vocab.Workload{Type: vocab.Incast, From: []string{"h3"}, FanIn: 15, Pairs: "any", Bytes: 10_000, Repeat: 2, Interval: us(100), Connections: 1}, 30, 20_000},
 	} {
 		s := small()
-		s.Workloads = []Workload{c.Workload}
+		s.Workloads = []vocab.Workload{c.Workload}
 		r := must(t, s)
 		if r.Flows != c.flows || r.Unfinished != 0 || r.Transport["goodput_bytes"] != c.bytes {
 			t.Errorf("%+v: %d flows of %d bytes, %d unfinished; want %d of %d", c.Workload, r.Flows, r.Transport["goodput_bytes"], r.Unfinished, c.flows, c.bytes)
@@ -170,14 +173,14 @@ func TestTraceRepeats(t *testing.T) {
 		}
 		want := must(t, s)
 		again := *s
-		again.Workloads = []Workload{{Name: want.Workloads[0].Name, Type: Trace, File: name}}
+		again.Workloads = []vocab.Workload{{Name: want.Workloads[0].Name, Type: vocab.Trace, File: name}}
 		got := must(t, &again)
 		want.Load, got.Load = 0, 0
 		if a, b := text(t, want), text(t, got); a != b {
 			t.Errorf("%d connections: generated\n%s\nrepeated\n%s", connections, a, b)
 		}
-		// Bulk pairs each host with itself here, which leaves none.
-		again.Workloads = []Workload{{Type: Bulk, Bytes: 1000}, again.Workloads[0]}
+		// vocab.Bulk pairs each host with itself here, which leaves none.
+		again.Workloads = []vocab.Workload{{Type: vocab.Bulk, Bytes: 1000}, again.Workloads[0]}
 		if both := must(t, &again); both.Workloads[0].Flows != 0 || both.Workloads[1].Flows != want.Flows {
 			t.Errorf("%d connections: workloads %+v, want all of the trace's %d flows with the second", connections, both.Workloads, want.Flows)
 		}

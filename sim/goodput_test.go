@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/measure"
 )
 
@@ -19,7 +19,7 @@ func near(t *testing.T, what string, got, want, share float64) {
 // endless is one flow without an end from a host of one leaf to one of another.
 func endless(kind string) *Spec {
 	s := small()
-	s.Workloads = []Workload{{Type: Bulk, From: []string{"h0"}, To: []string{"h8"}}}
+	s.Workloads = []vocab.Workload{{Type: vocab.Bulk, From: []string{"h0"}, To: []string{"h8"}}}
 	s.Transport.Type = kind
 	return s
 }
@@ -67,7 +67,7 @@ func TestWindow(t *testing.T) {
 	} {
 		s := small()
 		s.Warmup, s.Duration = us(c.warmup), us(c.duration)
-		s.Workloads = []Workload{{Type: UDP, From: []string{"h0"}, To: []string{"h8"}, Rate: rate, Size: size, Start: us(c.start), Duration: us(c.length)}}
+		s.Workloads = []vocab.Workload{{Type: vocab.UDP, From: []string{"h0"}, To: []string{"h8"}, Rate: rate, Size: size, Start: us(c.start), Duration: us(c.length)}}
 		r := must(t, s)
 		// One datagram more or less, and what is on its way.
 		if d := math.Abs(r.GoodputBps-c.window) * c.duration * 1e-6 / 8; d > 2*size {
@@ -94,8 +94,8 @@ func TestBulkStops(t *testing.T) {
 		s := endless(kind)
 		s.Duration = us(4000)
 		s.Workloads[0].Duration = us(2000)
-		// Bulk, with a size: the last workload's flow can end only if it gets the link.
-		s.Workloads = append(s.Workloads, Workload{Name: "late", Type: Bulk, From: []string{"h1"}, To: []string{"h8"}, Start: us(2000), Bytes: 2e6})
+		// vocab.Bulk, with a size: the last workload's flow can end only if it gets the link.
+		s.Workloads = append(s.Workloads, vocab.Workload{Name: "late", Type: vocab.Bulk, From: []string{"h1"}, To: []string{"h8"}, Start: us(2000), Bytes: 2e6})
 		r := must(t, s)
 		near(t, kind+": the first workload", r.Workloads[0].GoodputBps, 9.5e9, 0.07)
 		near(t, kind+": the second workload", r.Workloads[1].GoodputBps, 8e9, 0.001)
@@ -110,8 +110,9 @@ func TestBulkStops(t *testing.T) {
 // its effective throughput is the share of payload, but for the way there.
 func TestIncast(t *testing.T) {
 	s := lossless(2)
-	s.Topology.Leaves, s.Topology.Buffer, s.Transport.CongestionControl, s.Topology.ECN = 3, 3e6, "none", nil
-	s.Workloads = []Workload{{Type: Incast, From: []string{"h0"}, FanIn: 6, Bytes: 3e6, Repeat: 4, Connections: 1}}
+	s.Topology.Leaves, s.Topology.Buffer, s.Transport.CongestionControl = 3, 3e6, "none"
+	s.Topology.mark(vocab.ECN{})
+	s.Workloads = []vocab.Workload{{Type: vocab.Incast, From: []string{"h0"}, FanIn: 6, Bytes: 3e6, Repeat: 4, Connections: 1}}
 	s.Duration = us(5000)
 	r := must(t, s)
 	// 3000 packets of 1058 bytes at 100 Gbit/s take 253.9 us; the last ones come
@@ -135,11 +136,12 @@ func TestHeadroom(t *testing.T) {
 		"4096":  func(s *Spec) { s.Transport.Payload = 4096 },
 		"jumbo": func(s *Spec) { s.Transport = Transport{MTU: 9000} },
 		"datagrams": func(s *Spec) {
-			s.Workloads = []Workload{{Type: UDP, From: []string{"L0", "L1"}, To: []string{"h8", "h9"}, Rate: 40e9, Size: 9000}}
+			s.Workloads = []vocab.Workload{{Type: vocab.UDP, From: []string{"L0", "L1"}, To: []string{"h8", "h9"}, Rate: 40e9, Size: 9000}}
 		},
 	} {
 		s := lossless(3)
-		s.Topology.Buffer, s.Topology.ECN, s.Duration = 4e6, nil, us(300)
+		s.Topology.Buffer, s.Duration = 4e6, us(300)
+		s.Topology.mark(vocab.ECN{})
 		s.Workloads[0].Load, s.Workloads[0].Pairs = 95, "racks"
 		change(s)
 		r := must(t, s)
@@ -154,12 +156,12 @@ func TestHeadroom(t *testing.T) {
 // full, and datagrams do not yield.
 func TestMix(t *testing.T) {
 	s := small()
-	s.Topology.PortBuffer = 200_000
+	s.Topology.queue(200_000)
 	s.Warmup, s.Duration = us(3000), us(10_000)
 	s.Transport.MinRTO = us(1000)
-	s.Workloads = []Workload{
-		{Name: "tcp", Type: Bulk, From: []string{"h0"}, To: []string{"h8"}},
-		{Name: "udp", Type: UDP, From: []string{"h1"}, To: []string{"h8"}, Rate: 4e9, Size: 1400},
+	s.Workloads = []vocab.Workload{
+		{Name: "tcp", Type: vocab.Bulk, From: []string{"h0"}, To: []string{"h8"}},
+		{Name: "udp", Type: vocab.UDP, From: []string{"h1"}, To: []string{"h8"}, Rate: 4e9, Size: 1400},
 	}
 	r := must(t, s)
 	tcp, udp := r.Workloads[0].GoodputBps, r.Workloads[1].GoodputBps
@@ -206,8 +208,9 @@ func TestShares(t *testing.T) {
 // used again.
 func TestPool(t *testing.T) {
 	s := small()
-	s.Workloads = []Workload{{Sizes: "enterprise", Load: 30, Pool: true, From: []string{"h0", "h1"}, To: []string{"h8", "h9"}, Of: "hosts", Scale: 0.02}}
-	s.Duration, s.Topology.PortBuffer = us(20_000), 0 // no SYN is lost, to be sent again a second later
+	s.Workloads = []vocab.Workload{{Sizes: "enterprise", Load: 30, Pool: true, From: []string{"h0", "h1"}, To: []string{"h8", "h9"}, Of: "hosts", Scale: 0.02}}
+	s.Topology.queue(0)
+	s.Duration = us(20_000) // no SYN is lost, to be sent again a second later
 	r, res := parts(t, s)
 	opened := r.pooled
 	if res.Unfinished != 0 || res.Flows < 100 || opened < 5 || opened*4 > res.Flows {
@@ -234,14 +237,14 @@ func TestPool(t *testing.T) {
 // does to loads: they are stated as if it were up (CONGA §5.2.2).
 func TestRepairedLink(t *testing.T) {
 	s := small()
-	s.Topology.Rate = 20e9
+	s.Topology.Links.Rate = 20e9
 	whole := must(t, s)
-	s.Faults = []fabric.Fault{{Fail: "L0-S0.0"}}
+	s.Faults = []vocab.Fault{{Fail: "L0-S0.0"}}
 	down := must(t, s)
 	if whole.Flows != down.Flows {
 		t.Errorf("%d flows with a link down, %d without", down.Flows, whole.Flows)
 	}
-	s.Faults = append(s.Faults, fabric.Fault{At: us(1000), Restore: "L0-S0.0"})
+	s.Faults = append(s.Faults, vocab.Fault{At: us(1000), Restore: "L0-S0.0"})
 	up := must(t, s)
 	bytes := func(r *measure.Result) uint64 { return r.Uplinks[0].Bytes }
 	if bytes(down) != 0 || bytes(up) == 0 || bytes(up) >= bytes(whole) {

@@ -7,8 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/workload"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
@@ -34,8 +35,8 @@ const (
 // believes that it takes in an idle network.
 func lone(t *testing.T, s Spec, src, dst network.HostID, bytes uint64) (took, idle engine.Time) {
 	t.Helper()
-	s.Workloads = []Workload{{Type: Trace, File: trace(t, short, fmt.Sprintf("0,%d,%d,%d", src, dst, bytes))}}
-	s.Duration, s.Drain = us(1), fabric.Duration(1e9)
+	s.Workloads = []vocab.Workload{{Type: vocab.Trace, File: trace(t, short, fmt.Sprintf("0,%d,%d,%d", src, dst, bytes))}}
+	s.Duration, s.Drain = us(1), time.Duration(1e9)
 	r, res := parts(t, &s)
 	if res.End != endDone || res.Flows != 1 {
 		t.Fatalf("%d bytes: ended %q after %g s, with %d flows; %v", bytes, res.End, res.LengthS, res.Flows, res.Drops)
@@ -49,14 +50,15 @@ func lone(t *testing.T, s Spec, src, dst network.HostID, bytes uint64) (took, id
 // are simulated, and within what the grid may guess between them.
 func TestIdleTCP(t *testing.T) {
 	base := small()
-	base.Topology.PortBuffer = 0
+	base.Topology.queue(0)
 	slow, plain, tree, tight := *base, *base, *base, *base
-	slow.Topology.Delay, slow.Topology.HostRate, slow.Topology.Rate = us(50), 40e9, 10e9
+	slow.Topology.Links.Delay, slow.Topology.Hosts.Link.Rate, slow.Topology.Links.Rate = us(50), 40e9, 10e9
 	slow.Transport.CongestionControl = "newreno"
 	plain.Topology.Overhead = new(int)
 	plain.Transport.MTU = 9000
-	tree.Topology = Topology{Kind: "fat-tree", K: 4, HostRate: 10e9, Rate: 10e9}
-	tight.Topology.HostDelay, tight.Transport.Window, tight.Transport.Burst = us(0.1), 30_000, 1448
+	tree.Topology = leafSpine(0, 0, 0, 10e9, 10e9, 0)
+	tree.Topology.Kind, tree.Topology.K = "fat-tree", 4
+	tight.Topology.Hosts.Link.Delay, tight.Transport.Window, tight.Transport.Burst = us(0.1), 30_000, 1448
 	for name, s := range map[string]*Spec{"small": base, "slow": &slow, "plain": &plain, "tree": &tree, "tight": &tight} {
 		segment := uint64(1448)
 		if name == "plain" {
@@ -127,12 +129,13 @@ func TestIdleTimesAreFew(t *testing.T) {
 // both have the same rate, a long flow is not alone with itself.
 func TestIdleRDMA(t *testing.T) {
 	tree := lossless(2)
-	tree.Topology.Kind, tree.Topology.K, tree.Topology.Leaves, tree.Topology.Spines, tree.Topology.HostsPerLeaf = "fat-tree", 4, 0, 0, 2
+	tree.Topology.Kind, tree.Topology.K, tree.Topology.Leaves, tree.Topology.Spines, tree.Topology.Hosts.PerLeaf = "fat-tree", 4, 0, 0, 2
 	for name, s := range map[string]*Spec{"two": lossless(2), "tree": tree} {
 		for _, recovery := range []string{"gbn", "irn"} {
 			for _, bytes := range []uint64{1, 999, 1000, 1001, 64_000, 123_456, 4_000_000} {
 				for _, dst := range []network.HostID{1, 7} {
-					s.Transport.Recovery, s.Topology.ECN = recovery, nil
+					s.Transport.Recovery = recovery
+					s.Topology.mark(vocab.ECN{})
 					if took, idle := lone(t, *s, 0, dst, bytes); took != idle {
 						t.Errorf("%s %s: %d bytes to h%d took %v, want %v", name, recovery, bytes, dst, took, idle)
 					}
@@ -149,8 +152,8 @@ func TestSecondMessage(t *testing.T) {
 	for _, kind := range []string{"tcp", "rdma"} {
 		s := small()
 		s.Transport.Type = kind
-		s.Topology.PortBuffer = 0
-		s.Workloads = []Workload{{Type: Trace, File: trace(t, long, "0,0,9,20000,0,0", "100000,0,9,14000,0,0", "200000,0,9,13,0,0")}}
+		s.Topology.queue(0)
+		s.Workloads = []vocab.Workload{{Type: vocab.Trace, File: trace(t, long, "0,0,9,20000,0,0", "100000,0,9,14000,0,0", "200000,0,9,13,0,0")}}
 		_, res := parts(t, s)
 		if res.Flows != 3 || len(res.FCT) == 0 {
 			t.Fatalf("%s: %d flows", kind, res.Flows)
@@ -174,8 +177,8 @@ func TestSprayedFlowsAreNoBug(t *testing.T) {
 			if kind == "rdma" {
 				s.Transport.Recovery = "irn"
 			}
-			s.Topology.Delay, s.Topology.HostDelay = fabric.Duration(1), fabric.Duration(1)
-			s.Topology.HostRate, s.Topology.Rate, s.Topology.Spines = 40e9, 10e9, 4
+			s.Topology.Links.Delay, s.Topology.Hosts.Link.Delay = time.Duration(1), time.Duration(1)
+			s.Topology.Hosts.Link.Rate, s.Topology.Links.Rate, s.Topology.Spines = 40e9, 10e9, 4
 			for _, bytes := range []uint64{1500, 1448 + 900, 30_000, 400_000} {
 				lone(t, *s, 0, 15, bytes)
 			}
@@ -215,8 +218,8 @@ func TestIdleGuess(t *testing.T) {
 	for name, change := range map[string]func(*Spec){
 		"small": func(*Spec) {},
 		"jumbo": func(s *Spec) { s.Transport.MTU = 9000 },
-		"far":   func(s *Spec) { s.Topology.Delay = us(40) },
-		"slow":  func(s *Spec) { s.Topology.HostRate, s.Topology.Rate = 40e9, 10e9 },
+		"far":   func(s *Spec) { s.Topology.Links.Delay = us(40) },
+		"slow":  func(s *Spec) { s.Topology.Hosts.Link.Rate, s.Topology.Links.Rate = 40e9, 10e9 },
 	} {
 		s := small()
 		change(s)

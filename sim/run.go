@@ -2,13 +2,13 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
 	"time"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
@@ -144,11 +144,7 @@ func Flows(s *Spec) (traffic.Source, error) {
 // assemble builds everything that a run needs.
 func assemble(s *Spec) (*run, error) {
 	s = s.clone()
-	var errs []error
-	for _, p := range s.Complete("") {
-		errs = append(errs, p)
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err := s.Complete("").Or(); err != nil {
 		return nil, err
 	}
 	r := &run{spec: s, engine: engine.New(), pools: map[pairOf]*[]int{}}
@@ -158,9 +154,9 @@ func assemble(s *Spec) (*run, error) {
 	if err := r.build(); err != nil {
 		return nil, err
 	}
-	r.from = engine.Of(s.Warmup.D())
-	r.until = r.from + engine.Of(s.Duration.D())
-	r.end = r.until + engine.Of(s.Drain.D())
+	r.from = engine.Of(s.Warmup)
+	r.until = r.from + engine.Of(s.Duration)
+	r.end = r.until + engine.Of(s.Drain)
 	r.datagrams = datagrams{net: r.net, topo: r.topo, by: map[network.FlowID]*udp.Sender{}}
 	var err error
 	if s.Transport.Type == "rdma" {
@@ -188,7 +184,8 @@ func assemble(s *Spec) (*run, error) {
 // clone copies what completing a Spec changes.
 func (s *Spec) clone() *Spec {
 	c := *s
-	c.Workloads = append([]Workload(nil), s.Workloads...)
+	c.Workloads = append([]vocab.Workload(nil), s.Workloads...)
+	c.Sections = s.Sections.Clone()
 	c.Topology.Overrides = append(c.Topology.Overrides[:0:0], s.Topology.Overrides...)
 	return &c
 }

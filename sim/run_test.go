@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/balance"
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/measure"
+	"github.com/loomfabric/loom/internal/units"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/traffic"
@@ -18,13 +20,27 @@ import (
 )
 
 // us is a number of microseconds.
-func us(n float64) fabric.Duration { return fabric.Duration(n * float64(time.Microsecond)) }
+func us(n float64) time.Duration { return time.Duration(n * float64(time.Microsecond)) }
+
+// leafSpine is a fabric of that many leaves, spines, and hosts on each leaf.
+func leafSpine(leaves, spines, hosts int, access, links units.Rate, queue units.Size) Topology {
+	t := Topology{Leaves: leaves, Spines: spines, Hosts: fabric.Hosts{PerLeaf: hosts}}
+	t.Hosts.Link.Rate, t.Links.Rate = access, links
+	t.queue(queue)
+	return t
+}
+
+// queue gives all ports queues of that size.
+func (t *Topology) queue(size units.Size) { t.Links.Queue, t.Hosts.Link.Queue = size, size }
+
+// mark makes all ports mark.
+func (t *Topology) mark(e vocab.ECN) { t.Links.ECN, t.Hosts.Link.ECN = e, e }
 
 // small is a fabric of 2 leaves and 2 spines with 8 hosts on each leaf, and TCP.
 func small() *Spec {
 	return &Spec{
-		Topology:  Topology{Leaves: 2, Spines: 2, HostsPerLeaf: 8, HostRate: 10e9, Rate: 40e9, PortBuffer: 1 << 20},
-		Workloads: []Workload{{Sizes: "web-search", Load: 50, Scale: 0.1}},
+		Topology:  leafSpine(2, 2, 8, 10e9, 40e9, 1<<20),
+		Workloads: []vocab.Workload{{Sizes: "web-search", Load: 50, Scale: 0.1}},
 		Duration:  us(2000),
 	}
 }
@@ -32,12 +48,11 @@ func small() *Spec {
 // lossless is small with RDMA over PFC at 100 Gbit/s.
 func lossless(leaves int) *Spec {
 	s := small()
-	s.Topology = Topology{
-		Leaves: leaves, Spines: leaves, HostsPerLeaf: 4, HostRate: 100e9, Rate: 100e9, Buffer: 9 << 20, PFC: true,
-		ECN: &fabric.ECN{Kmin: 100e3, Kmax: 400e3, Pmax: 0.2},
-	}
+	s.Topology = leafSpine(leaves, leaves, 4, 100e9, 100e9, 0)
+	s.Topology.Buffer, s.Topology.PFC = 9<<20, true
+	s.Topology.mark(vocab.ECN{Kmin: 100e3, Kmax: 400e3, Pmax: 0.2})
 	s.Transport.Type = "rdma"
-	s.Workloads = []Workload{{Sizes: "alistorage", Load: 70, Pairs: "any"}}
+	s.Workloads = []vocab.Workload{{Sizes: "alistorage", Load: 70, Pairs: "any"}}
 	s.Duration = us(200)
 	return s
 }
@@ -71,11 +86,11 @@ var shapes = []struct {
 	link string
 	Topology
 }{
-	{"L0-S1.0", Topology{Leaves: 3, Spines: 2, HostsPerLeaf: 3}},
-	{"L1-S0.1", Topology{Leaves: 2, Spines: 2, Parallel: 2, HostsPerLeaf: 4}},
+	{"L0-S1.0", Topology{Leaves: 3, Spines: 2, Hosts: fabric.Hosts{PerLeaf: 3}}},
+	{"L1-S0.1", Topology{Leaves: 2, Spines: 2, Links: vocab.Links{Parallel: 2}, Hosts: fabric.Hosts{PerLeaf: 4}}},
 	{"A0-C0.0", Topology{Kind: "fat-tree", K: 4}},
-	{"L0-A0.0", Topology{Kind: "three-layer", Leaves: 4, Spines: 4, Cores: 2, HostsPerLeaf: 2}},
-	{"A1-C0.0", Topology{Kind: "vl2", Leaves: 4, Spines: 4, Cores: 2, HostsPerLeaf: 2}},
+	{"L0-A0.0", Topology{Kind: "three-layer", Leaves: 4, Spines: 4, Cores: 2, Hosts: fabric.Hosts{PerLeaf: 2}}},
+	{"A1-C0.0", Topology{Kind: "vl2", Leaves: 4, Spines: 4, Cores: 2, Hosts: fabric.Hosts{PerLeaf: 2}}},
 }
 
 // TestConservation: whatever the fabric, the scheme and the transport, and with
@@ -87,11 +102,12 @@ func TestConservation(t *testing.T) {
 		"newreno": func(s *Spec) { s.Transport.CongestionControl, s.Transport.MTU = "newreno", 9000 },
 		"dctcp": func(s *Spec) {
 			s.Transport.CongestionControl, s.Transport.MinRTO = "dctcp", us(1000)
-			s.Topology.ECN = &fabric.ECN{Kmin: 50e3, Kmax: 50e3, Pmax: 1}
+			s.Topology.mark(vocab.ECN{Kmin: 50e3, Kmax: 50e3, Pmax: 1})
 		},
 		"gbn": func(s *Spec) {
 			s.Transport.Type = "rdma"
-			s.Topology.PortBuffer, s.Topology.Buffer, s.Topology.PFC = 0, 2<<20, true
+			s.Topology.queue(0)
+			s.Topology.Buffer, s.Topology.PFC = 2<<20, true
 		},
 		"irn": func(s *Spec) { s.Transport.Type, s.Transport.Recovery = "rdma", "irn" },
 	}
@@ -103,10 +119,11 @@ func TestConservation(t *testing.T) {
 				}
 				s := small()
 				s.Topology, s.Scheme, s.Seed = shape.Topology, scheme, uint64(10*j+k)
-				s.Topology.HostRate, s.Topology.Rate, s.Topology.PortBuffer = 10e9, 10e9, 100_000
-				s.Workloads = []Workload{{Sizes: "alistorage", Load: 40, Pairs: "any", Of: "hosts", Connections: k % 3}}
+				s.Topology.Hosts.Link.Rate, s.Topology.Links.Rate = 10e9, 10e9
+				s.Topology.queue(100_000)
+				s.Workloads = []vocab.Workload{{Sizes: "alistorage", Load: 40, Pairs: "any", Of: "hosts", Connections: k % 3}}
 				s.Duration, s.Drain = us(300), us(3000)
-				s.Faults = []fabric.Fault{{At: us(100), Fail: shape.link}, {At: us(200), Restore: shape.link}}
+				s.Faults = []vocab.Fault{{At: us(100), Fail: shape.link}, {At: us(200), Restore: shape.link}}
 				transports[name](s)
 				t.Run(fmt.Sprintf("%s/%s%s/%s", name, shape.Kind, shape.link, scheme), func(t *testing.T) { conserve(t, s) })
 			}
@@ -170,11 +187,11 @@ func TestDeterminism(t *testing.T) {
 	m := specs["mixed"]
 	m.Scheme = "conga"
 	m.Measure = Measure{Imbalance: us(100), Queues: []string{"spines", "L0->h3"}}
-	m.Topology.ECN = &fabric.ECN{Kmin: 10e3, Kmax: 100e3, Pmax: 0.5}
+	m.Topology.mark(vocab.ECN{Kmin: 10e3, Kmax: 100e3, Pmax: 0.5})
 	m.Transport.CongestionControl = "dctcp"
-	m.Faults = []fabric.Fault{{At: us(500), Fail: "L0-S0.0"}}
-	m.Workloads = append(m.Workloads, Workload{Type: UDP, Rate: 1e9}, Workload{Type: Permutation}, Workload{Type: AllToAll, Bytes: 2000},
-		Workload{Type: Incast, From: []string{"h0"}, FanIn: 5, Bytes: 50_000, Repeat: 3}, Workload{Sizes: "enterprise", Load: 5, Pool: true})
+	m.Faults = []vocab.Fault{{At: us(500), Fail: "L0-S0.0"}}
+	m.Workloads = append(m.Workloads, vocab.Workload{Type: vocab.UDP, Rate: 1e9}, vocab.Workload{Type: vocab.Permutation}, vocab.Workload{Type: vocab.AllToAll, Bytes: 2000},
+		vocab.Workload{Type: vocab.Incast, From: []string{"h0"}, FanIn: 5, Bytes: 50_000, Repeat: 3}, vocab.Workload{Sizes: "enterprise", Load: 5, Pool: true})
 	for name, s := range specs {
 		before := fmt.Sprintf("%+v", *s)
 		want := text(t, must(t, s))
@@ -238,8 +255,8 @@ func TestInterrupted(t *testing.T) {
 // its time is up, and counts them with their age.
 func TestTime(t *testing.T) {
 	s := small()
-	s.Workloads = []Workload{{Type: Bulk, From: []string{"h0", "h1"}, To: []string{"h8", "h9"}, Bytes: 1e6}}
-	s.Faults = []fabric.Fault{{At: us(200), Fail: "h8-L1"}}
+	s.Workloads = []vocab.Workload{{Type: vocab.Bulk, From: []string{"h0", "h1"}, To: []string{"h8", "h9"}, Bytes: 1e6}}
+	s.Faults = []vocab.Fault{{At: us(200), Fail: "h8-L1"}}
 	s.Drain = us(3000)
 	r := must(t, s)
 	if r.End != endTime || r.LengthS != 5e-3 || r.Flows != 2 || r.Unfinished != 1 {
@@ -305,7 +322,7 @@ func deadlock(t *testing.T, n *network.Network, ids *ids) {
 func TestStuck(t *testing.T) {
 	for _, dead := range []bool{false, true} {
 		s := small()
-		s.Workloads = []Workload{{Type: Bulk, From: []string{"h0"}, To: []string{"h8"}, Bytes: 1e8}}
+		s.Workloads = []vocab.Workload{{Type: vocab.Bulk, From: []string{"h0"}, To: []string{"h8"}, Bytes: 1e8}}
 		s.Duration = us(20_000)
 		r, err := assemble(s)
 		if err != nil {

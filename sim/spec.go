@@ -4,161 +4,142 @@
 package sim
 
 import (
-	"github.com/loomfabric/loom/fabric"
+	"time"
+
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/config/vocab"
+	"github.com/loomfabric/loom/internal/units"
 )
+
+// profile is what an experiment's sections start from if they name no profile: the
+// papers' values. Those that a fabric.yaml leaves open start from the lab's.
+const profile = balance.Datacenter
 
 // Spec is one run. It is the model behind an experiment file: its fields are the
 // file's keys. The same Spec gives the same Result, byte for byte, but for what
 // the machine adds (Result.Machine).
 type Spec struct {
-	Topology   Topology          `yaml:"topology"`
-	Scheme     string            `yaml:"scheme"`     // of package balance, with its defaults
-	Congestion fabric.Congestion `yaml:"congestion"` // CONGA's parameters; profile "datacenter" by default here
-	ConWeave   ConWeave          `yaml:"conweave"`
-	Transport  Transport         `yaml:"transport"`
-	Workloads  []Workload        `yaml:"workloads"`
-	// Faults fail and restore links at times after the start.
-	Faults []fabric.Fault `yaml:"faults"`
-	// Duration is for how long flows start, after a warm-up whose flows are not
-	// measured. Drain is how much longer the run goes on for those that are still
-	// under way then; 0: five times Duration. It ends earlier when all are done.
-	Warmup   fabric.Duration `yaml:"warmup"`
-	Duration fabric.Duration `yaml:"duration"`
-	Drain    fabric.Duration `yaml:"drain"`
-	Seed     uint64          `yaml:"seed"`
-	Measure  Measure         `yaml:"measure"`
+	// Topology is the fabric: its switches, links and hosts. Required.
+	Topology Topology `yaml:"topology"`
+	// Scheme is how load is balanced over the uplinks. Default: ecmp.
+	Scheme string `yaml:"scheme,omitempty"`
+	// Keys are what the scheme is told beside its name.
+	Keys vocab.Keys `yaml:",inline"`
+	// Congestion are the parameters of CONGA.
+	Congestion vocab.Congestion `yaml:"congestion,omitempty"`
+	// Sections are what schemes share, and what puts rerouted packets in order.
+	Sections vocab.Sections `yaml:",inline"`
+	// Transport is the hosts' transport protocol.
+	Transport Transport `yaml:"transport,omitempty"`
+	// Workloads are the work of a run. Required.
+	Workloads []vocab.Workload `yaml:"workloads"`
+	// Faults take links down and up, at times after the start. Default: none.
+	Faults []vocab.Fault `yaml:"faults,omitempty"`
+	// Warmup is the time at the beginning whose flows are not measured. Default: 0.
+	Warmup time.Duration `yaml:"warmup,omitempty"`
+	// Duration is for how long flows start after the warm-up. Required.
+	Duration time.Duration `yaml:"duration"`
+	// Drain is how much longer the run goes on for flows that are still under way then.
+	// It ends earlier when all are done. Default: five times duration.
+	Drain time.Duration `yaml:"drain,omitempty"`
+	// Seed decides all that is random. Default: 1.
+	Seed uint64 `yaml:"seed,omitempty"`
+	// Measure is what is looked at besides flows.
+	Measure Measure `yaml:"measure,omitempty"`
 }
 
-// Topology is what stands where.
+// Topology is a fabric: its switches, links and hosts.
 type Topology struct {
-	// Kind is "leaf-spine" (the default), "fat-tree", "three-layer", "vl2" or
-	// "file".
-	Kind string `yaml:"kind"`
+	// Kind is leaf-spine, fat-tree, three-layer, vl2 or file. Default: leaf-spine.
+	Kind string `yaml:"kind,omitempty"`
 	// File is a fabric.yaml, for kind file, relative to the experiment file. What
-	// it says holds as far as the experiment is silent: scheme, congestion, tcp,
-	// workloads, for how long. It has links, hosts, buffers and marking to itself.
-	File string `yaml:"file"`
-	// Load, for kind file, replaces that of its request workloads, percent.
-	Load float64 `yaml:"load"`
+	// it says holds as far as the experiment is silent: scheme, congestion, the schemes'
+	// sections, tcp, workloads, for how long. It has links, hosts, queues and marking to
+	// itself.
+	File string `yaml:"file,omitempty"`
+	// Load, for kind file, replaces that of its poisson workloads, percent.
+	Load float64 `yaml:"load,omitempty"`
 
-	Leaves       int `yaml:"leaves"` // leaf-spine, three-layer, vl2
-	Spines       int `yaml:"spines"` // leaf-spine; three-layer and vl2: the tier in the middle
-	Cores        int `yaml:"cores"`  // three-layer
-	K            int `yaml:"k"`      // fat-tree
-	HostsPerLeaf int `yaml:"hosts-per-leaf"`
-	Parallel     int `yaml:"parallel"` // links of one leaf–spine pair; default 1
+	// Leaves is the number of leaves; not for fat-tree.
+	Leaves int `yaml:"leaves,omitempty"`
+	// Spines is the number of spines. In three-layer and vl2 they are the tier in the
+	// middle. Not for fat-tree.
+	Spines int `yaml:"spines,omitempty"`
+	// Cores is the number of core switches of three-layer and vl2.
+	Cores int `yaml:"cores,omitempty"`
+	// K is the size of a fat-tree.
+	K int `yaml:"k,omitempty"`
+	// Links are the links between switches. Their rate is required, and their delay is
+	// 1us by default.
+	Links vocab.Links `yaml:"links,omitempty"`
+	// Hosts are the hosts and their links, in both directions. The rate is required, and
+	// the delay is that of links by default.
+	Hosts fabric.Hosts `yaml:"hosts,omitempty"`
 
-	HostRate  fabric.Rate     `yaml:"host-rate"`
-	Rate      fabric.Rate     `yaml:"rate"`       // of the fabric's links
-	HostDelay fabric.Duration `yaml:"host-delay"` // propagation of access links; default: delay's
-	Delay     fabric.Duration `yaml:"delay"`      // propagation of the fabric's links; default 1us
-
-	// Buffer is a switch's memory, shared by its ports by dynamic thresholds
-	// with Alpha (default 1). PortBuffer is each port's own limit instead.
-	Buffer     fabric.Bytes `yaml:"buffer"`
-	Alpha      float64      `yaml:"alpha"`
-	PortBuffer fabric.Bytes `yaml:"port-buffer"`
-	ECN        *fabric.ECN  `yaml:"ecn"`
-	PFC        bool         `yaml:"pfc"`
-
-	// Overhead is what the overlay adds to a packet between leaves, bytes;
-	// default 50. A pointer: 0 compares with papers that do not count it.
-	Overhead *int `yaml:"overhead"`
-
-	Overrides []fabric.Override `yaml:"overrides"`
+	// Buffer is the memory of a switch, which its ports share by dynamic thresholds.
+	// Give this or the queues of links.
+	Buffer units.Size `yaml:"buffer,omitempty"`
+	// Alpha is how much of the free memory one port may take. Default: 1.
+	Alpha float64 `yaml:"alpha,omitempty"`
+	// PFC lets switches pause senders instead of dropping. It needs a buffer.
+	// Default: false.
+	PFC bool `yaml:"pfc,omitempty"`
+	// Overhead is what the overlay adds to a packet between leaves, bytes; 0 compares
+	// with papers that do not count it. Default: 50.
+	Overhead *int `yaml:"overhead,omitempty"`
+	// Overrides change single links or single directions of them. Default: none.
+	Overrides []vocab.Override `yaml:"overrides,omitempty"`
 }
 
-// Transport is what hosts speak.
+// OldKeys are the names that keys had before.
+func (Topology) OldKeys() map[string]string {
+	return map[string]string{
+		"hosts-per-leaf": "hosts.per_leaf", "host-rate": "hosts.link.rate", "host-delay": "hosts.link.delay",
+		"rate": "links.rate", "delay": "links.delay", "parallel": "links.parallel",
+		"port-buffer": "queue in links and in hosts.link", "ecn": "ecn in links and in hosts.link",
+	}
+}
+
+// Transport is the hosts' transport protocol.
 type Transport struct {
-	// Type is "tcp" (the default) or "rdma". Workloads of type udp need none.
-	Type string `yaml:"type"`
+	// Type is tcp or rdma. Workloads of type udp need none. Default: tcp.
+	Type string `yaml:"type,omitempty"`
+	// CongestionControl is newreno, cubic or dctcp for tcp, dcqcn or none for rdma.
+	// Default: cubic (tcp), dcqcn (rdma).
+	CongestionControl string `yaml:"cc,omitempty"`
 
-	// TCP.
-	CongestionControl string          `yaml:"cc"` // newreno, cubic (default), dctcp; rdma: dcqcn (default), none
-	MTU               int             `yaml:"mtu"`
-	MinRTO            fabric.Duration `yaml:"min-rto"`
-	Window            fabric.Bytes    `yaml:"window"` // receive window; default 2 MB
-	Burst             fabric.Bytes    `yaml:"burst"`  // segmentation offload; default 64 KB
+	// MTU is the largest IP packet of tcp, bytes. Default: 1500.
+	MTU int `yaml:"mtu,omitempty"`
+	// MinRTO is tcp's least retransmission timeout. Default: 200ms.
+	MinRTO time.Duration `yaml:"min_rto,omitempty"`
+	// Window is tcp's receive window. Default: 2MiB.
+	Window units.Size `yaml:"window,omitempty"`
+	// Burst is what tcp's segmentation offload sends at once. Default: 64KiB.
+	Burst units.Size `yaml:"burst,omitempty"`
 
-	// RDMA.
-	Recovery string       `yaml:"recovery"` // "gbn" (default; wants pfc) or "irn"
-	Payload  fabric.Bytes `yaml:"payload"`  // of a packet; default 1000
-}
-
-// The workload types.
-const (
-	Poisson     = "poisson"     // flows of sizes from a CDF, Poisson arrivals to a load
-	Bulk        = "bulk"        // long flows between pairs
-	Incast      = "incast"      // clients ask servers at once
-	Stride      = "stride"      // host i sends to host i+stride
-	Permutation = "permutation" // each host to another one, at random
-	AllToAll    = "all-to-all"  // each host to every other one
-	UDP         = "udp"         // constant rate between pairs
-	Trace       = "trace"       // flows from a file
-)
-
-// Workload is one load.
-type Workload struct {
-	Name string `yaml:"name"`
-	Type string `yaml:"type"`
-	// From and To select hosts as in fabric.yaml: hosts ("h3"), leaves ("L0") or
-	// "all" (the default).
-	From []string `yaml:"from"`
-	To   []string `yaml:"to"`
-	// Pairs restricts random pairs: "any" (two different hosts), "racks" (behind
-	// different leaves; the default).
-	Pairs string `yaml:"pairs"`
-
-	Start    fabric.Duration `yaml:"start"`
-	Duration fabric.Duration `yaml:"duration"` // default: the run's
-
-	Sizes string  `yaml:"sizes"` // a shipped CDF or a .csv file
-	Scale float64 `yaml:"scale"` // of all sizes; default 1
-	// Load is in percent of Of: "fabric" (default: what the sending leaves' uplinks carry)
-	// or "hosts" (what the senders' access links carry). Payload is counted.
-	Load        float64 `yaml:"load"`
-	Of          string  `yaml:"of"`
-	Connections int     `yaml:"connections"` // persistent ones of each pair; 0: a new one a flow
-	// Pool lets a flow take an idle connection of its pair, and open another one
-	// only where there is none, as a client with a pool does. TCP only.
-	Pool bool `yaml:"pool"`
-
-	Flows  int             `yaml:"flows"`  // bulk: connections of each pair; default 1
-	Bytes  fabric.Bytes    `yaml:"bytes"`  // bulk, stride, permutation, all-to-all: of a flow, 0: endless; incast: of a whole answer
-	FanIn  int             `yaml:"fan-in"` // incast: servers
-	Stride int             `yaml:"stride"`
-	Rate   fabric.Rate     `yaml:"rate"`   // udp: of a pair, payload
-	Size   fabric.Bytes    `yaml:"size"`   // udp: payload of a datagram
-	Repeat int             `yaml:"repeat"` // incast: queries, one after the other
-	Gap    fabric.Duration `yaml:"gap"`    // incast: between queries
-	File   string          `yaml:"file"`   // trace
-}
-
-// ConWeave is what that scheme is told; what is left out is Table 3's.
-type ConWeave struct {
-	Reply         fabric.Duration `yaml:"reply"`          // θ_reply
-	PathBusy      fabric.Duration `yaml:"path-busy"`      // θ_path_busy
-	Inactive      fabric.Duration `yaml:"inactive"`       // θ_inactive
-	ResumeExtra   fabric.Duration `yaml:"resume-extra"`   // θ_resume_extra
-	ResumeDefault fabric.Duration `yaml:"resume-default"` // θ_resume_default
-	Queues        int             `yaml:"queues"`         // reordering queues of a host port
-	Admission     bool            `yaml:"admission"`      // §5: destinations short of queues refuse reroutes
+	// Recovery is how rdma mends losses: gbn (Go-Back-N; it wants pfc) or irn.
+	// Default: gbn.
+	Recovery string `yaml:"recovery,omitempty"`
+	// Payload is the data of an rdma packet. Default: 1000.
+	Payload units.Size `yaml:"payload,omitempty"`
 }
 
 // Measure is what is looked at besides flows.
 type Measure struct {
-	// Small and Large are the bounds of the size classes; default 100KB and
-	// 10MB (CONGA §5.2.1).
-	Small fabric.Bytes `yaml:"small"`
-	Large fabric.Bytes `yaml:"large"`
+	// Small is the size below which flows are small (CONGA §5.2.1). Default: 100KB.
+	Small units.Size `yaml:"small,omitempty"`
+	// Large is the size above which flows are large. Default: 10MB.
+	Large units.Size `yaml:"large,omitempty"`
 	// Buckets are upper bounds of further size classes, for FCT by size.
-	Buckets []fabric.Bytes `yaml:"buckets"`
+	Buckets []units.Size `yaml:"buckets,omitempty"`
 	// Queues names ports whose queue length is observed over time: "S1->L1.0",
 	// "L0->h3"; "spines" and "leaves" mean all of their ports towards the fabric.
-	Queues []string `yaml:"queues"`
+	Queues []string `yaml:"queues,omitempty"`
 	// Imbalance is the interval at which the throughput of leaves' uplinks is
 	// compared; 0: not.
-	Imbalance fabric.Duration `yaml:"imbalance"`
-	// Reorder samples ConWeave's queues and bytes at this interval; 0: not.
-	Reorder fabric.Duration `yaml:"reorder"`
+	Imbalance time.Duration `yaml:"imbalance,omitempty"`
+	// Reorder samples the queues and bytes of ConWeave's receivers at this interval; 0:
+	// not.
+	Reorder time.Duration `yaml:"reorder,omitempty"`
 }

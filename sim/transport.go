@@ -30,7 +30,7 @@ type transport interface {
 	idle(f *traffic.Flow) engine.Time
 }
 
-// datagrams are the UDP flows of a run, which no transport's rules hold for.
+// datagrams are the vocab.UDP flows of a run, which no transport's rules hold for.
 type datagrams struct {
 	net     *network.Network
 	topo    *topo.Topology
@@ -85,7 +85,7 @@ func newTCP(r *run) (*tcpTransport, error) {
 	c := tcp.Defaults()
 	c.Control = tcp.Control(t.CongestionControl)
 	c.MSS = uint32(t.MTU) - 40
-	c.MinRTO = engine.Of(t.MinRTO.D())
+	c.MinRTO = engine.Of(t.MinRTO)
 	c.Window = uint64(t.Window)
 	c.Burst = uint32(t.Burst)
 	stack, err := tcp.New(r.net, c, r)

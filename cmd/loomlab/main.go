@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/cmd/internal/matrix"
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/internal/experiment"
 	"github.com/loomfabric/loom/lab"
 )

@@ -22,7 +22,7 @@ const small = `name: small
 title: A small fabric
 paper: CONGA Figure 9
 claim: CONGA is better.
-topology: {leaves: 2, spines: 2, hosts-per-leaf: 2, host-rate: 1Gbit, rate: 1Gbit, port-buffer: 1MB}
+topology: {leaves: 2, spines: 2, hosts: {per_leaf: 2, link: {rate: 1Gbit, queue: 1MB}}, links: {rate: 1Gbit, queue: 1MB}}
 workloads: [{sizes: solar-rpc, load: 10}]
 duration: 5ms
 schemes: [ecmp, conga]
@@ -229,18 +229,18 @@ func TestFailures(t *testing.T) {
 		"run experiments/small.yaml --size huge":    "there is no size",
 		"run experiments/small.yaml --seeds 0":      "--seeds 0",
 		"run experiments/small.yaml -j 0":           "-j 0",
-		"run experiments/small.yaml --schemes best": "neither one of the file's nor a scheme",
+		"run experiments/small.yaml --schemes best": "neither one of the file's schemes nor a scheme",
 		"run nothing.yaml":                          "nothing.yaml",
-		"run bad.yaml":                              `bad.yaml:6: workloads[0].from: "h7"`,
-		"run heavy.yaml":                            "heavy.yaml:11: workloads[0].load: the load is more than the fabric carries",
-		"run racks.yaml":                            "racks.yaml:6: workloads[0]: ",
+		"run bad.yaml":                              `bad.yaml:6:42: "h7"`,
+		"run heavy.yaml":                            "heavy.yaml:11:19: the load is more than the fabric carries",
+		"run racks.yaml":                            "racks.yaml:6:14: host h0 has nobody",
 		"run":                                       "requires at least 1 arg",
 		"list":                                      "both named small",
 		"list nowhere":                              "nowhere",
 		"plot experiments/small.yaml --format gif":  "gif",
 		"list --cpuprofile none/x":                  "profile",
 		"run experiments/small.yaml --on mars":      "write sim or lab",
-		"run experiments/small.yaml --on lab":       "experiments/small.yaml:5: topology.kind: the lab builds the fabric of a fabric.yaml",
+		"run experiments/small.yaml --on lab":       "experiments/small.yaml:5:1: the lab builds the fabric of a fabric.yaml",
 	} {
 		if _, _, err := loomsim(t.Context(), p, strings.Fields(line)...); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v", line, err)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"reflect"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -96,7 +95,7 @@ func (r *reloader) reload() (changed bool, err error) {
 		return false, fmt.Errorf("%s of %s can only change by a restart: restart %s, or take the change back",
 			strings.Join(keys, ", "), r.file, r.kind.name)
 	}
-	if reflect.DeepEqual(r.current.file, n.file) {
+	if len(config.Diff(r.current.file, n.file)) == 0 {
 		return false, nil
 	}
 	if err := r.plane.SetSchemes(n.dp.Scheme, n.dp.Options, n.dp.Classes); err != nil {

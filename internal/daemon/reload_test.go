@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"syscall"
 	"testing"
@@ -99,8 +100,8 @@ func TestReload(t *testing.T) {
 			if (p.calls == 1) != tc.changed || (r.current != before) != tc.changed {
 				t.Errorf("%d changes of the data plane", p.calls)
 			}
-			if want := r.current.dp.Options.Flowlets; tc.changed && p.options.Flowlets != want {
-				t.Errorf("a flowlet table of %d entries, want %d", p.options.Flowlets, want)
+			if want := r.current.dp.Options.Keys; tc.changed && !reflect.DeepEqual(p.options.Keys, want) {
+				t.Errorf("the scheme is told %+v, want %+v", p.options.Keys, want)
 			}
 		})
 	}

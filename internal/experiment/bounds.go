@@ -8,7 +8,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
-	"github.com/loomfabric/loom/internal/yamlerr"
+	"github.com/loomfabric/loom/internal/yamlfile"
 )
 
 // Bounds are what a value must keep to: "< 0.8", "<= 1", "> 2", ">= 2" or
@@ -23,7 +23,7 @@ type Bounds struct {
 // ParseBounds reads bounds.
 func ParseBounds(text string) (Bounds, error) {
 	b := Bounds{text: strings.TrimSpace(text)}
-	bad := fmt.Errorf(`%q are no bounds: write them as in "< 0.8", ">= 2" or "0.9 to 1.1"`, text)
+	bad := fmt.Errorf(`%q are no bounds; write them as in "< 0.8", ">= 2" or "0.9 to 1.1"`, text)
 	if low, high, ok := strings.Cut(b.text, " to "); ok {
 		var err, err2 error
 		b.low, err = finite(low)
@@ -60,7 +60,7 @@ func finite(s string) (float64, error) {
 
 // UnmarshalYAML implements [yaml.NodeUnmarshaler].
 func (b *Bounds) UnmarshalYAML(n ast.Node) error {
-	v, err := ParseBounds(yamlerr.Text(n))
+	v, err := ParseBounds(yamlfile.Text(n))
 	if err != nil {
 		return nodeError(n, "%v", err)
 	}

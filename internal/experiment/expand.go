@@ -6,11 +6,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/loomfabric/loom/balance"
-	"github.com/loomfabric/loom/internal/yamlerr"
+	"github.com/loomfabric/loom/config/vocab"
+	"github.com/loomfabric/loom/internal/yamlfile"
 	"github.com/loomfabric/loom/sim"
 )
 
@@ -29,15 +29,15 @@ func (r *reader) expand(s *Size, m matrix) {
 		s.Schemes = append(s.Schemes, v.name)
 	}
 	for _, l := range m.loads {
-		v, _ := finite(yamlerr.Text(l))
+		v, _ := finite(yamlfile.Text(l))
 		s.Loads = append(s.Loads, v)
 	}
 	s.Axis = axisOf(m)
 	if n := m.seeds * len(s.LoadPoints()) * len(s.Points()) * len(s.Schemes); n > maxRuns {
-		r.fail(nil, "", "size %s has %d runs: at most %d are possible", s.Name, n, maxRuns)
+		r.fail(nil, "", "size %s has %d runs; use at most %d", s.Name, n, maxRuns)
 		return
 	}
-	if len(r.errs) > 0 {
+	if r.wrong() {
 		return
 	}
 	for i := range m.seeds {
@@ -53,7 +53,7 @@ func (r *reader) expand(s *Size, m matrix) {
 						root = r.withLoad(root, m.loads[l])
 					}
 					run := Run{Scheme: scheme.name, Load: load, Axis: point}
-					if r.run(&run, root, i, r.checked(s)); len(r.errs) > 0 {
+					if r.run(&run, root, i, r.checked(s)); r.wrong() {
 						return
 					}
 					s.Runs = append(s.Runs, run)
@@ -74,19 +74,19 @@ func (r *reader) flags(m *matrix) {
 	if r.opt.Seeds != 0 {
 		m.seeds = r.opt.Seeds
 		if m.seeds < 1 || m.seeds > maxSeeds {
-			r.fail(nil, "seeds", "%d: from 1 to %d", m.seeds, maxSeeds)
+			r.fail(nil, "seeds", "%d seeds; use 1 to %d", m.seeds, maxSeeds)
 		}
 	}
 	if len(r.opt.Loads) > 0 {
 		m.loads = nil
 		for _, l := range r.opt.Loads {
 			if !(l > 0 && l <= 200) {
-				r.fail(nil, "loads", "%g percent: above 0 and at most 200", l)
+				r.fail(nil, "loads", "a load of %g percent; use a number above 0 and up to 200", l)
 				return
 			}
 			n, err := scalarNode(strconv.FormatFloat(l, 'f', -1, 64))
 			if err != nil {
-				r.add(err)
+				r.failed(err)
 				return
 			}
 			m.loads = append(m.loads, n)
@@ -101,7 +101,7 @@ func (r *reader) flags(m *matrix) {
 		i := slices.IndexFunc(own, func(v variant) bool { return v.name == name })
 		switch {
 		case slices.ContainsFunc(m.schemes, func(v variant) bool { return v.name == name }):
-			r.fail(nil, "schemes", "%s is there twice", name)
+			r.fail(nil, "schemes", "%s is there twice; name it once", name)
 		case i >= 0:
 			m.schemes = append(m.schemes, own[i])
 		case slices.Contains(balance.Names(), name):
@@ -109,16 +109,16 @@ func (r *reader) flags(m *matrix) {
 				m.schemes = append(m.schemes, variant{name: name, over: schemeOnly(n)})
 			}
 		default:
-			r.fail(nil, "schemes", "%q is neither one of the file's nor a scheme: there are %s", name, strings.Join(balance.Names(), ", "))
+			r.fail(nil, "schemes", "%q is neither one of the file's schemes nor a scheme; use %s", name, yamlfile.OrList(balance.Names()))
 		}
 	}
 }
 
 // baseScheme is the label of the only scheme.
 func (r *reader) baseScheme(spec ast.Node) string {
-	for _, p := range yamlerr.Pairs(spec) {
-		if yamlerr.Text(p.Key) == "scheme" {
-			if name := yamlerr.Text(p.Value); slug(name) != "" {
+	for _, p := range yamlfile.Pairs(spec) {
+		if yamlfile.Text(p.Key) == "scheme" {
+			if name := yamlfile.Text(p.Value); slug(name) != "" {
 				return name
 			}
 		}
@@ -152,9 +152,9 @@ func (r *reader) withLoad(root, load ast.Node) ast.Node {
 		over.Values = append(over.Values, pair(load, "topology.load", load))
 		return r.merged(root, over)
 	}
-	for _, p := range yamlerr.Pairs(root) {
+	for _, p := range yamlfile.Pairs(root) {
 		list, ok := p.Value.(*ast.SequenceNode)
-		if !ok || yamlerr.Text(p.Key) != "workloads" {
+		if !ok || yamlfile.Text(p.Key) != "workloads" {
 			continue
 		}
 		for i, w := range list.Values {
@@ -168,7 +168,7 @@ func (r *reader) withLoad(root, load ast.Node) ast.Node {
 		}
 	}
 	if found == 0 {
-		r.fail(load, "loads", "no workload is of type %s: there is nothing that a load could be of", sim.Poisson)
+		r.fail(load, "loads", "no workload is of type %s, whose load it could be; remove loads", vocab.Poisson)
 	}
 	return root
 }
@@ -176,13 +176,13 @@ func (r *reader) withLoad(root, load ast.Node) ast.Node {
 // ofFile tells whether a run has the workloads of a fabric.yaml.
 func ofFile(root ast.Node) bool {
 	file := false
-	for _, p := range yamlerr.Pairs(root) {
-		switch yamlerr.Text(p.Key) {
+	for _, p := range yamlfile.Pairs(root) {
+		switch yamlfile.Text(p.Key) {
 		case "workloads":
 			return false
 		case "topology":
-			for _, f := range yamlerr.Pairs(p.Value) {
-				file = file || yamlerr.Text(f.Key) == "kind" && yamlerr.Text(f.Value) == "file"
+			for _, f := range yamlfile.Pairs(p.Value) {
+				file = file || yamlfile.Text(f.Key) == "kind" && yamlfile.Text(f.Value) == "file"
 			}
 		}
 	}
@@ -191,12 +191,12 @@ func ofFile(root ast.Node) bool {
 
 // isPoisson tells whether a workload is of the type that has a load; it is the default.
 func isPoisson(w ast.Node) bool {
-	for _, f := range yamlerr.Pairs(w) {
-		if yamlerr.Text(f.Key) == "type" {
-			return yamlerr.Text(f.Value) == sim.Poisson
+	for _, f := range yamlfile.Pairs(w) {
+		if yamlfile.Text(f.Key) == "type" {
+			return yamlfile.Text(f.Value) == vocab.Poisson
 		}
 	}
-	return isMapping(w)
+	return yamlfile.IsMapping(w)
 }
 
 // checked tells whether the caller wants a size looked into.
@@ -210,17 +210,17 @@ func (r *reader) run(run *Run, root ast.Node, repeat int, check bool) {
 	if root == nil {
 		root = emptyMapping(nil)
 	}
-	if err := yaml.NodeToValue(root, spec, yaml.Strict()); err != nil {
-		r.add(yamlerr.Wrap(r.exp.File, err))
+	d := r.doc.Of(root)
+	if d.Decode(spec); len(d.Errs) > 0 {
+		r.add(d.Errs)
 		return
 	}
 	problems := spec.Complete(r.dir)
 	if len(problems) == 0 && check && repeat == 0 { // another seed is as right
 		problems = r.opt.Check(spec)
 	}
-	for _, p := range problems {
-		r.add(&yamlerr.Error{File: r.exp.File, Line: yamlerr.LineOf(root, p.Path), Path: p.Path, Msg: p.Msg})
-	}
+	d.Report(problems)
+	r.add(d.Errs)
 	spec.Seed += uint64(repeat)
 	run.Spec, run.Seed = spec, spec.Seed
 	run.ID = run.id()

@@ -76,10 +76,10 @@ type Plot struct {
 	Relative string   `yaml:"relative"`
 	At       At       `yaml:"at"`
 	Schemes  []string `yaml:"schemes"` // default: all
-	XLabel   string   `yaml:"x-label"` // units are added
-	YLabel   string   `yaml:"y-label"`
-	LogX     bool     `yaml:"log-x"`
-	LogY     bool     `yaml:"log-y"`
+	XLabel   string   `yaml:"x_label"` // units are added
+	YLabel   string   `yaml:"y_label"`
+	LogX     bool     `yaml:"log_x"`
+	LogY     bool     `yaml:"log_y"`
 	Bars     bool     `yaml:"bars"` // bars instead of a line
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
 
-	"github.com/loomfabric/loom/internal/yamlerr"
+	"github.com/loomfabric/loom/internal/yamlfile"
 )
 
 // Overrides are merged as YAML, not as decoded values, so that what is left out
@@ -33,10 +33,10 @@ func merge(base, over ast.Node) (ast.Node, error) {
 	case *ast.SequenceNode:
 		return plainList(over)
 	case *ast.MappingNode, *ast.MappingValueNode:
-		if len(yamlerr.Pairs(base)) == 0 {
+		if len(yamlfile.Pairs(base)) == 0 {
 			base = emptyMapping(over)
 		}
-		for _, p := range yamlerr.Pairs(over) {
+		for _, p := range yamlfile.Pairs(over) {
 			steps, err := parsePath(p.Key)
 			if err != nil {
 				return nil, err
@@ -90,23 +90,23 @@ type step struct {
 // parsePath splits a key such as workloads[0].load.
 func parsePath(key ast.Node) ([]step, error) {
 	var steps []step
-	text := yamlerr.Text(key)
+	text := yamlfile.Text(key)
 	for _, part := range strings.Split(text, ".") {
 		name, indexes, _ := strings.Cut(part, "[")
 		if name == "" {
-			return nil, nodeError(key, "%q is not a key: write it as in topology.leaves or workloads[0].load", text)
+			return nil, nodeError(key, "%q is not a key; write it as in topology.leaves or workloads[0].load", text)
 		}
 		steps = append(steps, step{key: name})
 		if len(indexes) == 0 {
 			if strings.Contains(part, "[") {
-				return nil, nodeError(key, "%q: after [ comes a position, as in workloads[0]", text)
+				return nil, nodeError(key, "%q has no position after [; write it as in workloads[0]", text)
 			}
 			continue
 		}
 		for _, index := range strings.Split(strings.TrimSuffix(indexes, "]"), "][") {
 			n, err := strconv.ParseUint(index, 10, 16)
 			if err != nil || !strings.HasSuffix(indexes, "]") {
-				return nil, nodeError(key, "%q: between [ and ] stands a position, 0 being the first", text)
+				return nil, nodeError(key, "%q has no position between [ and ]; write a number, 0 is the first", text)
 			}
 			steps = append(steps, step{index: int(n)})
 		}
@@ -128,15 +128,15 @@ func put(n ast.Node, steps []step, key, v ast.Node) (ast.Node, error) {
 	if s.key == "" {
 		list, ok := n.(*ast.SequenceNode)
 		if !ok {
-			return nil, nodeError(key, "%q: there is no list to take item %d of; give the whole list", yamlerr.Text(key), s.index)
+			return nil, nodeError(key, "%q: there is no list to take item %d of; give the whole list", yamlfile.Text(key), s.index)
 		}
 		if s.index >= len(list.Values) {
-			return nil, nodeError(key, "%q: item %d of a list of %d", yamlerr.Text(key), s.index, len(list.Values))
+			return nil, nodeError(key, "%q is item %d of a list of %d; use a smaller position", yamlfile.Text(key), s.index, len(list.Values))
 		}
 		out := copyList(list)
 		changed, err := put(list.Values[s.index], rest, key, v)
 		if err == nil && changed == nil {
-			err = nodeError(key, "%q: an item of a list cannot be removed; give the whole list", yamlerr.Text(key))
+			err = nodeError(key, "%q removes an item of a list; give the whole list", yamlfile.Text(key))
 		}
 		out.Values[s.index] = changed
 		return out, err
@@ -146,7 +146,7 @@ func put(n ast.Node, steps []step, key, v ast.Node) (ast.Node, error) {
 	}
 	m, ok := n.(*ast.MappingNode)
 	if !ok {
-		return nil, nodeError(key, "%q: what stands before %s has no keys", yamlerr.Text(key), s.key)
+		return nil, nodeError(key, "%q: what stands before %s has no keys; give the whole mapping", yamlfile.Text(key), s.key)
 	}
 	return putKey(m, s.key, rest, key, v)
 }
@@ -154,7 +154,7 @@ func put(n ast.Node, steps []step, key, v ast.Node) (ast.Node, error) {
 func putKey(m *ast.MappingNode, name string, rest []step, key, v ast.Node) (ast.Node, error) {
 	out := ast.Mapping(m.Start, false)
 	out.Values = slices.Clone(m.Values)
-	at := slices.IndexFunc(out.Values, func(p *ast.MappingValueNode) bool { return yamlerr.Text(p.Key) == name })
+	at := slices.IndexFunc(out.Values, func(p *ast.MappingValueNode) bool { return yamlfile.Text(p.Key) == name })
 	var old ast.Node
 	if at >= 0 {
 		old = out.Values[at].Value
@@ -185,11 +185,11 @@ func pair(key ast.Node, name string, value ast.Node) *ast.MappingValueNode {
 
 // scalarNode is a value that comes from no file, as the file would have it.
 func scalarNode(text string) (ast.Node, error) {
-	doc, err := yamlerr.Parse("", []byte(text))
-	if err != nil || len(doc.Docs) != 1 {
-		return nil, fmt.Errorf("%q is not a value", text)
+	doc := yamlfile.Parse("", "", []byte(text))
+	n := doc.Root
+	if n == nil {
+		return nil, fmt.Errorf("%q is not a value; write a number or a word", text)
 	}
-	n := doc.Docs[0].Body
 	if t := n.GetToken(); t != nil && t.Position != nil {
 		t.Position.Line = 0
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 
-	"github.com/loomfabric/loom/internal/yamlerr"
+	"github.com/loomfabric/loom/internal/yamlfile"
 )
 
 // What a plot may have on its x axis.
@@ -38,14 +38,14 @@ func (r *reader) outputs(mine map[string]ast.Node) {
 		}
 		r.plot(n, fmt.Sprintf("plots[%d]", i), &p)
 		if slices.ContainsFunc(e.Plots, func(o Plot) bool { return o.Name == p.Name }) {
-			r.fail(n, fmt.Sprintf("plots[%d]", i), "name %q is used twice", p.Name)
+			r.fail(n, fmt.Sprintf("plots[%d]", i), "name %q is used twice; give each plot its own", p.Name)
 		}
 		e.Plots = append(e.Plots, p)
 	}
 	for i, n := range r.items(mine["table"], "table") {
 		c := Column{}
 		if _, isScalar := n.(ast.ScalarNode); isScalar {
-			c.Metric = yamlerr.Text(n)
+			c.Metric = yamlfile.Text(n)
 		} else if !r.decode(n, &c) {
 			continue
 		}
@@ -75,7 +75,7 @@ func (r *reader) items(n ast.Node, path string) []ast.Node {
 
 func (r *reader) metric(n ast.Node, path, metric string, isDistribution bool) {
 	if metric == "" {
-		r.fail(n, path, "it has no metric: write for instance fct.all.norm")
+		r.fail(n, path, "it has no metric; write for instance fct.all.norm")
 	} else if err := CheckMetric(metric, isDistribution); err != nil {
 		r.fail(n, path, "%v", err)
 	}
@@ -85,7 +85,7 @@ func (r *reader) metric(n ast.Node, path, metric string, isDistribution bool) {
 func (r *reader) scheme(n ast.Node, path, name string, sizes []string) {
 	for _, s := range r.exp.Sizes {
 		if (len(sizes) == 0 || slices.Contains(sizes, s.Name)) && !slices.Contains(s.Schemes, name) {
-			r.fail(n, path, "size %s has no scheme %q, only %s", s.Name, name, strings.Join(s.Schemes, ", "))
+			r.fail(n, path, "size %s has no scheme %q; it has %s", s.Name, name, strings.Join(s.Schemes, ", "))
 			return
 		}
 	}
@@ -93,7 +93,7 @@ func (r *reader) scheme(n ast.Node, path, name string, sizes []string) {
 
 func (r *reader) plot(n ast.Node, path string, p *Plot) {
 	if !nameRE.MatchString(p.Name) {
-		r.fail(n, path+".name", "%q: it is part of a file's name: a-z, 0-9 and -", p.Name)
+		r.fail(n, path+".name", "%q cannot be part of a file's name; use a-z, 0-9 and -", p.Name)
 	}
 	if p.X == "" {
 		p.X = r.defaultX()
@@ -101,18 +101,18 @@ func (r *reader) plot(n ast.Node, path string, p *Plot) {
 	switch p.X {
 	case XLoad, XAxis, XScheme, XItems, XCDF:
 	default:
-		r.fail(n, path+".x", "%q is unknown: write load, axis, scheme, items or cdf", p.X)
+		r.fail(n, path+".x", "x %q does not exist; use load, axis, scheme, items or cdf", p.X)
 		return
 	}
 	r.metric(n, path+".y", p.Y, p.X == XCDF)
 	if p.X == XItems && !strings.Contains(p.Y, "."+star) {
-		r.fail(n, path+".y", "%q names one thing: x: items wants a * for the name, as in fct.*.norm", p.Y)
+		r.fail(n, path+".y", "%q names one thing; x: items wants a * for the name, as in fct.*.norm", p.Y)
 	}
 	if p.X != XItems && strings.Contains(p.Y, "."+star+".") {
-		r.fail(n, path+".y", "%q stands for several: write x: items", p.Y)
+		r.fail(n, path+".y", "%q stands for several; write x: items", p.Y)
 	}
 	if p.X == XCDF && (p.Relative != "" || p.Bars) {
-		r.fail(n, path, "relative and bars are not for x: cdf")
+		r.fail(n, path, "relative or bars under x: cdf; remove them")
 	}
 	if r.flagged() {
 		return
@@ -120,9 +120,9 @@ func (r *reader) plot(n ast.Node, path string, p *Plot) {
 	for _, s := range r.exp.Sizes {
 		switch {
 		case p.X == XLoad && len(s.Loads) == 0:
-			r.fail(n, path+".x", "size %s has no loads", s.Name)
+			r.fail(n, path+".x", "size %s has no loads; plot something else", s.Name)
 		case p.X == XAxis && s.Axis == nil:
-			r.fail(n, path+".x", "size %s has no axis", s.Name)
+			r.fail(n, path+".x", "size %s has no axis; plot something else", s.Name)
 		}
 		if msg := p.At.missing(s); msg != "" {
 			r.fail(n, path+".at", "%s", msg)
@@ -149,17 +149,17 @@ func (r *reader) defaultX() string {
 func (r *reader) expectation(n ast.Node, path string, x *Expectation) {
 	r.metric(n, path+".metric", x.Metric, false)
 	if strings.Contains(x.Metric, "."+star+".") {
-		r.fail(n, path+".metric", "%q stands for several: write one", x.Metric)
+		r.fail(n, path+".metric", "%q stands for several; write one", x.Metric)
 	}
 	switch {
 	case x.Versus != "" && (x.Ratio == nil || x.Value != nil):
-		r.fail(n, path, `versus wants a ratio, as in ratio: "< 0.8", and no value`)
+		r.fail(n, path, `versus without a ratio, or with a value; versus wants a ratio, as in ratio: "< 0.8"`)
 	case x.Versus == "" && (x.Ratio != nil || x.Value == nil):
-		r.fail(n, path, `it wants a value, as in value: "< 0.3"; or versus and a ratio`)
+		r.fail(n, path, `it has no value; write one, as in value: "< 0.3", or versus and a ratio`)
 	}
 	for _, name := range x.Sizes {
 		if _, err := r.exp.Size(name); err != nil || name == "" {
-			r.fail(n, path+".sizes", "there is no size %q", name)
+			r.fail(n, path+".sizes", "there is no size %q; name one of sizes", name)
 			return
 		}
 	}

@@ -1,19 +1,16 @@
 package experiment
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 
-	"github.com/loomfabric/loom/internal/yamlerr"
+	"github.com/loomfabric/loom/internal/yamlfile"
 	"github.com/loomfabric/loom/sim"
 )
 
@@ -21,7 +18,7 @@ import (
 type Options struct {
 	// Check looks for what is wrong with a run beyond [sim.Spec.Complete]; nil: nothing.
 	// It is asked about the runs of Size, or of the first size if that is empty.
-	Check func(*sim.Spec) []*sim.Problem
+	Check func(*sim.Spec) yamlfile.Errors
 	Size  string
 	// Schemes, Loads and Seeds replace the file's at all sizes. A scheme is one of
 	// the file's labels, or else the name of a policy.
@@ -39,19 +36,13 @@ const (
 var (
 	nameRE = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,63}$`)
 	// specKeys are those of a run's model; they stand beside the experiment's own.
-	specKeys = keysOf(reflect.TypeFor[sim.Spec]())
+	specKeys = yamlfile.Names(&sim.Spec{})
 	// headKeys and matrixKeys are the experiment's own. A size may have the latter.
 	headKeys   = []string{"name", "title", "paper", "claim", "note", "reference", "plots", "table", "expect", "sizes"}
 	matrixKeys = []string{"schemes", "loads", "seeds", "axis"}
 )
 
-func keysOf(t reflect.Type) (keys []string) {
-	for i := range t.NumField() {
-		key, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
-		keys = append(keys, key)
-	}
-	return keys
-}
+const help = "docs/loomsim.md"
 
 // Load reads and expands the file at path.
 func Load(path string, opt Options) (*Experiment, error) {
@@ -64,27 +55,28 @@ func Load(path string, opt Options) (*Experiment, error) {
 
 // Parse reads data, expands all sizes and checks their runs. name stands for the
 // file in errors, and files that data names are relative to name's directory. All
-// that is wrong is said at once: the errors are joined, each a [*yamlerr.Error].
+// that is wrong is said at once: the error is a [yamlfile.Errors].
 func Parse(name string, data []byte, opt Options) (*Experiment, error) {
-	doc, err := yamlerr.Parse(name, data)
-	if e := (*yamlerr.Error)(nil); errors.As(err, &e) && strings.Contains(e.Msg, "flow map") {
-		e.Msg += "; within {} a path has no [0]: write workloads.0.load"
+	doc := yamlfile.Parse(name, help, data)
+	for _, e := range doc.Errs {
+		if strings.Contains(e.Problem, "flow map") {
+			e.Fix += "; within {} a path has no [0]: write workloads.0.load"
+		}
 	}
-	if err != nil {
-		return nil, err
+	if doc.Root == nil {
+		return nil, doc.Errs
 	}
-	r := &reader{exp: &Experiment{File: name, Text: data}, opt: opt, dir: filepath.Dir(name)}
-	if len(doc.Docs) != 1 || len(yamlerr.Pairs(doc.Docs[0].Body)) == 0 {
-		return nil, &yamlerr.Error{File: name, Msg: "it has to be one YAML document with keys such as name, topology and workloads"}
-	}
+	r := &reader{exp: &Experiment{File: name, Text: data}, opt: opt, dir: filepath.Dir(name), doc: doc}
 	var anchors anchorFinder
-	ast.Walk(&anchors, doc.Docs[0])
-	if anchors.found != nil {
-		r.fail(anchors.found, "", "anchors, aliases and << have no place here: values are merged by the experiment's own rules")
-	} else {
-		r.file(doc.Docs[0].Body)
+	switch ast.Walk(&anchors, doc.Root); {
+	case !yamlfile.IsMapping(doc.Root):
+		r.fail(nil, "", "not an experiment; write a YAML document with keys such as name, topology and workloads")
+	case anchors.found != nil:
+		r.fail(anchors.found, "", "an anchor, an alias or <<; write the values: they are merged by the experiment's own rules")
+	default:
+		r.file(doc.Root)
 	}
-	if err := errors.Join(r.errs...); err != nil {
+	if err := doc.Errs.Or(); err != nil {
 		return nil, err
 	}
 	return r.exp, nil
@@ -109,7 +101,7 @@ type reader struct {
 	exp  *Experiment
 	opt  Options
 	dir  string
-	errs []error
+	doc  *yamlfile.Document
 	said map[string]bool
 }
 
@@ -130,42 +122,54 @@ type matrix struct {
 	label   string
 }
 
-// fail reports that something is wrong at a node. What several runs share is said once.
+// fail reports that something is wrong at a node. The text has the form "problem;
+// remedy". What several runs share is said once.
 func (r *reader) fail(n ast.Node, path, format string, args ...any) {
-	e := &yamlerr.Error{File: r.exp.File, Path: path, Msg: fmt.Sprintf(format, args...)}
-	if n != nil {
-		e.Line = yamlerr.Line(n)
-	}
-	r.add(e)
+	d := r.doc.Of(r.doc.Root)
+	d.AddAt(n, path, format, args...)
+	r.add(d.Errs)
 }
 
-func (r *reader) add(err error) {
+func (r *reader) add(errs yamlfile.Errors) {
 	if r.said == nil {
 		r.said = map[string]bool{}
 	}
-	if !r.said[err.Error()] {
-		r.said[err.Error()] = true
-		r.errs = append(r.errs, err)
+	for _, e := range errs {
+		if !r.said[e.Error()] {
+			r.said[e.Error()] = true
+			r.doc.Errs = append(r.doc.Errs, e)
+		}
 	}
 }
 
+// failed adds what the YAML library says.
+func (r *reader) failed(err error) {
+	d := r.doc.Of(r.doc.Root)
+	d.AddYAML(err)
+	r.add(d.Errs)
+}
+
+// wrong reports whether something has been found wrong.
+func (r *reader) wrong() bool { return len(r.doc.Errs) > 0 }
+
 // decode reads a node into v, strictly.
 func (r *reader) decode(n ast.Node, v any) bool {
-	plain, err := merge(nil, n) // keys that are not strings become unknown ones
-	if err == nil && plain != nil {
-		err = yaml.NodeToValue(plain, v, yaml.Strict())
-	}
+	plain, err := merge(nil, n) // paths become mappings
 	if err != nil {
-		r.add(yamlerr.Wrap(r.exp.File, err))
+		r.failed(err)
+		return false
 	}
-	return err == nil
+	d := r.doc.Of(plain)
+	d.Decode(v)
+	r.add(d.Errs)
+	return len(d.Errs) == 0
 }
 
 // split parts a mapping into the keys of own and a fragment of a run's model.
 func (r *reader) split(n ast.Node, own ...string) (map[string]ast.Node, ast.Node) {
 	mine, rest := map[string]ast.Node{}, ast.Mapping(n.GetToken(), false)
-	for _, p := range yamlerr.Pairs(n) {
-		key := yamlerr.Text(p.Key)
+	for _, p := range yamlfile.Pairs(n) {
+		key := yamlfile.Text(p.Key)
 		first := key
 		if cut := strings.IndexAny(key, ".["); cut >= 0 {
 			first = key[:cut]
@@ -176,7 +180,8 @@ func (r *reader) split(n ast.Node, own ...string) (map[string]ast.Node, ast.Node
 		case slices.Contains(specKeys, first):
 			rest.Values = append(rest.Values, p)
 		default:
-			r.fail(p.Key, "", "unknown key %q: here may stand %s", key, strings.Join(slices.Concat(own, specKeys), ", "))
+			problem, fix := yamlfile.Unknown(key, nil, slices.Concat(own, specKeys))
+			r.fail(p.Key, "", "%s; %s", problem, fix)
 		}
 	}
 	return mine, rest
@@ -192,16 +197,16 @@ func (r *reader) file(root ast.Node) {
 		}
 	}
 	if !nameRE.MatchString(e.Name) {
-		r.fail(mine["name"], "name", "%q: it names the directory of results: a-z, 0-9 and -, 64 characters at most", e.Name)
+		r.fail(mine["name"], "name", "%q cannot name a directory of results; use a-z, 0-9 and -, 64 characters at most", e.Name)
 	}
 	base := matrix{seeds: 1}
 	r.matrix(mine, &base)
 	base.spec = r.merged(nil, spec)
-	if len(r.errs) > 0 {
+	if r.wrong() {
 		return
 	}
 	r.sizes(mine["sizes"], base)
-	if len(r.errs) > 0 {
+	if r.wrong() {
 		return
 	}
 	r.outputs(mine)
@@ -210,7 +215,7 @@ func (r *reader) file(root ast.Node) {
 func (r *reader) text(n ast.Node, path string, to *string) {
 	switch n.(type) {
 	case *ast.MappingNode, *ast.MappingValueNode, *ast.SequenceNode, *ast.NullNode:
-		r.fail(n, path, "it has to be a text")
+		r.fail(n, path, "a list, a mapping or nothing; write a text")
 		return
 	}
 	if r.decode(n, to) {
@@ -222,7 +227,7 @@ func (r *reader) text(n ast.Node, path string, to *string) {
 func (r *reader) merged(base, over ast.Node) ast.Node {
 	n, err := merge(base, over)
 	if err != nil {
-		r.add(yamlerr.Wrap(r.exp.File, err))
+		r.failed(err)
 	}
 	return n
 }
@@ -233,20 +238,20 @@ func (r *reader) sizes(n ast.Node, base matrix) {
 		r.expand(&Size{Experiment: r.exp, Name: "default"}, base)
 		return
 	}
-	pairs := yamlerr.Pairs(n)
+	pairs := yamlfile.Pairs(n)
 	if len(pairs) == 0 {
-		r.fail(n, "sizes", "name at least one, as in quick: {loads: [30]}")
+		r.fail(n, "sizes", "no sizes; name at least one, as in quick: {loads: [30]}")
 	}
 	for _, p := range pairs {
-		s := &Size{Experiment: r.exp, Name: yamlerr.Text(p.Key)}
+		s := &Size{Experiment: r.exp, Name: yamlfile.Text(p.Key)}
 		if !nameRE.MatchString(s.Name) {
-			r.fail(p.Key, "sizes", "%q: a size is named by a-z, 0-9 and -", s.Name)
+			r.fail(p.Key, "sizes", "%q cannot name a size; use a-z, 0-9 and -", s.Name)
 			continue
 		}
 		m, body := base, p.Value
 		if _, empty := body.(*ast.NullNode); !empty {
-			if !isMapping(body) {
-				r.fail(body, "sizes."+s.Name, "it has to be overrides, as in {seeds: 1, duration: 10ms}")
+			if !yamlfile.IsMapping(body) {
+				r.fail(body, "sizes."+s.Name, "a size that is no mapping; write what it overrides, as in {seeds: 1, duration: 10ms}")
 				continue
 			}
 			mine, spec := r.split(body, append(slices.Clone(matrixKeys), "note")...)
@@ -256,18 +261,10 @@ func (r *reader) sizes(n ast.Node, base matrix) {
 			r.matrix(mine, &m)
 			m.spec = r.merged(m.spec, spec)
 		}
-		if len(r.errs) == 0 {
+		if !r.wrong() {
 			r.expand(s, m)
 		}
 	}
-}
-
-func isMapping(n ast.Node) bool {
-	switch n.(type) {
-	case *ast.MappingNode, *ast.MappingValueNode:
-		return true
-	}
-	return false
 }
 
 // matrix reads the keys that say which runs to make; those of flags win.
@@ -283,18 +280,18 @@ func (r *reader) matrix(mine map[string]ast.Node, m *matrix) {
 				return
 			}
 			if !(v > 0 && v <= 200) {
-				r.fail(l, "loads", "%g percent: above 0 and at most 200", v)
+				r.fail(l, "loads", "a load of %g percent; use a number above 0 and up to 200", v)
 			}
 			for _, other := range m.loads[:i] {
-				if yamlerr.Text(other) == yamlerr.Text(l) {
-					r.fail(l, "loads", "%s is there twice", yamlerr.Text(l))
+				if yamlfile.Text(other) == yamlfile.Text(l) {
+					r.fail(l, "loads", "%s is there twice; remove one of the two", yamlfile.Text(l))
 				}
 			}
 		}
 	}
 	if n := mine["seeds"]; n != nil {
 		if r.decode(n, &m.seeds) && (m.seeds < 1 || m.seeds > maxSeeds) {
-			r.fail(n, "seeds", "%d: how often each run is repeated, from 1 to %d", m.seeds, maxSeeds)
+			r.fail(n, "seeds", "%d seeds; say how often each run is repeated, from 1 to %d", m.seeds, maxSeeds)
 		}
 	}
 	if n := mine["axis"]; n != nil {
@@ -306,7 +303,7 @@ func (r *reader) matrix(mine map[string]ast.Node, m *matrix) {
 func (r *reader) list(n ast.Node, path string) []ast.Node {
 	s, ok := n.(*ast.SequenceNode)
 	if !ok || len(s.Values) == 0 {
-		r.fail(n, path, "it has to be a list with something in it")
+		r.fail(n, path, "no list, or an empty one; write a list")
 		return nil
 	}
 	return s.Values
@@ -314,15 +311,15 @@ func (r *reader) list(n ast.Node, path string) []ast.Node {
 
 func (r *reader) schemes(n ast.Node) (out []variant) {
 	for _, v := range r.list(n, "schemes") {
-		s := variant{name: yamlerr.Text(v), node: v}
-		if isMapping(v) {
+		s := variant{name: yamlfile.Text(v), node: v}
+		if yamlfile.IsMapping(v) {
 			mine, spec := r.split(v, "name")
 			s.over = spec
 			s.name = ""
 			if n := mine["name"]; n != nil {
 				r.text(n, "schemes", &s.name)
-			} else if i := slices.IndexFunc(spec.(*ast.MappingNode).Values, func(p *ast.MappingValueNode) bool { return yamlerr.Text(p.Key) == "scheme" }); i >= 0 {
-				s.name = yamlerr.Text(spec.(*ast.MappingNode).Values[i].Value)
+			} else if i := slices.IndexFunc(spec.(*ast.MappingNode).Values, func(p *ast.MappingValueNode) bool { return yamlfile.Text(p.Key) == "scheme" }); i >= 0 {
+				s.name = yamlfile.Text(spec.(*ast.MappingNode).Values[i].Value)
 			}
 		} else {
 			s.over = schemeOnly(v)
@@ -343,11 +340,11 @@ func schemeOnly(v ast.Node) ast.Node {
 func (r *reader) named(list *[]variant, v variant, path string) {
 	switch {
 	case v.name == "":
-		r.fail(v.node, path, "it has no name: write {name: ..., ...}")
+		r.fail(v.node, path, "it has no name; write {name: ..., ...}")
 	case slices.ContainsFunc(*list, func(o variant) bool { return slug(o.name) == slug(v.name) }):
-		r.fail(v.node, path, "%q is there twice, or looks like another in the name of a file", v.name)
+		r.fail(v.node, path, "%q is there twice, or looks like another in the name of a file; give it another name", v.name)
 	case slug(v.name) == "":
-		r.fail(v.node, path, "%q: a name needs letters or digits", v.name)
+		r.fail(v.node, path, "%q cannot be a name; use letters or digits", v.name)
 	default:
 		*list = append(*list, v)
 	}
@@ -355,29 +352,29 @@ func (r *reader) named(list *[]variant, v variant, path string) {
 
 // axis reads {key, values} or {points}.
 func (r *reader) axis(n ast.Node) (label string, points []variant) {
-	if !isMapping(n) {
-		r.fail(n, "axis", "it has to be {key: ..., values: [...]} or {points: [{name: ..., ...}]}")
+	if !yamlfile.IsMapping(n) {
+		r.fail(n, "axis", "an axis that is no mapping; write {key: ..., values: [...]} or {points: [{name: ..., ...}]}")
 		return "", nil
 	}
 	mine, spec := r.split(n, "label", "key", "values", "points")
-	if rest := yamlerr.Pairs(spec); len(rest) > 0 {
-		r.fail(rest[0].Key, "axis", "%q has no place here: name it in key, or set it in points", yamlerr.Text(rest[0].Key))
+	if rest := yamlfile.Pairs(spec); len(rest) > 0 {
+		r.fail(rest[0].Key, "axis", "%q has no place here; name it in key, or set it in points", yamlfile.Text(rest[0].Key))
 	}
 	if mine["label"] != nil {
 		r.text(mine["label"], "axis.label", &label)
 	}
 	byKey, byPoint := mine["key"] != nil && mine["values"] != nil, mine["points"] != nil
 	if byKey == byPoint || (byPoint && (mine["key"] != nil || mine["values"] != nil)) {
-		r.fail(n, "axis", "it needs either key and values or points")
+		r.fail(n, "axis", "an axis of no kind, or of two; write either key and values, or points")
 		return "", nil
 	}
 	if byPoint {
 		if label == "" {
-			r.fail(n, "axis", "it has no label: write what the points differ in")
+			r.fail(n, "axis", "an axis without a label; write what the points differ in")
 		}
 		for _, v := range r.list(mine["points"], "axis.points") {
 			p := variant{node: v}
-			if isMapping(v) {
+			if yamlfile.IsMapping(v) {
 				own, over := r.split(v, "name")
 				if own["name"] != nil {
 					r.text(own["name"], "axis.points", &p.name)
@@ -393,21 +390,21 @@ func (r *reader) axis(n ast.Node) (label string, points []variant) {
 		keys = r.list(mine["key"], "axis.key")
 	}
 	if label == "" {
-		label = yamlerr.Text(keys[0])
+		label = yamlfile.Text(keys[0])
 	}
 	for _, v := range r.list(mine["values"], "axis.values") {
 		if _, ok := v.(ast.ScalarNode); !ok {
-			r.fail(v, "axis.values", "it has to be one value: for more at once write points")
+			r.fail(v, "axis.values", "several values in one; for more at once write points")
 			continue
 		}
 		over := emptyMapping(v)
 		for _, key := range keys {
-			over.Values = append(over.Values, pair(key, yamlerr.Text(key), v))
+			over.Values = append(over.Values, pair(key, yamlfile.Text(key), v))
 		}
-		if _, bad := r.split(over); len(yamlerr.Pairs(bad)) < len(keys) {
+		if _, bad := r.split(over); len(yamlfile.Pairs(bad)) < len(keys) {
 			return "", nil
 		}
-		r.named(&points, variant{name: yamlerr.Text(v), node: v, over: over}, "axis.values")
+		r.named(&points, variant{name: yamlfile.Text(v), node: v, over: over}, "axis.values")
 	}
 	return label, points
 }

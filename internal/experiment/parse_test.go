@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loomfabric/loom/config/vocab"
+	"github.com/loomfabric/loom/internal/yamlfile"
 	"github.com/loomfabric/loom/sim"
 )
 
@@ -17,7 +19,7 @@ paper: CONGA Figure 9
 claim: |
   up to 20 % better
 note: the buffer is ours
-topology: {leaves: 2, spines: 2, hosts-per-leaf: 4, host-rate: 10Gbit, rate: 40Gbit, parallel: 2, port-buffer: 1MB}
+topology: {leaves: 2, spines: 2, hosts: {per_leaf: 4, link: {rate: 10Gbit, queue: 1MB}}, links: {rate: 40Gbit, parallel: 2, queue: 1MB}}
 transport: {cc: cubic}
 workloads:
   - {type: poisson, sizes: web-search, load: 10}
@@ -38,11 +40,11 @@ sizes:
     duration: 10ms
     loads: [60]
     workloads[0].scale: 0.5
-    topology.hosts-per-leaf: 2
+    topology.hosts.per_leaf: 2
   paper: {seeds: 5, note: it takes an hour}
 plots:
   - {y: fct.all.norm}
-  - {name: q, x: cdf, y: queues.S1->L1.0, at: {load: 60, axis: 1500}, y-label: queue}
+  - {name: q, x: cdf, y: queues.S1->L1.0, at: {load: 60, axis: 1500}, y_label: queue}
   - {x: items, y: fct.*.norm, at: {load: 60}}
 table: [fct.all.norm, {metric: drops.*, label: drops, plain: true}]
 expect:
@@ -71,13 +73,13 @@ func TestParse(t *testing.T) {
 		t.Errorf("runs %q, want %q", ids, want)
 	}
 	s := quick.Runs[5].Spec // 9000, conga 100us
-	if s.Scheme != "conga" || s.Congestion.FlowletGap.D() != 100*time.Microsecond || s.Transport.MTU != 9000 || s.Transport.CongestionControl != "cubic" ||
-		s.Workloads[0].Load != 60 || s.Workloads[0].Scale != 0.5 || s.Workloads[1].Load != 0 || s.Duration.D() != 10*time.Millisecond ||
-		s.Topology.HostsPerLeaf != 2 || s.Topology.Leaves != 2 || s.Seed != 1 {
+	if s.Scheme != "conga" || s.Congestion.CONGA().FlowletGap != 100*time.Microsecond || s.Transport.MTU != 9000 || s.Transport.CongestionControl != "cubic" ||
+		s.Workloads[0].Load != 60 || s.Workloads[0].Scale != 0.5 || s.Workloads[1].Load != 0 || s.Duration != 10*time.Millisecond ||
+		s.Topology.Hosts.PerLeaf != 2 || s.Topology.Leaves != 2 || s.Seed != 1 {
 		t.Errorf("quick: %+v", s)
 	}
 	s = paper.Runs[len(paper.Runs)-1].Spec
-	if s.Seed != 5 || s.Workloads[0].Scale != 1 || s.Topology.HostsPerLeaf != 4 || s.Duration.D() != 100*time.Millisecond {
+	if s.Seed != 5 || s.Workloads[0].Scale != 1 || s.Topology.Hosts.PerLeaf != 4 || s.Duration != 100*time.Millisecond {
 		t.Errorf("paper: %+v", s)
 	}
 	if quick.Axis.Label != "MTU" || !slices.Equal(quick.Axis.Values, []float64{1500, 9000}) {
@@ -116,43 +118,46 @@ func TestErrors(t *testing.T) {
 		line     string
 		why      string
 	}{
-		{"name: fig9", "name: Fig 9", "1", "names the directory"},
+		{"name: fig9", "name: Fig 9", "1", "cannot name a directory"},
+		{"cc: cubic", "cc: cubic, min-rto: 1ms", "8", "min-rto\" is spelled min_rto now"},
+		{"hosts: {per_leaf: 4,", "hosts-per-leaf: 4, hosts: {", "7", "write hosts.per_leaf"},
+		{"scheme: conga, cong", "scheme: conga, drill: {samples: 1}, cong", "16", "scheme conga has no drill"},
 		{"title: Enter", "tilte: Enter", "2", `unknown key "tilte"`},
-		{"leaves: 2", "leafs: 2", "7", `unknown field "leafs"`},
+		{"leaves: 2", "leafs: 2", "7", `unknown key "leafs"`},
 		{"rate: 40Gbit", "rate: 40", "7", "not a number with a unit"},
 		{"rate: 40Gbit, ", "", "7", "a link without a rate"},
 		{"cc: cubic", "cc: best", "8", "does not exist"},
-		{"load: 10}", "load: ten}", "10", "cannot"},
+		{"load: 10}", "load: ten}", "10", "write a number"},
 		{"sizes: web-search", "sizes: web", "10", "does not exist"},
 		{"duration: 100ms", "duration: soon", "12", "not a time span"},
 		{"- conga\n", "- ecmp\n", "15", "twice"},
 		{"- conga\n", "- CONGA\n  - conga\n", "16", "twice"},
 		{"- conga\n", "- best\n", "15", `"best" does not exist`},
-		{"flowlet_gap: 100us", "flowlet: 100us", "16", "unknown field"},
+		{"flowlet_gap: 100us", "flowlet: 100us", "16", "unknown key"},
 		{"scheme: conga, cong", "schem: conga, cong", "16", `unknown key "schem"`},
-		{"loads: [30, 60]", "loads: [30, 600]", "17", "at most 200"},
+		{"loads: [30, 60]", "loads: [30, 600]", "17", "up to 200"},
 		{"loads: [30, 60]", "loads: [30, 30]", "17", "twice"},
 		{"loads: [30, 60]", "loads: 30", "17", "a list"},
 		{"loads: [30, 60]", "loads: []", "17", "a list"},
 		{"type: poisson, sizes: web-search", "type: permutation", "26", "no workload is of type poisson"},
 		{"seeds: 2", "seeds: 0", "18", "from 1 to"},
 		{"key: transport.mtu", "key: transports.mtu", "21", `unknown key "transports.mtu"`},
-		{"key: transport.mtu", "key: transport.mut", "21", "unknown field"},
+		{"key: transport.mtu", "key: transport.mut", "21", "unknown key"},
 		{"key: transport.mtu", "key: workloads[7].load", "21", "item 7 of a list of 2"},
 		{"key: transport.mtu", "key: workloads[x].load", "21", "position"},
 		{"key: transport.mtu", "key: transport.cc.x", "21", "no keys"},
 		{"values: [1500, 9000]", "values: [1500, 90000]", "22", "use 256 to 9216"},
-		{"values: [1500, 9000]", "values: [[1500]]", "22", "one value"},
-		{"  key: transport.mtu\n", "", "20", "either key and values or points"},
-		{"  quick:", "  Quick:", "24", "named by"},
+		{"values: [1500, 9000]", "values: [[1500]]", "22", "several values in one"},
+		{"  key: transport.mtu\n", "", "20", "either key and values, or points"},
+		{"  quick:", "  Quick:", "24", "cannot name a size"},
 		{"    loads: [60]", "    titel: x", "26", "unknown key"},
 		{"workloads[0].scale", "workloads[0.scale", "27", "position"},
-		{"workloads[0].scale", "workloads[0].scales", "27", "unknown field"},
-		{"topology.hosts-per-leaf: 2", "topology.rate: null", "7", "a link without a rate"},
+		{"workloads[0].scale", "workloads[0].scales", "27", "unknown key"},
+		{"topology.hosts.per_leaf: 2", "topology.links.rate: null", "28", "a link without a rate"},
 		{"  - {y: fct.all.norm}", "  - {y: fct.all.nrom}", "31", `no "nrom"`},
 		{"  - {y: fct.all.norm}", "  - {y: fct.all}", "31", "not a number"},
-		{"  - {y: fct.all.norm}", "  - {y: fct.all.norm, x: time}", "31", "write load, axis"},
-		{"  - {y: fct.all.norm}", "  - {y: fct.all.norm, colour: red}", "31", "unknown field"},
+		{"  - {y: fct.all.norm}", "  - {y: fct.all.norm, x: time}", "31", "use load, axis"},
+		{"  - {y: fct.all.norm}", "  - {y: fct.all.norm, colour: red}", "31", "unknown key"},
 		{"  - {y: fct.all.norm}", "  - {y: fct.all.norm, relative: spray}", "31", "no scheme"},
 		{"y: queues.S1->L1.0, at", "y: queues.S1->L1.0.p99, at", "32", "not a distribution"},
 		{"load: 60, axis: 1500", "load: 60, axis: 150", "32", "no point"},
@@ -164,10 +169,10 @@ func TestErrors(t *testing.T) {
 		{`scheme: conga, versus`, `scheme: cong, versus`, "36", "no scheme"},
 		{"sizes: [paper]", "sizes: [huge]", "37", "no size"},
 		{"{seeds: 5,", "{workloads[0].scale: 5,", "29", "write workloads.0.load"},
-		{"note: the buffer is ours", "note: &x y", "6", "anchors"},
+		{"note: the buffer is ours", "note: &x y", "6", "anchor"},
 		{"note: the buffer is ours", "note: [x]", "6", "a text"},
 		{"seeds: 5", "seeds: 999, loads: [1, 2, 3, 4]", "", "at most"},
-		{"- {type: udp,", "- {1: x, type: udp,", "11", "unknown field"},
+		{"- {type: udp,", "- {1: x, type: udp,", "11", "unknown key"},
 		{"duration: 100ms\n", "duration: 100ms\nfaults: [{at: 1ms}, null]\nname: x\n", "14", "already defined"},
 	} {
 		text := strings.Replace(good, tt.old, tt.new, 1)
@@ -179,8 +184,8 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%q was accepted", tt.new)
 			continue
 		}
-		first, _, _ := strings.Cut(err.Error(), "\n")
-		place := "f.yaml:" + tt.line + ": "
+		first := err.(yamlfile.Errors)[0].Error()
+		place := "f.yaml:" + tt.line + ":"
 		if tt.line == "" {
 			place = "f.yaml: "
 		}
@@ -198,15 +203,15 @@ func TestErrors(t *testing.T) {
 // A deeper check's complaint gets the line of the value, wherever that came from.
 func TestCheckNamesLines(t *testing.T) {
 	check := func(path string) Options {
-		return Options{Check: func(s *sim.Spec) []*sim.Problem { return []*sim.Problem{{Path: path, Msg: "no"}} }}
+		return Options{Check: func(s *sim.Spec) yamlfile.Errors { return yamlfile.Errors{{Path: path, Problem: "no", Fix: "yes"}} }}
 	}
 	for path, want := range map[string]string{
-		"workloads[0].load":       "f.yaml:26: workloads[0].load: no", // the size's
-		"workloads[0].scale":      "f.yaml:27: workloads[0].scale: no",
-		"workloads[1].rate":       "f.yaml:11: workloads[1].rate: no",
-		"topology.hosts-per-leaf": "f.yaml:28: topology.hosts-per-leaf: no",
-		"transport.mtu":           "f.yaml:22: transport.mtu: no",
-		"scheme":                  "f.yaml:14: scheme: no",
+		"workloads[0].load":       "f.yaml:26:13: no", // the size's
+		"workloads[0].scale":      "f.yaml:27:25: no",
+		"workloads[1].rate":       "f.yaml:11:45: no",
+		"topology.hosts.per_leaf": "f.yaml:28:30: no",
+		"transport.mtu":           "f.yaml:22:12: no",
+		"scheme":                  "f.yaml:14:5: no",
 		"congestion":              "f.yaml: congestion: no", // the file has none for ecmp
 	} {
 		_, err := Parse("f.yaml", []byte(good), check(path))
@@ -218,17 +223,17 @@ func TestCheckNamesLines(t *testing.T) {
 
 func TestMerge(t *testing.T) {
 	// Each case: the topology and workloads that a point's override leaves.
-	base := "name: m\ntopology: {leaves: 2, spines: 2, hosts-per-leaf: 2, host-rate: 1Gbit, rate: 1Gbit, ecn: {kmin: 1KB, kmax: 2KB, pmax: 0.5}}\n" +
+	base := "name: m\ntopology: {leaves: 2, spines: 2, hosts: {per_leaf: 2, link: {rate: 1Gbit}}, links: {rate: 1Gbit, ecn: {kmin: 1KB, kmax: 2KB, pmax: 0.5}}}\n" +
 		"workloads: [{sizes: web-search, load: 10}, {type: udp, rate: 1Mbit}]\nduration: 1ms\n"
 	for _, tt := range []struct {
 		over string
 		ok   func(s *sim.Spec) bool
 	}{
 		{"topology: {leaves: 3}", func(s *sim.Spec) bool { return s.Topology.Leaves == 3 && s.Topology.Spines == 2 }},
-		{"topology: {ecn: {pmax: 0.1}}", func(s *sim.Spec) bool { return s.Topology.ECN.Pmax == 0.1 && s.Topology.ECN.Kmax == 2000 }},
-		{"topology.ecn.pmax: 0.1", func(s *sim.Spec) bool { return s.Topology.ECN.Pmax == 0.1 && s.Topology.ECN.Kmax == 2000 }},
-		{"topology: {ecn.pmax: 0.1}", func(s *sim.Spec) bool { return s.Topology.ECN.Pmax == 0.1 && s.Topology.ECN.Kmax == 2000 }},
-		{"topology: {ecn: null}", func(s *sim.Spec) bool { return s.Topology.ECN == nil && s.Topology.Leaves == 2 }},
+		{"topology: {links: {ecn: {pmax: 0.1}}}", func(s *sim.Spec) bool { return s.Topology.Links.ECN.Pmax == 0.1 && s.Topology.Links.ECN.Kmax == 2000 }},
+		{"topology.links.ecn.pmax: 0.1", func(s *sim.Spec) bool { return s.Topology.Links.ECN.Pmax == 0.1 && s.Topology.Links.ECN.Kmax == 2000 }},
+		{"topology: {links.ecn.pmax: 0.1}", func(s *sim.Spec) bool { return s.Topology.Links.ECN.Pmax == 0.1 && s.Topology.Links.ECN.Kmax == 2000 }},
+		{"topology: {links.ecn: null}", func(s *sim.Spec) bool { return s.Topology.Links.ECN == (vocab.ECN{}) && s.Topology.Leaves == 2 }},
 		{"topology.overhead: 0", func(s *sim.Spec) bool { return *s.Topology.Overhead == 0 }}, // zero is not nothing
 		{"workloads: [{type: stride, stride: 1}]", func(s *sim.Spec) bool { return len(s.Workloads) == 1 && s.Workloads[0].Sizes == "" }},
 		{`"workloads[1].rate": 2Mbit`, func(s *sim.Spec) bool {
@@ -251,7 +256,7 @@ func TestMerge(t *testing.T) {
 		}
 		// The other size did not change.
 		b := e.Sizes[1].Runs[0].Spec
-		if b.Topology.Leaves != 2 || b.Topology.ECN.Pmax != 0.5 || len(b.Workloads) != 2 || b.Workloads[0].Load != 10 || b.Workloads[1].Rate != 1e6 || b.Transport.Type != "tcp" {
+		if b.Topology.Leaves != 2 || b.Topology.Links.ECN.Pmax != 0.5 || len(b.Workloads) != 2 || b.Workloads[0].Load != 10 || b.Workloads[1].Rate != 1e6 || b.Transport.Type != "tcp" {
 			t.Errorf("%s changed the base: %+v", tt.over, b)
 		}
 	}
@@ -259,7 +264,7 @@ func TestMerge(t *testing.T) {
 
 // Overrides win in the order size, axis, scheme, load.
 func TestMergeOrder(t *testing.T) {
-	text := "name: m\ntopology: {leaves: 2, spines: 2, hosts-per-leaf: 2, host-rate: 1Gbit, rate: 1Gbit}\n" +
+	text := "name: m\ntopology: {leaves: 2, spines: 2, hosts: {per_leaf: 2, link: {rate: 1Gbit}}, links: {rate: 1Gbit}}\n" +
 		"workloads: [{sizes: web-search, load: 1}]\nduration: 1ms\nwarmup: 1ms\ndrain: 1ms\nmeasure: {imbalance: 1ms}\n" +
 		"schemes: [{name: x, scheme: ecmp, drain: 4ms, \"workloads[0].load\": 4}]\nloads: [5]\n" +
 		"axis: {label: l, points: [{name: p, warmup: 3ms, drain: 3ms}, {name: q}]}\n" +
@@ -270,7 +275,7 @@ func TestMergeOrder(t *testing.T) {
 	}
 	s, q := e.Sizes[0].Runs[0].Spec, e.Sizes[0].Runs[1].Spec
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
-	if s.Measure.Imbalance.D() != ms(1) || s.Duration.D() != ms(2) || s.Warmup.D() != ms(3) || s.Drain.D() != ms(4) || s.Workloads[0].Load != 5 || q.Warmup.D() != ms(2) {
+	if s.Measure.Imbalance != ms(1) || s.Duration != ms(2) || s.Warmup != ms(3) || s.Drain != ms(4) || s.Workloads[0].Load != 5 || q.Warmup != ms(2) {
 		t.Errorf("%+v", s)
 	}
 }
@@ -296,7 +301,7 @@ func TestShippedExperiments(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(good))
-	for _, name := range []string{"../../experiments/*.yaml", "../../fabric/testdata/*.yaml"} {
+	for _, name := range []string{"../../experiments/*.yaml", "../../config/fabric/testdata/*.yaml"} {
 		files, _ := filepath.Glob(name)
 		for _, file := range files {
 			if b, err := os.ReadFile(file); err == nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/internal/measure"
+	"github.com/loomfabric/loom/internal/yamlfile"
 	"github.com/loomfabric/loom/sim"
 )
 
@@ -22,7 +23,7 @@ type Runner interface {
 	Version() string
 	// Check reports what is wrong with a model that reading it does not show, and
 	// what the runner cannot honour.
-	Check(*sim.Spec) []*sim.Problem
+	Check(*sim.Spec) yamlfile.Errors
 	// Run makes one run. When ctx ends it returns soon: what it found until then
 	// does not count.
 	Run(ctx context.Context, spec *sim.Spec) (*measure.Result, error)

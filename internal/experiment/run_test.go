@@ -13,11 +13,12 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/internal/measure"
+	"github.com/loomfabric/loom/internal/yamlfile"
 	"github.com/loomfabric/loom/sim"
 )
 
 const small = `name: small
-topology: {leaves: 2, spines: 2, hosts-per-leaf: 2, host-rate: 1Gbit, rate: 1Gbit}
+topology: {leaves: 2, spines: 2, hosts: {per_leaf: 2, link: {rate: 1Gbit}}, links: {rate: 1Gbit}}
 workloads: [{sizes: sizes.csv, load: 10}]
 duration: 1ms
 schemes: [ecmp, conga]
@@ -51,7 +52,7 @@ type runner struct {
 
 func (r *runner) Name() string                                                  { return OnSim }
 func (r *runner) Version() string                                               { return r.version }
-func (r *runner) Check(*sim.Spec) []*sim.Problem                                { return nil }
+func (r *runner) Check(*sim.Spec) yamlfile.Errors                               { return nil }
 func (r *runner) Jobs() int                                                     { return cmp.Or(r.jobs, 1000) }
 func (r *runner) Run(ctx context.Context, s *sim.Spec) (*measure.Result, error) { return r.run(ctx, s) }
 

@@ -1,7 +1,12 @@
 package topo
 
 import (
-	"github.com/loomfabric/loom/fabric"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 )
@@ -14,65 +19,74 @@ const Unshaped = 10_000_000_000
 // links, hosts, overrides and faults. What it says of schemes, workloads, VNIs
 // and TCP is not topology. A rate that it leaves out, which the lab takes for
 // unlimited, is Unshaped.
-func FromFile(f *fabric.File) Spec {
+func FromFile(f *fabric.File) (Spec, error) {
 	s := Spec{
 		Kind: LeafSpine, Leaves: f.Leaves, Spines: f.Spines, HostsPerLeaf: f.Hosts.PerLeaf, Parallel: f.Links.Parallel,
-		Fabric: FromParams(&f.Links.LinkParams), Access: FromParams(&f.Hosts.Link),
-		NIC: network.PortConfig{Rate: Unshaped},
+		Fabric: FromLink(&f.Links.Link), Access: FromLink(&f.Hosts.Link),
+		NIC:    network.PortConfig{Rate: Unshaped},
+		Faults: FromFaults(f.Faults),
 	}
-	for _, h := range f.Expand().Hosts[f.Leaves*f.Hosts.PerLeaf:] {
-		s.Hosts = append(s.Hosts, Host{h.Name, h.Leaf})
+	for _, c := range []*network.PortConfig{&s.Fabric, &s.Access} {
+		if c.Rate == 0 {
+			c.Rate = Unshaped
+		}
 	}
 	for i := range f.Overrides {
 		s.Overrides = append(s.Overrides, FromOverride(&f.Overrides[i]))
 	}
-	s.Faults = FromFaults(f.Faults)
-	return s
+	return s, s.AddHosts(f.Hosts.List)
 }
 
-// FromParams returns a direction of a link as fabric.yaml describes it.
-func FromParams(p *fabric.LinkParams) network.PortConfig {
-	c := network.PortConfig{Rate: uint64(p.Rate), Delay: engine.Of(p.Delay.D()), Limit: uint64(p.Buffer), ECN: FromECN(p.ECN)}
-	if c.Rate == 0 {
-		c.Rate = Unshaped
+// AddHosts adds hosts that stand behind leaves by name. It reports a leaf that has
+// no such name.
+func (s *Spec) AddHosts(hosts []fabric.NamedHost) error {
+	for _, h := range hosts {
+		number, ok := strings.CutPrefix(h.Leaf, "L")
+		leaf, err := strconv.Atoi(number)
+		if !ok || err != nil {
+			return fmt.Errorf("host %q is behind %q: leaves are called L0, L1 and so on", h.Name, h.Leaf)
+		}
+		s.Hosts = append(s.Hosts, Host{h.Name, leaf})
 	}
-	return c
+	return nil
 }
 
-// FromECN returns marking as fabric.yaml describes it; nil: no marking.
-func FromECN(e *fabric.ECN) network.ECN {
-	if e == nil {
-		return network.ECN{}
-	}
+// FromLink returns a direction of a link as files describe it.
+func FromLink(l *vocab.Link) network.PortConfig {
+	return network.PortConfig{Rate: uint64(l.Rate), Delay: engine.Of(l.Delay), Limit: uint64(l.Queue), ECN: FromECN(l.ECN)}
+}
+
+// FromECN returns marking as files describe it.
+func FromECN(e vocab.ECN) network.ECN {
 	return network.ECN{Kmin: uint64(e.Kmin), Kmax: uint64(e.Kmax), Pmax: e.Pmax}
 }
 
-// FromOverride returns an override as fabric.yaml describes it.
-func FromOverride(o *fabric.Override) Override {
+// FromOverride returns an override as files describe it.
+func FromOverride(o *vocab.Override) Override {
 	out := Override{Link: o.Link, Up: o.Direction == "up", Down: o.Direction == "down"}
 	if o.Rate != nil {
 		out.Rate = uint64(*o.Rate)
 	}
 	if o.Delay != nil {
-		d := engine.Of(o.Delay.D())
+		d := engine.Of(*o.Delay)
 		out.Delay = &d
 	}
-	if o.Buffer != nil {
-		b := uint64(*o.Buffer)
+	if o.Queue != nil {
+		b := uint64(*o.Queue)
 		out.Limit = &b
 	}
 	if o.ECN != nil {
-		e := FromECN(o.ECN)
+		e := FromECN(*o.ECN)
 		out.ECN = &e
 	}
 	return out
 }
 
-// FromFaults returns faults as fabric.yaml describes them.
-func FromFaults(faults []fabric.Fault) []Fault {
+// FromFaults returns faults as files describe them.
+func FromFaults(faults []vocab.Fault) []Fault {
 	out := make([]Fault, len(faults))
 	for i, f := range faults {
-		out[i] = Fault{At: engine.Of(f.At.D()), Link: f.Fail}
+		out[i] = Fault{At: engine.Of(f.At), Link: f.Fail}
 		if f.Restore != "" {
 			out[i].Link, out[i].Up = f.Restore, true
 		}

@@ -3,7 +3,8 @@ package topo
 import (
 	"testing"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/node"
@@ -13,12 +14,12 @@ const someFabric = `
 name: some
 leaves: 3
 spines: 2
-links: {rate: 100Mbit, delay: 50us, buffer: 64KB, parallel: 2, ecn: {kmin: 10KB, kmax: 40KB, pmax: 0.1}}
-hosts: {per-leaf: 1, link: {rate: 50Mbit}, list: [{name: client, leaf: L2}]}
+links: {rate: 100Mbit, delay: 50us, queue: 64KB, parallel: 2, ecn: {kmin: 10KB, kmax: 40KB, pmax: 0.1}}
+hosts: {per_leaf: 1, link: {rate: 50Mbit}, list: [{name: client, leaf: L2}]}
 vnis: [{vni: 100}]
 overrides:
   - {link: L1-S1.0, rate: 50Mbit, direction: down}
-  - {link: L0-S0.1, delay: 1ms, buffer: 8KB}
+  - {link: L0-S0.1, delay: 1ms, queue: 8KB}
 faults:
   - {at: 0s, fail: L2-S0.0}
   - {at: 20ms, restore: L2-S0.0}
@@ -31,7 +32,11 @@ func TestAFabricFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	top := mustBuild(t, FromFile(f), node.DefaultConfig())
+	spec, err := FromFile(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	top := mustBuild(t, spec, node.DefaultConfig())
 	want := f.Expand()
 	if len(top.Hosts) != len(want.Hosts) {
 		t.Fatalf("%d hosts, want %d", len(top.Hosts), len(want.Hosts))
@@ -47,10 +52,10 @@ func TestAFabricFile(t *testing.T) {
 		if got.Name != l.Name || got.A.Index != l.LeafUplinkID {
 			t.Errorf("link %d is %s by uplink %d, want %s by %d", i, got.Name, got.A.Index, l.Name, l.LeafUplinkID)
 		}
-		for j, d := range []fabric.LinkParams{l.Up, l.Down} {
+		for j, d := range []vocab.Link{l.Up, l.Down} {
 			p := []*network.Port{got.A, got.B}[j]
 			ecn := network.ECN{Kmin: 10_000, Kmax: 40_000, Pmax: 0.1}
-			if p.Rate != uint64(d.Rate) || p.Delay.Duration() != d.Delay.D() || p.Limit != uint64(d.Buffer) || p.ECN != ecn {
+			if p.Rate != uint64(d.Rate) || p.Delay.Duration() != d.Delay || p.Limit != uint64(d.Queue) || p.ECN != ecn {
 				t.Errorf("%s: %+v, want %+v", p.Name, p.PortConfig, d)
 			}
 		}

@@ -228,7 +228,7 @@ func (t *Topology) Select(selectors []string) ([]network.HostID, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("%q is neither a host, nor a leaf with hosts, nor \"all\"", s)
+			return nil, fmt.Errorf("%q is neither a host, nor a leaf with hosts, nor \"all\"; name one of them", s)
 		}
 	}
 	var out []network.HostID

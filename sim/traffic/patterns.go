@@ -64,7 +64,7 @@ type IncastConfig struct {
 	Bytes    uint64           // of the file; CONGA: 10 MB
 	Requests uint64           // how often
 	From     engine.Time      // of the first request
-	Gap      engine.Time      // from the end of a request to the next
+	Interval engine.Time      // from the start of a request to the next, which waits for its end
 	Conns    bool             // servers keep their connections
 	Tag      int
 }
@@ -90,8 +90,8 @@ func NewIncast(c IncastConfig) (*Incast, error) {
 		return nil, fmt.Errorf("workload %d makes no request: ask for at least one", c.Tag)
 	case slices.Contains(c.Servers, c.Client):
 		return nil, fmt.Errorf("workload %d: host %d is client and server", c.Tag, c.Client)
-	case c.From < 0 || c.Gap < 0:
-		return nil, fmt.Errorf("workload %d: starts at %v with gaps of %v: times are not negative", c.Tag, c.From, c.Gap)
+	case c.From < 0 || c.Interval < 0:
+		return nil, fmt.Errorf("workload %d: starts at %v with intervals of %v: times are not negative", c.Tag, c.From, c.Interval)
 	}
 	return &Incast{c: c, start: c.From}, nil
 }
@@ -136,7 +136,7 @@ func (i *Incast) Done(now engine.Time, _ Flow) bool {
 	i.busy += now - i.start
 	i.request++
 	i.server = 0
-	i.start = now + i.c.Gap
+	i.start = max(now, i.start+i.c.Interval)
 	return i.request < i.c.Requests
 }
 

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/internal/testenv"
 	"github.com/loomfabric/loom/lab"
 )

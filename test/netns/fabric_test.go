@@ -11,13 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/config"
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/internal/testenv"
+	"github.com/loomfabric/loom/internal/yamlfile"
 	"github.com/loomfabric/loom/lab"
 )
 
@@ -136,7 +136,7 @@ func (f *fab) edit(leaf string, change func(*config.Leaf)) {
 		f.t.Fatal(err)
 	}
 	change(c)
-	if text, err = yaml.Marshal(c); err != nil {
+	if text, err = yamlfile.Marshal(c); err != nil {
 		f.t.Fatal(err)
 	}
 	if err := os.WriteFile(d.config, text, 0o644); err != nil {

@@ -104,9 +104,9 @@ func TestDrain(t *testing.T) {
 	f := up(t, "pair.yaml")
 	f.reconfigure("L0", func(c *config.Leaf) {
 		for i := range c.Uplinks {
-			c.Uplinks[i].Delay = config.Duration(400 * time.Millisecond)
+			c.Uplinks[i].Delay = 400 * time.Millisecond
 		}
-		c.Drain = config.Duration(4 * time.Second)
+		c.Drain = 4 * time.Second
 	})
 	w := f.wires()
 	dst, src := overlay.MAC(f.host("h3").MAC), overlay.MAC(f.host("h0").MAC)
@@ -152,9 +152,9 @@ func TestDrainEnds(t *testing.T) {
 	f := up(t, "pair.yaml")
 	f.reconfigure("L0", func(c *config.Leaf) {
 		for i := range c.Uplinks {
-			c.Uplinks[i].Delay = config.Duration(10 * time.Second)
+			c.Uplinks[i].Delay = 10 * time.Second
 		}
-		c.Drain = config.Duration(200 * time.Millisecond)
+		c.Drain = 200 * time.Millisecond
 	})
 	w := openWire(t, f.ns["h0"], "eth0")
 	for i := range 20 {

@@ -101,7 +101,7 @@ func TestNeighbourChanges(t *testing.T) {
 // soon as it answers, each once.
 func TestNeighbourWaits(t *testing.T) {
 	f := up(t, "trio.yaml")
-	f.reconfigure("L0", func(c *config.Leaf) { c.HoldTime = config.Duration(20 * time.Second) })
+	f.reconfigure("L0", func(c *config.Leaf) { c.HoldTime = 20 * time.Second })
 	k, d, w := f.link("L0-S0.0"), f.daemons["L0"], f.wires()
 	src, dst := overlay.MAC(f.host("h0").MAC), overlay.MAC(f.host("h2").MAC)
 	learn := frame(src, dst, 0, "I am here")

@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/config"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/testenv"
+	"github.com/loomfabric/loom/internal/units"
 )
 
 // slowUplinks shapes L0's uplinks.
-func slowUplinks(f *fab, rate config.Rate, queue config.Size, ecn config.ECN) {
+func slowUplinks(f *fab, rate units.Rate, queue units.Size, ecn vocab.ECN) {
 	f.reconfigure("L0", func(c *config.Leaf) {
 		for i := range c.Uplinks {
 			e := &c.Uplinks[i].Egress
@@ -28,7 +30,7 @@ func slowUplinks(f *fab, rate config.Rate, queue config.Size, ecn config.ECN) {
 func TestQueueFull(t *testing.T) {
 	f := up(t, "trio.yaml") // one uplink a leaf
 	const rate, queue = 8_000_000, 32 << 10
-	slowUplinks(f, rate, queue, config.ECN{})
+	slowUplinks(f, rate, queue, vocab.ECN{})
 	transfer(t, f.ns["h0"], f.ns["h2"], f.addr("h2"), 16<<10)
 	d := f.daemons["L0"]
 	before := d.drops("queue_full")
@@ -150,7 +152,7 @@ func TestECN(t *testing.T) {
 	for _, h := range []string{"h0", "h2"} {
 		f.ns[h].Sysctl(t, "net/ipv4/tcp_ecn", "1")
 	}
-	slowUplinks(f, 20_000_000, 512<<10, config.ECN{Kmin: 20 << 10, Kmax: 60 << 10, Pmax: 0.5})
+	slowUplinks(f, 20_000_000, 512<<10, vocab.ECN{Kmin: 20 << 10, Kmax: 60 << 10, Pmax: 0.5})
 	d := f.daemons["L0"]
 	marked := func() uint64 { return d.metric("loom_port_marked_frames_total", `port="up-s0-0"`) }
 	ce := func() uint64 { return netstat(t, f.ns["h2"], "IpExt", "InCEPkts") }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/config"
+	"github.com/loomfabric/loom/config/vocab"
 )
 
 // reload sends SIGHUP and waits for a new line of the log that has all parts.
@@ -73,7 +74,7 @@ func TestReload(t *testing.T) {
 
 	for _, scheme := range []string{"conga", "spray", "letflow", "drill", "conga-flow", "local", "ecmp"} {
 		before := d.decisions(scheme)
-		f.edit("L0", func(c *config.Leaf) { c.Balancing = config.Balancing{Scheme: scheme} })
+		f.edit("L0", func(c *config.Leaf) { c.Balancing = vocab.Balancing{Scheme: scheme} })
 		d.reload("configuration reloaded", "scheme="+scheme)
 		s.flows(256<<10, 5*time.Second)
 		back.flows(128<<10, 5*time.Second)
@@ -84,7 +85,7 @@ func TestReload(t *testing.T) {
 
 	// The class takes the datagrams, and what is left stays with ecmp.
 	f.edit("L0", func(c *config.Leaf) {
-		c.Classes = []config.Class{{Name: "datagrams", Match: config.Match{Protocol: unix.IPPROTO_UDP}, Balancing: config.Balancing{Scheme: "spray"}}}
+		c.Classes = []vocab.Class{{Name: "datagrams", Match: vocab.Match{Protocol: unix.IPPROTO_UDP}, Balancing: vocab.Balancing{Scheme: "spray"}}}
 	})
 	d.reload("configuration reloaded", "scheme=ecmp", "classes=1")
 	sprayed, hashed := d.decisions("spray"), d.decisions("ecmp")

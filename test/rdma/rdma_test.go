@@ -15,13 +15,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/config"
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/testenv"
+	"github.com/loomfabric/loom/internal/yamlfile"
 	"github.com/loomfabric/loom/lab"
 	"github.com/loomfabric/loom/overlay"
 )
@@ -416,10 +417,10 @@ func (s *site) scheme(t *testing.T, i int, scheme string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Classes = []config.Class{{
-		Name: "roce", Match: config.Match{Protocol: unix.IPPROTO_UDP, Port: rocePort}, Balancing: config.Balancing{Scheme: scheme},
+	c.Classes = []vocab.Class{{
+		Name: "roce", Match: vocab.Match{Protocol: unix.IPPROTO_UDP, Port: rocePort}, Balancing: vocab.Balancing{Scheme: scheme},
 	}}
-	if text, err = yaml.Marshal(c); err != nil {
+	if text, err = yamlfile.Marshal(c); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(file, text, 0o644); err != nil {

@@ -2,19 +2,22 @@ package matrix
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/config"
+	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/experiment"
 	"github.com/loomfabric/loom/internal/measure"
+	"github.com/loomfabric/loom/internal/yamlfile"
 	"github.com/loomfabric/loom/lab"
 	"github.com/loomfabric/loom/sim"
 )
@@ -61,7 +64,7 @@ func (r *Lab) Run(ctx context.Context, s *sim.Spec) (*measure.Result, error) {
 		if err != nil {
 			return nil, err
 		}
-		rep, err := l.Run(ctx, lab.RunOptions{Sample: s.Measure.Imbalance.D()})
+		rep, err := l.Run(ctx, lab.RunOptions{Sample: s.Measure.Imbalance})
 		if err == nil {
 			err = rep.Failure()
 		}
@@ -88,15 +91,9 @@ func (r *Lab) open(s *sim.Spec) (*lab.Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The file's own scheme keeps its weights and samples.
-	if s.Scheme != "" && s.Scheme != f.Scheme {
-		if err := f.SetScheme(s.Scheme); err != nil {
-			return nil, err
-		}
+	if err := adopt(f, s); err != nil {
+		return nil, err
 	}
-	c := s.Congestion
-	sim.Inherit(&c, &f.Congestion)
-	f.Congestion = c
 	switch cc := s.Transport.CongestionControl; cc {
 	case "":
 	case "newreno":
@@ -125,65 +122,68 @@ func (r *Lab) open(s *sim.Spec) (*lab.Lab, error) {
 	return l, nil
 }
 
-// honoured are the keys of a model that the lab sets; see open. It builds what the
+// adopt puts what a run says of schemes and their sections on top of a fabric.yaml.
+func adopt(f *fabric.File, s *sim.Spec) error {
+	if s.Scheme != "" && s.Scheme != f.Scheme {
+		if err := f.SetScheme(s.Scheme); err != nil {
+			return err
+		}
+	}
+	own := *s
+	own.Sections = s.Sections.Clone()
+	if err := own.Adopt(f).Or(); err != nil {
+		return err
+	}
+	f.Keys, f.Congestion, f.Sections = own.Keys, own.Congestion, own.Sections
+	return nil
+}
+
+// honours reports whether the lab sets a key of a model; see open. It builds what the
 // fabric.yaml says otherwise.
-var honoured = []string{
-	"topology.kind", "topology.file", "topology.load", "scheme", "seed", "congestion", "transport.cc",
-	"measure.small", "measure.large", "measure.imbalance",
+func honours(key string) bool {
+	keys := []string{
+		"topology.kind", "topology.file", "topology.load", "scheme", "seed", "congestion", "transport.cc",
+		"measure.small", "measure.large", "measure.imbalance",
+	}
+	keys = slices.Concat(keys, new(vocab.Keys).ExtraKeys(), new(vocab.Sections).ExtraKeys())
+	return slices.ContainsFunc(keys, func(k string) bool { return key == k || strings.HasPrefix(key, k+".") })
 }
 
 // Check implements [experiment.Runner]: it refuses keys that the lab would ignore,
 // whatever keys there are.
-func (r *Lab) Check(s *sim.Spec) (problems []*sim.Problem) {
-	fail := func(path, format string, args ...any) {
-		problems = append(problems, &sim.Problem{Path: path, Msg: fmt.Sprintf(format, args...)})
-	}
+func (r *Lab) Check(s *sim.Spec) (problems yamlfile.Errors) {
 	if s.Topology.Kind != "file" {
-		fail("topology.kind", "the lab builds the fabric of a fabric.yaml, not a %s: write {kind: file, file: ...}, or simulate it (--on sim)", s.Topology.Kind)
+		problems.Errorf("topology.kind", "the lab builds the fabric of a fabric.yaml, not a %s; write {kind: file, file: ...}, or simulate it (--on sim)", s.Topology.Kind)
 		return problems
 	}
 	plain := &sim.Spec{Topology: sim.Topology{Kind: "file", File: s.Topology.File}}
-	plain.Complete("") // what is left out is filled in by now
-	for _, path := range differences("", reflect.ValueOf(*s), reflect.ValueOf(*plain)) {
-		fail(path, "the lab cannot set it: its fabric.yaml, the daemons and Linux decide; leave it out, or simulate it (--on sim)")
+	_ = plain.Complete("") // what is left out is filled in by now
+	for _, path := range config.Diff(s, plain) {
+		if !honours(path) {
+			problems.Errorf(path, "the lab cannot set %s: its fabric.yaml, the daemons and Linux decide; leave it out, or simulate it (--on sim)", path)
+		}
 	}
-	if every := s.Measure.Imbalance.D(); every > 0 && every < lab.MinSample {
-		fail("measure.imbalance", "%v: the lab samples every %v at most", every, lab.MinSample)
+	if every := s.Measure.Imbalance; every > 0 && every < lab.MinSample {
+		problems.Errorf("measure.imbalance", "samples every %v; the lab samples every %v at most", every, lab.MinSample)
 	}
 	f, err := fabric.Load(s.Topology.File)
-	if err != nil {
-		fail("topology.file", "%v", err)
-		return problems
+	var errs yamlfile.Errors
+	if errors.As(err, &errs) {
+		if errs[0].Line == 0 { // there is no such file
+			errs[0].File, errs[0].Path = "", "topology.file"
+		}
+		return append(problems, errs...)
 	}
 	if s.Topology.Load > 0 && !slices.ContainsFunc(f.Workloads, hasLoad) {
-		fail("topology.load", "%s has no workload of type request or roce that a load could be for", s.Topology.File)
+		problems.Errorf("topology.load", "%s has no workload of type poisson or roce that a load could be for; remove it", s.Topology.File)
 	}
-	if s.Scheme != "" && s.Scheme != f.Scheme {
-		if err := f.SetScheme(s.Scheme); err != nil {
-			fail("scheme", "%v", err)
-		}
+	if err := adopt(f, s); errors.As(err, &errs) {
+		problems = append(problems, errs...)
 	}
 	return problems
 }
 
-// differences lists the keys, but those that the lab honours, in which two models
-// differ. Sections are looked into, lists are not.
-func differences(prefix string, a, b reflect.Value) (paths []string) {
-	for i := range a.NumField() {
-		key, _, _ := strings.Cut(a.Type().Field(i).Tag.Get("yaml"), ",")
-		path, x, y := prefix+key, a.Field(i), b.Field(i)
-		switch {
-		case slices.Contains(honoured, path):
-		case x.Kind() == reflect.Struct && prefix == "":
-			paths = append(paths, differences(path+".", x, y)...)
-		case !reflect.DeepEqual(x.Interface(), y.Interface()):
-			paths = append(paths, path)
-		}
-	}
-	return paths
-}
-
-func hasLoad(w fabric.Workload) bool { return w.Type == fabric.Request || w.Type == fabric.RoCE }
+func hasLoad(w vocab.Workload) bool { return w.Type == vocab.Poisson || w.Type == vocab.RoCE }
 
 // LabCommands returns the hidden commands by which the lab starts its program
 // again, in a host and as its guard: a program that can run on the lab has them.

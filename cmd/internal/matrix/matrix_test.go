@@ -15,7 +15,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/loomfabric/loom/fabric"
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/experiment"
 	"github.com/loomfabric/loom/internal/testenv"
 	"github.com/loomfabric/loom/sim"
@@ -40,11 +41,11 @@ dataplane: kernel
 leaves: 2
 spines: 2
 links: {rate: 50Mbit}
-hosts: {per-leaf: 1, link: {rate: 100Mbit}}
+hosts: {per_leaf: 1, link: {rate: 100Mbit}}
 vnis: [{vni: 10}]
 scheme: ecmp
 workloads:
-  - {name: web, type: request, from: [h0], to: [h1], sizes: solar-rpc, load: 1, duration: 1s, small: 1MB, large: 2MB}
+  - {name: web, type: poisson, from: [h1], to: [h0], sizes: solar-rpc, load: 1, duration: 1s, small: 1MB, large: 2MB}
 `
 
 // inFabric writes a fabric.yaml into a directory, in which the test then is.
@@ -73,7 +74,7 @@ func compare(ctx context.Context, labRunner *Lab, args ...string) (out, progress
 // TestCompareSimulated: what compare says of a fabric.yaml in virtual time has the
 // columns that a person looks for, and is kept.
 func TestCompareSimulated(t *testing.T) {
-	inFabric(t, "one", "  - {name: bulk, type: tcp, from: [h0], to: [h1], start: 500ms, duration: 500ms}\n")
+	inFabric(t, "one", "  - {name: bulk, type: bulk, from: [h0], to: [h1], start: 500ms, duration: 500ms}\n")
 	args := []string{"--on", "sim", "--schemes", "ecmp,conga", "--seeds", "2", "--loads", "1,2", "--csv", "runs.csv", "--svg", "plot.svg", "--html", "page.html"}
 	out, progress, err := compare(t.Context(), &Lab{}, args...)
 	if err != nil {
@@ -120,18 +121,18 @@ func TestCompareSimulated(t *testing.T) {
 
 func TestCompareRefuses(t *testing.T) {
 	inFabric(t, "two", "")
-	if err := os.WriteFile("bulk.yaml", fmt.Appendf(nil, strings.NewReplacer("type: request", "type: tcp", ", sizes: solar-rpc, load: 1", "", ", small: 1MB, large: 2MB", "").Replace(fabricYAML), "two"), 0o644); err != nil {
+	if err := os.WriteFile("bulk.yaml", fmt.Appendf(nil, strings.NewReplacer("type: poisson", "type: bulk", ", sizes: solar-rpc, load: 1", "", ", small: 1MB, large: 2MB", "").Replace(fabricYAML), "two"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	for line, why := range map[string]string{
-		"--schemes best":                    "neither one of the file's nor a scheme",
+		"--schemes best":                    "neither one of the file's schemes nor a scheme",
 		"--schemes ecmp,ecmp":               "twice",
 		"--schemes=":                        "--schemes is empty",
 		"--seeds 0":                         "--seeds 0",
 		"--loads 0":                         "above 0",
 		"--min-idle 1":                      "--min-idle 1",
 		"--sample -1s":                      "--sample -1s",
-		"--sample 1ms":                      "measure.imbalance: 1ms: the lab samples every 10ms at most",
+		"--sample 1ms":                      "the lab samples every 10ms at most",
 		"--on moon":                         "write lab or sim",
 		"--metric happiness":                `there is no "happiness"`,
 		"--on sim --svg x --metric pfc.nix": `no run has "pfc.nix"`,
@@ -156,24 +157,33 @@ func TestCompareRefuses(t *testing.T) {
 		t.Errorf("a fabric.yaml and no more: %v", p[0])
 	}
 	for path, change := range map[string]func(*sim.Spec){
-		"topology.kind":     func(s *sim.Spec) { s.Topology.Kind = "fat-tree" },
-		"topology.load":     func(s *sim.Spec) { s.Topology.File, s.Topology.Load = "bulk.yaml", 10 },
-		"topology.file":     func(s *sim.Spec) { s.Topology.File = "nothing.yaml" },
-		"transport.min-rto": func(s *sim.Spec) { s.Transport.MinRTO = fabric.Duration(time.Millisecond) },
-		"transport.type":    func(s *sim.Spec) { s.Transport.Type = "rdma" },
-		"conweave.queues":   func(s *sim.Spec) { s.ConWeave.Queues = 3 },
-		"workloads":         func(s *sim.Spec) { s.Workloads = []sim.Workload{{}} },
-		"faults":            func(s *sim.Spec) { s.Faults = []fabric.Fault{{}} },
-		"warmup":            func(s *sim.Spec) { s.Warmup = 1 },
-		"duration":          func(s *sim.Spec) { s.Duration = 1 },
-		"measure.queues":    func(s *sim.Spec) { s.Measure.Queues = []string{"spines"} },
-		"scheme":            func(s *sim.Spec) { s.Scheme = "best" },
+		"topology.kind":       func(s *sim.Spec) { s.Topology.Kind = "fat-tree" },
+		"topology.load":       func(s *sim.Spec) { s.Topology.File, s.Topology.Load = "bulk.yaml", 10 },
+		"topology.file":       func(s *sim.Spec) { s.Topology.File = "nothing.yaml" },
+		"transport.min_rto":   func(s *sim.Spec) { s.Transport.MinRTO = time.Millisecond },
+		"transport.type":      func(s *sim.Spec) { s.Transport.Type = "rdma" },
+		"topology.links.rate": func(s *sim.Spec) { s.Topology.Links.Rate = 3 },
+		"conweave.inactive":   func(s *sim.Spec) { give(t, s.Sections.Get("conweave"), "{inactive: 1s}") },
+		"workloads":           func(s *sim.Spec) { s.Workloads = []vocab.Workload{{}} },
+		"faults":              func(s *sim.Spec) { s.Faults = []vocab.Fault{{}} },
+		"warmup":              func(s *sim.Spec) { s.Warmup = 1 },
+		"duration":            func(s *sim.Spec) { s.Duration = 1 },
+		"measure.queues":      func(s *sim.Spec) { s.Measure.Queues = []string{"spines"} },
+		"scheme":              func(s *sim.Spec) { s.Scheme = "best" },
 	} {
 		s := spec("fabric.yaml")
 		change(s)
 		if p := l.Check(s); len(p) != 1 || p[0].Path != path {
 			t.Errorf("%s: %v", path, p)
 		}
+	}
+}
+
+// give puts YAML into a section.
+func give(t *testing.T, s *vocab.Section, text string) {
+	t.Helper()
+	if err := s.Give(text); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -188,14 +198,17 @@ func TestLabOpens(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &sim.Spec{Topology: sim.Topology{Kind: "file", File: "fabric.yaml", Load: 7}, Scheme: "conga", Seed: 5}
-	s.Congestion.FlowletGap, s.Transport.CongestionControl = fabric.Duration(time.Millisecond), "newreno"
+	s.Transport.CongestionControl = "newreno"
+	give(t, &s.Congestion.Section, "{flowlet_gap: 1ms}")
+	give(t, s.Sections.Get("conweave"), "{reply: 2ms}")
 	s.Measure.Small, s.Measure.Large = 10, 20
 	l, err := (&Lab{Daemons: "bin"}).open(s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f, w := l.File, l.File.Workloads[0]
-	if f.Scheme != "conga" || f.TCP != "reno" || f.Congestion.FlowletGap.D() != time.Millisecond || f.Congestion.Tau.D() != 3*time.Millisecond ||
+	if f.Scheme != "conga" || f.TCP != "reno" || f.Congestion.CONGA().FlowletGap != time.Millisecond || f.Congestion.CONGA().Tau != 3*time.Millisecond ||
+		f.Sections.Get("conweave").Params.(*balance.ConWeaveParams).Source.Reply != 2*time.Millisecond ||
 		w.Load != 7 || w.Seed != 5 || w.Small != 10 || w.Large != 20 || l.Binaries != "bin" {
 		t.Errorf("%+v, %+v", f, w)
 	}

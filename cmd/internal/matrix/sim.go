@@ -9,6 +9,7 @@ import (
 
 	"github.com/loomfabric/loom/internal/experiment"
 	"github.com/loomfabric/loom/internal/measure"
+	"github.com/loomfabric/loom/internal/yamlfile"
 	"github.com/loomfabric/loom/sim"
 )
 
@@ -31,22 +32,22 @@ func (*Simulator) Run(ctx context.Context, spec *sim.Spec) (*measure.Result, err
 
 // workloadPrefix is how [sim.Flows] names what is wrong with a workload: its
 // position and name, and the key if it is about one.
-var workloadPrefix = regexp.MustCompile(`^(workloads\[\d+\]) \([^)]*\): (?:([a-z-]+): )?`)
+var workloadPrefix = regexp.MustCompile(`^(workloads\[\d+\]) \([^)]*\): (?:([a-z_]+): )?`)
 
 // Check implements [experiment.Runner]: it looks for what only building a run's
 // fabric and flows shows.
-func (*Simulator) Check(s *sim.Spec) []*sim.Problem {
+func (*Simulator) Check(s *sim.Spec) (errs yamlfile.Errors) {
 	_, err := sim.Flows(s)
-	if err == nil {
-		return nil
+	if err == nil || errors.As(err, &errs) {
+		return errs
 	}
-	var p *sim.Problem
-	if errors.As(err, &p) {
-		return []*sim.Problem{p}
+	path, text := "", err.Error()
+	if m := workloadPrefix.FindStringSubmatch(text); m != nil {
+		path, text = strings.TrimSuffix(m[1]+"."+m[2], "."), text[len(m[0]):]
 	}
-	p = &sim.Problem{Msg: err.Error()}
-	if m := workloadPrefix.FindStringSubmatch(p.Msg); m != nil {
-		p.Path, p.Msg = strings.TrimSuffix(m[1]+"."+m[2], "."), p.Msg[len(m[0]):]
+	if i := strings.LastIndex(text, ": "); i >= 0 && !strings.Contains(text, "; ") {
+		text = text[:i] + "; " + text[i+2:] // what to do comes last
 	}
-	return []*sim.Problem{p}
+	errs.Errorf(path, "%s", text)
+	return errs
 }

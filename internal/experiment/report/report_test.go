@@ -16,6 +16,7 @@ import (
 
 	"github.com/loomfabric/loom/internal/experiment"
 	"github.com/loomfabric/loom/internal/measure"
+	"github.com/loomfabric/loom/internal/yamlfile"
 	"github.com/loomfabric/loom/sim"
 )
 
@@ -26,7 +27,7 @@ claim: |
   CONGA is up to 20 % better
   than | ECMP.
 note: We differ, as buffers do.
-topology: {leaves: 2, spines: 2, hosts-per-leaf: 4, host-rate: 10Gbit, rate: 40Gbit, port-buffer: 1MB}
+topology: {leaves: 2, spines: 2, hosts: {per_leaf: 4, link: {rate: 10Gbit, queue: 1MB}}, links: {rate: 40Gbit, queue: 1MB}}
 workloads: [{sizes: web-search, load: 10}]
 duration: 100ms
 schemes: [ecmp, conga, {name: conga 2ms, scheme: conga, congestion: {flowlet_gap: 2ms}}]
@@ -41,7 +42,7 @@ plots:
   - {name: small, y: fct.small.mean_s, at: {axis: Web Search}}
   - {name: relative, y: fct.all.norm, relative: ecmp, at: {load: 60}, x: axis}
   - {name: queue, x: cdf, y: queues.S1->L1.0, at: {load: 60, axis: data-mining}}
-  - {name: classes, x: items, y: fct.*.p99_s, at: {load: 60, axis: data-mining}, log-y: true}
+  - {name: classes, x: items, y: fct.*.p99_s, at: {load: 60, axis: data-mining}, log_y: true}
   - {name: none, y: fct.huge.norm}
 table:
   - fct.all.norm
@@ -81,10 +82,10 @@ func result(_ context.Context, s *sim.Spec) (*measure.Result, error) {
 // runner skips some runs, and makes up the results of the others.
 type runner func(*sim.Spec) (skip bool)
 
-func (r runner) Name() string                   { return experiment.OnSim }
-func (r runner) Version() string                { return "v1" }
-func (r runner) Check(*sim.Spec) []*sim.Problem { return nil }
-func (r runner) Jobs() int                      { return 1 }
+func (r runner) Name() string                    { return experiment.OnSim }
+func (r runner) Version() string                 { return "v1" }
+func (r runner) Check(*sim.Spec) yamlfile.Errors { return nil }
+func (r runner) Jobs() int                       { return 1 }
 func (r runner) Run(ctx context.Context, s *sim.Spec) (*measure.Result, error) {
 	if r(s) {
 		return nil, errors.New("skipped")
@@ -175,7 +176,7 @@ func textOf(t *testing.T, name, doc string) (text string) {
 
 func TestText(t *testing.T) {
 	r := stored(t, "quick", func(s *sim.Spec) bool {
-		return s.Seed == 3 && s.Scheme == "conga" && s.Congestion.FlowletGap == 0 && s.Workloads[0].Load == 60 && s.Workloads[0].Sizes == "web-search"
+		return s.Seed == 3 && s.Scheme == "conga" && !s.Congestion.Given("flowlet_gap") && s.Workloads[0].Load == 60 && s.Workloads[0].Sizes == "web-search"
 	})
 	var b bytes.Buffer
 	if err := Text(&b, r); err != nil {
@@ -272,7 +273,7 @@ func TestHTML(t *testing.T) {
 	for _, want := range []string{
 		"Results &amp; more", "Two workloads &amp; a &lt;failure&gt;", "CONGA is up to 20 % better", "loomsim run experiments/demo.yaml --size quick",
 		"We differ, as buffers do.", "Quick is short.", "6.00 ±1.24 (5.50–6.50)", "✓ holds", "✗ does not hold", "? cannot be told", "18 of 54 runs are not stored",
-		"prefers-color-scheme: dark", "host-rate: 10Gbit", "2 of 4 hold", "loomsim v1",
+		"prefers-color-scheme: dark", "link: {rate: 10Gbit", "2 of 4 hold", "loomsim v1",
 	} {
 		if !strings.Contains(s, want) {
 			t.Errorf("no %q in the page", want)

@@ -1,0 +1,120 @@
+// Package fabric is the model of fabric.yaml: a leaf–spine network, the work
+// to put on it and the faults to meet. It is pure data, validation, expansion
+// into nodes and links, and the routes that follow from link state; it touches
+// no network and no clock, so that the lab and a simulator can share it.
+package fabric
+
+import (
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/config/vocab"
+	"github.com/loomfabric/loom/internal/yamlfile"
+)
+
+// profile is what the sections of a fabric.yaml start from if they name no
+// profile: the lab is a fabric in software.
+const profile = balance.Lab
+
+const help = "docs/lab.md"
+
+// File is a fabric.yaml.
+type File struct {
+	// Name tells labs on one machine apart: a lower-case letter, then lower-case
+	// letters, digits or underscores, 15 characters at most. Required.
+	Name string `yaml:"name"`
+	// Dataplane carries the overlay: loom (leafd and spined) or kernel (Linux's own
+	// bridge, vxlan and IP forwarding: a baseline). Default: loom.
+	Dataplane string `yaml:"dataplane,omitempty"`
+	// Fallback is what carries a leaf's overlay when its daemon is gone: none or kernel
+	// (a bridge and a vxlan device for each VNI beside the daemon, as under dataplane
+	// kernel but unshaped). Default: none.
+	Fallback string `yaml:"fallback,omitempty"`
+	// Balancing is the scheme of what no class matches.
+	vocab.Balancing `yaml:",inline"`
+	// Classes are kinds of traffic with a scheme of their own; the first one that
+	// matches decides. Default: none.
+	Classes []vocab.Class `yaml:"classes,omitempty"`
+	// Congestion are the parameters of CONGA.
+	Congestion vocab.Congestion `yaml:"congestion,omitempty"`
+	// Sections are what schemes share, and what puts rerouted packets in order.
+	vocab.Sections `yaml:",inline"`
+	// TCP is the hosts' congestion control: a name the kernel knows. Default: cubic,
+	// because a run's results should not depend on the machine's.
+	TCP string `yaml:"tcp,omitempty"`
+	// Leaves is the number of leaves, 1 to 256. Required.
+	Leaves int `yaml:"leaves"`
+	// Spines is the number of spines, 1 to 16. Required.
+	Spines int `yaml:"spines"`
+	// Links are the links between every leaf and every spine.
+	Links vocab.Links `yaml:"links,omitempty"`
+	// Hosts are the hosts. Required.
+	Hosts Hosts `yaml:"hosts"`
+	// VNIs are the virtual networks. Required.
+	VNIs []VNI `yaml:"vnis"`
+	// Overrides change single links or single directions of them. Default: none.
+	Overrides []vocab.Override `yaml:"overrides,omitempty"`
+	// Workloads are the work of a run. Default: none.
+	Workloads []vocab.Workload `yaml:"workloads,omitempty"`
+	// Faults take links down and up. Default: none.
+	Faults []vocab.Fault `yaml:"faults,omitempty"`
+
+	doc *yamlfile.Document
+}
+
+// Hosts are a number of hosts behind each leaf (h0, h1, ... leaf by leaf), hosts by
+// name, or both: the named ones come last.
+type Hosts struct {
+	// PerLeaf is the number of hosts behind each leaf.
+	PerLeaf int `yaml:"per_leaf,omitempty"`
+	// Link is the access link. In the lab its values hold for the leaf's port towards
+	// the host; the host itself sends unshaped.
+	Link vocab.Link `yaml:"link,omitempty"`
+	// List are hosts by name.
+	List []NamedHost `yaml:"list,omitempty"`
+}
+
+// NamedHost puts one host behind a leaf.
+type NamedHost struct {
+	// Name is the host's name.
+	Name string `yaml:"name"`
+	// Leaf is the leaf that the host is behind: L0.
+	Leaf string `yaml:"leaf"`
+}
+
+// VNI is one virtual network.
+type VNI struct {
+	// VNI is the VXLAN network identifier, 1 to 16777215. Required.
+	VNI uint32 `yaml:"vni"`
+	// Hosts are its members: names of hosts, of leaves (all hosts behind them) or all.
+	// A host belongs to exactly one VNI. Default: all.
+	Hosts []string `yaml:"hosts,omitempty"`
+	// VLAN is the tag that the hosts' frames carry on the access link. Default: none.
+	VLAN uint16 `yaml:"vlan,omitempty"`
+	// Subnet holds the hosts' IPv4 addresses. Two VNIs may use the same one: they are
+	// isolated. Default: 10.<100 + position>.0.0/16.
+	Subnet string `yaml:"subnet,omitempty"`
+}
+
+// Errorf returns a mistake at a path of the file, for those who cannot do what it
+// says. The text has the form "problem; remedy".
+func (f *File) Errorf(path, format string, args ...any) error {
+	d := f.doc.Of(f.doc.Root)
+	d.Errorf(path, format, args...)
+	return d.Errs
+}
+
+// SetScheme puts another scheme, with its defaults, in the place of the file's.
+// Classes stay. It reports a scheme that the data plane does not have.
+func (f *File) SetScheme(name string) error {
+	b := vocab.Balancing{Scheme: name}
+	errs := b.Check("", 0)
+	if f.Dataplane == "kernel" && name != "ecmp" && len(errs) == 0 {
+		errs.Errorf("scheme", notKernel, name)
+	}
+	if len(errs) == 0 {
+		f.Balancing = b
+	}
+	return errs.Or()
+}
+
+// notKernel is said of schemes under dataplane kernel, which knows Linux's own only.
+const notKernel = "scheme %s is not for dataplane kernel; use ecmp, or dataplane loom"

@@ -1,0 +1,28 @@
+package fabric
+
+import (
+	"github.com/loomfabric/loom/internal/yamlfile"
+)
+
+// Load reads and checks the file at path. The error, if any, is a
+// [yamlfile.Errors] of all that is wrong.
+func Load(path string) (*File, error) {
+	return read(yamlfile.Load(path, help, "a fabric file"))
+}
+
+// Parse is [Load] for a file's contents; name stands in for the file in errors.
+func Parse(name string, data []byte) (*File, error) {
+	return read(yamlfile.Parse(name, help, data))
+}
+
+func read(d *yamlfile.Document) (*File, error) {
+	f := &File{doc: d}
+	if d.Decode(f); len(d.Errs) == 0 {
+		f.setDefaults()
+		(&validator{f, d}).run()
+	}
+	if len(d.Errs) > 0 {
+		return nil, d.Errs
+	}
+	return f, nil
+}
