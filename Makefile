@@ -15,7 +15,7 @@ BENCH_PKGS := ./overlay ./congestion ./reorder ./balance ./dataplane
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate generate-check lint test test-rdma demo bench bench-sim experiments bench-peers fuzz clean
+.PHONY: help build generate reference generate-check lint test test-rdma demo bench bench-sim experiments bench-peers fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,6 +25,9 @@ build: ## build the programs into bin/
 
 generate: ## rebuild the XDP object (needs clang and libbpf's headers)
 	$(GO) generate ./bpf
+
+reference: ## rewrite docs/config.md and docs/schema
+	$(GO) run ./internal/tools/reference
 
 generate-check: ## rebuild the XDP object elsewhere and compare with the committed one
 	sh bpf/generate-check.sh
