@@ -5,36 +5,32 @@ import (
 	"math/rand/v2"
 
 	"github.com/loomfabric/loom/congestion"
+	"github.com/loomfabric/loom/internal/flowtable"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 )
 
-// connWays is the associativity of the connection table.
-const connWays = 4
+// conn is an entry of the connection table, the state of ConWeave §3.4.1: 32 bytes
+// without pointers. Its Time is when the next packet is not like the last one: at
+// once, or never, while none is expected to be.
+type conn flowtable.Entry[connFields]
 
-// conn is a flow under way, the state of ConWeave §3.4.1: 32 bytes without
-// pointers.
-type conn struct {
-	hash  uint32
-	leaf  uint16
+type connFields struct {
 	path  overlay.PathID // of packets sent now
 	state connState
-	last  mono.Time // the last packet
-	due   mono.Time // when the next packet is not like the last one: at once, or never, while none is expected to be
-	marks Marks     // of packets until then; Arg: of the request, or of the TAIL
+	marks Marks // of packets until Time; Arg: of the request, or of the TAIL
 }
 
 // connState is where a flow is in its epoch, with flags.
 type connState uint8
 
 const (
-	connFree     connState = iota // no flow
-	connBegin                     // the next packet begins an epoch
-	connAsked                     // the request is under way; due when the reply is late, or a reroute is tried again
-	connRerouted                  // the TAIL is under way: until CLEAR nothing may change
-	connMoved                     // its path went away: until it is due, after θ_inactive, nothing may change
-	connStates   = 7              // the states' bits
+	connBegin    connState = iota + 1 // the next packet begins an epoch
+	connAsked                         // the request is under way; due when the reply is late, or a reroute is tried again
+	connRerouted                      // the TAIL is under way: until CLEAR nothing may change
+	connMoved                         // its path went away: until it is due, after θ_inactive, nothing may change
+	connStates   = 7                  // the states' bits
 
 	connAnswered = 1 << 3 // asked: the reply came late
 	connAborted  = 1 << 4 // asked: no path was found after the cut-off
@@ -47,22 +43,25 @@ const (
 	never  = mono.Time(math.MaxInt64)
 )
 
+// entry returns e as what the table knows.
+func (e *conn) entry() *flowtable.Entry[connFields] { return (*flowtable.Entry[connFields])(e) }
+
 // is reports whether the flow is in a state.
-func (e *conn) is(s connState) bool { return e.state&connStates == s }
+func (e *conn) is(s connState) bool { return e.V.state&connStates == s }
 
 // begin makes the next packet begin an epoch.
-func (e *conn) begin() { e.state, e.due = e.state&connRefused|connBegin, atOnce }
+func (e *conn) begin() { e.V.state, e.Time = e.V.state&connRefused|connBegin, atOnce }
 
 // reroute sets the state of a flow after its TAIL. The path that the TAIL takes
 // stands in due, which is never anyway.
 func (e *conn) reroute(to overlay.PathID, tail overlay.Tstamp) {
-	e.due = never - mono.Time(e.path)
-	e.state, e.path = e.state&connRefused|connRerouted, to
-	e.marks.Rerouted, e.marks.Arg, e.marks.Selector = true, tail, to.Selector()
+	e.Time = never - mono.Time(e.V.path)
+	e.V.state, e.V.path = e.V.state&connRefused|connRerouted, to
+	e.V.marks.Rerouted, e.V.marks.Arg, e.V.marks.Selector = true, tail, to.Selector()
 }
 
 // old returns the path that the TAIL took; meant if rerouted.
-func (e *conn) old() overlay.PathID { return overlay.PathID(never - e.due) }
+func (e *conn) old() overlay.PathID { return overlay.PathID(never - e.Time) }
 
 // conweave is the source side of ConWeave (§3.2). Where the paper leaves room:
 //
@@ -95,14 +94,10 @@ type conweave struct {
 	seed     uint64
 	rng      *rand.PCG
 
-	sets [][connWays]conn
-	mask uint32
+	conns flowtable.Table[connFields]
 
 	leaves []leafState
 	busy   []mono.Time // by leaf, uplink and selector: until when
-
-	cold    bool   // many flows of the last vector had paused, or had no entry: there may be more than fit the cache
-	touched uint32 // so that touch is not compiled away
 
 	looked bool // of the present vector: links were looked at
 	remote [MaxPaths]uint8
@@ -141,7 +136,7 @@ func newConWeave(o *Options, name string, byMetric bool) Policy {
 		reply: mono.Time(p.Reply), busyFor: mono.Time(p.PathBusy), inactive: mono.Time(p.Inactive),
 		samples: p.Samples, width: p.Selectors, byMetric: byMetric, decision: o.Congestion.Decision,
 		seed: o.Seed, rng: newRNG(o),
-		sets: make([][connWays]conn, p.Connections/connWays), mask: uint32(p.Connections/connWays - 1),
+		conns: flowtable.New[connFields](p.Connections, mono.Time(p.Inactive)),
 	}
 }
 
@@ -169,67 +164,39 @@ func (c *conweave) Choose(now mono.Time, v *View, pkts []Packet) {
 		c.grow(len(v.Paths))
 	}
 	c.looked = false
-	sets, mask, inactive := c.sets, c.mask, c.inactive
-	if c.cold {
-		c.touch(pkts)
+	conns := &c.conns
+	if conns.Cold() {
+		for i := range pkts {
+			conns.Touch(pkts[i].Hash)
+		}
 	}
-	slow := 0
+	unknown := 0
 	for i := range pkts {
 		p := &pkts[i]
-		paths := &v.Paths[p.Leaf]
-		e := &sets[p.Hash&mask][0] // mostly a set has one flow
-		if e.hash != p.Hash || e.leaf != p.Leaf || e.state == connFree {
-			if e = c.find(p.Leaf, p.Hash); e == nil {
-				c.slow(now, v, p, nil)
-				slow++
-				continue
-			}
+		f := conns.First(p.Hash)
+		if !f.Is(p.Hash, p.Leaf) {
+			f = conns.Find(p.Hash, p.Leaf)
 		}
-		if uint64(now-e.last+inactive) > 2*uint64(inactive) {
-			c.slow(now, v, p, e)
-			slow++
+		if f == nil || conns.Aged(now, f) {
+			unknown++
+		} else if path := v.Paths[p.Leaf].Index[f.V.path.Uplink()]; path >= 0 && now <= f.Time {
+			f.Last = now
+			p.Path, p.Marks = uint8(path), f.V.marks
 			continue
 		}
-		path := paths.Index[e.path.Uplink()]
-		if path < 0 || now > e.due {
-			c.slow(now, v, p, e)
-			continue
-		}
-		e.last = now
-		p.Path, p.Marks = uint8(path), e.marks
+		c.slow(now, v, p, (*conn)(f))
 	}
-	c.cold = 4*slow > len(pkts)
-}
-
-// touch brings the entries of a vector into the cache, all at a time: one by one
-// each packet would wait for memory. A set has two lines.
-func (c *conweave) touch(pkts []Packet) {
-	sum := uint32(0)
-	for i := range pkts {
-		set := &c.sets[pkts[i].Hash&c.mask]
-		sum += set[0].hash + set[2].hash
-	}
-	c.touched = sum
-}
-
-// past reports whether more than θ_inactive has passed since t; also when t lies
-// further ahead than that, for then the clock has jumped.
-func (c *conweave) past(now, t mono.Time) bool {
-	return uint64(now-t+c.inactive) > 2*uint64(c.inactive)
+	conns.Seen(len(pkts), unknown)
 }
 
 // find returns the flow's entry, nil if it has none.
-func (c *conweave) find(leaf uint16, hash uint32) *conn {
-	set := &c.sets[hash&c.mask]
-	for w := range set {
-		if e := &set[w]; e.hash == hash && e.leaf == leaf && e.state != connFree {
-			return e
-		}
-	}
-	return nil
-}
+func (c *conweave) find(hash uint32, leaf uint16) *conn { return (*conn)(c.conns.Find(hash, leaf)) }
 
-// slow is Choose for a packet with which something changes.
+// aged reports whether the flow has been inactive.
+func (c *conweave) aged(now mono.Time, e *conn) bool { return c.conns.Aged(now, e.entry()) }
+
+// slow is Choose for a packet with which something changes. e is nil if its flow
+// has no entry.
 func (c *conweave) slow(now mono.Time, v *View, p *Packet, e *conn) {
 	p.Marks = Marks{}
 	paths := &v.Paths[p.Leaf]
@@ -248,16 +215,16 @@ func (c *conweave) slow(now mono.Time, v *View, p *Packet, e *conn) {
 			c.unmarked(now, paths, p, nil)
 			return
 		}
-	case c.past(now, e.last):
+	case c.aged(now, e):
 		c.again(now, v, p, e)
-	case paths.Index[e.path.Uplink()] < 0:
+	case paths.Index[e.V.path.Uplink()] < 0:
 		c.move(now, v, p, e)
 	}
-	e.last = now
-	if e.is(connMoved) && now > e.due {
+	e.Last = now
+	if e.is(connMoved) && now > e.Time {
 		e.begin()
 	}
-	if e.is(connAsked) && now > e.due && c.cutOff(now, v, p, e) {
+	if e.is(connAsked) && now > e.Time && c.cutOff(now, v, p, e) {
 		return // as the TAIL
 	}
 	opcode := overlay.OpData
@@ -265,14 +232,14 @@ func (c *conweave) slow(now mono.Time, v *View, p *Packet, e *conn) {
 		opcode = overlay.OpRTTRequest
 		c.begin(now, e)
 	}
-	p.Path, p.Marks = uint8(paths.Index[e.path.Uplink()]), e.marks
+	p.Path, p.Marks = uint8(paths.Index[e.V.path.Uplink()]), e.V.marks
 	p.Opcode = opcode
 }
 
 // begin starts an epoch: the packet at hand is its request (§3.2.1).
 func (c *conweave) begin(now mono.Time, e *conn) {
-	e.state, e.due = e.state&(connRefused|connSilent)|connAsked, now+c.reply
-	e.marks = Marks{Epoch: e.marks.Epoch.Next(), Shim: true, Selector: e.path.Selector(), Arg: overlay.TstampOf(now)}
+	e.V.state, e.Time = e.V.state&(connRefused|connSilent)|connAsked, now+c.reply
+	e.V.marks = Marks{Epoch: e.V.marks.Epoch.Next(), Shim: true, Selector: e.V.path.Selector(), Arg: overlay.TstampOf(now)}
 	c.stats.Epochs++
 	c.stats.Requests++
 }
@@ -280,30 +247,30 @@ func (c *conweave) begin(now mono.Time, e *conn) {
 // cutOff tries to reroute a flow whose reply is late (§3.2.2). It reports
 // whether the packet is the TAIL; if not, it belongs where the flow is.
 func (c *conweave) cutOff(now mono.Time, v *View, p *Packet, e *conn) bool {
-	if e.state&connAborted == 0 {
+	if e.V.state&connAborted == 0 {
 		c.stats.CutOffs++
 	}
-	to, ok := e.path, false
-	if e.state&connRefused != 0 {
-		e.state &^= connRefused // it stands for one attempt: no reply may ever take it back
+	to, ok := e.V.path, false
+	if e.V.state&connRefused != 0 {
+		e.V.state &^= connRefused // it stands for one attempt: no reply may ever take it back
 		c.stats.Refused++
-	} else if to, ok = c.other(now, v, p, e.path); !ok {
+	} else if to, ok = c.other(now, v, p, e.V.path); !ok {
 		c.stats.Aborts++
 	}
 	if !ok {
-		if e.state&connAnswered != 0 {
+		if e.V.state&connAnswered != 0 {
 			e.begin()
 			return false
 		}
-		e.state |= connAborted
-		e.due = now + c.reply
+		e.V.state |= connAborted
+		e.Time = now + c.reply
 		return false
 	}
 	c.stats.Reroutes++
 	c.decisions++
-	p.Path = uint8(v.Paths[p.Leaf].Index[e.path.Uplink()])
+	p.Path = uint8(v.Paths[p.Leaf].Index[e.V.path.Uplink()])
 	e.reroute(to, overlay.TstampOf(now))
-	p.Marks = e.marks
+	p.Marks = e.V.marks
 	p.Rerouted, p.Tail, p.Selector = false, true, e.old().Selector()
 	return true
 }
@@ -314,27 +281,27 @@ func (c *conweave) move(now mono.Time, v *View, p *Packet, e *conn) {
 	c.stats.Moves++
 	c.know(p.Leaf, paths)
 	if e.is(connRerouted) && paths.Index[e.old().Uplink()] >= 0 {
-		e.path = e.old()
+		e.V.path = e.old()
 	} else {
-		e.path = c.start(now, v, p, e.path, false)
+		e.V.path = c.start(now, v, p, e.V.path, false)
 	}
 	c.stats.Epochs++
-	e.state, e.due = connMoved, now+c.inactive
-	e.marks = Marks{Epoch: e.marks.Epoch.Next(), Shim: true, Selector: e.path.Selector()}
+	e.V.state, e.Time = connMoved, now+c.inactive
+	e.V.marks = Marks{Epoch: e.V.marks.Epoch.Next(), Shim: true, Selector: e.V.path.Selector()}
 }
 
 // unmarked sends a packet without ConWeave. A flow that has an entry stays on its
 // path as long as that is there, so as not to be reordered.
 func (c *conweave) unmarked(now mono.Time, paths *Paths, p *Packet, e *conn) {
 	c.leaves[p.Leaf].unmarked = now + 1
-	if e != nil && paths.Index[e.path.Uplink()] >= 0 && !c.past(now, e.last) {
-		e.last = now
+	if e != nil && paths.Index[e.V.path.Uplink()] >= 0 && !c.aged(now, e) {
+		e.Last = now
 		e.begin()
-		p.Path, p.Selector = uint8(paths.Index[e.path.Uplink()]), e.path.Selector()
+		p.Path, p.Selector = uint8(paths.Index[e.V.path.Uplink()]), e.V.path.Selector()
 		return
 	}
 	if e != nil {
-		e.state = connFree
+		e.entry().Remove()
 	}
 	path := c.byHash(paths, p.Hash)
 	p.Path, p.Selector = uint8(paths.Index[path.Uplink()]), path.Selector()
@@ -359,36 +326,22 @@ func (c *conweave) selector(hash uint32) uint8 {
 // selectorKey makes the selector independent of the uplink.
 const selectorKey = 0x73656c6563746f72
 
-// insert makes an entry for a flow, in place of one that is free or aged; nil if
-// there is none.
+// insert makes an entry for a flow; nil if there is no room.
 func (c *conweave) insert(now mono.Time, v *View, p *Packet) *conn {
-	set := &c.sets[p.Hash&c.mask]
-	best := -1
-	for w := range set {
-		e := &set[w]
-		if e.state == connFree {
-			best = w
-			break
-		}
-		if c.past(now, e.last) && (best < 0 || e.last < set[best].last) {
-			best = w
-		}
-	}
-	if best < 0 {
+	e := (*conn)(c.conns.Insert(now, p.Hash, p.Leaf))
+	if e == nil {
 		return nil
 	}
 	paths := &v.Paths[p.Leaf]
 	c.know(p.Leaf, paths)
-	e := &set[best]
-	*e = conn{hash: p.Hash, leaf: p.Leaf}
 	e.begin()
 	if c.wasUnmarked(now, p.Leaf) {
 		// It may be one of those that went by hash a moment ago, and packets of
 		// it may be under way there.
-		e.path = c.byHash(paths, p.Hash)
+		e.V.path = c.byHash(paths, p.Hash)
 		c.decisions++
 	} else {
-		e.path = c.start(now, v, p, overlay.MakePathID(0, c.selector(p.Hash)), false)
+		e.V.path = c.start(now, v, p, overlay.MakePathID(0, c.selector(p.Hash)), false)
 	}
 	return e
 }

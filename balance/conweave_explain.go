@@ -44,23 +44,18 @@ type Connection struct {
 func (c *conweave) Params() ConWeaveSource { return c.params }
 
 // ConnectionSets returns the number of sets.
-func (c *conweave) ConnectionSets() int { return len(c.sets) }
+func (c *conweave) ConnectionSets() int { return c.conns.Sets() }
 
 // Connections yields the entries of some sets that are not aged.
 func (c *conweave) Connections(now mono.Time, from, to int) iter.Seq[Connection] {
 	return func(yield func(Connection) bool) {
-		for i := max(from, 0); i < min(to, len(c.sets)); i++ {
-			for w := range c.sets[i] {
-				e := &c.sets[i][w]
-				if e.state == connFree || c.past(now, e.last) {
-					continue
-				}
-				if !yield(Connection{
-					e.hash, e.leaf, e.path, e.old(), e.marks.Epoch,
-					e.is(connAsked), e.is(connRerouted), e.is(connMoved), e.last,
-				}) {
-					return
-				}
+		for f := range c.conns.All(now, from, to) {
+			e := (*conn)(f)
+			if !yield(Connection{
+				f.Hash(), f.Leaf(), e.V.path, e.old(), e.V.marks.Epoch,
+				e.is(connAsked), e.is(connRerouted), e.is(connMoved), f.Last,
+			}) {
+				return
 			}
 		}
 	}
@@ -69,7 +64,7 @@ func (c *conweave) Connections(now mono.Time, from, to int) iter.Seq[Connection]
 // ConnectionsOf yields the entries of a hash that are not aged.
 func (c *conweave) ConnectionsOf(now mono.Time, hash uint32) iter.Seq[Connection] {
 	return func(yield func(Connection) bool) {
-		set := int(hash & c.mask)
+		set := c.conns.SetOf(hash)
 		for e := range c.Connections(now, set, set+1) {
 			if e.Hash == hash && !yield(e) {
 				return
@@ -91,8 +86,8 @@ func (c *conweave) BusyUntil(now mono.Time, leaf uint16, path overlay.PathID) (u
 func (c *conweave) Explain(now mono.Time, v *View, p *Packet) Explanation {
 	paths := &v.Paths[p.Leaf]
 	x := newExplanation(paths)
-	e := c.find(p.Leaf, p.Hash)
-	if e != nil && c.past(now, e.last) {
+	e := c.find(p.Hash, p.Leaf)
+	if e != nil && c.aged(now, e) {
 		e = nil
 	}
 	alive := func(path overlay.PathID) bool { return paths.Index[path.Uplink()] >= 0 }
@@ -107,18 +102,18 @@ func (c *conweave) Explain(now mono.Time, v *View, p *Packet) Explanation {
 		return take(c.byHash(paths, p.Hash), "the leaf does not speak ConWeave, so the flow's hash decides")
 	case e == nil:
 		return c.explainStart(now, v, p, &x)
-	case !alive(e.path) && !capable:
+	case !alive(e.V.path) && !capable:
 		return take(c.byHash(paths, p.Hash), "its path is gone and the leaf no longer speaks ConWeave, so the flow's hash decides")
-	case !alive(e.path) && e.is(connRerouted) && alive(e.old()):
+	case !alive(e.V.path) && e.is(connRerouted) && alive(e.old()):
 		return take(e.old(), "the path that it was rerouted to is gone: it returns to the one before")
-	case !alive(e.path):
+	case !alive(e.V.path):
 		c.fresh(now, v, p, &x)
 		x.Reason = "its path is gone: it moves to one that is not busy"
 		return x
 	case !capable:
-		return take(e.path, "the leaf no longer speaks ConWeave: the flow stays where it is")
+		return take(e.V.path, "the leaf no longer speaks ConWeave: the flow stays where it is")
 	}
-	return take(e.path, c.why(now, e))
+	return take(e.V.path, c.why(now, e))
 }
 
 // why says what a flow that stays on its path waits for.
@@ -126,9 +121,9 @@ func (c *conweave) why(now mono.Time, e *conn) string {
 	switch {
 	case e.is(connRerouted):
 		return "it was rerouted here, and the leaf has not said yet that everything sent before has arrived (CLEAR)"
-	case e.is(connMoved) && now <= e.due:
+	case e.is(connMoved) && now <= e.Time:
 		return "its path went away: it stays here until nothing sent before can be under way any more"
-	case e.is(connAsked) && now > e.due:
+	case e.is(connAsked) && now > e.Time:
 		return "the reply to its request is late: this packet is the TAIL if there is a path that is not busy to reroute to"
 	case e.is(connAsked):
 		return "it stays as long as replies come in time; one is awaited"
@@ -139,14 +134,14 @@ func (c *conweave) why(now mono.Time, e *conn) string {
 // explainStart is Explain of a flow of which nothing is under way.
 func (c *conweave) explainStart(now mono.Time, v *View, p *Packet, x *Explanation) Explanation {
 	paths := &v.Paths[p.Leaf]
-	had := c.find(p.Leaf, p.Hash)
-	if had == nil && (c.full(now, p.Hash) || c.wasUnmarked(now, p.Leaf)) {
+	had := c.find(p.Hash, p.Leaf)
+	if had == nil && (!c.conns.Room(now, p.Hash) || c.wasUnmarked(now, p.Leaf)) {
 		x.Path = int(paths.Index[c.byHash(paths, p.Hash).Uplink()])
 		x.Reason = "packets to the leaf go, or just went, by hash: the connection table has no room, or the leaf did not speak ConWeave"
 		return *x
 	}
-	if had != nil && paths.Index[had.path.Uplink()] >= 0 && c.stays(now, had) {
-		x.Path, x.Reason = int(paths.Index[had.path.Uplink()]), "nothing of it is under way, and its path is not busy: it stays there"
+	if had != nil && paths.Index[had.V.path.Uplink()] >= 0 && c.stays(now, p.Leaf, had) {
+		x.Path, x.Reason = int(paths.Index[had.V.path.Uplink()]), "nothing of it is under way, and its path is not busy: it stays there"
 		return *x
 	}
 	c.fresh(now, v, p, x)
@@ -224,22 +219,11 @@ func (e *Explanation) compare(d congestion.Decision, paths *Paths, local, remote
 	}
 }
 
-// full reports whether a flow without an entry would get none.
-func (c *conweave) full(now mono.Time, hash uint32) bool {
-	set := &c.sets[hash&c.mask]
-	for w := range set {
-		if set[w].state == connFree || c.past(now, set[w].last) {
-			return false
-		}
-	}
-	return true
-}
-
 // wasUnmarked reports whether packets of a leaf may be under way by hash.
 func (c *conweave) wasUnmarked(now mono.Time, leaf uint16) bool {
 	if int(leaf) >= len(c.leaves) {
 		return false
 	}
 	t := c.leaves[leaf].unmarked
-	return t != 0 && !c.past(now, t)
+	return t != 0 && !now.Apart(t, c.inactive)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/loomfabric/loom/internal/flowtable"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 )
@@ -176,8 +177,8 @@ func (p *ConWeaveSource) Validate() error {
 		return fieldError("samples", fmt.Sprintf("use 1 to %d", maxSamples), "%d path samples", p.Samples)
 	case p.Selectors < 1 || p.Selectors > maxSelectors:
 		return fieldError("selectors", fmt.Sprintf("use 1 to %d", maxSelectors), "%d selectors", p.Selectors)
-	case p.Connections < connWays || p.Connections > 1<<24 || p.Connections&(p.Connections-1) != 0:
-		return fieldError("connections", fmt.Sprintf("use a power of two from %d to %d", connWays, 1<<24), "connection table of %d entries", p.Connections)
+	case p.Connections < flowtable.Ways || p.Connections > flowtable.MaxEntries || p.Connections&(p.Connections-1) != 0:
+		return fieldError("connections", fmt.Sprintf("use a power of two from %d to %d", flowtable.Ways, flowtable.MaxEntries), "connection table of %d entries", p.Connections)
 	}
 	return nil
 }

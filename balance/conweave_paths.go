@@ -45,28 +45,28 @@ func (c *conweave) again(now mono.Time, v *View, p *Packet, e *conn) {
 		c.stats.Unclear++
 	}
 	c.know(p.Leaf, paths)
-	alive := paths.Index[e.path.Uplink()] >= 0
-	silent, stays := e.unanswered(), alive && c.stays(now, e)
+	alive := paths.Index[e.V.path.Uplink()] >= 0
+	silent, stays := e.unanswered(), alive && c.stays(now, p.Leaf, e)
 	if !stays {
-		e.path = c.start(now, v, p, e.path, alive)
+		e.V.path = c.start(now, v, p, e.V.path, alive)
 	}
 	e.begin()
 	if silent && stays {
-		e.state |= connSilent
+		e.V.state |= connSilent
 	}
 }
 
 // unanswered reports whether the flow's epoch has asked for an answer that did
 // not come.
 func (e *conn) unanswered() bool {
-	return e.is(connAsked) && e.state&connAnswered == 0 || e.is(connRerouted)
+	return e.is(connAsked) && e.V.state&connAnswered == 0 || e.is(connRerouted)
 }
 
 // stays reports whether a flow stays on its path after a pause: unless it is busy,
 // or two epochs in a row have gone without an answer. By CONGA's metrics a flow goes
 // where it is best, as with CONGA after each gap.
-func (c *conweave) stays(now mono.Time, e *conn) bool {
-	return !c.byMetric && !(e.state&connSilent != 0 && e.unanswered()) && !c.isBusy(now, e.leaf, e.path)
+func (c *conweave) stays(now mono.Time, leaf uint16, e *conn) bool {
+	return !c.byMetric && !(e.V.state&connSilent != 0 && e.unanswered()) && !c.isBusy(now, leaf, e.V.path)
 }
 
 // other returns a path to reroute to: not the present one, and not busy.
@@ -181,7 +181,7 @@ func (c *conweave) Handle(now mono.Time, _ *View, m *overlay.Message) bool {
 		return false
 	}
 	f := &m.Fabric
-	e := c.find(m.Leaf, m.Hash)
+	e := c.find(m.Hash, m.Leaf)
 	known := e != nil
 	switch f.Opcode {
 	case overlay.OpNotify:
@@ -197,10 +197,10 @@ func (c *conweave) Handle(now mono.Time, _ *View, m *overlay.Message) bool {
 	default:
 		return false
 	}
-	if e != nil && (f.Opcode == overlay.OpNotify && f.Epoch == e.marks.Epoch || e.answers(f)) {
-		e.state &^= connRefused
+	if e != nil && (f.Opcode == overlay.OpNotify && f.Epoch == e.V.marks.Epoch || e.answers(f)) {
+		e.V.state &^= connRefused
 		if f.Refuses() {
-			e.state |= connRefused
+			e.V.state |= connRefused
 		}
 	}
 	return known
@@ -210,25 +210,25 @@ func (c *conweave) Handle(now mono.Time, _ *View, m *overlay.Message) bool {
 // the very packet that asked for it: the echo tells it from one of an epoch of
 // the same two bits.
 func (e *conn) answers(f *overlay.Fabric) bool {
-	return f.Epoch == e.marks.Epoch && f.Shim && f.Arg == e.marks.Arg
+	return f.Epoch == e.V.marks.Epoch && f.Shim && f.Arg == e.V.marks.Arg
 }
 
 // replied ends an epoch in which the reply came in time (§3.2.1). One that is
 // late changes nothing but that a reroute which found no path is not tried again.
 func (c *conweave) replied(now mono.Time, e *conn, f *overlay.Fabric) {
-	if !e.is(connAsked) || !e.answers(f) || e.state&connAnswered != 0 {
+	if !e.is(connAsked) || !e.answers(f) || e.V.state&connAnswered != 0 {
 		c.stats.StaleReplies++
 		return
 	}
-	if e.state&connAborted != 0 {
+	if e.V.state&connAborted != 0 {
 		c.stats.LateReplies++
 		e.begin()
 		return
 	}
-	c.stats.ReplyTime.Add(now.Sub(e.due - c.reply))
-	if now > e.due {
+	c.stats.ReplyTime.Add(now.Sub(e.Time - c.reply))
+	if now > e.Time {
 		c.stats.LateReplies++
-		e.state |= connAnswered
+		e.V.state |= connAnswered
 		return
 	}
 	c.stats.Replies++

@@ -8,8 +8,10 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/loomfabric/loom/congestion"
+	"github.com/loomfabric/loom/internal/flowtable"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
@@ -349,12 +351,12 @@ func TestConWeaveTableAgainstMap(t *testing.T) {
 		switch {
 		case !pkts[0].Shim:
 			unmarked++
-			if known || live < connWays {
+			if known || live < flowtable.Ways {
 				t.Fatalf("flow %+v has no place among %d others", k, live)
 			}
 			overflow++
 			continue
-		case !known && live >= connWays:
+		case !known && live >= flowtable.Ways:
 			t.Fatalf("flow %+v has a place, where %d others are", k, live)
 		case !known && pkts[0].Opcode != overlay.OpRTTRequest:
 			t.Fatalf("flow %+v is new, and sends %+v", k, pkts[0])
@@ -385,6 +387,13 @@ func TestConWeaveClockJumps(t *testing.T) {
 	request := s.send(0)
 	if f := s.send(-100 * time.Microsecond); f.Opcode != overlay.OpData || f.Epoch != request.Epoch {
 		t.Errorf("%+v", f)
+	}
+}
+
+// A connection's entry takes half a line of the cache.
+func TestConnectionSize(t *testing.T) {
+	if n := unsafe.Sizeof(conn{}); n != 32 {
+		t.Errorf("a connection takes %d bytes", n)
 	}
 }
 

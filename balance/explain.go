@@ -168,26 +168,26 @@ func (s *presto) Explain(now mono.Time, v *View, p *Packet) Explanation {
 	paths, hashed := &v.Paths[p.Leaf], *p
 	x := newExplanation(paths)
 	s.byHash(paths, &hashed)
-	e, known := s.lookup(now, p)
+	e := s.flows.Find(p.Hash, p.Leaf)
 	switch {
 	case v.Capable != nil && !v.Capable.Capable(p.Leaf, now):
 		x.take(paths, hashed.Path, "the leaf does not read the fabric's fields, so the flow's hash decides")
 		return x
-	case e == nil:
+	case e == nil && !s.flows.Room(now, p.Hash):
 		x.take(paths, hashed.Path, "the table of flows has no room, so the flow's hash decides")
 		return x
-	case !known:
+	case e == nil || s.flows.Aged(now, e):
 		x.Reason = "nothing of it is under way, and its first flowcell's path is drawn at random"
 		if paths.N == 1 {
 			x.Path = 0
 		}
 		return x
 	}
-	twin, flow := *s, *e
+	twin, flow := *s, e.V
 	twin.place(paths, &flow)
 	x.Path = int(paths.Index[flow.uplink])
 	switch {
-	case flow.cell == e.cell:
+	case flow.cell == e.V.cell:
 		x.Reason = "its flowcell is under way there"
 	case flow.state&prestoAlone != 0:
 		x.Reason = "the path of its flowcell is gone: another flowcell begins"

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/loomfabric/loom/internal/flowtable"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/internal/units"
 	"github.com/loomfabric/loom/overlay"
@@ -73,8 +74,8 @@ func (p *PrestoParams) Validate() error {
 		return fieldError("flush", "use a time above 0 and up to a second", "flush is %v", p.Flush)
 	case p.Flush > p.Inactive/2:
 		return fieldError("flush", "use at most half of inactive", "flush is %v and inactive is %v", p.Flush, p.Inactive)
-	case p.Flows < prestoWays || p.Flows > 1<<24 || p.Flows&(p.Flows-1) != 0:
-		return fieldError("flows", fmt.Sprintf("use a power of two from %d to %d", prestoWays, 1<<24), "flow tables of %d entries", p.Flows)
+	case p.Flows < flowtable.Ways || p.Flows > flowtable.MaxEntries || p.Flows&(p.Flows-1) != 0:
+		return fieldError("flows", fmt.Sprintf("use a power of two from %d to %d", flowtable.Ways, flowtable.MaxEntries), "flow tables of %d entries", p.Flows)
 	case p.Queues < 1 || p.Queues > reorder.MaxQueues:
 		return fieldError("queues", fmt.Sprintf("use 1 to %d", reorder.MaxQueues), "%d queues", p.Queues)
 	case p.Packets < 1 || p.Packets > 1<<24:
@@ -93,44 +94,33 @@ func (p *PrestoParams) Limit(packets int) Params {
 	return &c
 }
 
-// prestoWays is the associativity of both tables of flows.
-const prestoWays = 4
-
 // presto sends each flowcell of a flow by the next path in turn (§3.1), beginning with
 // one at random. On the wire Arg numbers the flowcells of a flow, from 0 on. Tail marks
 // the last packet of each, and Rerouted those of a flowcell that is not to wait for the
 // one before: the flow's first, and one that begins because a path has gone. Epoch tells
 // a flow that began anew from what it was before.
 type presto struct {
-	cell     uint32
-	inactive mono.Time
-	seed     uint64
-	rng      *rand.PCG
-	sets     [][prestoWays]prestoFlow
-	mask     uint32
-	stats    PrestoStats
+	cell  uint32
+	seed  uint64
+	rng   *rand.PCG
+	flows flowtable.Table[prestoFlow]
+	stats PrestoStats
 }
 
-// prestoFlow is a flow under way: 24 bytes without pointers.
+// prestoFlow is what is known of a flow under way.
 type prestoFlow struct {
-	hash   uint32
-	leaf   uint16
-	uplink uint8 // of the present flowcell
-	state  prestoState
-	sent   uint32 // of it, bytes
+	sent   uint32 // of the present flowcell, bytes
 	cell   uint16 // its number
+	uplink uint8  // that it takes
+	state  prestoState
 	epoch  overlay.Epoch
-	last   mono.Time
 }
-
-func (e *prestoFlow) is(p *Packet) bool { return e.state != 0 && e.hash == p.Hash && e.leaf == p.Leaf }
 
 // prestoState is where a flow is, with flags.
 type prestoState uint8
 
 const (
-	prestoUsed  prestoState = 1 << iota // the entry is a flow's
-	prestoAlone                         // the flowcell does not wait for the one before
+	prestoAlone prestoState = 1 << iota // the flowcell does not wait for the one before
 	prestoEnded                         // the flowcell has had its last packet
 )
 
@@ -146,8 +136,8 @@ type PrestoStats struct {
 func newPresto(o *Options) *presto {
 	p := o.Section.(*PrestoParams)
 	return &presto{
-		cell: uint32(p.Cell), inactive: mono.Time(p.Inactive), seed: o.Seed, rng: newRNG(o),
-		sets: make([][prestoWays]prestoFlow, p.Flows/prestoWays), mask: uint32(p.Flows/prestoWays - 1),
+		cell: uint32(p.Cell), seed: o.Seed, rng: newRNG(o),
+		flows: flowtable.New[prestoFlow](p.Flows, mono.Time(p.Inactive)),
 	}
 }
 
@@ -180,7 +170,6 @@ func (s *presto) Choose(now mono.Time, v *View, pkts []Packet) {
 			continue
 		}
 		s.place(paths, e)
-		e.last = now
 		e.sent += uint32(p.Len)
 		if e.sent >= s.cell {
 			e.state |= prestoEnded
@@ -198,10 +187,10 @@ func (s *presto) place(paths *Paths, e *prestoFlow) {
 	at := paths.Index[e.uplink%MaxPaths]
 	switch {
 	case e.state&prestoEnded != 0:
-		e.state = prestoUsed
+		e.state = 0
 	case at < 0:
 		s.stats.Cut++
-		e.state = prestoUsed | prestoAlone
+		e.state = prestoAlone
 	default:
 		return
 	}
@@ -211,49 +200,30 @@ func (s *presto) place(paths *Paths, e *prestoFlow) {
 	e.uplink = paths.Uplink[(int(at)+1)%int(paths.N)] // the first path, if the last one has gone
 }
 
-// find returns the entry of a packet's flow, as new if it had none or has paused; nil:
-// there is no room.
+// find returns what is known of a packet's flow, as new if it had no entry or has
+// paused; nil: there is no room.
 func (s *presto) find(now mono.Time, p *Packet, paths *Paths) *prestoFlow {
-	e, known := s.lookup(now, p)
-	if known || e == nil {
-		return e
+	e := s.flows.Find(p.Hash, p.Leaf)
+	if e != nil && !s.flows.Aged(now, e) {
+		e.Last = now
+		return &e.V
+	}
+	known := e != nil
+	if !known {
+		if e = s.flows.Insert(now, p.Hash, p.Leaf); e == nil {
+			return nil
+		}
 	}
 	s.stats.Flows++
 	s.stats.Cells++
 	epoch := overlay.Epoch(draw(s.rng, 4)) // tables may be new, and flows not
-	if e.is(p) {
-		epoch = e.epoch.Next()
+	if known {
+		epoch = e.V.epoch.Next()
 	}
-	*e = prestoFlow{
-		hash: p.Hash, leaf: p.Leaf, state: prestoUsed | prestoAlone, epoch: epoch,
-		uplink: paths.Uplink[draw(s.rng, int(paths.N))%MaxPaths],
-	}
-	return e
+	e.Last = now
+	e.V = prestoFlow{state: prestoAlone, epoch: epoch, uplink: paths.Uplink[draw(s.rng, int(paths.N))%MaxPaths]}
+	return &e.V
 }
-
-// lookup returns the entry of a packet's flow. known is false if that is to begin, in
-// this entry; nil: there is none.
-func (s *presto) lookup(now mono.Time, p *Packet) (e *prestoFlow, known bool) {
-	set := &s.sets[p.Hash&s.mask]
-	best := -1
-	for w := range set {
-		e := &set[w]
-		aged := e.state == 0 || apart(now, e.last, s.inactive)
-		if e.is(p) {
-			return e, !aged
-		}
-		if aged && (best < 0 || e.last < set[best].last) {
-			best = w
-		}
-	}
-	if best < 0 {
-		return nil, false
-	}
-	return &set[best], false
-}
-
-// apart reports whether two times are further apart than d, whichever comes first.
-func apart(t, u, d mono.Time) bool { return uint64(t-u+d) > 2*uint64(d) }
 
 // byHash sends a packet as ecmp does.
 func (s *presto) byHash(paths *Paths, p *Packet) {
@@ -275,8 +245,7 @@ type prestoReceiver struct {
 	idle    mono.Time // half of Inactive: a flow that was silent for so long may begin anew
 	packets int
 
-	sets   [][prestoWays]prestoOrder
-	mask   uint32
+	flows  flowtable.Table[prestoOrder]
 	queues []prestoQueue
 	free   int32
 
@@ -286,17 +255,17 @@ type prestoReceiver struct {
 	stats          PrestoReceiverStats
 }
 
-// prestoOrder is what is known of a flow that arrives.
+// prestoOrder is what is known of a flow that arrives. The flow is pinned while it has
+// queues.
 type prestoOrder struct {
-	hash  uint32
-	leaf  uint16
+	queue int32  // of the first flowcell that waits; they are in order
 	cell  uint16 // that is due
 	epoch overlay.Epoch
-	used  bool
-	ended bool  // cell has had its last packet
-	queue int32 // of the first flowcell that waits; they are in order
-	last  mono.Time
+	ended bool // cell has had its last packet
 }
+
+// prestoEntry is a flow in the table.
+type prestoEntry = flowtable.Entry[prestoOrder]
 
 // prestoQueue is the packets of one flowcell that are held.
 type prestoQueue struct {
@@ -330,7 +299,7 @@ func newPrestoReceiver(o *Options) (*prestoReceiver, error) {
 	p := o.Section.(*PrestoParams)
 	r := &prestoReceiver{
 		flush: mono.Time(p.Flush), idle: mono.Time(p.Inactive / 2), packets: p.Packets,
-		sets: make([][prestoWays]prestoOrder, p.Flows/prestoWays), mask: uint32(p.Flows/prestoWays - 1),
+		flows:  flowtable.New[prestoOrder](p.Flows, mono.Time(p.Inactive/2)),
 		queues: make([]prestoQueue, p.Queues), free: none, oldest: none, newest: none,
 		drained: make([]uint16, 0, p.Queues+64), pending: make([]uint16, 0, p.Queues),
 	}
@@ -356,7 +325,7 @@ func (r *prestoReceiver) Receive(now mono.Time, pkts []reorder.Arrival) {
 func (r *prestoReceiver) arrive(now mono.Time, p *reorder.Arrival) {
 	r.stats.Packets++
 	p.Verdict, p.Also = reorder.Pass, nil
-	e, index := r.find(now, p)
+	e := r.find(now, p)
 	if e == nil {
 		r.stats.NoFlow++
 		return
@@ -365,16 +334,16 @@ func (r *prestoReceiver) arrive(now mono.Time, p *reorder.Arrival) {
 	if r.begins(now, e, f) {
 		r.begin(e, f)
 	}
-	e.last = now
-	ahead := int16(cell - e.cell)
+	e.Last = now
+	ahead := int16(cell - e.V.cell)
 	switch {
-	case ahead < 0 || f.Epoch != e.epoch:
+	case ahead < 0 || f.Epoch != e.V.epoch:
 		r.stats.Late++
 		return
 	case ahead == 0:
-	case f.Rerouted || ahead == 1 && e.ended:
+	case f.Rerouted || ahead == 1 && e.V.ended:
 		r.skip(e, cell)
-	case r.hold(now, e, index, p):
+	case r.hold(now, e, p):
 		r.verdict(p, reorder.DrainHold, start)
 		return
 	default:
@@ -382,7 +351,7 @@ func (r *prestoReceiver) arrive(now mono.Time, p *reorder.Arrival) {
 		r.skip(e, cell)
 	}
 	r.verdict(p, reorder.DrainPass, start)
-	e.ended = e.ended || f.Tail
+	e.V.ended = e.V.ended || f.Tail
 	// A verdict names queues before the packet or behind it. What could follow on both
 	// waits for the flow's next packet, or Flush.
 	if p.Verdict == reorder.Pass {
@@ -401,10 +370,10 @@ func (r *prestoReceiver) verdict(p *reorder.Arrival, v reorder.Verdict, first in
 // begins reports whether a flow begins anew with a packet: after a pause, or because
 // its source has forgotten it. Packets from before that come later do not begin it
 // again, unless they are of its first flowcells, too.
-func (r *prestoReceiver) begins(now mono.Time, e *prestoOrder, f *overlay.Fabric) bool {
-	other, cell := f.Epoch != e.epoch, uint16(f.Arg)
-	if apart(now, e.last, r.idle) {
-		return other || int16(cell-e.cell) < 0
+func (r *prestoReceiver) begins(now mono.Time, e *prestoEntry, f *overlay.Fabric) bool {
+	other, cell := f.Epoch != e.V.epoch, uint16(f.Arg)
+	if now.Apart(e.Last, r.idle) {
+		return other || int16(cell-e.V.cell) < 0
 	}
 	return other && (f.Rerouted || cell < MaxPaths)
 }
@@ -413,47 +382,37 @@ func (r *prestoReceiver) begins(now mono.Time, e *prestoOrder, f *overlay.Fabric
 // flowcell than the first, it may have overtaken that: there are no more flowcells under
 // way by other paths, and before it on its own, than there are paths. A flow that is
 // further on was forgotten here.
-func (r *prestoReceiver) begin(e *prestoOrder, f *overlay.Fabric) {
-	for e.queue != none {
+func (r *prestoReceiver) begin(e *prestoEntry, f *overlay.Fabric) {
+	for e.V.queue != none {
 		r.take(e)
 	}
-	e.epoch, e.cell, e.ended = f.Epoch, uint16(f.Arg), false
-	if !f.Rerouted && e.cell < MaxPaths {
-		e.cell = 0
+	e.V.epoch, e.V.cell, e.V.ended = f.Epoch, uint16(f.Arg), false
+	if !f.Rerouted && e.V.cell < MaxPaths {
+		e.V.cell = 0
 	}
 }
 
-// find returns the entry of a packet's flow and its index, a new one that begins with
-// the packet if it has none; nil: there is no room.
-func (r *prestoReceiver) find(now mono.Time, p *reorder.Arrival) (*prestoOrder, int32) {
-	at := p.Hash & r.mask
-	set := &r.sets[at]
-	best := -1
-	for w := range set {
-		e := &set[w]
-		if e.used && e.hash == p.Hash && e.leaf == p.Leaf {
-			return e, int32(at)*prestoWays + int32(w)
+// find returns the entry of a packet's flow, a new one that begins with the packet if it
+// has none; nil: there is no room.
+func (r *prestoReceiver) find(now mono.Time, p *reorder.Arrival) *prestoEntry {
+	e := r.flows.Find(p.Hash, p.Leaf)
+	if e == nil {
+		if e = r.flows.Insert(now, p.Hash, p.Leaf); e == nil {
+			return nil
 		}
-		aged := !e.used || e.queue == none && apart(now, e.last, r.idle)
-		if aged && (best < 0 || e.last < set[best].last) {
-			best = w
-		}
+		e.V.queue = none
+		r.begin(e, &p.Fabric)
 	}
-	if best < 0 {
-		return nil, 0
-	}
-	set[best] = prestoOrder{hash: p.Hash, leaf: p.Leaf, used: true, queue: none, last: now}
-	r.begin(&set[best], &p.Fabric)
-	return &set[best], int32(at)*prestoWays + int32(best)
+	return e
 }
 
 // hold keeps a packet of a later flowcell. It reports false if there is no room.
-func (r *prestoReceiver) hold(now mono.Time, e *prestoOrder, index int32, p *reorder.Arrival) bool {
+func (r *prestoReceiver) hold(now mono.Time, e *prestoEntry, p *reorder.Arrival) bool {
 	if r.stats.Waiting == r.packets {
 		return false
 	}
 	cell := uint16(p.Fabric.Arg)
-	link := &e.queue
+	link := &e.V.queue
 	for *link != none && int16(r.queues[*link].cell-cell) < 0 {
 		link = &r.queues[*link].next
 	}
@@ -463,8 +422,9 @@ func (r *prestoReceiver) hold(now mono.Time, e *prestoOrder, index int32, p *reo
 			return false
 		}
 		r.free = r.queues[q].next
-		r.queues[q] = prestoQueue{since: now, cell: cell, flow: index, next: *link, older: r.newest, newer: none}
+		r.queues[q] = prestoQueue{since: now, cell: cell, flow: r.flows.Index(e), next: *link, older: r.newest, newer: none}
 		*link = q
+		e.Pin()
 		if r.newest == none {
 			r.oldest = q
 		} else {
@@ -485,30 +445,32 @@ func (r *prestoReceiver) hold(now mono.Time, e *prestoOrder, index int32, p *reo
 }
 
 // skip makes a flowcell the one that is due, and drains the flow's queues up to it.
-func (r *prestoReceiver) skip(e *prestoOrder, cell uint16) {
-	e.cell, e.ended = cell, false
-	for e.queue != none && int16(r.queues[e.queue].cell-cell) <= 0 {
-		q := &r.queues[e.queue]
-		e.ended = q.ended && q.cell == cell
+func (r *prestoReceiver) skip(e *prestoEntry, cell uint16) {
+	e.V.cell, e.V.ended = cell, false
+	for e.V.queue != none && int16(r.queues[e.V.queue].cell-cell) <= 0 {
+		q := &r.queues[e.V.queue]
+		e.V.ended = q.ended && q.cell == cell
 		r.take(e)
 	}
 }
 
 // follow drains the flow's queues of the flowcells that follow on one that has ended,
 // as far as none is missing.
-func (r *prestoReceiver) follow(e *prestoOrder) {
-	for e.ended && e.queue != none && r.queues[e.queue].cell == e.cell+1 {
-		e.cell, e.ended = e.cell+1, r.queues[e.queue].ended
+func (r *prestoReceiver) follow(e *prestoEntry) {
+	for e.V.ended && e.V.queue != none && r.queues[e.V.queue].cell == e.V.cell+1 {
+		e.V.cell, e.V.ended = e.V.cell+1, r.queues[e.V.queue].ended
 		r.take(e)
 	}
 }
 
 // take drains the first queue of a flow and frees it: the driver sends on what it held
 // before it looks at anything else.
-func (r *prestoReceiver) take(e *prestoOrder) {
-	i := e.queue
+func (r *prestoReceiver) take(e *prestoEntry) {
+	i := e.V.queue
 	q := &r.queues[i]
-	e.queue = q.next
+	if e.V.queue = q.next; e.V.queue == none {
+		e.Unpin()
+	}
 	if q.older == none {
 		r.oldest = q.newer
 	} else {
@@ -544,7 +506,7 @@ func (r *prestoReceiver) Expire(now mono.Time) (queue int, ok bool) {
 func (r *prestoReceiver) giveUp(queue int32) {
 	r.stats.Flushes++
 	q := &r.queues[queue]
-	e := &r.sets[q.flow/prestoWays][q.flow%prestoWays]
+	e := r.flows.At(q.flow)
 	r.drained = r.drained[:0]
 	r.skip(e, q.cell)
 	r.follow(e)

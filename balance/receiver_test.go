@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loomfabric/loom/internal/flowtable"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
@@ -345,14 +346,14 @@ func TestPrestoExplains(t *testing.T) {
 			w.view.Paths[1] = MakePaths(without([]uint8{0, 1, 2, 3}, w.inFlight[0].header.Path.Uplink())...)
 		}, "is gone"},
 		{"no room", func(w *way) {
-			for flow := 1; flow <= prestoWays; flow++ {
+			for flow := 1; flow <= flowtable.Ways; flow++ {
 				w.send(flow, 1, 1)
 			}
 		}, "no room"},
 		{"plain", func(w *way) { w.view.Capable = overlay.NewCapability(2) }, "does not read"},
 	} {
 		p := newPrestoParams(Datacenter).(*PrestoParams)
-		p.Cell, p.Flows = 3000, prestoWays
+		p.Cell, p.Flows = 3000, flowtable.Ways
 		w := newWay(t, Find("presto"), 1, p)
 		tt.state(w)
 		pkts := []Packet{{Hash: 0x9E3779B1, Leaf: 1, Len: 1500}}

@@ -28,6 +28,7 @@ func (c *conweave) Retime(_ mono.Time, t *reorder.Times) error {
 		return fmt.Errorf("scheme %s: %w", c.name, err)
 	}
 	c.params, c.reply, c.inactive = p, mono.Time(p.Reply), mono.Time(p.Inactive)
+	c.conns.SetAge(c.inactive)
 	return nil
 }
 

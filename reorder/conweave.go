@@ -57,18 +57,18 @@ func New(p Params) (*ConWeave, error) {
 // wait for memory.
 func (c *ConWeave) Receive(now mono.Time, pkts []Arrival) {
 	c.out = c.out[:0]
-	if c.cold {
+	if c.table.Cold() {
 		for i := range pkts {
-			c.table.touch(pkts[i].Hash)
+			c.table.Touch(pkts[i].Hash)
 		}
 	}
-	before := c.unknown
+	c.unknown = 0
 	for i := range pkts {
 		p := &pkts[i]
 		c.cause = int16(i)
 		c.arrive(now, p)
 	}
-	c.cold = 4*(c.unknown-before) > uint64(len(pkts))
+	c.table.Seen(len(pkts), c.unknown)
 }
 
 // MayHold reports whether Receive might hold such a packet: one of a NEW path.
@@ -88,7 +88,7 @@ func (c *ConWeave) Flush(now mono.Time) (q int, ok bool) {
 	}
 	i := c.timers.heap[0]
 	c.stats.Flushed++
-	c.table.at(c.queues[i].flow).flags |= flowGaveUp
+	c.table.At(c.queues[i].flow).V.flags |= flowGaveUp
 	return int(c.drain(now, i)), true
 }
 

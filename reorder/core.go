@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/loomfabric/loom/internal/flowtable"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 )
@@ -12,7 +13,7 @@ import (
 // packets are held by.
 type core struct {
 	params Params
-	table  flows
+	table  flowtable.Table[flowFields]
 	queues []queue
 	free   int32 // first of the list of free queues
 	timers timers
@@ -20,8 +21,7 @@ type core struct {
 
 	notified []mono.Time // by leaf and path: the last NOTIFY
 
-	unknown uint64 // packets of flows that nothing was known of
-	cold    bool   // there were many of them in the last vector
+	unknown int // packets of flows that nothing was known of, of the present vector
 
 	out   []overlay.Message
 	cause int16 // index of the packet that is being decided about
@@ -36,7 +36,7 @@ const longAgo = mono.Time(math.MinInt64 / 2)
 
 func (c *core) init(p *Params) {
 	c.params = *p
-	c.table = newFlows(p.Flows, 2*mono.Time(p.Inactive))
+	c.table = flowtable.New[flowFields](p.Flows, 2*mono.Time(p.Inactive))
 	c.queues = make([]queue, p.Queues)
 	c.free = none
 	for i := len(c.queues) - 1; i >= 0; i-- {
@@ -63,22 +63,22 @@ func (c *core) arrive(now mono.Time, p *Arrival) {
 	c.stats.Packets++
 	c.stats.Bytes += uint64(p.Len)
 	c.answer(now, p)
-	e, index, fresh := c.table.get(now, p.Leaf, p.Hash)
+	e, fresh := c.find(now, p)
 	if e == nil {
 		c.stats.NoFlow++
 		return
 	}
-	later := f.TxTstamp.Sub(e.sent) > 0 // of one path, which keeps the order
+	later := f.TxTstamp.Sub(e.V.sent) > 0 // of one path, which keeps the order
 	if fresh {
 		c.unknown++
 		c.stats.Epochs++
 		e.renew(f)
-	} else if e.epoch != f.Epoch || e.flags&flowTailKnown != 0 {
+	} else if e.V.epoch != f.Epoch || e.V.flags&flowTailKnown != 0 {
 		ahead := e.ahead(now, f)
 		later = ahead > 0
 		switch e.place(f, ahead) {
 		case older:
-			if e.flags&flowPassed != 0 || e.flags&flowOvertook != 0 && !f.Rerouted {
+			if e.V.flags&flowPassed != 0 || e.V.flags&flowOvertook != 0 && !f.Rerouted {
 				c.stats.Late++
 			}
 			return
@@ -86,19 +86,19 @@ func (c *core) arrive(now mono.Time, p *Arrival) {
 			c.supersede(now, e, p)
 		}
 	}
-	e.last = now
+	e.Last = now
 	if later {
-		e.sent = f.TxTstamp
+		e.V.sent = f.TxTstamp
 	}
 	switch {
 	case f.Tail:
-		if e.queue != 0 {
-			p.Verdict, p.Drain = PassDrain, e.queue-1
+		if e.V.queue != 0 {
+			p.Verdict, p.Drain = PassDrain, e.V.queue-1
 		}
 		c.tail(now, e, f)
 	case f.Rerouted:
 		c.stats.Rerouted++
-		c.rerouted(now, e, index, p)
+		c.rerouted(now, e, p)
 	default:
 		c.old(now, e, f)
 	}
@@ -128,34 +128,34 @@ func (c *core) answer(now mono.Time, p *Arrival) {
 // goes before it.
 func (c *core) supersede(now mono.Time, e *flow, p *Arrival) {
 	c.stats.Epochs++
-	early := e.flags&(flowFlushed|flowTailSeen) == flowFlushed
-	if e.queue != 0 {
+	early := e.V.flags&(flowFlushed|flowTailSeen) == flowFlushed
+	if e.V.queue != 0 {
 		c.stats.Overtaken++
-		p.Verdict, p.Drain, early = DrainPass, c.drain(now, e.queue-1), true
+		p.Verdict, p.Drain, early = DrainPass, c.drain(now, e.V.queue-1), true
 	}
 	e.renew(&p.Fabric)
 	if early {
-		e.flags |= flowOvertook
+		e.V.flags |= flowOvertook
 	}
 }
 
 // tail ends the OLD path (§3.3.1): what was held may go.
 func (c *core) tail(now mono.Time, e *flow, f *overlay.Fabric) {
-	if e.queue != 0 {
-		q := &c.queues[e.queue-1]
+	if e.V.queue != 0 {
+		q := &c.queues[e.V.queue-1]
 		if q.measured {
 			c.missed(now.Sub(q.estimate))
 		}
 		c.stats.TailFlushes++
-		c.drain(now, e.queue-1)
-	} else if e.flags&flowFlushed != 0 && e.flags&flowTailSeen == 0 {
+		c.drain(now, e.V.queue-1)
+	} else if e.V.flags&flowFlushed != 0 && e.V.flags&flowTailSeen == 0 {
 		c.stats.Premature++
-		if e.flags&flowOld != 0 {
+		if e.V.flags&flowOld != 0 {
 			c.missed(now.Sub(e.resume()))
 		}
 	}
-	e.tail = f.Arg
-	e.flags |= flowTailKnown | flowTailSeen
+	e.V.tail = f.Arg
+	e.V.flags |= flowTailKnown | flowTailSeen
 }
 
 // missed records by how much the TAIL came after the estimate of its arrival.
@@ -171,53 +171,53 @@ func (c *core) missed(d time.Duration) {
 // the path takes (Appendix A).
 func (c *core) old(now mono.Time, e *flow, f *overlay.Fabric) {
 	switch {
-	case e.flags&flowTailSeen != 0:
+	case e.V.flags&flowTailSeen != 0:
 		c.stats.AfterTail++
 		return
-	case e.flags&flowFlushed != 0:
+	case e.V.flags&flowFlushed != 0:
 		c.stats.Premature++
 		return // the estimate is over (Appendix A: "or when T_resume expires")
 	}
-	e.rx, e.tx = now, f.TxTstamp
-	e.flags |= flowOld
-	if e.queue != 0 {
-		c.resume(e, e.queue-1)
-		c.timers.moved(c.queues, e.queue-1)
+	e.Time, e.V.tx = now, f.TxTstamp
+	e.V.flags |= flowOld
+	if e.V.queue != 0 {
+		c.resume(e, e.V.queue-1)
+		c.timers.moved(c.queues, e.V.queue-1)
 	}
 }
 
 // rerouted is a packet of the NEW path: it waits until the TAIL has come.
-func (c *core) rerouted(now mono.Time, e *flow, index int32, p *Arrival) {
-	e.tail = p.Fabric.Arg
-	e.flags |= flowTailKnown
-	if e.flags&(flowTailSeen|flowFlushed) != 0 {
+func (c *core) rerouted(now mono.Time, e *flow, p *Arrival) {
+	e.V.tail = p.Fabric.Arg
+	e.V.flags |= flowTailKnown
+	if e.V.flags&(flowTailSeen|flowFlushed) != 0 {
 		return
 	}
-	if e.flags&flowGaveUp != 0 {
+	if e.V.flags&flowGaveUp != 0 {
 		c.stats.PassedUnheld++
 		return
 	}
-	if e.queue != 0 {
-		if q := &c.queues[e.queue-1]; c.room(q.port, p.Len) {
+	if e.V.queue != 0 {
+		if q := &c.queues[e.V.queue-1]; c.room(q.port, p.Len) {
 			c.charge(q, p.Len)
-			p.Verdict, p.Hold = Hold, e.queue-1
+			p.Verdict, p.Hold = Hold, e.V.queue-1
 			return
 		}
 		// Behind what it holds the packet does not fit, and it must not go before
 		// that: all of it goes.
-		e.flags |= flowGaveUp
+		e.V.flags |= flowGaveUp
 		c.stats.Exhausted++
 		c.stats.PassedUnheld++
-		p.Verdict, p.Drain = DrainPass, c.drain(now, e.queue-1)
+		p.Verdict, p.Drain = DrainPass, c.drain(now, e.V.queue-1)
 		return
 	}
-	if !c.open(now, e, index, p) {
-		e.flags |= flowGaveUp
+	if !c.open(now, e, p) {
+		e.V.flags |= flowGaveUp
 		c.stats.NoQueue++
 		c.stats.PassedUnheld++
 		return
 	}
-	p.Hold = e.queue - 1
+	p.Hold = e.V.queue - 1
 	if p.Verdict == DrainPass {
 		p.Verdict = DrainHold
 	} else {
@@ -226,15 +226,16 @@ func (c *core) rerouted(now mono.Time, e *flow, index int32, p *Arrival) {
 }
 
 // open takes a queue for the flow, and starts T_resume with its first packet.
-func (c *core) open(now mono.Time, e *flow, index int32, p *Arrival) bool {
+func (c *core) open(now mono.Time, e *flow, p *Arrival) bool {
 	i, port := c.free, int32(p.Port)
 	if i == none || !c.room(port, p.Len) || c.ports[port].Queues >= c.params.PortQueues {
 		return false
 	}
 	q := &c.queues[i]
 	c.free = q.next
-	*q = queue{since: now, flow: index, port: port, path: p.Fabric.Path}
-	e.queue = uint16(i) + 1
+	*q = queue{since: now, flow: c.table.Index(e.entry()), port: port, path: p.Fabric.Path}
+	e.V.queue = uint16(i) + 1
+	e.entry().Pin()
 	u := &c.ports[port]
 	u.Queues++
 	u.QueuesPeak = max(u.QueuesPeak, u.Queues)
@@ -242,7 +243,7 @@ func (c *core) open(now mono.Time, e *flow, index int32, p *Arrival) bool {
 	c.stats.InUse++
 	c.stats.InUsePeak = max(c.stats.InUsePeak, c.stats.InUse)
 	c.charge(q, p.Len)
-	if e.flags&flowOld == 0 {
+	if e.V.flags&flowOld == 0 {
 		c.stats.Defaults++
 	}
 	c.resume(e, uint16(i))
@@ -253,7 +254,7 @@ func (c *core) open(now mono.Time, e *flow, index int32, p *Arrival) bool {
 // resume sets T_resume of the flow's queue (Appendix A).
 func (c *core) resume(e *flow, i uint16) {
 	q := &c.queues[i]
-	if e.flags&flowOld != 0 {
+	if e.V.flags&flowOld != 0 {
 		q.estimate, q.measured = e.resume(), true
 		q.deadline = q.estimate.Add(c.params.ResumeExtra)
 	} else {
@@ -270,7 +271,7 @@ func (c *core) resume(e *flow, i uint16) {
 // path by as much as it left after it. Packets between them may be lost, so that it
 // can be more than a pause of θ_inactive.
 func (e *flow) resume() mono.Time {
-	return e.rx.Add(time.Duration(e.tail-e.tx) * time.Microsecond)
+	return e.Time.Add(time.Duration(e.V.tail-e.V.tx) * time.Microsecond)
 }
 
 // expire drains a queue whose time has come. One whose time is further away than
@@ -285,12 +286,12 @@ func (c *core) expire(now mono.Time) (int, bool) {
 	if now < q.deadline && q.deadline.Sub(now) <= c.params.MaxHold {
 		return 0, false
 	}
-	e := c.table.at(q.flow)
-	e.flags |= flowFlushed
+	e := (*flow)(c.table.At(q.flow))
+	e.V.flags |= flowFlushed
 	c.stats.Expiries++
 	c.stats.Clears++
 	c.cause = overlay.NoCause
-	c.say(overlay.OpClear, e.leaf, e.hash, e.epoch, q.path, e.tail, int(q.port))
+	c.say(overlay.OpClear, e.entry().Leaf(), e.entry().Hash(), e.V.epoch, q.path, e.V.tail, int(q.port))
 	return int(c.drain(now, i)), true
 }
 
@@ -298,7 +299,9 @@ func (c *core) expire(now mono.Time) (int, bool) {
 // what it held before it looks at anything else.
 func (c *core) drain(now mono.Time, i uint16) uint16 {
 	q := &c.queues[i]
-	c.table.at(q.flow).queue = 0
+	e := c.table.At(q.flow)
+	e.V.queue = 0
+	e.Unpin()
 	c.timers.remove(c.queues, i)
 	c.stats.Hold.Add(now.Sub(q.since))
 	u, s := &c.ports[q.port], &c.stats
@@ -346,7 +349,7 @@ func (c *core) notify(now mono.Time, p *Arrival) {
 		return
 	}
 	last := &c.notified[int(leaf)*paths+int(f.Path)]
-	if d := mono.Time(c.params.NotifyInterval); d > 0 && !expired(now, *last, d-1) {
+	if d := mono.Time(c.params.NotifyInterval); d > 0 && !now.Apart(*last, d-1) {
 		c.stats.NotifiesSuppressed++
 		return
 	}

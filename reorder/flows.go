@@ -1,30 +1,29 @@
 package reorder
 
 import (
+	"github.com/loomfabric/loom/internal/flowtable"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 )
 
-// ways is the associativity of the flow table (ConWeave §3.4.2).
-const ways = 4
+// flow is an entry of the flow table (ConWeave §3.4.2): 32 bytes without pointers.
+// Last is the arrival of the epoch's last packet. Time is that of the epoch's last
+// packet of the OLD path, t^RX of Appendix A. While queue says that something is held,
+// the entry is pinned.
+type flow flowtable.Entry[flowFields]
 
-// flow is what the destination knows of a flow: 32 bytes without pointers.
-type flow struct {
-	hash  uint32
-	leaf  uint16
-	epoch overlay.Epoch
-	flags uint8
-	last  mono.Time // arrival of the epoch's last packet; longAgo: the entry is free
-	rx    mono.Time // arrival of the epoch's last packet of the OLD path, t^RX of Appendix A
-	tx    overlay.Tstamp
+type flowFields struct {
+	tx    overlay.Tstamp // of the packet of Time
 	tail  overlay.Tstamp // TAIL_TX_TSTAMP: tells one reroute from another
 	sent  overlay.Tstamp // the latest TX_TSTAMP of the epoch
 	queue uint16         // plus one; 0: nothing is held
+	epoch overlay.Epoch
+	flags uint8
 }
 
 // Flags of a flow, about the present epoch.
 const (
-	flowOld       = 1 << iota // rx and tx are meant
+	flowOld       = 1 << iota // Time and tx are meant
 	flowTailKnown             // tail is meant
 	flowTailSeen              // the TAIL has arrived
 	flowFlushed               // T_resume expired before the TAIL arrived
@@ -36,66 +35,22 @@ const (
 	flowPassed = flowOld | flowTailSeen | flowFlushed | flowGaveUp
 )
 
-// expired reports whether last lies further from now than limit. A last from
-// the far future is as good as one from the far past: the clock has jumped.
-func expired(now, last, limit mono.Time) bool { return uint64(now-last+limit) > 2*uint64(limit) }
+// entry returns e as what the table knows.
+func (e *flow) entry() *flowtable.Entry[flowFields] { return (*flowtable.Entry[flowFields])(e) }
 
-// flows is the flow table.
-type flows struct {
-	sets    [][ways]flow
-	mask    uint32
-	ageing  mono.Time // 2·θ_inactive
-	touched uint32    // so that touch is not compiled away
-}
-
-func newFlows(entries int, ageing mono.Time) flows {
-	t := flows{sets: make([][ways]flow, entries/ways), mask: uint32(entries/ways - 1), ageing: ageing}
-	for i := range t.sets {
-		for w := range t.sets[i] {
-			t.sets[i][w].last = longAgo
-		}
+// find returns the entry of a packet's flow; nil if there is no room for it. fresh says
+// that nothing is known of the flow.
+func (c *core) find(now mono.Time, p *Arrival) (e *flow, fresh bool) {
+	if e := c.table.Find(p.Hash, p.Leaf); e != nil {
+		return (*flow)(e), c.table.Aged(now, e)
 	}
-	return t
-}
-
-// touch reads both cache lines of the set that a flow belongs to.
-func (t *flows) touch(hash uint32) {
-	set := &t.sets[hash&t.mask]
-	t.touched += set[0].hash + set[2].hash
-}
-
-// at returns the entry of an index that get returned.
-func (t *flows) at(i int32) *flow { return &t.sets[i/ways][i%ways] }
-
-// get returns the flow's entry and its index. fresh says that nothing is known
-// of it. Without an entry that is free or aged it returns nil.
-func (t *flows) get(now mono.Time, leaf uint16, hash uint32) (e *flow, index int32, fresh bool) {
-	i := hash & t.mask
-	set := &t.sets[i]
-	for w := range set {
-		e := &set[w]
-		if e.hash == hash && e.leaf == leaf {
-			fresh := e.queue == 0 && expired(now, e.last, t.ageing)
-			return e, int32(i)*ways + int32(w), fresh
-		}
-	}
-	best := -1
-	for w := range set {
-		e := &set[w]
-		if e.queue == 0 && expired(now, e.last, t.ageing) && (best < 0 || e.last < set[best].last) {
-			best = w
-		}
-	}
-	if best < 0 {
-		return nil, 0, false
-	}
-	set[best] = flow{hash: hash, leaf: leaf}
-	return &set[best], int32(i)*ways + int32(best), true
+	e = (*flow)(c.table.Insert(now, p.Hash, p.Leaf))
+	return e, e != nil
 }
 
 // renew starts an epoch with its first packet. Nothing must be held.
 func (e *flow) renew(f *overlay.Fabric) {
-	e.epoch, e.flags, e.sent = f.Epoch, 0, f.TxTstamp
+	e.V.epoch, e.V.flags, e.V.sent = f.Epoch, 0, f.TxTstamp
 }
 
 // order is a packet's place in a flow's sequence of epochs.
@@ -115,17 +70,17 @@ const (
 //
 // ahead is how many µs later it was sent than what was sent last of the epoch.
 func (e *flow) place(f *overlay.Fabric, ahead int64) order {
-	if f.Epoch != e.epoch {
-		if ahead > 0 || ahead == 0 && e.epoch.Before(f.Epoch) {
+	if f.Epoch != e.V.epoch {
+		if ahead > 0 || ahead == 0 && e.V.epoch.Before(f.Epoch) {
 			return newer
 		}
 		return older
 	}
 	switch {
-	case e.flags&flowTailKnown == 0:
+	case e.V.flags&flowTailKnown == 0:
 	case f.Tail || f.Rerouted:
 		// A reroute has one TAIL: another one makes it another reroute.
-		if f.Arg != e.tail {
+		if f.Arg != e.V.tail {
 			if ahead >= 0 {
 				return newer
 			}
@@ -146,15 +101,15 @@ func (e *flow) place(f *overlay.Fabric, ahead int64) order {
 // on the OLD path.
 func (e *flow) ahead(now mono.Time, f *overlay.Fabric) int64 {
 	const wrap, near = 1 << 16, 1 << 14
-	apart := now.Sub(e.last).Microseconds()
-	slower := int64(overlay.Tstamp(apart) - (f.TxTstamp - e.sent)) // this one by so much, or the other one by the rest
+	apart := now.Sub(e.Last).Microseconds()
+	slower := int64(overlay.Tstamp(apart) - (f.TxTstamp - e.V.sent)) // this one by so much, or the other one by the rest
 	below, above := apart-slower, apart-slower+wrap
 	after := slower > wrap/2
 	if slower > near && slower < wrap-near {
 		switch {
-		case e.epoch.Before(f.Epoch):
+		case e.V.epoch.Before(f.Epoch):
 			after = below <= 0
-		case f.Epoch.Before(e.epoch), f.Epoch == e.epoch:
+		case f.Epoch.Before(e.V.epoch), f.Epoch == e.V.epoch:
 			after = false
 		}
 	}

@@ -80,7 +80,7 @@ func TestPlaceAfterPauses(t *testing.T) {
 		if now-at > mono.Time(65*time.Millisecond) && next {
 			continue
 		}
-		e := flow{epoch: early.Epoch, last: at, sent: early.TxTstamp}
+		e := flow{Last: at, V: flowFields{epoch: early.Epoch, sent: early.TxTstamp}}
 		if got := e.place(late, e.ahead(now, late)); got != want {
 			t.Fatalf("sent %v apart, arrived %v apart, epochs %d and %d: %v, want %v", second.Sub(first), now.Sub(at), a.Epoch, b.Epoch, got, want)
 		}
@@ -91,9 +91,9 @@ func TestPlaceAfterPauses(t *testing.T) {
 func TestPlaceOldPathIsLate(t *testing.T) {
 	for _, late := range []time.Duration{0, time.Millisecond, 25 * time.Millisecond, 34 * time.Millisecond, 47 * time.Millisecond} {
 		const sent = mono.Time(time.Second)
-		e := flow{epoch: 2, flags: flowTailKnown, last: sent + 1e6, sent: overlay.TstampOf(sent), queue: 1}
+		e := flow{Last: sent + 1e6, V: flowFields{epoch: 2, flags: flowTailKnown, sent: overlay.TstampOf(sent), queue: 1}}
 		f := overlay.Fabric{Epoch: 2, TxTstamp: overlay.TstampOf(sent - mono.Time(late))}
-		now := e.last + 1e6
+		now := e.Last + 1e6
 		if got := e.place(&f, e.ahead(now, &f)); got != same {
 			t.Errorf("sent %v before what is held: %v, want it to be of the same epoch", late, got)
 		}
@@ -159,9 +159,9 @@ func TestCold(t *testing.T) {
 			pkts = append(pkts, Arrival{Hash: hash, Len: 100, Fabric: overlay.Fabric{Capable: true, Shim: true, Epoch: 1, TxTstamp: 7}})
 		}
 		c.Receive(at, pkts)
-		return c.cold
+		return c.table.Cold()
 	}
-	if c.cold {
+	if c.table.Cold() {
 		t.Error("nothing came, and it is cold")
 	}
 	if !burst(1, 40, 0) {

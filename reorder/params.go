@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/internal/field"
+	"github.com/loomfabric/loom/internal/flowtable"
 	"github.com/loomfabric/loom/internal/units"
 	"github.com/loomfabric/loom/overlay"
 )
@@ -112,10 +113,10 @@ func (p *Params) Validate() error {
 		return field.Errorf("notify_interval", "use 0 to a second", "notify_interval is %v", p.NotifyInterval)
 	case p.Admission < 0 || p.Admission > 100:
 		return field.Errorf("admission", "use 0 to 100", "admission at %d percent", p.Admission)
-	case p.Flows < ways || p.Flows > 1<<24 || p.Flows&(p.Flows-1) != 0:
-		return field.Errorf("flows", fmt.Sprintf("use a power of two from %d to %d", ways, 1<<24), "flow table of %d entries", p.Flows)
-	case p.Leaves < 0 || p.Leaves > 1<<16:
-		return fmt.Errorf("%d leaves: use 0 to %d", p.Leaves, 1<<16)
+	case p.Flows < flowtable.Ways || p.Flows > flowtable.MaxEntries || p.Flows&(p.Flows-1) != 0:
+		return field.Errorf("flows", fmt.Sprintf("use a power of two from %d to %d", flowtable.Ways, flowtable.MaxEntries), "flow table of %d entries", p.Flows)
+	case p.Leaves < 0 || p.Leaves > flowtable.MaxLeaves:
+		return fmt.Errorf("%d leaves: use 0 to %d", p.Leaves, flowtable.MaxLeaves)
 	case p.Ports < 0 || p.Ports > 1<<16:
 		return fmt.Errorf("%d ports: use 0 to %d", p.Ports, 1<<16)
 	case p.Queues < 0 || p.Queues > MaxQueues:

@@ -17,3 +17,8 @@ func (t Time) Sub(u Time) time.Duration { return time.Duration(t - u) }
 
 // Before reports whether t lies before u.
 func (t Time) Before(u Time) bool { return t < u }
+
+// Apart reports whether t and u lie further apart than limit, whichever is later: a
+// time from the far future tells as little as one from the far past, for the clock has
+// jumped.
+func (t Time) Apart(u, limit Time) bool { return uint64(t-u+limit) > 2*uint64(limit) }
