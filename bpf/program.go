@@ -127,19 +127,6 @@ func (p *Program) SetSocket(queue int, fd int) error {
 	return nil
 }
 
-// ClearSocket lets the frames of queue go to the kernel again. It is no error
-// if the queue had no socket.
-func (p *Program) ClearSocket(queue int) error {
-	if err := p.checkQueue(queue); err != nil {
-		return err
-	}
-	err := p.sockets.Delete(uint32(queue))
-	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("take queue %d of %s from its socket: %w", queue, p.cfg.name(), err)
-	}
-	return nil
-}
-
 func (p *Program) checkQueue(queue int) error {
 	if p.sockets == nil {
 		return fmt.Errorf("queue %d of %s: %w", queue, p.cfg.name(), os.ErrClosed)
@@ -150,8 +137,8 @@ func (p *Program) checkQueue(queue int) error {
 	return nil
 }
 
-// Counters returns how many frames met each verdict since Load, by the names of
-// [Verdicts]. Each frame counts once.
+// Counters returns how many frames met each verdict since Load, by the verdict's
+// name. Each frame counts once.
 func (p *Program) Counters() (map[string]uint64, error) {
 	if p.counters == nil {
 		return nil, fmt.Errorf("read counters of %s: %w", p.cfg.name(), os.ErrClosed)

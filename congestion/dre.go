@@ -65,13 +65,6 @@ func (d *DRE) Quantise(x float64, rate uint64) uint8 {
 	return d.quantise(x, rate)
 }
 
-// Utilisation returns X/(C·τ): the share of the link's rate (bits per second)
-// in use, above 1 in a burst that a queue took up. It is 0 when the rate is
-// unknown (0).
-func (d *DRE) Utilisation(now mono.Time, rate uint64) float64 {
-	return d.share(d.X(now), rate)
-}
-
 // advance applies the decay of the periods that ended up to now.
 func (d *DRE) advance(now mono.Time) {
 	if now < d.anchor {

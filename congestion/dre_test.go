@@ -124,7 +124,7 @@ func TestMetric(t *testing.T) {
 			d := NewDRE(DefaultTau, DefaultAlpha, tt.q)
 			d.Add(0, uint32(tt.x))
 			if got := d.Metric(0, tt.rate); got != tt.want {
-				t.Errorf("Metric = %d, want %d (utilisation %v)", got, tt.want, d.Utilisation(0, tt.rate))
+				t.Errorf("Metric = %d, want %d (utilisation %v)", got, tt.want, d.share(d.X(0), tt.rate))
 			}
 		})
 	}

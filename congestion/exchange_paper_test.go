@@ -38,8 +38,9 @@ func TestPaperExchange(t *testing.T) {
 	if f.LBTag != 2 || f.CE != 0 || f.FBValid || f.Path != overlay.MakePathID(2, 9) {
 		t.Fatalf("first packet carries %+v", f)
 	}
-	header := make(overlay.VXLAN, overlay.VXLANLen)
-	header.Encode(7, &f)
+	outer := make([]byte, overlay.Overhead)
+	new(overlay.Tunnel).Encap(outer, 0, 7, 0, 0, &f)
+	header := overlay.VXLAN(outer[overlay.Overhead-overlay.VXLANLen:])
 	for _, link := range []uint8{3, 5, 1} { // three hops
 		header.RaiseCE(link)
 	}

@@ -2,7 +2,6 @@ package congestion
 
 import (
 	"fmt"
-	"iter"
 	"math/bits"
 	"time"
 
@@ -150,9 +149,8 @@ type Stamp uint64
 // Stamp returns now for [Flowlets.Packet]: packets of a burst share it.
 func (f *Flowlets) Stamp(now mono.Time) Stamp { return Stamp(f.stamp(now)) }
 
-// Packet is [Flowlets.Lookup] and, if the flowlet is under way,
-// [Flowlets.Touch] in one: what each packet needs, and small enough to be
-// inlined.
+// Packet is [Flowlets.Lookup], and notes the packet if the flowlet is under way.
+// It is small enough to be inlined.
 func (f *Flowlets) Packet(hash uint32, at Stamp) (uplink uint8, active bool) {
 	e := &f.entries[hash&f.mask]
 	if *e&flowletValid == 0 {
@@ -164,12 +162,6 @@ func (f *Flowlets) Packet(hash uint32, at Stamp) (uplink uint8, active bool) {
 	}
 	*e = uint64(at) | flowletValid | uint64(uplink)
 	return uplink, true
-}
-
-// Touch notes a packet of a flowlet that is under way.
-func (f *Flowlets) Touch(hash uint32, now mono.Time) {
-	e := &f.entries[hash&f.mask]
-	*e = f.stamp(now) | *e&(1<<flowletStampShift-1)
 }
 
 // Set starts a flowlet on an uplink with a packet at now.
@@ -217,15 +209,4 @@ func (f *Flowlets) Find(hash uint32, now mono.Time) (fl Flowlet, ok bool) {
 		idle *= int64(f.gap)
 	}
 	return Flowlet{slot, uint8(e & flowletUplink), !f.ended(e, stamp), time.Duration(idle)}, true
-}
-
-// All yields the entries that were ever used.
-func (f *Flowlets) All(now mono.Time) iter.Seq[Flowlet] {
-	return func(yield func(Flowlet) bool) {
-		for slot := range f.entries {
-			if fl, ok := f.Find(uint32(slot), now); ok && !yield(fl) {
-				return
-			}
-		}
-	}
 }

@@ -78,5 +78,6 @@ func (m *Meter) X(now mono.Time) float64 {
 // bits per second; 0 if the rate is unknown (0).
 func (m *Meter) Metric(now mono.Time, rate uint64) uint8 { return m.quantise(m.X(now), rate) }
 
-// Utilisation returns X/(C·τ), as [DRE.Utilisation].
+// Utilisation returns X/(C·τ), the share of the link's rate (bits per second) in
+// use. It is above 1 in a burst that a queue took up, and 0 if the rate is unknown (0).
 func (m *Meter) Utilisation(now mono.Time, rate uint64) float64 { return m.share(m.X(now), rate) }

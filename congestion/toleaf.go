@@ -97,9 +97,6 @@ func (t *ToLeaf) Forget(leaf uint16) {
 	}
 }
 
-// Leaves returns for how many leaves the table was made.
-func (t *ToLeaf) Leaves() int { return len(t.rows) }
-
 func (t *ToLeaf) aged(w word, now mono.Time) uint8 {
 	m := w.metric()
 	if m == 0 {

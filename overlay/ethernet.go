@@ -41,15 +41,6 @@ const (
 // The getters and setters panic on a view that is not [Ethernet.Valid].
 type Ethernet []byte
 
-// Valid reports whether the whole header is there.
-func (e Ethernet) Valid() bool { return len(e) >= EthernetLen }
-
-// Dst returns the destination address.
-func (e Ethernet) Dst() MAC { return MAC(e[ethDst : ethDst+6]) }
-
-// Src returns the source address.
-func (e Ethernet) Src() MAC { return MAC(e[ethSrc : ethSrc+6]) }
-
 // EtherType returns the type behind the addresses: of the tag, if there is one.
 func (e Ethernet) EtherType() uint16 { return binary.BigEndian.Uint16(e[ethType:EthernetLen]) }
 
@@ -72,12 +63,6 @@ func (e Ethernet) SetSrc(m MAC) { copy(e[ethSrc:ethSrc+6], m[:]) }
 
 // SetEtherType replaces the type behind the addresses.
 func (e Ethernet) SetEtherType(t uint16) { binary.BigEndian.PutUint16(e[ethType:EthernetLen], t) }
-
-// Tagged reports whether the frame carries a VLAN tag, of either kind.
-func (e Ethernet) Tagged() bool { return IsVLAN(e.EtherType()) }
-
-// Payload returns what follows the untagged header.
-func (e Ethernet) Payload() []byte { return e[EthernetLen:] }
 
 // IsVLAN reports whether the EtherType announces a VLAN tag, of either kind.
 func IsVLAN(etherType uint16) bool {

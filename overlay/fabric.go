@@ -117,9 +117,6 @@ func (t Tstamp) Sub(u Tstamp) time.Duration {
 	return time.Duration(int16(t-u)) * time.Microsecond
 }
 
-// Before reports whether t lies before u, if they are less than 32.768 ms apart.
-func (t Tstamp) Before(u Tstamp) bool { return int16(t-u) < 0 }
-
 // Add returns t moved by d, which is rounded towards zero to microseconds.
 func (t Tstamp) Add(d time.Duration) Tstamp { return t + Tstamp(d/time.Microsecond) }
 

@@ -225,11 +225,6 @@ func (f *FDB) LookupKey(k FDBKey, now mono.Time) Dest {
 	return b.dest[w&(fdbWays-1)] &^ destStatic
 }
 
-// Learn notes that a frame from mac was seen at d.
-func (f *FDB) Learn(vni uint16, mac MAC, d Dest, now mono.Time) Learned {
-	return f.LearnKey(MakeFDBKey(vni, mac), d, now)
-}
-
 // LearnKey is [FDB.Learn] by key.
 func (f *FDB) LearnKey(k FDBKey, d Dest, now mono.Time) Learned {
 	if !k.Unicast() || d == DestNone || int(k>>48) >= len(f.vnis) {
@@ -423,18 +418,6 @@ func (f *FDB) FlushPort(port uint16) int {
 	return f.flush(func(_ uint64, d Dest) bool { return !d.Remote() && d.Port() == port })
 }
 
-// FlushPeer forgets what was learned from a peer, and returns how many entries
-// that were.
-func (f *FDB) FlushPeer(peer uint16) int {
-	return f.flush(func(_ uint64, d Dest) bool { return d.Remote() && d.Peer() == peer })
-}
-
-// FlushVNI forgets what was learned in a VNI, and returns how many entries that
-// were.
-func (f *FDB) FlushVNI(vni uint16) int {
-	return f.flush(func(key uint64, _ Dest) bool { return key>>48 == uint64(vni) })
-}
-
 // flush frees the learned entries that match. It walks the whole table.
 func (f *FDB) flush(match func(key uint64, d Dest) bool) (n int) {
 	for i := range f.buckets {
@@ -457,10 +440,6 @@ type FDBEntry struct {
 	Static bool
 	Age    time.Duration // since it was last noted, in steps of some 17 ms; 0 if static
 }
-
-// All yields the entries that Lookup would find, in no particular order. The
-// table must not change meanwhile.
-func (f *FDB) All(now mono.Time) iter.Seq[FDBEntry] { return f.Some(now, 0, len(f.buckets)) }
 
 // Buckets returns the number of buckets, for [FDB.Some].
 func (f *FDB) Buckets() int { return len(f.buckets) }

@@ -67,12 +67,6 @@ func (ip IPv4) TOS() uint8 { return ip[ip4TOS] }
 // TotalLen returns the datagram's length, bytes.
 func (ip IPv4) TotalLen() int { return int(binary.BigEndian.Uint16(ip[ip4Total:])) }
 
-// ID returns the identification field.
-func (ip IPv4) ID() uint16 { return binary.BigEndian.Uint16(ip[ip4ID:]) }
-
-// DontFragment reports whether DF is set.
-func (ip IPv4) DontFragment() bool { return binary.BigEndian.Uint16(ip[ip4Frag:])&ip4DF != 0 }
-
 // Fragment reports whether this is a fragment: the first, a middle or the last.
 func (ip IPv4) Fragment() bool { return binary.BigEndian.Uint16(ip[ip4Frag:])&ip4FragMask != 0 }
 
@@ -85,20 +79,8 @@ func (ip IPv4) Proto() uint8 { return ip[ip4Proto] }
 // Checksum returns the header checksum.
 func (ip IPv4) Checksum() uint16 { return binary.BigEndian.Uint16(ip[ip4Checksum:]) }
 
-// Src returns the source address as a number, first byte most significant.
-func (ip IPv4) Src() uint32 { return binary.BigEndian.Uint32(ip[ip4Src:]) }
-
 // Dst returns the destination address as a number, first byte most significant.
 func (ip IPv4) Dst() uint32 { return binary.BigEndian.Uint32(ip[ip4Dst:]) }
-
-// ChecksumOK reports whether the header checksum holds (RFC 1071).
-func (ip IPv4) ChecksumOK() bool { return fold(sum16(ip[:ip.HeaderLen()])) == 0xffff }
-
-// UpdateChecksum computes the header checksum from scratch.
-func (ip IPv4) UpdateChecksum() {
-	binary.BigEndian.PutUint16(ip[ip4Checksum:], 0)
-	binary.BigEndian.PutUint16(ip[ip4Checksum:], ^fold(sum16(ip[:ip.HeaderLen()])))
-}
 
 // DecTTL takes one from the TTL and patches the checksum (RFC 1624 §3, eqn. 3).
 // A TTL of zero is left alone; the caller drops a datagram whose TTL is at most

@@ -48,12 +48,3 @@ func (ip IPv6) PayloadLen() int { return int(binary.BigEndian.Uint16(ip[ip6Paylo
 
 // NextHeader returns the protocol number of what follows the fixed header.
 func (ip IPv6) NextHeader() uint8 { return ip[ip6Next] }
-
-// HopLimit returns the hops left.
-func (ip IPv6) HopLimit() uint8 { return ip[ip6Hops] }
-
-// Src returns the source address.
-func (ip IPv6) Src() [16]byte { return [16]byte(ip[ip6Src : ip6Src+16]) }
-
-// Dst returns the destination address.
-func (ip IPv6) Dst() [16]byte { return [16]byte(ip[ip6Dst : ip6Dst+16]) }

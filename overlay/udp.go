@@ -39,6 +39,3 @@ func (u UDP) DstPort() uint16 { return binary.BigEndian.Uint16(u[2:]) }
 
 // Length returns the length of header and payload, bytes.
 func (u UDP) Length() int { return int(binary.BigEndian.Uint16(u[4:])) }
-
-// Checksum returns the checksum; 0 means that there is none.
-func (u UDP) Checksum() uint16 { return binary.BigEndian.Uint16(u[6:]) }

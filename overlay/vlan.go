@@ -20,17 +20,8 @@ const vidMask = 0x0fff
 // The getters panic on a view that is not [VLAN.Valid].
 type VLAN []byte
 
-// Valid reports whether the whole tag is there.
-func (v VLAN) Valid() bool { return len(v) >= VLANLen }
-
 // TCI returns priority, drop eligibility and VLAN identifier as one number.
 func (v VLAN) TCI() uint16 { return binary.BigEndian.Uint16(v) }
-
-// VID returns the VLAN identifier, 0..4095; 0 marks a priority tag.
-func (v VLAN) VID() uint16 { return v.TCI() & vidMask }
-
-// PCP returns the priority code point, 0..7.
-func (v VLAN) PCP() uint8 { return v[0] >> 5 }
 
 // EtherType returns the type of what is tagged.
 func (v VLAN) EtherType() uint16 { return binary.BigEndian.Uint16(v[2:]) }

@@ -86,23 +86,6 @@ func (v VXLAN) Path() PathID { return PathID(v[7]) }
 // Opcode returns what the packet is for.
 func (v VXLAN) Opcode() Opcode { return Opcode(binary.BigEndian.Uint32(v) >> (vxOpcodeShift - 32) & 7) }
 
-// Encode writes a header with the low 24 bits of vni, and returns its length:
-// VXLANLen, or VXLANLen+ShimLen when f has a shim. When f is nil or not Capable
-// the header is RFC 7348's, all reserved bits zero. Fields are cut to their
-// width. The view must be long enough.
-func (v VXLAN) Encode(vni VNI, f *Fabric) int {
-	if f == nil || !f.Capable {
-		binary.BigEndian.PutUint64(v, vxPlain|uint64(vni&MaxVNI)<<vxVNIShift)
-		return VXLANLen
-	}
-	binary.BigEndian.PutUint64(v, f.word(vni))
-	if !f.Shim {
-		return VXLANLen
-	}
-	binary.BigEndian.PutUint32(v[VXLANLen:], uint32(f.TxTstamp)<<16|uint32(f.Arg))
-	return VXLANLen + ShimLen
-}
-
 // word returns the first 8 bytes of a Capable header.
 func (f *Fabric) word(vni VNI) uint64 {
 	return vxPlain | 1<<vxCapableShift |

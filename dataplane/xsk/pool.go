@@ -40,11 +40,11 @@ func (o Owner) String() string {
 // frames of a closed socket can be found again. The most recently used frame
 // goes out first, because it is the likeliest to be in the cache.
 //
-// A frame's life is a cycle: Get makes it the worker's, Give a port's (before
-// it is filled or transmitted), Take the worker's again (after it was received
-// or completed), Put free. In a normal build the transitions are not checked;
-// with the build tag loomdebug each one is, and a wrong one panics naming
-// frame, owner and expected owner.
+// A frame's life is a cycle: Get makes it the worker's, GiveAll a port's (before
+// it is transmitted), TakeAll the worker's again (after it was received), Put
+// free. GetFor and PutFrom take the short way between a port and the stack. The
+// build tag loomdebug makes a wrong transition panic and name frame, owner and
+// expected owner; a normal build does not check.
 //
 // Owned by one worker; not safe for concurrent use.
 type Pool struct {
@@ -92,8 +92,8 @@ func (p *Pool) Get() (addr uint64, ok bool) {
 	return addr, true
 }
 
-// GetFor is Get and Give for a burst: it fills addrs with free frames that go
-// straight to a port, and returns how many there were.
+// GetFor fills addrs with free frames that go straight to a port, to be filled,
+// and returns how many there were.
 func (p *Pool) GetFor(to Owner, addrs []uint64) int {
 	n := min(len(addrs), p.n)
 	addrs = addrs[:n]
@@ -108,8 +108,8 @@ func (p *Pool) GetFor(to Owner, addrs []uint64) int {
 	return n
 }
 
-// PutFrom is Take and Put for a burst: frames that a port is done with are free.
-// Each address may lie anywhere in its frame.
+// PutFrom frees the frames that a port has completed. Each address may lie
+// anywhere in its frame.
 func (p *Pool) PutFrom(from Owner, addrs []uint64) {
 	free, owner, shift, base := p.free[p.n:p.n+len(addrs)], p.owner, p.shift&63, p.base
 	for i, a := range addrs {
@@ -120,10 +120,10 @@ func (p *Pool) PutFrom(from Owner, addrs []uint64) {
 	p.n += len(addrs)
 }
 
-// GiveAll is Give for a burst.
+// GiveAll makes frames of the worker's the property of to, a port.
 func (p *Pool) GiveAll(to Owner, descs []Desc) { p.pass("GiveAll", OwnerWorker, to, descs) }
 
-// TakeAll is Take for a burst.
+// TakeAll makes frames of from's, a port, the worker's.
 func (p *Pool) TakeAll(from Owner, descs []Desc) { p.pass("TakeAll", from, OwnerWorker, descs) }
 
 func (p *Pool) pass(op string, from, to Owner, descs []Desc) {
@@ -140,18 +140,6 @@ func (p *Pool) Put(addr uint64) {
 	p.owner[p.frame(addr)] = OwnerFree
 	p.free[p.n] = addr & p.base
 	p.n++
-}
-
-// Give makes a frame of the worker's the property of to, a port.
-func (p *Pool) Give(addr uint64, to Owner) {
-	p.check("Give", addr, OwnerWorker)
-	p.owner[p.frame(addr)] = to
-}
-
-// Take makes a frame of from's, a port, the worker's.
-func (p *Pool) Take(addr uint64, from Owner) {
-	p.check("Take", addr, from)
-	p.owner[p.frame(addr)] = OwnerWorker
 }
 
 // Reclaim frees every frame that o owns and returns how many those were. It is
@@ -171,20 +159,6 @@ func (p *Pool) Reclaim(o Owner) int {
 		p.free[p.n] = uint64(i) << p.shift
 		p.n++
 		n++
-	}
-	return n
-}
-
-// Owner returns who owns the frame that addr lies in.
-func (p *Pool) Owner(addr uint64) Owner { return p.owner[p.frame(addr)] }
-
-// Count returns how many frames o owns. It looks at every frame of the pool.
-func (p *Pool) Count(o Owner) int {
-	n := 0
-	for _, have := range p.owner {
-		if have == o {
-			n++
-		}
 	}
 	return n
 }

@@ -12,12 +12,8 @@ import (
 type Desc struct {
 	Addr    uint64 // of the first byte, offset into the area
 	Len     uint32 // bytes
-	Options uint32 // OptionContinued, or 0
+	Options uint32 // 0
 }
-
-// OptionContinued (XDP_PKT_CONTD) in a descriptor says that the packet goes on
-// in the next one; only with [UmemConfig.MultiBuffer].
-const OptionContinued = unix.XDP_PKT_CONTD
 
 // KickResult says what the kernel answered to a system call on a ring. None of
 // the answers is fatal; those that are errors are counted in [Counters].
@@ -70,12 +66,10 @@ type Socket struct {
 	needWakeup bool
 	counters   Counters
 
-	umem     *Umem
-	cfg      SocketConfig
-	maps     [4][]byte
-	fallback error
-	budget   int
-	closed   bool
+	umem   *Umem
+	cfg    SocketConfig
+	maps   [4][]byte
+	closed bool
 }
 
 // FD returns the socket's descriptor, for poll(2) and for the XSKMAP.
@@ -83,20 +77,6 @@ func (s *Socket) FD() int { return int(s.fd) }
 
 // ZeroCopy reports whether the driver moves frames without a copy.
 func (s *Socket) ZeroCopy() bool { return s.zeroCopy }
-
-// NeedWakeup reports whether the kernel says when it needs system calls; if
-// not, every burst needs one.
-func (s *Socket) NeedWakeup() bool { return s.needWakeup }
-
-// Fallback returns why the socket copies although [CopyAuto] would have
-// preferred zero-copy, nil if it does not.
-func (s *Socket) Fallback() error { return s.fallback }
-
-// TXBudget returns how many frames one system call may send in copy mode.
-func (s *Socket) TXBudget() int { return s.budget }
-
-// Config returns what the socket was opened with, defaults filled in.
-func (s *Socket) Config() SocketConfig { return s.cfg }
 
 // Receive takes up to len(d) received packets off the RX ring and returns how
 // many there were. The frames are the caller's from then on.
@@ -152,7 +132,7 @@ func (s *Socket) NeedsRXWakeup() bool { return s.needWakeup && s.fill.needWakeup
 const fruitlessKicks = 2
 
 // Kick makes the kernel send what is on the TX ring, if it needs to be told. In
-// copy mode a system call sends at most [Socket.TXBudget] frames and stops at
+// copy mode a system call sends a limited number of frames and stops at
 // an invalid descriptor; Kick repeats it while the ring gets shorter, within a
 // bound. After KickAgain, or when TXQueued says that packets are left (the
 // completion ring is full), complete frames and kick again in the next round.

@@ -61,9 +61,6 @@ type Stats struct {
 	Counters
 }
 
-// Counters returns what the socket counted, without a system call.
-func (s *Socket) Counters() Counters { return s.counters }
-
 // Stats asks the kernel for its counters and adds the socket's own. Kernels
 // before 5.9 know only the first three and report the others as 0.
 func (s *Socket) Stats() (Stats, error) {

@@ -18,10 +18,6 @@ const Headroom = unix.XDP_PACKET_HEADROOM
 type UmemConfig struct {
 	Frames    int // number of frames, at least 1
 	FrameSize int // bytes a frame: 2048, or 4096 where pages are that large
-	// MultiBuffer asks for XDP_USE_SG: a packet longer than a frame comes as
-	// several descriptors, all but the last with OptionContinued. It holds for
-	// all the sockets, because the kernel keeps it with the UMEM (Linux 6.6).
-	MultiBuffer bool
 }
 
 // Validate reports the first field that the kernel would refuse.
@@ -87,19 +83,6 @@ func NewUmem(cfg UmemConfig) (*Umem, error) {
 
 // Area returns the packet area. It must not be used after Close.
 func (u *Umem) Area() []byte { return u.area }
-
-// Frames returns how many frames the area has.
-func (u *Umem) Frames() int { return u.cfg.Frames }
-
-// FrameSize returns the size of a frame in bytes, a power of two.
-func (u *Umem) FrameSize() int { return u.cfg.FrameSize }
-
-// Sockets returns how many sockets are open on the area.
-func (u *Umem) Sockets() int {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.inUse
-}
 
 // Close unmaps the area. It fails, and changes nothing, while sockets are open.
 // Closing twice is harmless.

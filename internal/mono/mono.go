@@ -14,6 +14,3 @@ func (t Time) Add(d time.Duration) Time { return t + Time(d) }
 
 // Sub returns the time that passed from u to t; negative when u is later.
 func (t Time) Sub(u Time) time.Duration { return time.Duration(t - u) }
-
-// Before reports whether t lies before u.
-func (t Time) Before(u Time) bool { return t < u }
