@@ -64,7 +64,7 @@ func (x *Exchange) Arrive(leaf uint16, now mono.Time, f *overlay.Fabric) {
 		return
 	}
 	x.stats.Arrived++
-	x.capable.Heard(leaf, now)
+	x.capable.Confirm(leaf, now)
 	if f.Opcode == overlay.OpHello {
 		return // it says that the peer is there; its way was not a data packet's
 	}

@@ -56,15 +56,6 @@ func (t *ToLeaf) Update(leaf uint16, tag, metric uint8, now mono.Time) bool {
 	return true
 }
 
-// Metric returns the metric of a leaf's tag as of now, aged; 0 if nothing is
-// known of it.
-func (t *ToLeaf) Metric(leaf uint16, tag uint8, now mono.Time) uint8 {
-	if int(leaf) >= len(t.rows) || tag >= MaxTags {
-		return 0
-	}
-	return t.aged(word(t.rows[leaf][tag].Load()), now)
-}
-
 // Metrics is [ToLeaf.Metric] of all tags of a leaf, into m.
 func (t *ToLeaf) Metrics(leaf uint16, now mono.Time, m *[MaxTags]uint8) {
 	if int(leaf) >= len(t.rows) {

@@ -2,7 +2,7 @@ package overlay
 
 import "encoding/binary"
 
-// EtherTypes that the fabric looks at.
+// EtherTypes that the fabric knows.
 const (
 	EtherTypeIPv4 = 0x0800
 	EtherTypeARP  = 0x0806
@@ -38,10 +38,11 @@ const (
 //	|           EtherType           |
 //	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
 //
-// The getters and setters panic on a view that is not [Ethernet.Valid].
+// The getters and setters panic on a view shorter than [EthernetLen].
 type Ethernet []byte
 
-// EtherType returns the type behind the addresses: of the tag, if there is one.
+// EtherType returns the type behind the addresses; in a tagged frame that is the
+// tag's.
 func (e Ethernet) EtherType() uint16 { return binary.BigEndian.Uint16(e[ethType:EthernetLen]) }
 
 // DstKey returns the FDB key of the destination address in the VNI with index
