@@ -141,7 +141,7 @@ func TestQuantiseOfSum(t *testing.T) {
 	if got := a.Metric(0, rate); got != 3 {
 		t.Errorf("one worker's metric = %d, want 3", got)
 	}
-	if got := a.Quantise(a.X(0)+b.X(0), rate); got != 7 {
+	if got := a.quantise(a.X(0)+b.X(0), rate); got != 7 {
 		t.Errorf("metric of the sum = %d, want 7", got)
 	}
 }
