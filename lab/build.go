@@ -12,6 +12,7 @@ import (
 
 	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/config/vocab"
+	"github.com/loomfabric/loom/internal/namespace"
 )
 
 // buildNodes makes the namespaces of leaves and spines.
@@ -30,7 +31,7 @@ func (l *Lab) buildNodes(context.Context) error {
 }
 
 func (l *Lab) buildNode(n fabric.Node, forward bool) error {
-	if err := createNS(l.ns(n.Name)); err != nil {
+	if err := namespace.Create(l.ns(n.Name)); err != nil {
 		return err
 	}
 	settings := [][2]string{
@@ -50,7 +51,7 @@ func (l *Lab) buildNode(n fabric.Node, forward bool) error {
 	if forward {
 		settings = append(settings, [2]string{"net.ipv4.ip_forward", "1"})
 	}
-	if err := inNS(l.ns(n.Name), func() error { return sysctls(settings) }); err != nil {
+	if err := namespace.Do(l.ns(n.Name), func() error { return sysctls(settings) }); err != nil {
 		return fmt.Errorf("%s: %w", n.Name, err)
 	}
 	if !n.VTEP.IsValid() {
@@ -139,7 +140,7 @@ func (l *Lab) buildHosts(ctx context.Context) error {
 
 func (l *Lab) buildHost(host fabric.Host) error {
 	ns := l.ns(host.Name)
-	if err := createNS(ns); err != nil {
+	if err := namespace.Create(ns); err != nil {
 		return err
 	}
 	h, err := openNS(ns)
@@ -156,7 +157,7 @@ func (l *Lab) buildHost(host fabric.Host) error {
 	if err != nil {
 		return err
 	}
-	if err := inNS(ns, func() error { return errors.Join(noOffloads("eth0"), l.hostSettings()) }); err != nil {
+	if err := namespace.Do(ns, func() error { return errors.Join(noOffloads("eth0"), l.hostSettings()) }); err != nil {
 		return err
 	}
 	if host.VLAN != 0 {

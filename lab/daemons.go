@@ -25,6 +25,7 @@ import (
 	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/namespace"
 	"github.com/loomfabric/loom/internal/yamlfile"
 )
 
@@ -45,7 +46,7 @@ type child struct {
 // startIn starts a program in a node's namespace.
 func (l *Lab) startIn(node string, cmd *exec.Cmd) (*child, error) {
 	// The child inherits the namespace of the thread that forks it.
-	if err := inNS(l.ns(node), cmd.Start); err != nil {
+	if err := namespace.Do(l.ns(node), cmd.Start); err != nil {
 		return nil, fmt.Errorf("start %s in %s: %w", filepath.Base(cmd.Path), node, err)
 	}
 	c := &child{name: node, cmd: cmd, done: make(chan struct{})}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/internal/namespace"
 )
 
 // kernelLeaf carries a leaf's overlay by Linux itself: per VNI a bridge with the
@@ -79,7 +80,7 @@ func (l *Lab) kernelVNI(h *handle, n fabric.Node, vni uint32) error {
 			continue
 		}
 		// The bridge works on untagged frames; the port tags and untags.
-		err = errors.Join(inNS(h.name, func() error { return noOffloads(host.Port) }), h.tagVLAN(host.Port, host.VLAN))
+		err = errors.Join(namespace.Do(h.name, func() error { return noOffloads(host.Port) }), h.tagVLAN(host.Port, host.VLAN))
 		if err != nil {
 			return err
 		}

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/internal/namespace"
 )
 
 // stateRoot holds a directory for every lab that is up.
@@ -187,7 +188,7 @@ func (l *Lab) down() error {
 	}
 	l.children = nil
 	for _, ns := range namespaces {
-		errs = append(errs, deleteNS(ns))
+		errs = append(errs, namespace.Delete(ns))
 	}
 	return errors.Join(append(errs, os.RemoveAll(l.dir()))...)
 }

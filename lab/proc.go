@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/internal/namespace"
 )
 
 // procID names a process for good: a pid alone may be somebody else's by now.
@@ -101,7 +103,7 @@ func procsIn(namespaces []string) ([]procID, error) {
 	inodes := map[uint64]bool{}
 	for _, ns := range namespaces {
 		var st unix.Stat_t
-		if unix.Stat(filepath.Join(nsDir, ns), &st) == nil && isNSFS(ns) {
+		if unix.Stat(filepath.Join(namespace.Dir, ns), &st) == nil && isNSFS(ns) {
 			inodes[st.Ino] = true
 		}
 	}
@@ -130,7 +132,7 @@ func procsIn(namespaces []string) ([]procID, error) {
 // a crash has an inode number of another file system, which proves nothing.
 func isNSFS(ns string) bool {
 	var st unix.Statfs_t
-	return unix.Statfs(filepath.Join(nsDir, ns), &st) == nil && st.Type == unix.NSFS_MAGIC
+	return unix.Statfs(filepath.Join(namespace.Dir, ns), &st) == nil && st.Type == unix.NSFS_MAGIC
 }
 
 // recordProc notes a process in the state directory.

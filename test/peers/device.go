@@ -55,12 +55,13 @@ func kernelThreads(prefix string) ([]int, error) {
 	return pids, nil
 }
 
+// bind binds threads to a core; 0 is the calling thread.
 func bind(pids []int, core int) error {
 	var set unix.CPUSet
 	set.Set(core)
 	for _, pid := range pids {
 		if err := unix.SchedSetaffinity(pid, &set); err != nil {
-			return fmt.Errorf("bind kernel thread %d to core %d: %w", pid, core, err)
+			return fmt.Errorf("bind thread %d to core %d: %w", pid, core, err)
 		}
 	}
 	return nil
