@@ -316,45 +316,34 @@ func (l *Lab) resolveNeighbours() error {
 	if err != nil {
 		return err
 	}
-	for _, n := range l.Topo.Leaves {
-		h, err := openNS(l.ns(n.Name))
-		if err != nil {
-			return err
+	for _, k := range l.Topo.Links {
+		if !up[k.Index] {
+			continue
 		}
-		for _, k := range l.Topo.Links {
-			if k.Leaf == n.Index && up[k.Index] {
-				err = errors.Join(err, h.resolve(k.LeafPort, k.SpineAddr))
-			}
-		}
-		h.Close()
-		if err != nil {
-			return err
-		}
-	}
-	for _, n := range l.Topo.Spines {
-		h, err := openNS(l.ns(n.Name))
-		if err != nil {
-			return err
-		}
-		for _, k := range l.Topo.Links {
-			if k.Spine == n.Index && up[k.Index] {
-				err = errors.Join(err, h.resolve(k.SpinePort, k.LeafAddr))
-			}
-		}
-		h.Close()
-		if err != nil {
+		if err := errors.Join(
+			l.resolve(l.Topo.Leaves[k.Leaf], k.LeafPort, k.SpineAddr),
+			l.resolve(l.Topo.Spines[k.Spine], k.SpinePort, k.LeafAddr)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (h *handle) resolve(port string, gw netip.Addr) error {
-	dev, err := h.LinkByName(port)
+// resolve has the kernel of a node resolve a gateway.
+func (l *Lab) resolve(n fabric.Node, port string, gw netip.Addr) error {
+	h, err := openNS(l.ns(n.Name))
 	if err != nil {
-		return fmt.Errorf("%s: %s: %w", h.name, port, err)
+		return err
 	}
-	index := dev.Attrs().Index
+	defer h.Close()
+	return h.resolve(port, gw)
+}
+
+func (h *handle) resolve(port string, gw netip.Addr) error {
+	index, err := h.index(port)
+	if err != nil {
+		return err
+	}
 	have, err := h.NeighList(index, netlink.FAMILY_V4)
 	if err != nil {
 		return fmt.Errorf("%s: neighbours on %s: %w", h.name, port, err)

@@ -52,10 +52,10 @@ func (l *Lab) linkState() ([]bool, error) {
 			if link.Leaf != i {
 				continue
 			}
-			dev, err := h.LinkByName(link.LeafPort)
+			dev, err := h.link(link.LeafPort)
 			if err != nil {
 				h.Close()
-				return nil, fmt.Errorf("%s: %s: %w", n.Name, link.LeafPort, err)
+				return nil, err
 			}
 			raw := dev.Attrs().RawFlags
 			up[link.Index] = raw&unix.IFF_UP != 0 && raw&unix.IFF_LOWER_UP != 0
@@ -81,11 +81,11 @@ func (l *Lab) setRoutes(n fabric.Node, routes []fabric.Route) error {
 		wanted[r.Dst.String()] = true
 		kr := &netlink.Route{Dst: hostNet(r.Dst), Protocol: protoBGP}
 		for _, hop := range r.Hops {
-			dev, err := h.LinkByName(hop.Port)
+			index, err := h.index(hop.Port)
 			if err != nil {
-				return fmt.Errorf("%s: %w", hop.Port, err)
+				return err
 			}
-			kr.MultiPath = append(kr.MultiPath, &netlink.NexthopInfo{LinkIndex: dev.Attrs().Index, Gw: hop.Gateway.AsSlice()})
+			kr.MultiPath = append(kr.MultiPath, &netlink.NexthopInfo{LinkIndex: index, Gw: hop.Gateway.AsSlice()})
 		}
 		if err := h.RouteReplace(kr); err != nil {
 			return fmt.Errorf("%s over %d next hops: %w", r.Dst, len(r.Hops), err)
