@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Headroom is how many bytes of a frame the kernel leaves free before a
-// received packet (XDP_PACKET_HEADROOM), and so how far an encapsulation can
-// move the packet's start forward. The XDP program's metadata lies at its end.
+// Headroom is the free space before a received packet in its frame
+// (XDP_PACKET_HEADROOM), in bytes. Encapsulation puts its headers there. The XDP
+// program's metadata lies at its end.
 const Headroom = unix.XDP_PACKET_HEADROOM
 
 // UmemConfig describes a packet area.
@@ -43,15 +43,14 @@ const maxArea = 16 << 30
 // group is the set of sockets that share one of the kernel's UMEM objects.
 type group struct{ sockets []*Socket }
 
-// Umem is a packet area that the sockets of many interfaces share. The kernel
-// keeps all sharers of one of its UMEM objects in the copy mode of the first,
-// so the area is registered up to twice, once for the zero-copy sockets and
-// once for the others (and then counted twice against the limit of locked
-// memory); addresses mean the same in both, and a frame may go from any socket
-// to any other.
+// Umem is a packet area that the sockets of many interfaces share. The kernel keeps
+// all sharers of one of its UMEM objects in the copy mode of the first. So the area
+// is registered up to twice, once for the zero-copy sockets and once for the
+// others; it then counts twice against the limit of locked memory. Addresses mean
+// the same in both, and a frame may go from any socket to any other.
 //
-// Opening and closing sockets is safe for concurrent use; the contents of the
-// area belong to whoever owns the frames (see [Pool]).
+// Opening and closing sockets is safe for concurrent use. The contents of the area
+// belong to the owners of the frames (see [Pool]).
 type Umem struct {
 	cfg  UmemConfig
 	area []byte
