@@ -29,9 +29,9 @@ import (
 	"github.com/loomfabric/loom/internal/yamlfile"
 )
 
-// Sizes for a machine that carries a whole fabric: rings long enough for a
-// burst at a lab's rates, and a few MiB of frames a daemon.
 const (
+	// labRing is long enough for a burst at a lab's rates, and leaves a few MiB of
+	// frames for each daemon of a whole fabric.
 	labRing   = 1024
 	readyWait = 15 * time.Second
 )
@@ -52,7 +52,7 @@ func (l *Lab) startIn(node string, cmd *exec.Cmd) (*child, error) {
 	c := &child{name: node, cmd: cmd, done: make(chan struct{})}
 	l.children = append(l.children, c)
 	go func() {
-		_ = cmd.Wait() // the exit status is in the log; alive tells that it ended
+		_ = cmd.Wait() // the exit status is in the log; alive reports the end
 		close(c.done)
 	}()
 	return c, nil
@@ -67,7 +67,8 @@ func (c *child) alive() bool {
 	}
 }
 
-// startDataplane starts what carries the overlay and waits until it does.
+// startDataplane starts the daemons, or the kernel's data plane, and waits until it
+// is ready.
 func (l *Lab) startDataplane(ctx context.Context) error {
 	if l.kernel() || l.File.Fallback == "kernel" {
 		for _, n := range l.Topo.Leaves {
@@ -230,7 +231,7 @@ func (l *Lab) spineConfig(n fabric.Node) *config.Spine {
 	return c
 }
 
-// get asks a daemon's telemetry over its unix socket.
+// get reads a page of a daemon's telemetry over its unix socket.
 func (l *Lab) get(ctx context.Context, node, path string) ([]byte, error) {
 	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -257,8 +258,8 @@ func (l *Lab) get(ctx context.Context, node, path string) ([]byte, error) {
 	return body, nil
 }
 
-// waitReady waits until every daemon says it is ready and the neighbours on the
-// links are resolved.
+// waitReady waits until every daemon reports ready and the neighbours on the links
+// are resolved.
 func (l *Lab) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWait)
 	defer cancel()
@@ -281,7 +282,7 @@ func (l *Lab) waitReady(ctx context.Context) error {
 	}
 }
 
-// deadDaemon reports a child that has ended when it should not have.
+// deadDaemon returns an error for a child that has ended.
 func (l *Lab) deadDaemon() error {
 	for _, c := range l.children {
 		if !c.alive() {
@@ -291,7 +292,7 @@ func (l *Lab) deadDaemon() error {
 	return nil
 }
 
-// ready reports the first thing that is not ready yet.
+// ready returns an error for the first node that is not ready yet.
 func (l *Lab) ready(ctx context.Context) error {
 	if err := l.resolveNeighbours(); err != nil {
 		return err
@@ -309,8 +310,8 @@ func (l *Lab) ready(ctx context.Context) error {
 
 func (l *Lab) nodes() []fabric.Node { return slices.Concat(l.Topo.Leaves, l.Topo.Spines) }
 
-// resolveNeighbours has the kernel resolve the gateways of all links that are
-// up, as the first packet would, and reports one that is not resolved yet.
+// resolveNeighbours makes the kernel resolve the gateways of all links that are up,
+// as the first packet would. It returns an error while one is not resolved.
 func (l *Lab) resolveNeighbours() error {
 	up, err := l.linkState()
 	if err != nil {
@@ -329,7 +330,7 @@ func (l *Lab) resolveNeighbours() error {
 	return nil
 }
 
-// resolve has the kernel of a node resolve a gateway.
+// resolve makes the kernel of a node resolve a gateway.
 func (l *Lab) resolve(n fabric.Node, port string, gw netip.Addr) error {
 	h, err := openNS(l.ns(n.Name))
 	if err != nil {
@@ -374,7 +375,7 @@ func (l *Lab) stats(ctx context.Context, node string) (*dataplane.Stats, error) 
 	return &s, nil
 }
 
-// lastLog is the end of a node's log, for errors.
+// lastLog returns the end of a node's log, for errors.
 func (l *Lab) lastLog(node string) string {
 	b, err := os.ReadFile(l.path(node + ".log"))
 	if err != nil {

@@ -11,9 +11,8 @@ import (
 	"github.com/loomfabric/loom/internal/namespace"
 )
 
-// Exec replaces this process with a program inside a host (or a leaf or spine):
-// terminal, signals and exit code are the program's own. It returns only on
-// failure.
+// Exec replaces this process with a program inside a host, leaf or spine. Terminal,
+// signals and exit code are the program's own. It returns only on failure.
 func (l *Lab) Exec(node string, argv []string) error {
 	known := false
 	for _, n := range l.nodes() {

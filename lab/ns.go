@@ -16,13 +16,13 @@ import (
 	"github.com/loomfabric/loom/internal/namespace"
 )
 
-// init keeps the main goroutine on the main thread. That thread cannot be thrown
-// away: if another goroutine changed its namespace, the whole process would
-// count as living there (/proc/<pid>/ns is the main thread's).
+// init keeps the main goroutine on the main thread, so that no other goroutine can
+// change that thread's namespace. /proc/<pid>/ns is the main thread's, and the
+// process counts as living there.
 func init() { runtime.LockOSThread() }
 
-// listNS lists the namespaces of a lab. Lab names hold no dash, so that the
-// prefix of one lab is never the prefix of another.
+// listNS lists the namespaces of a lab. Lab names have no dash, so that the prefix of
+// one lab is never the prefix of another.
 func listNS(lab string) ([]string, error) {
 	entries, err := os.ReadDir(namespace.Dir)
 	if errors.Is(err, fs.ErrNotExist) {

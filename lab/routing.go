@@ -14,12 +14,12 @@ import (
 	"github.com/loomfabric/loom/config/fabric"
 )
 
-// protoBGP marks the lab's routes: it stands in for the routing protocol that a
-// real fabric runs (rtnetlink(7), RTPROT_BGP).
+// protoBGP marks the lab's routes, which stand in for a routing protocol's
+// (rtnetlink(7), RTPROT_BGP).
 const protoBGP = unix.RTPROT_BGP
 
-// converge brings every node's routes to what the links' state calls for, as a
-// routing protocol would after a change.
+// converge sets every node's routes by the state of the links, as a routing protocol
+// would after a change.
 func (l *Lab) converge(context.Context) error {
 	up, err := l.linkState()
 	if err != nil {
@@ -39,7 +39,7 @@ func (l *Lab) converge(context.Context) error {
 	return nil
 }
 
-// linkState asks the kernel which links are up: the leaf's end has carrier only
+// linkState reads from the kernel which links are up. The leaf's end has carrier only
 // when both ends are up.
 func (l *Lab) linkState() ([]bool, error) {
 	up := make([]bool, len(l.Topo.Links))
