@@ -414,7 +414,7 @@ func TestKilled(t *testing.T) {
 		}
 		fmt.Println("attached")
 		time.Sleep(time.Minute)
-		t.Fatal("nobody killed this process")
+		t.Fatal("this process was not killed")
 	}
 	w := newWire(t, testenv.VethOptions{})
 	child := exec.Command(os.Args[0], "-test.run=^TestKilled$", "-test.v")
@@ -463,7 +463,7 @@ func TestUnprivileged(t *testing.T) {
 	}
 	for _, want := range []string{"error: ", "loom_access", "CAP_BPF", "root"} {
 		if !strings.Contains(string(out), want) {
-			t.Errorf("an ordinary user is told %q, without %q", out, want)
+			t.Errorf("an ordinary user gets %q, without %q", out, want)
 		}
 	}
 }

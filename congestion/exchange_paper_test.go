@@ -27,9 +27,9 @@ func TestPaperExchange(t *testing.T) {
 	a, toB := exchangeOf(4)
 	b, _ := exchangeOf(4)
 	now := mono.Time(time.Second)
-	greet := overlay.Fabric{Capable: true, Opcode: overlay.OpHello}
-	a.Arrive(0, now, &greet)
-	b.Arrive(0, now, &greet)
+	hello := overlay.Fabric{Capable: true, Opcode: overlay.OpHello}
+	a.Arrive(0, now, &hello)
+	b.Arrive(0, now, &hello)
 
 	var f overlay.Fabric
 	if !a.Depart(0, 2, overlay.MakePathID(2, 9), now, &f) {

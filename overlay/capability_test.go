@@ -19,7 +19,7 @@ func TestCapabilityExpiresWithinASecond(t *testing.T) {
 	check(t, "after a second", c.Capable(1, start.Add(time.Second)), false)
 	for now := start; now < start.Add(10*time.Second); now = now.Add(HelloInterval) {
 		c.Confirm(1, now)
-		check(t, "greeted", c.Capable(1, now.Add(3*HelloInterval)), true)
+		check(t, "confirmed", c.Capable(1, now.Add(3*HelloInterval)), true)
 	}
 	c.Forget(1)
 	check(t, "forgotten", c.Capable(1, start), false)
@@ -30,11 +30,11 @@ func TestCapabilityOddTimesAndPeers(t *testing.T) {
 	c.Confirm(7, 0)
 	check(t, "a peer that does not exist", c.Capable(7, 0), false)
 	c.Confirm(0, 0)
-	check(t, "heard at time 0", c.Capable(0, 0), true)
+	check(t, "confirmed at time 0", c.Capable(0, 0), true)
 	c.Confirm(0, mono.Time(time.Hour))
 	check(t, "clock back by an hour", c.Capable(0, 0), false)
 	c.Confirm(0, 0)
-	check(t, "heard again after that", c.Capable(0, 0), true)
+	check(t, "confirmed again after that", c.Capable(0, 0), true)
 	check(t, "clock far ahead", c.Capable(0, mono.Time(1<<62)), false)
 }
 

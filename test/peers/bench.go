@@ -153,7 +153,7 @@ func frame(n int) []byte {
 	return f
 }
 
-// load is what the generator did in a run.
+// load holds the generator's counts of a run.
 type load struct {
 	frames uint64
 	cpu    time.Duration // of its thread, softirqs that ran on top of it included
@@ -191,8 +191,8 @@ func (b *bench) generate(f []byte, d time.Duration) (load, error) {
 	return l, err
 }
 
-// baseline measures the generator against a receiver that drops at once: what
-// a frame costs before the device under test does anything with it.
+// baseline measures the generator against a receiver that drops at once. The result
+// is the cost of a frame before the device under test works on it.
 func (b *bench) baseline(f []byte, d time.Duration) (perFrame time.Duration, err error) {
 	attached, err := b.attachXDP("acc", xdpDrop)
 	if err != nil {
@@ -206,8 +206,8 @@ func (b *bench) baseline(f []byte, d time.Duration) (perFrame time.Duration, err
 	return l.cpu / time.Duration(l.frames), nil
 }
 
-// cpuTime reads a clock of CPU time. The kernels this runs on charge softirqs
-// to the thread that they interrupt or end in.
+// cpuTime reads a clock of CPU time. Linux charges softirqs to the thread that they
+// interrupt or end in.
 func cpuTime(clock int32) (time.Duration, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(clock, &ts); err != nil {
