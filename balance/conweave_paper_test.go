@@ -447,7 +447,7 @@ func TestPaperIncrementalDeployment(t *testing.T) {
 			t.Fatalf("to a leaf that does not speak ConWeave: %+v", f)
 		}
 	}
-	s.view.Capable.Heard(0, s.now)
+	s.view.Capable.Confirm(0, s.now)
 	request := s.send(9 * time.Microsecond)
 	if request.Opcode != overlay.OpRTTRequest || request.Path.Uplink() != pkts[0].Path {
 		t.Fatalf("now that it does: %+v, want the path of the packets under way, %d", request, pkts[0].Path)

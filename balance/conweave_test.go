@@ -438,7 +438,7 @@ func TestConWeaveDoesNotAllocate(t *testing.T) {
 		v := newView(firstPaths(4), firstPaths(4))
 		v.Remote, v.Capable = congestion.NewToLeaf(2, params()), overlay.NewCapability(2)
 		now := mono.Time(time.Second)
-		v.Capable.Heard(1, now)
+		v.Capable.Confirm(1, now)
 		pkts := []Packet{{Hash: 1, Leaf: 1}, {Hash: 2, Leaf: 1}, {Hash: 3}}
 		m := overlay.Message{Leaf: 1, Link: overlay.AnyLink}
 		say := func(op overlay.Opcode, pkt *Packet) {
@@ -449,7 +449,7 @@ func TestConWeaveDoesNotAllocate(t *testing.T) {
 		if n := testing.AllocsPerRun(1000, func() {
 			for _, step := range []mono.Time{0, 9 * usec, 0, usec, 9 * usec, 301 * usec} {
 				now += step
-				v.Capable.Heard(1, now)
+				v.Capable.Confirm(1, now)
 				p.Choose(now, v, pkts)
 				say(overlay.OpNotify, &pkts[1])
 				say(overlay.OpClear, &pkts[0])

@@ -349,7 +349,7 @@ func TestPrestoTablesThatAreFull(t *testing.T) {
 	if st := s.stats; st.Overflow != 101 || st.Flows != 4 {
 		t.Errorf("%+v", st)
 	}
-	if q := s.next(s.inactive+1000, v, 9<<8, 1500); !q.Shim || !q.Rerouted {
+	if q := s.next(mono.Time(2*time.Second), v, 9<<8, 1500); !q.Shim || !q.Rerouted {
 		t.Errorf("others have paused, and it still has no place: %+v", q)
 	}
 

@@ -12,10 +12,10 @@ import (
 )
 
 // Attach puts the program on an interface of the calling thread's network
-// namespace and returns the mode that it got: for Auto, Native or else Generic.
-// name is the interface's, for errors. The attachment ends with Detach, Close
-// or the process; nothing is pinned, so a crash leaves the interface to the
-// kernel.
+// namespace and returns the mode in use. Auto tries Native and falls back to
+// Generic. Errors use the interface's name. Detach, Close and the end of the
+// process end the attachment. Nothing is pinned: after a crash the kernel has the
+// interface back.
 func (p *Program) Attach(ifindex int, name string, mode Mode) (Mode, error) {
 	if p.prog == nil {
 		return 0, fmt.Errorf("attach %s to %s: %w", p.cfg.name(), name, os.ErrClosed)
@@ -55,8 +55,8 @@ func (p *Program) attach(ifindex int, mode Mode) error {
 	return nil
 }
 
-// Detach takes the program off its interface; the program and its sockets stay
-// and can be attached again. It is no error if it was not attached, or if the
+// Detach takes the program off its interface. The program keeps its sockets and can
+// be attached again. Detach succeeds if the program was not attached, or if the
 // interface is gone.
 func (p *Program) Detach() error {
 	if p.link == nil {
@@ -70,11 +70,11 @@ func (p *Program) Detach() error {
 	return nil
 }
 
-// explain turns the kernel's number into what is in the way and what to do.
+// explain turns the kernel's error number into a cause and a remedy.
 func explain(err error, prog, name string, ifindex int, mode Mode) error {
 	var gone netlink.LinkNotFoundError
 	if _, lookup := netlink.LinkByIndex(ifindex); errors.As(lookup, &gone) {
-		// The kernel says EINVAL, which could mean anything.
+		// The kernel returns EINVAL, which has many causes.
 		return fmt.Errorf("attach %s to %s: no interface has index %d here: %w", prog, name, ifindex, unix.ENODEV)
 	}
 	switch {
@@ -92,7 +92,7 @@ func explain(err error, prog, name string, ifindex int, mode Mode) error {
 	return fmt.Errorf("attach %s to %s in %v mode: %w", prog, name, mode, err)
 }
 
-// attached describes the XDP program on an interface, as far as it can be known.
+// attached describes the XDP program on an interface.
 func attached(ifindex int) string {
 	l, err := netlink.LinkByIndex(ifindex)
 	if err != nil || l.Attrs().Xdp == nil || !l.Attrs().Xdp.Attached {

@@ -99,8 +99,8 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// Attached in either mode, with nobody's socket, the program changes nothing
-// for the kernel and counts what it saw: fail open.
+// Attached in either mode without a socket, the program passes all frames to the
+// kernel and counts them: it fails open.
 func TestAttachedPassesToKernel(t *testing.T) {
 	for _, c := range []struct{ ask, got Mode }{{Auto, Native}, {Native, Native}, {Generic, Generic}} {
 		t.Run(c.ask.String(), func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestAttachedPassesToKernel(t *testing.T) {
 	}
 }
 
-// Whoever comes second is told who is there and what to do, and the first is
+// The second program gets an error that names the first and the remedy; the first is
 // not disturbed, whatever the modes.
 func TestSecondAttachRefused(t *testing.T) {
 	for _, first := range []Mode{Native, Generic} {
@@ -414,7 +414,7 @@ func TestKilled(t *testing.T) {
 		}
 		fmt.Println("attached")
 		time.Sleep(time.Minute)
-		t.Fatal("nobody killed this process")
+		t.Fatal("this process was not killed")
 	}
 	w := newWire(t, testenv.VethOptions{})
 	child := exec.Command(os.Args[0], "-test.run=^TestKilled$", "-test.v")
@@ -463,7 +463,7 @@ func TestUnprivileged(t *testing.T) {
 	}
 	for _, want := range []string{"error: ", "loom_access", "CAP_BPF", "root"} {
 		if !strings.Contains(string(out), want) {
-			t.Errorf("an ordinary user is told %q, without %q", out, want)
+			t.Errorf("an ordinary user gets %q, without %q", out, want)
 		}
 	}
 }

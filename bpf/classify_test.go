@@ -2,6 +2,10 @@ package bpf
 
 import (
 	"net/netip"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/loomfabric/loom/overlay"
@@ -341,7 +345,23 @@ func TestVerdictNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := int(spec.Maps["counters"].MaxEntries); n != len(Verdicts()) {
-		t.Errorf("%d counters in the object, %d names", n, len(Verdicts()))
+	if n := int(spec.Maps["counters"].MaxEntries); n != len(verdictNames) {
+		t.Errorf("%d counters in the object, %d names", n, len(verdictNames))
+	}
+}
+
+func TestMetricsPageDescribesVerdicts(t *testing.T) {
+	page, err := os.ReadFile("../docs/metrics.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## Verdicts\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	var got []string
+	for _, m := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| .+ \\|$").FindAllStringSubmatch(section, -1) {
+		got = append(got, m[1])
+	}
+	if !slices.Equal(got, verdictNames[:]) {
+		t.Errorf("docs/metrics.md describes the verdicts %v, want %v", got, verdictNames)
 	}
 }

@@ -6,14 +6,14 @@ import (
 	"net/netip"
 )
 
-// Kind is what a port faces. It selects the program.
+// Kind is the role of a port. It selects the program.
 type Kind uint8
 
 // The kinds of port.
 const (
-	Access Kind = iota + 1 // leaf towards hosts: every frame is ours but link-local control
-	Uplink                 // leaf towards spines: VXLAN to Config.VTEP is ours, and the spines' messages
-	Spine                  // any port of a spine: VXLAN to Config.Remotes is ours, and the neighbours' messages
+	Access Kind = iota + 1 // leaf towards hosts: takes every frame but link-local control
+	Uplink                 // leaf towards spines: takes VXLAN to Config.VTEP, and spines' messages
+	Spine                  // any port of a spine: takes VXLAN to Config.Remotes, and neighbours' messages
 )
 
 // String returns the kind's name, "access", "uplink" or "spine".
@@ -29,12 +29,12 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
-// Mode is how a program is attached.
+// Mode is the way to attach a program.
 type Mode uint8
 
 // The modes. [Program.Attach] never returns Auto.
 const (
-	Auto    Mode = iota // Native, Generic if the driver cannot
+	Auto    Mode = iota // Native, or Generic if the driver has no XDP
 	Native              // in the driver
 	Generic             // in the network stack, on socket buffers
 )
@@ -52,21 +52,21 @@ func (m Mode) String() string {
 	return fmt.Sprintf("Mode(%d)", uint8(m))
 }
 
-// Config describes the classifier of one port. It cannot change once loaded:
-// the values are constants to the verifier.
+// Config describes the classifier of one port. It cannot change once the program is
+// loaded, since the values are constants to the verifier.
 type Config struct {
 	Kind      Kind
 	VTEP      netip.Addr     // uplink: own VTEP, IPv4
 	Remotes   []netip.Prefix // spine: prefixes of the leaves' VTEPs, IPv4
 	VXLANPort uint16         // uplink and spine: UDP port
-	Seed      uint32         // of the flow hash; the same as given to overlay.Dissect
+	Seed      uint32         // of the flow hash, as for overlay.Dissect
 	Queues    int            // receive queues, 1 to 4096
 }
 
 // maxQueues is the most that Linux lets an interface have.
 const maxQueues = 4096
 
-// check reports what is wrong with c, without touching the kernel.
+// check reports the first field that makes no sense, without touching the kernel.
 func (c *Config) check() error {
 	switch c.Kind {
 	case Access:
@@ -95,8 +95,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// beAddr returns a's bytes as a 32-bit word that lies in memory as they do on
-// the wire.
+// beAddr returns a's bytes as a 32-bit word in wire order.
 func beAddr(a netip.Addr) uint32 {
 	b := a.As4()
 	return binary.NativeEndian.Uint32(b[:])

@@ -10,9 +10,8 @@ import (
 	"github.com/cilium/ebpf/rlimit"
 )
 
-// Program is the classifier of one port, loaded and maybe attached. Counters
-// may be called from any goroutine until Close is; the other methods from one
-// at a time.
+// Program is the loaded classifier of one port. Any goroutine may call Counters
+// until Close; only one at a time may call the other methods.
 type Program struct {
 	cfg      Config
 	prog     *ebpf.Program
@@ -22,12 +21,11 @@ type Program struct {
 	link     link.Link // nil when not attached
 }
 
-// name is the program's name within loom.c and, as the kernel shows it, on the
-// interface.
+// name returns the program's name in loom.c, which the kernel shows on the interface.
 func (c *Config) name() string { return "loom_" + c.Kind.String() }
 
-// Load verifies and loads the program for cfg. The caller closes it. Errors
-// name the kind of port; for want of privilege they match [os.ErrPermission].
+// Load verifies and loads the program for cfg. The caller closes it. Errors name the
+// kind of port. Without the privileges the error matches [os.ErrPermission].
 func Load(cfg Config) (*Program, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("XDP program of %v port: %w", cfg.Kind, err)
@@ -79,8 +77,8 @@ func load(cfg Config) (*Program, error) {
 	return p, nil
 }
 
-// specialise leaves only what cfg's kind of port needs and sets the constants
-// and sizes.
+// specialise removes the programs and maps that cfg's kind of port does not need,
+// and sets constants and sizes.
 func specialise(spec *ebpf.CollectionSpec, cfg *Config) error {
 	for name := range spec.Programs {
 		if name != cfg.name() {
@@ -114,28 +112,15 @@ func specialise(spec *ebpf.CollectionSpec, cfg *Config) error {
 	return nil
 }
 
-// SetSocket makes the AF_XDP socket fd receive the frames of queue. It must be
-// bound to that queue of the interface already: the kernel takes any, and then
-// drops the frames. It removes the socket by itself when that is closed.
+// SetSocket makes the AF_XDP socket fd receive the frames of queue. The socket must
+// be bound to that queue of the interface: the kernel accepts any socket, and drops
+// the frames of a wrong one. Closing the socket removes it.
 func (p *Program) SetSocket(queue int, fd int) error {
 	if err := p.checkQueue(queue); err != nil {
 		return err
 	}
 	if err := p.sockets.Put(uint32(queue), uint32(fd)); err != nil {
 		return fmt.Errorf("give queue %d of %s to socket %d: %w", queue, p.cfg.name(), fd, err)
-	}
-	return nil
-}
-
-// ClearSocket lets the frames of queue go to the kernel again. It is no error
-// if the queue had no socket.
-func (p *Program) ClearSocket(queue int) error {
-	if err := p.checkQueue(queue); err != nil {
-		return err
-	}
-	err := p.sockets.Delete(uint32(queue))
-	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("take queue %d of %s from its socket: %w", queue, p.cfg.name(), err)
 	}
 	return nil
 }
@@ -150,8 +135,8 @@ func (p *Program) checkQueue(queue int) error {
 	return nil
 }
 
-// Counters returns how many frames met each verdict since Load, by the names of
-// [Verdicts]. Each frame counts once.
+// Counters returns how many frames met each verdict since Load, by the verdict's
+// name. Each frame counts once.
 func (p *Program) Counters() (map[string]uint64, error) {
 	if p.counters == nil {
 		return nil, fmt.Errorf("read counters of %s: %w", p.cfg.name(), os.ErrClosed)
@@ -169,8 +154,7 @@ func (p *Program) Counters() (map[string]uint64, error) {
 	return sums, nil
 }
 
-// Close detaches the program and frees all that the kernel holds for it.
-// Closing twice is harmless.
+// Close detaches the program and frees its maps. Closing twice is harmless.
 func (p *Program) Close() error {
 	err := p.Detach()
 	if p.prog != nil {

@@ -107,7 +107,7 @@ func (r *runner) verdict(frame []byte) (name string, action uint32, m overlay.Me
 	before := r.read()
 	action, m, meta = r.run(frame)
 	after := r.read()
-	for _, v := range Verdicts() {
+	for _, v := range verdictNames {
 		switch after[v] - before[v] {
 		case 0:
 		case 1:

@@ -10,6 +10,3 @@ var verdictNames = [...]string{
 	"pass_no_socket",  // to the kernel: nobody serves the queue
 	"neighbour",       // to the socket, without metadata: a message of the node at the link's other end
 }
-
-// Verdicts returns the names that [Program.Counters] uses, in a fixed order.
-func Verdicts() []string { return append([]string(nil), verdictNames[:]...) }

@@ -6,15 +6,15 @@ import (
 	"math/rand/v2"
 )
 
-// PathMetric says how the congestion of a path follows from its parts.
+// PathMetric is the rule that makes the congestion of a path from its parts.
 type PathMetric uint8
 
 // The path metrics.
 const (
-	MaxMetric PathMetric = iota // the worst part's (CONGA §3.5)
-	// SumMetric is their sum (§7). Where the leaf raises CE for its uplink, as
-	// §3.3 has it, the remote metric is the worst link's with the uplink among
-	// them, and a congested uplink counts twice.
+	// MaxMetric takes the worst part (CONGA §3.5).
+	MaxMetric PathMetric = iota
+	// SumMetric adds the parts (§7). A congested uplink may count twice: the leaf
+	// raises CE for its own uplink (§3.3), and so the remote metric covers it, too.
 	SumMetric
 )
 
@@ -58,12 +58,12 @@ type Decision struct {
 	FewestBottlenecks bool `yaml:"fewest_bottlenecks"`
 }
 
-// Pick returns the best of the given uplinks, each below [MaxTags]: the one
-// with the least congestion of local (its own DRE) and remote (the path's, as
-// fed back) metric. Among equally good ones it is cached, the one that the
-// flow's last flowlet took, if that is one of them, so that "a flow only moves
-// if there is a strictly better uplink" (§3.5); otherwise one at random, drawn
-// uniformly from rng. Without uplinks it returns [NoUplink].
+// Pick returns the least congested of the given uplinks, each below [MaxTags], by
+// its local metric (the uplink's own DRE) and its remote metric (fed back for the
+// path). Among equally good uplinks it prefers cached, the uplink of the flow's
+// last flowlet: "a flow only moves if there is a strictly better uplink" (§3.5).
+// Otherwise it draws one of them uniformly from rng. Without uplinks it returns
+// [NoUplink].
 func (d Decision) Pick(uplinks []uint8, local, remote *[MaxTags]uint8, cached uint8, rng *rand.PCG) uint8 {
 	best, ties := ^uint32(0), uint16(0)
 	for _, u := range uplinks {

@@ -18,13 +18,13 @@ const (
 // by the bytes of each frame and shrinks by X ← X·(1-α) every T_dre, so that
 // X ≈ R·τ on a link that carries R bytes per second, where τ = T_dre/α.
 //
-// There is no timer: whoever touches the register first applies the decay of
-// the whole periods that have passed. Time that runs backwards by less than a
-// period counts as the same period; a larger step back re-anchors the periods
-// without decay, so that a meter never freezes.
+// There is no timer: each access first applies the decay of the whole periods that
+// have passed. Time that runs backwards by less than a period counts as the same
+// period. A larger step back re-anchors the periods without decay, so that a meter
+// never freezes.
 //
-// A DRE is owned by one worker; it is not safe for concurrent use. It is made
-// by [NewDRE]; the zero value is not useful.
+// A DRE is owned by one worker; it is not safe for concurrent use. [NewDRE] makes
+// it; the zero value is not useful.
 type DRE struct {
 	x      float64   // bytes
 	anchor mono.Time // start of the current period
@@ -44,32 +44,19 @@ func (d *DRE) Add(now mono.Time, bytes uint32) {
 	d.x += float64(bytes)
 }
 
-// X returns the register, in bytes. Workers that share a link publish it, and
-// the link's metric is [DRE.Quantise] of the sum.
+// X returns the register, in bytes. Workers that share a link publish it to the
+// link's [Meter].
 func (d *DRE) X(now mono.Time) float64 {
 	d.advance(now)
 	return d.x
 }
 
-// Metric returns the congestion metric of a link of the given rate, in bits
-// per second, as fabric headers carry it: X/(C·τ), quantised. A link of unknown
-// rate (0) has metric 0.
+// Metric returns the congestion metric of a link of the given rate, in bits per
+// second: X/(C·τ) in 2^Q levels. Level m stands for a utilisation from m/2^Q to
+// (m+1)/2^Q; the last level has no upper end. A link of unknown rate (0) has
+// metric 0.
 func (d *DRE) Metric(now mono.Time, rate uint64) uint8 {
-	return d.Quantise(d.X(now), rate)
-}
-
-// Quantise maps a register, or a sum of registers, of a link of the given rate
-// (bits per second) to 2^Q levels. Level m stands for a utilisation from m/2^Q
-// to (m+1)/2^Q; the last level has no upper end.
-func (d *DRE) Quantise(x float64, rate uint64) uint8 {
-	return d.quantise(x, rate)
-}
-
-// Utilisation returns X/(C·τ): the share of the link's rate (bits per second)
-// in use, above 1 in a burst that a queue took up. It is 0 when the rate is
-// unknown (0).
-func (d *DRE) Utilisation(now mono.Time, rate uint64) float64 {
-	return d.share(d.X(now), rate)
+	return d.quantise(d.X(now), rate)
 }
 
 // advance applies the decay of the periods that ended up to now.

@@ -124,7 +124,7 @@ func TestMetric(t *testing.T) {
 			d := NewDRE(DefaultTau, DefaultAlpha, tt.q)
 			d.Add(0, uint32(tt.x))
 			if got := d.Metric(0, tt.rate); got != tt.want {
-				t.Errorf("Metric = %d, want %d (utilisation %v)", got, tt.want, d.Utilisation(0, tt.rate))
+				t.Errorf("Metric = %d, want %d (utilisation %v)", got, tt.want, d.share(d.X(0), tt.rate))
 			}
 		})
 	}
@@ -141,7 +141,7 @@ func TestQuantiseOfSum(t *testing.T) {
 	if got := a.Metric(0, rate); got != 3 {
 		t.Errorf("one worker's metric = %d, want 3", got)
 	}
-	if got := a.Quantise(a.X(0)+b.X(0), rate); got != 7 {
+	if got := a.quantise(a.X(0)+b.X(0), rate); got != 7 {
 		t.Errorf("metric of the sum = %d, want 7", got)
 	}
 }

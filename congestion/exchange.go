@@ -5,20 +5,20 @@ import (
 	"github.com/loomfabric/loom/overlay"
 )
 
-// Exchange is one worker's part in the conversation of leaves (CONGA §3.3): it
-// fills the fabric's fields of packets that leave, and reads those of packets
-// that arrive. The tables behind it are the node's; cursor and counters are the
-// worker's own. Not safe for concurrent use.
+// Exchange is one worker's part in CONGA's feedback between leaves (§3.3). It fills
+// the fabric's fields of packets that depart, and reads the fields of packets that
+// arrive. The tables belong to the node, cursor and counters to the worker. It is
+// not safe for concurrent use.
 type Exchange struct {
 	to      *ToLeaf
 	from    *FromLeaf
 	capable *overlay.Capability
 	cursor  *FeedbackCursor
-	tags    uint8 // own uplinks: feedback for any other tag is nonsense
+	tags    uint8 // number of own uplinks; feedback for other tags is refused
 	stats   ExchangeStats
 }
 
-// ExchangeStats counts packets, and where it says so metrics.
+// ExchangeStats counts packets and feedback.
 type ExchangeStats struct {
 	_ struct{} `stat:"exchange"`
 
@@ -33,15 +33,15 @@ type ExchangeStats struct {
 	FeedbackBadValue uint64 `stat:"feedback_bad_value" help:"Feedback or CE ignored because it is above what Q bits allow."`
 }
 
-// NewExchange returns a worker's exchange over the node's tables, which are of
-// one size. tags is the number of the leaf's uplinks.
+// NewExchange returns a worker's exchange over the node's tables, which have the
+// same size. tags is the number of the leaf's uplinks.
 func NewExchange(to *ToLeaf, from *FromLeaf, capable *overlay.Capability, tags int) *Exchange {
 	return &Exchange{to: to, from: from, capable: capable, cursor: NewFeedbackCursor(from.Leaves()), tags: uint8(min(tags, MaxTags))}
 }
 
-// Depart fills f for a packet to a leaf that leaves by an uplink, the source
-// leaf's step 1 and the feedback of step 4. It reports false if the leaf is to
-// be sent plain VXLAN; f is then of no use. path pins the rest of the way.
+// Depart fills f for a packet to a leaf by an uplink: the source leaf's step 1 and
+// the feedback of step 4. path is the packet's path. Depart returns false if the
+// leaf needs plain VXLAN, and leaves f alone.
 func (x *Exchange) Depart(leaf uint16, uplink uint8, path overlay.PathID, now mono.Time, f *overlay.Fabric) bool {
 	if !x.capable.Capable(leaf, now) {
 		x.stats.Plain++
@@ -56,17 +56,17 @@ func (x *Exchange) Depart(leaf uint16, uplink uint8, path overlay.PathID, now mo
 	return true
 }
 
-// Arrive reads the fields of a packet from a leaf: its CE into the from-leaf
-// table (step 3), its feedback into the to-leaf table (step 5). A header
-// without the fabric's fields says nothing.
+// Arrive reads the fields of a packet from a leaf. Its CE goes into the from-leaf
+// table (step 3), its feedback into the to-leaf table (step 5). Arrive ignores a
+// header without the fabric's fields.
 func (x *Exchange) Arrive(leaf uint16, now mono.Time, f *overlay.Fabric) {
 	if !f.Capable {
 		return
 	}
 	x.stats.Arrived++
-	x.capable.Heard(leaf, now)
+	x.capable.Confirm(leaf, now)
 	if f.Opcode == overlay.OpHello {
-		return // it says that the peer is there; its way was not a data packet's
+		return // it proves the peer capable; it did not take a data packet's path
 	}
 	if f.CE > 0 {
 		x.stats.CongestedArrived++
@@ -85,7 +85,7 @@ func (x *Exchange) Arrive(leaf uint16, now mono.Time, f *overlay.Fabric) {
 	}
 }
 
-// Stats returns what happened so far.
+// Stats returns the counters.
 func (x *Exchange) Stats() ExchangeStats {
 	s := x.stats
 	s.FeedbackStale = x.cursor.Retired()

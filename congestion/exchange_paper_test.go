@@ -27,9 +27,9 @@ func TestPaperExchange(t *testing.T) {
 	a, toB := exchangeOf(4)
 	b, _ := exchangeOf(4)
 	now := mono.Time(time.Second)
-	greet := overlay.Fabric{Capable: true, Opcode: overlay.OpHello}
-	a.Arrive(0, now, &greet)
-	b.Arrive(0, now, &greet)
+	hello := overlay.Fabric{Capable: true, Opcode: overlay.OpHello}
+	a.Arrive(0, now, &hello)
+	b.Arrive(0, now, &hello)
 
 	var f overlay.Fabric
 	if !a.Depart(0, 2, overlay.MakePathID(2, 9), now, &f) {
@@ -38,8 +38,9 @@ func TestPaperExchange(t *testing.T) {
 	if f.LBTag != 2 || f.CE != 0 || f.FBValid || f.Path != overlay.MakePathID(2, 9) {
 		t.Fatalf("first packet carries %+v", f)
 	}
-	header := make(overlay.VXLAN, overlay.VXLANLen)
-	header.Encode(7, &f)
+	outer := make([]byte, overlay.Overhead)
+	new(overlay.Tunnel).Encap(outer, 0, 7, 0, 0, &f)
+	header := overlay.VXLAN(outer[overlay.Overhead-overlay.VXLANLen:])
 	for _, link := range []uint8{3, 5, 1} { // three hops
 		header.RaiseCE(link)
 	}

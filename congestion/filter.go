@@ -8,12 +8,12 @@ import (
 // maxQ bounds Q: a metric is a uint8.
 const maxQ = 8
 
-// decaySteps is how many powers of (1-α) are kept. A link that was idle for
-// longer pays for one math.Pow on its next frame.
+// decaySteps is the number of precomputed powers of (1-α). A link that was idle for
+// longer costs one math.Pow on its next frame.
 const decaySteps = 64
 
-// filter is what link meters have in common: the decay and the scale of the
-// register X of CONGA §3.2. It is read-only once made.
+// filter holds the decay and the scale of the register X of CONGA §3.2, which all
+// link meters share. It is read-only once made.
 type filter struct {
 	period uint64  // T_dre, ns
 	tau    float64 // seconds
@@ -35,7 +35,7 @@ func newFilter(tau time.Duration, alpha float64, q uint) filter {
 	period := max(math.Round(alpha*float64(tau)), 1)
 	f := filter{
 		period: uint64(period),
-		// τ follows from the period actually used, or X would be off by the
+		// τ follows from the rounded period; otherwise X would be off by the
 		// rounding of T_dre to a nanosecond.
 		tau:    period / alpha / float64(time.Second),
 		keep:   1 - alpha,
@@ -47,7 +47,7 @@ func newFilter(tau time.Duration, alpha float64, q uint) filter {
 	return f
 }
 
-// decayed returns x after that many periods.
+// decayed returns x after a number of periods.
 func (f *filter) decayed(x float64, periods uint64) float64 {
 	if periods < decaySteps {
 		x *= f.decay[periods]
@@ -55,7 +55,7 @@ func (f *filter) decayed(x float64, periods uint64) float64 {
 		x *= math.Pow(f.keep, float64(periods))
 	}
 	if x < 1e-9 {
-		return 0 // an idle link must not end in denormal arithmetic
+		return 0 // keeps an idle link out of denormal arithmetic
 	}
 	return x
 }

@@ -2,7 +2,6 @@ package congestion
 
 import (
 	"fmt"
-	"iter"
 	"math/bits"
 	"time"
 
@@ -12,19 +11,19 @@ import (
 // DefaultFlowlets is the size of CONGA's flowlet table (§3.4).
 const DefaultFlowlets = 64 << 10
 
-// NoUplink is the uplink of a flow that never had one.
+// NoUplink stands for the uplink of a flow that never had one.
 const NoUplink uint8 = 0xff
 
-// Detector says how the gaps between flowlets are found.
+// Detector is the way to find the gaps between flowlets.
 type Detector uint8
 
 // The detectors.
 const (
-	// Timestamp compares the time of the last packet: a gap longer than T_fl.
+	// Timestamp ends a flowlet when more than T_fl has passed since its last packet.
 	Timestamp Detector = iota
-	// AgeBit is the paper's: a timer that runs every T_fl ends a flowlet when
-	// it finds its age bit set for the second time in a row, which makes the gap
-	// one of T_fl to 2·T_fl (§3.4).
+	// AgeBit is the paper's detector: a timer that runs every T_fl ends a flowlet
+	// when it finds the age bit set twice in a row. The gap is T_fl to 2·T_fl
+	// (§3.4).
 	AgeBit
 )
 
@@ -61,9 +60,9 @@ type FlowletStats struct {
 	Expired uint64 `stat:"expired" help:"Flowlets started after a pause that ended the flow's last one."`
 }
 
-// Flowlets is the Flowlet Table of CONGA §3.4, direct-mapped by flow hash: two
-// flows that share an entry are one flow to it, which costs some opportunities
-// to balance and nothing else (Remark 1).
+// Flowlets is the Flowlet Table of CONGA §3.4, direct-mapped by flow hash. It takes
+// two flows that share an entry for one flow, which only costs some opportunities
+// to balance (Remark 1).
 //
 // An entry is one word without pointers, of a layout that a BPF map can hold:
 //
@@ -72,18 +71,18 @@ type FlowletStats struct {
 //
 // stamp is the time of the last packet: in nanoseconds (wrapping after two
 // years) for the [Timestamp] detector, in periods T_fl for [AgeBit]. The paper's
-// timer sets the age bit when it runs first after a packet and ends the flowlet
-// the second time: that is when the stamp is two periods old, and no timer has
-// to visit the table. A stamp from the future counts as the present: a clock
-// that steps back ends no flowlet.
+// timer sets the age bit at its first run after a packet and ends the flowlet at
+// the second. At that time the stamp is two periods old, so that no timer has to
+// visit the table. A stamp from the future counts as the present: a clock that
+// steps back ends no flowlet.
 //
-// A Flowlets is owned by one worker; not safe for concurrent use.
+// A Flowlets is owned by one worker; it is not safe for concurrent use.
 type Flowlets struct {
 	entries []uint64
 	mask    uint32
-	limit   int64 // a flowlet has ended when its stamp is older than this
+	limit   int64 // largest age of an active flowlet's stamp
 
-	// AgeBit: T_fl, and the period that the last time asked for fell in.
+	// For AgeBit: T_fl, and the period of the last lookup.
 	gap    uint64
 	start  uint64 // since the clock's lowest value
 	period uint64
@@ -97,8 +96,8 @@ const (
 	flowletUplink     = MaxTags - 1
 )
 
-// NewFlowlets returns an empty table of the given number of entries, rounded up
-// to a power of two, for gaps of T_fl = gap, which must be positive.
+// NewFlowlets returns an empty table with the given number of entries, rounded up
+// to a power of two. gap is T_fl and must be positive.
 func NewFlowlets(entries int, gap time.Duration, d Detector) *Flowlets {
 	n := uint32(1) << bits.Len32(uint32(max(entries, 1)-1))
 	f := &Flowlets{entries: make([]uint64, n), mask: n - 1, limit: int64(gap)}
@@ -116,8 +115,8 @@ func (f *Flowlets) stamp(now mono.Time) uint64 {
 	return f.agePeriod(now) << flowletStampShift
 }
 
-// agePeriod returns the number of the period that now falls in. Times asked for
-// come in bursts: the division is saved when it would be the same one.
+// agePeriod returns the number of the period that contains now. It divides only
+// when the period differs from the last call's, since packets come in bursts.
 func (f *Flowlets) agePeriod(now mono.Time) uint64 {
 	since := uint64(now) ^ 1<<63
 	if since-f.start >= f.gap {
@@ -127,15 +126,13 @@ func (f *Flowlets) agePeriod(now mono.Time) uint64 {
 	return f.period
 }
 
-// ended reports whether a flowlet with this entry has ended by the time of
-// stamp.
+// ended reports whether the flowlet of an entry has ended at the time stamp.
 func (f *Flowlets) ended(entry, stamp uint64) bool {
 	return int64(stamp-entry&^(1<<flowletStampShift-1))>>flowletStampShift > f.limit
 }
 
-// Lookup returns the uplink of a flow and whether its flowlet is under way. If
-// it is not, the uplink is the one that the flow's last flowlet took, or
-// [NoUplink] if there was none. Lookup changes nothing.
+// Lookup returns the uplink of a flow's last flowlet, or [NoUplink] if there was
+// none, and whether that flowlet is still active. Lookup changes nothing.
 func (f *Flowlets) Lookup(hash uint32, now mono.Time) (uplink uint8, active bool) {
 	e := f.entries[hash&f.mask]
 	if e&flowletValid == 0 {
@@ -147,12 +144,11 @@ func (f *Flowlets) Lookup(hash uint32, now mono.Time) (uplink uint8, active bool
 // Stamp is a time in the table's own unit.
 type Stamp uint64
 
-// Stamp returns now for [Flowlets.Packet]: packets of a burst share it.
+// Stamp returns now for [Flowlets.Packet]; the packets of a burst share it.
 func (f *Flowlets) Stamp(now mono.Time) Stamp { return Stamp(f.stamp(now)) }
 
-// Packet is [Flowlets.Lookup] and, if the flowlet is under way,
-// [Flowlets.Touch] in one: what each packet needs, and small enough to be
-// inlined.
+// Packet is [Flowlets.Lookup], and notes the packet if the flowlet is active. It is
+// small enough to be inlined.
 func (f *Flowlets) Packet(hash uint32, at Stamp) (uplink uint8, active bool) {
 	e := &f.entries[hash&f.mask]
 	if *e&flowletValid == 0 {
@@ -164,12 +160,6 @@ func (f *Flowlets) Packet(hash uint32, at Stamp) (uplink uint8, active bool) {
 	}
 	*e = uint64(at) | flowletValid | uint64(uplink)
 	return uplink, true
-}
-
-// Touch notes a packet of a flowlet that is under way.
-func (f *Flowlets) Touch(hash uint32, now mono.Time) {
-	e := &f.entries[hash&f.mask]
-	*e = f.stamp(now) | *e&(1<<flowletStampShift-1)
 }
 
 // Set starts a flowlet on an uplink with a packet at now.
@@ -190,13 +180,13 @@ func (f *Flowlets) Set(hash uint32, uplink uint8, now mono.Time) {
 	*e = stamp | flowletValid | uint64(uplink&flowletUplink)
 }
 
-// Stats returns what happened so far.
+// Stats returns the counters.
 func (f *Flowlets) Stats() FlowletStats { return f.stats }
 
 // Len returns the number of entries.
 func (f *Flowlets) Len() int { return len(f.entries) }
 
-// Flowlet is an entry as somebody who looks is shown it.
+// Flowlet is an entry of the table, for inspection.
 type Flowlet struct {
 	Slot   uint32 // flow hash modulo the size of the table
 	Uplink uint8
@@ -204,7 +194,7 @@ type Flowlet struct {
 	Idle   time.Duration // since the last packet; to T_fl with the AgeBit detector
 }
 
-// Find returns the entry that a flow maps to; ok is false if it was never used.
+// Find returns the entry of a flow; ok is false if it was never used.
 func (f *Flowlets) Find(hash uint32, now mono.Time) (fl Flowlet, ok bool) {
 	slot := hash & f.mask
 	e := f.entries[slot]
@@ -217,15 +207,4 @@ func (f *Flowlets) Find(hash uint32, now mono.Time) (fl Flowlet, ok bool) {
 		idle *= int64(f.gap)
 	}
 	return Flowlet{slot, uint8(e & flowletUplink), !f.ended(e, stamp), time.Duration(idle)}, true
-}
-
-// All yields the entries that were ever used.
-func (f *Flowlets) All(now mono.Time) iter.Seq[Flowlet] {
-	return func(yield func(Flowlet) bool) {
-		for slot := range f.entries {
-			if fl, ok := f.Find(uint32(slot), now); ok && !yield(fl) {
-				return
-			}
-		}
-	}
 }

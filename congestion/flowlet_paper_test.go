@@ -27,10 +27,9 @@ func TestPaperFlowletKeepsItsPort(t *testing.T) {
 		now := mono.Time(0)
 		for range 1000 { // half a second of packets, none of them late
 			now += mono.Time(gap)
-			if uplink, active := f.Lookup(flow, now); !active || uplink != 11 {
+			if uplink, active := f.Packet(flow, f.Stamp(now)); !active || uplink != 11 {
 				t.Fatalf("%v: uplink %d, active %v after %v", d, uplink, active, now.Sub(0))
 			}
-			f.Touch(flow, now)
 		}
 		// The port stays known when the flowlet has ended; §3.5 prefers it.
 		if uplink, active := f.Lookup(flow, now+mono.Time(time.Second)); active || uplink != 11 {

@@ -7,17 +7,17 @@ import (
 	"github.com/loomfabric/loom/internal/mono"
 )
 
-// Meter is the load of a link that several workers send on. Each worker meters
-// what it sends with a [DRE] of its own and publishes the register; the link's
-// is their sum (CONGA §3.2 has one register, which every worker would have to
-// write for every frame).
+// Meter is the load of a link that several workers send on. Each worker meters its
+// frames with a [DRE] of its own and publishes the register; the link's register
+// is the sum. CONGA §3.2 has a single register, which every worker would have to
+// write for every frame.
 //
-// A publication carries its time, and whoever reads it applies the decay since
-// then: a worker that sleeps, and so publishes nothing, fades from the sum as
-// its own DRE would. Time counts periods T_dre; a reading is off by the decay of
-// one period at most.
+// A publication carries its time, and readers apply the decay since then. A worker
+// that sleeps publishes nothing, and its share of the sum decays as its own DRE
+// does. Time counts periods T_dre; a reading is off by the decay of one period at
+// most.
 //
-// It is shared: each worker writes its own word, anyone may read.
+// The workers of a node share it. Each worker writes its own word; all may read.
 type Meter struct {
 	filter
 	slots []meterSlot
@@ -31,26 +31,26 @@ type meterSlot struct {
 	_    [56]byte
 }
 
-// NewMeter returns an idle meter for a link that that many workers share. p
-// must be valid.
+// NewMeter returns an idle meter for a link that the given number of workers
+// share. p must be valid.
 func NewMeter(workers int, p *Params) *Meter {
 	return &Meter{filter: newFilter(p.Tau, p.Alpha, p.Q), slots: make([]meterSlot, workers)}
 }
 
-// periodOf returns the number of the period that now falls in, modulo 2^32.
+// periodOf returns the number of the period that contains now, modulo 2^32.
 func (m *Meter) periodOf(now mono.Time) uint32 {
-	// The clock's origin is moved far into the past: division rounds towards
-	// zero, and a period must not be twice as long there.
+	// Division rounds towards zero, and the period at zero would be twice as
+	// long. Moving the clock's origin far into the past avoids that.
 	return uint32((uint64(now) ^ 1<<63) / m.period)
 }
 
-// Publish makes x, the register of a worker's DRE at now, known to the others.
-// It is meant to be called once a burst.
+// Publish shares x, the register of a worker's DRE at now, with the other workers.
+// Call it once a burst.
 func (m *Meter) Publish(worker int, now mono.Time, x float64) {
 	m.slots[worker].word.Store(uint64(math.Float32bits(float32(x)))<<32 | uint64(m.periodOf(now)))
 }
 
-// X returns the link's register: the sum of the workers', each decayed to now.
+// X returns the link's register: the sum of the workers' registers at now.
 func (m *Meter) X(now mono.Time) float64 {
 	period := m.periodOf(now)
 	sum := 0.0
@@ -59,14 +59,14 @@ func (m *Meter) X(now mono.Time) float64 {
 		if word>>32 == 0 {
 			continue
 		}
-		// A publication from the future is a worker that read its clock a
-		// moment later, or is from before a jump of the clock. Taking it for as
-		// old as it lies ahead is right for both.
+		// A publication from the future comes from a worker that read its clock
+		// a moment later, or from before a jump of the clock. In both cases it is
+		// taken for as old as it lies ahead.
 		ago := int64(int32(period - uint32(word)))
 		x := m.decayed(float64(math.Float32frombits(uint32(word>>32))), uint64(max(ago, -ago)))
 		if x == 0 {
-			// Nothing is left. Forget it, or it would come back when the
-			// period wraps. A newer publication stays.
+			// The register has decayed to nothing. Clear the word, or it would
+			// come back when the period wraps. A newer publication stays.
 			m.slots[i].word.CompareAndSwap(word, 0)
 		}
 		sum += x
@@ -78,5 +78,6 @@ func (m *Meter) X(now mono.Time) float64 {
 // bits per second; 0 if the rate is unknown (0).
 func (m *Meter) Metric(now mono.Time, rate uint64) uint8 { return m.quantise(m.X(now), rate) }
 
-// Utilisation returns X/(C·τ), as [DRE.Utilisation].
+// Utilisation returns X/(C·τ), the share of the link's rate (bits per second) in
+// use. It is above 1 in a burst that a queue took up, and 0 if the rate is unknown (0).
 func (m *Meter) Utilisation(now mono.Time, rate uint64) float64 { return m.share(m.X(now), rate) }

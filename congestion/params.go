@@ -7,12 +7,12 @@ import (
 	"github.com/loomfabric/loom/internal/field"
 )
 
-// MaxTags is how many uplinks a leaf can tell apart: an LBTag has 4 bits
+// MaxTags is the number of LBTags, and so of a leaf's uplinks: a tag has 4 bits
 // (CONGA §3.1).
 const MaxTags = 16
 
 // WireQ is the largest Q that fits the CE and FB_Metric fields of the fabric
-// header, 3 bits each (CONGA §3.1).
+// header, which have 3 bits (CONGA §3.1).
 const WireQ = 3
 
 // Params are the tunables of CONGA. [Datacenter] and [Lab] return complete

@@ -6,9 +6,9 @@ import (
 	"github.com/loomfabric/loom/internal/mono"
 )
 
-// SetGap changes T_fl, which must be positive, at now. Flowlets that are under way
-// by the new gap go on. With [AgeBit] the whole table is visited: an entry keeps
-// its age in periods.
+// SetGap changes T_fl, which must be positive, at now. Flowlets that are active by
+// the new gap go on. With [AgeBit] SetGap visits the whole table, and each entry
+// keeps its age in periods.
 func (f *Flowlets) SetGap(now mono.Time, gap time.Duration) {
 	if f.gap == 0 {
 		f.limit = int64(gap)

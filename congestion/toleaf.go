@@ -7,22 +7,21 @@ import (
 	"github.com/loomfabric/loom/internal/mono"
 )
 
-// ToLeaf is the Congestion-To-Leaf Table of CONGA §3.3: for each destination
-// leaf and LBTag, the congestion of the paths there that start on the uplink
-// of that tag, as the leaf reported it.
+// ToLeaf is the Congestion-To-Leaf Table of CONGA §3.3. For each destination leaf
+// and LBTag it holds the congestion of the paths that start on the uplink of that
+// tag, as the leaf reported it.
 //
-// A metric stands for the ageing time after its last update, and then loses one
-// quantum for each ageing time that has passed: 7 is 6 after 10 ms without news,
-// 5 after 20 ms, and 0 after 70 ms. The paper asks for a gradual fall (§3.3) and
-// leaves the step open. One quantum is the smallest step there is, so paths that
-// fell silent together keep their order for as long as possible and are probed
-// again least congested first, not all at once; and the time it takes is
-// proportional to how bad the path was.
+// A metric stands for the ageing time after its last update. Then it loses one
+// quantum for each ageing time that passes: with 10 ms, 7 is 6 after 10 ms without
+// an update, 5 after 20 ms, and 0 after 70 ms. The paper asks for a gradual fall
+// (§3.3) and leaves the step open. One quantum is the smallest step. Paths that
+// fell silent together keep their order for as long as possible, and traffic
+// returns to the least congested first, not to all at once.
 //
-// It is shared by the workers of a node: every entry is one atomic word, the
-// last writer wins. To spare the other workers' caches an update that says
-// nothing new is stored only when the entry is older than 1/16 of the ageing
-// time; ageing may begin that much early.
+// The workers of a node share the table. Every entry is one atomic word, and the
+// last writer wins. To spare the other workers' caches, an unchanged metric is
+// stored only when the entry is older than 1/16 of the ageing time; ageing may
+// begin that much early.
 type ToLeaf struct {
 	rows    [][MaxTags]atomic.Uint64
 	ageing  time.Duration
@@ -30,8 +29,7 @@ type ToLeaf struct {
 	top     uint8
 }
 
-// NewToLeaf returns a table for leaves 0 to leaves-1 of which nothing is known.
-// p must be valid.
+// NewToLeaf returns an empty table for leaves 0 to leaves-1. p must be valid.
 func NewToLeaf(leaves int, p *Params) *ToLeaf {
 	return &ToLeaf{
 		rows:    make([][MaxTags]atomic.Uint64, leaves),
@@ -42,8 +40,8 @@ func NewToLeaf(leaves int, p *Params) *ToLeaf {
 }
 
 // Update notes feedback from a leaf: the metric of the paths that start on the
-// uplink of that tag. It reports false, and does nothing, if there is no such
-// leaf, tag or metric.
+// uplink of that tag. It returns false, and does nothing, if there is no such leaf,
+// tag or metric.
 func (t *ToLeaf) Update(leaf uint16, tag, metric uint8, now mono.Time) bool {
 	if int(leaf) >= len(t.rows) || tag >= MaxTags || metric > t.top {
 		return false
@@ -56,16 +54,7 @@ func (t *ToLeaf) Update(leaf uint16, tag, metric uint8, now mono.Time) bool {
 	return true
 }
 
-// Metric returns the metric of a leaf's tag as of now, aged; 0 if nothing is
-// known of it.
-func (t *ToLeaf) Metric(leaf uint16, tag uint8, now mono.Time) uint8 {
-	if int(leaf) >= len(t.rows) || tag >= MaxTags {
-		return 0
-	}
-	return t.aged(word(t.rows[leaf][tag].Load()), now)
-}
-
-// Metrics is [ToLeaf.Metric] of all tags of a leaf, into m.
+// Metrics writes the aged metrics of all tags of a leaf to m. An unknown metric is 0.
 func (t *ToLeaf) Metrics(leaf uint16, now mono.Time, m *[MaxTags]uint8) {
 	if int(leaf) >= len(t.rows) {
 		*m = [MaxTags]uint8{}
@@ -77,8 +66,8 @@ func (t *ToLeaf) Metrics(leaf uint16, now mono.Time, m *[MaxTags]uint8) {
 	}
 }
 
-// Entry is for those who look: the metric as of now and the time since its
-// last update, to 1/16 of the ageing time; ok is false if there was none yet.
+// Entry serves inspection. It returns the aged metric and the time since its last
+// update, to 1/16 of the ageing time; ok is false if there was none yet.
 func (t *ToLeaf) Entry(leaf uint16, tag uint8, now mono.Time) (metric uint8, age time.Duration, ok bool) {
 	if int(leaf) >= len(t.rows) || tag >= MaxTags {
 		return 0, 0, false
@@ -87,7 +76,7 @@ func (t *ToLeaf) Entry(leaf uint16, tag uint8, now mono.Time) (metric uint8, age
 	return t.aged(w, now), w.age(now), w.known()
 }
 
-// Forget drops what is known of a leaf, as when its place goes to another one.
+// Forget clears the state of a leaf. It is called when another leaf gets its index.
 func (t *ToLeaf) Forget(leaf uint16) {
 	if int(leaf) >= len(t.rows) {
 		return
@@ -96,9 +85,6 @@ func (t *ToLeaf) Forget(leaf uint16) {
 		t.rows[leaf][tag].Store(0)
 	}
 }
-
-// Leaves returns for how many leaves the table was made.
-func (t *ToLeaf) Leaves() int { return len(t.rows) }
 
 func (t *ToLeaf) aged(w word, now mono.Time) uint8 {
 	m := w.metric()

@@ -102,7 +102,7 @@ func bench(b *testing.B, r *rig, in PortID, make func(size int) []byte, sizes []
 	links[in].budget = b.N
 	for links[in].budget > 0 {
 		if r.capable {
-			r.w.shared.leaf.Capable.Heard(0, r.now)
+			r.w.shared.leaf.Capable.Confirm(0, r.now)
 		}
 		r.w.round(r.now)
 		r.now += 5000

@@ -160,7 +160,7 @@ func TestCongestionSteersNewFlowlets(t *testing.T) {
 		f.exchange(f.b, acc0, udp4(hostA, hostB, 0, uint16(1000+i), 100))
 	}
 	now := f.a.now
-	if m0, m1 := f.a.w.shared.leaf.To.Metric(0, 0, now), f.a.w.shared.leaf.To.Metric(0, 1, now); m0 != 6 || m1 != 0 {
+	if m0, m1 := toLeaf(f.a.w, 0, now), toLeaf(f.a.w, 1, now); m0 != 6 || m1 != 0 {
 		t.Fatalf("to-leaf metrics %d and %d, want 6 and 0", m0, m1)
 	}
 	for i := range 64 {
@@ -281,7 +281,7 @@ func TestClassesChooseTheScheme(t *testing.T) {
 	}
 	ef := udp4(hostB, hostA, 0, 0, 10)
 	ef[15] = 46 << 2
-	overlay.IPv4(ef[14:]).UpdateChecksum()
+	fixChecksum(ef[14:])
 	roce := udp4(hostB, hostA, 0, 7, 20)
 	roce[36], roce[37] = 4791>>8, 4791&0xff
 	for _, c := range []struct {
@@ -348,17 +348,17 @@ func TestNewPeerInAnOldPlaceStartsFresh(t *testing.T) {
 	r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10),
 		&overlay.Fabric{Capable: true, CE: 3, FBValid: true, FBTag: 1, FBMetric: 6}))
 	s := r.w.shared.leaf
-	if !s.Capable.Capable(0, r.now) || s.To.Metric(0, 1, r.now) != 6 {
+	if !s.Capable.Capable(0, r.now) || toLeaf(r.w, 1, r.now) != 6 {
 		t.Fatal("nothing was learned of the peer")
 	}
 	r.publish(leafTables()) // the same peers: all stays
-	if !s.Capable.Capable(0, r.now) || s.To.Metric(0, 1, r.now) != 6 {
+	if !s.Capable.Capable(0, r.now) || toLeaf(r.w, 1, r.now) != 6 {
 		t.Error("tables with the same peer made it forgotten")
 	}
 	moved := leafTables()
 	moved.Peers[0].VTEP = netip.MustParseAddr("10.0.0.44")
 	r.publish(moved)
-	if s.Capable.Capable(0, r.now) || s.To.Metric(0, 1, r.now) != 0 {
+	if s.Capable.Capable(0, r.now) || toLeaf(r.w, 1, r.now) != 0 {
 		t.Error("a new peer inherited the old one's state")
 	}
 	if _, _, known := s.From.Entry(0, 0, r.now); known {

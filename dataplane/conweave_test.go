@@ -53,7 +53,7 @@ func (l *pathLab) step(frames ...[]byte) {
 	l.pass(tick)
 	now := l.a.now
 	for _, r := range []*rig{l.a, l.b} {
-		r.w.shared.leaf.Capable.Heard(0, now) // HELLOs are not what is tested here
+		r.w.shared.leaf.Capable.Confirm(0, now) // HELLOs are not what is tested here
 	}
 	for len(l.air) > 0 && l.air[0].at <= now {
 		p := l.air[0]
@@ -425,7 +425,7 @@ func TestMarksComeBackAsNotify(t *testing.T) {
 	ect := func(seq uint32) []byte {
 		b := numbered(7, seq)
 		b[15] = 2
-		overlay.IPv4(b[14:]).UpdateChecksum()
+		fixChecksum(b[14:])
 		return b
 	}
 	l.step(ect(0))
@@ -433,7 +433,7 @@ func TestMarksComeBackAsNotify(t *testing.T) {
 	for i := range l.air {
 		ip := overlay.IPv4(l.air[i].b[overlay.EthernetLen:])
 		ip[1] |= 3
-		ip.UpdateChecksum()
+		fixChecksum(ip)
 	}
 	path := l.connection().Path
 	for range 10 {

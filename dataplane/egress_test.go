@@ -167,7 +167,7 @@ func TestQueuesAreBounded(t *testing.T) {
 func markRig(kmin, kmax uint32, pmax float64) (*egress, *frame) {
 	b := udp4(hostB, hostA, 0, 1, 100)
 	b[15] = 2 // ECT(0)
-	overlay.IPv4(b[14:]).UpdateChecksum()
+	fixChecksum(b[14:])
 	e := testEgress(EgressConfig{QueueBytes: 1 << 20, Kmin: kmin, Kmax: kmax, Pmax: pmax})
 	copy(e.area[256:], b)
 	return e, &frame{off: 256, len: uint16(len(b)), l3: 14, flags: overlay.FlagIPv4}
@@ -177,12 +177,12 @@ func markRig(kmin, kmax uint32, pmax float64) (*egress, *frame) {
 func tos(t *testing.T, e *egress) uint8 {
 	t.Helper()
 	ip := overlay.IPv4(e.area[256+14:])
-	if !ip.ChecksumOK() {
+	if !checksumOK(ip) {
 		t.Error("the checksum is wrong")
 	}
 	was := ip.TOS()
 	ip[1] = 2
-	ip.UpdateChecksum()
+	fixChecksum(ip)
 	return was
 }
 

@@ -79,7 +79,7 @@ func udp4(dst, src overlay.MAC, vid uint16, sport uint16, payload int) []byte {
 	b = binary.BigEndian.AppendUint16(b, sport)
 	b = append(b, 0, 53, 0, 0, 0, 0)
 	binary.BigEndian.PutUint16(b[len(b)-4:], uint16(8+payload))
-	overlay.IPv4(b[ip:]).UpdateChecksum()
+	fixChecksum(b[ip:])
 	for i := range payload {
 		b = append(b, byte(i))
 	}
@@ -126,8 +126,8 @@ func TestLeafFloodsUnknownUnicastEverywhereButBack(t *testing.T) {
 		if d.VNI != 100 || !bytes.Equal(inner, in) || d.Src != addr32(own()) {
 			t.Errorf("fabric got VNI %d from %x with %d bytes", d.VNI, d.Src, len(inner))
 		}
-		if eth := overlay.Ethernet(b); eth.Dst() != gwMAC || eth.Src() != ownMAC {
-			t.Errorf("outer addresses %v < %v", eth.Dst(), eth.Src())
+		if eth := overlay.Ethernet(b); overlay.MAC(eth[0:6]) != gwMAC || overlay.MAC(eth[6:12]) != ownMAC {
+			t.Errorf("outer addresses %v < %v", overlay.MAC(eth[0:6]), overlay.MAC(eth[6:12]))
 		}
 	}
 	if to[addr32(vtep2)] != 1 || to[addr32(vtep3)] != 1 || len(to) != 2 {
@@ -202,7 +202,7 @@ func TestLeafDropsByName(t *testing.T) {
 	outer := func(f func([]byte)) []byte {
 		return edit(wrap(vtep2, own(), 100, good, nil), func(b []byte) {
 			f(b)
-			overlay.IPv4(b[14:]).UpdateChecksum()
+			fixChecksum(b[14:])
 		})
 	}
 	for _, c := range []struct {
@@ -355,8 +355,8 @@ func TestLeafHoldsFramesForNeighbours(t *testing.T) {
 		t.Fatalf("released %d frames", len(out[port]))
 	}
 	for i, b := range out[port] {
-		if eth := overlay.Ethernet(b); eth.Dst() != gwMAC || eth.Src() != ownMAC {
-			t.Errorf("frame %d goes to %v from %v", i, eth.Dst(), eth.Src())
+		if eth := overlay.Ethernet(b); overlay.MAC(eth[0:6]) != gwMAC || overlay.MAC(eth[6:12]) != ownMAC {
+			t.Errorf("frame %d goes to %v from %v", i, overlay.MAC(eth[0:6]), overlay.MAC(eth[6:12]))
 		}
 		if _, inner := unwrap(t, b); len(inner) != 52+i {
 			t.Errorf("frame %d overtook another", i)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/dataplane/xsk"
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
@@ -39,10 +40,10 @@ func TestAnswersIdentifyTheFlow(t *testing.T) {
 	options = slices.Concat(options[:34], []byte{1, 1, 1, 1, 1, 1, 1, 1}, options[34:])
 	options[14] = 0x47
 	options[14+3] += 8
-	overlay.IPv4(options[14:]).UpdateChecksum()
+	fixChecksum(options[14:])
 	fragment := udp4(hostA, hostB, 0, 7, 300)
 	fragment[14+6] = 0x20
-	overlay.IPv4(fragment[14:]).UpdateChecksum()
+	fixChecksum(fragment[14:])
 	arp := append(append(append([]byte(nil), hostA[:]...), hostB[:]...), 8, 6)
 	arp = append(arp, make([]byte, 100)...)
 	tagged := udp4(hostA, hostB, 300, 7, 300) // for a transparent port
@@ -482,7 +483,7 @@ func TestMarksForAPeerThatIsNoLongerCapable(t *testing.T) {
 	a := r.links[acc0].rx[0]
 	r.links[acc0].rx = nil
 	r.w.ports[acc0].stats.Received.Add(a.Len)
-	r.w.pool.Take(a.Addr, r.w.ports[acc0].owner)
+	r.w.pool.TakeAll(r.w.ports[acc0].owner, []xsk.Desc{a})
 	f := fabricFrame{frame: frame{off: uint32(a.Addr), len: uint16(a.Len), in: acc0, flags: overlay.FlagIPv4, l3: 14}}
 	p := balance.Packet{Marks: balance.Marks{Shim: true, Opcode: overlay.OpRTTRequest}}
 	if reason := r.w.leaf.send(r.w.leaf.classes[0], &f, &p, 0, r.now); reason != drop.None {

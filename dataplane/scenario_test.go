@@ -49,7 +49,7 @@ func newScripted(t testing.TB, s *scenario.Setup) scenario.Harness {
 	}
 	shared := newShared(&cfg)
 	for peer := range scenario.Peers {
-		shared.leaf.Capable.Heard(uint16(peer), 0)
+		shared.leaf.Capable.Confirm(uint16(peer), 0)
 	}
 	h.rig = newWorkerRig(t, &cfg, 0, shared)
 	h.now = 0

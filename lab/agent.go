@@ -22,9 +22,9 @@ const (
 	udpPort  = 5002
 )
 
-// agent is the traffic source and sink of one host. Requests come one at a
-// time; flows and servers have goroutines of their own and meet in counters
-// that are atomic or under mu.
+// agent is the traffic source and sink of one host. It handles one request at a
+// time. Flows and servers have goroutines of their own, and share counters that are
+// atomic or under mu.
 type agent struct {
 	tcp  net.Listener
 	udp  *net.UDPConn
@@ -35,7 +35,7 @@ type agent struct {
 	run atomic.Pointer[agentRun] // nil until started
 }
 
-// agentRun is what one start counts.
+// agentRun holds the counters of one start.
 type agentRun struct {
 	spec     startSpec
 	dialer   net.Dialer
@@ -65,10 +65,10 @@ func (a *agent) newRun(s startSpec) *agentRun {
 	return r
 }
 
-// since is the time since the epoch.
+// since returns the time since the epoch.
 func (r *agentRun) since() time.Duration { return time.Duration(monotonic() - r.spec.Epoch) }
 
-// count notes payload that the application has just read.
+// count adds payload that the application has read.
 func (r *agentRun) count(w int, n int) {
 	if r == nil || w >= len(r.received) {
 		return
@@ -78,9 +78,9 @@ func (r *agentRun) count(w int, n int) {
 	r.received[w][b].Add(uint64(n))
 }
 
-// Agent serves a controller until in ends. congestion is the congestion control
-// of its TCP connections. It listens on all addresses of its namespace, so it
-// belongs into a lab's host only.
+// Agent serves a controller until in ends. congestion is the congestion control of
+// its TCP connections. It listens on all addresses of its namespace; run it in a
+// lab's host only.
 func Agent(in io.Reader, out io.Writer, congestion string) error {
 	a := &agent{control: setCongestion(congestion)}
 	lc := net.ListenConfig{Control: a.control} // accepted connections inherit it
@@ -105,7 +105,7 @@ func Agent(in io.Reader, out io.Writer, congestion string) error {
 	for {
 		var req request
 		if err := dec.Decode(&req); errors.Is(err, io.EOF) {
-			return nil // the controller is gone: so are we
+			return nil // the controller has ended
 		} else if err != nil {
 			return fmt.Errorf("read request: %w", err)
 		}
@@ -167,7 +167,7 @@ func (a *agent) handle(req *request) *reply {
 	return rep
 }
 
-// finish stops all tasks and adds up.
+// finish stops all tasks and adds up their counters.
 func (r *agentRun) finish() *agentReport {
 	close(r.stop)
 	r.tasks.Wait()
@@ -200,7 +200,8 @@ func (r *agentRun) stopped() bool {
 	}
 }
 
-// sleepUntil waits for a time since the epoch; false: the run was stopped.
+// sleepUntil waits for a time since the epoch. It returns false if the run was
+// stopped.
 func (r *agentRun) sleepUntil(t time.Duration) bool {
 	d := t - r.since()
 	if d <= 0 {

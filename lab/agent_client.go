@@ -13,15 +13,15 @@ import (
 	"github.com/loomfabric/loom/internal/workload"
 )
 
-// maxInProgress bounds one client's open flows, so that an overloaded fabric
-// shows as refused flows and not as a machine out of memory.
+// maxInProgress bounds one client's open flows: an overloaded fabric must show as
+// refused flows, not as a machine out of memory.
 const maxInProgress = 2000
 
 // dialTimeout is long enough for two lost SYNs (1 s + 2 s).
 const dialTimeout = 4 * time.Second
 
-// perform does one task; it returns when its duration and its flows are over,
-// or the run is stopped.
+// perform does one task. It returns when the task's duration and flows are over, or
+// the run is stopped.
 func (r *agentRun) perform(t task) {
 	if !r.sleepUntil(t.Start) {
 		return
@@ -54,7 +54,7 @@ func (r *agentRun) dial(server string) (net.Conn, error) {
 	return r.dialer.DialContext(ctx, "tcp", net.JoinHostPort(server, strconv.Itoa(dataPort)))
 }
 
-// closeOnStop closes c when the run stops; the result ends the watch.
+// closeOnStop closes c when the run stops. The returned function ends the watch.
 func (r *agentRun) closeOnStop(c net.Conn) (done func()) {
 	over := make(chan struct{})
 	go func() {
@@ -113,7 +113,7 @@ func (r *agentRun) bulkFlow(t task, peer string) error {
 	return c.(*net.TCPConn).SetLinger(0)
 }
 
-// receive asks on an open connection for n bytes and reads them all.
+// receive requests n bytes on an open connection and reads them all.
 func (r *agentRun) receive(c net.Conn, w int, n uint64) error {
 	if _, err := c.Write(header{op: wantBytes, workload: uint32(w), bytes: n}.encode()); err != nil {
 		return err
@@ -163,7 +163,7 @@ func (p *pool) close() {
 	}
 }
 
-// one does one flow and says whether all of it came.
+// one does one flow and returns an error unless all of it arrived.
 func (r *agentRun) one(p *pool, server string, w int, n uint64, persistent bool) error {
 	var c net.Conn
 	if persistent {

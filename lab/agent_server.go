@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// A connection to an agent begins with a header of 16 bytes, and so does every
-// further request on it: what is wanted, for which workload, how many bytes.
+// Each request on a connection to an agent begins with a header of 16 bytes: the
+// operation, the workload and the number of bytes.
 const (
 	headerLen = 16
 	wantBytes = 'R' // answer with a number of bytes
-	sinkBytes = 'B' // read what follows until the end
+	sinkBytes = 'B' // read all that follows
 )
 
 type header struct {
@@ -37,10 +37,10 @@ func decodeHeader(b []byte) header {
 
 const chunk = 64 << 10
 
-// zeros is the payload of everything; nobody writes to it.
+// zeros is the payload of all flows; it is read-only.
 var zeros [chunk]byte
 
-// buffers are for reading payload that nobody looks at.
+// buffers holds buffers for payload that is read and discarded.
 var buffers = sync.Pool{New: func() any { return new([chunk]byte) }}
 
 func (a *agent) serveTCP() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/config/vocab"
+	"github.com/loomfabric/loom/internal/namespace"
 )
 
 // buildNodes makes the namespaces of leaves and spines.
@@ -30,15 +31,15 @@ func (l *Lab) buildNodes(context.Context) error {
 }
 
 func (l *Lab) buildNode(n fabric.Node, forward bool) error {
-	if err := createNS(l.ns(n.Name)); err != nil {
+	if err := namespace.Create(l.ns(n.Name)); err != nil {
 		return err
 	}
 	settings := [][2]string{
-		// The fabric is IPv4; router solicitations and MLD are only noise in the
-		// accounts. On access ports of a leaf the hosts' IPv6 passes untouched.
+		// The fabric is IPv4; router solicitations and MLD would only disturb the
+		// accounts. Hosts' IPv6 passes a leaf's access ports all the same.
 		{"net.ipv6.conf.all.disable_ipv6", "1"},
 		{"net.ipv6.conf.default.disable_ipv6", "1"},
-		// Traffic to a VTEP arrives on any uplink, by ECMP not always the one
+		// With ECMP, traffic to a VTEP may arrive on another uplink than the one
 		// that leads back.
 		{"net.ipv4.conf.all.rp_filter", "0"},
 		{"net.ipv4.conf.default.rp_filter", "0"},
@@ -50,7 +51,7 @@ func (l *Lab) buildNode(n fabric.Node, forward bool) error {
 	if forward {
 		settings = append(settings, [2]string{"net.ipv4.ip_forward", "1"})
 	}
-	if err := inNS(l.ns(n.Name), func() error { return sysctls(settings) }); err != nil {
+	if err := namespace.Do(l.ns(n.Name), func() error { return sysctls(settings) }); err != nil {
 		return fmt.Errorf("%s: %w", n.Name, err)
 	}
 	if !n.VTEP.IsValid() {
@@ -115,8 +116,8 @@ func (l *Lab) buildLink(link fabric.Link) error {
 	return nil
 }
 
-// egress prepares a port's queue. The daemons shape by themselves; for the
-// kernel's data plane the kernel does.
+// egress prepares a port's queue. The daemons shape by themselves; the kernel's data
+// plane needs a queue that shapes.
 func (l *Lab) egress(h *handle, port string, p vocab.Link) error {
 	if l.kernel() && p.Rate > 0 {
 		return h.tbf(port, uint64(p.Rate), uint32(p.Queue))
@@ -139,7 +140,7 @@ func (l *Lab) buildHosts(ctx context.Context) error {
 
 func (l *Lab) buildHost(host fabric.Host) error {
 	ns := l.ns(host.Name)
-	if err := createNS(ns); err != nil {
+	if err := namespace.Create(ns); err != nil {
 		return err
 	}
 	h, err := openNS(ns)
@@ -156,7 +157,7 @@ func (l *Lab) buildHost(host fabric.Host) error {
 	if err != nil {
 		return err
 	}
-	if err := inNS(ns, func() error { return errors.Join(noOffloads("eth0"), l.hostSettings()) }); err != nil {
+	if err := namespace.Do(ns, func() error { return errors.Join(noOffloads("eth0"), l.hostSettings()) }); err != nil {
 		return err
 	}
 	if host.VLAN != 0 {
@@ -173,8 +174,8 @@ func (l *Lab) buildHost(host fabric.Host) error {
 		h.addAddr("eth0", host.Addr6.String()))
 }
 
-// hostSettings sets what a run's results depend on, for the calling thread's
-// namespace.
+// hostSettings sets the kernel parameters that a run's results depend on, in the
+// calling thread's namespace.
 func (l *Lab) hostSettings() error {
 	ecn := "0"
 	if l.usesECN() {

@@ -15,7 +15,7 @@ import (
 	"github.com/loomfabric/loom/config/fabric"
 )
 
-// hostAgent is the controller's end of one agent. One request at a time.
+// hostAgent is the controller's end of one agent. It has one request at a time.
 type hostAgent struct {
 	host  fabric.Host
 	child *child
@@ -92,9 +92,9 @@ func (l *Lab) startAgent(h fabric.Host) (*hostAgent, error) {
 	return &hostAgent{host: h, child: c, in: in, enc: json.NewEncoder(in), dec: json.NewDecoder(out)}, nil
 }
 
-// each calls agents at the same time, with the request that build makes for
-// each (nil: none), and hands the replies to use in the agents' order. When ctx
-// ends, the agents are killed, so that no call hangs.
+// each calls agents at the same time with the request that build makes for each, if
+// any. It passes the replies to use in the agents' order. When ctx ends, it kills
+// the agents, so that no call hangs.
 func each(ctx context.Context, agents []*hostAgent, build func(*hostAgent) *request, use func(*hostAgent, *reply) error) error {
 	stop := context.AfterFunc(ctx, func() {
 		for _, a := range agents {

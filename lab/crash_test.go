@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/loomfabric/loom/internal/namespace"
 )
 
 const loaded = small + `workloads:
@@ -117,13 +119,13 @@ func TestFailedUp(t *testing.T) {
 // TestLeftBehind: what a killed `up` left is neither used nor built upon.
 func TestLeftBehind(t *testing.T) {
 	l, _ := newLab(t, small)
-	if err := createNS(l.ns("L0")); err != nil {
+	if err := namespace.Create(l.ns("L0")); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Up(context.Background()); !errors.Is(err, errLeft) {
 		t.Errorf("up: %v", err)
 	}
-	if _, err := os.Stat(nsDir + "/" + l.ns("L0")); err != nil {
+	if _, err := os.Stat(namespace.Dir + "/" + l.ns("L0")); err != nil {
 		t.Errorf("up removed what another command may be using: %v", err)
 	}
 	if _, err := New(l.File).Run(context.Background(), RunOptions{}); !errors.Is(err, errLeft) {

@@ -25,12 +25,13 @@ import (
 	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/namespace"
 	"github.com/loomfabric/loom/internal/yamlfile"
 )
 
-// Sizes for a machine that carries a whole fabric: rings long enough for a
-// burst at a lab's rates, and a few MiB of frames a daemon.
 const (
+	// labRing is long enough for a burst at a lab's rates, and leaves a few MiB of
+	// frames for each daemon of a whole fabric.
 	labRing   = 1024
 	readyWait = 15 * time.Second
 )
@@ -45,13 +46,13 @@ type child struct {
 // startIn starts a program in a node's namespace.
 func (l *Lab) startIn(node string, cmd *exec.Cmd) (*child, error) {
 	// The child inherits the namespace of the thread that forks it.
-	if err := inNS(l.ns(node), cmd.Start); err != nil {
+	if err := namespace.Do(l.ns(node), cmd.Start); err != nil {
 		return nil, fmt.Errorf("start %s in %s: %w", filepath.Base(cmd.Path), node, err)
 	}
 	c := &child{name: node, cmd: cmd, done: make(chan struct{})}
 	l.children = append(l.children, c)
 	go func() {
-		_ = cmd.Wait() // the exit status is in the log; alive tells that it ended
+		_ = cmd.Wait() // the exit status is in the log; alive reports the end
 		close(c.done)
 	}()
 	return c, nil
@@ -66,7 +67,8 @@ func (c *child) alive() bool {
 	}
 }
 
-// startDataplane starts what carries the overlay and waits until it does.
+// startDataplane starts the daemons, or the kernel's data plane, and waits until it
+// is ready.
 func (l *Lab) startDataplane(ctx context.Context) error {
 	if l.kernel() || l.File.Fallback == "kernel" {
 		for _, n := range l.Topo.Leaves {
@@ -229,7 +231,7 @@ func (l *Lab) spineConfig(n fabric.Node) *config.Spine {
 	return c
 }
 
-// get asks a daemon's telemetry over its unix socket.
+// get reads a page of a daemon's telemetry over its unix socket.
 func (l *Lab) get(ctx context.Context, node, path string) ([]byte, error) {
 	client := &http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -256,8 +258,8 @@ func (l *Lab) get(ctx context.Context, node, path string) ([]byte, error) {
 	return body, nil
 }
 
-// waitReady waits until every daemon says it is ready and the neighbours on the
-// links are resolved.
+// waitReady waits until every daemon reports ready and the neighbours on the links
+// are resolved.
 func (l *Lab) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyWait)
 	defer cancel()
@@ -280,7 +282,7 @@ func (l *Lab) waitReady(ctx context.Context) error {
 	}
 }
 
-// deadDaemon reports a child that has ended when it should not have.
+// deadDaemon returns an error for a child that has ended.
 func (l *Lab) deadDaemon() error {
 	for _, c := range l.children {
 		if !c.alive() {
@@ -290,7 +292,7 @@ func (l *Lab) deadDaemon() error {
 	return nil
 }
 
-// ready reports the first thing that is not ready yet.
+// ready returns an error for the first node that is not ready yet.
 func (l *Lab) ready(ctx context.Context) error {
 	if err := l.resolveNeighbours(); err != nil {
 		return err
@@ -308,52 +310,41 @@ func (l *Lab) ready(ctx context.Context) error {
 
 func (l *Lab) nodes() []fabric.Node { return slices.Concat(l.Topo.Leaves, l.Topo.Spines) }
 
-// resolveNeighbours has the kernel resolve the gateways of all links that are
-// up, as the first packet would, and reports one that is not resolved yet.
+// resolveNeighbours makes the kernel resolve the gateways of all links that are up,
+// as the first packet would. It returns an error while one is not resolved.
 func (l *Lab) resolveNeighbours() error {
 	up, err := l.linkState()
 	if err != nil {
 		return err
 	}
-	for _, n := range l.Topo.Leaves {
-		h, err := openNS(l.ns(n.Name))
-		if err != nil {
-			return err
+	for _, k := range l.Topo.Links {
+		if !up[k.Index] {
+			continue
 		}
-		for _, k := range l.Topo.Links {
-			if k.Leaf == n.Index && up[k.Index] {
-				err = errors.Join(err, h.resolve(k.LeafPort, k.SpineAddr))
-			}
-		}
-		h.Close()
-		if err != nil {
-			return err
-		}
-	}
-	for _, n := range l.Topo.Spines {
-		h, err := openNS(l.ns(n.Name))
-		if err != nil {
-			return err
-		}
-		for _, k := range l.Topo.Links {
-			if k.Spine == n.Index && up[k.Index] {
-				err = errors.Join(err, h.resolve(k.SpinePort, k.LeafAddr))
-			}
-		}
-		h.Close()
-		if err != nil {
+		if err := errors.Join(
+			l.resolve(l.Topo.Leaves[k.Leaf], k.LeafPort, k.SpineAddr),
+			l.resolve(l.Topo.Spines[k.Spine], k.SpinePort, k.LeafAddr)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (h *handle) resolve(port string, gw netip.Addr) error {
-	dev, err := h.LinkByName(port)
+// resolve makes the kernel of a node resolve a gateway.
+func (l *Lab) resolve(n fabric.Node, port string, gw netip.Addr) error {
+	h, err := openNS(l.ns(n.Name))
 	if err != nil {
-		return fmt.Errorf("%s: %s: %w", h.name, port, err)
+		return err
 	}
-	index := dev.Attrs().Index
+	defer h.Close()
+	return h.resolve(port, gw)
+}
+
+func (h *handle) resolve(port string, gw netip.Addr) error {
+	index, err := h.index(port)
+	if err != nil {
+		return err
+	}
 	have, err := h.NeighList(index, netlink.FAMILY_V4)
 	if err != nil {
 		return fmt.Errorf("%s: neighbours on %s: %w", h.name, port, err)
@@ -384,7 +375,7 @@ func (l *Lab) stats(ctx context.Context, node string) (*dataplane.Stats, error) 
 	return &s, nil
 }
 
-// lastLog is the end of a node's log, for errors.
+// lastLog returns the end of a node's log, for errors.
 func (l *Lab) lastLog(node string) string {
 	b, err := os.ReadFile(l.path(node + ".log"))
 	if err != nil {

@@ -7,11 +7,12 @@ import (
 	"os/exec"
 	"runtime"
 	"syscall"
+
+	"github.com/loomfabric/loom/internal/namespace"
 )
 
-// Exec replaces this process with a program inside a host (or a leaf or spine):
-// terminal, signals and exit code are the program's own. It returns only on
-// failure.
+// Exec replaces this process with a program inside a host, leaf or spine. Terminal,
+// signals and exit code are the program's own. It returns only on failure.
 func (l *Lab) Exec(node string, argv []string) error {
 	known := false
 	for _, n := range l.nodes() {
@@ -29,7 +30,7 @@ func (l *Lab) Exec(node string, argv []string) error {
 	}
 	// The program keeps the namespace of the thread that calls execve.
 	runtime.LockOSThread()
-	if err := enterNS(l.ns(node)); err != nil {
+	if err := namespace.Enter(l.ns(node)); err != nil {
 		return err
 	}
 	if err := syscall.Exec(path, argv, os.Environ()); err != nil {

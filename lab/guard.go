@@ -10,15 +10,15 @@ import (
 	"github.com/loomfabric/loom/config/fabric"
 )
 
-// guard is a process of its own that takes the lab down when this one dies
-// without doing so itself: kill -9, a panic, the machine's OOM killer.
+// guard is a process that takes the lab down when this process dies too early to do
+// it: by kill -9, a panic, or the machine's OOM killer.
 type guard struct {
 	cmd  *exec.Cmd
 	pipe io.WriteCloser
 }
 
-// startGuard starts it. Its standard input is a pipe that nothing but the
-// death of this process, or release, closes.
+// startGuard starts the guard. Its standard input is a pipe. Only release and the
+// death of this process close it.
 func (l *Lab) startGuard() (*guard, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -36,7 +36,7 @@ func (l *Lab) startGuard() (*guard, error) {
 	return &guard{cmd, pipe}, nil
 }
 
-// release tells the guard that it is not needed any more.
+// release ends the guard.
 func (g *guard) release() error {
 	_, err := g.pipe.Write([]byte{'.'})
 	g.pipe.Close()
@@ -46,8 +46,8 @@ func (g *guard) release() error {
 	return err
 }
 
-// Guard waits for its input to end. If nothing came before, the process at the
-// other end is dead, and Guard takes down the lab of that name.
+// Guard waits for its input to end. An empty input means that the process at the
+// other end has died, and Guard takes down the lab with the given name.
 func Guard(name string, in io.Reader) error {
 	if n, _ := in.Read(make([]byte, 1)); n > 0 {
 		return nil

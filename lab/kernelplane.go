@@ -10,13 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/internal/namespace"
 )
 
-// kernelLeaf carries a leaf's overlay by Linux itself: per VNI a bridge with the
-// hosts' ports and a vxlan device that replicates to the other leaves of the
-// VNI. A baseline to compare with, and a way to tell a lab's fault from a
-// daemon's. Beside a leafd it is the fallback: the daemon's XDP programs take
-// the frames before the kernel sees them, until they are gone with the daemon.
+// kernelLeaf makes Linux itself carry a leaf's overlay. Each VNI has a bridge with
+// the hosts' ports, and a vxlan device that replicates to the other leaves of the
+// VNI. It is a baseline to compare with, and helps to tell a lab's fault from a
+// daemon's. Beside a leafd it is the fallback: the daemon's XDP programs take the
+// frames before the kernel sees them, as long as the daemon runs.
 func (l *Lab) kernelLeaf(n fabric.Node) error {
 	h, err := openNS(l.ns(n.Name))
 	if err != nil {
@@ -79,7 +80,7 @@ func (l *Lab) kernelVNI(h *handle, n fabric.Node, vni uint32) error {
 			continue
 		}
 		// The bridge works on untagged frames; the port tags and untags.
-		err = errors.Join(inNS(h.name, func() error { return noOffloads(host.Port) }), h.tagVLAN(host.Port, host.VLAN))
+		err = errors.Join(namespace.Do(h.name, func() error { return noOffloads(host.Port) }), h.tagVLAN(host.Port, host.VLAN))
 		if err != nil {
 			return err
 		}

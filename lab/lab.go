@@ -1,8 +1,8 @@
-// Package lab builds a fabric on one machine and measures it: leaves, spines
-// and hosts in network namespaces, links as veth pairs, addresses and routes in
-// the kernel, leafd and spined as processes, faults, and traffic between the
-// hosts' own TCP stacks. It needs root. It must not know how frames are
-// forwarded: that is the daemons' (or, for a baseline, the kernel's) business.
+// Package lab builds a fabric on one machine and measures it. It makes leaves,
+// spines and hosts of network namespaces, links of veth pairs, and addresses and
+// routes in the kernel. It runs leafd and spined as processes, causes faults, and
+// sends traffic between the hosts' own TCP stacks. It needs root. It must not know
+// how frames are forwarded: the daemons do that, or the kernel for a baseline.
 package lab
 
 import (
@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/internal/namespace"
 )
 
 // stateRoot holds a directory for every lab that is up.
@@ -26,20 +27,19 @@ const stateRoot = "/run/loom/lab"
 type Lab struct {
 	File *fabric.File
 	Topo *fabric.Topology
-	// Binaries is where leafd and spined are looked for before $PATH; empty:
-	// beside the running program.
+	// Binaries is the folder of leafd and spined, which is searched before $PATH. If
+	// it is empty, it is the running program's folder.
 	Binaries string
-	// BaseDir is the directory that relative file names in the fabric file
-	// start from.
+	// BaseDir is the folder that relative file names in the fabric file start from.
 	BaseDir string
 
 	children []*child // started by this process
 }
 
-// New prepares a lab of a checked fabric file; nothing is touched yet.
+// New prepares a lab of a checked fabric file. It does not touch the machine.
 func New(f *fabric.File) *Lab { return &Lab{File: f, Topo: f.Expand()} }
 
-// ErrUp says that a lab of this name is up already.
+// ErrUp is the error for a lab of a name that is up already.
 var ErrUp = errors.New("is up already")
 
 var errLeft = errors.New("something of it was left behind by an interrupted command: `loomlab down` removes it")
@@ -75,13 +75,13 @@ func (l *Lab) lock() (unlock func(), err error) {
 			unix.Close(fd)
 			return nil, fmt.Errorf("lock %s: %w", l.lockPath(), err)
 		}
-		// Who held the lock may have removed the file; then this lock is on one
-		// that nobody else will find.
+		// The previous holder may have removed the file. Then this lock is on a
+		// file that no other process will find.
 		var mine, now unix.Stat_t
 		if unix.Fstat(fd, &mine) == nil && unix.Stat(l.lockPath(), &now) == nil && mine.Ino == now.Ino {
 			return func() {
 				if _, err := os.Stat(l.dir()); errors.Is(err, fs.ErrNotExist) {
-					os.Remove(l.lockPath()) // no lab, no lock: whoever waits opens a new one
+					os.Remove(l.lockPath()) // without a lab; a waiting process opens a new one
 				}
 				unix.Close(fd)
 			}, nil
@@ -90,14 +90,14 @@ func (l *Lab) lock() (unlock func(), err error) {
 	}
 }
 
-// Up builds the lab and starts its daemons. If it fails or ctx ends, what was
-// built is taken down again. A lab that exists already is [ErrUp].
+// Up builds the lab and starts its daemons. If it fails or ctx ends, it takes down
+// what it has built. It returns [ErrUp] for a lab that exists already.
 func (l *Lab) Up(ctx context.Context) error {
 	return l.build(ctx, func() error { return nil })
 }
 
-// build is Up. It calls before once it is certain that the lab is this
-// process's to build, and nothing has been built.
+// build is Up. It calls before when it has made sure that this process may build the
+// lab, and before it builds anything.
 func (l *Lab) build(ctx context.Context, before func() error) (err error) {
 	unlock, err := l.lock()
 	if err != nil {
@@ -140,7 +140,7 @@ func (l *Lab) build(ctx context.Context, before func() error) (err error) {
 	return os.WriteFile(l.path(upMarker), nil, 0o644)
 }
 
-// checkHost looks for what a lab needs before anything is touched.
+// checkHost checks the machine's requirements, and touches nothing.
 func (l *Lab) checkHost() error {
 	if os.Geteuid() != 0 {
 		return errors.New("needs root for network namespaces: run it with sudo")
@@ -156,8 +156,8 @@ func (l *Lab) checkHost() error {
 	return nil
 }
 
-// Down removes the lab: its processes, namespaces and state, whatever part of
-// it there is. It does not mind if there is none.
+// Down removes all that exists of the lab: its processes, namespaces and state. It
+// succeeds if there is no lab.
 func (l *Lab) Down() error {
 	if os.Geteuid() != 0 {
 		return l.named(errors.New("needs root: run it with sudo"))
@@ -173,7 +173,7 @@ func (l *Lab) Down() error {
 	return nil
 }
 
-// down does it with the lock held.
+// down is Down with the lock held.
 func (l *Lab) down() error {
 	namespaces, err := listNS(l.File.Name)
 	if err != nil {
@@ -187,7 +187,7 @@ func (l *Lab) down() error {
 	}
 	l.children = nil
 	for _, ns := range namespaces {
-		errs = append(errs, deleteNS(ns))
+		errs = append(errs, namespace.Delete(ns))
 	}
 	return errors.Join(append(errs, os.RemoveAll(l.dir()))...)
 }

@@ -324,12 +324,12 @@ func tenants(t *testing.T, file string) {
 
 func TestDownSparesStrangers(t *testing.T) {
 	l, _ := newLab(t, small)
-	stranger := exec.Command("sleep", "1000")
-	if err := stranger.Start(); err != nil {
+	other := exec.Command("sleep", "1000")
+	if err := other.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { stranger.Process.Kill(); stranger.Wait() }()
-	start, err := startTime(stranger.Process.Pid)
+	defer func() { other.Process.Kill(); other.Wait() }()
+	start, err := startTime(other.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -337,14 +337,14 @@ func TestDownSparesStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The pid of a daemon that died and whose number went to somebody else.
-	record := fmt.Sprintf(`{"pid":%d,"start":%d}`, stranger.Process.Pid, start-1)
+	record := fmt.Sprintf(`{"pid":%d,"start":%d}`, other.Process.Pid, start-1)
 	if err := os.WriteFile(l.path("L0.pid"), []byte(record), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Down(); err != nil {
 		t.Fatal(err)
 	}
-	if fd, ok := (procID{stranger.Process.Pid, start}).open(); !ok || waitGone(fd, 50*time.Millisecond) {
+	if fd, ok := (procID{other.Process.Pid, start}).open(); !ok || waitGone(fd, 50*time.Millisecond) {
 		t.Error("down ended a process that is not the lab's")
 	}
 	gone(t, l, nil, 0)

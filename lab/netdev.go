@@ -36,13 +36,31 @@ func connect(a, b end, mtu int) error {
 	return nil
 }
 
+// link returns an interface.
+func (h *handle) link(name string) (netlink.Link, error) {
+	l, err := h.LinkByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s: %w", h.name, name, err)
+	}
+	return l, nil
+}
+
+// index returns an interface's index.
+func (h *handle) index(name string) (int, error) {
+	l, err := h.link(name)
+	if err != nil {
+		return 0, err
+	}
+	return l.Attrs().Index, nil
+}
+
 // setUp brings an interface up.
 func (h *handle) setUp(name string) error {
-	l, err := h.LinkByName(name)
-	if err == nil {
-		err = h.LinkSetUp(l)
-	}
+	l, err := h.link(name)
 	if err != nil {
+		return err
+	}
+	if err := h.LinkSetUp(l); err != nil {
 		return fmt.Errorf("%s: bring %s up: %w", h.name, name, err)
 	}
 	return nil
@@ -50,11 +68,11 @@ func (h *handle) setUp(name string) error {
 
 // setDown takes an interface down; its peer loses carrier.
 func (h *handle) setDown(name string) error {
-	l, err := h.LinkByName(name)
-	if err == nil {
-		err = h.LinkSetDown(l)
-	}
+	l, err := h.link(name)
 	if err != nil {
+		return err
+	}
+	if err := h.LinkSetDown(l); err != nil {
 		return fmt.Errorf("%s: take %s down: %w", h.name, name, err)
 	}
 	return nil
@@ -62,9 +80,9 @@ func (h *handle) setDown(name string) error {
 
 // addAddr gives an interface an address.
 func (h *handle) addAddr(name, cidr string) error {
-	l, err := h.LinkByName(name)
+	l, err := h.link(name)
 	if err != nil {
-		return fmt.Errorf("%s: %s: %w", h.name, name, err)
+		return err
 	}
 	a, err := netlink.ParseAddr(cidr)
 	if err == nil {
@@ -80,19 +98,23 @@ func (h *handle) addAddr(name, cidr string) error {
 }
 
 // pfifo puts a real queue before a veth. Without one (noqueue, the default) the
-// kernel drops silently when the peer's ring is full; with one the sender is
-// told to wait.
+// kernel drops silently when the peer's ring is full; with one it makes the sender
+// wait.
 func (h *handle) pfifo(name string) error {
-	l, err := h.LinkByName(name)
+	return h.rootQdisc(name, func(root netlink.QdiscAttrs) netlink.Qdisc {
+		return &netlink.GenericQdisc{QdiscAttrs: root, QdiscType: "pfifo"}
+	})
+}
+
+// rootQdisc replaces an interface's queueing discipline.
+func (h *handle) rootQdisc(name string, build func(root netlink.QdiscAttrs) netlink.Qdisc) error {
+	index, err := h.index(name)
 	if err != nil {
-		return fmt.Errorf("%s: %s: %w", h.name, name, err)
+		return err
 	}
-	q := &netlink.GenericQdisc{
-		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_ROOT, Handle: netlink.MakeHandle(1, 0)},
-		QdiscType:  "pfifo",
-	}
+	q := build(netlink.QdiscAttrs{LinkIndex: index, Parent: netlink.HANDLE_ROOT, Handle: netlink.MakeHandle(1, 0)})
 	if err := h.QdiscReplace(q); err != nil {
-		return fmt.Errorf("%s: pfifo on %s: %w", h.name, name, err)
+		return fmt.Errorf("%s: %s on %s: %w", h.name, q.Type(), name, err)
 	}
 	return nil
 }
@@ -100,29 +122,17 @@ func (h *handle) pfifo(name string) error {
 // tbf shapes an interface's egress in the kernel: rate in bits per second, limit
 // in bytes queued.
 func (h *handle) tbf(name string, rate uint64, limit uint32) error {
-	l, err := h.LinkByName(name)
-	if err != nil {
-		return fmt.Errorf("%s: %s: %w", h.name, name, err)
-	}
 	burst := max(uint32(rate/8/1000), 16<<10) // 1 ms, as the daemons' default
-	q := &netlink.Tbf{
-		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: l.Attrs().Index, Parent: netlink.HANDLE_ROOT, Handle: netlink.MakeHandle(1, 0)},
-		Rate:       rate / 8,
-		Limit:      limit,
-		Buffer:     netlink.Xmittime(rate/8, burst),
-	}
-	if err := h.QdiscReplace(q); err != nil {
-		return fmt.Errorf("%s: tbf on %s: %w", h.name, name, err)
-	}
-	return nil
+	return h.rootQdisc(name, func(root netlink.QdiscAttrs) netlink.Qdisc {
+		return &netlink.Tbf{QdiscAttrs: root, Rate: rate / 8, Limit: limit, Buffer: netlink.Xmittime(rate/8, burst)}
+	})
 }
 
 // noOffloads makes an interface of the calling thread's namespace send finished
-// frames. With transmit checksum offload on, a veth hands over frames whose TCP
-// or UDP checksum is only begun, and that state lives in the skb: a frame that
-// crosses an AF_XDP socket loses it and arrives broken. Segmentation offload
-// would make frames larger than the MTU, and VLAN offload would keep the tag out
-// of the frame's bytes.
+// frames. With transmit checksum offload a veth passes on frames with an unfinished
+// TCP or UDP checksum. That state lives in the skb: a frame that crosses an AF_XDP
+// socket loses it and arrives broken. Segmentation offload would make frames larger
+// than the MTU, and VLAN offload would keep the tag out of the frame's bytes.
 func noOffloads(name string) error {
 	s, err := ethtool.Open()
 	if err != nil {
@@ -137,15 +147,14 @@ func noOffloads(name string) error {
 	return nil
 }
 
-// tagVLAN makes an interface speak tagged frames on the wire while its stack
-// sees untagged ones, by two small tc programs. A VLAN interface would do the
-// same, but needs 8021q, which small kernels are built without.
+// tagVLAN makes an interface send and receive tagged frames while its stack sees
+// untagged ones. Two small tc programs do it. A VLAN interface would need 8021q,
+// which small kernels lack.
 func (h *handle) tagVLAN(name string, vid uint16) error {
-	l, err := h.LinkByName(name)
+	index, err := h.index(name)
 	if err != nil {
-		return fmt.Errorf("%s: %s: %w", h.name, name, err)
+		return err
 	}
-	index := l.Attrs().Index
 	clsact := &netlink.GenericQdisc{
 		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Parent: netlink.HANDLE_CLSACT, Handle: netlink.MakeHandle(0xffff, 0)},
 		QdiscType:  "clsact",
@@ -200,7 +209,7 @@ func pushVLAN(vid uint16) asm.Instructions {
 	}
 }
 
-// popVLAN lets in only frames with the tag, without it.
+// popVLAN takes the tag off, and drops frames without it.
 func popVLAN(vid uint16) asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMem(asm.R2, asm.R1, skbVLANPresent, asm.Word),

@@ -16,8 +16,8 @@ const (
 	icmpHeaderLen   = 8
 )
 
-// ping sends echo requests to all targets at once, repeats those that were not
-// answered, and returns the round-trip times; -1 for no answer.
+// ping sends echo requests to all targets at once, and repeats unanswered ones. It
+// returns the round-trip times, -1 for no answer.
 func ping(s *pingSpec) ([]time.Duration, error) {
 	conn, err := net.ListenPacket("ip4:icmp", "0.0.0.0")
 	if err != nil {

@@ -12,9 +12,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/internal/namespace"
 )
 
-// procID names a process for good: a pid alone may be somebody else's by now.
+// procID identifies a process for all time. Another process may have its pid by now.
 type procID struct {
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"` // clock ticks after boot
@@ -35,14 +37,14 @@ func startTime(pid int) (uint64, error) {
 	return strconv.ParseUint(fields[19], 10, 64)
 }
 
-// open returns a pidfd of the process if it still is the one named.
+// open returns a pidfd of the process. It returns false if that has ended.
 func (p procID) open() (int, bool) {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err != nil {
 		return 0, false
 	}
-	// The descriptor pins the process; if the start time is right now, the
-	// descriptor is of the right one.
+	// The descriptor pins the process. If the start time still matches, it is the
+	// right process.
 	if start, err := startTime(p.PID); err != nil || start != p.Start {
 		unix.Close(fd)
 		return 0, false
@@ -50,8 +52,8 @@ func (p procID) open() (int, bool) {
 	return fd, true
 }
 
-// endAll ends processes: SIGTERM, and SIGKILL for those that are still there
-// after grace. It returns when they are gone.
+// endAll ends processes by SIGTERM, and by SIGKILL after grace. It returns when they
+// have ended.
 func endAll(procs []procID, grace time.Duration) error {
 	var fds []int
 	for _, p := range procs {
@@ -94,14 +96,14 @@ func waitGone(fd int, timeout time.Duration) bool {
 	}
 }
 
-// procsIn finds the processes whose network namespace is one of the named ones.
-// It catches what has not been recorded: a daemon whose loomlab died right
-// after the fork, a program left behind by exec.
+// procsIn finds the processes in the named network namespaces. It also finds
+// processes without a record: a daemon whose loomlab died right after the fork, or a
+// program left behind by exec.
 func procsIn(namespaces []string) ([]procID, error) {
 	inodes := map[uint64]bool{}
 	for _, ns := range namespaces {
 		var st unix.Stat_t
-		if unix.Stat(filepath.Join(nsDir, ns), &st) == nil && isNSFS(ns) {
+		if unix.Stat(filepath.Join(namespace.Dir, ns), &st) == nil && isNSFS(ns) {
 			inodes[st.Ino] = true
 		}
 	}
@@ -126,14 +128,14 @@ func procsIn(namespaces []string) ([]procID, error) {
 	return out, nil
 }
 
-// isNSFS reports whether the name is a mounted namespace: an empty file left by
-// a crash has an inode number of another file system, which proves nothing.
+// isNSFS reports whether the name is a mounted namespace. An empty file left by a
+// crash has an inode number of another file system.
 func isNSFS(ns string) bool {
 	var st unix.Statfs_t
-	return unix.Statfs(filepath.Join(nsDir, ns), &st) == nil && st.Type == unix.NSFS_MAGIC
+	return unix.Statfs(filepath.Join(namespace.Dir, ns), &st) == nil && st.Type == unix.NSFS_MAGIC
 }
 
-// recordProc notes a process in the state directory.
+// recordProc writes a process's identity to the state folder.
 func (l *Lab) recordProc(name string, pid int) error {
 	start, err := startTime(pid)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // input and output: one request, one reply. All processes share the machine's
 // CLOCK_MONOTONIC, so that one instant means the same to all.
 
-// request asks an agent for one thing; Op says which field counts.
+// request asks an agent for one operation. Op selects the field that counts.
 type request struct {
 	Op    string     `json:"op"`
 	Ping  *pingSpec  `json:"ping,omitempty"`
@@ -27,7 +27,7 @@ const (
 	opFetch    = "fetch"    // single flows, one after the other
 	opStart    = "start"    // begin tasks; replies at once
 	opProgress = "progress" // bytes received so far, and whether tasks go on
-	opReport   = "report"   // stop, and say all
+	opReport   = "report"   // stop, and report everything
 )
 
 type pingSpec struct {
@@ -45,7 +45,7 @@ type fetchSpec struct {
 	Persistent bool `json:"persistent,omitempty"`
 }
 
-// startSpec begins tasks relative to an instant of CLOCK_MONOTONIC.
+// startSpec describes tasks relative to an instant of CLOCK_MONOTONIC.
 type startSpec struct {
 	Epoch     int64         `json:"epoch"` // ns
 	Length    time.Duration `json:"length"`
@@ -86,7 +86,7 @@ type reply struct {
 	Report   *agentReport    `json:"report,omitempty"`
 }
 
-// agentReport is what one host has seen.
+// agentReport holds the counts of one host.
 type agentReport struct {
 	Flows []flowRecord `json:"flows"`
 	// Received is payload by workload and bucket of bucketLen since the epoch,
@@ -103,7 +103,7 @@ type agentReport struct {
 	RoCE []roceCounts `json:",omitempty"`
 }
 
-// roceCounts is what one host's queue pairs saw, as senders and as receivers.
+// roceCounts holds the counts of one host's queue pairs, as senders and as receivers.
 type roceCounts struct {
 	Sent     roce.SenderStats
 	Received roce.ReceiverStats

@@ -17,20 +17,21 @@ import (
 )
 
 const (
-	// roceWindow is far above what a path of a lab holds, so that the pace decides.
+	// roceWindow is far above the packets in flight on a lab's path, so that the pace
+	// decides.
 	roceWindow = 1024
-	// roceTimeout is above the longest round trip through full queues, and as long
-	// as a loss goes unnoticed that no later packet shows.
+	// roceTimeout is above the longest round trip through full queues. A loss that no
+	// later packet reveals goes unnoticed that long.
 	roceTimeout = 250 * time.Millisecond
-	// roceBurst is how much of its pace a NIC may make up for after it was late:
-	// agents share cores, and their timers are no better.
+	// roceBurst is how far a NIC may catch up with its pace: agents share cores, and
+	// their timers are late.
 	roceBurst = time.Millisecond
 	// roceNap bounds how often a NIC that waits for its turn wakes up.
 	roceNap = 200 * time.Microsecond
 )
 
-// roceRun is what the RoCE workloads of one run have in a host. Queue pairs are
-// numbered by workload and, within it, by receiver: workload(8) . index(16).
+// roceRun is the state of one run's RoCE workloads in a host. A queue pair's number
+// is workload(8) . index(16).
 type roceRun struct {
 	mu        sync.Mutex
 	nics      map[uint32]*roceNIC // by workload: this host as a sender
@@ -64,8 +65,8 @@ func listenRoCE() (*net.UDPConn, error) {
 	return c, nil
 }
 
-// likeNIC has a socket send as RDMA NICs do: marked as capable of ECN, and with
-// UDP checksum 0, since the ICRC covers the packet.
+// likeNIC makes a socket send as RDMA NICs do: ECN-capable, and with UDP checksum 0,
+// since the ICRC covers the packet.
 func likeNIC(c *net.UDPConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -97,13 +98,13 @@ func (a *agent) serveRoCE() {
 		if p.Opcode == roce.Acknowledge {
 			r.roceAcknowledged(&p)
 		} else if reply, ok := r.roceArrived(from.Addr(), &p); ok {
-			// One that is lost is made up for as others are.
+			// Go-Back-N recovers from a lost reply, too.
 			_, _ = a.roce.WriteToUDPAddrPort(reply.Append(out[:0]), netip.AddrPortFrom(from.Addr(), roce.Port))
 		}
 	}
 }
 
-// roceArrived takes a request.
+// roceArrived handles a request.
 func (r *agentRun) roceArrived(from netip.Addr, p *roce.Packet) (reply roce.Packet, ok bool) {
 	w := int(p.Workload)
 	if w >= len(r.counts) {
@@ -127,7 +128,7 @@ func (r *agentRun) roceArrived(from netip.Addr, p *roce.Packet) (reply roce.Pack
 	return got.Reply, got.Answer
 }
 
-// roceAcknowledged takes an ACK or NAK to the sender that it is for.
+// roceAcknowledged hands an ACK or NAK to its sender.
 func (r *agentRun) roceAcknowledged(p *roce.Packet) {
 	r.roce.mu.Lock()
 	nic := r.roce.nics[p.QP>>qpIndexBits]
@@ -138,11 +139,11 @@ func (r *agentRun) roceAcknowledged(p *roce.Packet) {
 	nic.acknowledged(p)
 	select {
 	case nic.wake <- struct{}{}:
-	default: // it will wake up anyway
+	default: // a wake-up is pending
 	}
 }
 
-// report adds up what the run's workloads saw.
+// report adds up the counts of the run's workloads.
 func (r *roceRun) report(workloads int) (counts []roceCounts) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -176,8 +177,8 @@ func (r *roceRun) pending(epoch int64) (out []flowRecord) {
 	return out
 }
 
-// roceNIC is this host's RDMA NIC as far as one workload goes: queue pairs to
-// every receiver, which send in turn, at one pace.
+// roceNIC is this host's RDMA NIC for one workload. Its queue pairs to all receivers
+// send in turn, at one pace.
 type roceNIC struct {
 	task task
 	wake chan struct{} // something was acknowledged
@@ -236,8 +237,8 @@ func (n *roceNIC) acknowledged(p *roce.Packet) {
 	n.messages -= n.pairs[i].Acknowledged(mono.Time(monotonic()), p)
 }
 
-// post gives a message to the queue pair to a receiver with the least to do; of
-// several to any.
+// post gives a message to the receiver's queue pair with the smallest backlog. It
+// breaks ties at random.
 func (n *roceNIC) post(rnd *rand.Rand, peer int, size uint64) {
 	pairs := n.pairs[peer*n.task.QueuePairs : (peer+1)*n.task.QueuePairs]
 	first := rnd.IntN(len(pairs))
@@ -251,7 +252,7 @@ func (n *roceNIC) post(rnd *rand.Rand, peer int, size uint64) {
 	pairs[best].Post(mono.Time(monotonic()), size)
 }
 
-// send sends what the pace allows by now, and returns when to call again.
+// send sends as much as the pace allows at now, and returns the time of the next call.
 func (n *roceNIC) send(now mono.Time) (again mono.Time) {
 	n.due = max(n.due, now.Add(-roceBurst))
 	again = now.Add(time.Hour)
@@ -278,7 +279,7 @@ func (n *roceNIC) send(now mono.Time) (again mono.Time) {
 	}
 }
 
-// ready is the next queue pair in turn that has something to send; nil: none has.
+// ready returns the next queue pair in turn that has packets to send, or nil.
 func (n *roceNIC) ready() *queuePair {
 	for range n.pairs {
 		n.turn = (n.turn + 1) % len(n.pairs)

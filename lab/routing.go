@@ -14,12 +14,12 @@ import (
 	"github.com/loomfabric/loom/config/fabric"
 )
 
-// protoBGP marks the lab's routes: it stands in for the routing protocol that a
-// real fabric runs (rtnetlink(7), RTPROT_BGP).
+// protoBGP marks the lab's routes, which stand in for a routing protocol's
+// (rtnetlink(7), RTPROT_BGP).
 const protoBGP = unix.RTPROT_BGP
 
-// converge brings every node's routes to what the links' state calls for, as a
-// routing protocol would after a change.
+// converge sets every node's routes by the state of the links, as a routing protocol
+// would after a change.
 func (l *Lab) converge(context.Context) error {
 	up, err := l.linkState()
 	if err != nil {
@@ -39,7 +39,7 @@ func (l *Lab) converge(context.Context) error {
 	return nil
 }
 
-// linkState asks the kernel which links are up: the leaf's end has carrier only
+// linkState reads from the kernel which links are up. The leaf's end has carrier only
 // when both ends are up.
 func (l *Lab) linkState() ([]bool, error) {
 	up := make([]bool, len(l.Topo.Links))
@@ -52,10 +52,10 @@ func (l *Lab) linkState() ([]bool, error) {
 			if link.Leaf != i {
 				continue
 			}
-			dev, err := h.LinkByName(link.LeafPort)
+			dev, err := h.link(link.LeafPort)
 			if err != nil {
 				h.Close()
-				return nil, fmt.Errorf("%s: %s: %w", n.Name, link.LeafPort, err)
+				return nil, err
 			}
 			raw := dev.Attrs().RawFlags
 			up[link.Index] = raw&unix.IFF_UP != 0 && raw&unix.IFF_LOWER_UP != 0
@@ -81,11 +81,11 @@ func (l *Lab) setRoutes(n fabric.Node, routes []fabric.Route) error {
 		wanted[r.Dst.String()] = true
 		kr := &netlink.Route{Dst: hostNet(r.Dst), Protocol: protoBGP}
 		for _, hop := range r.Hops {
-			dev, err := h.LinkByName(hop.Port)
+			index, err := h.index(hop.Port)
 			if err != nil {
-				return fmt.Errorf("%s: %w", hop.Port, err)
+				return err
 			}
-			kr.MultiPath = append(kr.MultiPath, &netlink.NexthopInfo{LinkIndex: dev.Attrs().Index, Gw: hop.Gateway.AsSlice()})
+			kr.MultiPath = append(kr.MultiPath, &netlink.NexthopInfo{LinkIndex: index, Gw: hop.Gateway.AsSlice()})
 		}
 		if err := h.RouteReplace(kr); err != nil {
 			return fmt.Errorf("%s over %d next hops: %w", r.Dst, len(r.Hops), err)

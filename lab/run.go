@@ -16,7 +16,7 @@ import (
 	"github.com/loomfabric/loom/internal/workload"
 )
 
-// RunOptions are what the command line adds to the file.
+// RunOptions are the command line's additions to the file.
 type RunOptions struct {
 	Keep   bool   // leave the lab up
 	Scheme string // instead of the file's; "": the file's
@@ -292,8 +292,8 @@ func (r *runner) load(ctx context.Context, rep *Report) error {
 	return r.collect(ctx, rep)
 }
 
-// conduct lets time pass: faults at their instants, progress in between, until
-// everything is over or the drain time has passed.
+// conduct causes faults at their times and reports progress in between, until all
+// tasks are over or the drain time has passed.
 func (r *runner) conduct(ctx context.Context, epoch int64, length time.Duration, ph *phases, rep *Report) error {
 	faults := sortedFaults(r.lab.File.Faults)
 	tick := time.NewTicker(50 * time.Millisecond)

@@ -185,7 +185,7 @@ func TestForget(t *testing.T) {
 	if h := s.hello(1); !h.Tail {
 		t.Fatalf("%+v", h)
 	}
-	if s.shared.To.Metric(1, 3, s.now) != 6 {
+	if s.toLeaf(1, 3) != 6 {
 		t.Fatal("feedback was not noted")
 	}
 	s.shared.Forget(1)
@@ -195,7 +195,7 @@ func TestForget(t *testing.T) {
 	if h := s.hello(2); !h.Tail {
 		t.Error("another peer's is forgotten, too")
 	}
-	if _, _, ok := s.send(1, 1); ok || s.shared.To.Metric(1, 3, s.now) != 0 {
+	if _, _, ok := s.send(1, 1); ok || s.toLeaf(1, 3) != 0 {
 		t.Error("the former peer's proof or feedback counts")
 	}
 	s.prove(1)

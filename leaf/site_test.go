@@ -147,3 +147,9 @@ func (f *fakePolicy) Tick(_ mono.Time, _ *balance.View, out []overlay.Message) [
 func (f *fakePolicy) class(wire overlay.SchemeID) *Class {
 	return &Class{Scheme: &balance.Scheme{Name: f.name, Wire: wire}, Policy: f, messenger: f, timed: f}
 }
+
+// toLeaf returns the metric that the site knows of the paths to a leaf by an uplink.
+func (s *site) toLeaf(leaf uint16, uplink uint8) uint8 {
+	metric, _, _ := s.shared.To.Entry(leaf, uplink, s.now)
+	return metric
+}

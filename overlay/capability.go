@@ -7,59 +7,58 @@ import (
 	"github.com/loomfabric/loom/internal/mono"
 )
 
-// Times of the capability protocol. A leaf greets every peer each HelloInterval;
-// a peer of which nothing with the fabric's fields was heard for CapableFor is
-// sent plain VXLAN again. Three greetings may be lost before that, and it stays
-// within the second that a dead daemon's kernel may have to wait for frames that
-// it understands.
+// Times of the capability protocol.
 const (
+	// HelloInterval is the time between two HELLOs to a peer.
 	HelloInterval = 250 * time.Millisecond
-	CapableFor    = 900 * time.Millisecond
+	// CapableFor is how long a proof counts; without a new one the peer gets plain
+	// VXLAN again. Three HELLOs may be lost before that. When a daemon dies, its
+	// kernel gets frames that it understands within a second.
+	CapableFor = 900 * time.Millisecond
 )
 
-// Capability remembers which peers have proved, by a header of theirs that used
-// the fabric's fields, that they understand these fields. To all others goes
-// plain RFC 7348, since Linux drops frames whose reserved bits are set; this is
-// incremental deployment as in CONGA §7 and ConWeave §5.
+// Capability remembers which peers understand the fabric's fields. A peer proves
+// it by sending a header that uses them. All others get plain RFC 7348, since
+// Linux drops frames whose reserved bits are set. This is incremental deployment
+// as in CONGA §7 and ConWeave §5.
 //
-// It is shared by the workers of a node: one atomic word a peer, written only
+// The workers of a node share it. It has one atomic word a peer, written only
 // when the last proof is older than a sixteenth of CapableFor.
 type Capability struct {
-	heard []atomic.Int64 // by peer: time of the last proof plus one; 0: never
+	proved []atomic.Int64 // by peer: time of the last proof plus one; 0: never
 }
 
-// NewCapability returns a table in which none of the peers 0 to peers-1 is
-// capable.
+// NewCapability returns a table for peers 0 to peers-1. None of them is capable.
 func NewCapability(peers int) *Capability {
-	return &Capability{heard: make([]atomic.Int64, peers)}
+	return &Capability{proved: make([]atomic.Int64, peers)}
 }
 
-// Heard notes that a capable header came from a peer.
-func (c *Capability) Heard(peer uint16, now mono.Time) {
-	if int(peer) >= len(c.heard) {
+// Confirm notes that a capable header came from a peer.
+func (c *Capability) Confirm(peer uint16, now mono.Time) {
+	if int(peer) >= len(c.proved) {
 		return
 	}
-	h := &c.heard[peer]
-	last := h.Load()
+	p := &c.proved[peer]
+	last := p.Load()
 	if age := int64(now) + 1 - last; last == 0 || age > int64(CapableFor/16) || age < 0 {
-		h.Store(int64(now) + 1)
+		p.Store(int64(now) + 1)
 	}
 }
 
-// Capable reports whether a peer has proved itself lately. A clock that went
-// back does not make a peer capable for longer than a clock that did not.
+// Capable reports whether the peer's last proof is younger than CapableFor. A
+// clock that went back does not prolong that.
 func (c *Capability) Capable(peer uint16, now mono.Time) bool {
-	if int(peer) >= len(c.heard) {
+	if int(peer) >= len(c.proved) {
 		return false
 	}
-	last := c.heard[peer].Load()
+	last := c.proved[peer].Load()
 	age := int64(now) + 1 - last
 	return last != 0 && age <= int64(CapableFor) && age >= -int64(CapableFor)
 }
 
-// Forget makes a peer plain again, as when its place goes to another one.
+// Forget makes a peer plain again. It is called when another peer gets its index.
 func (c *Capability) Forget(peer uint16) {
-	if int(peer) < len(c.heard) {
-		c.heard[peer].Store(0)
+	if int(peer) < len(c.proved) {
+		c.proved[peer].Store(0)
 	}
 }

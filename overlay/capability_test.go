@@ -11,15 +11,15 @@ func TestCapabilityExpiresWithinASecond(t *testing.T) {
 	c := NewCapability(2)
 	start := mono.Time(5 * time.Second)
 	check(t, "before any proof", c.Capable(1, start), false)
-	c.Heard(1, start)
+	c.Confirm(1, start)
 	check(t, "proved", c.Capable(1, start), true)
 	check(t, "the other peer", c.Capable(0, start), false)
 	check(t, "just before the end", c.Capable(1, start.Add(CapableFor)), true)
 	check(t, "after the end", c.Capable(1, start.Add(CapableFor+time.Nanosecond)), false)
 	check(t, "after a second", c.Capable(1, start.Add(time.Second)), false)
 	for now := start; now < start.Add(10*time.Second); now = now.Add(HelloInterval) {
-		c.Heard(1, now)
-		check(t, "greeted", c.Capable(1, now.Add(3*HelloInterval)), true)
+		c.Confirm(1, now)
+		check(t, "confirmed", c.Capable(1, now.Add(3*HelloInterval)), true)
 	}
 	c.Forget(1)
 	check(t, "forgotten", c.Capable(1, start), false)
@@ -27,14 +27,14 @@ func TestCapabilityExpiresWithinASecond(t *testing.T) {
 
 func TestCapabilityOddTimesAndPeers(t *testing.T) {
 	c := NewCapability(1)
-	c.Heard(7, 0)
+	c.Confirm(7, 0)
 	check(t, "a peer that does not exist", c.Capable(7, 0), false)
-	c.Heard(0, 0)
-	check(t, "heard at time 0", c.Capable(0, 0), true)
-	c.Heard(0, mono.Time(time.Hour))
+	c.Confirm(0, 0)
+	check(t, "confirmed at time 0", c.Capable(0, 0), true)
+	c.Confirm(0, mono.Time(time.Hour))
 	check(t, "clock back by an hour", c.Capable(0, 0), false)
-	c.Heard(0, 0)
-	check(t, "heard again after that", c.Capable(0, 0), true)
+	c.Confirm(0, 0)
+	check(t, "confirmed again after that", c.Capable(0, 0), true)
 	check(t, "clock far ahead", c.Capable(0, mono.Time(1<<62)), false)
 }
 

@@ -6,7 +6,7 @@ import (
 	"github.com/loomfabric/loom/internal/drop"
 )
 
-// Decapped is what an outer frame says, once [Decap] has found it sound.
+// Decapped holds the fields of an outer frame that [Decap] accepted.
 type Decapped struct {
 	Src, Dst   uint32 // VTEPs, first byte most significant
 	VNI        VNI
@@ -17,14 +17,14 @@ type Decapped struct {
 }
 
 // Decap checks an outer frame from its Ethernet header to the start of the
-// inner frame, fills d, and returns drop.None or why the frame is refused; d is
-// then meaningless. The VXLAN port is port.
+// inner frame. It fills d and returns drop.None, or returns why it refuses the
+// frame and leaves d undefined. port is the VXLAN port.
 //
-// IPv4 options are allowed. Bytes behind the IP datagram (Ethernet padding), or
-// behind the UDP datagram inside it, are not part of the inner frame. The UDP
-// checksum is not looked at: senders should transmit zero, and a receiver need
-// not check another (RFC 7348 §5). Whether source, destination and VNI are
-// acceptable is the caller's to decide.
+// Decap allows IPv4 options. Bytes behind the IP datagram (Ethernet padding), or
+// behind the UDP datagram inside it, are not part of the inner frame. Decap
+// ignores the UDP checksum: senders should transmit zero, and a receiver need
+// not check another (RFC 7348 §5). The caller decides whether it accepts source,
+// destination and VNI.
 func Decap(frame []byte, port uint16, d *Decapped) drop.Reason {
 	if reason := CheckOuter(frame); reason != drop.None {
 		return reason
@@ -47,7 +47,7 @@ func Decap(frame []byte, port uint16, d *Decapped) drop.Reason {
 	if length < UDPLen || length > len(udp) {
 		return drop.BadUDPLength
 	}
-	// A plain header, which most are, is not worth a call.
+	// Most headers are plain; those are decoded here, without a call.
 	var vni VNI
 	n := VXLANLen
 	if vx := VXLAN(udp[UDPLen:length]); vx.Valid() && binary.BigEndian.Uint64(vx)&^(vxVNIMask<<vxVNIShift) == vxPlain {
@@ -71,11 +71,11 @@ func Decap(frame []byte, port uint16, d *Decapped) drop.Reason {
 	return drop.None
 }
 
-// CheckOuter checks the Ethernet and IPv4 headers of an outer frame and returns
-// drop.None or why the frame is refused: it is cut short, not IPv4, its header
-// or total length is impossible, its checksum wrong (RFC 1812 §5.2.2), or it is
-// a fragment, which VTEPs must not make (RFC 7348 §4.3). It is all that a
-// spine checks, and where [Decap] begins.
+// CheckOuter checks the Ethernet and IPv4 headers of an outer frame. It returns
+// drop.None, or why it refuses the frame: the frame is cut short or not IPv4, its
+// header or total length is impossible, its checksum is wrong (RFC 1812 §5.2.2),
+// or it is a fragment, which VTEPs must not make (RFC 7348 §4.3). A spine checks
+// nothing else, and [Decap] begins with it.
 func CheckOuter(frame []byte) drop.Reason {
 	if len(frame) < EthernetLen {
 		return drop.Truncated

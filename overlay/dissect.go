@@ -10,7 +10,7 @@ const MetaMagic uint32 = 0x4C4F4F4D
 
 // Bits of [Meta.Flags].
 const (
-	FlagVLAN     uint16 = 1 << iota // the frame is tagged; Meta.VLAN is meant
+	FlagVLAN     uint16 = 1 << iota // the frame is tagged; Meta.VLAN is valid
 	FlagIPv4                        // L3 is an IPv4 header
 	FlagIPv6                        // L3 is an IPv6 header
 	FlagPorts                       // the hash covers both L4 ports
@@ -18,11 +18,11 @@ const (
 	FlagRoCE                        // the hash covers RoCEv2's destination QP
 )
 
-// Meta is what one look at a frame's headers yields. The XDP program hands it
-// over in front of the frame as struct loom_meta of bpf/loom.h, in native byte
-// order: the layouts are one. On access ports and a leaf's uplinks it describes
-// the tenant's frame, offsets counted from that frame's start; on a spine's
-// ports the outer frame.
+// Meta is the result of dissecting a frame's headers. The XDP program puts it in
+// front of the frame as struct loom_meta of bpf/loom.h, in native byte order and
+// with the same layout. On access ports and a leaf's uplinks it describes the
+// tenant's frame, and offsets count from the start of that frame. On a spine's
+// ports it describes the outer frame.
 type Meta struct {
 	Magic uint32 // MetaMagic
 	Hash  uint32 // flow hash
@@ -45,21 +45,22 @@ func mix(h, w uint64) uint64 {
 	return h ^ h>>32
 }
 
-// finish keeps the high half of one more product: every bit of it depends on
-// all of the running hash, which is not true of the low half.
+// finish returns the high half of one more product. Unlike the low half's, each
+// of its bits depends on all bits of the running hash.
 func finish(h uint64) uint32 {
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd
 	return uint32(h >> 32)
 }
 
-// Dissect fills m for the frame, all fields but Inner. It is the XDP program's
-// dissect in Go, result for result:
+// Dissect fills all fields of m but Inner from the frame. It returns exactly what
+// the XDP program's dissect does:
 //
 //   - at most two VLAN tags, of either kind, are skipped;
 //   - IPv4 and IPv6 hash addresses, protocol and the ports of unfragmented TCP,
-//     UDP and SCTP; RoCEv2 (UDP port 4791) the destination QP too, as its source
-//     port need not tell queue pairs apart;
+//     UDP and SCTP;
+//   - RoCEv2 (UDP port 4791) also hashes the destination QP, since queue pairs may
+//     share a source port;
 //   - IPv6 extension headers are not walked: such packets hash by addresses and
 //     next header;
 //   - everything else, impossible IP headers included, hashes by both MAC
@@ -115,8 +116,8 @@ func Dissect(frame []byte, seed uint32, m *Meta) {
 	m.Hash = finish(h)
 }
 
-// hashL4 mixes in the protocol and, where the L4 header at off has them, ports
-// and queue pair. The datagram ends at end, which may lie behind the frame's.
+// hashL4 mixes in the protocol, and the ports and queue pair that the L4 header
+// at off has. The datagram ends at end, which may lie beyond the frame.
 func hashL4(h uint64, frame []byte, off, end int, proto uint8, m *Meta) uint64 {
 	end = min(end, len(frame))
 	if proto != ProtoTCP && proto != ProtoUDP && proto != ProtoSCTP ||

@@ -17,10 +17,10 @@ const ecnMask = 3
 // (RFC 4594 §3.1, network control), not ECN-capable.
 const DSCPControl = 48 << 2
 
-// EncapTOS returns the outer TOS octet for a frame whose own is innerTOS. ECN
-// is copied (RFC 6040 §4.1, normal mode). DSCP is zero, as with the kernel's
-// vxlan devices: tenants do not choose how the underlay treats them (RFC 2983
-// §3.1, pipe model), least of all with the fabric's own CS6.
+// EncapTOS returns the outer TOS octet for a frame with the TOS octet innerTOS.
+// It copies ECN (RFC 6040 §4.1, normal mode) and sets DSCP to zero, as the
+// kernel's vxlan devices do: tenants do not choose how the underlay treats them
+// (RFC 2983 §3.1, pipe model), and must not use the fabric's own CS6.
 func EncapTOS(innerTOS uint8) uint8 { return innerTOS & ecnMask }
 
 // combined is RFC 6040 §4.2, figure 4, indexed by inner and outer codepoint.
@@ -37,19 +37,18 @@ var combined = [4][4]ECN{
 	CE:     {CE, CE, CE, CE},
 }
 
-// CombineECN returns the codepoint that a decapsulated packet goes on with
-// (RFC 6040 §4.2). ok is false when the packet must be dropped: the fabric
-// marked congestion on a packet whose transport would not hear of it.
+// CombineECN returns the codepoint of a packet after decapsulation (RFC 6040
+// §4.2). ok is false when the packet must be dropped: the fabric marked
+// congestion, and the packet's transport does not do ECN.
 func CombineECN(inner, outer ECN) (result ECN, ok bool) {
 	inner, outer = inner&ecnMask, outer&ecnMask
 	return combined[inner][outer], inner != NotECT || outer != CE
 }
 
-// DecapECN brings the ECN field of a decapsulated frame in line with the TOS
-// octet of the outer header that it came in, IPv4 checksum included, and reports
-// whether the frame may go on; if not it must be dropped, see [CombineECN]. l3
-// and flags are the frame's, from [Meta]. A frame that is not IP counts as not
-// ECN-capable.
+// DecapECN combines the ECN field of a decapsulated frame with the outer header's
+// TOS octet, and updates the IPv4 checksum. It returns false if the frame must be
+// dropped, see [CombineECN]. l3 and flags are the frame's, from [Meta]. A frame
+// without IP counts as not ECN-capable.
 func DecapECN(frame []byte, l3 uint8, flags uint16, outerTOS uint8) bool {
 	outer := ECN(outerTOS & ecnMask)
 	if outer == NotECT {
@@ -64,8 +63,8 @@ func DecapECN(frame []byte, l3 uint8, flags uint16, outerTOS uint8) bool {
 	return ok
 }
 
-// FrameTOS returns the TOS octet or traffic class of the IP header at l3, or 0
-// when flags name none. l3 and flags are from [Meta].
+// FrameTOS returns the TOS octet or traffic class of the IP header at l3. It
+// returns 0 without an IP header. l3 and flags are from [Meta].
 func FrameTOS(frame []byte, l3 uint8, flags uint16) uint8 {
 	switch {
 	case flags&FlagIPv4 != 0 && len(frame) >= int(l3)+IPv4Len:
@@ -76,10 +75,10 @@ func FrameTOS(frame []byte, l3 uint8, flags uint16) uint8 {
 	return 0
 }
 
-// SetCE marks congestion experienced in the IP header at l3, IPv4 checksum
-// included, and reports whether the frame carries the mark now: false when it
-// is not ECN-capable (RFC 3168 §5: it would have to be dropped instead) or not
-// IP. l3 and flags are from [Meta].
+// SetCE marks congestion experienced in the IP header at l3 and updates the IPv4
+// checksum. It reports whether the frame carries the mark. It does not mark a
+// frame that is not IP or not ECN-capable; RFC 3168 §5 has the latter dropped
+// instead. l3 and flags are from [Meta].
 func SetCE(frame []byte, l3 uint8, flags uint16) bool {
 	tos := FrameTOS(frame, l3, flags)
 	switch ECN(tos & ecnMask) {
@@ -92,7 +91,7 @@ func SetCE(frame []byte, l3 uint8, flags uint16) bool {
 	return true
 }
 
-// setTOS is called with an l3 and flags for which FrameTOS found a header.
+// setTOS replaces the octet that FrameTOS returned for the same l3 and flags.
 func setTOS(frame []byte, l3 uint8, flags uint16, tos uint8) {
 	if flags&FlagIPv4 != 0 {
 		IPv4(frame[l3:]).SetTOS(tos)

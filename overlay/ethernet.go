@@ -2,7 +2,7 @@ package overlay
 
 import "encoding/binary"
 
-// EtherTypes that the fabric looks at.
+// EtherTypes that the fabric knows.
 const (
 	EtherTypeIPv4 = 0x0800
 	EtherTypeARP  = 0x0806
@@ -38,11 +38,8 @@ const (
 //	|           EtherType           |
 //	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
 //
-// The getters and setters panic on a view that is not [Ethernet.Valid].
+// The getters and setters panic on a view shorter than [EthernetLen].
 type Ethernet []byte
-
-// Valid reports whether the whole header is there.
-func (e Ethernet) Valid() bool { return len(e) >= EthernetLen }
 
 // Dst returns the destination address.
 func (e Ethernet) Dst() MAC { return MAC(e[ethDst : ethDst+6]) }
@@ -50,7 +47,8 @@ func (e Ethernet) Dst() MAC { return MAC(e[ethDst : ethDst+6]) }
 // Src returns the source address.
 func (e Ethernet) Src() MAC { return MAC(e[ethSrc : ethSrc+6]) }
 
-// EtherType returns the type behind the addresses: of the tag, if there is one.
+// EtherType returns the type behind the addresses; in a tagged frame that is the
+// tag's.
 func (e Ethernet) EtherType() uint16 { return binary.BigEndian.Uint16(e[ethType:EthernetLen]) }
 
 // DstKey returns the FDB key of the destination address in the VNI with index
@@ -72,12 +70,6 @@ func (e Ethernet) SetSrc(m MAC) { copy(e[ethSrc:ethSrc+6], m[:]) }
 
 // SetEtherType replaces the type behind the addresses.
 func (e Ethernet) SetEtherType(t uint16) { binary.BigEndian.PutUint16(e[ethType:EthernetLen], t) }
-
-// Tagged reports whether the frame carries a VLAN tag, of either kind.
-func (e Ethernet) Tagged() bool { return IsVLAN(e.EtherType()) }
-
-// Payload returns what follows the untagged header.
-func (e Ethernet) Payload() []byte { return e[EthernetLen:] }
 
 // IsVLAN reports whether the EtherType announces a VLAN tag, of either kind.
 func IsVLAN(etherType uint16) bool {

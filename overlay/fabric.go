@@ -7,15 +7,15 @@ import (
 	"github.com/loomfabric/loom/internal/mono"
 )
 
-// Fabric holds the fields with which leaves tell each other about load: CONGA's
-// (§3.3: LBTag, CE, FB_LBTag, FB_Metric) and ConWeave's (§3.2, §3.3). They
-// travel in the bits that RFC 7348 reserves; see [VXLAN]. The zero value is a
-// plain VXLAN header.
+// Fabric holds the fields that leaves exchange about load: CONGA's (§3.3: LBTag,
+// CE, FB_LBTag, FB_Metric) and the marks of a scheme, for example ConWeave's
+// (§3.2, §3.3). They travel in the bits that RFC 7348 reserves; see [VXLAN]. The
+// zero value is a plain VXLAN header.
 type Fabric struct {
-	Capable  bool  // the fields are in use; without it nothing below is sent
+	Capable  bool  // the fields are in use; otherwise nothing below is sent
 	LBTag    uint8 // 4 bits: source leaf's uplink
 	CE       uint8 // 3 bits: worst congestion metric met so far
-	FBValid  bool  // FBTag and FBMetric are meant
+	FBValid  bool  // FBTag and FBMetric are valid
 	FBTag    uint8 // 4 bits: the tag that is fed back
 	FBMetric uint8 // 3 bits: its metric
 	Opcode   Opcode
@@ -24,8 +24,8 @@ type Fabric struct {
 	Tail     bool // ConWeave: last packet on the old path
 	Shim     bool // TxTstamp and Arg follow the VXLAN header
 	Path     PathID
-	// Scheme is the one that Opcode, Epoch, Rerouted, Tail and the shim belong to;
-	// 0: none, as in packets without marks and in HELLOs.
+	// Scheme owns Opcode, Epoch, Rerouted, Tail and the shim. It is 0 in packets
+	// without marks and in HELLOs.
 	Scheme SchemeID
 
 	TxTstamp Tstamp // when this packet left the source leaf; needs Shim
@@ -34,20 +34,20 @@ type Fabric struct {
 	Arg Tstamp
 }
 
-// SchemeID numbers the schemes that use the header's marks and its shim: 4 bits,
-// 0 for none. Package balance gives the numbers. 8 is nobody's: VXLAN-GBP headers
-// (draft-smith-vxlan-group-policy) would have it.
+// SchemeID numbers the schemes that use the header's marks and its shim. It has 4
+// bits; 0 stands for none. Package balance assigns the numbers. No scheme may have
+// 8, because VXLAN-GBP headers (draft-smith-vxlan-group-policy) look like it.
 type SchemeID uint8
 
-// NumSchemes is how many SchemeIDs there are, 0 included.
+// NumSchemes is the number of SchemeIDs, 0 included.
 const NumSchemes = 16
 
-// Valid reports whether a scheme can have the number.
+// Valid reports whether a scheme may have the number.
 func (s SchemeID) Valid() bool { return s > 0 && s < NumSchemes && s != vxGBP>>4 }
 
-// RaiseCE sets CE to ce where that is more, as every hop does with its link's
-// metric (CONGA §3.3, step 2): what [VXLAN.RaiseCE] does to a header on the wire.
-// It reports whether CE changed; a header without the fields keeps its CE.
+// RaiseCE sets CE to ce if ce is larger; every hop does so with its link's metric
+// (CONGA §3.3, step 2). [VXLAN.RaiseCE] does it to a header on the wire. RaiseCE
+// reports whether CE changed; it leaves a header without the fields alone.
 func (f *Fabric) RaiseCE(ce uint8) bool {
 	if !f.Capable || ce <= f.CE {
 		return false
@@ -67,18 +67,17 @@ const (
 	OpClear                    // control: the reordering epoch is over
 	OpNotify                   // control: the path is congested
 	OpHello                    // control: proves the sender capable
-	OpExplore                  // control: a scheme's own
-	OpExtension                // control: a scheme's own
+	OpExplore                  // control: defined by the scheme
+	OpExtension                // control: defined by the scheme
 
 	// NumOpcodes is the number of opcodes.
 	NumOpcodes = iota
 )
 
-// Control reports whether the packet is the fabric's own and never reaches a
-// host.
+// Control reports whether the packet is the fabric's own. It never reaches a host.
 func (o Opcode) Control() bool { return o >= OpRTTReply }
 
-// String returns the name the papers use.
+// String returns the name that the papers use.
 func (o Opcode) String() string {
 	names := [...]string{"DATA", "RTT_REQUEST", "RTT_REPLY", "CLEAR", "NOTIFY", "HELLO", "EXPLORE", "EXTENSION"}
 	if int(o) < len(names) {
@@ -87,7 +86,7 @@ func (o Opcode) String() string {
 	return fmt.Sprintf("opcode %d", uint8(o))
 }
 
-// Epoch numbers the rounds of ConWeave's rerouting (§3.2): 2 bits, wrapping.
+// Epoch numbers the rounds of ConWeave's rerouting (§3.2). It has 2 bits and wraps.
 type Epoch uint8
 
 const epochMask = 3
@@ -95,12 +94,12 @@ const epochMask = 3
 // Next returns the epoch after e.
 func (e Epoch) Next() Epoch { return (e + 1) & epochMask }
 
-// Before reports whether e comes just before u. Two epochs that lie two apart
-// cannot be ordered in two bits: neither is before the other (RFC 1982 §3.2).
+// Before reports whether e comes just before u. Two bits cannot order epochs that
+// lie two apart: neither is before the other (RFC 1982 §3.2).
 func (e Epoch) Before(u Epoch) bool { return (u-e)&epochMask == 1 }
 
-// Tstamp is a point in time in microseconds, modulo 2^16: it wraps every
-// 65.536 ms, and orders points less than half of that apart.
+// Tstamp is a point in time in microseconds, modulo 2^16. It wraps every
+// 65.536 ms and orders points that are less than half of that apart.
 type Tstamp uint16
 
 // TstampOf returns the timestamp of t, rounded down.
@@ -117,18 +116,15 @@ func (t Tstamp) Sub(u Tstamp) time.Duration {
 	return time.Duration(int16(t-u)) * time.Microsecond
 }
 
-// Before reports whether t lies before u, if they are less than 32.768 ms apart.
-func (t Tstamp) Before(u Tstamp) bool { return int16(t-u) < 0 }
-
 // Add returns t moved by d, which is rounded towards zero to microseconds.
 func (t Tstamp) Add(d time.Duration) Tstamp { return t + Tstamp(d/time.Microsecond) }
 
-// PathID names a path by the choices made along it: the source leaf's uplink
-// (high 4 bits) and the selector with which the next tier chooses its own next
-// hop (low 4 bits).
+// PathID names a path by the choices made along it. The high 4 bits are the source
+// leaf's uplink. The low 4 bits are the selector by which the next tier chooses its
+// own next hop.
 type PathID uint8
 
-// MakePathID packs uplink and selector, of which the low 4 bits count.
+// MakePathID packs the low 4 bits of uplink and of selector.
 func MakePathID(uplink, selector uint8) PathID { return PathID(uplink<<4 | selector&0xf) }
 
 // Uplink returns the source leaf's uplink index, 0..15.

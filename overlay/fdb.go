@@ -9,11 +9,11 @@ import (
 	"github.com/loomfabric/loom/internal/mono"
 )
 
-// Dest says where an address lives: behind a peer, or behind a local port with
-// or without a VLAN tag. It is one word so that an FDB entry stays small.
+// Dest is where an address lives: behind a peer, or behind a local port with or
+// without a VLAN tag. One word keeps an FDB entry small.
 type Dest uint32
 
-// DestNone is the zero Dest: not known.
+// DestNone is the zero Dest; it stands for an unknown address.
 const DestNone Dest = 0
 
 // A Dest is kind(2) static(1) 0 then, by kind, peer(16) or VLAN(12) port(16).
@@ -28,7 +28,7 @@ const (
 func DestRemote(peer uint16) Dest { return destRemote | Dest(peer) }
 
 // DestLocal returns the Dest of an address behind a local port. vlan is the
-// identifier of the tag that frames carry there, 0 for none; 12 bits.
+// 12-bit identifier of the tag that frames carry there, or 0 for none.
 func DestLocal(port, vlan uint16) Dest {
 	return destLocal | Dest(vlan&vidMask)<<destVLANShift | Dest(port)
 }
@@ -45,18 +45,18 @@ func (d Dest) Port() uint16 { return uint16(d) }
 // VLAN returns the VLAN identifier of a local Dest, 0 for none.
 func (d Dest) VLAN() uint16 { return uint16(d>>destVLANShift) & vidMask }
 
-// Learned is what [FDB.Learn] did.
+// Learned is the outcome of [FDB.LearnKey].
 type Learned uint8
 
 // The outcomes.
 const (
-	LearnedKnown     Learned = iota // was there, and fresh
-	LearnedRefreshed                // was there, last noted over a quarter of the ageing time ago: tell the other workers
-	LearnedNew                      // was unknown or had aged
-	LearnedMoved                    // lived elsewhere: last seen wins
-	LearnedFull                     // not learned: table or bucket full
-	LearnedLimit                    // not learned: the VNI has as many addresses as it may
-	LearnedStatic                   // not learned: configured to live elsewhere
+	LearnedKnown     Learned = iota // the entry was fresh
+	LearnedRefreshed                // the entry was older than a quarter of the ageing time; the other workers need to know
+	LearnedNew                      // the address was unknown or had aged
+	LearnedMoved                    // the address lived elsewhere; the last frame wins
+	LearnedFull                     // not learned: the table or the bucket is full
+	LearnedLimit                    // not learned: the VNI has reached its limit
+	LearnedStatic                   // not learned: a static entry says otherwise
 	LearnedRefused                  // not learned: group or zero address, DestNone, or no such VNI
 )
 
@@ -71,32 +71,32 @@ type fdbBucket struct {
 	seen [fdbWays]uint32 // ticks
 }
 
-// fdbTickShift makes time small: a tick is 2^24 ns, 16.8 ms. 32 bits of them
+// fdbTickShift converts nanoseconds to ticks of 2^24 ns, 16.8 ms. 32 bits of ticks
 // wrap after 834 days, and tell past from future over half of that.
 const fdbTickShift = 24
 
 func fdbTick(t mono.Time) uint32 { return uint32(t >> fdbTickShift) }
 
-// fdbVNI is what the table knows of one VNI.
+// fdbVNI counts the entries of one VNI.
 type fdbVNI struct {
 	entries uint32
-	learned uint32 // of those
-	limit   uint32 // of learned; 0: none
+	learned uint32 // part of entries
+	limit   uint32 // largest learned; 0: none
 }
 
 // FDB is a worker's table of MAC addresses, per VNI. It is owned by one worker;
 // not safe for concurrent use.
 //
 // The table is flat and free of pointers. An address has two possible buckets of
-// four entries and lives in whichever was emptier when it came; there are two
-// slots for each address that the table may learn, so that even of a full
-// table's addresses about one in fifty thousand finds both buckets full.
+// four entries, and goes to the emptier one. There are two slots for each address
+// that the table may learn: in a full table about one address in fifty thousand
+// finds both buckets full.
 //
-// The time an entry was last seen is written only when it is older than a
+// LearnKey writes the time an entry was last seen only when that is older than a
 // quarter of the ageing time, so that a steady flow does not dirty its cache
-// line: an address is forgotten between three quarters and the whole of the
-// ageing time (and a few ticks) after its last frame. Aged entries are unknown
-// to Lookup at once; [FDB.Sweep] takes them out of the counts.
+// line. An address is forgotten between three quarters and the whole of the
+// ageing time (and a few ticks) after its last frame. Lookup does not find aged
+// entries; [FDB.Sweep] takes them out of the counts.
 type FDB struct {
 	buckets []fdbBucket
 	mask    uint32
@@ -111,9 +111,9 @@ type FDB struct {
 }
 
 // NewFDB returns an empty table for up to size learned addresses, rounded up to
-// a power of two, in VNI indices below vnis. A learned address is forgotten when
-// it has not been seen for age; never, if age is not positive. Ageing times of
-// more than a year are cut to that.
+// a power of two, in VNI indices below vnis. The table forgets a learned address
+// that was not seen for age. It never forgets if age is not positive. Longer
+// ageing times than a year count as a year.
 func NewFDB(size int, age time.Duration, vnis int) *FDB {
 	size = 1 << bits.Len(uint(max(size, 2*fdbWays)-1))
 	n := 2 * size / fdbWays
@@ -132,9 +132,8 @@ func NewFDB(size int, age time.Duration, vnis int) *FDB {
 	return f
 }
 
-// FDBKey is what the table is looked up by: VNI index(16) . MAC(48). Frames
-// yield it by [Ethernet.DstKey] and [Ethernet.SrcKey] without the address ever
-// being an array.
+// FDBKey is the table's key: VNI index(16) . MAC(48). [Ethernet.DstKey] and
+// [Ethernet.SrcKey] read it from a frame without an array in between.
 type FDBKey uint64
 
 const fdbGroup = 1 << 40 // the group bit of the address in a key
@@ -145,14 +144,13 @@ func MakeFDBKey(vni uint16, mac MAC) FDBKey { return FDBKey(vni)<<48 | FDBKey(ma
 // Group reports whether the address is a group address.
 func (k FDBKey) Group() bool { return k&fdbGroup != 0 }
 
-// Unicast reports whether the address can be one station's: neither a group's
-// nor zero.
+// Unicast reports whether the address is neither a group address nor zero.
 func (k FDBKey) Unicast() bool { return k&fdbGroup == 0 && k<<16 != 0 }
 
 // fdbHash folds the 128-bit product of key and a constant, so that both halves
-// depend on all of VNI and MAC and not on each other. Not any odd constant will
-// do: TestFDBFill shows how evenly addresses in sequence, at strides, and the
-// same ones in many VNIs fill the buckets.
+// depend on all of VNI and MAC and not on each other. Some odd constants do badly:
+// TestFDBFill shows how evenly this one spreads addresses in sequence, at strides,
+// and the same addresses in many VNIs.
 func fdbHash(key uint64) uint64 {
 	hi, lo := bits.Mul64(key, 0xa0761d6478bd642f)
 	return hi ^ lo
@@ -162,8 +160,8 @@ func (f *FDB) bucket(h uint64) *fdbBucket { return &f.buckets[uint32(h)&f.mask] 
 
 // way returns the entry of the bucket that holds key, or -1.
 func (b *fdbBucket) way(key uint64) int {
-	// Written so that it compiles to conditional moves: where in a bucket an
-	// address lies is chance, and chance mispredicts.
+	// This form compiles to conditional moves. A branch would be mispredicted,
+	// since the entry within a bucket is random.
 	w := -1
 	if b.key[0] == key {
 		w = 0
@@ -200,8 +198,8 @@ func (f *FDB) expired(b *fdbBucket, w int, now uint32) bool {
 	return int32(now-b.seen[w]) > f.age && b.dest[w]&destStatic == 0
 }
 
-// Lookup returns where mac lives in the VNI with index vni, or DestNone when it
-// is unknown or has aged.
+// Lookup returns where mac lives in the VNI with index vni. It returns DestNone
+// for an address that is unknown or has aged.
 func (f *FDB) Lookup(vni uint16, mac MAC, now mono.Time) Dest {
 	return f.LookupKey(MakeFDBKey(vni, mac), now)
 }
@@ -225,12 +223,7 @@ func (f *FDB) LookupKey(k FDBKey, now mono.Time) Dest {
 	return b.dest[w&(fdbWays-1)] &^ destStatic
 }
 
-// Learn notes that a frame from mac was seen at d.
-func (f *FDB) Learn(vni uint16, mac MAC, d Dest, now mono.Time) Learned {
-	return f.LearnKey(MakeFDBKey(vni, mac), d, now)
-}
-
-// LearnKey is [FDB.Learn] by key.
+// LearnKey notes that a frame was seen at d whose source address and VNI are k's.
 func (f *FDB) LearnKey(k FDBKey, d Dest, now mono.Time) Learned {
 	if !k.Unicast() || d == DestNone || int(k>>48) >= len(f.vnis) {
 		return LearnedRefused
@@ -336,10 +329,10 @@ func (f *FDB) remove(b *fdbBucket, w int) {
 	b.key[w], b.dest[w], b.seen[w] = 0, DestNone, 0
 }
 
-// SetStatic puts mac at d, where it neither ages nor moves. It replaces what
-// was known of mac, and counts towards no limit. False: mac is a group or zero
-// address, d is DestNone, there is no such VNI, or all eight entries that could
-// hold the address are static.
+// SetStatic puts mac at d, where it neither ages nor moves. It replaces a learned
+// entry, and counts towards no limit. It returns false if mac is a group or zero
+// address, if d is DestNone, if there is no such VNI, or if all eight entries that
+// could hold the address are static.
 func (f *FDB) SetStatic(vni uint16, mac MAC, d Dest) bool {
 	if mac.IsGroup() || mac.IsZero() || d == DestNone || int(vni) >= len(f.vnis) {
 		return false
@@ -349,8 +342,8 @@ func (f *FDB) SetStatic(vni uint16, mac MAC, d Dest) bool {
 	if b != nil {
 		f.remove(b, w)
 	} else if b, w = f.room(key); b == nil {
-		// Configuration goes before what was learned, which can be again. Ages
-		// among the eight compare alike at any tick close to them.
+		// A learned entry makes room, since it can be learned again. Any tick
+		// close to the eight entries' orders their ages.
 		first := f.bucket(fdbHash(key))
 		if b, w = f.oldest(key, first.seen[0]); b == nil {
 			return false
@@ -376,8 +369,8 @@ func (f *FDB) DeleteStatic(vni uint16, mac MAC) bool {
 	return true
 }
 
-// SetLimit lets the VNI learn at most n addresses; not positive: as many as the
-// table holds. Addresses above a lowered limit stay until they age. Aged entries
+// SetLimit lets the VNI learn at most n addresses. There is no limit if n is not
+// positive. Addresses above a lowered limit stay until they age. Aged entries
 // count until [FDB.Sweep] passes them.
 func (f *FDB) SetLimit(vni uint16, n int) {
 	if int(vni) < len(f.vnis) {
@@ -385,8 +378,8 @@ func (f *FDB) SetLimit(vni uint16, n int) {
 	}
 }
 
-// Count returns how many entries the VNI has, static ones included, and aged
-// ones that Sweep has not passed.
+// Count returns the number of the VNI's entries. It includes static entries, and
+// aged entries that Sweep has not passed.
 func (f *FDB) Count(vni uint16) int {
 	if int(vni) >= len(f.vnis) {
 		return 0
@@ -394,12 +387,12 @@ func (f *FDB) Count(vni uint16) int {
 	return int(f.vnis[vni].entries)
 }
 
-// Len returns how many entries the table has, counted as by [FDB.Count].
+// Len returns the number of the table's entries, counted as by [FDB.Count].
 func (f *FDB) Len() int { return f.learned + f.static }
 
-// Sweep looks at the next buckets (of four entries) in turn, frees what has aged
-// there, and returns how many entries have aged since the last call: those, and
-// the ones that Learn took over.
+// Sweep frees the aged entries of the next buckets (of four entries) in turn. It
+// returns the number of entries that aged since the last call; these include the
+// ones that LearnKey replaced.
 func (f *FDB) Sweep(now mono.Time, buckets int) (aged int) {
 	tick := fdbTick(now)
 	for range min(buckets, len(f.buckets)) {
@@ -417,30 +410,13 @@ func (f *FDB) Sweep(now mono.Time, buckets int) (aged int) {
 	return aged
 }
 
-// FlushPort forgets what was learned on a local port, on any VLAN, and returns
-// how many entries that were.
-func (f *FDB) FlushPort(port uint16) int {
-	return f.flush(func(_ uint64, d Dest) bool { return !d.Remote() && d.Port() == port })
-}
-
-// FlushPeer forgets what was learned from a peer, and returns how many entries
-// that were.
-func (f *FDB) FlushPeer(peer uint16) int {
-	return f.flush(func(_ uint64, d Dest) bool { return d.Remote() && d.Peer() == peer })
-}
-
-// FlushVNI forgets what was learned in a VNI, and returns how many entries that
-// were.
-func (f *FDB) FlushVNI(vni uint16) int {
-	return f.flush(func(key uint64, _ Dest) bool { return key>>48 == uint64(vni) })
-}
-
-// flush frees the learned entries that match. It walks the whole table.
-func (f *FDB) flush(match func(key uint64, d Dest) bool) (n int) {
+// FlushPort frees the entries that were learned on a local port, on any VLAN, and
+// returns their number. It walks the whole table.
+func (f *FDB) FlushPort(port uint16) (n int) {
 	for i := range f.buckets {
 		b := &f.buckets[i]
 		for w, d := range b.dest {
-			if d != DestNone && d&destStatic == 0 && match(b.key[w], d) {
+			if d&(destLocal|destStatic) == destLocal && d.Port() == port {
 				f.remove(b, w)
 				n++
 			}
@@ -449,7 +425,7 @@ func (f *FDB) flush(match func(key uint64, d Dest) bool) (n int) {
 	return n
 }
 
-// FDBEntry is one address, for people to look at.
+// FDBEntry is one address, for inspection.
 type FDBEntry struct {
 	VNI    uint16 // index
 	MAC    MAC
@@ -458,15 +434,12 @@ type FDBEntry struct {
 	Age    time.Duration // since it was last noted, in steps of some 17 ms; 0 if static
 }
 
-// All yields the entries that Lookup would find, in no particular order. The
-// table must not change meanwhile.
-func (f *FDB) All(now mono.Time) iter.Seq[FDBEntry] { return f.Some(now, 0, len(f.buckets)) }
-
 // Buckets returns the number of buckets, for [FDB.Some].
 func (f *FDB) Buckets() int { return len(f.buckets) }
 
-// Some is [FDB.All] for a range of buckets: who must not look for long at a time
-// looks often. An entry that moves meanwhile may be seen twice or not at all.
+// Some yields the entries in a range of buckets that Lookup would find, in no
+// particular order. The table must not change during a call. An entry that moves
+// between two calls may be seen twice or not at all.
 func (f *FDB) Some(now mono.Time, from, to int) iter.Seq[FDBEntry] {
 	return func(yield func(FDBEntry) bool) {
 		tick := fdbTick(now)

@@ -2,10 +2,10 @@ package overlay
 
 import "encoding/binary"
 
-// FlowKey is a flow's exact identity: its addresses, protocol and ports, or the
-// MAC addresses and EtherType of what is not IP. Two flows of one virtual network
-// never share one, but for RoCEv2's queue pairs of one source port. It is comparable;
-// the zero value is no flow's.
+// FlowKey is a flow's exact identity: its addresses, protocol and ports, or its MAC
+// addresses and EtherType if it is not IP. It is unique in a virtual network, except
+// for RoCEv2's queue pairs that share a source port. It is comparable; no flow has
+// the zero value.
 type FlowKey struct {
 	Src, Dst         [16]byte // IPv4 addresses and MAC addresses stand at the front
 	SrcPort, DstPort uint16   // 0 without ports; the EtherType in both without IP
@@ -19,12 +19,12 @@ func (k FlowKey) Reverse() FlowKey {
 	return k
 }
 
-// tcpFlagsAt is where a TCP header has its flags (RFC 9293 §3.1), bytes.
+// tcpFlagsAt is the offset of the flags in a TCP header (RFC 9293 §3.1), bytes.
 const tcpFlagsAt = 13
 
-// ExactKey fills k from a frame with an IP header at l3 (0: none), whose flags and
-// distance between L3 and L4 are those of m. It returns the TCP flags; 0 if the frame
-// has none.
+// ExactKey fills k from a frame with an IP header at l3 (0: none). m describes the
+// frame, perhaps before a tag was taken off: its flags and its distance between L3
+// and L4 count. ExactKey returns the TCP flags, 0 if the frame has none.
 func ExactKey(frame []byte, l3 uint8, m *Meta, k *FlowKey) (tcpFlags uint8) {
 	*k = FlowKey{}
 	at := int(l3)

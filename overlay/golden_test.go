@@ -288,12 +288,12 @@ func TestGoldenNamedInDoc(t *testing.T) {
 			t.Errorf("docs/wire-format.md does not name overlay/%s", f)
 		}
 	}
-	const shown = "testdata/fabric-rerouted.hex"
-	packet, err := os.ReadFile(shown)
+	const example = "testdata/fabric-rerouted.hex"
+	packet, err := os.ReadFile(example)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(doc, bytes.TrimSpace(packet)) {
-		t.Errorf("docs/wire-format.md does not show what is in overlay/%s", shown)
+		t.Errorf("docs/wire-format.md does not show what is in overlay/%s", example)
 	}
 }

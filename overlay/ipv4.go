@@ -5,13 +5,11 @@ import "encoding/binary"
 // IPv4Len is the length of an IPv4 header without options, bytes.
 const IPv4Len = 20
 
-// IP protocol numbers that the fabric looks at.
+// IP protocol numbers that the fabric knows.
 const (
-	ProtoICMP     = 1
 	ProtoTCP      = 6
 	ProtoUDP      = 17
 	ProtoFragment = 44 // IPv6 fragment header
-	ProtoICMPv6   = 58
 	ProtoSCTP     = 132
 )
 
@@ -20,7 +18,6 @@ const (
 	ip4VerIHL   = 0
 	ip4TOS      = 1
 	ip4Total    = 2
-	ip4ID       = 4
 	ip4Frag     = 6
 	ip4TTL      = 8
 	ip4Proto    = 9
@@ -51,9 +48,8 @@ const (
 // The getters and setters panic on a view that is not [IPv4.Valid].
 type IPv4 []byte
 
-// Valid reports whether version and header length are possible and the whole
-// header, options included, is there. It checks neither total length nor
-// checksum.
+// Valid reports whether version and header length are possible and the view holds
+// the whole header, options included. It checks neither total length nor checksum.
 func (ip IPv4) Valid() bool {
 	return len(ip) >= IPv4Len && ip[ip4VerIHL]>>4 == 4 && ip[ip4VerIHL]&0xf >= 5 && len(ip) >= ip.HeaderLen()
 }
@@ -67,12 +63,6 @@ func (ip IPv4) TOS() uint8 { return ip[ip4TOS] }
 // TotalLen returns the datagram's length, bytes.
 func (ip IPv4) TotalLen() int { return int(binary.BigEndian.Uint16(ip[ip4Total:])) }
 
-// ID returns the identification field.
-func (ip IPv4) ID() uint16 { return binary.BigEndian.Uint16(ip[ip4ID:]) }
-
-// DontFragment reports whether DF is set.
-func (ip IPv4) DontFragment() bool { return binary.BigEndian.Uint16(ip[ip4Frag:])&ip4DF != 0 }
-
 // Fragment reports whether this is a fragment: the first, a middle or the last.
 func (ip IPv4) Fragment() bool { return binary.BigEndian.Uint16(ip[ip4Frag:])&ip4FragMask != 0 }
 
@@ -85,20 +75,8 @@ func (ip IPv4) Proto() uint8 { return ip[ip4Proto] }
 // Checksum returns the header checksum.
 func (ip IPv4) Checksum() uint16 { return binary.BigEndian.Uint16(ip[ip4Checksum:]) }
 
-// Src returns the source address as a number, first byte most significant.
-func (ip IPv4) Src() uint32 { return binary.BigEndian.Uint32(ip[ip4Src:]) }
-
 // Dst returns the destination address as a number, first byte most significant.
 func (ip IPv4) Dst() uint32 { return binary.BigEndian.Uint32(ip[ip4Dst:]) }
-
-// ChecksumOK reports whether the header checksum holds (RFC 1071).
-func (ip IPv4) ChecksumOK() bool { return fold(sum16(ip[:ip.HeaderLen()])) == 0xffff }
-
-// UpdateChecksum computes the header checksum from scratch.
-func (ip IPv4) UpdateChecksum() {
-	binary.BigEndian.PutUint16(ip[ip4Checksum:], 0)
-	binary.BigEndian.PutUint16(ip[ip4Checksum:], ^fold(sum16(ip[:ip.HeaderLen()])))
-}
 
 // DecTTL takes one from the TTL and patches the checksum (RFC 1624 §3, eqn. 3).
 // A TTL of zero is left alone; the caller drops a datagram whose TTL is at most
@@ -109,9 +87,9 @@ func (ip IPv4) DecTTL() {
 		return
 	}
 	ip[ip4TTL] = ttl - 1
-	// The 16-bit word is TTL . protocol, so that it shrinks by 0x0100 and the
-	// one's complement sum is put right by adding as much to the checksum. The
-	// carry comes a step early: 0xffff must become 0x0000, as a full sum has it.
+	// The 16-bit word is TTL . protocol. It shrinks by 0x0100, and the checksum
+	// grows by as much. The carry comes a step early: 0xffff must become 0x0000,
+	// as in a sum from scratch.
 	c := uint32(ip.Checksum()) + 0x0100
 	binary.BigEndian.PutUint16(ip[ip4Checksum:], uint16(c+(c+1)>>16))
 }

@@ -9,7 +9,6 @@ const IPv6Len = 40
 const (
 	ip6Payload = 4
 	ip6Next    = 6
-	ip6Hops    = 7
 	ip6Src     = 8
 	ip6Dst     = 24
 )
@@ -31,7 +30,7 @@ const (
 // The getters and setters panic on a view that is not [IPv6.Valid].
 type IPv6 []byte
 
-// Valid reports whether the version is 6 and the whole fixed header is there.
+// Valid reports whether the version is 6 and the view holds the whole fixed header.
 func (ip IPv6) Valid() bool { return len(ip) >= IPv6Len && ip[0]>>4 == 6 }
 
 // TrafficClass returns the octet of DSCP and ECN.
@@ -48,12 +47,3 @@ func (ip IPv6) PayloadLen() int { return int(binary.BigEndian.Uint16(ip[ip6Paylo
 
 // NextHeader returns the protocol number of what follows the fixed header.
 func (ip IPv6) NextHeader() uint8 { return ip[ip6Next] }
-
-// HopLimit returns the hops left.
-func (ip IPv6) HopLimit() uint8 { return ip[ip6Hops] }
-
-// Src returns the source address.
-func (ip IPv6) Src() [16]byte { return [16]byte(ip[ip6Src : ip6Src+16]) }
-
-// Dst returns the destination address.
-func (ip IPv6) Dst() [16]byte { return [16]byte(ip[ip6Dst : ip6Dst+16]) }

@@ -20,8 +20,8 @@ func MACFromUint64(v uint64) MAC {
 
 // Uint64 returns the address as a 48-bit number, first byte most significant.
 func (m MAC) Uint64() uint64 {
-	// Four bytes and two, as the compiler copies an address onto the stack: a
-	// load that spans two stores has to wait for both.
+	// The compiler copies an address onto the stack in four bytes and two. Loads
+	// of the same sizes need not wait for both stores.
 	return uint64(binary.BigEndian.Uint32(m[0:4]))<<16 | uint64(binary.BigEndian.Uint16(m[4:6]))
 }
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// protocols are the IP protocols that people name (IANA, Protocol Numbers).
+// protocols are the IP protocols with a name (IANA, Protocol Numbers).
 var protocols = []struct {
 	name   string
 	number uint8
@@ -27,7 +27,7 @@ func ParseProtocol(s string) (number uint8, ok bool) {
 	return uint8(n), err == nil && n > 0
 }
 
-// ProtocolName is the text that [ParseProtocol] reads: a name if there is one.
+// ProtocolName returns the text that [ParseProtocol] reads, a name if there is one.
 func ProtocolName(number uint8) string {
 	for _, p := range protocols {
 		if p.number == number {

@@ -22,17 +22,16 @@ const (
 // outerTTL is the TTL of encapsulated datagrams, hops.
 const outerTTL = 64
 
-// Tunnel is the outer header of everything that goes to one remote VTEP over
-// one next hop, made once and copied for each frame. It is a plain value without
-// pointers; it may be shared for reading.
+// Tunnel is the outer header of all frames to one remote VTEP over one next hop. It
+// is made once and copied for each frame. It is a plain value without pointers and
+// may be shared for reading.
 type Tunnel struct {
 	header [Overhead]byte
 	sum    uint32 // IPv4 header words but for TOS, total length and checksum
 }
 
-// MakeTunnel returns the header from VTEP src to VTEP dst, on the wire from
-// srcMAC to the next hop's dstMAC, to the given UDP port. Both addresses must
-// be IPv4; anything else is a programming error and panics.
+// MakeTunnel returns the header from VTEP src to VTEP dst, from srcMAC to the next
+// hop's dstMAC, and to the given UDP port. It panics unless both addresses are IPv4.
 func MakeTunnel(src, dst netip.Addr, srcMAC, dstMAC MAC, port uint16) Tunnel {
 	var t Tunnel
 	eth := Ethernet(t.header[:])
@@ -52,12 +51,12 @@ func MakeTunnel(src, dst netip.Addr, srcMAC, dstMAC MAC, port uint16) Tunnel {
 	return t
 }
 
-// Encap writes the headers in front of an inner frame of innerLen bytes that
-// lies in memory already: at outer[Overhead:], or at outer[MaxOverhead:] when f
-// is Capable with Shim, so that outer is that much longer than the frame. f nil
-// or not Capable makes plain RFC 7348. hash is the frame's flow hash; tos the
-// whole outer octet, see [EncapTOS]. The datagram is not to be fragmented, so
-// its identification is 0 (RFC 6864 §4.1); the UDP checksum is 0 (RFC 7348 §5).
+// Encap writes the headers in front of an inner frame of innerLen bytes. The frame
+// lies in memory already, at outer[Overhead:], or at outer[MaxOverhead:] if f is
+// Capable and has a Shim. If f is nil or not Capable, the header is plain RFC 7348.
+// Fields are cut to their width. hash is the frame's flow hash. tos is the whole
+// outer octet, see [EncapTOS]. The datagram must not be fragmented, so its
+// identification is 0 (RFC 6864 §4.1); the UDP checksum is 0 (RFC 7348 §5).
 //
 // Encap panics when outer does not hold the headers. The caller keeps the
 // datagram below 64 KiB, which every MTU does.
@@ -82,9 +81,8 @@ func (t *Tunnel) Encap(outer []byte, innerLen int, vni VNI, hash uint32, tos uin
 	binary.BigEndian.PutUint64(p[outVXLAN:], word)
 }
 
-// SourcePort returns the outer UDP source port of a flow, 49152..65535. It
-// takes all bits of the hash into account: whoever chose the uplink by some of
-// them leaves the rest to tell flows apart.
+// SourcePort returns the outer UDP source port of a flow, 49152..65535. It uses all
+// bits of the hash, because the choice of the uplink may have used some of them.
 func SourcePort(hash uint32) uint16 {
 	return srcPortMin | uint16(hash^hash>>14^hash>>28)&srcPortMask
 }

@@ -8,11 +8,9 @@ const UDPLen = 8
 // DefaultPort is VXLAN's UDP destination port (RFC 7348 §5).
 const DefaultPort = 4789
 
-// rocePort is RoCEv2's UDP destination port (InfiniBand Annex A17), and bthLen
-// the length of the base transport header that follows.
 const (
-	rocePort = 4791
-	bthLen   = 12
+	rocePort = 4791 // RoCEv2's UDP destination port (InfiniBand Annex A17)
+	bthLen   = 12   // length of the base transport header behind it, bytes
 )
 
 // UDP is a view of a datagram from its source port on (RFC 768).
@@ -28,7 +26,7 @@ const (
 // The getters panic on a view that is not [UDP.Valid].
 type UDP []byte
 
-// Valid reports whether the whole header is there.
+// Valid reports whether the view holds the whole header.
 func (u UDP) Valid() bool { return len(u) >= UDPLen }
 
 // SrcPort returns the source port.
@@ -39,6 +37,3 @@ func (u UDP) DstPort() uint16 { return binary.BigEndian.Uint16(u[2:]) }
 
 // Length returns the length of header and payload, bytes.
 func (u UDP) Length() int { return int(binary.BigEndian.Uint16(u[4:])) }
-
-// Checksum returns the checksum; 0 means that there is none.
-func (u UDP) Checksum() uint16 { return binary.BigEndian.Uint16(u[6:]) }

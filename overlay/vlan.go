@@ -8,8 +8,8 @@ const VLANLen = 4
 // vidMask cuts the VLAN identifier out of a TCI.
 const vidMask = 0x0fff
 
-// VLAN is a view of what follows a tag's EtherType: the tag control information
-// and the EtherType of what is tagged (IEEE 802.1Q §9.6).
+// VLAN is a view of the bytes behind a tag's EtherType: the tag control information
+// and the EtherType of the payload (IEEE 802.1Q §9.6).
 //
 //	 0                   1                   2                   3
 //	 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1 2 3 4 5 6 7 8 9 0 1
@@ -17,27 +17,18 @@ const vidMask = 0x0fff
 //	| PCP |D|        VID            |           EtherType           |
 //	+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+-+
 //
-// The getters panic on a view that is not [VLAN.Valid].
+// The getters panic on a view shorter than [VLANLen].
 type VLAN []byte
-
-// Valid reports whether the whole tag is there.
-func (v VLAN) Valid() bool { return len(v) >= VLANLen }
 
 // TCI returns priority, drop eligibility and VLAN identifier as one number.
 func (v VLAN) TCI() uint16 { return binary.BigEndian.Uint16(v) }
 
-// VID returns the VLAN identifier, 0..4095; 0 marks a priority tag.
-func (v VLAN) VID() uint16 { return v.TCI() & vidMask }
-
-// PCP returns the priority code point, 0..7.
-func (v VLAN) PCP() uint8 { return v[0] >> 5 }
-
-// EtherType returns the type of what is tagged.
+// EtherType returns the type of the payload.
 func (v VLAN) EtherType() uint16 { return binary.BigEndian.Uint16(v[2:]) }
 
-// PopVLAN takes the first tag off a frame by moving the addresses up, and
-// returns the frame, which now starts VLANLen later in the same memory. A frame
-// without a tag, or too short for one, comes back as it was.
+// PopVLAN takes the first tag off a frame by moving the addresses up. It returns
+// the frame, which now starts VLANLen later in the same memory. It does not change
+// a frame that has no tag or is too short for one.
 func PopVLAN(frame []byte) []byte {
 	if len(frame) < EthernetLen+VLANLen || !IsVLAN(Ethernet(frame).EtherType()) {
 		return frame
@@ -50,10 +41,10 @@ func PopVLAN(frame []byte) []byte {
 	return frame[VLANLen:]
 }
 
-// PushVLAN gives the frame that starts at buf[off] an 802.1Q tag with the given
-// TCI, by moving the addresses down into the headroom. It returns where the
-// frame starts now, off-VLANLen; or -1, having changed nothing, when there is
-// no headroom for a tag or no whole Ethernet header at off.
+// PushVLAN gives the frame at buf[off:] an 802.1Q tag with the given TCI, by moving
+// the addresses down into the headroom. It returns the frame's new start,
+// off-VLANLen. Without headroom for a tag, or without a whole Ethernet header at
+// off, it changes nothing and returns -1.
 func PushVLAN(buf []byte, off int, tci uint16) int {
 	if off < VLANLen || len(buf)-off < EthernetLen {
 		return -1

@@ -17,13 +17,13 @@ const (
 	VXLANLen = 8
 	ShimLen  = 4
 
-	// Overhead is what encapsulation puts in front of a tenant's frame without
+	// Overhead is the length of the headers in front of a tenant's frame without
 	// the shim: outer Ethernet, IPv4, UDP and VXLAN.
 	Overhead = EthernetLen + IPv4Len + UDPLen + VXLANLen
 	// MaxOverhead is Overhead with the shim.
 	MaxOverhead = Overhead + ShimLen
-	// MTUOverhead is what the underlay's MTU must exceed the hosts' MTU by for
-	// plain VXLAN: the inner Ethernet header and the outer IPv4, UDP and VXLAN
+	// MTUOverhead is the least difference between the underlay's MTU and the hosts'
+	// for plain VXLAN: the inner Ethernet header and the outer IPv4, UDP and VXLAN
 	// headers. Headers with the shim need ShimLen more.
 	MTUOverhead = EthernetLen + IPv4Len + UDPLen + VXLANLen
 )
@@ -70,20 +70,20 @@ const (
 	vxPlain    = vxFlagVNI << vxFlagsShift // a plain header but for its VNI
 )
 
-// Valid reports whether the fixed 8 bytes are there.
+// Valid reports whether the view holds the fixed 8 bytes.
 func (v VXLAN) Valid() bool { return len(v) >= VXLANLen }
 
 // VNI returns the network identifier.
 func (v VXLAN) VNI() VNI { return VNI(binary.BigEndian.Uint32(v[4:]) >> 8) }
 
-// Capable reports whether the header uses the fabric's fields. Path and Opcode
-// mean something only then. VXLAN-GBP's policy ID can look like Capable.
+// Capable reports whether the header uses the fabric's fields. Otherwise Path and
+// Opcode mean nothing. VXLAN-GBP's policy ID can look like Capable.
 func (v VXLAN) Capable() bool { return v[0]&vxFlags == vxFlagVNI && v[3]&1 != 0 && v[0] != vxGBP }
 
 // Path returns the path that the source leaf chose.
 func (v VXLAN) Path() PathID { return PathID(v[7]) }
 
-// Opcode returns what the packet is for.
+// Opcode returns the packet's purpose.
 func (v VXLAN) Opcode() Opcode { return Opcode(binary.BigEndian.Uint32(v) >> (vxOpcodeShift - 32) & 7) }
 
 // Encode writes a header with the low 24 bits of vni, and returns its length:
@@ -128,10 +128,10 @@ func bit(b bool) uint64 {
 	return 0
 }
 
-// Decode reads a header into f, all fields of which it sets, and returns the
-// VNI and the header's length. The reason is drop.None, or drop.Truncated,
-// drop.BadVXLANFlags or drop.ReservedBits; f is then the zero value. Opcodes
-// are not judged: a spine forwards those it does not know.
+// Decode sets all fields of f from a header, and returns the VNI and the header's
+// length. The reason is drop.None if it accepts the header; otherwise it is
+// drop.Truncated, drop.BadVXLANFlags or drop.ReservedBits, and f is zero. Decode
+// accepts every opcode: a spine forwards opcodes that it does not know.
 func (v VXLAN) Decode(f *Fabric) (VNI, int, drop.Reason) {
 	*f = Fabric{}
 	if len(v) < VXLANLen {
@@ -174,9 +174,10 @@ func (v VXLAN) Decode(f *Fabric) (VNI, int, drop.Reason) {
 	return vni, n, drop.None
 }
 
-// RaiseCE sets the CE field of a Capable header to ce, a congestion metric of
-// at most 7, if it is below: every hop does so with its link's (CONGA §3.3,
-// step 2). The outer UDP checksum is zero and needs no care.
+// RaiseCE sets the CE field of a Capable header to ce, a congestion metric of at
+// most 7, if ce is larger. Every hop does so with its link's metric (CONGA §3.3,
+// step 2). It reports whether CE changed. The outer UDP checksum is zero and needs
+// no update.
 func (v VXLAN) RaiseCE(ce uint8) bool {
 	if v[1]>>1&7 >= ce {
 		return false

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// CopyMode says how frames are to cross between the driver and the area.
+// CopyMode is the way that frames take between the driver and the area.
 type CopyMode uint8
 
 // The copy modes.
 const (
-	CopyAuto  CopyMode = iota // zero-copy, copy if the driver cannot
-	ForceZero                 // zero-copy or fail
+	CopyAuto  CopyMode = iota // zero-copy, or copy if the driver refuses
+	ForceZero                 // zero-copy, or fail
 	ForceCopy                 // copy
 )
 
-// String names the mode.
+// String returns the mode's name.
 func (m CopyMode) String() string {
 	switch m {
 	case CopyAuto:
@@ -28,8 +28,8 @@ func (m CopyMode) String() string {
 	return fmt.Sprintf("CopyMode(%d)", uint8(m))
 }
 
-// DefaultRetry is how long Open retries a busy queue unless told otherwise. A
-// queue whose owner has just exited is busy for 10 to 15 ms.
+// DefaultRetry is how long Open retries a busy queue by default. A queue stays busy
+// for 10 to 15 ms after its owner has exited.
 const DefaultRetry = time.Second
 
 // ReleaseTime is how long a zero-copy driver may still write to the frames of a
@@ -40,7 +40,7 @@ const ReleaseTime = 50 * time.Millisecond
 // maxRing bounds ring sizes: 2^20 entries of 16 bytes are 16 MiB a ring.
 const maxRing = 1 << 20
 
-// SocketConfig says what to bind to, and how.
+// SocketConfig describes a socket: its queue and its rings.
 type SocketConfig struct {
 	Ifindex int    // interface, in the calling thread's network namespace
 	Name    string // its name, for error messages
@@ -50,15 +50,15 @@ type SocketConfig struct {
 	RX, TX, Fill, Completion int
 
 	CopyMode CopyMode
-	// Generic says that the XDP program is attached in generic (skb) mode,
-	// where only copies work: CopyAuto then does not try zero-copy.
+	// Generic is set when the XDP program is attached in generic (skb) mode. Only
+	// copies work there, and CopyAuto does not try zero-copy.
 	Generic bool
-	// Retry is how long to retry while the queue is busy; 0 means
-	// DefaultRetry, negative not at all. Open sleeps meanwhile.
+	// Retry is how long to retry while the queue is busy. 0 means DefaultRetry;
+	// Open does not retry if it is negative.
 	Retry time.Duration
 }
 
-// Validate reports the first field that makes no sense, by name.
+// Validate reports the name of the first field that makes no sense.
 func (c SocketConfig) Validate() error {
 	if c.Ifindex <= 0 {
 		return fmt.Errorf("xsk: SocketConfig.Ifindex is %d: the index of an interface is positive", c.Ifindex)
@@ -83,8 +83,8 @@ func (c SocketConfig) Validate() error {
 	return nil
 }
 
-// maxQueue is the largest queue number that the kernel's XDP receive queue
-// information can hold without doubt; no device has as many.
+// maxQueue is the largest queue number that fits the kernel's XDP receive queue
+// information; no device has that many.
 const maxQueue = 1<<16 - 1
 
 // label names the queue in errors: "eth0 (ifindex 3) queue 0".

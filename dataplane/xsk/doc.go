@@ -1,7 +1,7 @@
 // Package xsk is Loom's AF_XDP: one UMEM shared by the sockets of many
-// interfaces, the four rings of each socket, and a pool that knows who owns
-// which frame. It moves descriptors and makes system calls; it must not look
-// into frames, know ports or routes, or decide anything about forwarding.
+// interfaces, the four rings of each socket, and a pool that knows the owner of
+// each frame. It moves descriptors and makes system calls; it must not look into
+// frames, know ports or routes, or decide anything about forwarding.
 //
 // The types that the packet path uses ([Socket], [Pool]) are owned by one
 // worker and not safe for concurrent use. The packet path ([Socket.Receive],

@@ -83,12 +83,7 @@ func smallConfig() SocketConfig {
 // newArea makes a Umem that is closed after the sockets on it.
 func newArea(t testing.TB, frames int) (*Umem, *Pool) {
 	t.Helper()
-	return newAreaOf(t, UmemConfig{Frames: frames, FrameSize: 2048})
-}
-
-func newAreaOf(t testing.TB, cfg UmemConfig) (*Umem, *Pool) {
-	t.Helper()
-	u, err := NewUmem(cfg)
+	u, err := NewUmem(UmemConfig{Frames: frames, FrameSize: 2048})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +189,7 @@ func (e *end) send(t testing.TB, from, n int) {
 		i += sent
 		e.flush(t)
 		if time.Now().After(deadline) {
-			t.Fatalf("sending is stuck: %d of %d sent, %d pending, %+v", i-from, n, e.TXPending(), e.Counters())
+			t.Fatalf("sending is stuck: %d of %d sent, %d pending, %+v", i-from, n, e.TXPending(), e.counters)
 		}
 	}
 }

@@ -44,10 +44,10 @@ func (e *stepError) Unwrap() error { return e.err }
 // the interfaces of all sharers have vanished meanwhile, the area is registered
 // anew.
 //
-// With [CopyAuto] zero-copy is tried first and a copying socket is the
-// fall-back; [Socket.ZeroCopy] and [Socket.Fallback] say what came of it. A
-// busy queue is retried within the budget. An error names the interface, the
-// queue, the mode and a remedy, and leaves nothing open or mapped.
+// [CopyAuto] tries zero-copy first and falls back to a copying socket;
+// [Socket.ZeroCopy] reports the outcome. A busy queue is retried for
+// SocketConfig.Retry. An error names the interface, the queue, the mode and a
+// remedy, and leaves nothing open or mapped.
 //
 // A socket receives only what an XDP program redirects to it; that is not
 // Open's business. Frames have to be filled before any can be received.
@@ -85,18 +85,12 @@ func (u *Umem) open(cfg *SocketConfig) (*Socket, error) {
 	if err == nil || cfg.CopyMode == ForceZero || !copyMayHelp(err) {
 		return s, err
 	}
-	s, copyErr := u.openIn(&u.copy, cfg, unix.XDP_COPY)
-	if copyErr != nil {
-		return nil, copyErr
-	}
-	s.fallback = fmt.Errorf("zero-copy: %w", err)
-	return s, nil
+	return u.openIn(&u.copy, cfg, unix.XDP_COPY)
 }
 
-// copyMayHelp reports whether an error of the zero-copy attempt leaves hope for
-// a copying one. Drivers refuse zero-copy with various errors (no support, an
-// MTU or queue they cannot), so all are taken for that which are not known to
-// have another cause.
+// copyMayHelp reports whether copy mode may work after zero-copy failed with err.
+// Drivers refuse zero-copy with various errors (no support, an MTU or queue they
+// cannot), so every error counts except those with a known other cause.
 func copyMayHelp(err error) bool {
 	var step *stepError
 	if !errors.As(err, &step) || step.step != "bind" {
@@ -175,9 +169,6 @@ func (s *Socket) setup(sharer *Socket, mode uint16) error {
 		Ifindex: uint32(s.cfg.Ifindex),
 		QueueID: uint32(s.cfg.Queue),
 	}
-	if u.cfg.MultiBuffer {
-		addr.Flags |= unix.XDP_USE_SG
-	}
 	if sharer != nil {
 		// Alone: the other flags are inherited, and refused beside it.
 		addr.Flags = unix.XDP_SHARED_UMEM
@@ -201,10 +192,8 @@ func (s *Socket) setup(sharer *Socket, mode uint16) error {
 // raiseBudget lets one system call send more than 32 frames in copy mode.
 // Kernels before 6.17 refuse, and then Kick makes more calls.
 func (s *Socket) raiseBudget() {
-	if s.setBudget(min(wantBudget, s.cfg.TX)) != nil {
-		s.budget = kernelBudget
-		s.kickLimit = s.cfg.TX/s.budget + 1 + fruitlessKicks
-	}
+	s.kickLimit = s.cfg.TX/kernelBudget + 1 + fruitlessKicks
+	_ = s.setBudget(min(wantBudget, s.cfg.TX))
 }
 
 // setBudget sets XDP_MAX_TX_SKB_BUDGET; the kernel takes no less than 32 and no
@@ -214,7 +203,6 @@ func (s *Socket) setBudget(frames int) error {
 	if err := setsockopt(s.FD(), unix.XDP_MAX_TX_SKB_BUDGET, unsafe.Pointer(&value), unsafe.Sizeof(value)); err != nil {
 		return err
 	}
-	s.budget = frames
 	s.kickLimit = s.cfg.TX/frames + 1 + fruitlessKicks
 	return nil
 }

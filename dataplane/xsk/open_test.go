@@ -40,10 +40,10 @@ func TestConfigErrorsNameTheField(t *testing.T) {
 		}
 	}
 	for want, c := range map[string]UmemConfig{
-		"UmemConfig.Frames is 0":         {0, 2048, false},
-		"UmemConfig.FrameSize is 1024":   {64, 1024, false},
-		"UmemConfig.FrameSize is 8192":   {64, 8192, false},
-		"UmemConfig.Frames is 999999999": {999999999, 2048, false},
+		"UmemConfig.Frames is 0":         {0, 2048},
+		"UmemConfig.FrameSize is 1024":   {64, 1024},
+		"UmemConfig.FrameSize is 8192":   {64, 8192},
+		"UmemConfig.Frames is 999999999": {999999999, 2048},
 	} {
 		if u, err := NewUmem(c); err == nil || u != nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error is %v, want mention of %q", err, want)
@@ -312,8 +312,8 @@ func TestInterfaceVanishesAndReturns(t *testing.T) {
 		addr, _ := e.p.Get()
 		e.p.Give(addr, e.owner)
 		e.Transmit([]Desc{{Addr: addr, Len: 60}})
-		if r := e.Kick(); r != KickGone || e.Counters().KickGone == 0 {
-			t.Errorf("kick after the interface vanished: %v, %+v", r, e.Counters())
+		if r := e.Kick(); r != KickGone || e.counters.KickGone == 0 {
+			t.Errorf("kick after the interface vanished: %v, %+v", r, e.counters)
 		}
 		if err := e.Close(); err != nil {
 			t.Errorf("close after the interface vanished: %v", err)

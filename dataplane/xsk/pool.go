@@ -5,11 +5,11 @@ import (
 	"math/bits"
 )
 
-// Owner says who holds a frame. It is 16 bits wide because a node may have 256
+// Owner is the holder of a frame. It is 16 bits wide because a node may have 256
 // ports besides the two other owners.
 type Owner uint16
 
-// The owners. Everything from FirstPort on is a port's socket: the frame is on
+// The owners. Values from firstPort on stand for a port's socket: the frame is on
 // one of its rings or in the kernel.
 const (
 	OwnerFree   Owner = iota // on the pool's stack
@@ -17,7 +17,7 @@ const (
 	firstPort
 )
 
-// OwnerPort returns the owner that stands for the socket of port p.
+// OwnerPort returns the owner for the socket of port p.
 func OwnerPort(p uint16) Owner {
 	if p > ^uint16(0)-uint16(firstPort) {
 		panic(fmt.Sprintf("xsk: port %d cannot own frames: at most %d", p, ^uint16(0)-uint16(firstPort)))
@@ -25,7 +25,7 @@ func OwnerPort(p uint16) Owner {
 	return firstPort + Owner(p)
 }
 
-// String names the owner: "free", "worker", "port 3".
+// String returns the owner's name: "free", "worker", "port 3".
 func (o Owner) String() string {
 	switch o {
 	case OwnerFree:
@@ -36,17 +36,17 @@ func (o Owner) String() string {
 	return fmt.Sprintf("port %d", o-firstPort)
 }
 
-// Pool hands out the frames of a UMEM and remembers who owns each, so that the
-// frames of a closed socket can be found again. The most recently used frame
-// goes out first, because it is the likeliest to be in the cache.
+// Pool hands out the frames of a UMEM and remembers the owner of each, to find the
+// frames of a closed socket again. The most recently used frame goes out first,
+// because it is the likeliest to be in the cache.
 //
-// A frame's life is a cycle: Get makes it the worker's, Give a port's (before
-// it is filled or transmitted), Take the worker's again (after it was received
-// or completed), Put free. In a normal build the transitions are not checked;
-// with the build tag loomdebug each one is, and a wrong one panics naming
-// frame, owner and expected owner.
+// A frame's life is a cycle: Get makes it the worker's, GiveAll a port's (before
+// it is transmitted), TakeAll the worker's again (after it was received), Put
+// free. GetFor and PutFrom take the short way between a port and the stack. The
+// build tag loomdebug makes a wrong transition panic and name frame, owner and
+// expected owner; a normal build does not check.
 //
-// Owned by one worker; not safe for concurrent use.
+// A pool is owned by one worker; it is not safe for concurrent use.
 type Pool struct {
 	free  []uint64 // stack of frame addresses; the top is free[n-1]
 	n     int
@@ -55,9 +55,8 @@ type Pool struct {
 	base  uint64  // mask that takes an address to its frame's
 }
 
-// NewPool returns a pool of frames frames of frameSize bytes, all free.
-// frameSize must be a power of two; both come from a [UmemConfig] that
-// [NewUmem] has accepted, and anything else panics.
+// NewPool returns a pool of frames frames of frameSize bytes, all free. It panics on
+// numbers that [NewUmem] would not accept; frameSize must be a power of two.
 func NewPool(frames, frameSize int) *Pool {
 	if frames <= 0 || frameSize <= 0 || frameSize&(frameSize-1) != 0 {
 		panic(fmt.Sprintf("xsk: a pool of %d frames of %d bytes is impossible", frames, frameSize))
@@ -79,8 +78,8 @@ func NewPool(frames, frameSize int) *Pool {
 // compiler that the shift is a single instruction.
 func (p *Pool) frame(addr uint64) uint64 { return addr >> (p.shift & 63) }
 
-// Get takes a free frame for the worker and returns its address; ok is false
-// when there is none.
+// Get gives a free frame to the worker and returns its address. ok is false if
+// there is none.
 func (p *Pool) Get() (addr uint64, ok bool) {
 	if p.n == 0 {
 		return 0, false
@@ -92,8 +91,8 @@ func (p *Pool) Get() (addr uint64, ok bool) {
 	return addr, true
 }
 
-// GetFor is Get and Give for a burst: it fills addrs with free frames that go
-// straight to a port, and returns how many there were.
+// GetFor fills addrs with free frames that go straight to a port, to be filled,
+// and returns how many there were.
 func (p *Pool) GetFor(to Owner, addrs []uint64) int {
 	n := min(len(addrs), p.n)
 	addrs = addrs[:n]
@@ -108,8 +107,8 @@ func (p *Pool) GetFor(to Owner, addrs []uint64) int {
 	return n
 }
 
-// PutFrom is Take and Put for a burst: frames that a port is done with are free.
-// Each address may lie anywhere in its frame.
+// PutFrom frees the frames that a port has completed. Each address may lie
+// anywhere in its frame.
 func (p *Pool) PutFrom(from Owner, addrs []uint64) {
 	free, owner, shift, base := p.free[p.n:p.n+len(addrs)], p.owner, p.shift&63, p.base
 	for i, a := range addrs {
@@ -120,10 +119,10 @@ func (p *Pool) PutFrom(from Owner, addrs []uint64) {
 	p.n += len(addrs)
 }
 
-// GiveAll is Give for a burst.
+// GiveAll gives the worker's frames to a port.
 func (p *Pool) GiveAll(to Owner, descs []Desc) { p.pass("GiveAll", OwnerWorker, to, descs) }
 
-// TakeAll is Take for a burst.
+// TakeAll gives a port's frames to the worker.
 func (p *Pool) TakeAll(from Owner, descs []Desc) { p.pass("TakeAll", from, OwnerWorker, descs) }
 
 func (p *Pool) pass(op string, from, to Owner, descs []Desc) {
@@ -134,7 +133,7 @@ func (p *Pool) pass(op string, from, to Owner, descs []Desc) {
 	}
 }
 
-// Put frees a frame of the worker's. addr may lie anywhere in the frame.
+// Put frees a frame of the worker. addr may lie anywhere in the frame.
 func (p *Pool) Put(addr uint64) {
 	p.check("Put", addr, OwnerWorker)
 	p.owner[p.frame(addr)] = OwnerFree
@@ -142,22 +141,10 @@ func (p *Pool) Put(addr uint64) {
 	p.n++
 }
 
-// Give makes a frame of the worker's the property of to, a port.
-func (p *Pool) Give(addr uint64, to Owner) {
-	p.check("Give", addr, OwnerWorker)
-	p.owner[p.frame(addr)] = to
-}
-
-// Take makes a frame of from's, a port, the worker's.
-func (p *Pool) Take(addr uint64, from Owner) {
-	p.check("Take", addr, from)
-	p.owner[p.frame(addr)] = OwnerWorker
-}
-
-// Reclaim frees every frame that o owns and returns how many those were. It is
-// for a port whose socket is closed: what was on its rings is found again by
-// owner. In zero-copy mode wait [ReleaseTime] after [Socket.Close] first.
-// It looks at every frame of the pool, and is not for the packet path.
+// Reclaim frees every frame of o and returns their number. It finds the frames that
+// were on the rings of a closed socket. In zero-copy mode wait [ReleaseTime] after
+// [Socket.Close] first. Reclaim walks the whole pool, and is not for the packet
+// path.
 func (p *Pool) Reclaim(o Owner) int {
 	if o == OwnerFree {
 		return 0
@@ -175,22 +162,8 @@ func (p *Pool) Reclaim(o Owner) int {
 	return n
 }
 
-// Owner returns who owns the frame that addr lies in.
-func (p *Pool) Owner(addr uint64) Owner { return p.owner[p.frame(addr)] }
-
-// Count returns how many frames o owns. It looks at every frame of the pool.
-func (p *Pool) Count(o Owner) int {
-	n := 0
-	for _, have := range p.owner {
-		if have == o {
-			n++
-		}
-	}
-	return n
-}
-
-// Free returns how many frames Get can still hand out.
+// Free returns the number of free frames.
 func (p *Pool) Free() int { return p.n }
 
-// Frames returns how many frames there are in all.
+// Frames returns the number of all frames.
 func (p *Pool) Frames() int { return len(p.owner) }

@@ -4,9 +4,6 @@ package xsk
 
 import "fmt"
 
-// Debug reports whether ownership checks are compiled in (build tag loomdebug).
-const Debug = true
-
 // check panics unless want owns the frame that addr lies in.
 func (p *Pool) check(op string, addr uint64, want Owner) {
 	frame := p.frame(addr)

@@ -2,10 +2,10 @@ package xsk
 
 import "sync/atomic"
 
-// ring is what both ends of an AF_XDP ring have: two free-running 32-bit
-// indices in shared memory, of which each end writes one, and a power of two of
-// slots. Indices are never masked when stored, so that producer - consumer is
-// the fill level also after they wrap around 2^32.
+// ring is the common part of both ends of an AF_XDP ring: a power of two of slots,
+// and two free-running 32-bit indices in shared memory. Each end writes one index.
+// Indices are stored without a mask, so that producer - consumer is the fill level
+// even after they wrap around 2^32.
 type ring[T any] struct {
 	slots    []T
 	mask     uint32

@@ -12,29 +12,25 @@ import (
 type Desc struct {
 	Addr    uint64 // of the first byte, offset into the area
 	Len     uint32 // bytes
-	Options uint32 // OptionContinued, or 0
+	Options uint32 // 0
 }
 
-// OptionContinued (XDP_PKT_CONTD) in a descriptor says that the packet goes on
-// in the next one; only with [UmemConfig.MultiBuffer].
-const OptionContinued = unix.XDP_PKT_CONTD
-
-// KickResult says what the kernel answered to a system call on a ring. None of
-// the answers is fatal; those that are errors are counted in [Counters].
+// KickResult is the kernel's answer to a system call on a ring. No answer is fatal;
+// [Counters] counts the errors.
 type KickResult uint8
 
 // The results of a kick.
 const (
 	KickIdle      KickResult = iota // no system call was needed
-	KickDone                        // the kernel did what it could
-	KickAgain                       // the kernel wants to be asked again, later: EAGAIN, EBUSY
+	KickDone                        // the call succeeded
+	KickAgain                       // call again later: EAGAIN, EBUSY
 	KickNoBuffers                   // the kernel has no memory for it now: ENOBUFS, ENOMEM
 	KickDown                        // the interface is down; frames wait on the ring: ENETDOWN
 	KickGone                        // the interface does not exist any more; reopen: ENXIO
 	KickFailed                      // something else
 )
 
-// String names the result.
+// String returns the result's name.
 func (r KickResult) String() string {
 	switch r {
 	case KickIdle:
@@ -56,7 +52,7 @@ func (r KickResult) String() string {
 // Socket is one AF_XDP socket: one queue of one interface, with its RX, TX,
 // fill and completion rings.
 //
-// Owned by one worker; not safe for concurrent use.
+// A socket is owned by one worker; it is not safe for concurrent use.
 type Socket struct {
 	rx         consumerRing[Desc]
 	tx         producerRing[Desc]
@@ -70,12 +66,10 @@ type Socket struct {
 	needWakeup bool
 	counters   Counters
 
-	umem     *Umem
-	cfg      SocketConfig
-	maps     [4][]byte
-	fallback error
-	budget   int
-	closed   bool
+	umem   *Umem
+	cfg    SocketConfig
+	maps   [4][]byte
+	closed bool
 }
 
 // FD returns the socket's descriptor, for poll(2) and for the XSKMAP.
@@ -84,26 +78,12 @@ func (s *Socket) FD() int { return int(s.fd) }
 // ZeroCopy reports whether the driver moves frames without a copy.
 func (s *Socket) ZeroCopy() bool { return s.zeroCopy }
 
-// NeedWakeup reports whether the kernel says when it needs system calls; if
-// not, every burst needs one.
-func (s *Socket) NeedWakeup() bool { return s.needWakeup }
-
-// Fallback returns why the socket copies although [CopyAuto] would have
-// preferred zero-copy, nil if it does not.
-func (s *Socket) Fallback() error { return s.fallback }
-
-// TXBudget returns how many frames one system call may send in copy mode.
-func (s *Socket) TXBudget() int { return s.budget }
-
-// Config returns what the socket was opened with, defaults filled in.
-func (s *Socket) Config() SocketConfig { return s.cfg }
-
-// Receive takes up to len(d) received packets off the RX ring and returns how
-// many there were. The frames are the caller's from then on.
+// Receive takes up to len(d) packets off the RX ring and returns their number. The
+// caller owns the frames then.
 func (s *Socket) Receive(d []Desc) int { return s.rx.consume(d) }
 
-// Transmit puts packets on the TX ring and returns how many fit; the others
-// stay the caller's. The kernel may start on them at once, or wait for Kick.
+// Transmit puts packets on the TX ring and returns how many fit. The caller keeps
+// the others. The kernel may start at once, or wait for Kick.
 func (s *Socket) Transmit(d []Desc) int {
 	n := s.tx.produce(d)
 	s.pending += n
@@ -113,25 +93,24 @@ func (s *Socket) Transmit(d []Desc) int {
 	return n
 }
 
-// TXFree returns how many packets Transmit would take.
+// TXFree returns the number of free slots on the TX ring.
 func (s *Socket) TXFree() int { return int(s.tx.free()) }
 
-// TXQueued returns how many packets lie on the TX ring that the kernel has not
+// TXQueued returns the number of packets on the TX ring that the kernel has not
 // taken yet.
 func (s *Socket) TXQueued() int { return int(s.tx.size() - s.tx.free()) }
 
-// TXPending returns how many transmitted frames have not come back by Complete.
+// TXPending returns the number of transmitted frames that Complete has not returned.
 func (s *Socket) TXPending() int { return s.pending }
 
 // Fill gives the kernel frames to receive into, and returns how many fit.
 func (s *Socket) Fill(addrs []uint64) int { return s.fill.produce(addrs) }
 
-// FillFree returns how many frames Fill would take.
+// FillFree returns the number of free slots on the fill ring.
 func (s *Socket) FillFree() int { return int(s.fill.free()) }
 
-// Complete takes back up to len(addrs) transmitted frames and returns how many
-// there were. In copy mode the kernel stops sending while the completion ring
-// is full.
+// Complete takes back up to len(addrs) transmitted frames and returns their number.
+// In copy mode the kernel stops sending while the completion ring is full.
 func (s *Socket) Complete(addrs []uint64) int {
 	n := s.completion.consume(addrs)
 	s.pending -= n
@@ -147,12 +126,12 @@ func (s *Socket) NeedsTXWakeup() bool {
 // with the fill ring.
 func (s *Socket) NeedsRXWakeup() bool { return s.needWakeup && s.fill.needWakeup() }
 
-// fruitlessKicks is how often Kick repeats a system call that took no frame off
+// fruitlessKicks bounds how often Kick repeats a system call that took no frame off
 // the TX ring.
 const fruitlessKicks = 2
 
-// Kick makes the kernel send what is on the TX ring, if it needs to be told. In
-// copy mode a system call sends at most [Socket.TXBudget] frames and stops at
+// Kick makes the kernel send the packets on the TX ring, if it needs a wake-up. In
+// copy mode a system call sends a limited number of frames and stops at
 // an invalid descriptor; Kick repeats it while the ring gets shorter, within a
 // bound. After KickAgain, or when TXQueued says that packets are left (the
 // completion ring is full), complete frames and kick again in the next round.
@@ -186,7 +165,7 @@ func (s *Socket) Kick() KickResult {
 	return KickAgain
 }
 
-// WakeRX makes the kernel look at the fill ring, if it asked for that.
+// WakeRX makes the kernel look at the fill ring, if it needs a wake-up.
 func (s *Socket) WakeRX() KickResult {
 	if !s.NeedsRXWakeup() {
 		return KickIdle
@@ -195,8 +174,8 @@ func (s *Socket) WakeRX() KickResult {
 	return s.counters.count(s.poke())
 }
 
-// poke is a receive call that moves nothing. ENXIO says that the socket is not
-// bound to an interface any more.
+// poke makes a receive call that moves no data. It returns ENXIO if the socket is no
+// longer bound to an interface.
 func (s *Socket) poke() unix.Errno {
 	_, _, errno := unix.Syscall6(unix.SYS_RECVFROM, s.fd, 0, 0, unix.MSG_DONTWAIT, 0, 0)
 	return errno
@@ -220,8 +199,8 @@ func (s *Socket) Close() error {
 	return nil
 }
 
-// release gives back whatever the socket has: it also clears up after an Open
-// that failed half way.
+// release unmaps the rings and closes the descriptor, also of a socket that is only
+// half open.
 func (s *Socket) release() error {
 	var errs []error
 	// The rings point into what is about to be unmapped: a stray call must

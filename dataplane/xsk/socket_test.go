@@ -1,7 +1,6 @@
 package xsk
 
 import (
-	"bytes"
 	"fmt"
 	"testing"
 
@@ -24,11 +23,8 @@ func TestBursts(t *testing.T) {
 			ub, pb := newArea(t, 4096)
 			a := openOn(t, ns, "a", ua, pa, 0, cfg, 1500)
 			b := openOn(t, ns, "b", ub, pb, 0, cfg, 1500)
-			if a.ZeroCopy() || !a.NeedWakeup() {
-				t.Errorf("veth: zero-copy %v, need_wakeup %v", a.ZeroCopy(), a.NeedWakeup())
-			}
-			if (a.Fallback() == nil) != generic {
-				t.Errorf("reason for the fall-back to copy mode: %v", a.Fallback())
+			if a.ZeroCopy() || !a.needWakeup {
+				t.Errorf("veth: zero-copy %v, need_wakeup %v", a.ZeroCopy(), a.needWakeup)
 			}
 			for round := range 3 {
 				a.send(t, round*1000, 1000)
@@ -42,13 +38,13 @@ func TestBursts(t *testing.T) {
 					t.Fatal(err)
 				}
 				if stats.RXDropped+stats.RXInvalid+stats.TXInvalid+stats.RXRingFull+stats.FillEmpty+stats.KickErrors() != 0 {
-					t.Errorf("%s: something was counted as lost: %+v", e.Config().Name, stats)
+					t.Errorf("%s: something was counted as lost: %+v", e.cfg.Name, stats)
 				}
 				if stats.Kicks == 0 {
-					t.Errorf("%s: no kick was counted", e.Config().Name)
+					t.Errorf("%s: no kick was counted", e.cfg.Name)
 				}
 				if e.p.Count(OwnerWorker) != 0 || e.p.Count(e.owner) != 1500 {
-					t.Errorf("%s: the worker has %d frames, the socket %d; want 0 and 1500", e.Config().Name, e.p.Count(OwnerWorker), e.p.Count(e.owner))
+					t.Errorf("%s: the worker has %d frames, the socket %d; want 0 and 1500", e.cfg.Name, e.p.Count(OwnerWorker), e.p.Count(e.owner))
 				}
 			}
 		})
@@ -65,11 +61,11 @@ func TestKickMovesAFullRing(t *testing.T) {
 	ub, pb := newArea(t, 4096)
 	a := openOn(t, ns, "a", u, p, 0, smallConfig(), 0)
 	b := openOn(t, ns, "b", ub, pb, 0, smallConfig(), 2048)
-	for _, budget := range []int{a.TXBudget(), kernelBudget} {
+	for _, budget := range []int{min(wantBudget, a.cfg.TX), kernelBudget} {
 		if err := a.setBudget(budget); err != nil {
 			t.Fatalf("budget %d: %v", budget, err)
 		}
-		before := a.Counters()
+		before := a.counters
 		for i := range 1000 {
 			addr, _ := p.Get()
 			p.Give(addr, a.owner)
@@ -86,7 +82,7 @@ func TestKickMovesAFullRing(t *testing.T) {
 		if got := a.TXQueued(); got != 0 {
 			t.Errorf("budget %d: %d frames are left after the kick", budget, got)
 		}
-		after := a.Counters()
+		after := a.counters
 		calls, again := after.Kicks-before.Kicks, after.KickAgain-before.KickAgain
 		// A call that spends its budget says EAGAIN, even if nothing is left.
 		least := uint64(1000 / budget)
@@ -131,7 +127,7 @@ func TestForwardByAddress(t *testing.T) {
 			}
 		})
 		if got != n {
-			t.Fatalf("%s received %d of %d", from.Config().Name, got, n)
+			t.Fatalf("%s received %d of %d", from.cfg.Name, got, n)
 		}
 		to.flush(t)
 	}
@@ -147,8 +143,8 @@ func TestForwardByAddress(t *testing.T) {
 		t.Errorf("the sockets own %d frames and %d are free, want 2048 each", held, p.Free())
 	}
 	// The sharer inherits what the first socket asked for.
-	if !out.NeedWakeup() || out.ZeroCopy() {
-		t.Errorf("second socket: need_wakeup %v, zero-copy %v", out.NeedWakeup(), out.ZeroCopy())
+	if !out.needWakeup || out.ZeroCopy() {
+		t.Errorf("second socket: need_wakeup %v, zero-copy %v", out.needWakeup, out.ZeroCopy())
 	}
 	for _, o := range []*end{in, out} {
 		held := p.Count(o.owner)
@@ -156,7 +152,7 @@ func TestForwardByAddress(t *testing.T) {
 			t.Error(err)
 		}
 		if got := p.Reclaim(o.owner); got != held || held == 0 {
-			t.Errorf("reclaimed %d frames of %s, want %d", got, o.Config().Name, held)
+			t.Errorf("reclaimed %d frames of %s, want %d", got, o.cfg.Name, held)
 		}
 	}
 	if p.Free() != 4096 {
@@ -303,7 +299,7 @@ func TestTransmitWhenFull(t *testing.T) {
 	if r := a.Kick(); r != KickDown {
 		t.Errorf("kick with the link down: %v", r)
 	}
-	if c := a.Counters(); c.TXFull != 1 || c.KickDown != 1 || c.KickErrors() != 1 {
+	if c := a.counters; c.TXFull != 1 || c.KickDown != 1 || c.KickErrors() != 1 {
 		t.Errorf("counters: %+v", c)
 	}
 	ns.SetUp(t, "a", true)
@@ -314,52 +310,6 @@ func TestTransmitWhenFull(t *testing.T) {
 	a.flush(t)
 	if a.TXPending() != 0 || a.TXFree() != 64 {
 		t.Errorf("%d pending, %d free after all was sent", a.TXPending(), a.TXFree())
-	}
-}
-
-// TestJumboFrames sends packets of several buffers each, from two sockets of
-// which the second only inherits the permission to.
-func TestJumboFrames(t *testing.T) {
-	testenv.NeedRoot(t)
-	ns := testenv.NewNamespace(t, "lmxsk")
-	testenv.VethPair(t, ns, "a", ns, "b", testenv.VethOptions{MTU: 9000})
-	u, p := newAreaOf(t, UmemConfig{Frames: 512, FrameSize: 2048, MultiBuffer: true})
-	ends := []*end{
-		openOn(t, ns, "a", u, p, 0, smallConfig(), 128),
-		openOn(t, ns, "b", u, p, 1, smallConfig(), 128),
-	}
-	for i, from := range ends {
-		to := ends[1-i]
-		want := bytes.Repeat(frame(i+200), 9)[:8000] // frame 200 has 1460 bytes
-		for rest := want; len(rest) > 0; {
-			addr, _ := p.Get()
-			p.Give(addr, from.owner)
-			n := copy(u.Area()[addr:addr+2048], rest)
-			rest = rest[n:]
-			d := Desc{Addr: addr, Len: uint32(n)}
-			if len(rest) > 0 {
-				d.Options = OptionContinued
-			}
-			from.Transmit([]Desc{d})
-		}
-		from.flush(t)
-		if from.TXPending() != 0 {
-			t.Errorf("%d buffers never completed", from.TXPending())
-		}
-		var got []byte
-		buffers, last := 0, false
-		to.receiveInto(t, 5, func(d Desc) {
-			if last {
-				t.Error("a buffer came after the last of the packet")
-			}
-			got = append(got, u.Area()[d.Addr:d.Addr+uint64(d.Len)]...)
-			last = d.Options&OptionContinued == 0
-			buffers++
-			p.Put(d.Addr)
-		})
-		if !last || !bytes.Equal(got, want) {
-			t.Errorf("received %d bytes in %d buffers (last: %v), want the 8000 that were sent", len(got), buffers, last)
-		}
 	}
 }
 

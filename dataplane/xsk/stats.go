@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Counters are what a socket counted itself. They only grow.
+// Counters are the socket's own counters. They only grow.
 type Counters struct {
 	Kicks         uint64 // system calls to send
 	KickAgain     uint64 // of all system calls, answered EAGAIN or EBUSY
@@ -16,10 +16,10 @@ type Counters struct {
 	KickGone      uint64 // ENXIO
 	KickFailed    uint64 // anything else
 	RXWakeups     uint64 // system calls to wake the receiver
-	TXFull        uint64 // Transmit calls that could not place everything
+	TXFull        uint64 // Transmit calls for which the ring was too full
 }
 
-// KickErrors sums the answers that were neither success nor "again".
+// KickErrors returns the number of failed system calls, without "again".
 func (c *Counters) KickErrors() uint64 {
 	return c.KickNoBuffers + c.KickDown + c.KickGone + c.KickFailed
 }
@@ -46,13 +46,13 @@ func (c *Counters) count(errno unix.Errno) KickResult {
 	return KickFailed
 }
 
-// Stats is what the kernel counted for a socket (XDP_STATISTICS), in packets or
-// descriptors, and what the socket counted itself.
+// Stats holds the kernel's counters of a socket (XDP_STATISTICS), in packets or
+// descriptors, and the socket's own.
 type Stats struct {
-	RXDropped uint64 // dropped for want of a frame, or because they were longer than one
+	RXDropped uint64 // dropped because there was no frame, or the packet did not fit one
 	// RXInvalid counts invalid descriptors of the receive side. Linux 6.18
-	// looks at the RX ring for it, which is its own to write: an invalid
-	// address on the fill ring shows in FillEmpty and RXDropped only.
+	// checks only the RX ring, which it writes itself. An invalid address on the
+	// fill ring shows in FillEmpty and RXDropped.
 	RXInvalid  uint64
 	TXInvalid  uint64 // invalid descriptors on the TX ring
 	RXRingFull uint64 // dropped because the RX ring was full
@@ -60,9 +60,6 @@ type Stats struct {
 	TXEmpty    uint64 // times the kernel looked at an empty TX ring
 	Counters
 }
-
-// Counters returns what the socket counted, without a system call.
-func (s *Socket) Counters() Counters { return s.counters }
 
 // Stats asks the kernel for its counters and adds the socket's own. Kernels
 // before 5.9 know only the first three and report the others as 0.

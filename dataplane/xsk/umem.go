@@ -9,19 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Headroom is how many bytes of a frame the kernel leaves free before a
-// received packet (XDP_PACKET_HEADROOM), and so how far an encapsulation can
-// move the packet's start forward. The XDP program's metadata lies at its end.
+// Headroom is the free space before a received packet in its frame
+// (XDP_PACKET_HEADROOM), in bytes. Encapsulation puts its headers there. The XDP
+// program's metadata lies at its end.
 const Headroom = unix.XDP_PACKET_HEADROOM
 
 // UmemConfig describes a packet area.
 type UmemConfig struct {
 	Frames    int // number of frames, at least 1
 	FrameSize int // bytes a frame: 2048, or 4096 where pages are that large
-	// MultiBuffer asks for XDP_USE_SG: a packet longer than a frame comes as
-	// several descriptors, all but the last with OptionContinued. It holds for
-	// all the sockets, because the kernel keeps it with the UMEM (Linux 6.6).
-	MultiBuffer bool
 }
 
 // Validate reports the first field that the kernel would refuse.
@@ -47,15 +43,14 @@ const maxArea = 16 << 30
 // group is the set of sockets that share one of the kernel's UMEM objects.
 type group struct{ sockets []*Socket }
 
-// Umem is a packet area that the sockets of many interfaces share. The kernel
-// keeps all sharers of one of its UMEM objects in the copy mode of the first,
-// so the area is registered up to twice, once for the zero-copy sockets and
-// once for the others (and then counted twice against the limit of locked
-// memory); addresses mean the same in both, and a frame may go from any socket
-// to any other.
+// Umem is a packet area that the sockets of many interfaces share. The kernel keeps
+// all sharers of one of its UMEM objects in the copy mode of the first. So the area
+// is registered up to twice, once for the zero-copy sockets and once for the
+// others; it then counts twice against the limit of locked memory. Addresses mean
+// the same in both, and a frame may go from any socket to any other.
 //
-// Opening and closing sockets is safe for concurrent use; the contents of the
-// area belong to whoever owns the frames (see [Pool]).
+// Opening and closing sockets is safe for concurrent use. The contents of the area
+// belong to the owners of the frames (see [Pool]).
 type Umem struct {
 	cfg  UmemConfig
 	area []byte
@@ -87,19 +82,6 @@ func NewUmem(cfg UmemConfig) (*Umem, error) {
 
 // Area returns the packet area. It must not be used after Close.
 func (u *Umem) Area() []byte { return u.area }
-
-// Frames returns how many frames the area has.
-func (u *Umem) Frames() int { return u.cfg.Frames }
-
-// FrameSize returns the size of a frame in bytes, a power of two.
-func (u *Umem) FrameSize() int { return u.cfg.FrameSize }
-
-// Sockets returns how many sockets are open on the area.
-func (u *Umem) Sockets() int {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.inUse
-}
 
 // Close unmaps the area. It fails, and changes nothing, while sockets are open.
 // Closing twice is harmless.

@@ -47,8 +47,8 @@ func (c *Chart) bars(p *plot.Plot, styles []int) error {
 	return nil
 }
 
-// barLabels returns what stands below the bars: the groups' names. A single group
-// without a name has its bars' names, which say more than a legend.
+// barLabels returns the labels below the bars: the groups' names. A single group
+// without a name shows its bars' names instead of a legend.
 func (c *Chart) barLabels() (labels []plot.Tick) {
 	if c.oneGroup() {
 		w := groupWidth / float64(len(c.Series))
@@ -63,10 +63,10 @@ func (c *Chart) barLabels() (labels []plot.Tick) {
 	return labels
 }
 
-// oneGroup tells whether the bars are one a series.
+// oneGroup reports whether each series has one bar.
 func (c *Chart) oneGroup() bool { return len(c.Groups) == 1 && c.Groups[0] == "" }
 
-// bars are one series'.
+// bars draws the bars of one series.
 type bars struct {
 	points []Point
 	width  float64 // in groups

@@ -23,32 +23,34 @@ type Chart struct {
 	Title          string
 	XLabel, YLabel string
 	LogX, LogY     bool
-	// Groups makes it bars: a group for each name, in which each series has the bar
-	// of its point of that position.
+	// Groups makes it a bar chart with a group for each name. In group i each series
+	// has a bar for its point i.
 	Groups []string
-	// ZeroY has the y axis begin at zero; logarithmic axes and bars pay no heed.
+	// ZeroY makes the y axis begin at zero. It has no effect on logarithmic axes and
+	// bars.
 	ZeroY bool
-	// TopY is the y axis' end; 0: it follows from the points.
+	// TopY is the end of the y axis; 0 takes it from the points.
 	TopY   float64
 	Series []Series
-	// Family names the series of all charts that are looked at together, so that a
-	// series has one colour in all of them. Empty: this chart stands alone.
+	// Family names the series of all charts on a page, so that a series has one
+	// colour in all of them. It is empty for a chart that stands alone.
 	Family []Name
 }
 
-// Name decides a series' colour: by its label if that is a scheme's name, or else
-// by the scheme. A series without either gets a colour that is free.
+// Name decides a series' colour. A label or else a scheme with a colour of its own
+// gives it; other series get free colours.
 type Name struct{ Label, Scheme string }
 
 // Series is a line, or a bar of each group.
 type Series struct {
 	Name
 	Points []Point
-	// Curve is drawn without marks: distributions.
+	// Curve draws the series without marks, as for distributions.
 	Curve bool
 }
 
-// Point is one with its spread. For bars X does not matter; Y of NaN is left out.
+// Point is a value with its spread. Bars ignore X. A point with a Y of NaN is left
+// out.
 type Point struct {
 	X, Y      float64
 	Low, High float64 // both Y: no spread
@@ -62,8 +64,8 @@ const (
 	dpi      = 144
 )
 
-// The colours of Okabe and Ito, which people who tell red from green badly tell
-// apart too, without the yellow that is lost on white.
+// The colours of Okabe and Ito, which colour-blind people can tell apart. Yellow is
+// left out, since it is invisible on white.
 var (
 	grey       = color.RGBA{0x77, 0x77, 0x77, 0xff}
 	blue       = color.RGBA{0x00, 0x72, 0xb2, 0xff}
@@ -78,14 +80,14 @@ var (
 
 var palette = []color.RGBA{grey, blue, orange, green, vermillion, sky, purple, brown}
 
-// known are the colours of schemes. Two may share one if they are hardly ever in
-// one chart.
+// known holds the colours of schemes. Schemes that hardly ever meet in a chart may
+// share one.
 var known = map[string]color.RGBA{
 	"ecmp": grey, "conga": blue, "conga-flow": sky, "letflow": orange, "drill": purple, "conweave": vermillion,
 	"local": green, "spray": brown, "static": brown, "presto": brown, "hula": green, "caar": green,
 }
 
-// glyphs go with the colours, so that neither is needed alone.
+// glyphs go with the colours, so that a series shows by either.
 var glyphs = []draw.GlyphDrawer{
 	draw.CircleGlyph{}, draw.SquareGlyph{}, draw.PyramidGlyph{}, draw.RingGlyph{}, draw.BoxGlyph{}, draw.CrossGlyph{}, draw.TriangleGlyph{}, draw.PlusGlyph{},
 }
@@ -156,7 +158,7 @@ func (c *Chart) PNG(out io.Writer) error {
 	return err
 }
 
-// width is the canvas': bars need room, and so do their names if each has one.
+// width returns the canvas' width: bars need room, and so do their names.
 func (c *Chart) width() vg.Length {
 	bar := 0.32 * vg.Centimeter
 	if c.oneGroup() {
@@ -165,7 +167,7 @@ func (c *Chart) width() vg.Length {
 	return min(max(width, vg.Length(len(c.Groups)*len(c.Series))*bar+2*vg.Centimeter), maxWidth)
 }
 
-// Wide tells whether the chart needs more than the usual room.
+// Wide reports whether the chart needs more than the usual width.
 func (c *Chart) Wide() bool { return c.width() > width*1.3 }
 
 func sans(size vg.Length) text.Style {
@@ -174,7 +176,7 @@ func sans(size vg.Length) text.Style {
 	return text.Style{Color: color.Black, Font: f, Handler: plot.DefaultTextHandler}
 }
 
-// layout makes the plot, and says how large a canvas it needs.
+// layout makes the plot, and returns the size of its canvas.
 func (c *Chart) layout() (p *plot.Plot, w, h vg.Length, err error) {
 	if p, err = c.plot(); err != nil {
 		return nil, 0, 0, err
@@ -186,13 +188,13 @@ func (c *Chart) layout() (p *plot.Plot, w, h vg.Length, err error) {
 	return p, w, h, nil
 }
 
-// frame is the canvas without its margin.
+// frame returns the canvas without its margin.
 func frame(canvas draw.Canvas) draw.Canvas { return draw.Crop(canvas, 4, -8, 4, -4) }
 
 // draw lays title, legend and plot out from the top.
 func (c *Chart) draw(p *plot.Plot, canvas draw.Canvas) { p.Draw(c.head(frame(canvas))) }
 
-// plot is what stands below title and legend.
+// plot makes the part below title and legend.
 func (c *Chart) plot() (*plot.Plot, error) {
 	p := plot.New()
 	p.BackgroundColor = nil // the page's
@@ -222,10 +224,10 @@ func (c *Chart) plot() (*plot.Plot, error) {
 	return p, nil
 }
 
-// errEmpty is a chart that would show nothing.
+// errEmpty is the error for a chart without points.
 var errEmpty = errors.New("there is nothing to draw: no run has a value")
 
-// usable are the points that the axes can show.
+// usable returns the points that the axes can show.
 func (c *Chart) usable(points []Point) (out []Point) {
 	bad := func(v float64, log bool) bool { return math.IsNaN(v) || math.IsInf(v, 0) || log && v <= 0 }
 	for _, p := range points {
@@ -243,7 +245,7 @@ func (c *Chart) usable(points []Point) (out []Point) {
 	return out
 }
 
-// axes sets ranges and ticks once the points are known.
+// axes sets ranges and ticks from the points.
 func (c *Chart) axes(p *plot.Plot) {
 	span := func(low, high *float64) {
 		if *low == *high { // a single point
@@ -314,7 +316,7 @@ func (c *Chart) lines(p *plot.Plot, styles []int) error {
 	return nil
 }
 
-// spread gives points to gonum's plotters.
+// spread adapts points to gonum's plotters.
 type spread []Point
 
 func (s spread) Len() int                    { return len(s) }

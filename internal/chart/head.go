@@ -1,7 +1,9 @@
 package chart
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"strconv"
 
 	"gonum.org/v1/plot"
@@ -48,7 +50,7 @@ func (c *Chart) head(canvas draw.Canvas) draw.Canvas {
 	return draw.Crop(canvas, 0, 0, 0, -vg.Length(len(rows))*row-5)
 }
 
-// mark draws what stands for a series, from at to the right.
+// mark draws a series' entry in the legend, from at to the right.
 func (c *Chart) mark(canvas draw.Canvas, at vg.Point, length vg.Length, s *Series, style int) {
 	if len(c.Groups) > 0 {
 		l, r, b, t := at.X+length-11, at.X+length, at.Y-5, at.Y+5
@@ -65,7 +67,7 @@ func (c *Chart) mark(canvas draw.Canvas, at vg.Point, length vg.Length, s *Serie
 	}
 }
 
-// linearTicks are at 1, 2 or 5 times a power of ten.
+// linearTicks puts ticks at 1, 2 or 5 times a power of ten.
 type linearTicks struct{}
 
 // Ticks implements [plot.Ticker].
@@ -87,7 +89,7 @@ func (linearTicks) Ticks(low, high float64) (ticks []plot.Tick) {
 	return ticks
 }
 
-// logTicks are at the multiples of powers of ten; the more of these there are, the
+// logTicks puts ticks at the multiples of powers of ten. The more ticks there are, the
 // fewer have labels.
 type logTicks struct{}
 
@@ -110,8 +112,8 @@ func (logTicks) Ticks(low, high float64) (ticks []plot.Tick) {
 	return ticks
 }
 
-// xTicks are at the points, if these are few, as runs are made at loads and not
-// between them; labels that would touch are left out.
+// xTicks returns ticks at the points if these are few, since there are no runs
+// between them. Labels that would touch are left out.
 func (c *Chart) xTicks(low, high float64) plot.Ticker {
 	seen := map[float64]bool{}
 	var ticks plot.ConstantTicks
@@ -134,30 +136,22 @@ func (c *Chart) xTicks(low, high float64) plot.Ticker {
 		}
 		return linearTicks{}
 	}
-	place := func(v float64) float64 {
+	position := func(v float64) float64 {
 		if c.LogX {
 			return math.Log(v/low) / math.Log(high/low)
 		}
 		return (v - low) / (high - low)
 	}
-	sortTicks(ticks)
+	slices.SortFunc(ticks, func(a, b plot.Tick) int { return cmp.Compare(a.Value, b.Value) })
 	last := math.Inf(-1)
 	for i := range ticks {
-		if at := place(ticks[i].Value); at-last >= 0.05 {
+		if at := position(ticks[i].Value); at-last >= 0.05 {
 			last = at
 		} else {
 			ticks[i].Label = ""
 		}
 	}
 	return ticks
-}
-
-func sortTicks(t plot.ConstantTicks) {
-	for i := 1; i < len(t); i++ {
-		for k := i; k > 0 && t[k].Value < t[k-1].Value; k-- {
-			t[k], t[k-1] = t[k-1], t[k]
-		}
-	}
 }
 
 // short writes a tick's value without the noise of floating point.

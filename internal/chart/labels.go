@@ -11,14 +11,14 @@ import (
 
 const (
 	labelGap   = 4   // points between labels side by side
-	labelLines = 3   // at most, of a label that is wrapped
-	labelLead  = 1.1 // lines' distance, in heights, of labels that are turned
+	labelLines = 3   // most lines of a wrapped label
+	labelLead  = 1.1 // distance of turned labels, in heights
 	slant      = math.Pi / 5
 )
 
-// fitLabels has the labels of bars stand in the first way in which they neither
-// touch each other nor leave the chart: in a line, wrapped, slanting or upright. It
-// returns how much higher the chart has to be for them.
+// fitLabels arranges the labels of bars in a line, wrapped, slanting or upright: in
+// the first way in which they neither touch each other nor leave the chart. It
+// returns the height that the chart needs in addition.
 func fitLabels(p *plot.Plot, labels []plot.Tick, width vg.Length) (more vg.Length) {
 	style := &p.X.Tick.Label
 	line := style.Height("X")
@@ -47,8 +47,8 @@ func fitLabels(p *plot.Plot, labels []plot.Tick, width vg.Length) (more vg.Lengt
 	return max(more-line, 0)
 }
 
-// places are the labels and where they are tied to, on a chart of some width.
-func places(p *plot.Plot, width vg.Length) (labels []plot.Tick, at []vg.Length) {
+// positions returns the labels and their anchors on a chart of the given width.
+func positions(p *plot.Plot, width vg.Length) (labels []plot.Tick, at []vg.Length) {
 	area := p.DataCanvas(frame(draw.Canvas{Rectangle: vg.Rectangle{Max: vg.Point{X: width, Y: 10 * height}}}))
 	labels = p.X.Tick.Marker.Ticks(p.X.Min, p.X.Max)
 	for _, l := range labels {
@@ -57,9 +57,9 @@ func places(p *plot.Plot, width vg.Length) (labels []plot.Tick, at []vg.Length) 
 	return labels, at
 }
 
-// labelsApart is how far labels are from each other, at least.
+// labelsApart returns the least distance of two labels.
 func labelsApart(p *plot.Plot, width vg.Length) vg.Length {
-	_, at := places(p, width)
+	_, at := positions(p, width)
 	apart := width
 	for i := 1; i < len(at); i++ {
 		apart = min(apart, at[i]-at[i-1])
@@ -67,10 +67,9 @@ func labelsApart(p *plot.Plot, width vg.Length) vg.Length {
 	return apart
 }
 
-// labelsFit tells whether the labels, as they stand, are clear of each other and
-// inside the chart.
+// labelsFit reports whether the labels are clear of each other and inside the chart.
 func labelsFit(p *plot.Plot, width vg.Length) bool {
-	labels, at := places(p, width)
+	labels, at := positions(p, width)
 	style := &p.X.Tick.Label
 	for i, l := range labels {
 		box := style.Rectangle(l.Label)
@@ -135,7 +134,7 @@ func wrap(label string, room vg.Length, width func(string) vg.Length) (lines []s
 	return lines, len(lines) <= labelLines
 }
 
-// thin leaves every step-th label.
+// thin returns every step-th label.
 func thin(labels []plot.Tick, step int) []plot.Tick {
 	var out []plot.Tick
 	for i := 0; i < len(labels); i += max(step, 1) {

@@ -31,7 +31,7 @@ const (
 	BadECN          // congestion was marked on a packet that does not do ECN (RFC 6040 §4.2)
 	SourceMulticast // Ethernet source address is a group address or zero
 
-	// Frames that may not go where they want to.
+	// Frames that may not go to their destination.
 	VTEPUnknown  // outer source is not a configured peer
 	VTEPLooped   // outer source is this node's own VTEP
 	NotLocalVTEP // outer destination is not this node's VTEP
@@ -46,8 +46,8 @@ const (
 	NoNeighbour  // next hop's MAC could not be resolved in time
 	HoldFull     // too many frames wait for the next hop's MAC
 	HopGone      // next hop disappeared while frames waited for it
-	Control      // control opcode that ends here; never shown to a host
-	Copy         // copy of a packet that has come over another path
+	Control      // control opcode that ends here; hosts never get it
+	Copy         // copy of a packet that came over another path
 
 	// Frames for which there was no room.
 	TooBig      // longer than the egress port's MTU

@@ -15,9 +15,6 @@ func (t Time) Add(d time.Duration) Time { return t + Time(d) }
 // Sub returns the time that passed from u to t; negative when u is later.
 func (t Time) Sub(u Time) time.Duration { return time.Duration(t - u) }
 
-// Before reports whether t lies before u.
-func (t Time) Before(u Time) bool { return t < u }
-
 // Apart reports whether t and u lie further apart than limit, whichever is later: a
 // time from the far future tells as little as one from the far past, for the clock has
 // jumped.

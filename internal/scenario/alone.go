@@ -32,7 +32,7 @@ func NewAlone(t testing.TB, s *Setup) Harness {
 	a := &alone{one: s.Single}
 	for peer := range Peers {
 		a.paths = append(a.paths, balance.MakePaths(AllUplinks()...))
-		shared.Capable.Heard(uint16(peer), 0)
+		shared.Capable.Confirm(uint16(peer), 0)
 	}
 	var err error
 	a.brain, err = leaf.New[uint32](leaf.Config{

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/loomfabric/loom/bpf"
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/internal/stat"
 )
@@ -176,7 +175,6 @@ func TestPageDescribesTheLabels(t *testing.T) {
 	}{
 		{"Labels", slices.Collect(maps.Keys(labels))},
 		{"Drop reasons", reasons},
-		{"Verdicts", bpf.Verdicts()},
 	} {
 		t.Run(tt.heading, func(t *testing.T) {
 			got, want := slices.Sorted(slices.Values(firstColumn(t, tt.heading))), slices.Sorted(slices.Values(tt.want))

@@ -7,15 +7,14 @@ import (
 	"os/exec"
 )
 
-// daemonsVar names the environment variable with the folder that holds leafd
-// and spined. testgate sets it when a test binary runs as root that was built
-// as the caller: root must not fill the caller's build cache, and may not have
-// a Go toolchain at all.
+// daemonsVar names the environment variable with the folder of leafd and spined.
+// testgate sets it when a test binary that the caller built runs as root. Root must
+// not fill the caller's build cache, and may have no Go toolchain.
 const daemonsVar = "LOOM_DAEMONS"
 
-// Daemons returns a folder that holds leafd and spined: the one that
-// $LOOM_DAEMONS names, or else one that they are built into, with the race
-// detector if asked for. The caller calls remove when no daemon runs any more.
+// Daemons returns a folder with leafd and spined. That is $LOOM_DAEMONS if it is set;
+// otherwise Daemons builds them, with the race detector if race is set. The caller
+// calls remove when no daemon runs any more.
 func Daemons(race bool) (dir string, remove func() error, err error) {
 	if dir = os.Getenv(daemonsVar); dir != "" {
 		return dir, func() error { return nil }, nil

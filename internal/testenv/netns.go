@@ -6,21 +6,19 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
-	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/internal/ethtool"
+	"github.com/loomfabric/loom/internal/namespace"
 )
 
-// Namespace is a network namespace of a test's own. It has a name, so that
-// `ip netns exec` and daemons under test can enter it, and goes away with the
-// test.
+// Namespace is a network namespace. It has a name, so that `ip netns exec` and
+// daemons under test can enter it.
 type Namespace struct {
 	Name string
 	ns   netns.NsHandle
@@ -28,41 +26,34 @@ type Namespace struct {
 
 var namespaces atomic.Uint32
 
-// NewNamespace makes a namespace named prefix-pid-number with its loopback up.
-// New interfaces get no IPv6 until a test asks for it with [Namespace.Sysctl],
-// so that router solicitations and the like do not mix with a test's frames.
-// The caller must be root: call [NeedRoot] first.
+// NewNamespace makes a namespace named prefix-pid-number with its loopback up, and
+// removes it when the test ends. New interfaces get no IPv6 until a test asks for it
+// with [Namespace.Sysctl], so that router solicitations and the like do not mix with
+// a test's frames. The caller must be root: call [NeedRoot] first.
 func NewNamespace(t testing.TB, prefix string) *Namespace {
 	t.Helper()
 	n := &Namespace{Name: fmt.Sprintf("%s-%d-%d", prefix, os.Getpid(), namespaces.Add(1))}
-	err := shareNames()
-	if err == nil {
-		onThrowawayThread(func() { n.ns, err = netns.NewNamed(n.Name) })
-	}
-	if err != nil {
-		t.Fatalf("make network namespace %s: %v", n.Name, err)
+	if err := namespace.Create(n.Name); err != nil {
+		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(n.ns.Close(), netns.DeleteNamed(n.Name)); err != nil {
-			t.Errorf("remove network namespace %s: %v", n.Name, err)
+		if err := namespace.Delete(n.Name); err != nil {
+			t.Error(err)
 		}
 	})
-	n.Do(t, func() {
-		lo, err := netlink.LinkByName("lo")
-		if err == nil {
-			err = netlink.LinkSetUp(lo)
-		}
-		if err != nil {
-			t.Fatalf("set lo in %s up: %v", n.Name, err)
-		}
-	})
+	n.ns = open(t, n.Name)
 	n.Sysctl(t, "net/ipv6/conf/default/disable_ipv6", "1")
 	return n
 }
 
-// OpenNamespace opens a namespace that has a name already, and that somebody
-// else removes.
+// OpenNamespace opens a namespace that exists already. It does not remove it.
 func OpenNamespace(t testing.TB, name string) *Namespace {
+	t.Helper()
+	return &Namespace{Name: name, ns: open(t, name)}
+}
+
+// open returns a namespace's descriptor until the test ends.
+func open(t testing.TB, name string) netns.NsHandle {
 	t.Helper()
 	ns, err := netns.GetFromName(name)
 	if err != nil {
@@ -73,59 +64,25 @@ func OpenNamespace(t testing.TB, name string) *Namespace {
 			t.Errorf("close network namespace %s: %v", name, err)
 		}
 	})
-	return &Namespace{Name: name, ns: ns}
-}
-
-// namesDir is where namespaces have their names, as ip-netns(8) has it.
-const namesDir = "/run/netns"
-
-// shareNames makes namesDir a shared mount point of its own, as the first `ip
-// netns add` does. If that came after us, it would mount over our names: they
-// could neither be found nor removed any more. ip takes the same lock.
-func shareNames() error {
-	if err := os.MkdirAll(namesDir, 0o755); err != nil {
-		return fmt.Errorf("make %s: %w", namesDir, err)
-	}
-	dir, err := os.Open(namesDir)
-	if err != nil {
-		return fmt.Errorf("open %s: %w", namesDir, err)
-	}
-	defer dir.Close()
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
-		return fmt.Errorf("lock %s: %w", namesDir, err)
-	}
-	err = unix.Mount("", namesDir, "", unix.MS_SHARED|unix.MS_REC, "")
-	if err == nil {
-		return nil
-	}
-	if !errors.Is(err, unix.EINVAL) { // EINVAL: not a mount point yet
-		return fmt.Errorf("share %s: %w", namesDir, err)
-	}
-	if err := unix.Mount(namesDir, namesDir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("make %s a mount point: %w", namesDir, err)
-	}
-	if err := unix.Mount("", namesDir, "", unix.MS_SHARED|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("share %s: %w", namesDir, err)
-	}
-	return nil
+	return ns
 }
 
 // FD returns the namespace's descriptor, as netlink's functions want it.
 func (n *Namespace) FD() int { return int(n.ns) }
 
-// Do runs fn inside the namespace and waits for it. fn has an OS thread to
-// itself, which dies afterwards, since a thread whose namespace could not be
-// set back must never run anything else. Sockets that fn opens stay in the
-// namespace. fn may call t.Fatal; the test then stops as if it had itself.
+// Do runs fn on an OS thread of its own inside the namespace and waits for it.
+// Sockets that fn opens stay in the namespace. fn may call t.Fatal, which stops the
+// test.
 func (n *Namespace) Do(t testing.TB, fn func()) {
 	t.Helper()
-	var err error
 	finished := false
-	onThrowawayThread(func() {
-		if err = netns.Set(n.ns); err == nil {
+	err := namespace.OnThread(func() error {
+		err := netns.Set(n.ns)
+		if err == nil {
 			fn()
 		}
 		finished = true
+		return err
 	})
 	if err != nil {
 		t.Fatalf("enter network namespace %s: %v", n.Name, err)
@@ -133,18 +90,6 @@ func (n *Namespace) Do(t testing.TB, fn func()) {
 	if !finished {
 		t.FailNow() // fn ended by runtime.Goexit: t.Fatal or t.Skip
 	}
-}
-
-// onThrowawayThread runs fn on a thread that ends with it: a goroutine that
-// exits while it is locked to its thread takes the thread along.
-func onThrowawayThread(fn func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		fn()
-	}()
-	<-done
 }
 
 // Sysctl sets a kernel parameter inside the namespace. key is the path below
@@ -163,7 +108,7 @@ func (n *Namespace) Sysctl(t testing.TB, key, value string) {
 	})
 }
 
-// Link looks an interface of the namespace up.
+// Link returns an interface of the namespace.
 func (n *Namespace) Link(t testing.TB, name string) netlink.Link {
 	t.Helper()
 	var link netlink.Link

@@ -1,5 +1,5 @@
-// Package testenv says what a test may expect of the machine it runs on. It
-// is for tests only.
+// Package testenv gives tests root's privileges, namespaces and daemons to work with.
+// Only tests may import it.
 package testenv
 
 import (

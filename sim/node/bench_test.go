@@ -80,7 +80,7 @@ func leafHop(b testing.TB, scheme string, down bool) *hop {
 		b.Fatal(err)
 	}
 	h := &hop{net: net, node: leaves[0], in: leaves[0].access[0]}
-	h.keep = func(now engine.Time) { leaves[0].shared.Capable.Heard(1, now.Mono()) }
+	h.keep = func(now engine.Time) { leaves[0].shared.Capable.Confirm(1, now.Mono()) }
 	h.make = func(p *network.Packet, n uint32) { p.Src, p.Dst, p.Hash = 0, 1, flowOf(n) }
 	if down {
 		h.in = leaves[0].uplinks[0].port

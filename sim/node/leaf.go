@@ -114,7 +114,7 @@ func Join(leaves []*Leaf) error {
 		l.shared = leaf.NewShared(len(leaves), &l.cfg.Congestion)
 		for j := range leaves {
 			if i != j {
-				l.shared.Capable.Heard(uint16(j), 0)
+				l.shared.Capable.Confirm(uint16(j), 0)
 			}
 		}
 		var err error

@@ -178,7 +178,7 @@ func TestMessagesEndAtTheLeaf(t *testing.T) {
 		if c.op == overlay.OpHello {
 			continue // its way was not a data packet's
 		}
-		if m := r.leaves[0].ToLeaf().Metric(1, 1, r.net.Engine.Now().Mono()); m != 6 {
+		if m, _, _ := r.leaves[0].ToLeaf().Entry(1, 1, r.net.Engine.Now().Mono()); m != 6 {
 			t.Errorf("%+v: feedback in a message: metric %d, want 6", c, m)
 		}
 	}

@@ -98,7 +98,7 @@ func TestSpineKilled(t *testing.T) {
 	transfer(t, f.ns["h4"], f.ns["h2"], f.addr("h2"), 1<<20)
 }
 
-// TestDrain: a leafd that is told to stop sends what it holds, takes its
+// TestDrain: a leafd that gets SIGTERM sends what it holds, takes its
 // programs off and ends with exit code 0.
 func TestDrain(t *testing.T) {
 	f := up(t, "pair.yaml")

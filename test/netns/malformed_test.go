@@ -72,10 +72,12 @@ func put16(b []byte, at int, v uint16) []byte {
 	return b
 }
 
-// fabricHeader writes Loom's fields into the VXLAN header.
+// fabricHeader writes a VXLAN header with Loom's fields, without the shim.
 func fabricHeader(b []byte, vni overlay.VNI, f overlay.Fabric) []byte {
 	f.Capable = true
-	overlay.VXLAN(b[atVXLAN:]).Encode(vni, &f)
+	outer := make([]byte, overlay.Overhead)
+	new(overlay.Tunnel).Encap(outer, 0, vni, 0, 0, &f)
+	copy(b[atVXLAN:atInner], outer[overlay.Overhead-overlay.VXLANLen:])
 	return b
 }
 

@@ -162,10 +162,10 @@ func TestECN(t *testing.T) {
 		t.Errorf("%d frames were marked and %d arrived at h2 with the mark, want some", marked(), ce()-before)
 	}
 	if n := netstat(t, f.ns["h0"], "TcpExt", "TCPDeliveredCE"); n == 0 {
-		t.Error("h0's TCP has not heard of congestion")
+		t.Error("h0's TCP got no sign of congestion")
 	}
 	if n := d.drops("queue_full"); n > 0 {
-		t.Errorf("%d frames were dropped although TCP was told of the congestion", n)
+		t.Errorf("%d frames were dropped although TCP got signs of congestion", n)
 	}
 
 	// A connection that does not do ECN is not marked.

@@ -235,7 +235,7 @@ func TestTwoWorkers(t *testing.T) {
 			})
 		}
 		if n := d.metric("loom_fdb_gossip_lost_total"); n > 0 {
-			t.Errorf("%s: %d learned addresses were not told to the other worker", d.name, n)
+			t.Errorf("%s: %d learned addresses did not reach the other worker", d.name, n)
 		}
 	}
 }

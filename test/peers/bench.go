@@ -4,17 +4,15 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/internal/namespace"
 )
 
 // bench is the test bed: three namespaces in a row, generator, device under
@@ -63,41 +61,26 @@ func (b *bench) sh(which, line string) error {
 	return command("ip", "netns", "exec", b.ns(which), "sh", "-ec", line)
 }
 
-// inNS runs fn on a thread of its own inside a namespace, bound to core unless
-// that is negative.
+// inNS runs fn on a thread of its own inside a namespace. It binds the thread to
+// core unless core is negative.
 func (b *bench) inNS(which string, core int, fn func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
-		done <- func() error {
-			h, err := netns.GetFromName(b.ns(which))
-			if err != nil {
-				return fmt.Errorf("namespace %s: %w", b.ns(which), err)
+	return namespace.Do(b.ns(which), func() error {
+		if core >= 0 {
+			if err := bind([]int{0}, core); err != nil {
+				return err
 			}
-			defer h.Close()
-			if err := netns.Set(h); err != nil {
-				return fmt.Errorf("enter namespace %s: %w", b.ns(which), err)
-			}
-			if core >= 0 {
-				var set unix.CPUSet
-				set.Set(core)
-				if err := unix.SchedSetaffinity(0, &set); err != nil {
-					return fmt.Errorf("bind to core %d: %w", core, err)
-				}
-			}
-			return fn()
-		}()
-	}()
-	return <-done
+		}
+		return fn()
+	})
 }
 
 // setUp makes namespaces and links afresh.
 func (b *bench) setUp() error {
 	for _, which := range []string{"gen", "dut", "sink"} {
-		if err := command("ip", "netns", "add", b.ns(which)); err != nil {
+		if err := namespace.Create(b.ns(which)); err != nil {
 			return err
 		}
-		if err := b.sh(which, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1; ip link set lo up"); err != nil {
+		if err := b.sh(which, "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1"); err != nil {
 			return err
 		}
 	}
@@ -142,9 +125,7 @@ func (b *bench) linkOf(which, name string) (index int, mac string, err error) {
 func (b *bench) tearDown() error {
 	var errs []error
 	for _, which := range []string{"gen", "dut", "sink"} {
-		if _, err := os.Stat(filepath.Join("/run/netns", b.ns(which))); err == nil {
-			errs = append(errs, command("ip", "netns", "del", b.ns(which)))
-		}
+		errs = append(errs, namespace.Delete(b.ns(which)))
 	}
 	return errors.Join(errs...)
 }
@@ -172,7 +153,7 @@ func frame(n int) []byte {
 	return f
 }
 
-// load is what the generator did in a run.
+// load holds the generator's counts of a run.
 type load struct {
 	frames uint64
 	cpu    time.Duration // of its thread, softirqs that ran on top of it included
@@ -210,8 +191,8 @@ func (b *bench) generate(f []byte, d time.Duration) (load, error) {
 	return l, err
 }
 
-// baseline measures the generator against a receiver that drops at once: what
-// a frame costs before the device under test does anything with it.
+// baseline measures the generator against a receiver that drops at once. The result
+// is the cost of a frame before the device under test works on it.
 func (b *bench) baseline(f []byte, d time.Duration) (perFrame time.Duration, err error) {
 	attached, err := b.attachXDP("acc", xdpDrop)
 	if err != nil {
@@ -225,8 +206,8 @@ func (b *bench) baseline(f []byte, d time.Duration) (perFrame time.Duration, err
 	return l.cpu / time.Duration(l.frames), nil
 }
 
-// cpuTime reads a clock of CPU time. The kernels this runs on charge softirqs
-// to the thread that they interrupt or end in.
+// cpuTime reads a clock of CPU time. Linux charges softirqs to the thread that they
+// interrupt or end in.
 func cpuTime(clock int32) (time.Duration, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(clock, &ts); err != nil {

@@ -15,16 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// device is something that encapsulates what arrives on acc and sends it on
-// upl.
+// device is a device under test. It encapsulates the frames that arrive on acc and
+// sends them on upl.
 type device interface {
 	name() string
-	// start sets it up in the bed's dut namespace, ready to forward.
+	// start sets the device up in the bed's dut namespace. It returns when it forwards.
 	start(b *bench) error
-	// processes lists the processes and kernel threads whose CPU time is its.
+	// processes lists the device's processes and kernel threads, by their pids.
 	processes() []int
-	// softirqReceive tells whether its receiving part runs as a softirq on the
-	// generator's core, so that the generator's time has to be corrected.
+	// softirqReceive reports whether the device receives in a softirq on the
+	// generator's core. The generator's time is corrected then.
 	softirqReceive() bool
 	stop() error
 }
@@ -55,12 +55,13 @@ func kernelThreads(prefix string) ([]int, error) {
 	return pids, nil
 }
 
+// bind binds threads to a core; 0 is the calling thread.
 func bind(pids []int, core int) error {
 	var set unix.CPUSet
 	set.Set(core)
 	for _, pid := range pids {
 		if err := unix.SchedSetaffinity(pid, &set); err != nil {
-			return fmt.Errorf("bind kernel thread %d to core %d: %w", pid, core, err)
+			return fmt.Errorf("bind thread %d to core %d: %w", pid, core, err)
 		}
 	}
 	return nil

@@ -173,8 +173,8 @@ func (b *bench) sample(d device, s *sink, f []byte, base, duration time.Duration
 	return r, nil
 }
 
-// deviceCPU sums the CPU time of a device's processes, and of the thread that
-// runs what softirqs of its core are left over.
+// deviceCPU sums the CPU time of a device's processes, and of the thread that runs
+// the remaining softirqs of its core.
 func deviceCPU(d device) (time.Duration, error) {
 	softirq, err := kernelThreads(fmt.Sprintf("ksoftirqd/%d\n", dutCore))
 	if err != nil {
@@ -200,8 +200,7 @@ func median(rs []result, of func(result) float64) float64 {
 	return stats.Quantile(v, 0.5)
 }
 
-// report prints the medians, and how much better the first device is than each
-// other one.
+// report prints the medians, and the ratio of the first device to each other one.
 func report(results map[key][]result) error {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "frame\tdevice\tMpps\tns CPU/frame\tLoom's rate\tLoom's CPU\t")
@@ -232,8 +231,8 @@ func report(results map[key][]result) error {
 	return nil
 }
 
-// leastShare returns how little of its core a device got in any measurement.
-// Each of them is overloaded, so that an undisturbed one gets all of it.
+// leastShare returns the least share of its core that a device got in a measurement.
+// All devices are overloaded, so that an undisturbed one gets the whole core.
 func leastShare(results map[key][]result) float64 {
 	least := 1.0
 	for _, rs := range results {

@@ -20,9 +20,9 @@ const (
 	offVXLAN     = 14 + 20 + 8
 )
 
-// newGenerator loads the program that test runs feed with frames: it gives each
-// the next source port and redirects it out of the interface, or drops it when
-// ifindex is 0. The map counts frames.
+// newGenerator loads the program for BPF test runs. It gives each frame the next
+// source port and redirects it out of the interface, or drops it if ifindex is 0.
+// The map counts frames.
 func newGenerator(ifindex int) (*ebpf.Program, *ebpf.Map, error) {
 	counter, err := ebpf.NewMap(&ebpf.MapSpec{Name: "peers_gen", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	if err != nil {
@@ -68,7 +68,7 @@ func newGenerator(ifindex int) (*ebpf.Program, *ebpf.Map, error) {
 	return prog, counter, nil
 }
 
-// What attachXDP's program does with every frame.
+// Verdicts of attachXDP's program.
 const (
 	xdpDrop = 1
 	xdpPass = 2
@@ -111,8 +111,8 @@ type sink struct {
 
 // newSink attaches a counting and dropping program to the ingress of an
 // interface of the calling thread's namespace. It works on socket buffers
-// (TCX): native XDP would copy every buffer that came through the stack, which
-// is most of what it would measure.
+// (TCX). Native XDP would copy every buffer that came through the stack, and the
+// benchmark would mostly measure that.
 func newSink(ifindex int, vni uint32) (*sink, error) {
 	counters, err := ebpf.NewMap(&ebpf.MapSpec{Name: "peers_sink", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: sinkSlots})
 	if err != nil {

@@ -20,7 +20,7 @@ const (
 	ModuleList = "/modules.list" // their file names, in the order to load them
 )
 
-// Request asks the guest for one thing.
+// Request asks the guest for one operation.
 type Request struct {
 	ID int `json:"id"` // from 1 on; the reply has it, too
 	// Argv is a program to run, with its arguments, for at most Timeout.

@@ -17,7 +17,7 @@ import (
 	"github.com/loomfabric/loom/test/rdma/proto"
 )
 
-// Machine says what a virtual machine is to be.
+// Machine describes a virtual machine.
 type Machine struct {
 	Name   string
 	Dir    string // for its sockets, logs and captures
