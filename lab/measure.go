@@ -10,7 +10,7 @@ import (
 	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/drop"
-	"github.com/loomfabric/loom/internal/stats"
+	"github.com/loomfabric/loom/internal/spread"
 )
 
 // sortedFaults orders faults by time; those of one instant keep the file's
@@ -130,7 +130,7 @@ func (p *phases) report() []Phase {
 					live = append(live, sent)
 				}
 			}
-			lu.Imbalance, _ = stats.Imbalance(live)
+			lu.Imbalance, _ = spread.Imbalance(live)
 			ph.Leaves = append(ph.Leaves, lu)
 		}
 		out = append(out, ph)

@@ -13,7 +13,7 @@ import (
 
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/measure"
-	"github.com/loomfabric/loom/internal/stats"
+	"github.com/loomfabric/loom/internal/spread"
 )
 
 // Report is what a run found out: its [measure.Result], which an experiment keeps,
@@ -64,7 +64,7 @@ func (r *Reachability) add(from, to string, vni uint32, rtt time.Duration) {
 	r.Reachable++
 	r.rtts = append(r.rtts, float64(rtt))
 	slices.Sort(r.rtts)
-	r.MedianRTT = time.Duration(stats.Quantile(r.rtts, 0.5))
+	r.MedianRTT = time.Duration(spread.Quantile(r.rtts, 0.5))
 }
 
 // IdlePoint is the completion time of one flow over the idle fabric.

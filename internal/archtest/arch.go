@@ -27,7 +27,7 @@ var layers = [][]string{
 	{"bpf"},
 	{"dataplane/xsk"},
 	{"dataplane"},
-	{"internal/ethtool", "internal/namespace", "internal/chart", "internal/stats", "internal/status"},
+	{"internal/ethtool", "internal/namespace", "internal/chart", "internal/spread", "internal/status"},
 	{"control", "config", "internal/telemetry", "internal/workload", "internal/measure", "internal/admin", "sim/engine"},
 	{"internal/daemon", "internal/loomctl", "lab", "sim/network"},
 	{"sim/tcp", "sim/udp", "sim/rdma", "sim/node", "sim/traffic", "sim/theory"},

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/loomfabric/loom/internal/measure"
-	"github.com/loomfabric/loom/internal/stats"
+	"github.com/loomfabric/loom/internal/spread"
 )
 
 // Cell picks the runs of one scheme at one point.
@@ -18,20 +18,20 @@ type Cell struct {
 }
 
 // Spread sums up a metric of a cell over the seeds that have it.
-func (r *Results) Spread(metric string, c Cell) stats.Spread {
+func (r *Results) Spread(metric string, c Cell) spread.Spread {
 	var values []float64
 	for _, v := range r.bySeed(metric, c) {
 		if !math.IsNaN(v) {
 			values = append(values, v)
 		}
 	}
-	return stats.SpreadOf(values)
+	return spread.SpreadOf(values)
 }
 
 // Relative sums up a metric's ratio to that of another scheme at the same point:
 // seed by seed, as both schemes had the same flows, over seeds that both have. A
 // seed whose reference is zero has no ratio.
-func (r *Results) Relative(metric string, c Cell, reference string) stats.Spread {
+func (r *Results) Relative(metric string, c Cell, reference string) spread.Spread {
 	own := r.bySeed(metric, c)
 	c.Scheme = reference
 	var values []float64
@@ -40,7 +40,7 @@ func (r *Results) Relative(metric string, c Cell, reference string) stats.Spread
 			values = append(values, v)
 		}
 	}
-	return stats.SpreadOf(values)
+	return spread.SpreadOf(values)
 }
 
 // bySeed are a cell's values in the order of the size's seeds; NaN where there is none.
@@ -156,7 +156,7 @@ func at(curve []measure.Point, x float64) float64 {
 type Outcome struct {
 	Expectation *Expectation
 	Cell        Cell
-	Spread      stats.Spread // N = 0: it cannot be told, for no run has it
+	Spread      spread.Spread // N = 0: it cannot be told, for no run has it
 	Holds       bool
 }
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/loomfabric/loom/internal/measure"
-	"github.com/loomfabric/loom/internal/stats"
+	"github.com/loomfabric/loom/internal/spread"
 )
 
 // results has two schemes, two loads and three seeds. At load 60 the third seed of
@@ -46,25 +46,25 @@ func TestSpread(t *testing.T) {
 		metric string
 		cell   Cell
 		versus string
-		want   stats.Spread
+		want   spread.Spread
 	}{
-		{"fct.all.norm", Cell{"ecmp", 30, ""}, "", stats.Spread{N: 3, Mean: 14. / 3, Min: 2, Max: 8}},
-		{"fct.all.norm", Cell{"conga", 60, ""}, "", stats.Spread{N: 2, Mean: 3.5, Min: 3, Max: 4}},
+		{"fct.all.norm", Cell{"ecmp", 30, ""}, "", spread.Spread{N: 3, Mean: 14. / 3, Min: 2, Max: 8}},
+		{"fct.all.norm", Cell{"conga", 60, ""}, "", spread.Spread{N: 2, Mean: 3.5, Min: 3, Max: 4}},
 		// Paired: the mean of 1/2, 3/4, 4/8, not 8/14.
-		{"fct.all.norm", Cell{"conga", 30, ""}, "ecmp", stats.Spread{N: 3, Mean: 1.75 / 3, Min: 0.5, Max: 0.75}},
-		{"fct.all.norm", Cell{"conga", 60, ""}, "ecmp", stats.Spread{N: 2, Mean: (0.5 + 4./7) / 2, Min: 0.5, Max: 4. / 7}},
-		{"fct.<10KB.norm", Cell{"conga", 30, ""}, "ecmp", stats.Spread{N: 3, Mean: 1, Min: 1, Max: 1}},
-		{"queues.S1->L1.0.p99", Cell{"ecmp", 30, ""}, "", stats.Spread{N: 3, Mean: 7 * 14. / 3, Min: 14, Max: 56}},
-		{"queues.S1->L1.p99", Cell{"ecmp", 30, ""}, "", stats.Spread{N: 3, Mean: 3, Min: 3, Max: 3}},
-		{"drops.queue-full", Cell{"ecmp", 60, ""}, "", stats.Spread{N: 3, Mean: 7, Min: 6, Max: 8}},
-		{"drops.no.route", Cell{"ecmp", 60, ""}, "", stats.Spread{N: 3, Mean: 1, Min: 1, Max: 1}},
-		{"drops.*", Cell{"ecmp", 60, ""}, "", stats.Spread{N: 3, Mean: 8, Min: 7, Max: 9}},
-		{"drops.queue-full", Cell{"conga", 60, ""}, "", stats.Spread{N: 2, Mean: 0, Min: 0, Max: 0}}, // others dropped: zero
-		{"drops.unheard", Cell{"ecmp", 60, ""}, "", stats.Spread{}},                                  // nobody did: no such name
-		{"drops.queue-full", Cell{"ecmp", 60, ""}, "conga", stats.Spread{}},                          // nothing to divide by
-		{"fct.small.norm", Cell{"ecmp", 60, ""}, "", stats.Spread{}},
-		{"conweave.data_bytes", Cell{"ecmp", 60, ""}, "", stats.Spread{}},
-		{"fct.all.norm", Cell{"ecmp", 50, ""}, "", stats.Spread{}},
+		{"fct.all.norm", Cell{"conga", 30, ""}, "ecmp", spread.Spread{N: 3, Mean: 1.75 / 3, Min: 0.5, Max: 0.75}},
+		{"fct.all.norm", Cell{"conga", 60, ""}, "ecmp", spread.Spread{N: 2, Mean: (0.5 + 4./7) / 2, Min: 0.5, Max: 4. / 7}},
+		{"fct.<10KB.norm", Cell{"conga", 30, ""}, "ecmp", spread.Spread{N: 3, Mean: 1, Min: 1, Max: 1}},
+		{"queues.S1->L1.0.p99", Cell{"ecmp", 30, ""}, "", spread.Spread{N: 3, Mean: 7 * 14. / 3, Min: 14, Max: 56}},
+		{"queues.S1->L1.p99", Cell{"ecmp", 30, ""}, "", spread.Spread{N: 3, Mean: 3, Min: 3, Max: 3}},
+		{"drops.queue-full", Cell{"ecmp", 60, ""}, "", spread.Spread{N: 3, Mean: 7, Min: 6, Max: 8}},
+		{"drops.no.route", Cell{"ecmp", 60, ""}, "", spread.Spread{N: 3, Mean: 1, Min: 1, Max: 1}},
+		{"drops.*", Cell{"ecmp", 60, ""}, "", spread.Spread{N: 3, Mean: 8, Min: 7, Max: 9}},
+		{"drops.queue-full", Cell{"conga", 60, ""}, "", spread.Spread{N: 2, Mean: 0, Min: 0, Max: 0}}, // others dropped: zero
+		{"drops.unheard", Cell{"ecmp", 60, ""}, "", spread.Spread{}},                                  // nobody did: no such name
+		{"drops.queue-full", Cell{"ecmp", 60, ""}, "conga", spread.Spread{}},                          // nothing to divide by
+		{"fct.small.norm", Cell{"ecmp", 60, ""}, "", spread.Spread{}},
+		{"conweave.data_bytes", Cell{"ecmp", 60, ""}, "", spread.Spread{}},
+		{"fct.all.norm", Cell{"ecmp", 50, ""}, "", spread.Spread{}},
 	} {
 		got := r.Spread(tt.metric, tt.cell)
 		if tt.versus != "" {

@@ -3,7 +3,7 @@ package measure
 import (
 	"fmt"
 
-	"github.com/loomfabric/loom/internal/stats"
+	"github.com/loomfabric/loom/internal/spread"
 )
 
 // leastBytes is how much an uplink must have sent on average for an interval to
@@ -13,7 +13,7 @@ import (
 const leastBytes = 10 * 1500
 
 // Imbalance records how unevenly a leaf's uplinks are used, from interval to
-// interval ([stats.Imbalance]). CONGA §5.2.3 samples every 10 ms, ConWeave §4.1.2
+// interval ([spread.Imbalance]). CONGA §5.2.3 samples every 10 ms, ConWeave §4.1.2
 // every 100 µs. Uplinks that are down at either end of an interval are left out
 // of it, and intervals in which the others sent next to nothing do not count.
 type Imbalance struct {
@@ -52,7 +52,7 @@ func (b *Imbalance) Sample(sent []uint64, up []bool) {
 	if !started || sum < leastBytes*uint64(len(live)) {
 		return
 	}
-	if v, ok := stats.Imbalance(live); ok {
+	if v, ok := spread.Imbalance(live); ok {
 		b.values.Add(v)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/loomfabric/loom/internal/stats"
+	"github.com/loomfabric/loom/internal/spread"
 )
 
 // RelativeError bounds how far a quantile that comes out of buckets lies from
@@ -128,7 +128,7 @@ func (s *Values) Quantile(p float64) float64 {
 	if s.n == 0 {
 		return math.NaN()
 	}
-	rank := stats.Rank(p, s.n)
+	rank := spread.Rank(p, s.n)
 	if s.Exact() {
 		if s.sorted < len(s.exact) {
 			slices.Sort(s.exact)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/cilium/ebpf/rlimit"
 
-	"github.com/loomfabric/loom/internal/stats"
+	"github.com/loomfabric/loom/internal/spread"
 )
 
 var frameSizes = []int{64, 1500}
@@ -197,7 +197,7 @@ func median(rs []result, of func(result) float64) float64 {
 		v = append(v, of(r))
 	}
 	slices.Sort(v)
-	return stats.Quantile(v, 0.5)
+	return spread.Quantile(v, 0.5)
 }
 
 // report prints the medians, and the ratio of the first device to each other one.

@@ -10,7 +10,7 @@ import (
 	"github.com/loomfabric/loom/internal/chart"
 	"github.com/loomfabric/loom/internal/experiment"
 	"github.com/loomfabric/loom/internal/measure"
-	"github.com/loomfabric/loom/internal/stats"
+	"github.com/loomfabric/loom/internal/spread"
 )
 
 // Figure is a plot of an experiment, or one of its panels.
@@ -196,7 +196,7 @@ func (d *drawing) points() {
 		s := chart.Series{Name: d.name(scheme)}
 		for _, at := range places {
 			at.cell.Scheme = scheme
-			var v stats.Spread
+			var v spread.Spread
 			if d.p.Relative != "" {
 				v = d.r.Relative(at.metric, at.cell, d.p.Relative)
 			} else {

@@ -7,7 +7,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/loomfabric/loom/internal/experiment"
-	"github.com/loomfabric/loom/internal/stats"
+	"github.com/loomfabric/loom/internal/spread"
 )
 
 // Table is one metric, a row a point; or, if there is one point only, that one, a
@@ -70,7 +70,7 @@ func table(r *experiment.Results, c experiment.Column) []Table {
 	if t.Label == "" {
 		t.Label = label(c.Metric)
 	}
-	greatest, values := 0.0, map[experiment.Cell]stats.Spread{}
+	greatest, values := 0.0, map[experiment.Cell]spread.Spread{}
 	for _, axis := range size.Points() {
 		for _, load := range size.LoadPoints() {
 			for _, scheme := range size.Schemes {
@@ -100,7 +100,7 @@ func table(r *experiment.Results, c experiment.Column) []Table {
 	return []Table{t}
 }
 
-func cellText(r *experiment.Results, c experiment.Column, cell experiment.Cell, v stats.Spread, sc scale) string {
+func cellText(r *experiment.Results, c experiment.Column, cell experiment.Cell, v spread.Spread, sc scale) string {
 	text := spreadText(v, sc)
 	if v.N > 0 && v.N < len(r.Size.Seeds) {
 		text += fmt.Sprintf(" [%d of %d seeds]", v.N, len(r.Size.Seeds))

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/loomfabric/loom/internal/experiment"
-	"github.com/loomfabric/loom/internal/stats"
+	"github.com/loomfabric/loom/internal/spread"
 )
 
 // scale is a unit to show values in: shown = value × factor.
@@ -150,7 +150,7 @@ func short(v float64) string {
 }
 
 // spreadText is mean ±half of its 95 % interval (least–greatest), scaled.
-func spreadText(s stats.Spread, sc scale) string {
+func spreadText(s spread.Spread, sc scale) string {
 	if s.N == 0 {
 		return "–"
 	}

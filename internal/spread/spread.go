@@ -1,7 +1,7 @@
-// Package stats holds the statistics that lab and simulator share: quantiles of
+// Package spread holds the statistics that lab and simulator share: quantiles of
 // what was measured, and the spread of one number over repeated runs. It does
 // not know what the numbers are.
-package stats
+package spread
 
 import (
 	"math"
