@@ -18,6 +18,9 @@ import (
 // both *[Spine], validated. A list that became longer or shorter is named as a
 // whole.
 func NeedsRestart(old, changed any) []string {
+	if _, ok := old.(*Spine); ok {
+		return Diff(old, changed) // a spine takes nothing over
+	}
 	reloadable := reloadable()
 	return slices.DeleteFunc(Diff(old, changed), func(key string) bool {
 		return slices.ContainsFunc(reloadable, func(of string) bool {

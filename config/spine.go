@@ -1,5 +1,7 @@
 package config
 
+import "github.com/loomfabric/loom/config/vocab"
+
 // Spine is the file of spined.
 type Spine struct {
 	Common `yaml:",inline"`
@@ -8,6 +10,11 @@ type Spine struct {
 	// from: VXLAN to them is forwarded here, and everything else is left to
 	// the kernel. They may not overlap. Required.
 	VTEPs []Prefix `yaml:"vteps"`
+	// Scheme is how the spine chooses among a route's next hops, for all packets:
+	// one of those that need nothing of the leaf at the far end, as drill. Default:
+	// none; next hops then follow the leaves' choice, and a hash where they have none.
+	Scheme     string `yaml:"scheme,omitempty"`
+	vocab.Keys `yaml:",inline"`
 	// Ports are the ports towards leaves and other spines. Required.
 	Ports []SpinePort `yaml:"ports"`
 }

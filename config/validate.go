@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/yamlfile"
 )
@@ -180,6 +182,34 @@ func validateVTEP(d *yamlfile.Document, at string, a netip.Addr) bool {
 	return true
 }
 
+// validateScheme checks a spine's scheme, if it has one.
+func (s *Spine) validateScheme(d *yamlfile.Document) {
+	if s.Scheme == "" {
+		for _, key := range s.ExtraKeys() {
+			if d.Has(key) {
+				d.Add(key, "it is for a scheme, and there is none", "add scheme, or remove it")
+			}
+		}
+		return
+	}
+	b := vocab.Balancing{Scheme: s.Scheme, Keys: s.Keys}
+	d.Report(b.Check("", 0))
+	s.Keys = b.Keys
+	if x := balance.Find(s.Scheme); x != nil && x.NeedsPeer {
+		d.Add("scheme", "scheme "+s.Scheme+" needs an answer of the leaf at the far end", "use it on leaves; here use "+yamlfile.OrList(spineSchemes()))
+	}
+}
+
+// spineSchemes returns the schemes that a spine can have.
+func spineSchemes() (names []string) {
+	for _, s := range balance.Schemes() {
+		if !s.NeedsPeer {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
 func (s *Spine) validate(d *yamlfile.Document, interfaces []string) {
 	s.Common.validate(d)
 	if len(s.VTEPs) == 0 {
@@ -202,6 +232,7 @@ func (s *Spine) validate(d *yamlfile.Document, interfaces []string) {
 			}
 		}
 	}
+	s.validateScheme(d)
 	if len(s.Ports) == 0 {
 		d.Add("ports", "a spine without ports", "list the ports towards the leaves, as in ports: [{interface: eth1}]")
 	}

@@ -152,35 +152,35 @@ func (x *Explanation) idle() time.Duration {
 	return math.MaxInt64
 }
 
-func (w *leafWorker) explain(f *Flow) (*Explanation, error) {
-	if w.view == nil {
+func (l *leafWorker) explain(f *Flow) (*Explanation, error) {
+	if l.view == nil {
 		return nil, errors.New("the node has no tables yet: try again when it is ready")
 	}
-	index, ok := w.view.vniNumber.get(uint32(f.VNI))
+	index, ok := l.view.vniNumber.get(uint32(f.VNI))
 	if !ok {
 		return nil, fmt.Errorf("VNI %d is not one of this leaf's", f.VNI)
 	}
 	vni := VNIIndex(index)
 	var m overlay.Meta
 	b := f.frame()
-	overlay.Dissect(b, w.seed, &m)
+	overlay.Dissect(b, l.seed, &m)
 	x := &Explanation{
 		VNI: uint32(f.VNI), Hash: m.Hash, Hashed: hashed(&m, f), SourcePort: overlay.SourcePort(m.Hash),
-		Class: w.classify(b, &m, m.L3, vni), Worker: w.id, Peers: []PeerChoice{},
+		Class: l.classify(b, &m, m.L3, vni), Worker: l.id, Peers: []PeerChoice{},
 	}
-	c := w.classes[x.Class]
+	c := l.classes[x.Class]
 	x.Scheme = c.Scheme.Name
 	if p, ok := c.Policy.(balance.FlowletPolicy); ok {
-		if fl, ok := p.Flowlets().Find(m.Hash, w.now); ok {
-			e := w.flowletEntry(fl)
+		if fl, ok := p.Flowlets().Find(m.Hash, l.now); ok {
+			e := l.flowletEntry(fl)
 			x.Flowlet = &e
 		}
 	}
 	if p, ok := c.Policy.(balance.ConWeavePolicy); ok {
-		x.Connection = w.connectionOf(p, m.Hash)
+		x.Connection = l.connectionOf(p, m.Hash)
 	}
-	for _, peer := range w.whereTo(f, vni, x) {
-		x.Peers = append(x.Peers, w.explainPeer(c.Policy, m.Hash, peer, w.now))
+	for _, peer := range l.whereTo(f, vni, x) {
+		x.Peers = append(x.Peers, l.explainPeer(c.Policy, m.Hash, peer, l.now))
 	}
 	return x, nil
 }
@@ -199,15 +199,15 @@ func hashed(m *overlay.Meta, f *Flow) string {
 }
 
 // whereTo fills x's destination and returns the peers that the flow may go to.
-func (w *leafWorker) whereTo(f *Flow, vni VNIIndex, x *Explanation) []PeerID {
-	flood := w.view.tables.VNIs[vni].Flood
+func (l *leafWorker) whereTo(f *Flow, vni VNIIndex, x *Explanation) []PeerID {
+	flood := l.view.tables.VNIs[vni].Flood
 	if f.DstMAC.IsZero() {
 		x.Destination = DestinationUnnamed
 		return flood
 	}
 	to := overlay.DestNone
 	if !f.DstMAC.IsGroup() {
-		to = w.fdb.Lookup(uint16(vni), f.DstMAC, w.now)
+		to = l.fdb.Lookup(uint16(vni), f.DstMAC, l.now)
 	}
 	switch {
 	case to == overlay.DestNone:
@@ -217,31 +217,31 @@ func (w *leafWorker) whereTo(f *Flow, vni VNIIndex, x *Explanation) []PeerID {
 		x.Destination = DestinationRemote
 		return []PeerID{PeerID(to.Peer())}
 	}
-	x.Destination, x.Port = DestinationLocal, w.cfg.Ports[to.Port()].Name
+	x.Destination, x.Port = DestinationLocal, l.cfg.Ports[to.Port()].Name
 	return nil
 }
 
 // explainPeer asks the policy, shown what it is shown of a packet.
-func (w *leafWorker) explainPeer(p balance.Policy, hash uint32, peer PeerID, now mono.Time) PeerChoice {
-	w.Look(now)
-	e := balance.Explain(p, now, w.brain.View(), &balance.Packet{Hash: hash, Leaf: uint16(peer)})
-	paths := &w.view.paths[peer]
+func (l *leafWorker) explainPeer(p balance.Policy, hash uint32, peer PeerID, now mono.Time) PeerChoice {
+	l.Look(now)
+	e := balance.Explain(p, now, l.brain.View(), &balance.Packet{Hash: hash, Leaf: uint16(peer)})
+	paths := &l.view.paths[peer]
 	c := PeerChoice{
-		VTEP: w.view.tables.Peers[peer].VTEP, Capable: w.shared.leaf.Capable.Capable(uint16(peer), now),
+		VTEP: l.view.tables.Peers[peer].VTEP, Capable: l.shared.leaf.Capable.Capable(uint16(peer), now),
 		Uplinks: []UplinkChoice{}, Fresh: []int{}, Reason: e.Reason,
 	}
 	if e.Path >= 0 {
 		u := paths.Uplink[e.Path] // the view is not the caller's to point into
 		c.Uplink = &u
 	}
-	for u := range w.uplinks {
+	for u := range l.uplinks {
 		if e.Fresh&(1<<u) != 0 {
 			c.Fresh = append(c.Fresh, u)
 		}
 		if paths.Index[u] < 0 {
 			continue
 		}
-		choice := UplinkChoice{PathState: w.pathState(peer, uint8(u), now)}
+		choice := UplinkChoice{PathState: l.pathState(peer, uint8(u), now)}
 		if e.Combined[u] >= 0 {
 			choice.Combined = &e.Combined[u]
 		}

@@ -112,41 +112,41 @@ func (n *Node) Congestion() (peers []PeerState) {
 	return peers
 }
 
-func (w *leafWorker) peerState(peer PeerID, now mono.Time) PeerState {
+func (l *leafWorker) peerState(peer PeerID, now mono.Time) PeerState {
 	s := PeerState{
-		VTEP:     w.view.tables.Peers[peer].VTEP,
-		Capable:  w.shared.leaf.Capable.Capable(uint16(peer), now),
+		VTEP:     l.view.tables.Peers[peer].VTEP,
+		Capable:  l.shared.leaf.Capable.Capable(uint16(peer), now),
 		FromLeaf: []TagMetric{},
 	}
-	for u := range w.uplinks {
-		s.Paths = append(s.Paths, w.pathState(peer, uint8(u), now))
+	for u := range l.uplinks {
+		s.Paths = append(s.Paths, l.pathState(peer, uint8(u), now))
 	}
 	for tag := range uint8(congestion.MaxTags) {
-		if m, age, ok := w.shared.leaf.From.Entry(uint16(peer), tag, now); ok {
+		if m, age, ok := l.shared.leaf.From.Entry(uint16(peer), tag, now); ok {
 			s.FromLeaf = append(s.FromLeaf, TagMetric{tag, m, age})
 		}
 	}
 	return s
 }
 
-func (w *leafWorker) pathState(peer PeerID, uplink uint8, now mono.Time) PathState {
-	e := &w.ports[w.uplinks[uplink]].egress
+func (l *leafWorker) pathState(peer PeerID, uplink uint8, now mono.Time) PathState {
+	e := &l.ports[l.uplinks[uplink]].egress
 	s := PathState{
-		Uplink: uplink, Port: w.uplinkName(uplink), Usable: w.view.paths[peer].Index[uplink] >= 0,
+		Uplink: uplink, Port: l.uplinkName(uplink), Usable: l.view.paths[peer].Index[uplink] >= 0,
 		Local: e.meter.Metric(now, e.rate), Utilisation: e.meter.Utilisation(now, e.rate),
 	}
-	if m, age, ok := w.shared.leaf.To.Entry(uint16(peer), uplink, now); ok {
+	if m, age, ok := l.shared.leaf.To.Entry(uint16(peer), uplink, now); ok {
 		s.Remote, s.RemoteAge, s.RemoteKnown = m, age, true
 	}
 	return s
 }
 
 // uplinkName returns an uplink's interface; "" if there is no such uplink.
-func (w *leafWorker) uplinkName(uplink uint8) string {
-	if int(uplink) >= len(w.uplinks) {
+func (l *leafWorker) uplinkName(uplink uint8) string {
+	if int(uplink) >= len(l.uplinks) {
 		return ""
 	}
-	return w.cfg.Ports[w.uplinks[uplink]].Name
+	return l.cfg.Ports[l.uplinks[uplink]].Name
 }
 
 // FlowletTable is one worker's flowlet table of one traffic class.
@@ -194,15 +194,15 @@ func (n *Node) Flowlets(limit int) []FlowletTable {
 
 // flowletTable copies a table that stays this worker's even when a reload has
 // put another one in its place.
-func (w *leafWorker) flowletTable(table *congestion.Flowlets, limit int) FlowletTable {
-	t := FlowletTable{Worker: w.id, Size: table.Len(), Entries: []FlowletEntry{}}
+func (l *leafWorker) flowletTable(table *congestion.Flowlets, limit int) FlowletTable {
+	t := FlowletTable{Worker: l.id, Size: table.Len(), Entries: []FlowletEntry{}}
 	if limit < 0 {
 		limit = math.MaxInt
 	}
 	idle := []FlowletEntry{} // shown only when there is room behind the active ones
 	look := func(part []congestion.Flowlet, from, to int) []congestion.Flowlet {
 		for slot := from; slot < to; slot++ {
-			if f, ok := table.Find(uint32(slot), w.now); ok {
+			if f, ok := table.Find(uint32(slot), l.now); ok {
 				part = append(part, f)
 			}
 		}
@@ -210,7 +210,7 @@ func (w *leafWorker) flowletTable(table *congestion.Flowlets, limit int) Flowlet
 		t.Started, t.Moved, t.Kept, t.Expired = s.Started, s.Moved, s.Kept, s.Expired
 		return part
 	}
-	inParts(w.worker, t.Size, lookFlowlets, lookFlowlets, look, func(part []congestion.Flowlet) bool {
+	inParts(l.worker, t.Size, lookFlowlets, lookFlowlets, look, func(part []congestion.Flowlet) bool {
 		t.Used += len(part)
 		for _, f := range part {
 			list := &idle
@@ -219,7 +219,7 @@ func (w *leafWorker) flowletTable(table *congestion.Flowlets, limit int) Flowlet
 				list = &t.Entries
 			}
 			if len(*list) < limit {
-				*list = append(*list, w.flowletEntry(f))
+				*list = append(*list, l.flowletEntry(f))
 			}
 		}
 		return true
@@ -228,8 +228,8 @@ func (w *leafWorker) flowletTable(table *congestion.Flowlets, limit int) Flowlet
 	return t
 }
 
-func (w *leafWorker) flowletEntry(f congestion.Flowlet) FlowletEntry {
-	return FlowletEntry{f.Slot, f.Uplink, w.uplinkName(f.Uplink), f.Active, f.Idle}
+func (l *leafWorker) flowletEntry(f congestion.Flowlet) FlowletEntry {
+	return FlowletEntry{f.Slot, f.Uplink, l.uplinkName(f.Uplink), f.Active, f.Idle}
 }
 
 // FDBTable is the MAC addresses that a node knows.

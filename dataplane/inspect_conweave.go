@@ -161,17 +161,17 @@ func (d *ConWeaveDestination) params(p reorder.Params) {
 
 // conweaveSource shows the source side of a class that stays this worker's even
 // when a reload has put another one in its place.
-func (w *leafWorker) conweaveSource(policy balance.ConWeavePolicy, class, limit int) ConWeaveSource {
+func (l *leafWorker) conweaveSource(policy balance.ConWeavePolicy, class, limit int) ConWeaveSource {
 	var p balance.ConWeaveSource
 	var tables *Tables
-	w.call(func() {
+	l.call(func() {
 		p = policy.Params()
-		if w.view != nil {
-			tables = w.view.tables
+		if l.view != nil {
+			tables = l.view.tables
 		}
 	})
 	s := ConWeaveSource{
-		Worker: w.id, Class: class, Scheme: policy.Name(),
+		Worker: l.id, Class: class, Scheme: policy.Name(),
 		Reply: p.Reply, PathBusy: p.PathBusy, Inactive: p.Inactive, Samples: p.Samples, Selectors: p.Selectors,
 		Size: p.Connections, Connections: []ConnectionEntry{}, Busy: []BusyPath{},
 	}
@@ -181,8 +181,8 @@ func (w *leafWorker) conweaveSource(policy balance.ConWeavePolicy, class, limit 
 	if limit < 0 {
 		limit = math.MaxInt
 	}
-	w.showConnections(&s, policy, limit)
-	w.showBusy(&s, policy, tables)
+	l.showConnections(&s, policy, limit)
+	l.showBusy(&s, policy, tables)
 	return s
 }
 
@@ -194,18 +194,18 @@ type idleConnection struct {
 }
 
 // showConnections counts the connections and lists those that sent last.
-func (w *leafWorker) showConnections(s *ConWeaveSource, policy balance.ConWeavePolicy, limit int) {
+func (l *leafWorker) showConnections(s *ConWeaveSource, policy balance.ConWeavePolicy, limit int) {
 	var tables *Tables
 	look := func(part []idleConnection, from, to int) []idleConnection {
-		tables = w.view.tables // of a connection's leaf: it may be newer than what was asked before
-		for c := range policy.Connections(w.now, from, to) {
-			part = append(part, idleConnection{c, w.now.Sub(c.Last)})
+		tables = l.view.tables // of a connection's leaf: it may be newer than what was asked before
+		for c := range policy.Connections(l.now, from, to) {
+			part = append(part, idleConnection{c, l.now.Sub(c.Last)})
 		}
 		return part
 	}
 	var last []idleConnection
 	sets := policy.ConnectionSets()
-	inParts(w.worker, sets, lookConnectionSets, s.Size/sets*lookConnectionSets, look, func(part []idleConnection) bool {
+	inParts(l.worker, sets, lookConnectionSets, s.Size/sets*lookConnectionSets, look, func(part []idleConnection) bool {
 		s.Active += len(part)
 		for i := range part {
 			switch c := &part[i]; {
@@ -226,7 +226,7 @@ func (w *leafWorker) showConnections(s *ConWeaveSource, policy balance.ConWeaveP
 		return true
 	})
 	for _, c := range sentLast(last, limit) {
-		s.Connections = append(s.Connections, w.connectionEntry(&c, tables))
+		s.Connections = append(s.Connections, l.connectionEntry(&c, tables))
 	}
 }
 
@@ -238,10 +238,10 @@ func sentLast(list []idleConnection, limit int) []idleConnection {
 	return list[:min(limit, len(list))]
 }
 
-func (w *leafWorker) connectionEntry(c *idleConnection, tables *Tables) ConnectionEntry {
+func (l *leafWorker) connectionEntry(c *idleConnection, tables *Tables) ConnectionEntry {
 	e := ConnectionEntry{
 		Hash: c.Hash, VTEP: tables.peerVTEP(PeerID(c.Leaf)), State: ConnectionBegins, Epoch: uint8(c.Epoch),
-		Path: c.Path.String(), Port: w.uplinkName(c.Path.Uplink()), Idle: c.idle,
+		Path: c.Path.String(), Port: l.uplinkName(c.Path.Uplink()), Idle: c.idle,
 	}
 	switch {
 	case c.Asked:
@@ -256,11 +256,11 @@ func (w *leafWorker) connectionEntry(c *idleConnection, tables *Tables) Connecti
 
 // connectionOf returns the connection of a flow that was used last; nil: it has
 // none. It is called on the worker's thread.
-func (w *leafWorker) connectionOf(p balance.ConWeavePolicy, hash uint32) *ConnectionEntry {
+func (l *leafWorker) connectionOf(p balance.ConWeavePolicy, hash uint32) *ConnectionEntry {
 	var last *ConnectionEntry
-	for c := range p.ConnectionsOf(w.now, hash) {
-		if idle := w.now.Sub(c.Last); last == nil || idle < last.Idle {
-			e := w.connectionEntry(&idleConnection{c, idle}, w.view.tables)
+	for c := range p.ConnectionsOf(l.now, hash) {
+		if idle := l.now.Sub(c.Last); last == nil || idle < last.Idle {
+			e := l.connectionEntry(&idleConnection{c, idle}, l.view.tables)
 			last = &e
 		}
 	}
@@ -277,22 +277,22 @@ type busyPath struct {
 
 // showBusy lists the paths to all peers that are marked. With one selector a mark
 // is that of an uplink.
-func (w *leafWorker) showBusy(s *ConWeaveSource, policy balance.ConWeavePolicy, tables *Tables) {
+func (l *leafWorker) showBusy(s *ConWeaveSource, policy balance.ConWeavePolicy, tables *Tables) {
 	look := func(part []busyPath, from, to int) []busyPath {
 		for peer := from; peer < to; peer++ {
-			for i := range len(w.uplinks) * s.Selectors {
+			for i := range len(l.uplinks) * s.Selectors {
 				path := overlay.MakePathID(uint8(i/s.Selectors), uint8(i%s.Selectors))
-				if until, ok := policy.BusyUntil(w.now, uint16(peer), path); ok {
-					part = append(part, busyPath{PeerID(peer), path, until.Sub(w.now)})
+				if until, ok := policy.BusyUntil(l.now, uint16(peer), path); ok {
+					part = append(part, busyPath{PeerID(peer), path, until.Sub(l.now)})
 				}
 			}
 		}
 		return part
 	}
-	step := max(lookPaths/max(len(w.uplinks)*s.Selectors, 1), 1)
-	inParts(w.worker, len(tables.Peers), step, 64, look, func(part []busyPath) bool {
+	step := max(lookPaths/max(len(l.uplinks)*s.Selectors, 1), 1)
+	inParts(l.worker, len(tables.Peers), step, 64, look, func(part []busyPath) bool {
 		for _, b := range part {
-			s.Busy = append(s.Busy, BusyPath{tables.peerVTEP(b.peer), b.path.String(), w.uplinkName(b.path.Uplink()), b.left})
+			s.Busy = append(s.Busy, BusyPath{tables.peerVTEP(b.peer), b.path.String(), l.uplinkName(b.path.Uplink()), b.left})
 		}
 		return true
 	})

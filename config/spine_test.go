@@ -1,0 +1,43 @@
+package config
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/loomfabric/loom/balance"
+)
+
+// A spine may choose by a scheme of its own, if that asks nothing of the far end.
+func TestSpineScheme(t *testing.T) {
+	const rest = "\nvteps: [10.255.0.0/24]\nports: [{interface: eth1}]\n"
+	for text, want := range map[string]string{
+		"scheme: drill\ndrill: {samples: 3}":  "",
+		"scheme: ecmp":                        "",
+		"":                                    "",
+		"scheme: conga":                       "needs an answer of the leaf at the far end",
+		"scheme: conweave":                    "needs an answer of the leaf at the far end",
+		"scheme: no-such":                     "does not exist",
+		"drill: {samples: 3}":                 "it is for a scheme, and there is none",
+		"scheme: ecmp\ndrill: {samples: 3}":   "drill",
+		"scheme: drill\ndrill: {samples: 77}": "77 samples",
+	} {
+		s, err := ParseSpine("spined.yaml", []byte(text+rest), []string{"eth1"})
+		if want != "" {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%q: error %v, want one with %q", text, err, want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		c := s.ToDataplane()
+		if keys, ok := c.Options.Keys.(*balance.DRILLKeys); s.Scheme == "drill" && (!ok || keys.DRILL.Samples != 3) {
+			t.Errorf("%q: the data plane is told %+v", text, c.Options.Keys)
+		}
+		if c.Scheme != s.Scheme {
+			t.Errorf("%q: the data plane has scheme %q", text, c.Scheme)
+		}
+	}
+}
