@@ -6,6 +6,8 @@ import (
 
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/measure"
+	"github.com/loomfabric/loom/internal/stat"
+	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/node"
@@ -444,13 +446,7 @@ func (c *collector) shares(from, to []uint64, suffix string) (out []measure.Link
 
 // switches adds what leaves, spines and ports counted.
 func (r *run) switches(out *measure.Result) {
-	b := map[string]uint64{}
-	for _, l := range r.topo.Leaves {
-		for _, p := range l.Brain().SchemeStats() {
-			addScheme(b, p.Stats)
-		}
-	}
-	out.Scheduler = b
+	out.Scheduler = r.schemeCounters()
 	r.conweaveResult(out)
 	if u := r.datagrams.counters(); u.Sent > 0 {
 		for name, n := range map[string]uint64{
@@ -471,12 +467,35 @@ func (r *run) switches(out *measure.Result) {
 	}
 }
 
-func addScheme(b map[string]uint64, s balance.Stats) {
-	b["decisions"] += s.Decisions
-	b["flowlets_started"] += s.Flowlets.Started
-	b["flowlets_moved"] += s.Flowlets.Moved
-	b["flowlets_kept"] += s.Flowlets.Kept
-	b["flowlets_expired"] += s.Flowlets.Expired
+// schemeCounters lists what the scheme counted in all leaves, by the names of the
+// counters' tags: its own with own_ before them, its receivers' with receiver_.
+func (r *run) schemeCounters() map[string]uint64 {
+	var schemes []leaf.SchemeStats
+	var receivers []leaf.ReceiverStats
+	for _, l := range r.topo.Leaves {
+		schemes = leaf.AddSchemes(schemes, l.Brain().SchemeStats())
+		receivers = leaf.AddReceivers(receivers, l.Brain().ReceiverStats())
+	}
+	out := map[string]uint64{}
+	list := func(prefix string, counters any) {
+		for name, n := range stat.Counters(counters) {
+			out[prefix+name] += n
+		}
+	}
+	for i := range schemes {
+		s := &schemes[i]
+		out["decisions"] += s.Decisions
+		list("flowlets_", &s.Flowlets)
+		if s.Own != nil {
+			list("own_", s.Own)
+		}
+	}
+	for _, x := range receivers {
+		if s := balance.Find(r.spec.Scheme); s.Wire != 0 && balance.Find(x.Scheme).Wire == s.Wire {
+			list("receiver_", x.Stats)
+		}
+	}
+	return out
 }
 
 // clientRate is at what rate an incast client's access link brings it packets,
