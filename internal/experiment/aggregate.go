@@ -25,7 +25,7 @@ func (r *Results) Spread(metric string, c Cell) spread.Spread {
 			values = append(values, v)
 		}
 	}
-	return spread.SpreadOf(values)
+	return spread.Of(values)
 }
 
 // Relative sums up a metric's ratio to that of another scheme at the same point:
@@ -40,7 +40,7 @@ func (r *Results) Relative(metric string, c Cell, reference string) spread.Sprea
 			values = append(values, v)
 		}
 	}
-	return spread.SpreadOf(values)
+	return spread.Of(values)
 }
 
 // bySeed are a cell's values in the order of the size's seeds; NaN where there is none.

@@ -43,8 +43,8 @@ type Spread struct {
 	CI95 float64
 }
 
-// SpreadOf returns the spread of values; the zero Spread if there are none.
-func SpreadOf(values []float64) Spread {
+// Of returns the spread of values; the zero Spread if there are none.
+func Of(values []float64) Spread {
 	if len(values) == 0 {
 		return Spread{}
 	}

@@ -62,15 +62,15 @@ func TestQuantilesOfWholeShares(t *testing.T) {
 // TestSpreadByHand: 2, 4, 4, 4, 5, 5, 7, 9 have a mean of 5 and a sum of squared
 // deviations of 32; t with 7 degrees of freedom is 2.36462 at 0.975 (table).
 func TestSpreadByHand(t *testing.T) {
-	s := SpreadOf([]float64{9, 2, 4, 4, 4, 5, 5, 7})
+	s := Of([]float64{9, 2, 4, 4, 4, 5, 5, 7})
 	want := 2.36462 * math.Sqrt(32./7) / math.Sqrt(8)
 	if s.N != 8 || s.Mean != 5 || s.Min != 2 || s.Max != 9 || math.Abs(s.CI95-want) > 1e-5 {
 		t.Errorf("%+v, want a half width of %g", s, want)
 	}
-	if s := SpreadOf([]float64{3}); s != (Spread{N: 1, Mean: 3, Min: 3, Max: 3}) {
+	if s := Of([]float64{3}); s != (Spread{N: 1, Mean: 3, Min: 3, Max: 3}) {
 		t.Errorf("one value: %+v", s)
 	}
-	if s := SpreadOf(nil); s != (Spread{}) {
+	if s := Of(nil); s != (Spread{}) {
 		t.Errorf("nothing: %+v", s)
 	}
 }
