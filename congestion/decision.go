@@ -42,19 +42,19 @@ func (m *PathMetric) UnmarshalText(b []byte) error {
 // MarshalText writes the metric's name.
 func (m PathMetric) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// Decision is the rule by which a new flowlet gets its uplink (CONGA §3.5). The
-// zero value is the paper's.
+// Decision is the rule that gives a new flowlet its uplink (CONGA §3.5). The zero
+// value is the paper's rule.
 type Decision struct {
-	// Metric is how the metrics of a path's links are joined: max (the worst) or
-	// sum.
+	// Metric is the rule for a path's congestion: max (its worst link) or sum (of its
+	// links).
 	Metric PathMetric `yaml:"path_metric"`
-	// FewestBottlenecks prefers, among equally congested paths, those of which
-	// fewer parts are so.
+	// FewestBottlenecks prefers, among equally congested paths, the ones with fewer
+	// bottlenecks.
 	//
 	// The paper (Remark 2) would count bottlenecks in the header. Here the source
-	// leaf counts, of the two parts it knows, the uplink and the rest of the path,
-	// those that are as congested as the worse of them. The count may be one too
-	// high where the remote metric has the uplink in it.
+	// leaf knows two parts, the uplink and the rest of the path, and counts the
+	// parts that are as congested as the worse one. The count is one too high if
+	// the remote metric comes from the uplink.
 	FewestBottlenecks bool `yaml:"fewest_bottlenecks"`
 }
 

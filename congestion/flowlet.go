@@ -51,7 +51,7 @@ func (d *Detector) UnmarshalText(b []byte) error {
 // MarshalText writes the detector's name.
 func (d Detector) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// FlowletStats counts what became of flowlets. Started is Moved + Kept + those
+// FlowletStats counts flowlets. Started is the sum of Moved, Kept and the flowlets
 // of flows that the table had not seen.
 type FlowletStats struct {
 	Started uint64 `stat:"started" help:"Flowlets that were given an uplink."`

@@ -20,8 +20,8 @@ const WireQ = 3
 type Params struct {
 	// Q is the number of bits of a congestion metric, 1 to 3 (§3.2).
 	//
-	// The fabric's header has room for [WireQ], which the files' vocabulary checks. The paper
-	// found 3 to 6 to work.
+	// The fabric's header has room for [WireQ], which config/vocab checks. The paper
+	// found that 3 to 6 work.
 	Q uint `yaml:"q"`
 	// Tau is the time constant of the link meters (§3.2). It should exceed the
 	// leaf-to-leaf round-trip time, so that it filters TCP's bursts (§3.6).
@@ -34,16 +34,15 @@ type Params struct {
 	// FlowGap is the flowlet gap of scheme conga-flow. It should exceed any path's
 	// latency, so that nothing is ever reordered (§5).
 	FlowGap time.Duration `yaml:"flow_gap"`
-	// Ageing is how long a metric that another leaf reported stands without an
-	// update before it begins to fall. It then loses one step each time that this
-	// time has passed again: the worst metric of q 3, which is 7, is 6 after one
-	// ageing time and 0 after seven. The paper asks for a gradual fall and leaves
-	// its length open (§3.3).
+	// Ageing is how long a metric from another leaf stands without an update. Then
+	// it loses one step for each ageing time that passes: with q 3 the worst metric,
+	// 7, is 6 after one ageing time and 0 after seven. The paper asks for a gradual
+	// fall and leaves its length open (§3.3).
 	Ageing time.Duration `yaml:"ageing"`
-	// Detector is how pauses are found: timestamp (exactly) or agebit (as the
-	// paper's hardware does: between one and two gaps).
+	// Detector is the way to find pauses: timestamp (exactly) or agebit (as the
+	// paper's hardware does, between one and two gaps).
 	Detector Detector `yaml:"detector"`
-	// Decision says how paths are compared (§3.5, §7).
+	// Decision is the rule that compares paths (§3.5, §7).
 	Decision `yaml:",inline"`
 }
 
@@ -60,14 +59,13 @@ func Datacenter() Params {
 	}
 }
 
-// Lab returns parameters for fabrics in software on shared cores, with links
-// of some 100 Mb/s to 1 Gb/s. Two things set the scale there. A worker that has
-// to wait for a core makes the round trip one of milliseconds, and τ must
-// exceed it (§3.6). And τ must be long enough for a metric's levels to be more
-// than rounding: at 100 Mb/s, C·τ is 25 kB for 2 ms, which makes a level of Q=3
-// two full frames, as few as can be told apart. So all times are those of
-// [Datacenter] times 12.5, with their proportions (T_fl ≈ 3τ, ageing ≈ 60τ)
-// kept, rounded to what is easily remembered.
+// Lab returns parameters for fabrics in software on shared cores, with links of some
+// 100 Mb/s to 1 Gb/s. Two things set the scale there. First, τ must exceed the round
+// trip (§3.6), which takes milliseconds when a worker waits for a core. Second, τ
+// must be long enough for a metric's levels to be more than rounding: at 100 Mb/s,
+// C·τ is 25 kB for 2 ms, and a level of Q=3 is two full frames, the least useful
+// difference. So all times are [Datacenter]'s times 12.5, rounded, with the same
+// proportions (T_fl ≈ 3τ, ageing ≈ 60τ).
 func Lab() Params {
 	p := Datacenter()
 	p.Tau = 2 * time.Millisecond

@@ -102,7 +102,7 @@ func TestNeighboursTalk(t *testing.T) {
 	}
 	b := out[up1][0]
 	eth := overlay.Ethernet(b)
-	if len(b) != overlay.LinkMessageLen || eth.Dst() != gwMAC || eth.Src() != ownMAC || binary.BigEndian.Uint16(b[12:]) != 0x88b5 {
+	if len(b) != overlay.LinkMessageLen || eth.Dst() != gwMAC || overlay.MAC(eth[6:12]) != ownMAC || binary.BigEndian.Uint16(b[12:]) != 0x88b5 {
 		t.Fatalf("sent % x", b)
 	}
 	if out = s.send(dn0, b); slices.ContainsFunc(out, func(sent [][]byte) bool { return len(sent) > 0 }) {

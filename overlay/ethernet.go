@@ -44,9 +44,6 @@ type Ethernet []byte
 // Dst returns the destination address.
 func (e Ethernet) Dst() MAC { return MAC(e[ethDst : ethDst+6]) }
 
-// Src returns the source address.
-func (e Ethernet) Src() MAC { return MAC(e[ethSrc : ethSrc+6]) }
-
 // EtherType returns the type behind the addresses; in a tagged frame that is the
 // tag's.
 func (e Ethernet) EtherType() uint16 { return binary.BigEndian.Uint16(e[ethType:EthernetLen]) }

@@ -63,22 +63,13 @@ func MakeTunnel(src, dst netip.Addr, srcMAC, dstMAC MAC, port uint16) Tunnel {
 func (t *Tunnel) Encap(outer []byte, innerLen int, vni VNI, hash uint32, tos uint8, f *Fabric) {
 	p := (*[Overhead]byte)(outer)
 	*p = t.header
-	length := uint32(UDPLen + VXLANLen + innerLen)
-	word := vxPlain | uint64(vni&MaxVNI)<<vxVNIShift
-	if f != nil && f.Capable {
-		word = f.word(vni)
-		if f.Shim {
-			binary.BigEndian.PutUint32(outer[Overhead:MaxOverhead], uint32(f.TxTstamp)<<16|uint32(f.Arg))
-			length += ShimLen
-		}
-	}
+	length := uint32(UDPLen + innerLen + VXLAN(outer[outVXLAN:]).Encode(vni, f))
 	total := length + IPv4Len
 	p[outIP+ip4TOS] = tos
 	binary.BigEndian.PutUint16(p[outIP+ip4Total:], uint16(total))
 	binary.BigEndian.PutUint16(p[outIP+ip4Checksum:], ^fold(t.sum+uint32(tos)+total))
 	binary.BigEndian.PutUint16(p[outUDP:], SourcePort(hash))
 	binary.BigEndian.PutUint16(p[outUDP+4:], uint16(length))
-	binary.BigEndian.PutUint64(p[outVXLAN:], word)
 }
 
 // SourcePort returns the outer UDP source port of a flow, 49152..65535. It uses all

@@ -8,6 +8,9 @@ import (
 
 // What only tests ask of the views.
 
+// Src returns the source address.
+func (e Ethernet) Src() MAC { return MAC(e[ethSrc : ethSrc+6]) }
+
 // ID returns the identification field.
 func (ip IPv4) ID() uint16 { return binary.BigEndian.Uint16(ip[4:]) }
 

@@ -87,9 +87,9 @@ func (v VXLAN) Path() PathID { return PathID(v[7]) }
 func (v VXLAN) Opcode() Opcode { return Opcode(binary.BigEndian.Uint32(v) >> (vxOpcodeShift - 32) & 7) }
 
 // Encode writes a header with the low 24 bits of vni, and returns its length:
-// VXLANLen, or VXLANLen+ShimLen when f has a shim. When f is nil or not Capable
-// the header is RFC 7348's, all reserved bits zero. Fields are cut to their
-// width. The view must be long enough.
+// VXLANLen, or VXLANLen+ShimLen if f has a shim. If f is nil or not Capable, the
+// header is plain RFC 7348. Fields are cut to their width. The view must hold the
+// header.
 func (v VXLAN) Encode(vni VNI, f *Fabric) int {
 	if f == nil || !f.Capable {
 		binary.BigEndian.PutUint64(v, vxPlain|uint64(vni&MaxVNI)<<vxVNIShift)

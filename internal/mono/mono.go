@@ -15,7 +15,6 @@ func (t Time) Add(d time.Duration) Time { return t + Time(d) }
 // Sub returns the time that passed from u to t; negative when u is later.
 func (t Time) Sub(u Time) time.Duration { return time.Duration(t - u) }
 
-// Apart reports whether t and u lie further apart than limit, whichever is later: a
-// time from the far future tells as little as one from the far past, for the clock has
-// jumped.
+// Apart reports whether t and u are further apart than limit, in either order. After a
+// jump of the clock a time from the far future is as useless as one from the far past.
 func (t Time) Apart(u, limit Time) bool { return uint64(t-u+limit) > 2*uint64(limit) }
