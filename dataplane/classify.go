@@ -7,10 +7,6 @@ import (
 	"github.com/loomfabric/loom/overlay"
 )
 
-// MaxClasses is how many traffic classes a leaf can have, the default one
-// included.
-const MaxClasses = leaf.MaxClasses
-
 // Class is a kind of traffic and the scheme that balances it. Zero fields of
 // the match mean anything.
 type Class struct {

@@ -25,7 +25,7 @@ const maxArea = 1 << 32
 const (
 	kindControl = 1 << iota // belongs in the control queue
 	kindCapable             // a VXLAN header with the fabric's fields lies at vxlanAt
-	kindClass   = 4         // from this bit on: traffic class, 0 to MaxClasses-1
+	kindClass   = 4         // from this bit on: traffic class, 0 to leaf.MaxClasses-1
 )
 
 // vxlanAt is where a frame has its VXLAN header when the outer IP header has

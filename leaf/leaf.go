@@ -305,9 +305,3 @@ func (l *Leaf[T]) Handle(now mono.Time, class int, m *overlay.Message, first boo
 func (l *Leaf[T]) leads(leaf uint16, uplink uint8) bool {
 	return int(leaf) < len(l.view.Paths) && l.view.Paths[leaf].Index[uplink&(balance.MaxPaths-1)] >= 0
 }
-
-// Expects reports whether a class's scheme handles messages of a scheme.
-func (l *Leaf[T]) Expects(class int, id overlay.SchemeID) bool {
-	c := l.classes[class]
-	return c.messenger != nil && c.Scheme.Wire == id
-}

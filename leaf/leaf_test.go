@@ -214,10 +214,7 @@ func TestHandle(t *testing.T) {
 	if s.Handle(s.now, 1, astray, true); counted(overlay.OpNotify) != "3 2 3" {
 		t.Errorf("a NOTIFY of an uplink that leads nowhere: %s", counted(overlay.OpNotify))
 	}
-	if !s.Expects(0, 9) || s.Expects(0, 10) || !s.Expects(2, 10) {
-		t.Error("classes do not expect their schemes' messages")
-	}
-	if plain := newSite(t, "ecmp"); plain.Handle(plain.now, -1, message(overlay.OpClear), true) || plain.Expects(0, 0) || plain.Stats().Received[overlay.OpClear] != 0 {
+	if plain := newSite(t, "ecmp"); plain.Handle(plain.now, -1, message(overlay.OpClear), true) || plain.Stats().Received[overlay.OpClear] != 0 {
 		t.Error("a leaf without schemes that handle messages handles one")
 	}
 }
