@@ -21,7 +21,7 @@ type drill struct {
 
 var _ = register(Scheme{
 	Name: "drill", Summary: "the shortest of sampled queues for each packet",
-	New: newDRILL, Keys: func() Params { return &DRILLKeys{DRILL{2, 1}} }, Queues: true,
+	New: newDRILL, Keys: func() Params { return &DRILLKeys{DRILL{2, 1}} }, Queues: true, EveryTier: true,
 })
 
 // DRILLKeys are what drill is told beside its name.

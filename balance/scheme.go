@@ -13,8 +13,8 @@ import (
 
 // Scheme describes a scheme: what configuration, validation, the data plane, the
 // simulator and the tools need to know of it. A scheme is one file of this
-// package with one Scheme in it, which it gives to register. Nothing outside that
-// file compares a scheme's name.
+// package with a Scheme for each variant, which it gives to register. Nothing outside
+// that file compares a scheme's name.
 type Scheme struct {
 	// Name is what the configuration knows the scheme by: a-z, 0-9 and dashes.
 	Name string
@@ -41,6 +41,8 @@ type Scheme struct {
 	// Queues says that the scheme decides by the queues of links, so that what one
 	// vector adds to them counts for the next one of the same time.
 	Queues bool
+	// EveryTier says that the scheme is meant for every switch, spines included.
+	EveryTier bool
 	// NeedsPeer says that the scheme relies on the leaf at the far end, and so is
 	// not for spines.
 	NeedsPeer bool

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
@@ -28,10 +29,8 @@ func (r *run) build() error {
 		cfg.Shim = overlay.ShimLen
 	}
 	cfg.Auto = r.spec.auto()
-	if r.spec.Scheme == "drill" {
-		// DRILL is a choice of every switch; the data plane's spines have it
-		// from their leaf's selector.
-		cfg.Spine = "drill"
+	if balance.Find(r.spec.Scheme).EveryTier {
+		cfg.Spine, cfg.SpineOptions.Keys = cfg.Scheme, cfg.Options.Keys
 	}
 	r.uneven = len(spec.Overrides) > 0 || len(spec.Faults) > 0
 	r.topo, err = topo.Build(r.net, spec, cfg)
