@@ -310,7 +310,7 @@ func (c *conweave) unmarked(now mono.Time, paths *Paths, p *Packet, e *conn) {
 
 // byHash returns the path that a flow has without ConWeave.
 func (c *conweave) byHash(paths *Paths, hash uint32) overlay.PathID {
-	i := uint64(remix(uint64(hash)^c.seed)) * uint64(paths.N) >> 32
+	i := uint64(Remix(uint64(hash)^c.seed)) * uint64(paths.N) >> 32
 	return overlay.MakePathID(paths.Uplink[i%MaxPaths], c.selector(hash))
 }
 
@@ -320,7 +320,7 @@ func (c *conweave) selector(hash uint32) uint8 {
 	if n == 1 {
 		n = maxSelectors
 	}
-	return uint8(uint64(remix(uint64(hash)^c.seed^selectorKey)) * n >> 32)
+	return uint8(uint64(Remix(uint64(hash)^c.seed^selectorKey)) * n >> 32)
 }
 
 // selectorKey makes the selector independent of the uplink.

@@ -26,7 +26,7 @@ func (e *ecmp) Choose(_ mono.Time, v *View, pkts []Packet) {
 	for i := range pkts {
 		p := &pkts[i]
 		n := uint64(v.Paths[p.Leaf].N)
-		p.Path = uint8(uint64(remix(uint64(p.Hash)^seed)) * n >> 32)
+		p.Path = uint8(uint64(Remix(uint64(p.Hash)^seed)) * n >> 32)
 		decisions += min(n, 1)
 	}
 	e.decisions += decisions

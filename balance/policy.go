@@ -123,11 +123,10 @@ type Marks struct {
 // Stamp puts the marks of scheme id into the header of a packet that leaves by an
 // uplink at now, the time that Choose was given, and leaves the other fields as they are.
 func (m *Marks) Stamp(now mono.Time, id overlay.SchemeID, uplink uint8, f *overlay.Fabric) {
-	f.Scheme = id
 	f.Opcode, f.Epoch, f.Rerouted, f.Tail, f.Shim = m.Opcode, m.Epoch, m.Rerouted, m.Tail, m.Shim
 	f.Path = overlay.MakePathID(uplink, m.Selector)
 	if m.Shim {
-		f.TxTstamp, f.Arg = overlay.TstampOf(now), m.Arg
+		f.Scheme, f.TxTstamp, f.Arg = id, overlay.TstampOf(now), m.Arg
 	}
 }
 

@@ -227,13 +227,13 @@ func (s *presto) find(now mono.Time, p *Packet, paths *Paths) *prestoFlow {
 
 // byHash sends a packet as ecmp does.
 func (s *presto) byHash(paths *Paths, p *Packet) {
-	p.Path = uint8(uint64(remix(uint64(p.Hash)^s.seed)) * uint64(paths.N) >> 32)
+	p.Path = uint8(uint64(Remix(uint64(p.Hash)^s.seed)) * uint64(paths.N) >> 32)
 	p.Selector = s.selector(p.Hash)
 }
 
 // selector returns the next tier's choice for a flow. The next tier has no turn.
 func (s *presto) selector(hash uint32) uint8 {
-	return uint8(remix(uint64(hash)^s.seed^selectorKey) >> 28)
+	return uint8(Remix(uint64(hash)^s.seed^selectorKey) >> 28)
 }
 
 // prestoReceiver puts the flowcells of flows in order, which the paper has the hosts'

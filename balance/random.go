@@ -14,13 +14,10 @@ func draw(rng *rand.PCG, n int) int {
 	return int(rng.Uint64() >> 32 * uint64(n) >> 32)
 }
 
-// Remix mixes a flow's hash with a seed again, for those who choose by hash outside of
-// a scheme: nodes that hash alike would polarise.
-func Remix(h uint64) uint32 { return remix(h) }
-
-// remix is a bijective finaliser with full avalanche (xor, shift, multiply by
-// odd constants), of which the high half is returned.
-func remix(h uint64) uint32 {
+// Remix mixes a flow's hash with a seed again, for all who choose by hash: nodes that
+// hash alike would polarise. It is a bijective finaliser with full avalanche (xor,
+// shift, multiply by odd constants), and returns the high half.
+func Remix(h uint64) uint32 {
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd
 	h ^= h >> 33

@@ -206,8 +206,8 @@ func TestStatsAddUp(t *testing.T) {
 	}
 }
 
-// Marks go into the header under the scheme's number, and leave alone what leaves
-// tell each other.
+// Marks go into the header, those with a shim under the scheme's number, and leave alone
+// what leaves tell each other.
 func TestStamp(t *testing.T) {
 	exchange := overlay.Fabric{Capable: true, LBTag: 3, CE: 2, FBValid: true, FBTag: 4, FBMetric: 5, Path: 0x37}
 	for _, m := range []Marks{
@@ -219,10 +219,10 @@ func TestStamp(t *testing.T) {
 		f := exchange
 		m.Stamp(mono.Time(5_000_000), 6, 3, &f)
 		want := exchange
-		want.Scheme, want.Opcode, want.Epoch, want.Rerouted, want.Tail, want.Shim = 6, m.Opcode, m.Epoch, m.Rerouted, m.Tail, m.Shim
+		want.Opcode, want.Epoch, want.Rerouted, want.Tail, want.Shim = m.Opcode, m.Epoch, m.Rerouted, m.Tail, m.Shim
 		want.Path = overlay.MakePathID(3, m.Selector)
 		if m.Shim {
-			want.TxTstamp, want.Arg = 5000, m.Arg
+			want.Scheme, want.TxTstamp, want.Arg = 6, 5000, m.Arg
 		}
 		if f != want {
 			t.Errorf("%+v\nmade %+v\nwant %+v", m, f, want)

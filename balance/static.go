@@ -85,7 +85,7 @@ func (s *static) Choose(_ mono.Time, v *View, pkts []Packet) {
 			continue
 		}
 		// At most 2^36 times a fraction of 2^28: no overflow.
-		at := uint64(remix(uint64(p.Hash)^s.seed)>>4) * total >> 28
+		at := uint64(Remix(uint64(p.Hash)^s.seed)>>4) * total >> 28
 		for path, u := range paths.Uplink[:n] {
 			w := uint64(s.weights[u&(MaxPaths-1)])
 			if at < w {

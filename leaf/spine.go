@@ -115,6 +115,7 @@ type Bundle struct {
 	local [balance.MaxPaths]uint8
 	queue [balance.MaxPaths]uint32
 
+	queues bool // Policy decides by queues (Scheme.Queues)
 	looked bool // local and queue are those of at
 	at     mono.Time
 }
@@ -140,7 +141,7 @@ func (s *Spine) SetRoute(dest int, ports []int) error {
 		if err != nil {
 			return err
 		}
-		b = &Bundle{Policy: p, links: s.cfg.Links, ports: append([]int(nil), ports...)}
+		b = &Bundle{Policy: p, links: s.cfg.Links, queues: s.scheme.Queues, ports: append([]int(nil), ports...)}
 		b.messenger, _ = p.(balance.Messenger)
 		b.timed, _ = p.(balance.Timed)
 		b.view = balance.View{Links: b, Local: &b.local, Queue: &b.queue}
@@ -282,9 +283,13 @@ func (b *Bundle) Look(now mono.Time) {
 // in the order that SetRoute was given for the packet's destination, which stands in
 // Leaf.
 //
-// What the vector adds to queues is seen by what is chosen at the same time.
+// What the vector adds to queues is seen by what is chosen at the same time, where the
+// scheme decides by queues.
 func (b *Bundle) Choose(now mono.Time, pkts []balance.Packet) {
 	b.Policy.Choose(now, &b.view, pkts)
+	if !b.queues {
+		return
+	}
 	for i := range pkts {
 		p := &pkts[i]
 		b.queue[b.view.Paths[p.Leaf].Uplink[p.Path&(balance.MaxPaths-1)]&(balance.MaxPaths-1)] += uint32(p.Len)

@@ -7,7 +7,7 @@ import (
 	"github.com/loomfabric/loom/reorder"
 )
 
-// hello is when a leaf greets its peers, so that those that know the fabric's
+// hello is when a leaf sends its peers a HELLO, so that those that know the fabric's
 // fields learn that it does. The first worker does it for all.
 type hello struct {
 	at     mono.Time // when the next round is due

@@ -36,8 +36,8 @@ func (l *Leaf) fromFabric(now engine.Time, p *network.Packet, uplink uint8) {
 
 // message ends a message: the scheme handles it.
 func (l *Leaf) message(now engine.Time, p *network.Packet) {
-	m := overlay.Message{Leaf: p.SrcLeaf, Link: overlay.AnyLink, Cause: overlay.NoCause, Hash: p.Hash, Fabric: p.Fabric}
-	if !l.brain.Handle(now.Mono(), 0, &m, true) {
+	l.note = overlay.Message{Leaf: p.SrcLeaf, Link: overlay.AnyLink, Cause: overlay.NoCause, Hash: p.Hash, Fabric: p.Fabric}
+	if !l.brain.Handle(now.Mono(), 0, &l.note, true) {
 		l.net.Drop(p, network.Unwanted)
 		return
 	}

@@ -40,6 +40,7 @@ type Leaf struct {
 	arrival [1]reorder.Arrival
 	item    [1]*network.Packet
 	from    [1]uint8
+	note    overlay.Message // the message that is handled
 
 	stats LeafStats
 }
