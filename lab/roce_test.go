@@ -16,7 +16,7 @@ hosts: {per_leaf: 2, link: {rate: 20Mbit, queue: 256KB}}
 vnis:
   - {vni: 10}
 workloads:
-  - {name: rdma, type: roce, from: [L0], to: [L1], sizes: solar-rpc, load: 30, qps: 2, duration: 2s, seed: 3, small: 16KB, large: 60KB}
+  - {name: rdma, type: roce, from: [L0], to: [L1], sizes: solar-rpc, load: 30, of: hosts, qps: 2, duration: 2s, seed: 3, small: 16KB, large: 60KB}
 `
 
 // TestRoCE: ECMP keeps every queue pair's packets in order, and all messages
