@@ -54,9 +54,15 @@ func (l *leafWorker) fromHost(p *port, f *frame, now mono.Time) drop.Reason {
 	if !src.Unicast() {
 		return drop.SourceMulticast
 	}
+	if overlay.FinishChecksum(b, f.l3, m) {
+		p.stats.Finished++
+	}
 	l.learn(src, overlay.DestLocal(uint16(p.id), vlan), now)
 	to := overlay.DestNone
 	if !dst.Group() {
+		if !dst.Unicast() {
+			return drop.DestinationZero
+		}
 		to = l.find(dst, now)
 	}
 	switch {
@@ -69,14 +75,16 @@ func (l *leafWorker) fromHost(p *port, f *frame, now mono.Time) drop.Reason {
 		return drop.SamePort
 	}
 	l.stats.VNIs[vni].Local.Add(uint32(f.len))
-	return l.deliver(f, member{PortID(to.Port()), to.VLAN()})
+	return l.deliver(f, vni, member{PortID(to.Port()), to.VLAN()})
 }
 
 // deliver sends f, an untagged tenant's frame, out of an access port, or says why it
-// is to be dropped.
-func (l *leafWorker) deliver(f *frame, to member) drop.Reason {
+// is to be dropped. Whatever chose the port, it has to be a member of the frame's VNI.
+func (l *leafWorker) deliver(f *frame, vni VNIIndex, to member) drop.Reason {
 	vp := &l.view.ports[to.port]
 	switch {
+	case vp.vlans[to.vlan] != uint16(vni)+1:
+		return drop.NotMember
 	case !vp.up:
 		return drop.PortDown
 	case f.len > vp.maxFrame:

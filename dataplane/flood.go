@@ -58,9 +58,9 @@ func (l *leafWorker) flood(f *frame, vni VNIIndex, from member, m *overlay.Meta,
 			continue
 		}
 		if left--; left == 0 {
-			return l.deliver(f, to)
+			return l.deliver(f, vni, to)
 		}
-		l.deliverCopy(f, to)
+		l.deliverCopy(f, vni, to)
 	}
 	for _, peer := range peers {
 		if left--; left == 0 {
@@ -81,18 +81,18 @@ func (l *leafWorker) floodLocal(f *frame, vni VNIIndex) drop.Reason {
 	}
 	l.stats.VNIs[vni].Flooded.Add(uint32(f.len))
 	for _, to := range local[:len(local)-1] {
-		l.deliverCopy(f, to)
+		l.deliverCopy(f, vni, to)
 	}
-	return l.deliver(f, local[len(local)-1])
+	return l.deliver(f, vni, local[len(local)-1])
 }
 
 // deliverCopy sends a copy of a frame out of an access port.
-func (l *leafWorker) deliverCopy(f *frame, to member) {
+func (l *leafWorker) deliverCopy(f *frame, vni VNIIndex, to member) {
 	c, ok := l.clone(f)
 	if !ok {
 		return
 	}
-	if r := l.deliver(&c, to); r != drop.None {
+	if r := l.deliver(&c, vni, to); r != drop.None {
 		l.discard(&c, r)
 	}
 }

@@ -14,15 +14,16 @@ const (
 
 // recent is the last address that was learned, and the last that was found, in
 // this round. The frames of a burst mostly have both in common; news from
-// elsewhere come between rounds.
+// elsewhere come between rounds. A pair counts if its place is not DestNone: every
+// value of a key, 0 too, is a frame's.
 type recent struct {
-	learned, found overlay.FDBKey // 0: none
+	learned, found overlay.FDBKey
 	at, to         overlay.Dest
 }
 
 // find looks a destination address up.
 func (l *leafWorker) find(key overlay.FDBKey, now mono.Time) overlay.Dest {
-	if key == l.recent.found {
+	if key == l.recent.found && l.recent.to != overlay.DestNone {
 		return l.recent.to
 	}
 	to := l.fdb.LookupKey(key, now)
@@ -45,21 +46,21 @@ func (l *leafWorker) learnNews(key overlay.FDBKey, at overlay.Dest, now mono.Tim
 	case overlay.LearnedKnown:
 		return
 	case overlay.LearnedRefused:
-		l.recent.learned = 0
+		l.recent.at = overlay.DestNone
 		return
 	case overlay.LearnedRefreshed:
 	case overlay.LearnedNew:
 		l.stats.FDBLearned++
 	case overlay.LearnedMoved:
 		l.stats.FDBMoved++
-		l.recent.found = 0 // it may be the one
+		l.recent.to = overlay.DestNone // it may be the one
 	case overlay.LearnedFull, overlay.LearnedLimit:
 		l.stats.FDBFull++
-		l.recent.learned = 0 // every frame counts
+		l.recent.at = overlay.DestNone // every frame counts
 		return
 	case overlay.LearnedStatic:
 		l.stats.FDBStatic++
-		l.recent.learned = 0
+		l.recent.at = overlay.DestNone
 		return
 	}
 	if l.learned != nil {

@@ -109,6 +109,9 @@ func (l *leafWorker) fromTunnel(p *port, f *frame, m *overlay.Meta, vni VNIIndex
 	l.stats.VNIs[vni].Decapsulated.Add(uint32(f.len))
 	to := overlay.DestNone
 	if !dst.Group() {
+		if !dst.Unicast() {
+			return drop.DestinationZero
+		}
 		to = l.find(dst, now)
 	}
 	out := member{port: NoPort}
@@ -152,5 +155,5 @@ func (l *leafWorker) release(f *frame, vni VNIIndex, to member) drop.Reason {
 	if to.port == NoPort {
 		return l.floodLocal(f, vni)
 	}
-	return l.deliver(f, to)
+	return l.deliver(f, vni, to)
 }

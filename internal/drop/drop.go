@@ -30,6 +30,7 @@ const (
 	InnerVLAN       // decapsulated frame carries a VLAN tag (RFC 7348 §6.1)
 	BadECN          // congestion was marked on a packet that does not do ECN (RFC 6040 §4.2)
 	SourceMulticast // Ethernet source address is a group address or zero
+	DestinationZero // Ethernet destination address is zero
 
 	// Frames that may not go to their destination.
 	VTEPUnknown  // outer source is not a configured peer
@@ -38,6 +39,7 @@ const (
 	VNIUnknown   // VNI is not configured here
 	VLANUnknown  // no VNI is bound to this VLAN on the access port
 	SplitHorizon // fabric to fabric
+	NotMember    // the port where the destination lives is no member of the frame's VNI
 	SamePort     // destination is behind the port the frame came from
 	NoMember     // no other member of the VNI to flood to
 	StormLimit   // above the VNI's broadcast, unknown and multicast rate
