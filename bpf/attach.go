@@ -15,12 +15,13 @@ import (
 // namespace and returns the mode in use. Auto tries Native and falls back to
 // Generic. Errors use the interface's name. Detach, Close and the end of the
 // process end the attachment. Nothing is pinned: after a crash the kernel has the
-// interface back.
+// interface back. A closed port is different, see [Config.Closed]: only Detach ends
+// its attachment, and Attach takes the place of a program that was left behind.
 func (p *Program) Attach(ifindex int, name string, mode Mode) (Mode, error) {
 	if p.prog == nil {
 		return 0, fmt.Errorf("attach %s to %s: %w", p.cfg.name(), name, os.ErrClosed)
 	}
-	if p.link != nil {
+	if p.link != nil || p.claim != nil {
 		return 0, fmt.Errorf("attach %s to %s: it is attached already; detach it first", p.cfg.name(), name)
 	}
 	var err error
@@ -43,6 +44,9 @@ func (p *Program) Attach(ifindex int, name string, mode Mode) (Mode, error) {
 }
 
 func (p *Program) attach(ifindex int, mode Mode) error {
+	if p.cfg.Closed {
+		return p.attachClosed(ifindex, mode)
+	}
 	flags := link.XDPDriverMode
 	if mode == Generic {
 		flags = link.XDPGenericMode
@@ -59,11 +63,18 @@ func (p *Program) attach(ifindex int, mode Mode) error {
 // be attached again. Detach succeeds if the program was not attached, or if the
 // interface is gone.
 func (p *Program) Detach() error {
+	if p.claim != nil {
+		return p.detached(errors.Join(setXDP(p.claimed, nil, p.mode), p.release()))
+	}
 	if p.link == nil {
 		return nil
 	}
 	err := p.link.Close()
 	p.link = nil
+	return p.detached(err)
+}
+
+func (p *Program) detached(err error) error {
 	if err != nil {
 		return fmt.Errorf("detach %s: %w", p.cfg.name(), err)
 	}

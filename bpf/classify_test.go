@@ -4,9 +4,11 @@ import (
 	"net/netip"
 	"os"
 	"regexp"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/loomfabric/loom/overlay"
 )
@@ -194,6 +196,49 @@ func TestLinkLocal(t *testing.T) {
 	} {
 		r.expect(with(lldp, 0, c.dst[:]...), c.want)
 		r.expect(with(lldp, 0, c.dst[:]...)[:14], c.want)
+	}
+}
+
+// TestLinkLocalProtocols: only what the kernel or a daemon of the link speaks passes.
+// IP to a link-local address would reach the node's own stack.
+func TestLinkLocalProtocols(t *testing.T) {
+	r := newRunner(t, config(Access))
+	dst := []byte{1, 0x80, 0xc2, 0, 0, 0x0e}
+	for _, c := range []struct {
+		frame []byte
+		want  string
+	}{
+		{eth(0x0026, []byte{0x42, 0x42, 3}), "pass_link_local"}, // LLC: STP
+		{eth(0x05ff, make([]byte, 46)), "pass_link_local"},
+		{eth(0x8808, make([]byte, 46)), "pass_link_local"},
+		{eth(0x8809, make([]byte, 46)), "pass_link_local"},
+		{eth(0x888e, make([]byte, 46)), "pass_link_local"},
+		{eth(0x88cc, make([]byte, 46)), "pass_link_local"},
+		{eth(0x88f7, make([]byte, 46)), "pass_link_local"},
+		{eth(0x0600, make([]byte, 46)), "redirect"},
+		{eth(0x0800, ip4(17, 0, 0, udp(1, 3784, nil))), "redirect"},           // BFD
+		{eth(0x86dd, ip6(58, []byte{134, 0, 0, 0, 64, 0, 7, 8})), "redirect"}, // router advertisement
+		{eth(0x0806, make([]byte, 28)), "redirect"},
+		{eth(0x8100, tag(7, 0x0800), ip4(17, 0, 0, udp(1, 3784, nil))), "redirect"},
+	} {
+		r.expect(with(c.frame, 0, dst...), c.want)
+	}
+}
+
+// TestLinkLocalLimit: a host cannot flood the kernel with LLDP.
+func TestLinkLocalLimit(t *testing.T) {
+	r := newRunner(t, config(Access))
+	lldp := with(eth(0x88cc, make([]byte, 46)), 0, 1, 0x80, 0xc2, 0, 0, 0x0e)
+	const each, limit = 50_000, 1000
+	begin := time.Now()
+	if _, _, err := r.prog.Benchmark(lldp, each, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	windows := int(time.Since(begin)>>30) + 2 // this test run was in so many, at most
+	n := r.read()
+	passed := int(n["pass_link_local"])
+	if passed < limit || passed > windows*limit*runtime.NumCPU() || passed+int(n["redirect"]+n["no_meta"]) != each {
+		t.Errorf("of %d frames in %v %d passed, %v", each, time.Since(begin), passed, n)
 	}
 }
 

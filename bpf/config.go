@@ -60,6 +60,11 @@ type Config struct {
 	Remotes   []netip.Prefix // spine: prefixes of the leaves' VTEPs, IPv4
 	VXLANPort uint16         // uplink and spine: UDP port
 	Seed      uint32         // of the flow hash, as for overlay.Dissect
+	// Closed, on an access port, drops the frames of queues that have no socket, and
+	// keeps the program on the interface when its process ends, however it ends. So
+	// nothing of a host reaches the node's own network stack. Without it they are the
+	// kernel's, and the program goes with the process.
+	Closed bool
 	Queues    int            // receive queues, 1 to 4096
 }
 

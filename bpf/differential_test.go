@@ -60,9 +60,14 @@ func (c *checkAgainstGo) frame(t testing.TB, frame []byte) {
 	action, m, meta := c.access.run(frame)
 	linkLocal := bytes.HasPrefix(frame, []byte{1, 0x80, 0xc2, 0, 0}) && frame[5] < 0x10
 	switch {
-	case linkLocal && (action != xdpPass || meta):
-		t.Errorf("access: action %d, metadata %v for a link-local frame %x", action, meta, frame)
-	case linkLocal:
+	case linkLocal && action == xdpPass: // within the limit
+		switch etherType := overlay.Ethernet(frame).EtherType(); {
+		case meta:
+			t.Errorf("access: metadata for a link-local frame %x", frame)
+		case etherType < 0x0600 || slices.Contains([]uint16{0x8808, 0x8809, 0x888e, 0x88cc, 0x88f7}, etherType):
+		default:
+			t.Errorf("access: the kernel gets a link-local frame %x", frame)
+		}
 	case action != xdpRedirect || !meta || m != want:
 		t.Errorf("access: action %d, metadata %v\n got %+v\nwant %+v\nframe %x", action, meta, m, want, frame)
 	}

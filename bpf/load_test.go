@@ -196,7 +196,7 @@ func TestSocketsAndCounters(t *testing.T) {
 		t.Error("SetSocket took a descriptor that is no AF_XDP socket")
 	}
 
-	want := map[string]uint64{"redirect": 3, "no_meta": 0, "pass_not_ours": 0, "pass_link_local": 0, "pass_no_socket": 1, "neighbour": 0}
+	want := map[string]uint64{"redirect": 3, "no_meta": 0, "pass_not_ours": 0, "pass_link_local": 0, "pass_no_socket": 1, "neighbour": 0, "drop_no_socket": 0}
 	got := r.read()
 	for name, n := range want {
 		if got[name] != n {

@@ -4,9 +4,10 @@
 /* The XDP classifier: which frames belong to the fabric's user space, and which
  * stay with the kernel. One program for each kind of port. A frame that is ours
  * goes to the AF_XDP socket of its queue, with the flow hash and the header
- * offsets in the metadata area before it; everything else is XDP_PASS. The
- * programs never drop: a malformed frame that is addressed to us goes to user
- * space, which discards it under a named reason.
+ * offsets in the metadata area before it; everything else is XDP_PASS. What is
+ * malformed and addressed to us goes to user space, too, which discards it under
+ * a named reason. The programs drop one thing themselves: what comes from hosts
+ * by a closed access port while nobody serves its queue.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
@@ -20,6 +21,7 @@ char _license[] SEC("license") = "Apache-2.0"; /* no helper here is GPL-only */
 const volatile __u32 vtep_addr;  /* uplink: own VTEP, network byte order */
 const volatile __u16 vxlan_port; /* UDP, host byte order */
 const volatile __u32 hash_seed;
+const volatile __u32 no_socket = XDP_PASS; /* access: what becomes of frames that nobody serves */
 
 /* Sockets by queue. The loader sets the size. */
 struct {
@@ -35,6 +37,19 @@ struct {
 	__type(key, __u32);
 	__type(value, __u64);
 } counters SEC(".maps");
+
+/* How many link-local frames of a CPU went to the kernel in a second or so. */
+struct link_local {
+	__u64 second; /* since boot, of 2^30 ns */
+	__u64 frames;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct link_local);
+} link_local SEC(".maps");
 
 struct lpm_key {
 	__u32 prefixlen;
@@ -64,6 +79,16 @@ struct {
 #define ETHERTYPE_VLAN 0x8100
 #define ETHERTYPE_QINQ 0x88A8
 #define ETHERTYPE_LOCAL 0x88B5 /* IEEE 802: for local experiments */
+
+/* Protocols of the link that hosts may speak with the kernel. */
+#define ETHERTYPE_LLC_MAX 0x05FF /* up to here it is a length: LLC, as of STP */
+#define ETHERTYPE_PAUSE 0x8808
+#define ETHERTYPE_SLOW 0x8809 /* LACP, OAM */
+#define ETHERTYPE_EAPOL 0x888E
+#define ETHERTYPE_LLDP 0x88CC
+#define ETHERTYPE_PTP 0x88F7
+
+#define LINK_LOCAL_LIMIT 1000 /* frames a second and CPU of a port to the kernel */
 
 #define PROTO_TCP 6
 #define PROTO_UDP 17
@@ -300,6 +325,30 @@ static __always_inline int not_vxlan(struct xdp_md *ctx, const struct frame *f)
 	return count(LOOM_REDIRECT_NEIGHBOUR, XDP_REDIRECT);
 }
 
+/* for_kernel says whether a frame to a link-local address goes to the kernel: some
+ * protocols do, up to a limit. The others would reach the node's own IP stack; user
+ * space drops them, and what is beyond the limit, by name.
+ */
+static __always_inline int for_kernel(const struct frame *f)
+{
+	__u16 type = be16(f->start + 12);
+	__u64 second = bpf_ktime_get_ns() >> 30;
+	__u32 zero = 0;
+	struct link_local *l;
+
+	if (type > ETHERTYPE_LLC_MAX && type != ETHERTYPE_LLDP && type != ETHERTYPE_SLOW &&
+	    type != ETHERTYPE_EAPOL && type != ETHERTYPE_PAUSE && type != ETHERTYPE_PTP)
+		return 0;
+	l = bpf_map_lookup_elem(&link_local, &zero);
+	if (!l)
+		return 0;
+	if (l->second != second) {
+		l->second = second;
+		l->frames = 0;
+	}
+	return l->frames++ < LINK_LOCAL_LIMIT;
+}
+
 SEC("xdp")
 int loom_access(struct xdp_md *ctx)
 {
@@ -308,10 +357,13 @@ int loom_access(struct xdp_md *ctx)
 
 	/* 01:80:c2:00:00:00 to 0f belong to the link (IEEE 802.1Q §8.6.3). */
 	if (f.start + ETH_LEN <= f.end && load32(f.start) == bpf_htonl(0x0180C200) &&
-	    (load16(f.start + 4) & bpf_htons(0xFFF0)) == 0)
+	    (load16(f.start + 4) & bpf_htons(0xFFF0)) == 0 && for_kernel(&f))
 		return count(LOOM_PASS_LINK_LOCAL, XDP_PASS);
-	if (redirect_to(ctx) != XDP_REDIRECT)
+	if (redirect_to(ctx) != XDP_REDIRECT) {
+		if (no_socket == XDP_DROP)
+			return count(LOOM_DROP_NO_SOCKET, XDP_DROP);
 		return count(LOOM_PASS_NO_SOCKET, XDP_PASS);
+	}
 	if (dissect(&f, &m) && put_meta(ctx, &m))
 		return count(LOOM_REDIRECT, XDP_REDIRECT);
 	return count(LOOM_REDIRECT_NO_META, XDP_REDIRECT);

@@ -13,6 +13,12 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type loomLinkLocal struct {
+	_      structs.HostLayout
+	Second uint64
+	Frames uint64
+}
+
 type loomLpmKey struct {
 	_         structs.HostLayout
 	Prefixlen uint32
@@ -24,12 +30,14 @@ type loomLpmKey struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	loomMapCounters    = "counters"
+	loomMapLinkLocal   = "link_local"
 	loomMapRemotes     = "remotes"
 	loomMapXsks        = "xsks"
 	loomProgLoomAccess = "loom_access"
 	loomProgLoomSpine  = "loom_spine"
 	loomProgLoomUplink = "loom_uplink"
 	loomVarHashSeed    = "hash_seed"
+	loomVarNoSocket    = "no_socket"
 	loomVarVtepAddr    = "vtep_addr"
 	loomVarVxlanPort   = "vxlan_port"
 )
@@ -85,9 +93,10 @@ type loomProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type loomMapSpecs struct {
-	Counters *ebpf.MapSpec `ebpf:"counters"`
-	Remotes  *ebpf.MapSpec `ebpf:"remotes"`
-	Xsks     *ebpf.MapSpec `ebpf:"xsks"`
+	Counters  *ebpf.MapSpec `ebpf:"counters"`
+	LinkLocal *ebpf.MapSpec `ebpf:"link_local"`
+	Remotes   *ebpf.MapSpec `ebpf:"remotes"`
+	Xsks      *ebpf.MapSpec `ebpf:"xsks"`
 }
 
 // loomVariableSpecs contains global variables before they are loaded into the kernel.
@@ -95,6 +104,7 @@ type loomMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type loomVariableSpecs struct {
 	HashSeed  *ebpf.VariableSpec `ebpf:"hash_seed"`
+	NoSocket  *ebpf.VariableSpec `ebpf:"no_socket"`
 	VtepAddr  *ebpf.VariableSpec `ebpf:"vtep_addr"`
 	VxlanPort *ebpf.VariableSpec `ebpf:"vxlan_port"`
 }
@@ -119,14 +129,16 @@ func (o *loomObjects) Close() error {
 //
 // It can be passed to loadLoomObjects or ebpf.CollectionSpec.LoadAndAssign.
 type loomMaps struct {
-	Counters *ebpf.Map `ebpf:"counters"`
-	Remotes  *ebpf.Map `ebpf:"remotes"`
-	Xsks     *ebpf.Map `ebpf:"xsks"`
+	Counters  *ebpf.Map `ebpf:"counters"`
+	LinkLocal *ebpf.Map `ebpf:"link_local"`
+	Remotes   *ebpf.Map `ebpf:"remotes"`
+	Xsks      *ebpf.Map `ebpf:"xsks"`
 }
 
 func (m *loomMaps) Close() error {
 	return _LoomClose(
 		m.Counters,
+		m.LinkLocal,
 		m.Remotes,
 		m.Xsks,
 	)
@@ -137,6 +149,7 @@ func (m *loomMaps) Close() error {
 // It can be passed to loadLoomObjects or ebpf.CollectionSpec.LoadAndAssign.
 type loomVariables struct {
 	HashSeed  *ebpf.Variable `ebpf:"hash_seed"`
+	NoSocket  *ebpf.Variable `ebpf:"no_socket"`
 	VtepAddr  *ebpf.Variable `ebpf:"vtep_addr"`
 	VxlanPort *ebpf.Variable `ebpf:"vxlan_port"`
 }

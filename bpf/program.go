@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"net"
 	"os"
 
 	"github.com/cilium/ebpf"
@@ -18,7 +19,12 @@ type Program struct {
 	sockets  *ebpf.Map // XSKMAP: AF_XDP socket by queue
 	counters *ebpf.Map // per CPU, by verdict
 	remotes  *ebpf.Map // spine; nil otherwise
-	link     link.Link // nil when not attached
+	link     link.Link // nil when not attached, or closed
+
+	// Of a closed port.
+	claim   net.Listener // nil when not attached
+	claimed int          // interface
+	mode    Mode
 }
 
 // name returns the program's name in loom.c, which the kernel shows on the interface.
@@ -90,12 +96,19 @@ func specialise(spec *ebpf.CollectionSpec, cfg *Config) error {
 	} else {
 		delete(spec.Maps, "remotes")
 	}
+	if cfg.Kind != Access {
+		delete(spec.Maps, "link_local")
+	}
 	spec.Maps["xsks"].MaxEntries = uint32(cfg.Queues)
 
 	consts := map[string]any{
 		"vxlan_port": cfg.VXLANPort,
 		"hash_seed":  cfg.Seed,
 		"vtep_addr":  uint32(0),
+		"no_socket":  uint32(xdpPass),
+	}
+	if cfg.Closed {
+		consts["no_socket"] = uint32(xdpDrop)
 	}
 	if cfg.Kind == Uplink {
 		consts["vtep_addr"] = beAddr(cfg.VTEP)
@@ -154,9 +167,15 @@ func (p *Program) Counters() (map[string]uint64, error) {
 	return sums, nil
 }
 
-// Close detaches the program and frees its maps. Closing twice is harmless.
+// Close detaches the program, but for that of a closed port, and frees its maps.
+// Closing twice is harmless.
 func (p *Program) Close() error {
-	err := p.Detach()
+	var err error
+	if p.claim != nil {
+		err = p.release()
+	} else {
+		err = p.Detach()
+	}
 	if p.prog != nil {
 		err = errors.Join(err, p.prog.Close())
 		p.prog = nil

@@ -13,11 +13,8 @@ import (
 	"github.com/loomfabric/loom/overlay"
 )
 
-// XDP actions (linux/bpf.h).
-const (
-	xdpPass     = 2
-	xdpRedirect = 4
-)
+// xdpRedirect is another of XDP's actions (linux/bpf.h).
+const xdpRedirect = 4
 
 // xdpMD is struct xdp_md (linux/bpf.h).
 type xdpMD struct {

@@ -1,5 +1,11 @@
 package bpf
 
+// XDP's actions (linux/bpf.h).
+const (
+	xdpDrop = 1
+	xdpPass = 2
+)
+
 // verdictNames are the names of enum loom_verdict (loom.h), in its order. They
 // are label values of a metric: add, never rename.
 var verdictNames = [...]string{
@@ -9,4 +15,5 @@ var verdictNames = [...]string{
 	"pass_link_local", // to the kernel: LLDP, STP, LACP and the like
 	"pass_no_socket",  // to the kernel: nobody serves the queue
 	"neighbour",       // to the socket, without metadata: a message of the node at the link's other end
+	"drop_no_socket",  // dropped: nobody serves the queue, and the port is closed
 }

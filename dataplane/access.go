@@ -54,6 +54,9 @@ func (l *leafWorker) fromHost(p *port, f *frame, now mono.Time) drop.Reason {
 	if !src.Unicast() {
 		return drop.SourceMulticast
 	}
+	if dst.LinkLocal() { // the XDP program passes what is the kernel's
+		return drop.LinkLocal
+	}
 	if overlay.FinishChecksum(b, f.l3, m) {
 		p.stats.Finished++
 	}

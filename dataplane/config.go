@@ -223,6 +223,10 @@ type PortConfig struct {
 	// Transparent keeps VLAN tags inside the tunnel: every frame of the port,
 	// tagged or not, belongs to Untagged.
 	Transparent bool
+	// FailOpen gives the port's frames to the kernel while no worker serves them, for
+	// ports of a bridge there. Otherwise they are dropped, also when the process is
+	// gone: see bpf.Config.Closed.
+	FailOpen bool
 }
 
 // EgressConfig describes what stands between a port's forwarding decision and

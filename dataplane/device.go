@@ -8,6 +8,8 @@ import (
 	"net"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/loomfabric/loom/bpf"
 	"github.com/loomfabric/loom/dataplane/xsk"
 )
@@ -23,6 +25,7 @@ type device struct {
 	ifindex int // 0: not open
 	program *bpf.Program
 	sockets []*xsk.Socket // by worker
+	promisc int           // descriptor that keeps an access port promiscuous; 0: none
 	mode    bpf.Mode
 	err     error // why it is not open
 	since   time.Time
@@ -47,6 +50,13 @@ func (n *Node) tryOpen(d *device, ifindex int) error {
 			return fmt.Errorf("find interface: %w", err)
 		}
 		ifindex = i.Index
+	}
+	if d.cfg.Kind == Access {
+		fd, err := promiscuous(ifindex)
+		if err != nil {
+			return err
+		}
+		d.promisc = fd
 	}
 	p, err := bpf.Load(n.programConfig(d))
 	if err != nil {
@@ -85,7 +95,7 @@ var (
 func (n *Node) programConfig(d *device) bpf.Config {
 	return bpf.Config{
 		Kind: kinds[d.cfg.Kind], VTEP: n.cfg.VTEP, Remotes: n.cfg.Remotes, VXLANPort: n.cfg.VXLANPort,
-		Seed: uint32(n.cfg.Seed), Queues: max(n.cfg.Workers, 1),
+		Seed: uint32(n.cfg.Seed), Queues: max(n.cfg.Workers, 1), Closed: d.cfg.Kind == Access && !d.cfg.FailOpen,
 	}
 }
 
@@ -107,7 +117,10 @@ func (n *Node) closeDevice(d *device) error {
 		d.keepCounters()
 		errs = append(errs, d.program.Close())
 	}
-	d.sockets, d.program, d.ifindex = nil, nil, 0
+	if d.promisc != 0 {
+		errs = append(errs, unix.Close(d.promisc))
+	}
+	d.sockets, d.program, d.promisc, d.ifindex = nil, nil, 0, 0
 	return errors.Join(errs...)
 }
 

@@ -104,3 +104,27 @@ func ones(b []byte) uint16 {
 	}
 	return uint16(sum)
 }
+
+// TestLinkLocalIsNotForwarded: neither from hosts, tagged or not, nor out of tunnels.
+func TestLinkLocalIsNotForwarded(t *testing.T) {
+	r := newRig(t, leafConfig(), leafTables())
+	for last := range byte(0x12) {
+		dst := overlay.MAC{1, 0x80, 0xc2, 0, 0, last}
+		want := 0
+		if last > 0xf {
+			want = 1
+		}
+		for _, out := range [][][][]byte{
+			r.send(acc0, udp4(dst, hostA, 0, 1, 10)),
+			r.send(acc0, udp4(dst, hostA, 20, 1, 10)),
+			r.send(up0, wrap(vtep2, own(), 100, udp4(dst, hostB, 0, 1, 10), nil)),
+		} {
+			if n := len(out[acc1]); n != want {
+				t.Errorf("%d frames to %v were delivered", n, dst)
+			}
+		}
+	}
+	if n := r.drops()[drop.LinkLocal]; n != 3*16 {
+		t.Errorf("%d frames dropped as LinkLocal", n)
+	}
+}

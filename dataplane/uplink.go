@@ -105,6 +105,9 @@ func (l *leafWorker) fromTunnel(p *port, f *frame, m *overlay.Meta, vni VNIIndex
 	if !src.Unicast() {
 		return drop.SourceMulticast
 	}
+	if dst.LinkLocal() {
+		return drop.LinkLocal
+	}
 	l.learn(src, overlay.DestRemote(uint16(peer)), now)
 	l.stats.VNIs[vni].Decapsulated.Add(uint32(f.len))
 	to := overlay.DestNone

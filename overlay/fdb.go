@@ -147,6 +147,10 @@ func (k FDBKey) Group() bool { return k&fdbGroup != 0 }
 // Unicast reports whether the address is neither a group address nor zero.
 func (k FDBKey) Unicast() bool { return k&fdbGroup == 0 && k<<16 != 0 }
 
+// LinkLocal reports whether the address is one of 01-80-C2-00-00-00 to 0F, which
+// belong to a link and are never forwarded (IEEE 802.1Q §8.6.3).
+func (k FDBKey) LinkLocal() bool { return k&(1<<48-0x10) == 0x0180_c200_0000 }
+
 // fdbHash folds the 128-bit product of key and a constant, so that both halves
 // depend on all of VNI and MAC and not on each other. Some odd constants do badly:
 // TestFDBFill shows how evenly this one spreads addresses in sequence, at strides,

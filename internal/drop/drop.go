@@ -39,6 +39,7 @@ const (
 	VNIUnknown   // VNI is not configured here
 	VLANUnknown  // no VNI is bound to this VLAN on the access port
 	SplitHorizon // fabric to fabric
+	LinkLocal    // to an address of the link, which is not forwarded
 	NotMember    // the port where the destination lives is no member of the frame's VNI
 	SamePort     // destination is behind the port the frame came from
 	NoMember     // no other member of the VNI to flood to

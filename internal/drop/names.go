@@ -27,6 +27,7 @@ var names = [NumReasons]string{
 	VNIUnknown:      "vni_unknown",
 	VLANUnknown:     "vlan_unknown",
 	SplitHorizon:    "split_horizon",
+	LinkLocal:       "link_local",
 	NotMember:       "not_member",
 	SamePort:        "same_port",
 	NoMember:        "no_member",

@@ -1,0 +1,92 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// attachClosed puts the program on an interface such that it stays there when the
+// process is gone: by netlink, since a bpf_link ends with its last descriptor. What an
+// earlier process left behind is replaced in one step, so that no frame slips through.
+// Since such a program does not say whether its owner lives, owners hold a claim.
+func (p *Program) attachClosed(ifindex int, mode Mode) error {
+	l, err := netlink.LinkByIndex(ifindex)
+	if err != nil {
+		return err
+	}
+	claim, err := net.Listen("unix", fmt.Sprintf("@loom/xdp/%d", ifindex)) // of this network namespace
+	if errors.Is(err, unix.EADDRINUSE) {
+		return unix.EBUSY
+	} else if err != nil {
+		return fmt.Errorf("claim interface: %w", err)
+	}
+	p.claim, p.claimed, p.mode = claim, ifindex, mode
+	if err := p.replace(l, mode); err != nil {
+		return errors.Join(err, p.release())
+	}
+	return nil
+}
+
+// replace puts the program on l in place of none, or of one of its own kind.
+func (p *Program) replace(l netlink.Link, mode Mode) error {
+	if x := l.Attrs().Xdp; x != nil && x.Attached {
+		old, err := ebpf.NewProgramFromID(ebpf.ProgramID(x.ProgId))
+		if err != nil {
+			return err
+		}
+		info, err := old.Info()
+		old.Close()
+		if err != nil {
+			return err
+		}
+		if info.Name != p.cfg.name() {
+			return unix.EBUSY
+		}
+		if was := attachedMode(x); was != mode { // the kernel has one mode at a time
+			if err := setXDP(l.Attrs().Index, nil, was); err != nil {
+				return err
+			}
+		}
+	}
+	return setXDP(l.Attrs().Index, p.prog, mode)
+}
+
+// attachedMode returns the mode of an interface's program.
+func attachedMode(x *netlink.LinkXdp) Mode {
+	if x.AttachMode == attachedSKB {
+		return Generic
+	}
+	return Native
+}
+
+// attachedSKB is what the kernel calls generic mode (linux/if_link.h).
+const attachedSKB = 2
+
+// setXDP puts prog on an interface, or nothing if it is nil. An interface that is gone
+// has nothing on it.
+func setXDP(ifindex int, prog *ebpf.Program, mode Mode) error {
+	fd, flags := -1, unix.XDP_FLAGS_DRV_MODE
+	if mode == Generic {
+		flags = unix.XDP_FLAGS_SKB_MODE
+	}
+	if prog != nil {
+		fd = prog.FD()
+	}
+	err := netlink.LinkSetXdpFdWithFlags(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: ifindex}}, fd, flags)
+	if prog == nil && errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	return err
+}
+
+// release ends the claim.
+func (p *Program) release() error {
+	err := p.claim.Close()
+	p.claim = nil
+	return err
+}
