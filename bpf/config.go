@@ -65,7 +65,7 @@ type Config struct {
 	// nothing of a host reaches the node's own network stack. Without it they are the
 	// kernel's, and the program goes with the process.
 	Closed bool
-	Queues    int            // receive queues, 1 to 4096
+	Queues int // receive queues, 1 to 4096
 }
 
 // maxQueues is the most that Linux lets an interface have.

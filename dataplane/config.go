@@ -62,9 +62,12 @@ type Config struct {
 	// queues that they name. What is left out has its datacenter values.
 	Sections map[string]balance.Params
 	// Auto says which times, of those above, are only to start with.
-	Auto   leaf.Auto
-	MaxMTU int    // largest MTU of a port; decides the size of a UMEM frame
-	Seed   uint64 // hash seed and the seed of the worker's generators
+	Auto leaf.Auto
+	// ReversePath says which packets of the fabric are believed to be from where they
+	// say (RFC 3704).
+	ReversePath ReversePath
+	MaxMTU      int    // largest MTU of a port; decides the size of a UMEM frame
+	Seed        uint64 // hash seed and the seed of the worker's generators
 
 	FDBSize  int           // leaf: MAC addresses in all
 	FDBAge   time.Duration // leaf: a learned address unseen for so long is forgotten
@@ -199,6 +202,17 @@ const (
 	CopyAuto CopyMode = iota // zero-copy, copy if the driver cannot
 	ZeroCopy                 // zero-copy or fail
 	Copy                     // copy
+)
+
+// ReversePath is how strictly the outer source of a packet is held against the port
+// that it came in by.
+type ReversePath uint8
+
+// The checks.
+const (
+	StrictPath   ReversePath = iota // a next hop of the routes to the source is behind the port
+	FeasiblePath                    // there is a route to the source, whichever way
+	AnyPath                         // none
 )
 
 // PortKind is what a port faces; it selects the XDP program.

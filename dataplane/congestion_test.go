@@ -69,6 +69,7 @@ func (f *twoLeaves) carry(r *rig, out [][][]byte) (uplinks []int) {
 				f.link(u, overlay.VXLAN(b[vxlanAt:]))
 			}
 			uplinks = append(uplinks, u)
+			overlay.Ethernet(b).SetDst(ownMAC) // as a spine does
 			to.send(port, b)
 		}
 	}

@@ -58,6 +58,7 @@ func (l *pathLab) step(frames ...[]byte) {
 	for len(l.air) > 0 && l.air[0].at <= now {
 		p := l.air[0]
 		l.air = l.air[1:]
+		overlay.Ethernet(p.b).SetDst(ownMAC) // as a spine does
 		if !p.to.links[p.port].put(p.b) {
 			l.t.Fatal("no frame to receive into")
 		}
@@ -472,7 +473,9 @@ func TestAnswersThatCannotBeSentAreCounted(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			tables := leafTables()
 			tt.change(tables)
-			r := newRig(t, leafConfig(), tables)
+			cfg := leafConfig()
+			cfg.ReversePath = AnyPath
+			r := newRig(t, cfg, tables)
 			r.send(acc0, udp4(bcast, hostA, 0, 1, 10))
 			if !r.links[up0].put(wrap(vtep2, own(), 100, udp4(hostA, hostB, 0, 1, 10), request)) {
 				t.Fatal("no frame to receive into")
@@ -513,6 +516,7 @@ func TestBacklogIsReadBeforeFramesExpire(t *testing.T) {
 			for range burstSize + 5 {
 				l.b.links[tail.port].put(other)
 			}
+			overlay.Ethernet(tail.b).SetDst(ownMAC)
 			l.b.links[tail.port].put(tail.b)
 			now := l.b.destination().Deadline().Add(tt.late)
 			l.b.now = now

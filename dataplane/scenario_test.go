@@ -24,7 +24,8 @@ func newScripted(t testing.TB, s *scenario.Setup) scenario.Harness {
 	t.Helper()
 	cfg := Config{
 		Role: Leaf, VTEP: netip.MustParseAddr(testVTEP), VXLANPort: overlay.DefaultPort, Workers: 1, RingSize: 512,
-		Seed: scenario.Seed, Scheme: s.Scheme, Sections: s.Sections, FDBSize: 64, FDBAge: 1 << 40, HoldTime: 1 << 30,
+		ReversePath: AnyPath, // packets come by uplinks that no path goes by
+		Seed:        scenario.Seed, Scheme: s.Scheme, Sections: s.Sections, FDBSize: 64, FDBAge: 1 << 40, HoldTime: 1 << 30,
 		Ports: []PortConfig{{Name: "host", Kind: Access, Untagged: scriptVNI}},
 	}
 	h := &scripted{tables: Tables{
@@ -33,7 +34,7 @@ func newScripted(t testing.TB, s *scenario.Setup) scenario.Harness {
 	}}
 	for u := range scenario.Uplinks {
 		cfg.Ports = append(cfg.Ports, PortConfig{Name: "up", Kind: Uplink, Egress: EgressConfig{LinkRate: scenario.Rate}})
-		h.tables.Ports = append(h.tables.Ports, PortState{Up: true, MTU: 1600})
+		h.tables.Ports = append(h.tables.Ports, PortState{Up: true, MTU: 1600, MAC: overlay.MAC{2}})
 		h.tables.Hops = append(h.tables.Hops, Hop{Port: PortID(1 + u), Resolved: true})
 	}
 	for i := range cfg.Ports {

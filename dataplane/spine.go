@@ -144,6 +144,9 @@ func (s *spineWorker) route(p *port, f *frame, now mono.Time) drop.Reason {
 		m = s.dissect(p, b)
 	}
 	f.hash, f.l3, f.flags = m.Hash, overlay.EthernetLen, overlay.FlagIPv4
+	if r := s.believe(p, b, ip); r != drop.None {
+		return r
+	}
 	if ip.TTL() <= 1 {
 		return drop.TTLExpired
 	}
@@ -170,6 +173,22 @@ func (s *spineWorker) route(p *port, f *frame, now mono.Time) drop.Reason {
 	}
 	// The hash has this node's seed in it, so tiers do not polarise.
 	return s.forward(f, g.hops[leaf.NextHop(capable, selector, f.hash, g.n)], now)
+}
+
+// believe checks that a packet was sent to this port, and that its source is where it
+// says, or says why it is to be dropped.
+func (s *spineWorker) believe(p *port, b []byte, ip overlay.IPv4) drop.Reason {
+	if overlay.Ethernet(b).Dst() != s.view.ports[p.id].mac {
+		return drop.NotOurMAC
+	}
+	if s.cfg.ReversePath == AnyPath {
+		return drop.None
+	}
+	group := s.lookup(ip.Src())
+	if group == noGroup || s.view.groups[group].from[p.id/64]>>(p.id%64)&1 == 0 {
+		return drop.ReversePath
+	}
+	return drop.None
 }
 
 // wait puts f into the vector of frames whose next hop the spine's scheme chooses. A

@@ -26,7 +26,8 @@ func spineConfig() Config {
 }
 
 func spineTables() *Tables {
-	t := &Tables{Routes: new(bart.Table[uint32]), Groups: []Group{{Hops: []HopID{0, 1}}, {Hops: []HopID{2}}, {}}}
+	t := &Tables{Routes: new(bart.Table[uint32]), Groups: []Group{{Hops: []HopID{0, 1}}, {Hops: []HopID{2}}, {}, {Hops: []HopID{0, 1, 2}}}}
+	t.Routes.Insert(netip.MustParsePrefix(testVTEP+"/32"), 3) // tests send from there, by any port
 	t.Routes.Insert(netip.MustParsePrefix("10.0.0.2/32"), 0)
 	t.Routes.Insert(netip.MustParsePrefix("10.0.0.0/24"), 1)
 	t.Routes.Insert(netip.MustParsePrefix("10.0.1.0/24"), 2)

@@ -79,6 +79,8 @@ type Peer struct {
 type VNI struct {
 	VNI   overlay.VNI
 	Flood []PeerID // head-end replication list
+	// Peers are those with members of the network, whose packets are let in; nil: all.
+	Peers []PeerID
 	// StormRate bounds broadcast, unknown-unicast and multicast frames that
 	// this node accepts from its access ports, frames per second and worker;
 	// 0: none are limited. StormBurst is the bucket, in frames.

@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"encoding/binary"
+	"net/netip"
 	"testing"
 
 	"github.com/loomfabric/loom/internal/drop"
@@ -126,5 +127,92 @@ func TestLinkLocalIsNotForwarded(t *testing.T) {
 	}
 	if n := r.drops()[drop.LinkLocal]; n != 3*16 {
 		t.Errorf("%d frames dropped as LinkLocal", n)
+	}
+}
+
+// TestReversePathAtLeaf: a peer's packets come by an uplink that leads to it.
+func TestReversePathAtLeaf(t *testing.T) {
+	for check, want := range map[ReversePath]map[PortID]int{
+		StrictPath:   {up0: 1, up1: 0},
+		FeasiblePath: {up0: 1, up1: 1},
+		AnyPath:      {up0: 1, up1: 1},
+	} {
+		cfg, tables := leafConfig(), leafTables()
+		cfg.ReversePath = check
+		tables.Peers[0].Hops = []HopID{0} // up0
+		r := newRig(t, cfg, tables)
+		for port, n := range want {
+			out := r.send(port, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), nil))
+			if len(out[acc0]) != n {
+				t.Errorf("check %d: %d frames by port %d were delivered, want %d", check, len(out[acc0]), port, n)
+			}
+		}
+		if n := r.drops()[drop.ReversePath]; n != uint64(2-want[up0]-want[up1]) {
+			t.Errorf("check %d: %d frames dropped", check, n)
+		}
+		tables = leafTables()
+		tables.Peers[0].Hops = nil
+		r.publish(tables)
+		out := r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), nil))
+		if delivered := len(out[acc0]) == 1; delivered != (check == AnyPath) {
+			t.Errorf("check %d: from a peer without a route %v", check, delivered)
+		}
+	}
+}
+
+// TestReversePathAtSpine: a leaf cannot send in the name of another one.
+func TestReversePathAtSpine(t *testing.T) {
+	for check, want := range map[ReversePath]bool{StrictPath: false, FeasiblePath: true, AnyPath: true} {
+		cfg := spineConfig()
+		cfg.ReversePath = check
+		r := newRig(t, cfg, spineTables())
+		forged := wrap(vtep2, vtep3, 100, udp4(hostA, hostB, 0, 1, 64), nil) // behind dn0 and dn1
+		for _, port := range []PortID{dn0, dn1} {
+			if out := r.send(port, forged); len(out[dn2]) != 1 {
+				t.Errorf("check %d: a packet by port %d was not forwarded: %v", check, port, r.drops())
+			}
+		}
+		out := r.send(dn2, wrap(vtep2, own(), 100, udp4(hostA, hostB, 0, 1, 64), nil))
+		if forwarded := len(out[dn0])+len(out[dn1])+len(out[dn2]) == 1; forwarded != want {
+			t.Errorf("check %d: a forged source was forwarded: %v", check, forwarded)
+		}
+		out = r.send(dn0, wrap(netip.MustParseAddr("192.0.2.1"), vtep3, 100, udp4(hostA, hostB, 0, 1, 64), nil))
+		if forwarded := len(out[dn2]) == 1; forwarded != (check == AnyPath) {
+			t.Errorf("check %d: a source that nobody routes to was forwarded: %v", check, forwarded)
+		}
+	}
+}
+
+// TestOuterMAC: what a switch floods to a node is not taken for its own.
+func TestOuterMAC(t *testing.T) {
+	for port, r := range map[PortID]*rig{up0: newRig(t, leafConfig(), leafTables()), dn0: newRig(t, spineConfig(), spineTables())} {
+		b := wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), nil)
+		overlay.Ethernet(b).SetDst(overlay.MAC{2, 9, 9, 9, 9, 9})
+		for to, frames := range r.send(port, b) {
+			if len(frames) != 0 {
+				t.Errorf("sent %d frames by port %d", len(frames), to)
+			}
+		}
+		if n := r.drops()[drop.NotOurMAC]; n != 1 {
+			t.Errorf("drops: %v", r.drops())
+		}
+	}
+}
+
+// TestPeersOfVNI: a peer without members of a network cannot send into it.
+func TestPeersOfVNI(t *testing.T) {
+	tables := leafTables()
+	tables.VNIs[0].Peers = []PeerID{1} // vtep3
+	r := newRig(t, leafConfig(), tables)
+	for from, want := range map[netip.Addr]int{vtep2: 0, vtep3: 1} {
+		if out := r.send(up0, wrap(from, own(), 100, udp4(bcast, hostB, 0, 1, 10), nil)); len(out[acc0]) != want {
+			t.Errorf("%d frames from %v into VNI 100, want %d", len(out[acc0]), from, want)
+		}
+		if out := r.send(up0, wrap(from, own(), 200, udp4(bcast, hostB, 0, 1, 10), nil)); len(out[acc0]) != 1 {
+			t.Errorf("%d frames from %v into VNI 200, which is anybody's", len(out[acc0]), from)
+		}
+	}
+	if n := r.drops()[drop.VTEPForeign]; n != 1 {
+		t.Errorf("drops: %v", r.drops())
 	}
 }

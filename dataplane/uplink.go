@@ -34,7 +34,7 @@ func (l *leafWorker) fromFabric(p *port, f *frame, now mono.Time) drop.Reason {
 	if len(b) >= overlay.EthernetLen {
 		m = l.metaAt(f.off)
 	}
-	peer, kind, reason := l.admit(b, now)
+	peer, kind, reason := l.admit(p, b, now)
 	switch {
 	case reason == drop.BadEtherType:
 		return l.acceptLink(p, f, now) // which says so of what is not a neighbour's either
@@ -48,6 +48,9 @@ func (l *leafWorker) fromFabric(p *port, f *frame, now mono.Time) drop.Reason {
 	vni, ok := l.view.vniNumber.get(uint32(d.VNI))
 	if !ok && (kind != leaf.Message || d.VNI != 0) {
 		return drop.VNIUnknown
+	}
+	if ok && !l.view.mayEnter(vni, peer) {
+		return drop.VTEPForeign
 	}
 	outer := uint32(f.len)
 	f.off += uint32(d.Inner)
@@ -70,7 +73,7 @@ func (l *leafWorker) fromFabric(p *port, f *frame, now mono.Time) drop.Reason {
 // admit decapsulates b into l.decap and decides whether the fabric may send
 // it here at all. What a known peer's header says of congestion is noted even
 // if the frame is not wanted.
-func (l *leafWorker) admit(b []byte, now mono.Time) (PeerID, leaf.Kind, drop.Reason) {
+func (l *leafWorker) admit(p *port, b []byte, now mono.Time) (PeerID, leaf.Kind, drop.Reason) {
 	v, d := l.view, &l.decap
 	if r := overlay.Decap(b, l.cfg.VXLANPort, d); r != drop.None {
 		return 0, 0, r
@@ -82,8 +85,13 @@ func (l *leafWorker) admit(b []byte, now mono.Time) (PeerID, leaf.Kind, drop.Rea
 		return 0, 0, drop.VTEPLooped
 	}
 	peer, ok := v.vtepNumber.get(d.Src)
-	if !ok {
+	switch {
+	case !ok:
 		return 0, 0, drop.VTEPUnknown
+	case v.from[peer]>>p.uplink&1 == 0:
+		return 0, 0, drop.ReversePath
+	case overlay.Ethernet(b).Dst() != v.ports[p.id].mac:
+		return 0, 0, drop.NotOurMAC
 	}
 	kind := l.brain.Accept(now, peer, &d.Fabric)
 	if kind == leaf.Unknown {

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"net/netip"
 
 	"github.com/gaissmai/bart"
@@ -28,6 +29,8 @@ type view struct {
 	members    [][]member      // by VNIIndex: access ports
 	paths      []balance.Paths // by PeerID
 	tunnels    []tunnel        // by PeerID*MaxPaths+path
+	from       []uint16        // by PeerID: uplinks that its packets may come by, as bits
+	senders    [][]uint64      // by VNIIndex: peers that may send, as bits; nil: all
 
 	// Spine.
 	routes *bart.Table[uint32]
@@ -71,6 +74,7 @@ type tunnel struct {
 type viewGroup struct {
 	n    uint32
 	hops [MaxPaths]HopID
+	from [MaxPorts / 64]uint64 // ports that packets of its destinations may come by, as bits
 }
 
 // compile turns t into a view for a node configured as cfg. It reports tables
@@ -99,7 +103,7 @@ func compile(cfg *Config, t *Tables) (*view, error) {
 	if cfg.Role == Leaf {
 		return v, v.compileLeaf(cfg, t)
 	}
-	return v, v.compileSpine(t)
+	return v, v.compileSpine(cfg, t)
 }
 
 func (v *view) compileLeaf(cfg *Config, t *Tables) error {
@@ -121,6 +125,8 @@ func (v *view) compileLeaf(cfg *Config, t *Tables) error {
 	vteps := make([]uint32, len(t.Peers))
 	v.paths = make([]balance.Paths, len(t.Peers))
 	v.tunnels = make([]tunnel, len(t.Peers)*MaxPaths)
+	v.from = make([]uint16, len(t.Peers))
+	v.bindSenders(t)
 	for i := range t.Peers {
 		vteps[i] = addr32(t.Peers[i].VTEP)
 		v.bindPeer(cfg, i, &t.Peers[i])
@@ -135,6 +141,11 @@ func checkLeaf(t *Tables) error {
 		for _, p := range n.Flood {
 			if int(p) >= len(t.Peers) {
 				return fmt.Errorf("flood list of VNI %d names peer %d of %d", n.VNI, p, len(t.Peers))
+			}
+		}
+		for _, p := range n.Peers {
+			if int(p) >= len(t.Peers) {
+				return fmt.Errorf("VNI %d has peer %d of %d", n.VNI, p, len(t.Peers))
 			}
 		}
 	}
@@ -183,6 +194,39 @@ func (v *view) bindAccess(id PortID, p *PortConfig) error {
 	return nil
 }
 
+// bindSenders notes which peers may send into which VNI.
+func (v *view) bindSenders(t *Tables) {
+	v.senders = make([][]uint64, len(t.VNIs))
+	for i := range t.VNIs {
+		if t.VNIs[i].Peers == nil {
+			continue
+		}
+		v.senders[i] = make([]uint64, (len(t.Peers)+63)/64)
+		for _, p := range t.VNIs[i].Peers {
+			v.senders[i][p/64] |= 1 << (p % 64)
+		}
+	}
+}
+
+// mayEnter reports whether a peer may send into a VNI.
+func (v *view) mayEnter(vni uint16, peer PeerID) bool {
+	s := v.senders[vni]
+	return s == nil || s[peer/64]>>(peer%64)&1 != 0
+}
+
+// mayArrive returns the uplinks that packets of a peer may come by, as bits.
+func mayArrive(cfg *Config, v *view, p *Peer) (bits uint16) {
+	if cfg.ReversePath == AnyPath || cfg.ReversePath == FeasiblePath && len(p.Hops) > 0 {
+		return math.MaxUint16
+	}
+	for _, h := range p.Hops {
+		if port := v.hops[h].port; cfg.Ports[port].Kind == Uplink {
+			bits |= 1 << uplinkIndex(cfg, port)
+		}
+	}
+	return bits
+}
+
 // bindPeer prepares the paths to one peer. Next hops without a MAC take part
 // only when there is none with one: a frame then waits for the first answer.
 func (v *view) bindPeer(cfg *Config, i int, p *Peer) {
@@ -206,6 +250,7 @@ func (v *view) bindPeer(cfg *Config, i int, p *Peer) {
 		n++
 	}
 	v.paths[i] = balance.MakePaths(uplinks[:n]...)
+	v.from[i] = mayArrive(cfg, v, p)
 }
 
 // uplinkIndex returns a port's position among the uplinks: its LBTag.
@@ -219,7 +264,7 @@ func uplinkIndex(cfg *Config, id PortID) uint8 {
 	return n
 }
 
-func (v *view) compileSpine(t *Tables) error {
+func (v *view) compileSpine(cfg *Config, t *Tables) error {
 	for _, g := range t.Groups {
 		vg := viewGroup{}
 		resolved := false
@@ -231,10 +276,14 @@ func (v *view) compileSpine(t *Tables) error {
 		}
 		for _, h := range g.Hops {
 			hop := &v.hops[h]
+			vg.from[hop.port/64] |= 1 << (hop.port % 64)
 			if vg.n < MaxPaths && v.ports[hop.port].up && (hop.resolved || !resolved) {
 				vg.hops[vg.n] = h
 				vg.n++
 			}
+		}
+		if cfg.ReversePath != StrictPath && len(g.Hops) > 0 {
+			vg.from = [MaxPorts / 64]uint64{math.MaxUint64, math.MaxUint64, math.MaxUint64, math.MaxUint64}
 		}
 		v.groups = append(v.groups, vg)
 	}

@@ -75,6 +75,9 @@ func (ip IPv4) Proto() uint8 { return ip[ip4Proto] }
 // Checksum returns the header checksum.
 func (ip IPv4) Checksum() uint16 { return binary.BigEndian.Uint16(ip[ip4Checksum:]) }
 
+// Src returns the source address as a number, first byte most significant.
+func (ip IPv4) Src() uint32 { return binary.BigEndian.Uint32(ip[ip4Src:]) }
+
 // Dst returns the destination address as a number, first byte most significant.
 func (ip IPv4) Dst() uint32 { return binary.BigEndian.Uint32(ip[ip4Dst:]) }
 

@@ -17,9 +17,6 @@ func (ip IPv4) ID() uint16 { return binary.BigEndian.Uint16(ip[4:]) }
 // DontFragment reports whether DF is set.
 func (ip IPv4) DontFragment() bool { return binary.BigEndian.Uint16(ip[ip4Frag:])&ip4DF != 0 }
 
-// Src returns the source address as a number, first byte most significant.
-func (ip IPv4) Src() uint32 { return binary.BigEndian.Uint32(ip[ip4Src:]) }
-
 // ChecksumOK reports whether the header checksum holds (RFC 1071).
 func (ip IPv4) ChecksumOK() bool { return fold(sum16(ip[:ip.HeaderLen()])) == 0xffff }
 

@@ -35,6 +35,9 @@ const (
 	// Frames that may not go to their destination.
 	VTEPUnknown  // outer source is not a configured peer
 	VTEPLooped   // outer source is this node's own VTEP
+	ReversePath  // outer source is not reached by the port that the packet came in by
+	NotOurMAC    // outer Ethernet destination is not the port's address
+	VTEPForeign  // outer source is a peer that has no members of the VNI
 	NotLocalVTEP // outer destination is not this node's VTEP
 	VNIUnknown   // VNI is not configured here
 	VLANUnknown  // no VNI is bound to this VLAN on the access port
