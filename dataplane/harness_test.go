@@ -30,6 +30,8 @@ type memLink struct {
 	done   []uint64   // sent, to be completed
 	size   int        // of each ring
 	stuck  bool       // the kernel takes nothing
+	down   bool       // likewise, as the interface is down
+	kicks  int
 	keep   bool
 	sent   int
 }
@@ -65,6 +67,10 @@ func (l *memLink) Complete(a []uint64) int {
 }
 
 func (l *memLink) Kick() xsk.KickResult {
+	l.kicks++
+	if l.down {
+		return xsk.KickDown
+	}
 	if l.stuck {
 		return xsk.KickAgain
 	}

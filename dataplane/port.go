@@ -1,6 +1,8 @@
 package dataplane
 
 import (
+	"time"
+
 	"github.com/loomfabric/loom/dataplane/xsk"
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/internal/mono"
@@ -33,6 +35,7 @@ type port struct {
 	egress   egress
 	unkicked int       // frames on the TX ring that the kernel has not been asked to send, or did not take
 	since    mono.Time // when unkicked stopped being 0
+	rest     mono.Time // no kick before, as the interface was down at the last one
 	dirty    bool      // egress may have something to send
 	starved  bool      // the pool ran out before the fill ring was full
 	stats    PortStats
@@ -102,10 +105,16 @@ func (w *worker) transmit(p *port, now mono.Time) {
 	}
 }
 
+// downWait is how long a port that is down is left alone with what is on its TX ring:
+// nothing leaves, and asking again and again would keep the worker awake.
+const downWait = mono.Time(20 * time.Millisecond)
+
 // kick lets the kernel send. Frames that it does not take now are asked for
-// again at the next round.
+// again at the next round, or after a rest if the interface is down.
 func (w *worker) kick(p *port) {
-	p.link.Kick()
+	if r := p.link.Kick(); r == xsk.KickDown || r == xsk.KickGone {
+		p.rest = w.now + downWait
+	}
 	p.unkicked = p.link.TXQueued()
 	w.complete(p)
 }

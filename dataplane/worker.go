@@ -160,7 +160,7 @@ func (w *worker) output(now mono.Time, quiet bool) {
 		if p.dirty {
 			w.transmit(p, now)
 		}
-		if p.unkicked >= kickBurst || p.unkicked > 0 && (quiet || now-p.since >= kickDelay) {
+		if now >= p.rest && (p.unkicked >= kickBurst || p.unkicked > 0 && (quiet || now-p.since >= kickDelay)) {
 			w.kick(p)
 		} else if quiet && p.link.TXPending() > 0 {
 			w.complete(p)
@@ -248,9 +248,12 @@ func (w *worker) sendDeadline(now mono.Time) (t mono.Time, backlog bool) {
 		d := p.egress.deadline(now)
 		starved = starved || p.starved
 		pending = pending || p.link.TXPending() > 0
-		if p.unkicked > 0 || d <= now {
+		switch {
+		case p.rest > now && (p.unkicked > 0 || d <= now):
+			t = min(t, p.rest)
+		case p.unkicked > 0 || d <= now:
 			backlog = true
-		} else {
+		default:
 			t = min(t, d)
 		}
 	}

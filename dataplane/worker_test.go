@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/loomfabric/loom/overlay"
 )
@@ -76,5 +77,33 @@ func TestOpenRefusesMemoryThatOffsetsCannotReach(t *testing.T) {
 	}
 	if !strings.Contains(err.Error(), "ring_size") {
 		t.Errorf("no remedy in %v", err)
+	}
+}
+
+// TestPortThatIsDownLetsTheWorkerSleep: what stands on the TX ring of a port that is
+// down is not asked for again and again, and leaves when the port is up.
+func TestPortThatIsDownLetsTheWorkerSleep(t *testing.T) {
+	r := newRig(t, leafConfig(), leafTables())
+	r.send(acc1, udp4(bcast, hostB, 0, 1, 10))
+	l := r.links[acc1]
+	l.down, l.kicks = true, 0
+	r.send(acc0, udp4(hostB, hostA, 0, 1, 10))
+	rounds := 0
+	for end := r.now.Add(time.Second); r.now < end; rounds++ {
+		deadline, backlog := r.w.sendDeadline(r.now)
+		if backlog {
+			r.now = r.now.Add(backlogWait)
+		} else {
+			r.now = max(r.now+1, min(deadline, r.now.Add(maxSleep)))
+		}
+		r.w.round(r.now)
+	}
+	if rounds > 100 || l.kicks > 100 || l.kicks < 10 {
+		t.Errorf("%d rounds and %d kicks in a second", rounds, l.kicks)
+	}
+	l.down = false
+	r.now = r.now + downWait
+	if out := r.settle(); len(out[acc1]) != 1 {
+		t.Errorf("%d frames left when the port was up", len(out[acc1]))
 	}
 }
