@@ -81,15 +81,15 @@ func TestUnderlayPasses(t *testing.T) {
 		what string
 		to   netip.Addr
 		on   string
-		more []string
+		from []netip.Addr
 	}{
 		{"the spine's end of a link", k.SpineAddr, "L0", nil},
 		{"the leaf's end of a link", k.LeafAddr, "S1", nil},
 		{"a VTEP", f.topo.Leaves[0].VTEP, "S1", nil},
 		// Only VTEPs are routed, so that only from one there is an answer.
-		{"a VTEP through a spine", f.topo.Leaves[1].VTEP, "L0", []string{"-I", f.topo.Leaves[0].VTEP.String()}},
+		{"a VTEP through a spine", f.topo.Leaves[1].VTEP, "L0", []netip.Addr{f.topo.Leaves[0].VTEP}},
 	} {
-		if out, ok := ping(t, f.ns[c.on], c.to, 1472, 2, c.more...); !ok {
+		if out, ok := ping(t, f.ns[c.on], c.to, 1472, 2, c.from...); !ok {
 			t.Errorf("ping %s:\n%s", c.what, out)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
-	"os/exec"
 	"strconv"
 	"sync/atomic"
 	"testing"
@@ -87,17 +86,6 @@ func dial(t *testing.T, ns *testenv.Namespace, addr string, within time.Duration
 	var err error
 	ns.Do(t, func() { c, err = net.DialTimeout("tcp", addr, within) })
 	return c, err
-}
-
-// ping sends echo requests of a payload size with DF set. It returns ping's
-// output and whether all were answered; more are further arguments.
-func ping(t *testing.T, from *testenv.Namespace, to netip.Addr, payload, count int, more ...string) (string, bool) {
-	t.Helper()
-	args := append(more, "-n", "-q", "-c", strconv.Itoa(count), "-i", "0.05", "-W", "2", "-s", strconv.Itoa(payload), "-M", "do", to.String())
-	var out []byte
-	var err error
-	from.Do(t, func() { out, err = exec.Command("ping", args...).CombinedOutput() })
-	return string(out), err == nil && bytes.Contains(out, []byte(" 0% packet loss"))
 }
 
 // A stream is one TCP connection that a sender keeps full.
