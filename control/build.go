@@ -186,10 +186,18 @@ func (w *build) networks(o *Overlay, peers map[netip.Addr]dataplane.PeerID) {
 		if !ok {
 			continue
 		}
-		n := dataplane.VNI{VNI: v.VNI, StormRate: v.StormRate, StormBurst: v.StormBurst, FDBLimit: v.FDBLimit}
+		n := dataplane.VNI{VNI: v.VNI, Storm: v.Storm, FDBLimit: v.FDBLimit}
 		for _, a := range v.Flood {
 			if id, ok := peers[a]; ok {
 				n.Flood = append(n.Flood, id)
+			}
+		}
+		if v.Members != nil {
+			n.Peers = []dataplane.PeerID{} // nobody, but for these
+		}
+		for _, a := range v.Members {
+			if id, ok := peers[a]; ok {
+				n.Peers = append(n.Peers, id)
 			}
 		}
 		w.t.VNIs = grown(w.t.VNIs, i+1)
@@ -311,7 +319,6 @@ func sameTables(a, b *dataplane.Tables) bool {
 			return x.VTEP == y.VTEP && slices.Equal(x.Hops, y.Hops)
 		}) &&
 		slices.EqualFunc(a.VNIs, b.VNIs, func(x, y dataplane.VNI) bool {
-			return x.VNI == y.VNI && slices.Equal(x.Flood, y.Flood) && x.StormRate == y.StormRate &&
-				x.StormBurst == y.StormBurst && x.FDBLimit == y.FDBLimit
+			return x.VNI == y.VNI && slices.Equal(x.Flood, y.Flood) && slices.Equal(x.Peers, y.Peers) && (x.Peers == nil) == (y.Peers == nil) && x.Storm == y.Storm && x.FDBLimit == y.FDBLimit
 		})
 }

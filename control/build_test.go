@@ -53,7 +53,7 @@ func leafOverlay() Overlay {
 	p := []netip.Addr{addr("10.255.0.2"), addr("10.255.0.3"), addr("10.255.1.8"), addr("10.255.1.9"), addr("10.99.0.1")}
 	return Overlay{
 		Peers: p,
-		VNIs:  []VNI{{VNI: 100, Flood: p[:2]}, {VNI: 200, StormRate: 10, StormBurst: 5, FDBLimit: 7}},
+		VNIs:  []VNI{{VNI: 100, Flood: p[:2]}, {VNI: 200, Storm: dataplane.StormLimit{Rate: 10, Burst: 5}, FDBLimit: 7}},
 		Static: []StaticMAC{
 			{VNI: 200, MAC: mac(1), VTEP: p[1]},
 			{VNI: 100, MAC: mac(2), Interface: "acc0", VLAN: 9},
@@ -123,7 +123,7 @@ func TestBuildLeafTables(t *testing.T) {
 			t.Errorf("hop %+v", h)
 		}
 	}
-	want := []dataplane.VNI{{VNI: 100, Flood: []dataplane.PeerID{0, 1}}, {VNI: 200, StormRate: 10, StormBurst: 5, FDBLimit: 7}}
+	want := []dataplane.VNI{{VNI: 100, Flood: []dataplane.PeerID{0, 1}}, {VNI: 200, Storm: dataplane.StormLimit{Rate: 10, Burst: 5}, FDBLimit: 7}}
 	if !reflect.DeepEqual(tables.VNIs, want) {
 		t.Errorf("VNIs %+v", tables.VNIs)
 	}

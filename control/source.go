@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 
+	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -17,10 +18,11 @@ type Overlay struct {
 
 // VNI is one virtual network; see dataplane.VNI for the limits' units.
 type VNI struct {
-	VNI                   overlay.VNI
-	Flood                 []netip.Addr // among Peers
-	StormRate, StormBurst uint32
-	FDBLimit              uint32
+	VNI      overlay.VNI
+	Flood    []netip.Addr // among Peers
+	Members  []netip.Addr // peers that may send into it, among Peers; nil: all
+	Storm    dataplane.StormLimit
+	FDBLimit uint32
 }
 
 // StaticMAC is an address behind a peer, or behind the access port Interface

@@ -145,7 +145,7 @@ func (l *leafWorker) toFabric(f *frame, vni VNIIndex, peer PeerID, m *overlay.Me
 	}
 	s := &c.frames[c.n] // field by field, as in fifo.push
 	s.off, s.len, s.in, s.hash = f.off, f.len, f.in, f.hash
-	s.flags, s.l3, s.kind = f.flags, f.l3, 0
+	s.flags, s.l3, s.kind = f.flags, f.l3, f.kind&kindFlood
 	s.peer, s.vni = peer, vni
 	p := &c.choice[c.n]
 	p.Hash, p.Leaf, p.Len = f.hash, uint16(peer), f.len

@@ -83,6 +83,9 @@ func (e *egress) enqueue(f *frame) drop.Reason {
 	if e.data.bytes+uint64(f.len) > e.limit || e.data.full() {
 		return drop.QueueFull
 	}
+	if f.kind&kindFlood != 0 && e.data.bytes > e.limit/2 {
+		return drop.FloodYields
+	}
 	e.data.push(f)
 	e.peak = max(e.peak, e.data.bytes)
 	return drop.None

@@ -6,30 +6,56 @@ import (
 	"github.com/loomfabric/loom/overlay"
 )
 
-// bucket is a token bucket for frames. The zero bucket admits everything.
-type bucket struct {
-	rate, burst uint32 // frames per second, frames
-	tokens      float64
-	last        mono.Time
+// storm is a token bucket for flooded frames, and one for their bytes. The zero storm
+// admits everything.
+type storm struct {
+	limit         StormLimit
+	frames, bytes float64 // tokens
+	last          mono.Time
 }
 
-func newBucket(rate, burst uint32) bucket {
-	return bucket{rate: rate, burst: max(burst, 1), tokens: float64(max(burst, 1))}
+// StormLimit bounds what a worker floods. The zero value bounds nothing.
+type StormLimit struct {
+	Rate, Burst uint32 // frames per second, frames; rate 0: any number
+	Bytes       uint64 // per second, in bursts of a tenth of that; 0: any number
 }
 
-// take reports whether one more frame may pass at now.
-func (b *bucket) take(now mono.Time) bool {
-	if b.rate == 0 {
+// times returns a limit that is n times as wide.
+func (s StormLimit) times(n uint32) StormLimit {
+	return StormLimit{Rate: s.Rate * n, Burst: s.Burst * n, Bytes: s.Bytes * uint64(n)}
+}
+
+// stormMTU is what a bucket of bytes holds at least: a frame, whatever the rate.
+const stormMTU = 1 << 16
+
+func newStorm(s StormLimit) storm {
+	s.Burst = max(s.Burst, 1)
+	b := storm{limit: s}
+	b.frames, b.bytes = b.most()
+	return b
+}
+
+func (b *storm) most() (frames, bytes float64) {
+	return float64(b.limit.Burst), max(float64(b.limit.Bytes)/10, stormMTU)
+}
+
+// take reports whether one more frame of so many bytes may pass at now.
+func (b *storm) take(now mono.Time, bytes uint16) bool {
+	l := &b.limit
+	if l.Rate == 0 && l.Bytes == 0 {
 		return true
 	}
 	if now > b.last {
-		b.tokens = min(float64(b.burst), b.tokens+float64(now-b.last)*1e-9*float64(b.rate))
+		s := float64(now-b.last) * 1e-9
+		f, n := b.most()
+		b.frames, b.bytes = min(f, b.frames+s*float64(l.Rate)), min(n, b.bytes+s*float64(l.Bytes))
 		b.last = now
 	}
-	if b.tokens < 1 {
+	if l.Rate != 0 && b.frames < 1 || l.Bytes != 0 && b.bytes < float64(bytes) {
 		return false
 	}
-	b.tokens--
+	b.frames--
+	b.bytes -= float64(bytes)
 	return true
 }
 
@@ -38,9 +64,10 @@ func (b *bucket) take(now mono.Time) bool {
 // VTEP of the flood list (head-end replication). The last destination gets the
 // frame itself. It returns why the frame is to be dropped, if it is.
 func (l *leafWorker) flood(f *frame, vni VNIIndex, from member, m *overlay.Meta, now mono.Time) drop.Reason {
-	if !l.storms[vni].take(now) {
+	if !l.storms[vni].take(now, f.len) {
 		return drop.StormLimit
 	}
+	f.kind |= kindFlood
 	l.stats.VNIs[vni].Flooded.Add(uint32(f.len))
 	peers := l.view.tables.VNIs[vni].Flood
 	local := l.view.members[vni]
@@ -74,11 +101,15 @@ func (l *leafWorker) flood(f *frame, vni VNIIndex, from member, m *overlay.Meta,
 
 // floodLocal sends a frame from the fabric to all access ports of its VNI, and
 // never back into the fabric. It returns why the frame is to be dropped, if it is.
-func (l *leafWorker) floodLocal(f *frame, vni VNIIndex) drop.Reason {
+func (l *leafWorker) floodLocal(f *frame, vni VNIIndex, now mono.Time) drop.Reason {
 	local := l.view.members[vni]
 	if len(local) == 0 {
 		return drop.NoMember
 	}
+	if !l.fabricStorms[vni].take(now, f.len) {
+		return drop.StormLimit
+	}
+	f.kind |= kindFlood
 	l.stats.VNIs[vni].Flooded.Add(uint32(f.len))
 	for _, to := range local[:len(local)-1] {
 		l.deliverCopy(f, vni, to)

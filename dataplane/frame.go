@@ -25,6 +25,7 @@ const maxArea = 1 << 32
 const (
 	kindControl = 1 << iota // belongs in the control queue
 	kindCapable             // a VXLAN header with the fabric's fields lies at vxlanAt
+	kindFlood               // flooded: yields to others where there is little room
 	kindClass   = 4         // from this bit on: traffic class, 0 to leaf.MaxClasses-1
 )
 

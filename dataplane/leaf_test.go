@@ -268,7 +268,7 @@ func TestLeafNeverSendsFromFabricToFabric(t *testing.T) {
 
 func TestLeafLimitsStorms(t *testing.T) {
 	tables := leafTables()
-	tables.VNIs[0].StormRate, tables.VNIs[0].StormBurst = 100, 5
+	tables.VNIs[0].Storm = StormLimit{Rate: 100, Burst: 5}
 	r := newRig(t, leafConfig(), tables)
 	storm := func() (passed int) {
 		for range 20 {

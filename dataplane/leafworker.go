@@ -17,15 +17,16 @@ type leafWorker struct {
 	*worker
 	brain *leaf.Leaf[uint32]
 
-	fdb     *overlay.FDB
-	classes []*class // the last one takes what the others do not
-	uplinks []PortID // by LBTag
-	storms  []bucket // by VNIIndex
-	flushed []uint32 // by PortID: view that took the port's addresses out of the FDB
-	recent  recent
-	sweep   mono.Time
-	looked  mono.Time // when the brain's view of links was filled
-	hurry   bool      // frames do not wait because their scheme says so
+	fdb          *overlay.FDB
+	classes      []*class // the last one takes what the others do not
+	uplinks      []PortID // by LBTag
+	storms       []storm  // by VNIIndex: of what hosts have flooded
+	fabricStorms []storm  // and of what the fabric brings to be flooded
+	flushed      []uint32 // by PortID: view that took the port's addresses out of the FDB
+	recent       recent
+	sweep        mono.Time
+	looked       mono.Time // when the brain's view of links was filled
+	hurry        bool      // frames do not wait because their scheme says so
 
 	learned  *workerRings[learned] // nil with one worker, as the next
 	messages *workerRings[message]
@@ -121,7 +122,7 @@ func (l *leafWorker) act(o *leaf.Output[uint32], now mono.Time) {
 	}
 	for _, number := range o.Deliver {
 		x := &l.parked[number]
-		if r := l.release(&x.frame, x.vni, x.to); r != drop.None {
+		if r := l.release(&x.frame, x.vni, x.to, now); r != drop.None {
 			l.discard(&x.frame, r)
 		}
 	}

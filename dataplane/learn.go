@@ -7,6 +7,10 @@ import (
 	"github.com/loomfabric/loom/overlay"
 )
 
+// fabricStorm is how many times of what one leaf may have flooded all of them together
+// may bring.
+const fabricStorm = 4
+
 const (
 	sweepEvery   = mono.Time(10 * time.Millisecond)
 	sweepBuckets = 64 // FDB buckets looked at for aged entries in one sweep
@@ -106,10 +110,10 @@ func (l *leafWorker) adoptFDB(old, v *view) {
 	l.stats.PeerReceived = grow(l.stats.PeerReceived, len(t.Peers))
 	for i := range t.VNIs {
 		n := &t.VNIs[i]
-		if i == len(l.storms) {
-			l.storms = append(l.storms, newBucket(n.StormRate, n.StormBurst))
-		} else if b := &l.storms[i]; b.rate != n.StormRate || b.burst != max(n.StormBurst, 1) {
-			*b = newBucket(n.StormRate, n.StormBurst)
+		l.storms = grow(l.storms, i+1)
+		l.fabricStorms = grow(l.fabricStorms, i+1)
+		if old == nil || i >= len(old.tables.VNIs) || old.tables.VNIs[i].Storm != n.Storm {
+			l.storms[i], l.fabricStorms[i] = newStorm(n.Storm), newStorm(n.Storm.times(fabricStorm))
 		}
 		l.fdb.SetLimit(uint16(i), int(n.FDBLimit))
 	}

@@ -81,11 +81,10 @@ type VNI struct {
 	Flood []PeerID // head-end replication list
 	// Peers are those with members of the network, whose packets are let in; nil: all.
 	Peers []PeerID
-	// StormRate bounds broadcast, unknown-unicast and multicast frames that
-	// this node accepts from its access ports, frames per second and worker;
-	// 0: none are limited. StormBurst is the bucket, in frames.
-	StormRate, StormBurst uint32
-	FDBLimit              uint32 // learned addresses of this VNI; 0: only the node's limit
+	// Storm bounds broadcast, unknown-unicast and multicast frames that a worker
+	// accepts from access ports, and four times as many from the fabric.
+	Storm    StormLimit
+	FDBLimit uint32 // learned addresses of this VNI; 0: only the node's limit
 }
 
 // StaticMAC is an FDB entry that neither ages nor moves.

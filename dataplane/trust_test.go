@@ -216,3 +216,90 @@ func TestPeersOfVNI(t *testing.T) {
 		t.Errorf("drops: %v", r.drops())
 	}
 }
+
+// TestFabricStorms: what tunnels bring to be flooded is bounded, too, in frames and in
+// bytes.
+func TestFabricStorms(t *testing.T) {
+	for _, tt := range []struct {
+		limit StormLimit
+		want  int
+	}{
+		{StormLimit{}, 100},
+		{StormLimit{Rate: 100, Burst: 5}, 4 * 5},
+		{StormLimit{Bytes: 1e6}, 400_000 / 1042},
+		{StormLimit{Rate: 100, Burst: 10, Bytes: 1e9}, 4 * 10},
+	} {
+		tables := leafTables()
+		tables.VNIs[0].Storm = tt.limit
+		r := newRig(t, leafConfig(), tables)
+		b := wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 1000), nil)
+		passed := 0
+		for range 500 {
+			passed += len(r.send(up0, b)[acc1])
+			if tt.limit == (StormLimit{}) && passed == tt.want {
+				break
+			}
+		}
+		if passed < tt.want || passed > tt.want+2 {
+			t.Errorf("%+v: %d frames from the fabric were flooded, want %d", tt.limit, passed, tt.want)
+		}
+		r.send(acc0, udp4(bcast, hostA, 0, 1, 10))
+		r.send(up0, wrap(vtep2, own(), 100, udp4(hostA, hostB, 0, 1, 1000), nil)) // one destination: no storm
+		if n := r.w.ports[acc0].snapshot(r.now).Sent.Frames; n < uint64(tt.want)+1 {
+			t.Errorf("%+v: %d frames to the host", tt.limit, n)
+		}
+	}
+}
+
+// TestFloodsYield: flooded frames fill half a queue, so that there is room for those
+// with one destination; from hosts and from the fabric, on access ports and uplinks.
+func TestFloodsYield(t *testing.T) {
+	const limit = 100_000
+	cfg := leafConfig()
+	for i := range cfg.Ports {
+		cfg.Ports[i].Egress.QueueBytes = limit
+	}
+	r := newRig(t, cfg, leafTables())
+	r.send(acc1, udp4(bcast, hostB, 0, 1, 10))
+	r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostC, 0, 1, 10), nil))
+	for _, p := range []PortID{acc1, up0, up1} {
+		r.links[p].stuck, r.links[p].size = true, 0
+	}
+	for range 300 {
+		r.send(acc0, udp4(bcast, hostA, 0, 1, 1000))
+	}
+	for _, p := range []PortID{acc1, up0, up1} {
+		if n := r.w.ports[p].egress.data.bytes; n > limit/2+1200 {
+			t.Errorf("port %d: %d bytes of flooded frames wait, half of %d may", p, n, limit)
+		}
+	}
+	if r.drops()[drop.FloodYields] == 0 {
+		t.Errorf("drops: %v", r.drops())
+	}
+	before := r.w.ports[acc1].egress.data.bytes
+	for range 20 {
+		r.send(acc0, udp4(hostB, hostA, 0, 1, 1000))
+	}
+	if n := r.w.ports[acc1].egress.data.bytes - before; n < 20*1000 {
+		t.Errorf("beside flooded frames there was room for %d bytes", n)
+	}
+}
+
+// TestCopiesLeaveFrames: copies of flooded frames do not take the last frames of the
+// pool.
+func TestCopiesLeaveFrames(t *testing.T) {
+	r := newRig(t, leafConfig(), leafTables())
+	for _, p := range []PortID{acc1, up0, up1} {
+		r.links[p].stuck = true
+		r.w.ports[p].egress.limit = 1 << 40
+	}
+	for r.drops()[drop.NoFrame] == 0 {
+		if !r.links[acc0].put(udp4(bcast, hostA, 0, 1, 10)) {
+			t.Fatal("nothing is left to receive into")
+		}
+		r.w.round(r.now)
+	}
+	if n := r.w.pool.Free(); n < r.w.reserve-1 || r.w.reserve < 100 {
+		t.Errorf("%d frames are left, %d are reserved; drops %v", n, r.w.reserve, r.drops())
+	}
+}

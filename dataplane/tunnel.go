@@ -78,7 +78,7 @@ func (l *leafWorker) send(c *class, f *fabricFrame, p *balance.Packet, path int,
 	inner := f.len
 	fields := &l.fields
 	if l.brain.Depart(now, c.Class, p, t.uplink, fields) {
-		f.kind = kindCapable
+		f.kind |= kindCapable
 	} else {
 		// The scheme may have found the peer capable an instant ago.
 		fields, overhead = nil, overlay.Overhead

@@ -133,7 +133,7 @@ func (l *leafWorker) fromTunnel(p *port, f *frame, m *overlay.Meta, vni VNIIndex
 		out = member{PortID(to.Port()), to.VLAN()}
 	}
 	if kind == leaf.Plain && l.n == 0 {
-		return l.release(f, vni, out)
+		return l.release(f, vni, out, now)
 	}
 	l.park(p, f, vni, peer, out)
 	return drop.None
@@ -162,9 +162,9 @@ func (l *leafWorker) park(p *port, f *frame, vni VNIIndex, peer PeerID, to membe
 
 // release sends a tenant's frame on that need not wait, or need no longer, or says
 // why it is to be dropped.
-func (l *leafWorker) release(f *frame, vni VNIIndex, to member) drop.Reason {
+func (l *leafWorker) release(f *frame, vni VNIIndex, to member, now mono.Time) drop.Reason {
 	if to.port == NoPort {
-		return l.floodLocal(f, vni)
+		return l.floodLocal(f, vni, now)
 	}
 	return l.deliver(f, vni, to)
 }

@@ -21,6 +21,9 @@ const (
 	kickDelay = mono.Time(20 * time.Microsecond)
 )
 
+// copyReserve is how many free frames of the pool copies do not take, if it is large.
+const copyReserve = 512
+
 // worker forwards the frames of one queue of every port, on one OS thread: the
 // rings, the frames' memory, and what is a leaf's or a spine's besides. Everything in
 // it is owned by that thread; others reach it through call.
@@ -32,6 +35,7 @@ type worker struct {
 	area      []byte // the UMEM
 	pool      *xsk.Pool
 	frameMask uint64 // frame size - 1
+	reserve   int    // frames that are not for copies: for control packets, and to receive into
 	ports     []port
 	view      *view
 	views     *atomic.Pointer[view] // the newest one
@@ -64,7 +68,8 @@ type worker struct {
 func newWorker(id int, cfg *Config, area []byte, pool *xsk.Pool, frameSize int, s *shared) (*worker, error) {
 	w := &worker{
 		id: id, cfg: cfg, seed: uint32(cfg.Seed), area: area, pool: pool, frameMask: uint64(frameSize - 1),
-		views: new(atomic.Pointer[view]), holds: newHolds(mono.Time(cfg.HoldTime)), shared: s,
+		reserve: min(copyReserve, pool.Frames()/16),
+		views:   new(atomic.Pointer[view]), holds: newHolds(mono.Time(cfg.HoldTime)), shared: s,
 	}
 	w.mail.init()
 	w.ports = make([]port, len(cfg.Ports))
@@ -194,7 +199,10 @@ func (w *worker) discard(f *frame, r drop.Reason) {
 // pool is empty; the copy that was not made is then counted as dropped.
 func (w *worker) clone(f *frame) (frame, bool) {
 	w.made++
-	a, ok := w.pool.Get()
+	a, ok := uint64(0), false
+	if w.pool.Free() > w.reserve {
+		a, ok = w.pool.Get()
+	}
 	if !ok {
 		w.ports[f.in].stats.Drops[drop.NoFrame]++
 		return frame{}, false

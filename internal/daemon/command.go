@@ -66,7 +66,7 @@ func staticOverlay(l *config.Leaf) control.Overlay {
 		v := &l.VNIs[i]
 		o.VNIs = append(o.VNIs, control.VNI{
 			VNI: overlay.VNI(v.VNI), Flood: v.Flood,
-			StormRate: v.Storm.Rate, StormBurst: v.Storm.Burst, FDBLimit: v.FDBLimit,
+			Storm: dataplane.StormLimit{Rate: v.Storm.Rate, Burst: v.Storm.Burst}, FDBLimit: v.FDBLimit,
 		})
 		for _, s := range v.Static {
 			o.Static = append(o.Static, control.StaticMAC{

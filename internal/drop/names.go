@@ -44,6 +44,7 @@ var names = [NumReasons]string{
 	Copy:            "copy",
 	TooBig:          "too_big",
 	QueueFull:       "queue_full",
+	FloodYields:     "flood_yields",
 	ControlFull:     "control_full",
 	NoFrame:         "no_frame",
 	PortDown:        "port_down",
