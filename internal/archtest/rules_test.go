@@ -44,7 +44,7 @@ var sameLayer = map[[2]string]bool{
 
 // free packages are tests and tools: they may import anything of the module,
 // and nothing but tests may import them.
-var free = []string{"test", "internal/archtest", "internal/testenv", "internal/scenario", "internal/tools"}
+var free = []string{"test", "internal/archtest", "internal/testenv", "internal/tools"}
 
 // core packages are sans-I/O.
 var core = []string{"internal/mono", "internal/drop", "internal/units", "internal/field", "internal/flowtable", "overlay", "congestion", "reorder", "balance", "leaf"}
