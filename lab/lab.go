@@ -10,13 +10,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/namespace"
 )
 
@@ -44,13 +48,85 @@ var ErrUp = errors.New("is up already")
 
 var errLeft = errors.New("something of it was left behind by an interrupted command: `loomlab down` removes it")
 
+// errDown is the error for a lab that a command needs, and that was not built.
+var errDown = errors.New("is not up: `loomlab up` starts it")
+
 func (l *Lab) dir() string               { return filepath.Join(stateRoot, l.File.Name) }
 func (l *Lab) path(name string) string   { return filepath.Join(l.dir(), name) }
-func (l *Lab) ns(node string) string     { return nsPrefix(l.File.Name) + node }
+func (l *Lab) ns(node string) string     { return "loom-" + l.File.Name + "-" + node }
 func (l *Lab) kernel() bool              { return l.File.Dataplane == "kernel" }
 func (l *Lab) lockPath() string          { return l.dir() + ".lock" }
 func (l *Lab) named(err error) error     { return fmt.Errorf("lab %s: %w", l.File.Name, err) }
 func (l *Lab) socket(node string) string { return l.path(node + ".sock") }
+
+// init keeps the main goroutine on the main thread, so that no other goroutine can
+// change that thread's namespace. /proc/<pid>/ns is the main thread's, and the
+// process counts as living there.
+func init() { runtime.LockOSThread() }
+
+// in runs fn in a node's namespace, on a thread of its own. An error names the node.
+func (l *Lab) in(node string, fn func() error) error {
+	if err := namespace.Do(l.ns(node), fn); err != nil {
+		return fmt.Errorf("%s: %w", node, err)
+	}
+	return nil
+}
+
+// namespaces lists the namespaces of the lab. Lab names have no dash, so that the
+// prefix of one lab is never the prefix of another.
+func (l *Lab) namespaces() (out []string, err error) {
+	paths, err := filepath.Glob(filepath.Join(namespace.Dir, l.ns("*")))
+	for _, p := range paths {
+		out = append(out, filepath.Base(p))
+	}
+	return out, err
+}
+
+// nodes returns the leaves, then the spines.
+func (l *Lab) nodes() []fabric.Node { return slices.Concat(l.Topo.Leaves, l.Topo.Spines) }
+
+func isLeaf(n fabric.Node) bool { return n.VTEP.IsValid() }
+
+// port is one end of a leaf–spine link.
+type port struct {
+	link          int // its index
+	name          string
+	addr, gateway netip.Addr // this end's, the other end's
+	egress        vocab.Link
+}
+
+// ports lists a node's ends of leaf–spine links.
+func (l *Lab) ports(n fabric.Node) (out []port) {
+	for _, k := range l.Topo.Links {
+		switch {
+		case isLeaf(n) && k.Leaf == n.Index:
+			out = append(out, port{k.Index, k.LeafPort, k.LeafAddr, k.SpineAddr, k.Up})
+		case !isLeaf(n) && k.Spine == n.Index:
+			out = append(out, port{k.Index, k.SpinePort, k.SpineAddr, k.LeafAddr, k.Down})
+		}
+	}
+	return out
+}
+
+// members lists the hosts behind a leaf.
+func (l *Lab) members(leaf int) (out []fabric.Host) {
+	for _, h := range l.Topo.Hosts {
+		if h.Leaf == leaf {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// others lists the other leaves that have hosts of a VNI.
+func (l *Lab) others(leaf int, vni uint32) (vteps []netip.Addr) {
+	for _, n := range l.Topo.Leaves {
+		if n.Index != leaf && slices.Contains(l.Topo.VNIsOf(n.Index), vni) {
+			vteps = append(vteps, n.VTEP)
+		}
+	}
+	return vteps
+}
 
 // IsUp reports whether the lab has been built.
 func (l *Lab) IsUp() bool {
@@ -104,7 +180,7 @@ func (l *Lab) build(ctx context.Context, before func() error) (err error) {
 		return l.named(err)
 	}
 	defer unlock()
-	left, err := listNS(l.File.Name)
+	left, err := l.namespaces()
 	if err != nil {
 		return l.named(err)
 	}
@@ -175,13 +251,12 @@ func (l *Lab) Down() error {
 
 // down is Down with the lock held.
 func (l *Lab) down() error {
-	namespaces, err := listNS(l.File.Name)
+	namespaces, err := l.namespaces()
 	if err != nil {
 		return err
 	}
-	procs, err1 := l.recordedProcs()
-	inside, err2 := procsIn(namespaces)
-	errs := []error{err1, err2, endAll(append(procs, inside...), 3*time.Second)}
+	procs, err := l.processes(namespaces)
+	errs := []error{err, endAll(procs, 3*time.Second)}
 	for _, c := range l.children {
 		<-c.done // reaped
 	}

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/internal/spread"
@@ -124,6 +125,32 @@ type DaemonReport struct {
 	Balanced bool              `json:"balanced"`
 	Drops    map[string]uint64 `json:"drops"`
 	Closed   []string          `json:"closed_ports,omitempty"` // not carried by AF_XDP at the end
+}
+
+// SchemeReport has what a scheme decided on one leaf since its daemon was started.
+// Flowlets are zero for schemes that keep none.
+type SchemeReport struct {
+	Scheme    string `json:"scheme"`
+	Decisions uint64 `json:"decisions"`
+	Started   uint64 `json:"flowlets_started"`
+	Moved     uint64 `json:"flowlets_moved"`
+	Kept      uint64 `json:"flowlets_kept"`
+	Expired   uint64 `json:"flowlets_expired"`
+}
+
+// addScheme adds a worker's counters to those of the scheme.
+func (d *DaemonReport) addScheme(scheme string, s balance.Stats) {
+	at := slices.IndexFunc(d.Schemes, func(r SchemeReport) bool { return r.Scheme == scheme })
+	if at < 0 {
+		at = len(d.Schemes)
+		d.Schemes = append(d.Schemes, SchemeReport{Scheme: scheme})
+	}
+	r := &d.Schemes[at]
+	r.Decisions += s.Decisions
+	r.Started += s.Flowlets.Started
+	r.Moved += s.Flowlets.Moved
+	r.Kept += s.Flowlets.Kept
+	r.Expired += s.Flowlets.Expired
 }
 
 // Failure says what a fabric must never do, if it did: nil otherwise.

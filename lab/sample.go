@@ -2,11 +2,15 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/internal/measure"
 )
 
@@ -14,7 +18,7 @@ import (
 // take more of a shared core than the daemons.
 const MinSample = 10 * time.Millisecond
 
-// UplinkSeries is the throughput of a leaf's uplinks in intervals. All uplinks
+// UplinkSeries has the throughput of a leaf's uplinks in intervals. All uplinks
 // of one interval were read in the same instant.
 type UplinkSeries struct {
 	Leaf  string          `json:"leaf"`
@@ -26,8 +30,7 @@ type UplinkSeries struct {
 // sampler reads the leaves' uplinks every so often, each leaf for itself.
 type sampler struct {
 	lab    *Lab
-	every  time.Duration
-	leaves []leafSamples
+	leaves []leafSamples // none: nobody wants samples
 	cancel context.CancelFunc
 	done   sync.WaitGroup
 }
@@ -38,73 +41,62 @@ type leafSamples struct {
 	err   error
 }
 
-// startSampler begins; nil when every is 0.
-func (l *Lab) startSampler(ctx context.Context, epoch int64, every time.Duration) *sampler {
-	if every == 0 {
-		return nil
-	}
-	s := &sampler{lab: l, every: max(every, MinSample), leaves: make([]leafSamples, len(l.Topo.Leaves))}
+// startSampler begins to sample, unless every is 0.
+func (l *Lab) startSampler(ctx context.Context, load *load, every time.Duration) *sampler {
+	s := &sampler{lab: l}
 	ctx, s.cancel = context.WithCancel(ctx)
-	for i := range s.leaves {
-		s.done.Go(func() { s.leaves[i].take(ctx, s, i, epoch) })
+	if every == 0 {
+		return s
+	}
+	s.leaves = make([]leafSamples, len(l.Topo.Leaves))
+	for i, n := range l.Topo.Leaves {
+		s.done.Go(func() {
+			tick := time.NewTicker(max(every, MinSample))
+			defer tick.Stop()
+			s.leaves[i].take(ctx, tick.C, l, n, load)
+		})
 	}
 	return s
 }
 
 // take samples one leaf until ctx ends or the leaf does not answer.
-func (k *leafSamples) take(ctx context.Context, s *sampler, leaf int, epoch int64) {
-	tick := time.NewTicker(s.every)
-	defer tick.Stop()
+func (k *leafSamples) take(ctx context.Context, tick <-chan time.Time, l *Lab, leaf fabric.Node, load *load) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-tick:
 		}
-		sent, err := s.lab.sentBytes(ctx, s.lab.Topo.Leaves[leaf].Name)
+		bytes, err := l.uplinkBytes(ctx, leaf)
 		if err != nil {
 			if ctx.Err() == nil {
-				k.err = err
+				k.err = fmt.Errorf("sample the uplinks of %s: %w", leaf.Name, err)
 			}
 			return
 		}
-		var bytes []uint64
-		for _, l := range s.lab.Topo.Links {
-			if l.Leaf == leaf {
-				bytes = append(bytes, sent[l.LeafPort])
-			}
-		}
-		k.at = append(k.at, time.Duration(monotonic()-epoch))
+		k.at = append(k.at, load.since())
 		k.bytes = append(k.bytes, bytes)
 	}
 }
 
-// stop ends sampling and reports what failed.
+// stop ends sampling and returns what failed.
 func (s *sampler) stop() error {
-	if s == nil {
-		return nil
-	}
 	s.cancel()
 	s.done.Wait()
-	for i := range s.leaves {
-		if err := s.leaves[i].err; err != nil {
-			return fmt.Errorf("sample the uplinks of %s: %w", s.lab.Topo.Leaves[i].Name, err)
-		}
+	var errs []error
+	for _, k := range s.leaves {
+		errs = append(errs, k.err)
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // series turns samples into rates.
 func (s *sampler) series() (out []UplinkSeries) {
-	if s == nil {
-		return nil
-	}
 	for i := range s.leaves {
-		u := UplinkSeries{Leaf: s.lab.Topo.Leaves[i].Name}
-		for _, l := range s.lab.Topo.Links {
-			if l.Leaf == i {
-				u.Links = append(u.Links, l.Name)
-			}
+		n := s.lab.Topo.Leaves[i]
+		u := UplinkSeries{Leaf: n.Name}
+		for _, p := range s.lab.ports(n) {
+			u.Links = append(u.Links, s.lab.Topo.Links[p.link].Name)
 		}
 		u.fill(&s.leaves[i])
 		out = append(out, u)
@@ -115,37 +107,31 @@ func (s *sampler) series() (out []UplinkSeries) {
 // imbalance sums up how uneven the leaves' uplinks were between two times. up
 // tells which links were up at a time.
 func (s *sampler) imbalance(up func(time.Duration) []bool, from, to time.Duration) []measure.Distribution {
-	if s == nil {
-		return nil
-	}
 	var names []string
 	var recs []*measure.Imbalance
-	for i := range s.leaves {
-		var index []int
-		for _, l := range s.lab.Topo.Links {
-			if l.Leaf == i {
-				index = append(index, l.Index)
-			}
-		}
-		if len(index) < 2 {
+	for i, k := range s.leaves {
+		n := s.lab.Topo.Leaves[i]
+		ports := s.lab.ports(n)
+		if len(ports) < 2 {
 			continue
 		}
-		rec, isUp := measure.NewImbalance(len(index), 100_000), make([]bool, len(index))
-		for k, at := range s.leaves[i].at {
+		rec, isUp := measure.NewImbalance(len(ports), 100_000), make([]bool, len(ports))
+		for sample, at := range k.at {
 			if at < from || at > to {
 				continue
 			}
 			state := up(at)
-			for j, link := range index {
-				isUp[j] = state[link]
+			for j, p := range ports {
+				isUp[j] = state[p.link]
 			}
-			rec.Sample(s.leaves[i].bytes[k], isUp)
+			rec.Sample(k.bytes[sample], isUp)
 		}
-		names, recs = append(names, s.lab.Topo.Leaves[i].Name), append(recs, rec)
+		names, recs = append(names, n.Name), append(recs, rec)
 	}
 	return measure.Distributions(names, recs)
 }
 
+// fill takes the rates between samples.
 func (u *UplinkSeries) fill(k *leafSamples) {
 	for n := 1; n < len(k.at); n++ {
 		dt := (k.at[n] - k.at[n-1]).Seconds()
@@ -158,36 +144,38 @@ func (u *UplinkSeries) fill(k *leafSamples) {
 	}
 }
 
-// What "has followed" means.
+// A split has followed a fault when its mean over splitWindow is within splitWithin
+// of what it came to.
 const (
 	splitWindow = 200 * time.Millisecond
 	splitWithin = 0.2
 )
 
-// bytes is what links, by position, sent between two times.
-func (u *UplinkSeries) bytes(links []int, from, to time.Duration) (sum float64) {
+// bytes returns what each link sent between two times.
+func (u *UplinkSeries) bytes(from, to time.Duration) []float64 {
+	out := make([]float64, len(u.Links))
 	for k := 1; k < len(u.At); k++ {
 		if u.At[k-1] < from || u.At[k] > to {
 			continue
 		}
-		for _, j := range links {
-			sum += float64(u.Bits[k][j]) / 8 * (u.At[k] - u.At[k-1]).Seconds()
+		for j, bits := range u.Bits[k] {
+			out[j] += float64(bits) / 8 * (u.At[k] - u.At[k-1]).Seconds()
 		}
 	}
-	return sum
+	return out
 }
 
-// share is the part that links, by position, have of all bytes between two times;
-// ok is false if nothing was sent.
-func (u *UplinkSeries) share(links []int, from, to time.Duration) (share float64, ok bool) {
-	all := 0.0
-	for j := range u.Links {
-		all += u.bytes([]int{j}, from, to)
+// share returns the part that links, by position, have of all bytes between two
+// times, or NaN if nothing was sent.
+func (u *UplinkSeries) share(links []int, from, to time.Duration) float64 {
+	part, all := 0.0, 0.0
+	for j, n := range u.bytes(from, to) {
+		all += n
+		if slices.Contains(links, j) {
+			part += n
+		}
 	}
-	if all == 0 {
-		return 0, false
-	}
-	return u.bytes(links, from, to) / all, true
+	return part / all
 }
 
 // reaction measures how a leaf's split followed a fault at a time: the share of its
@@ -196,9 +184,8 @@ func (u *UplinkSeries) share(links []int, from, to time.Duration) (share float64
 // next fault's time, or the end of the load. ok is false if the leaf sent nothing
 // before or after.
 func (u *UplinkSeries) reaction(links []int, at, until time.Duration) (r measure.Reaction, ok bool) {
-	before, ok1 := u.share(links, at-time.Second, at)
-	after, ok2 := u.share(links, at+(until-at)/2, until)
-	if !ok1 || !ok2 {
+	before, after := u.share(links, at-time.Second, at), u.share(links, at+(until-at)/2, until)
+	if math.IsNaN(before) || math.IsNaN(after) {
 		return r, false
 	}
 	r.BeforePercent, r.AfterPercent = 100*before, 100*after
@@ -207,7 +194,8 @@ func (u *UplinkSeries) reaction(links []int, at, until time.Duration) (r measure
 		if begin < at || begin+splitWindow > until {
 			continue
 		}
-		if s, ok := u.share(links, begin, begin+splitWindow+splitWindow/10); ok && s >= after*(1-splitWithin) && s <= after*(1+splitWithin) {
+		s := u.share(links, begin, begin+splitWindow+splitWindow/10)
+		if s >= after*(1-splitWithin) && s <= after*(1+splitWithin) { // not NaN either
 			followed := (begin - at).Seconds()
 			r.FollowedS = &followed
 			break
@@ -227,15 +215,15 @@ func (l *Lab) reactions(faults []FaultReport, series []UplinkSeries, end time.Du
 		if !ok || until <= f.At || f.At < time.Second {
 			continue // there is no before, or no after
 		}
-		for leaf := range series {
+		for leaf, u := range series {
 			var same []int
 			for _, k := range l.Topo.Links {
 				if k.Leaf == leaf && k.Spine == link.Spine {
 					same = append(same, k.LeafUplinkID)
 				}
 			}
-			if r, ok := series[leaf].reaction(same, f.At, until); ok {
-				r.Name = f.Action + " " + f.Link + ": " + series[leaf].Leaf
+			if r, ok := u.reaction(same, f.At, until); ok {
+				r.Name = f.Action + " " + f.Link + ": " + u.Leaf
 				out = append(out, r)
 			}
 		}

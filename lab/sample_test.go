@@ -101,10 +101,11 @@ func TestSeries(t *testing.T) {
 	if len(m) != 2 || m[0].Name != "all" || m[1].Name != "L0" || m[1].N != 2 || m[1].Mean != 0.5 || m[1].P50 != 0 || m[1].P90 != 1 || m[0].Mean != 0.5 {
 		t.Errorf("imbalance %+v", m)
 	}
-	if b := got[0].bytes([]int{0, 1}, 50*ms, 250*ms); b != 6e6 {
+	if b := got[0].bytes(50*ms, 250*ms); b[0]+b[1] != 6e6 {
 		t.Errorf("%g bytes", b)
 	}
-	if (*sampler)(nil).stop() != nil || (*sampler)(nil).series() != nil || (*sampler)(nil).imbalance(up, 0, 0) != nil {
+	none := s.lab.startSampler(t.Context(), nil, 0)
+	if none.stop() != nil || none.series() != nil || none.imbalance(up, 0, 0) != nil {
 		t.Error("a run without samples has some")
 	}
 }

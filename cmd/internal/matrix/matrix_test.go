@@ -23,9 +23,9 @@ import (
 )
 
 // TestMain lets the test binary stand in for a program that can run on the lab,
-// which starts itself as agent and guard.
+// which starts itself as guard.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && (os.Args[1] == "agent" || os.Args[1] == "guard") {
+	if len(os.Args) == 3 && os.Args[1] == "guard" {
 		root := &cobra.Command{}
 		root.AddCommand(LabCommands()...)
 		if err := root.Execute(); err != nil {
