@@ -43,6 +43,7 @@ type host struct {
 	udp  *net.UDPConn
 	roce *net.UDPConn
 
+	opened  []io.Closer
 	load    atomic.Pointer[load] // nil until it begins
 	serving sync.WaitGroup
 
@@ -80,52 +81,50 @@ func (h *host) open(ns string) (err error) {
 	if h.home, err = netns.Get(); err != nil {
 		return fmt.Errorf("this process's namespace: %w", err)
 	}
+	h.opened = append(h.opened, &h.home)
 	if h.space, err = netns.GetFromName(ns); err != nil {
 		return fmt.Errorf("namespace %s: %w", ns, err)
 	}
+	h.opened = append(h.opened, &h.space)
 	return h.inside(func() (err error) {
 		// Accepted connections inherit the congestion control.
-		lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-			var err error
-			return errors.Join(c.Control(func(fd uintptr) { err = h.setCongestion(int(fd)) }), err)
-		}}
+		lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error { return onSocket(c, h.setCongestion) }}
 		if h.tcp, err = lc.Listen(context.Background(), "tcp4", fmt.Sprintf(":%d", dataPort)); err != nil {
 			return err
 		}
-		if h.udp, err = listenUDP(udpPort); err != nil {
+		h.opened = append(h.opened, h.tcp)
+		if h.udp, err = h.listenUDP(udpPort); err != nil {
 			return err
 		}
-		if h.roce, err = listenUDP(roce.Port); err != nil {
+		if h.roce, err = h.listenUDP(roce.Port); err != nil {
 			return err
 		}
 		return likeNIC(h.roce)
 	})
 }
 
-func listenUDP(port int) (*net.UDPConn, error) {
+func (h *host) listenUDP(port int) (*net.UDPConn, error) {
 	c, err := net.ListenUDP("udp4", &net.UDPAddr{Port: port})
-	if err == nil {
-		_ = c.SetReadBuffer(4 << 20) // best effort: a smaller one loses datagrams sooner
+	if err != nil {
+		return nil, err
 	}
-	return c, err
+	h.opened = append(h.opened, c)
+	_ = c.SetReadBuffer(4 << 20) // best effort: a smaller one loses datagrams sooner
+	return c, nil
 }
 
 // close closes the host's sockets and waits for those who serve them.
 func (h *host) close() {
-	if h.tcp != nil {
-		h.tcp.Close()
-	}
-	for _, c := range []*net.UDPConn{h.udp, h.roce} {
-		if c != nil {
-			c.Close()
-		}
+	for _, c := range h.opened {
+		c.Close()
 	}
 	h.serving.Wait()
-	for _, ns := range []*netns.NsHandle{&h.space, &h.home} {
-		if ns.IsOpen() {
-			ns.Close()
-		}
-	}
+}
+
+// onSocket calls fn with a socket's descriptor.
+func onSocket(c syscall.RawConn, fn func(fd int) error) error {
+	var err error
+	return errors.Join(c.Control(func(fd uintptr) { err = fn(int(fd)) }), err)
 }
 
 // inside calls fn on a thread that is in the host's namespace meanwhile, for fn to
@@ -201,30 +200,26 @@ func (h *host) dialUDP(to *host, port uint16) (c *net.UDPConn, err error) {
 	return c, err
 }
 
-// Each request on a connection to a host begins with a header of 16 bytes: the
-// operation, the workload and the number of bytes.
+// Operations of a [header].
 const (
-	headerLen = 16
 	wantBytes = 'R' // answer with a number of bytes
 	sinkBytes = 'B' // read all that follows
 )
 
+// header begins each request on a connection to a host, and each datagram.
 type header struct {
-	op       byte
-	workload uint32
-	bytes    uint64
+	Op       byte
+	_        [3]byte
+	Workload uint32
+	Bytes    uint64
 }
 
 func (h header) encode() []byte {
-	b := make([]byte, headerLen)
-	b[0] = h.op
-	binary.BigEndian.PutUint32(b[4:], h.workload)
-	binary.BigEndian.PutUint64(b[8:], h.bytes)
+	b, err := binary.Append(nil, binary.BigEndian, h)
+	if err != nil {
+		panic(err) // all fields have a fixed size
+	}
 	return b
-}
-
-func decodeHeader(b []byte) header {
-	return header{b[0], binary.BigEndian.Uint32(b[4:]), binary.BigEndian.Uint64(b[8:])}
 }
 
 const chunk = 64 << 10
@@ -255,31 +250,23 @@ func (h *host) serveTCP(ctx context.Context) {
 
 // serveConn returns when the client has closed, or its host is unreachable.
 func (h *host) serveConn(c net.Conn) {
-	var b [headerLen]byte
 	for {
-		if _, err := io.ReadFull(c, b[:]); err != nil {
+		var head header
+		if err := binary.Read(c, binary.BigEndian, &head); err != nil {
 			return
 		}
-		head := decodeHeader(b[:])
-		switch head.op {
+		switch head.Op {
 		case wantBytes:
-			for left := head.bytes; left > 0; left -= min(left, chunk) {
+			for left := head.Bytes; left > 0; left -= min(left, chunk) {
 				if _, err := c.Write(zeros[:min(left, chunk)]); err != nil {
 					return
 				}
 			}
 		case sinkBytes:
-			buf := buffers.Get().(*[chunk]byte)
-			defer buffers.Put(buf)
-			for {
-				n, err := c.Read(buf[:])
-				if w := h.load.Load().work(head.workload); w != nil {
-					w.count(n)
-				}
-				if err != nil {
-					return
-				}
+			if w := h.load.Load().work(head.Workload); w != nil {
+				_, _ = w.drain(c) // the client reports a connection that breaks
 			}
+			return
 		default:
 			return
 		}
@@ -293,10 +280,14 @@ func (h *host) serveUDP() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil || n < headerLen {
+		var head header
+		if err == nil {
+			_, err = binary.Decode(buf[:n], binary.BigEndian, &head)
+		}
+		if err != nil {
 			continue // an ICMP error of an earlier datagram, or not ours
 		}
-		if w := h.load.Load().work(decodeHeader(buf).workload); w != nil {
+		if w := h.load.Load().work(head.Workload); w != nil {
 			w.count(n)
 			w.datagramsReceived.Add(1)
 		}

@@ -56,7 +56,6 @@ func (l *Lab) path(name string) string   { return filepath.Join(l.dir(), name) }
 func (l *Lab) ns(node string) string     { return "loom-" + l.File.Name + "-" + node }
 func (l *Lab) kernel() bool              { return l.File.Dataplane == "kernel" }
 func (l *Lab) lockPath() string          { return l.dir() + ".lock" }
-func (l *Lab) named(err error) error     { return fmt.Errorf("lab %s: %w", l.File.Name, err) }
 func (l *Lab) socket(node string) string { return l.path(node + ".sock") }
 
 // init keeps the main goroutine on the main thread, so that no other goroutine can
@@ -128,6 +127,13 @@ func (l *Lab) others(leaf int, vni uint32) (vteps []netip.Addr) {
 	return vteps
 }
 
+// name says in an error which lab it is about.
+func (l *Lab) name(err *error) {
+	if *err != nil {
+		*err = fmt.Errorf("lab %s: %w", l.File.Name, *err)
+	}
+}
+
 // IsUp reports whether the lab has been built.
 func (l *Lab) IsUp() bool {
 	_, err := os.Stat(l.path(upMarker))
@@ -143,32 +149,33 @@ func (l *Lab) lock() (unlock func(), err error) {
 		return nil, fmt.Errorf("state directory: %w (are you root?)", err)
 	}
 	for {
-		fd, err := unix.Open(l.lockPath(), unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o644)
-		if err != nil {
-			return nil, fmt.Errorf("lock %s: %w", l.lockPath(), err)
+		f, err := os.OpenFile(l.lockPath(), os.O_CREATE|os.O_RDWR, 0o644)
+		if err == nil {
+			err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
 		}
-		if err := unix.Flock(fd, unix.LOCK_EX); err != nil {
-			unix.Close(fd)
+		if err != nil {
 			return nil, fmt.Errorf("lock %s: %w", l.lockPath(), err)
 		}
 		// The previous holder may have removed the file. Then this lock is on a
 		// file that no other process will find.
-		var mine, now unix.Stat_t
-		if unix.Fstat(fd, &mine) == nil && unix.Stat(l.lockPath(), &now) == nil && mine.Ino == now.Ino {
+		mine, err1 := f.Stat()
+		now, err2 := os.Stat(l.lockPath())
+		if err1 == nil && err2 == nil && os.SameFile(mine, now) {
 			return func() {
 				if _, err := os.Stat(l.dir()); errors.Is(err, fs.ErrNotExist) {
 					os.Remove(l.lockPath()) // without a lab; a waiting process opens a new one
 				}
-				unix.Close(fd)
+				f.Close()
 			}, nil
 		}
-		unix.Close(fd)
+		f.Close()
 	}
 }
 
 // Up builds the lab and starts its daemons. If it fails or ctx ends, it takes down
 // what it has built. It returns [ErrUp] for a lab that exists already.
-func (l *Lab) Up(ctx context.Context) error {
+func (l *Lab) Up(ctx context.Context) (err error) {
+	defer l.name(&err)
 	return l.build(ctx, func() error { return nil })
 }
 
@@ -177,28 +184,28 @@ func (l *Lab) Up(ctx context.Context) error {
 func (l *Lab) build(ctx context.Context, before func() error) (err error) {
 	unlock, err := l.lock()
 	if err != nil {
-		return l.named(err)
+		return err
 	}
 	defer unlock()
 	left, err := l.namespaces()
 	if err != nil {
-		return l.named(err)
+		return err
 	}
 	if l.IsUp() {
-		return l.named(ErrUp)
+		return ErrUp
 	}
 	if _, err := os.Stat(l.dir()); err == nil || len(left) > 0 {
-		return l.named(errLeft)
+		return errLeft
 	}
 	if err := l.checkHost(); err != nil {
-		return l.named(err)
+		return err
 	}
 	if err := before(); err != nil {
-		return l.named(err)
+		return err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(l.named(err), l.down())
+			err = errors.Join(err, l.down())
 		}
 	}()
 	if err := os.MkdirAll(l.dir(), 0o755); err != nil {
@@ -234,22 +241,25 @@ func (l *Lab) checkHost() error {
 
 // Down removes all that exists of the lab: its processes, namespaces and state. It
 // succeeds if there is no lab.
-func (l *Lab) Down() error {
+func (l *Lab) Down() (err error) {
+	defer l.name(&err)
+	return l.remove()
+}
+
+// remove is Down. Its errors do not name the lab.
+func (l *Lab) remove() error {
 	if os.Geteuid() != 0 {
-		return l.named(errors.New("needs root: run it with sudo"))
+		return errors.New("needs root: run it with sudo")
 	}
 	unlock, err := l.lock()
 	if err != nil {
-		return l.named(err)
+		return err
 	}
 	defer unlock()
-	if err := l.down(); err != nil {
-		return l.named(err)
-	}
-	return nil
+	return l.down()
 }
 
-// down is Down with the lock held.
+// down is remove with the lock held.
 func (l *Lab) down() error {
 	namespaces, err := l.namespaces()
 	if err != nil {

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"io"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -107,6 +108,19 @@ func (w *work) count(n int) {
 	w.received[min(max(int(w.load.since()/bucketLen), 0), len(w.received)-1)].Add(uint64(n))
 }
 
+// Write counts payload, for [io.Copy].
+func (w *work) Write(payload []byte) (int, error) {
+	w.count(len(payload))
+	return len(payload), nil
+}
+
+// drain counts all that r has. It returns the number of bytes.
+func (w *work) drain(r io.Reader) (int64, error) {
+	buf := buffers.Get().(*[chunk]byte)
+	defer buffers.Put(buf)
+	return io.CopyBuffer(w, struct{ io.Reader }{r}, buf[:]) // without a connection's own copying, which has no such buffer
+}
+
 func (w *work) buckets() []uint64 {
 	out := make([]uint64, len(w.received))
 	for i := range out {
@@ -145,6 +159,11 @@ type task struct {
 	rate  float64 // flows per second, of workloads that have sizes
 }
 
+// perform has what each type of workload does.
+var perform = map[string]func(*task, context.Context){
+	vocab.Bulk: (*task).bulk, vocab.Poisson: (*task).requests, vocab.Incast: (*task).incast, vocab.UDP: (*task).datagrams, vocab.RoCE: (*task).rdma,
+}
+
 // begin does a task in the background. It goes on until the task's duration and
 // flows are over, or ctx ends.
 func (t *task) begin(ctx context.Context) {
@@ -154,18 +173,7 @@ func (t *task) begin(ctx context.Context) {
 		if !t.load.sleepUntil(ctx, t.Start) {
 			return
 		}
-		switch t.Type {
-		case vocab.Bulk:
-			t.bulk(ctx)
-		case vocab.Poisson:
-			t.requests(ctx)
-		case vocab.Incast:
-			t.incast(ctx)
-		case vocab.UDP:
-			t.datagrams(ctx)
-		case vocab.RoCE:
-			t.rdma(ctx)
-		}
+		perform[t.Type](t, ctx)
 	})
 }
 
@@ -206,7 +214,7 @@ func (t *task) bulkFlow(ctx context.Context, peer *host) error {
 	if err := c.SetWriteDeadline(t.load.epoch.Add(t.end())); err != nil {
 		return err
 	}
-	_, err = c.Write(header{op: sinkBytes, workload: t.index}.encode())
+	_, err = c.Write(header{Op: sinkBytes, Workload: t.index}.encode())
 	for err == nil {
 		_, err = c.Write(zeros[:])
 	}
@@ -219,40 +227,26 @@ func (t *task) bulkFlow(ctx context.Context, peer *host) error {
 
 // receive requests n bytes on an open connection and reads them all.
 func (t *task) receive(c net.Conn, n uint64) error {
-	if _, err := c.Write(header{op: wantBytes, workload: t.index, bytes: n}.encode()); err != nil {
+	if _, err := c.Write(header{Op: wantBytes, Workload: t.index, Bytes: n}.encode()); err != nil {
 		return err
 	}
-	buf := buffers.Get().(*[chunk]byte)
-	defer buffers.Put(buf)
-	for n > 0 {
-		k, err := c.Read(buf[:min(n, chunk)])
-		t.count(k)
-		n -= uint64(k)
-		if err != nil && n > 0 {
-			return err
-		}
+	got, err := t.drain(io.LimitReader(c, int64(n)))
+	if err == nil && got < int64(n) {
+		err = io.ErrUnexpectedEOF
 	}
-	return nil
+	return err
 }
 
-// pool keeps idle connections by server. A nil pool keeps none.
+// pool keeps idle connections by server, if it is to keep any.
 type pool struct {
+	keep bool
 	mu   sync.Mutex
 	idle map[*host][]net.Conn
 }
 
-// newPool returns an empty pool, or nil unless connections are to be kept.
-func newPool(keep bool) *pool {
-	if !keep {
-		return nil
-	}
-	return &pool{idle: map[*host][]net.Conn{}}
-}
+func newPool(keep bool) *pool { return &pool{keep: keep, idle: map[*host][]net.Conn{}} }
 
 func (p *pool) take(server *host) (c net.Conn) {
-	if p == nil {
-		return nil
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l := p.idle[server]; len(l) > 0 {
@@ -262,7 +256,7 @@ func (p *pool) take(server *host) (c net.Conn) {
 }
 
 func (p *pool) put(server *host, c net.Conn) {
-	if p == nil {
+	if !p.keep {
 		c.Close()
 		return
 	}
@@ -272,9 +266,6 @@ func (p *pool) put(server *host, c net.Conn) {
 }
 
 func (p *pool) close() {
-	if p == nil {
-		return
-	}
 	for _, l := range p.idle {
 		for _, c := range l {
 			c.Close()
@@ -369,7 +360,7 @@ func (t *task) datagrams(ctx context.Context) {
 			}
 			defer c.Close()
 			packet := make([]byte, t.Size)
-			copy(packet, header{workload: t.index}.encode())
+			copy(packet, header{Workload: t.index}.encode())
 			perSecond := float64(t.Rate) / 8 / float64(t.Size)
 			for sent := 0.0; t.load.since() < t.end(); {
 				due := min(t.load.since()-t.Start, t.Duration).Seconds() * perSecond

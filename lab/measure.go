@@ -11,7 +11,7 @@ import (
 
 	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/config/vocab"
-	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/internal/spread"
 	"github.com/loomfabric/loom/internal/workload"
 )
@@ -83,8 +83,17 @@ func (r *runner) upAt(t time.Duration) []bool {
 	return r.marks[0].up
 }
 
-// phases reports what the leaves sent from one mark to the next.
+// phases reports what the leaves sent from one mark to the next, and altogether.
 func (r *runner) phases() {
+	first, last := r.marks[0], r.marks[len(r.marks)-1]
+	for leaf, n := range r.lab.Topo.Leaves {
+		var shares []measure.LinkShare
+		for j, p := range r.lab.ports(n) {
+			shares = append(shares, measure.LinkShare{Link: egress(r.lab.Topo.Links[p.link].Name), Bytes: last.sent[leaf][j] - first.sent[leaf][j]})
+		}
+		measure.Share(shares)
+		r.rep.Result.Uplinks = append(r.rep.Result.Uplinks, shares...)
+	}
 	for i, a := range r.marks[:len(r.marks)-1] {
 		b := r.marks[i+1]
 		ph := Phase{From: a.name, Start: a.at, End: b.at}
@@ -208,20 +217,14 @@ func (h *host) fetch(ctx context.Context, server *host, bytes uint64, persistent
 // farPair picks two hosts of one VNI, behind different leaves if there are any. The
 // server is nil if no host has a partner.
 func (r *runner) farPair() (client, server *host) {
-	for _, a := range r.hosts {
-		for _, b := range r.hosts {
-			if a == b || a.VNI != b.VNI {
-				continue
-			}
-			if a.Leaf != b.Leaf {
-				return a, b
-			}
-			if server == nil {
-				client, server = a, b
+	for _, pairs := range []string{"racks", "any"} {
+		for i, h := range r.hosts {
+			if p := r.peers(i, r.everyone(), pairs); len(p) > 0 {
+				return h, p[0]
 			}
 		}
 	}
-	return client, server
+	return nil, nil
 }
 
 // daemons reads every daemon's final account and what it dropped. When the kernel
@@ -235,7 +238,7 @@ func (r *runner) daemons(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		d := DaemonReport{Node: n.Name, Drops: map[string]uint64{}}
+		d := DaemonReport{Node: n.Name, Drops: s.Drops}
 		for _, w := range s.Workers {
 			d.Account.Add(w.Account())
 			for _, s := range w.Schemes {
@@ -244,11 +247,6 @@ func (r *runner) daemons(ctx context.Context) error {
 			for _, p := range w.Ports {
 				d.Marked += p.Marked.Frames
 				d.CERaised += p.CERaised
-				for reason, c := range p.Drops {
-					if c > 0 {
-						d.Drops[drop.Reason(reason).String()] += c
-					}
-				}
 			}
 		}
 		for _, p := range s.Ports {

@@ -55,16 +55,17 @@ func (l *Lab) deadDaemon() error {
 
 // Exec replaces this process with a program inside a host, leaf or spine. Terminal,
 // signals and exit code are the program's own. It returns only on failure.
-func (l *Lab) Exec(node string, argv []string) error {
+func (l *Lab) Exec(node string, argv []string) (err error) {
+	defer l.name(&err)
 	_, known := l.Topo.Host(node)
 	for _, n := range l.nodes() {
 		known = known || n.Name == node
 	}
 	if !known {
-		return l.named(fmt.Errorf("neither a host nor a leaf nor a spine is called %q", node))
+		return fmt.Errorf("neither a host nor a leaf nor a spine is called %q", node)
 	}
 	if !l.IsUp() {
-		return l.named(errDown)
+		return errDown
 	}
 	path, err := exec.LookPath(argv[0])
 	if err != nil {

@@ -14,7 +14,6 @@ import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/measure"
-	"github.com/loomfabric/loom/internal/spread"
 )
 
 // Report is what a run found out: its [measure.Result], which an experiment keeps,
@@ -43,8 +42,6 @@ type Reachability struct {
 	Reachable int           `json:"reachable"`
 	MedianRTT time.Duration `json:"median_rtt_ns"`
 	Results   []PairResult  `json:"results"`
-
-	rtts []float64
 }
 
 // PairResult is one ordered pair.
@@ -54,18 +51,6 @@ type PairResult struct {
 	VNI  uint32        `json:"vni"`
 	OK   bool          `json:"ok"`
 	RTT  time.Duration `json:"rtt_ns"` // of the first echo answered, address resolution included
-}
-
-func (r *Reachability) add(from, to string, vni uint32, rtt time.Duration) {
-	r.Results = append(r.Results, PairResult{from, to, vni, rtt >= 0, max(rtt, 0)})
-	r.Pairs++
-	if rtt < 0 {
-		return
-	}
-	r.Reachable++
-	r.rtts = append(r.rtts, float64(rtt))
-	slices.Sort(r.rtts)
-	r.MedianRTT = time.Duration(spread.Quantile(r.rtts, 0.5))
 }
 
 // IdlePoint is the completion time of one flow over the idle fabric.

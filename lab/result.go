@@ -97,7 +97,6 @@ func (r *runner) result(l *load) {
 	for i := range rep.Faults {
 		rep.Faults[i].measure(total)
 	}
-	res.Uplinks = uplinkShares(rep.Phases)
 	res.Phases = phaseShares(r.lab.File.Workloads, rep.Uplinks, rep.LoadEnd)
 }
 
@@ -157,25 +156,6 @@ func unique(flows []flowRecord) []flowRecord {
 
 // egress names the leaf's end of a link as the simulator does: L0->S1.0.
 func egress(link string) string { return strings.Replace(link, "-", "->", 1) }
-
-// uplinkShares adds up the phases between faults.
-func uplinkShares(phases []Phase) (out []measure.LinkShare) {
-	if len(phases) == 0 {
-		return nil
-	}
-	for leaf, l := range phases[0].Leaves {
-		first := len(out)
-		for j, u := range l.Uplinks {
-			x := measure.LinkShare{Link: egress(u.Link)}
-			for _, p := range phases {
-				x.Bytes += p.Leaves[leaf].Uplinks[j].Bytes
-			}
-			out = append(out, x)
-		}
-		measure.Share(out[first:])
-	}
-	return out
-}
 
 // phaseShares tells the samples apart by the time from one workload's start to the
 // next one's. It returns nil if all workloads start at once.

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,13 +9,14 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
-	"sync"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/internal/stat"
 	"github.com/loomfabric/loom/internal/workload"
 	"github.com/loomfabric/loom/internal/workload/roce"
 )
@@ -54,12 +56,12 @@ func likeNIC(c *net.UDPConn) error {
 	if err != nil {
 		return err
 	}
-	cerr := raw.Control(func(fd uintptr) {
-		err = errors.Join(
-			unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TOS, roce.TOS),
-			unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_NO_CHECK, 1))
+	err = onSocket(raw, func(fd int) error {
+		return errors.Join(
+			unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TOS, roce.TOS),
+			unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1))
 	})
-	if err = errors.Join(cerr, err); err != nil {
+	if err != nil {
 		return fmt.Errorf("socket for RoCE: %w", err)
 	}
 	return nil
@@ -82,7 +84,10 @@ func (h *host) serveRoCE() {
 			nic := h.nics[p.QP>>qpIndexBits]
 			h.mu.Unlock()
 			if nic != nil {
-				nic.acknowledged(&p)
+				select {
+				case nic.acks <- p:
+				default: // Go-Back-N recovers from a lost reply, too
+				}
 			}
 			continue
 		}
@@ -91,7 +96,6 @@ func (h *host) serveRoCE() {
 			continue // too late
 		}
 		if reply, ok := h.arrived(w, queuePairID{from.Addr(), p.QP}, &p); ok {
-			// Go-Back-N recovers from a lost reply, too.
 			_, _ = h.roce.WriteToUDPAddrPort(reply.Append(out[:0]), netip.AddrPortFrom(from.Addr(), roce.Port))
 		}
 	}
@@ -124,10 +128,7 @@ func (h *host) countRoCE() {
 		w := nic.task.work
 		for _, q := range nic.pairs {
 			x := q.Stats()
-			w.sent.Sent += x.Sent
-			w.sent.Retransmitted += x.Retransmitted
-			w.sent.Rewinds += x.Rewinds
-			w.sent.Timeouts += x.Timeouts
+			stat.Add(&w.sent, &x)
 			q.Pending(func(posted mono.Time, size uint64) {
 				w.record(flowRecord{bytes: size, start: time.Duration(posted), open: true})
 			})
@@ -155,13 +156,12 @@ func (w *work) reordering() *measure.Reordering {
 func percent(part, all uint64) float64 { return 100 * float64(part) / float64(max(all, 1)) }
 
 // roceNIC is a host's RDMA NIC for one workload. Its queue pairs to all receivers
-// send in turn, at one pace. Its times are since the load's epoch.
+// send in turn, at one pace. Its times are since the load's epoch. It belongs to its
+// task, but for acks.
 type roceNIC struct {
-	task *task
-	wake chan struct{} // something was acknowledged
-
-	mu       sync.Mutex
-	pairs    []queuePair // by receiver, then by number
+	task     *task
+	acks     chan roce.Packet // ACKs and NAKs that came
+	pairs    []queuePair      // by receiver, then by number
 	turn     int
 	due      mono.Time // when the next frame may be sent
 	messages int       // not acknowledged
@@ -174,7 +174,7 @@ type queuePair struct {
 }
 
 func newRoCENIC(t *task) (*roceNIC, error) {
-	n := &roceNIC{task: t, wake: make(chan struct{}, 1)}
+	n := &roceNIC{task: t, acks: make(chan roce.Packet, roceWindow)}
 	for _, peer := range t.peers {
 		for range t.QueuePairs {
 			c, err := t.at.dialUDP(peer, roce.Port)
@@ -202,15 +202,10 @@ func (n *roceNIC) close() {
 	}
 }
 
+// acknowledged takes an ACK or NAK.
 func (n *roceNIC) acknowledged(p *roce.Packet) {
-	n.mu.Lock()
 	if i := int(p.QP & (1<<qpIndexBits - 1)); i < len(n.pairs) {
 		n.messages -= n.pairs[i].Acknowledged(n.now(), p)
-	}
-	n.mu.Unlock()
-	select {
-	case n.wake <- struct{}{}:
-	default: // a wake-up is pending
 	}
 }
 
@@ -219,14 +214,9 @@ func (n *roceNIC) acknowledged(p *roce.Packet) {
 func (n *roceNIC) post(rnd *rand.Rand, peer int, size uint64) {
 	pairs := n.pairs[peer*n.task.QueuePairs : (peer+1)*n.task.QueuePairs]
 	first := rnd.IntN(len(pairs))
-	best := first
-	for i := range pairs {
-		if q := (first + i) % len(pairs); pairs[q].Backlog() < pairs[best].Backlog() {
-			best = q
-		}
-	}
+	q := slices.MinFunc(slices.Concat(pairs[first:], pairs[:first]), func(a, b queuePair) int { return cmp.Compare(a.Backlog(), b.Backlog()) })
 	n.messages++
-	pairs[best].Post(n.now(), size)
+	q.Post(n.now(), size)
 }
 
 // send sends as much as the pace allows at now, and returns the time of the next call.
@@ -288,7 +278,6 @@ func (t *task) rdma(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for at := t.Start + arrivals.Next(); ; {
-		nic.mu.Lock()
 		for ; at <= t.load.since() && at < t.end(); at += arrivals.Next() {
 			peer, size := rnd.IntN(len(t.peers)), t.sizes.Sample(rnd)
 			if nic.messages >= maxInProgress {
@@ -299,9 +288,7 @@ func (t *task) rdma(ctx context.Context) {
 		}
 		now := nic.now()
 		again := nic.send(now)
-		idle := nic.messages == 0
-		nic.mu.Unlock()
-		if idle && at >= t.end() {
+		if nic.messages == 0 && at >= t.end() {
 			return
 		}
 		if at < t.end() {
@@ -311,7 +298,12 @@ func (t *task) rdma(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-nic.wake:
+		case p := <-nic.acks:
+			nic.acknowledged(&p)
+			for range len(nic.acks) {
+				p = <-nic.acks
+				nic.acknowledged(&p)
+			}
 		case <-timer.C:
 		}
 	}

@@ -102,11 +102,7 @@ func (l *Lab) Fail(link string) error { return l.change(link, setDown, false) }
 func (l *Lab) Restore(link string) error { return l.change(link, setUp, true) }
 
 func (l *Lab) change(name string, set func(port string) error, up bool) (err error) {
-	defer func() {
-		if err != nil {
-			err = l.named(err)
-		}
-	}()
+	defer l.name(&err)
 	link, ok := l.Topo.Link(name)
 	if !ok {
 		return fmt.Errorf("no link is called %q", name)

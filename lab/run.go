@@ -6,16 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/measure"
+	"github.com/loomfabric/loom/internal/spread"
 	"github.com/loomfabric/loom/internal/workload"
 )
 
@@ -36,14 +34,15 @@ const drainTime = 5 * time.Second
 // and takes it down again (unless it was up, or is to be kept). Whatever ends
 // the run, a lab that it built does not stay behind.
 func (l *Lab) Run(ctx context.Context, opt RunOptions) (rep *Report, err error) {
+	defer l.name(&err)
 	if opt.Scheme != "" {
 		if err := l.override(opt.Scheme); err != nil {
-			return nil, l.named(err)
+			return nil, err
 		}
 	}
 	cdfs, err := l.loadSizes()
 	if err != nil {
-		return nil, l.named(err)
+		return nil, err
 	}
 	prog := newProgress(opt.Progress)
 	defer prog.End()
@@ -63,7 +62,7 @@ func (l *Lab) Run(ctx context.Context, opt RunOptions) (rep *Report, err error) 
 			}
 			if built && (!opt.Keep || err != nil) {
 				prog.say("taking the fabric down")
-				err = errors.Join(err, l.Down())
+				err = errors.Join(err, l.remove())
 			}
 			if release != nil {
 				err = errors.Join(err, release())
@@ -75,12 +74,12 @@ func (l *Lab) Run(ctx context.Context, opt RunOptions) (rep *Report, err error) 
 	}
 	hosts, stop, err := l.openHosts()
 	if err != nil {
-		return nil, l.named(err)
+		return nil, err
 	}
 	defer stop()
 	r := &runner{lab: l, hosts: hosts, stop: stop, cdfs: cdfs, prog: prog, every: opt.Sample}
 	if err := r.run(ctx); err != nil {
-		return nil, l.named(cmp.Or(ctx.Err(), err)) // what fails after the end of ctx fails for that
+		return nil, cmp.Or(ctx.Err(), err) // what fails after the end of ctx fails for that
 	}
 	return r.rep, nil
 }
@@ -102,33 +101,13 @@ func (l *Lab) loadSizes() ([]*workload.CDF, error) {
 		if w.Sizes == "" {
 			continue
 		}
-		c, err := l.loadCDF(w.Sizes)
+		c, err := workload.Open(w.Sizes, l.BaseDir)
 		if err != nil {
 			return nil, fmt.Errorf("workload %s: %w", w.Name, err)
 		}
 		out[i] = c
 	}
 	return out, nil
-}
-
-func (l *Lab) loadCDF(name string) (*workload.CDF, error) {
-	if !strings.HasSuffix(name, ".csv") {
-		return workload.Builtin(name)
-	}
-	path := name
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(l.BaseDir, name)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	c, err := workload.ReadCDF(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return c, nil
 }
 
 // runner is one run.
@@ -175,12 +154,18 @@ func (r *runner) peers(host int, of []int, pairs string) (out []*host) {
 	return out
 }
 
+// everyone returns the index of every host.
+func (r *runner) everyone() []int {
+	all := make([]int, len(r.hosts))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
 // ping fills in reachability: every ordered pair of hosts of one VNI.
 func (r *runner) ping(ctx context.Context) error {
-	all, err := r.lab.File.Select([]string{"all"})
-	if err != nil {
-		return err
-	}
+	all := r.everyone()
 	rtts := make([][]time.Duration, len(r.hosts))
 	var g errgroup.Group
 	for i, h := range r.hosts {
@@ -192,10 +177,20 @@ func (r *runner) ping(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err
 	}
+	out, answered := &r.rep.Reachability, []float64{}
 	for i, h := range r.hosts {
 		for k, to := range r.peers(i, all, "any") {
-			r.rep.Reachability.add(h.Name, to.Name, to.VNI, rtts[i][k])
+			rtt := rtts[i][k]
+			out.Results = append(out.Results, PairResult{h.Name, to.Name, to.VNI, rtt >= 0, max(rtt, 0)})
+			if rtt >= 0 {
+				answered = append(answered, float64(rtt))
+			}
 		}
+	}
+	slices.Sort(answered)
+	out.Pairs, out.Reachable = len(out.Results), len(answered)
+	if out.Reachable > 0 {
+		out.MedianRTT = time.Duration(spread.Quantile(answered, 0.5))
 	}
 	return nil
 }
@@ -295,7 +290,7 @@ func (r *runner) load(ctx context.Context) error {
 	}
 	r.rep.Duration, r.rep.LoadEnd = end, loadEnd
 	r.phases()
-	r.rep.Uplinks = samples.series()
+	r.rep.Uplinks = samples.series
 	r.rep.Result.Imbalance = samples.imbalance(r.upAt, 0, loadEnd)
 	r.rep.Result.Reactions = r.lab.reactions(r.rep.Faults, r.rep.Uplinks, loadEnd)
 	r.result(l)

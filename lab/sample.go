@@ -2,13 +2,13 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"os"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/internal/measure"
@@ -25,20 +25,34 @@ type UplinkSeries struct {
 	Links []string        `json:"links"`
 	At    []time.Duration `json:"at_ns"` // the intervals' ends, after the run's start
 	Bits  [][]uint64      `json:"bits"`  // by interval and link: bits per second, overlay included
+
+	samples []sample // one more than intervals
+}
+
+// sample has what a leaf's uplinks had sent by a time, in bytes.
+type sample struct {
+	at   time.Duration
+	sent []uint64
+}
+
+// add ends an interval.
+func (u *UplinkSeries) add(s sample) {
+	if n := len(u.samples); n > 0 {
+		last, row := u.samples[n-1], make([]uint64, len(s.sent))
+		for j := range row {
+			row[j] = uint64(float64(s.sent[j]-last.sent[j]) * 8 / (s.at - last.at).Seconds())
+		}
+		u.At, u.Bits = append(u.At, s.at), append(u.Bits, row)
+	}
+	u.samples = append(u.samples, s)
 }
 
 // sampler reads the leaves' uplinks every so often, each leaf for itself.
 type sampler struct {
 	lab    *Lab
-	leaves []leafSamples // none: nobody wants samples
+	series []UplinkSeries // by leaf; none if nobody wants samples
 	cancel context.CancelFunc
-	done   sync.WaitGroup
-}
-
-type leafSamples struct {
-	at    []time.Duration
-	bytes [][]uint64 // by sample and uplink
-	err   error
+	leaves errgroup.Group
 }
 
 // startSampler begins to sample, unless every is 0.
@@ -48,60 +62,43 @@ func (l *Lab) startSampler(ctx context.Context, load *load, every time.Duration)
 	if every == 0 {
 		return s
 	}
-	s.leaves = make([]leafSamples, len(l.Topo.Leaves))
+	s.series = make([]UplinkSeries, len(l.Topo.Leaves))
 	for i, n := range l.Topo.Leaves {
-		s.done.Go(func() {
-			tick := time.NewTicker(max(every, MinSample))
-			defer tick.Stop()
-			s.leaves[i].take(ctx, tick.C, l, n, load)
-		})
+		u := &s.series[i]
+		u.Leaf = n.Name
+		for _, p := range l.ports(n) {
+			u.Links = append(u.Links, l.Topo.Links[p.link].Name)
+		}
+		s.leaves.Go(func() error { return u.take(ctx, l, n, load, max(every, MinSample)) })
 	}
 	return s
 }
 
-// take samples one leaf until ctx ends or the leaf does not answer.
-func (k *leafSamples) take(ctx context.Context, tick <-chan time.Time, l *Lab, leaf fabric.Node, load *load) {
+// take samples a leaf until ctx ends or the leaf does not answer.
+func (u *UplinkSeries) take(ctx context.Context, l *Lab, leaf fabric.Node, load *load, every time.Duration) error {
+	tick := time.NewTicker(every)
+	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return
-		case <-tick:
+			return nil
+		case <-tick.C:
 		}
-		bytes, err := l.uplinkBytes(ctx, leaf)
+		sent, err := l.uplinkBytes(ctx, leaf)
+		if ctx.Err() != nil {
+			return nil
+		}
 		if err != nil {
-			if ctx.Err() == nil {
-				k.err = fmt.Errorf("sample the uplinks of %s: %w", leaf.Name, err)
-			}
-			return
+			return fmt.Errorf("sample the uplinks of %s: %w", leaf.Name, err)
 		}
-		k.at = append(k.at, load.since())
-		k.bytes = append(k.bytes, bytes)
+		u.add(sample{load.since(), sent})
 	}
 }
 
 // stop ends sampling and returns what failed.
 func (s *sampler) stop() error {
 	s.cancel()
-	s.done.Wait()
-	var errs []error
-	for _, k := range s.leaves {
-		errs = append(errs, k.err)
-	}
-	return errors.Join(errs...)
-}
-
-// series turns samples into rates.
-func (s *sampler) series() (out []UplinkSeries) {
-	for i := range s.leaves {
-		n := s.lab.Topo.Leaves[i]
-		u := UplinkSeries{Leaf: n.Name}
-		for _, p := range s.lab.ports(n) {
-			u.Links = append(u.Links, s.lab.Topo.Links[p.link].Name)
-		}
-		u.fill(&s.leaves[i])
-		out = append(out, u)
-	}
-	return out
+	return s.leaves.Wait()
 }
 
 // imbalance sums up how uneven the leaves' uplinks were between two times. up
@@ -109,39 +106,25 @@ func (s *sampler) series() (out []UplinkSeries) {
 func (s *sampler) imbalance(up func(time.Duration) []bool, from, to time.Duration) []measure.Distribution {
 	var names []string
 	var recs []*measure.Imbalance
-	for i, k := range s.leaves {
-		n := s.lab.Topo.Leaves[i]
-		ports := s.lab.ports(n)
+	for i, u := range s.series {
+		ports := s.lab.ports(s.lab.Topo.Leaves[i])
 		if len(ports) < 2 {
 			continue
 		}
 		rec, isUp := measure.NewImbalance(len(ports), 100_000), make([]bool, len(ports))
-		for sample, at := range k.at {
-			if at < from || at > to {
+		for _, x := range u.samples {
+			if x.at < from || x.at > to {
 				continue
 			}
-			state := up(at)
+			state := up(x.at)
 			for j, p := range ports {
 				isUp[j] = state[p.link]
 			}
-			rec.Sample(k.bytes[sample], isUp)
+			rec.Sample(x.sent, isUp)
 		}
-		names, recs = append(names, n.Name), append(recs, rec)
+		names, recs = append(names, u.Leaf), append(recs, rec)
 	}
 	return measure.Distributions(names, recs)
-}
-
-// fill takes the rates between samples.
-func (u *UplinkSeries) fill(k *leafSamples) {
-	for n := 1; n < len(k.at); n++ {
-		dt := (k.at[n] - k.at[n-1]).Seconds()
-		row := make([]uint64, len(u.Links))
-		for j := range row {
-			row[j] = uint64(float64(k.bytes[n][j]-k.bytes[n-1][j]) * 8 / dt)
-		}
-		u.At = append(u.At, k.at[n])
-		u.Bits = append(u.Bits, row)
-	}
 }
 
 // A split has followed a fault when its mean over splitWindow is within splitWithin
