@@ -16,7 +16,7 @@ import (
 	"github.com/loomfabric/loom/internal/workload"
 )
 
-// mark is the boundary of two phases: a phase lasts from one fault to the next.
+// mark is the boundary of two phases. A phase lasts from one fault to the next.
 type mark struct {
 	name string
 	at   time.Duration
@@ -73,7 +73,7 @@ func (l *Lab) uplinkBytes(ctx context.Context, leaf fabric.Node) (out []uint64, 
 	return out, err
 }
 
-// upAt tells which links were up at a time.
+// upAt returns which links were up at a time.
 func (r *runner) upAt(t time.Duration) []bool {
 	for _, m := range slices.Backward(r.marks[1:]) {
 		if m.at <= t {
@@ -130,7 +130,7 @@ func lookup(points []IdlePoint, bytes uint64) time.Duration {
 	return a.FCT + time.Duration(slope*(float64(bytes)-float64(a.Bytes)))
 }
 
-// idleFlows is how often each size is measured; the fastest counts.
+// idleFlows is how often each size is measured. The fastest flow counts.
 const idleFlows = 3
 
 // idleOf returns where the report says how long flows of a workload take over the
@@ -227,8 +227,8 @@ func (r *runner) farPair() (client, server *host) {
 	return nil, nil
 }
 
-// daemons reads every daemon's final account and what it dropped. When the kernel
-// forwards, nobody keeps an account.
+// daemons reads every daemon's final account and what it dropped. Nobody keeps an
+// account when the kernel forwards.
 func (r *runner) daemons(ctx context.Context) error {
 	if r.lab.kernel() {
 		return nil

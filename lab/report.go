@@ -16,8 +16,8 @@ import (
 	"github.com/loomfabric/loom/internal/measure"
 )
 
-// Report is what a run found out: its [measure.Result], which an experiment keeps,
-// and what only a person looks at. Durations are nanoseconds in JSON, rates bits
+// Report says what a run found out. An experiment keeps the [measure.Result]; people
+// look at the rest, too. Durations are nanoseconds in JSON, rates bits
 // per second, amounts bytes.
 type Report struct {
 	Lab            string          `json:"lab"`
@@ -26,7 +26,7 @@ type Report struct {
 	Duration       time.Duration   `json:"duration_ns"`
 	LoadEnd        time.Duration   `json:"load_end_ns"` // when the last workload stopped to begin new work
 	Reachability   Reachability    `json:"reachability"`
-	IdlePair       string          `json:"idle_pair,omitempty"` // between whom the idle fabric was measured
+	IdlePair       string          `json:"idle_pair,omitempty"` // the hosts between which the idle fabric was measured
 	IdleFresh      []IdlePoint     `json:"idle_new_connection,omitempty"`
 	IdlePersistent []IdlePoint     `json:"idle_persistent,omitempty"`
 	Timeline       []Second        `json:"timeline"`
@@ -36,7 +36,8 @@ type Report struct {
 	Uplinks        []UplinkSeries  `json:"uplink_series,omitempty"` // by leaf, when sampled
 }
 
-// Reachability is the outcome of pinging every ordered pair of a VNI.
+// Reachability says which hosts of one VNI reach each other. Every ordered pair was
+// pinged.
 type Reachability struct {
 	Pairs     int           `json:"pairs"`
 	Reachable int           `json:"reachable"`
@@ -44,7 +45,7 @@ type Reachability struct {
 	Results   []PairResult  `json:"results"`
 }
 
-// PairResult is one ordered pair.
+// PairResult says whether one host reaches another.
 type PairResult struct {
 	From string        `json:"from"`
 	To   string        `json:"to"`
@@ -59,14 +60,14 @@ type IdlePoint struct {
 	FCT   time.Duration `json:"fct_ns"`
 }
 
-// Second is one second of the timeline.
+// Second has the goodput of one second.
 type Second struct {
 	At          time.Duration `json:"at_ns"`
 	GoodputBits float64       `json:"goodput_bits"`
 	ByWorkload  []float64     `json:"by_workload_bits"`
 }
 
-// FaultReport is what a fault did.
+// FaultReport says what a fault did.
 type FaultReport struct {
 	Link       string        `json:"link"`
 	Action     string        `json:"action"`
@@ -85,14 +86,14 @@ type Phase struct {
 	Leaves []LeafUplinks `json:"leaves"`
 }
 
-// LeafUplinks is what a leaf sent over its uplinks in a phase.
+// LeafUplinks has what a leaf sent over its uplinks in a phase.
 type LeafUplinks struct {
 	Leaf      string        `json:"leaf"`
 	Uplinks   []UplinkBytes `json:"uplinks"`
 	Imbalance float64       `json:"imbalance"` // (max−min)/mean over those that were up
 }
 
-// UplinkBytes is one uplink in a phase.
+// UplinkBytes has what one uplink carried in a phase.
 type UplinkBytes struct {
 	Link  string `json:"link"`
 	Port  string `json:"port"`
@@ -100,7 +101,7 @@ type UplinkBytes struct {
 	Bytes uint64 `json:"bytes"`
 }
 
-// DaemonReport is a daemon's account in frames since it was started.
+// DaemonReport has a daemon's account in frames since it was started.
 type DaemonReport struct {
 	Node     string            `json:"node"`
 	Account  dataplane.Account `json:"account"`
@@ -138,7 +139,8 @@ func (d *DaemonReport) addScheme(scheme string, s balance.Stats) {
 	r.Expired += s.Flowlets.Expired
 }
 
-// Failure says what a fabric must never do, if it did: nil otherwise.
+// Failure returns an error if the fabric did what none may do: a pair of hosts of one
+// VNI is not reachable, or a daemon's account does not balance.
 func (r *Report) Failure() error {
 	var errs []error
 	if n := r.Reachability.Pairs - r.Reachability.Reachable; n > 0 {

@@ -32,11 +32,12 @@ func goodput(buckets []uint64, from, to time.Duration) float64 {
 	return float64(sum(b)) * 8 / (time.Duration(len(b)) * bucketLen).Seconds()
 }
 
-// around is the span before and after a fault that is compared.
+// around is how long before and after a fault goodput is compared.
 const around = time.Second
 
-// measure finds what a fault did to all goodput: the mean of the second before and
-// after it, and the longest time without payload in the latter, in whole buckets.
+// measure finds what a fault did to all goodput. It takes the means of the second
+// before and after, and the longest time without payload in the second after, in whole
+// buckets.
 func (f *FaultReport) measure(total []uint64) {
 	f.BeforeBits = goodput(total, f.At-around, f.At)
 	f.AfterBits = goodput(total, f.At, f.At+around)
@@ -49,9 +50,8 @@ func (f *FaultReport) measure(total []uint64) {
 	}
 }
 
-// result fills in what the hosts counted in a load that is over: the numbers that the
-// lab shares with the simulator (docs/measuring.md), the timeline, and the faults'
-// effects.
+// result fills in what the hosts counted in a load that is over. docs/measuring.md
+// defines the numbers.
 func (r *runner) result(l *load) {
 	rep, res := r.rep, r.rep.Result
 	res.LengthS = rep.Duration.Seconds()
@@ -127,8 +127,8 @@ func (r *Report) flows(w *work, records ...*measure.FCT) measure.WorkloadResult 
 	return out
 }
 
-// bounds returns the bounds of the size classes of all flows together: the first
-// workload's that has any.
+// bounds returns the bounds of the size classes of all flows together. They are those
+// of the first workload that has any.
 func bounds(works []*work) (small, large uint64) {
 	for _, w := range works {
 		if w.Large > 0 {
@@ -157,8 +157,7 @@ func unique(flows []flowRecord) []flowRecord {
 // egress names the leaf's end of a link as the simulator does: L0->S1.0.
 func egress(link string) string { return strings.Replace(link, "-", "->", 1) }
 
-// phaseShares tells the samples apart by the time from one workload's start to the
-// next one's. It returns nil if all workloads start at once.
+// phaseShares adds up the samples from one workload's start to the next one's. It returns nil if all workloads start at once.
 func phaseShares(works []vocab.Workload, series []UplinkSeries, end time.Duration) (out []measure.LinkShare) {
 	var starts []time.Duration
 	for _, w := range works {

@@ -253,7 +253,11 @@ func (r *runner) load(ctx context.Context) error {
 		return err
 	}
 	running, cancel := context.WithCancel(ctx)
-	defer cancel()
+	finish := func() {
+		cancel()
+		l.tasks.Wait()
+	}
+	defer finish() // before the hosts are closed
 	for _, h := range r.hosts {
 		h.load.Store(l)
 	}
@@ -282,8 +286,7 @@ func (r *runner) load(ctx context.Context) error {
 	if err := r.mark(ctx, "end", end); err != nil {
 		return err
 	}
-	cancel()
-	l.tasks.Wait()
+	finish()
 	r.stop()
 	for _, h := range r.hosts {
 		h.countRoCE()

@@ -14,8 +14,8 @@ import (
 	"github.com/loomfabric/loom/internal/measure"
 )
 
-// MinSample is the shortest interval between samples: below it, asking would
-// take more of a shared core than the daemons.
+// MinSample is the shortest interval between samples. With a shorter one the
+// questions would take more of a shared core than the daemons.
 const MinSample = 10 * time.Millisecond
 
 // UplinkSeries has the throughput of a leaf's uplinks in intervals. All uplinks
@@ -102,7 +102,7 @@ func (s *sampler) stop() error {
 }
 
 // imbalance sums up how uneven the leaves' uplinks were between two times. up
-// tells which links were up at a time.
+// returns which links were up at a time.
 func (s *sampler) imbalance(up func(time.Duration) []bool, from, to time.Duration) []measure.Distribution {
 	var names []string
 	var recs []*measure.Imbalance
@@ -161,11 +161,10 @@ func (u *UplinkSeries) share(links []int, from, to time.Duration) float64 {
 	return part / all
 }
 
-// reaction measures how a leaf's split followed a fault at a time: the share of its
-// traffic to the links, in percent, and the time until the first span of
-// splitWindow in which that was within splitWithin of what it came to. until is the
-// next fault's time, or the end of the load. ok is false if the leaf sent nothing
-// before or after.
+// reaction measures how a leaf's split followed a fault at a time. It returns the share
+// of traffic that the links had before and after the fault, and how long the leaf took
+// to follow. until is the next fault's time, or the end of the load. ok is false if the
+// leaf sent nothing before or after.
 func (u *UplinkSeries) reaction(links []int, at, until time.Duration) (r measure.Reaction, ok bool) {
 	before, after := u.share(links, at-time.Second, at), u.share(links, at+(until-at)/2, until)
 	if math.IsNaN(before) || math.IsNaN(after) {
