@@ -134,7 +134,7 @@ func (l *Leaf[T]) apply(rx *receiver[T], p *reorder.Arrival, item T, uplink uint
 	switch {
 	case v == reorder.Discard:
 		o.Copies = append(o.Copies, item)
-	case v.Held() && rx.holds.Push(int(p.Hold), kept[T]{item, uplink}, p.Len):
+	case v.Held() && rx.holds.Push(int(p.Hold), kept[T]{item, uplink}):
 	default:
 		o.Deliver = append(o.Deliver, item)
 	}
