@@ -83,7 +83,6 @@ func (e *conn) old() overlay.PathID { return overlay.PathID(never - e.Time) }
 // disappears is the NEW path while the OLD one is still in use, the flow returns
 // to the OLD one, as a third path would be one too many.
 type conweave struct {
-	name     string
 	reply    mono.Time
 	busyFor  mono.Time
 	inactive mono.Time
@@ -115,7 +114,7 @@ type leafState struct {
 
 var _ = register(Scheme{
 	Name: "conweave", Summary: "another path when a flow's own is late, and packets put in order behind it",
-	New:  func(o *Options) Policy { return newConWeave(o, "conweave", false) },
+	New:  func(o *Options) Policy { return newConWeave(o, false) },
 	Wire: reorder.SchemeID, Shim: true, NeedsPeer: true, Section: conweaveSection,
 	Receiver: newConWeaveReceiver,
 })
@@ -125,15 +124,15 @@ var _ = register(Scheme{
 // present one.
 var _ = register(Scheme{
 	Name: "conweave-conga", Summary: "as conweave, onto the least congested path",
-	New:  func(o *Options) Policy { return newConWeave(o, "conweave-conga", true) },
+	New:  func(o *Options) Policy { return newConWeave(o, true) },
 	Wire: reorder.SchemeID, Shim: true, NeedsPeer: true, Section: conweaveSection,
 })
 
-func newConWeave(o *Options, name string, byMetric bool) Policy {
+func newConWeave(o *Options, byMetric bool) Policy {
 	p := &o.Section.(*ConWeaveParams).Source
 	return &conweave{
-		name: name, params: *p,
-		reply: mono.Time(p.Reply), busyFor: mono.Time(p.PathBusy), inactive: mono.Time(p.Inactive),
+		params: *p,
+		reply:  mono.Time(p.Reply), busyFor: mono.Time(p.PathBusy), inactive: mono.Time(p.Inactive),
 		samples: p.Samples, width: p.Selectors, byMetric: byMetric, decision: o.Congestion.Decision,
 		seed: o.Seed, rng: newRNG(o),
 		conns: flowtable.New[connFields](p.Connections, mono.Time(p.Inactive)),
@@ -146,8 +145,6 @@ func newConWeaveReceiver(o *Options) (Receiver, error) {
 	p.Leaves, p.Ports = o.Leaves, o.Ports
 	return reorder.New(*p)
 }
-
-func (c *conweave) Name() string { return c.name }
 
 // Stats returns the counters.
 func (c *conweave) Stats() Stats {
@@ -254,7 +251,7 @@ func (c *conweave) cutOff(now mono.Time, v *View, p *Packet, e *conn) bool {
 	if e.V.state&connRefused != 0 {
 		e.V.state &^= connRefused // it stands for one attempt: no reply may ever take it back
 		c.stats.Refused++
-	} else if to, ok = c.other(now, v, p, e.V.path); !ok {
+	} else if to, ok = c.sample(now, v, p, e.V.path, true); !ok {
 		c.stats.Aborts++
 	}
 	if !ok {

@@ -69,11 +69,6 @@ func (c *conweave) stays(now mono.Time, leaf uint16, e *conn) bool {
 	return !c.byMetric && !(e.V.state&connSilent != 0 && e.unanswered()) && !c.isBusy(now, leaf, e.V.path)
 }
 
-// other returns a path to reroute to: not the present one, and not busy.
-func (c *conweave) other(now mono.Time, v *View, p *Packet, present overlay.PathID) (overlay.PathID, bool) {
-	return c.sample(now, v, p, present, true)
-}
-
 // path returns the i-th of a leaf's paths. With one selector it has that of had.
 func (c *conweave) path(paths *Paths, i int, had overlay.PathID) overlay.PathID {
 	if c.width == 1 {
@@ -83,7 +78,7 @@ func (c *conweave) path(paths *Paths, i int, had overlay.PathID) overlay.PathID 
 }
 
 // sample draws a few different paths and returns the first that is not busy
-// (§3.2.2). elsewhere leaves out the present path.
+// (§3.2.2). elsewhere leaves out the present path, for a reroute.
 func (c *conweave) sample(now mono.Time, v *View, p *Packet, present overlay.PathID, elsewhere bool) (overlay.PathID, bool) {
 	if c.byMetric {
 		return c.best(now, v, p, present, elsewhere)

@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -16,16 +17,14 @@ func (c *conweave) Retime(_ mono.Time, t *reorder.Times) error {
 		return nil
 	}
 	p := c.params
-	if t.Reply != 0 {
-		p.Reply = t.Reply
-	}
+	p.Reply = cmp.Or(t.Reply, p.Reply)
 	if t.Inactive != 0 {
 		p.Inactive = max(t.Inactive, p.Reply)
 	} else {
 		p.Reply = min(p.Reply, p.Inactive)
 	}
 	if err := p.Validate(); err != nil {
-		return fmt.Errorf("scheme %s: %w", c.name, err)
+		return fmt.Errorf("ConWeave's source side: %w", err)
 	}
 	c.params, c.reply, c.inactive = p, mono.Time(p.Reply), mono.Time(p.Inactive)
 	c.conns.SetAge(c.inactive)
