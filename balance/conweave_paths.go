@@ -19,7 +19,7 @@ func (c *conweave) slot(leaf uint16, path overlay.PathID) int {
 // last for longer than any can was made before the clock was set back.
 func (c *conweave) isBusy(now mono.Time, leaf uint16, path overlay.PathID) bool {
 	left := c.busy[c.slot(leaf, path)] - now
-	return left > 0 && left <= c.busyFor
+	return left > 0 && left <= mono.Time(c.params.PathBusy)
 }
 
 // start returns the path of a flow of which nothing is under way: one that is not
@@ -94,7 +94,7 @@ func (c *conweave) sample(now mono.Time, v *View, p *Packet, present overlay.Pat
 		}
 		k = 1
 	}
-	for range c.samples {
+	for range c.params.Samples {
 		if k == n {
 			break
 		}
@@ -220,7 +220,7 @@ func (c *conweave) replied(now mono.Time, e *conn, f *overlay.Fabric) {
 		e.begin()
 		return
 	}
-	c.stats.ReplyTime.Add(now.Sub(e.Time - c.reply))
+	c.stats.ReplyTime.Add(now.Sub(e.Time.Add(-c.params.Reply)))
 	if now > e.Time {
 		c.stats.LateReplies++
 		e.V.state |= connAnswered
@@ -247,6 +247,6 @@ func (c *conweave) notify(now mono.Time, leaf uint16, path overlay.PathID) bool 
 		return false
 	}
 	c.stats.Notifies++
-	c.busy[c.slot(leaf, path)] = now + c.busyFor
+	c.busy[c.slot(leaf, path)] = now.Add(c.params.PathBusy)
 	return true
 }

@@ -101,8 +101,8 @@ type ReceiverStats struct {
 
 func (c *Class) stats() SchemeStats { return SchemeStats{c.Scheme.Name, c.Policy.Stats()} }
 
-// Add adds what another policy of the same scheme counted.
-func (s *SchemeStats) Add(o *SchemeStats) {
+// add adds what another policy of the same scheme counted.
+func (s *SchemeStats) add(o *SchemeStats) {
 	s.Decisions += o.Decisions
 	stat.Add(&s.Flowlets, &o.Flowlets)
 	switch {
@@ -125,7 +125,7 @@ func AddSchemes(sums, add []SchemeStats) []SchemeStats {
 func addScheme(sums []SchemeStats, s SchemeStats) []SchemeStats {
 	for i := range sums {
 		if sums[i].Scheme == s.Scheme {
-			sums[i].Add(&s)
+			sums[i].add(&s)
 			return sums
 		}
 	}
