@@ -8,11 +8,7 @@ import (
 // slot returns where a path's mark stands in the table of busy ones. With one
 // selector, selectors are the flows' own, and the mark is the uplink's.
 func (c *conweave) slot(leaf uint16, path overlay.PathID) int {
-	i := int(leaf)*MaxPaths + int(path.Uplink())
-	if c.width == 1 {
-		return i
-	}
-	return i*c.width + int(path.Selector())
+	return (int(leaf)*MaxPaths+int(path.Uplink()))*c.width + int(path.Selector())%c.width
 }
 
 // isBusy reports whether a NOTIFY keeps flows off a path. A mark that would
@@ -71,10 +67,16 @@ func (c *conweave) stays(now mono.Time, leaf uint16, e *conn) bool {
 
 // path returns the i-th of a leaf's paths. With one selector it has that of had.
 func (c *conweave) path(paths *Paths, i int, had overlay.PathID) overlay.PathID {
+	return c.over(paths.Uplink[i/c.width%MaxPaths], i%c.width, had)
+}
+
+// over returns the path over an uplink and by a selector. With one selector it has that
+// of had.
+func (c *conweave) over(uplink uint8, selector int, had overlay.PathID) overlay.PathID {
 	if c.width == 1 {
-		return overlay.MakePathID(paths.Uplink[i%MaxPaths], had.Selector())
+		return overlay.MakePathID(uplink, had.Selector())
 	}
-	return overlay.MakePathID(paths.Uplink[i/c.width%MaxPaths], uint8(i%c.width))
+	return overlay.MakePathID(uplink, uint8(selector))
 }
 
 // sample draws a few different paths and returns the first that is not busy
@@ -88,10 +90,7 @@ func (c *conweave) sample(now mono.Time, v *View, p *Packet, present overlay.Pat
 	var drawn [maxSamples + 1]int // in order
 	k := 0
 	if at := int(paths.Index[present.Uplink()]); elsewhere && at >= 0 {
-		drawn[0] = at
-		if c.width > 1 {
-			drawn[0] = at*c.width + int(present.Selector())
-		}
+		drawn[0] = at*c.width + int(present.Selector())%c.width
 		k = 1
 	}
 	for range c.params.Samples {
@@ -152,16 +151,12 @@ func (c *conweave) best(now mono.Time, v *View, p *Packet, present overlay.PathI
 // selectorOn returns a path over an uplink that is not busy, and with elsewhere
 // not the present one; with random one at random, otherwise the first.
 func (c *conweave) selectorOn(now mono.Time, leaf uint16, uplink uint8, present overlay.PathID, elsewhere, random bool) (overlay.PathID, bool) {
-	if c.width == 1 {
-		path := overlay.MakePathID(uplink, present.Selector())
-		return path, !(elsewhere && path == present) && !c.isBusy(now, leaf, path)
-	}
 	first := 0
-	if random {
+	if random && c.width > 1 {
 		first = draw(c.rng, c.width)
 	}
 	for i := range c.width {
-		path := overlay.MakePathID(uplink, uint8((first+i)%c.width))
+		path := c.over(uplink, (first+i)%c.width, present)
 		if !(elsewhere && path == present) && !c.isBusy(now, leaf, path) {
 			return path, true
 		}
