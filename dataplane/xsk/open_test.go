@@ -306,13 +306,13 @@ func TestInterfaceVanishesAndReturns(t *testing.T) {
 	}
 	reap := func(e *end) {
 		t.Helper()
-		if r := e.WakeRX(); r != KickIdle && r != KickFailed {
+		if r := e.WakeRX(); r != KickIdle && r != KickGone {
 			t.Errorf("wake after the interface vanished: %v", r)
 		}
 		addr, _ := e.p.Get()
 		e.p.Give(addr, e.owner)
 		e.Transmit([]Desc{{Addr: addr, Len: 60}})
-		if r := e.Kick(); r != KickFailed || e.counters.KickErrors == 0 {
+		if r := e.Kick(); r != KickGone || e.counters.KickErrors == 0 {
 			t.Errorf("kick after the interface vanished: %v, %+v", r, e.counters)
 		}
 		if err := e.Close(); err != nil {

@@ -24,7 +24,9 @@ const (
 	KickIdle   KickResult = iota // no system call was needed
 	KickDone                     // the call succeeded
 	KickAgain                    // call again later: EAGAIN, EBUSY
-	KickFailed                   // no memory (ENOBUFS, ENOMEM), or an interface that is down (ENETDOWN) or gone (ENXIO)
+	KickDown                     // the interface is down: ENETDOWN
+	KickGone                     // the interface does not exist any more; reopen: ENXIO
+	KickFailed                   // something else, as no memory for it now: ENOBUFS, ENOMEM
 )
 
 // Socket is one AF_XDP socket: one queue of one interface, with its RX, TX,

@@ -296,7 +296,7 @@ func TestTransmitWhenFull(t *testing.T) {
 	if got := a.Transmit(descs); got != 64 || a.TXFree() != 0 || a.TXPending() != 64 || a.TXQueued() != 64 {
 		t.Errorf("took %d of 100, %d free, %d pending, %d queued; want 64, 0, 64, 64", got, a.TXFree(), a.TXPending(), a.TXQueued())
 	}
-	if r := a.Kick(); r != KickFailed {
+	if r := a.Kick(); r != KickDown {
 		t.Errorf("kick with the link down: %v", r)
 	}
 	if c := a.counters; c.KickErrors != 1 {

@@ -24,6 +24,12 @@ func (c *Counters) count(errno unix.Errno) KickResult {
 		return KickAgain
 	}
 	c.KickErrors++
+	switch errno {
+	case unix.ENETDOWN:
+		return KickDown
+	case unix.ENXIO:
+		return KickGone
+	}
 	return KickFailed
 }
 
