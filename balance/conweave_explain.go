@@ -177,7 +177,7 @@ func (c *conweave) fresh(now mono.Time, v *View, p *Packet, x *Explanation) {
 		}
 	}
 	if !c.byMetric {
-		if busy < c.samples {
+		if busy < c.params.Samples {
 			x.only(free[:n])
 		}
 		return
@@ -225,5 +225,5 @@ func (c *conweave) wasUnmarked(now mono.Time, leaf uint16) bool {
 		return false
 	}
 	t := c.leaves[leaf].unmarked
-	return t != 0 && !now.Apart(t, c.inactive)
+	return t != 0 && !now.Apart(t, mono.Time(c.params.Inactive))
 }

@@ -184,7 +184,7 @@ func (n *Node) Flowlets(limit int) []FlowletTable {
 		for i, c := range classes {
 			if p, ok := c.Policy.(balance.FlowletPolicy); ok {
 				t := w.flowletTable(p.Flowlets(), limit)
-				t.Class, t.Scheme = i, p.Name()
+				t.Class, t.Scheme = i, c.Scheme.Name
 				all = append(all, t)
 			}
 		}

@@ -131,7 +131,7 @@ func (n *Node) ConWeave(limit int) *ConWeaveState {
 		})
 		for i, c := range classes {
 			if p, ok := c.Policy.(balance.ConWeavePolicy); ok {
-				s.Sources = append(s.Sources, w.conweaveSource(p, i, limit))
+				s.Sources = append(s.Sources, w.conweaveSource(p, c.Scheme.Name, i, limit))
 			}
 		}
 	}
@@ -161,7 +161,7 @@ func (d *ConWeaveDestination) params(p reorder.Params) {
 
 // conweaveSource shows the source side of a class that stays this worker's even
 // when a reload has put another one in its place.
-func (l *leafWorker) conweaveSource(policy balance.ConWeavePolicy, class, limit int) ConWeaveSource {
+func (l *leafWorker) conweaveSource(policy balance.ConWeavePolicy, scheme string, class, limit int) ConWeaveSource {
 	var p balance.ConWeaveSource
 	var tables *Tables
 	l.call(func() {
@@ -171,7 +171,7 @@ func (l *leafWorker) conweaveSource(policy balance.ConWeavePolicy, class, limit 
 		}
 	})
 	s := ConWeaveSource{
-		Worker: l.id, Class: class, Scheme: policy.Name(),
+		Worker: l.id, Class: class, Scheme: scheme,
 		Reply: p.Reply, PathBusy: p.PathBusy, Inactive: p.Inactive, Samples: p.Samples, Selectors: p.Selectors,
 		Size: p.Connections, Connections: []ConnectionEntry{}, Busy: []BusyPath{},
 	}

@@ -70,7 +70,7 @@ var shared = []string{"config/vocab", "config/fabric"}
 // sync/atomic is there and sync is not: what workers share is words that nobody
 // ever waits for.
 var coreImports = []string{
-	"encoding/binary", "encoding/hex", "errors", "fmt", "iter", "math", "math/bits",
+	"cmp", "encoding/binary", "encoding/hex", "errors", "fmt", "iter", "math", "math/bits",
 	"math/rand/v2", "net/netip", "slices", "sort", "strconv", "strings", "sync/atomic", "time", "unsafe",
 }
 
