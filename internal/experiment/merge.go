@@ -183,17 +183,38 @@ func pair(key ast.Node, name string, value ast.Node) *ast.MappingValueNode {
 	return ast.MappingValue(t, ast.String(t), value)
 }
 
-// scalarNode is a value that comes from no file, as the file would have it.
-func scalarNode(text string) (ast.Node, error) {
-	doc := yamlfile.Parse("", "", []byte(text))
-	n := doc.Root
-	if n == nil {
-		return nil, fmt.Errorf("%q is not a value; write a number or a word", text)
+// override is a mapping with one value under several keys.
+func override(value ast.Node, keys ...ast.Node) ast.Node {
+	m := emptyMapping(value)
+	for _, key := range keys {
+		m.Values = append(m.Values, pair(key, yamlfile.Text(key), value))
 	}
-	if t := n.GetToken(); t != nil && t.Position != nil {
-		t.Position.Line = 0
+	return m
+}
+
+// scalar is a value that comes from no file, as a file would have it.
+func scalar(text string) ast.Node {
+	n := yamlfile.Parse("", "", []byte(text)).Root
+	n.GetToken().Position.Line = 0
+	return n
+}
+
+// find returns what a mapping has under a key; nil if there is none.
+func find(n ast.Node, key string) ast.Node {
+	for _, p := range yamlfile.Pairs(n) {
+		if yamlfile.Text(p.Key) == key {
+			return p.Value
+		}
 	}
-	return n, nil
+	return nil
+}
+
+// textOf returns the text under a key; "" if there is none.
+func textOf(n ast.Node, key string) string {
+	if v := find(n, key); v != nil {
+		return yamlfile.Text(v)
+	}
+	return ""
 }
 
 // nodeError is an error at a node's line.

@@ -33,6 +33,8 @@ type Record struct {
 	Hash       string          `json:"hash"`    // of the model and the files that it names
 	Spec       *sim.Spec       `json:"spec"`
 	Result     *measure.Result `json:"result"`
+
+	numbers map[string]float64 // by metric; nil: see number
 }
 
 // format is what the definitions of results and their form are counted by: a
@@ -89,11 +91,7 @@ const (
 // Store returns the store of a size's results that a runner makes, below root
 // ("results" as a rule). It need not exist until something is put there.
 func (s *Size) Store(root, on string) *Store {
-	name := s.Experiment.Name + "-" + s.Name
-	if on != OnSim {
-		name += "-" + on
-	}
-	return &Store{filepath.Join(root, name), on}
+	return &Store{filepath.Join(root, s.ID(on)), on}
 }
 
 // Dir is the store's directory.

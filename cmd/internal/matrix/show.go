@@ -171,7 +171,7 @@ func plot(out io.Writer, dir string, r *experiment.Results, formats []string) er
 	}
 	for _, f := range report.Figures(r) {
 		for _, format := range formats {
-			name := filepath.Join(dir, report.ID(r)+"-"+f.Name+"."+format)
+			name := filepath.Join(dir, r.Size.ID(r.On)+"-"+f.Name+"."+format)
 			draw := f.SVG
 			if format == "png" {
 				draw = f.PNG

@@ -322,17 +322,6 @@ func TestWords(t *testing.T) {
 			t.Errorf("%g is written as %s, want %s", v, got, want)
 		}
 	}
-	for metric, want := range map[string]string{
-		"fct.all.norm": "mean FCT ÷ idle network's", "fct.small.p999_s": "p99.9 FCT, small flows", "fct.large.slowdown_p99": "p99 FCT slowdown, large flows",
-		"queues.S1->L1.0.p90": "queue, p90, S1->L1.0", "imbalance.all.mean": "imbalance of uplinks, mean", "drops.*": "drops", "drops.queue-full": "drops queue-full",
-		"workloads.incast.effective_percent": "effective throughput, incast", "workloads.web.fct.all.mean_s": "mean FCT, web",
-		"workloads.web.fct.small.p99_s": "p99 FCT, small flows, web", "workloads.rdma.reordering.percent": "reordered, rdma", "phases.L0->S1.0 from 5s.percent": "share, L0->S1.0 from 5s",
-		"reactions.fail L1-S1.0: L0.followed_s": "followed after, fail L1-S1.0: L0", "machine.cpu_idle_percent": "CPU idle", "goodput_bps": "goodput", "events": "events",
-	} {
-		if got := label(metric); got != want {
-			t.Errorf("%s is %q, want %q", metric, got, want)
-		}
-	}
 	for _, tt := range []struct {
 		metric string
 		v      float64

@@ -58,82 +58,6 @@ func withUnit(label, unit string) string {
 	return label + " (" + unit + ")"
 }
 
-// words are what parts of metrics are called.
-var words = map[string]string{
-	"norm": "mean FCT ÷ idle network's", "mean_s": "mean FCT", "slowdown_mean": "mean FCT slowdown", "flows": "flows", "unfinished": "flows not finished",
-	"goodput_bps": "goodput", "cpu_idle_percent": "CPU idle", "before_percent": "share before", "after_percent": "share after", "followed_s": "followed after",
-	"reordering.percent": "reordered", "mean_distance": "distance of reordered packets, mean", "max_distance": "distance of reordered packets, greatest",
-	"out_of_sequence_percent": "out of sequence", "retransmitted_percent": "retransmitted", "effective_percent": "effective throughput", "imbalance": "imbalance of uplinks", "queues": "queue", "percent": "share",
-	"wall_s": "time it took", "hops_per_s": "speed", "mean": "mean", "max": "greatest", "packet_hops": "packet-hops", "events": "events",
-}
-
-// label is a metric in words.
-func label(metric string) string {
-	parts := strings.Split(metric, ".")
-	last := parts[len(parts)-1]
-	word, ok := words[last]
-	if !ok {
-		word = strings.ReplaceAll(last, "_", " ")
-	}
-	if len(parts) == 1 {
-		return word
-	}
-	name := strings.Join(parts[1:len(parts)-1], ".")
-	switch parts[0] {
-	case "fct":
-		name = strings.Join(parts[1:len(parts)-1], ".")
-		if p, s, isQuantile := quantile(last); isQuantile {
-			word = p + " FCT" + s
-		}
-		if name == "all" || name == "*" {
-			return word
-		}
-		return word + ", " + name + " flows"
-	case "queues", "imbalance":
-		word = words[parts[0]] + ", " + word
-		if name == "all" || name == "*" {
-			return word
-		}
-		return word + ", " + name
-	case "drops":
-		if last == "*" {
-			return "drops"
-		}
-	case "workloads":
-		if w, class, ok := strings.Cut(name, ".fct."); ok {
-			return label("fct."+class+"."+last) + ", " + w
-		}
-		if w, ok := strings.CutSuffix(name, ".reordering"); ok {
-			name = w
-			if special, ok := words["reordering."+last]; ok {
-				word = special
-			}
-		}
-		return word + ", " + name
-	case "machine":
-		return word
-	case "uplinks", "phases", "reactions":
-		return word + ", " + name
-	}
-	return strings.Join(parts, " ")
-}
-
-// quantile reads p99_s or slowdown_p99.
-func quantile(field string) (p, what string, ok bool) {
-	field, isSlowdown := strings.CutPrefix(field, "slowdown_")
-	if isSlowdown {
-		what = " slowdown"
-	}
-	p = strings.TrimSuffix(field, "_s")
-	if len(p) < 2 || p[0] != 'p' || strings.Trim(p[1:], "0123456789") != "" {
-		return "", "", false
-	}
-	if p == "p999" {
-		p = "p99.9"
-	}
-	return p, what, true
-}
-
 // short writes a number with three digits, or all before the point.
 func short(v float64) string {
 	switch a := math.Abs(v); {
@@ -159,24 +83,4 @@ func spreadText(s spread.Spread, sc scale) string {
 		text += fmt.Sprintf(" ±%s (%s–%s)", short(s.CI95*sc.factor), short(s.Min*sc.factor), short(s.Max*sc.factor))
 	}
 	return text
-}
-
-// where is the size of results and, if it is the lab, where they were made.
-func where(r *experiment.Results) string {
-	if r.On == experiment.OnSim {
-		return r.Size.Name
-	}
-	return r.Size.Name + ", " + r.On
-}
-
-// point is a cell's place in words; "" if there is only one.
-func point(s *experiment.Size, load float64, axis string) string {
-	parts := []string{}
-	if s.Axis != nil && axis != "" {
-		parts = append(parts, axis)
-	}
-	if load != 0 {
-		parts = append(parts, fmt.Sprintf("%g %%", load))
-	}
-	return strings.Join(parts, ", ")
 }
