@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/loomfabric/loom/internal/measure"
+	"github.com/loomfabric/loom/internal/yamlfile"
 )
 
 // A metric is a path into a result's JSON, in which the items of a list go by
@@ -184,27 +185,35 @@ func kindOf(metric string) (k *kind, names []string) {
 // isDistribution, a distribution; nil if nothing is. Whether runs have the names in
 // it only they can tell.
 func CheckMetric(metric string, isDistribution bool) error {
-	k, _ := kindOf(metric)
-	if k != nil && k.distribution == isDistribution {
+	if k, _ := kindOf(metric); k != nil && k.distribution == isDistribution {
 		return nil
 	}
 	what := "number"
 	if isDistribution {
 		what = "distribution"
 	}
-	var all []string
-	for _, k := range kinds() {
-		if k.distribution == isDistribution {
-			all = append(all, k.path)
+	for known := metric; known != ""; known = known[:max(strings.LastIndexByte(known, '.'), 0)] {
+		if path, keys := below(known, isDistribution); keys != nil {
+			return fmt.Errorf("there is no %s %q: after %s comes %s", what, metric, path, yamlfile.OrList(keys))
 		}
 	}
-	slices.Sort(all)
-	key, _, _ := strings.Cut(metric, ".")
-	near := slices.DeleteFunc(slices.Clone(all), func(path string) bool { return !strings.HasPrefix(path, key+".") })
-	if len(near) == 0 {
-		near = all
+	_, keys := below("", isDistribution)
+	return fmt.Errorf("there is no %s %q: it begins with %s", what, metric, yamlfile.OrList(keys))
+}
+
+// below returns the keys that can follow a part of a path, and that part with stars
+// for names.
+func below(part string, isDistribution bool) (path string, keys []string) {
+	for _, k := range kinds() {
+		all := strings.Split(k.path, ".")
+		for i, key := range all {
+			if up := strings.Join(all[:i], "."); k.distribution == isDistribution && starred(up).MatchString(part) {
+				path, keys = up, append(keys, strings.Replace(key, star, "a name", 1))
+			}
+		}
 	}
-	return fmt.Errorf("there is no %s %q, only %s", what, metric, strings.Join(near, ", "))
+	slices.Sort(keys)
+	return path, slices.Compact(keys)
 }
 
 // Label is a metric in words: "mean FCT, small flows".

@@ -154,7 +154,7 @@ func TestErrors(t *testing.T) {
 		{"workloads[0].scale", "workloads[0.scale", "27", "position"},
 		{"workloads[0].scale", "workloads[0].scales", "27", "unknown key"},
 		{"topology.hosts.per_leaf: 2", "topology.links.rate: null", "28", "a link without a rate"},
-		{"  - {y: fct.all.norm}", "  - {y: fct.all.nrom}", "31", `no number "fct.all.nrom"`},
+		{"  - {y: fct.all.norm}", "  - {y: fct.all.nrom}", "31", `no number "fct.all.nrom": after fct.* comes flows, max_bytes`},
 		{"  - {y: fct.all.norm}", "  - {y: fct.all}", "31", "no number"},
 		{"  - {y: fct.all.norm}", "  - {y: fct.all.norm, x: time}", "31", "use load, axis"},
 		{"  - {y: fct.all.norm}", "  - {y: fct.all.norm, colour: red}", "31", "unknown key"},
