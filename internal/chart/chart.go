@@ -87,25 +87,24 @@ var dashes = [][]vg.Length{nil, {6, 2}, {2, 2}, {8, 2, 2, 2}, {4, 4}, {1, 2}, {1
 
 // SVG writes the chart as SVG.
 func (c *Chart) SVG(out io.Writer) error {
-	p, w, h, err := c.layout()
-	if err != nil {
-		return err
-	}
-	canvas := vgsvg.New(w, h)
-	p.Draw(area(p, draw.New(canvas)))
-	_, err = canvas.WriteTo(out)
-	return err
+	return c.write(out, func(w, h vg.Length) vg.CanvasWriterTo { return vgsvg.New(w, h) })
 }
 
 // PNG writes the chart as PNG, 144 dots an inch.
 func (c *Chart) PNG(out io.Writer) error {
+	return c.write(out, func(w, h vg.Length) vg.CanvasWriterTo {
+		return vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(w, h), vgimg.UseDPI(dpi))}
+	})
+}
+
+func (c *Chart) write(out io.Writer, canvas func(w, h vg.Length) vg.CanvasWriterTo) error {
 	p, w, h, err := c.layout()
 	if err != nil {
 		return err
 	}
-	canvas := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(w, h), vgimg.UseDPI(dpi))}
-	p.Draw(area(p, draw.New(canvas)))
-	_, err = canvas.WriteTo(out)
+	to := canvas(w, h)
+	p.Draw(area(p, draw.New(to)))
+	_, err = to.WriteTo(out)
 	return err
 }
 

@@ -139,16 +139,14 @@ func (r *reader) run(run *Run, root ast.Node, repeat int, check bool) {
 		root = emptyMapping(nil)
 	}
 	d := r.doc.Of(root)
-	if d.Decode(spec); len(d.Errs) > 0 {
-		r.add(d.Errs)
-		return
+	if d.Decode(spec); len(d.Errs) == 0 {
+		problems := spec.Complete(r.dir)
+		if len(problems) == 0 && check && repeat == 0 { // another seed is as right
+			problems = r.opt.Check(spec)
+		}
+		d.Report(problems)
 	}
-	problems := spec.Complete(r.dir)
-	if len(problems) == 0 && check && repeat == 0 { // another seed is as right
-		problems = r.opt.Check(spec)
-	}
-	d.Report(problems)
-	r.add(d.Errs)
+	r.doc.Errs = append(r.doc.Errs, d.Errs...)
 	spec.Seed += uint64(repeat)
 	run.Spec, run.Seed = spec, spec.Seed
 	run.ID = run.id()

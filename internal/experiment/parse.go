@@ -70,7 +70,7 @@ func Parse(name string, data []byte, opt Options) (*Experiment, error) {
 	if doc.Root == nil {
 		return nil, doc.Errs
 	}
-	r := &reader{exp: &Experiment{File: name, Text: data}, opt: opt, dir: filepath.Dir(name), doc: doc, said: map[string]bool{}, flags: map[string]ast.Node{}}
+	r := &reader{exp: &Experiment{File: name, Text: data}, opt: opt, dir: filepath.Dir(name), doc: doc, flags: map[string]ast.Node{}}
 	if opt.Seeds != 0 {
 		r.flags["seeds"] = scalar(strconv.Itoa(opt.Seeds))
 	}
@@ -81,42 +81,33 @@ func Parse(name string, data []byte, opt Options) (*Experiment, error) {
 		}
 		r.flags["loads"] = list
 	}
-	var anchors anchorFinder
-	switch ast.Walk(&anchors, doc.Root); {
+	switch reused := slices.Concat(ast.Filter(ast.AnchorType, doc.Root), ast.Filter(ast.AliasType, doc.Root), ast.Filter(ast.MergeKeyType, doc.Root)); {
 	case !yamlfile.IsMapping(doc.Root):
 		r.fail(nil, "", "not an experiment; write a YAML document with keys such as name, topology and workloads")
-	case anchors.found != nil:
-		r.fail(anchors.found, "", "an anchor, an alias or <<; write the values: they are merged by the experiment's own rules")
+	case len(reused) > 0:
+		r.fail(reused[0], "", "an anchor, an alias or <<; write the values: they are merged by the experiment's own rules")
 	default:
 		r.file(doc.Root)
 	}
+	// What several runs share is said once.
+	said := map[string]bool{}
+	doc.Errs = slices.DeleteFunc(doc.Errs, func(e *yamlfile.Error) bool {
+		again := said[e.Error()]
+		said[e.Error()] = true
+		return again
+	})
 	if err := doc.Errs.Or(); err != nil {
 		return nil, err
 	}
 	return r.exp, nil
 }
 
-// anchorFinder looks for what would make the merge of values ambiguous.
-type anchorFinder struct{ found ast.Node }
-
-// Visit implements [ast.Visitor].
-func (f *anchorFinder) Visit(n ast.Node) ast.Visitor {
-	switch n.(type) {
-	case *ast.AnchorNode, *ast.AliasNode, *ast.MergeKeyNode:
-		if f.found == nil {
-			f.found = n
-		}
-	}
-	return f
-}
-
 // reader reads one file.
 type reader struct {
-	exp  *Experiment
-	opt  Options
-	dir  string
-	doc  *yamlfile.Document
-	said map[string]bool
+	exp *Experiment
+	opt Options
+	dir string
+	doc *yamlfile.Document
 	// flags are keys that the caller gives in the place of the file.
 	flags map[string]ast.Node
 }
@@ -145,27 +136,9 @@ type load struct {
 }
 
 // fail reports that something is wrong at a node. The text has the form "problem;
-// remedy". What several runs share is said once.
+// remedy".
 func (r *reader) fail(n ast.Node, path, format string, args ...any) {
-	d := r.doc.Of(r.doc.Root)
-	d.AddAt(n, path, format, args...)
-	r.add(d.Errs)
-}
-
-func (r *reader) add(errs yamlfile.Errors) {
-	for _, e := range errs {
-		if !r.said[e.Error()] {
-			r.said[e.Error()] = true
-			r.doc.Errs = append(r.doc.Errs, e)
-		}
-	}
-}
-
-// failed adds what the YAML library says.
-func (r *reader) failed(err error) {
-	d := r.doc.Of(r.doc.Root)
-	d.AddYAML(err)
-	r.add(d.Errs)
+	r.doc.AddAt(n, path, format, args...)
 }
 
 // wrong reports whether something has been found wrong.
@@ -175,12 +148,12 @@ func (r *reader) wrong() bool { return len(r.doc.Errs) > 0 }
 func (r *reader) decode(n ast.Node, v any) bool {
 	plain, err := merge(nil, n) // paths become mappings
 	if err != nil {
-		r.failed(err)
+		r.doc.AddYAML(err)
 		return false
 	}
 	d := r.doc.Of(plain)
 	d.Decode(v)
-	r.add(d.Errs)
+	r.doc.Errs = append(r.doc.Errs, d.Errs...)
 	return len(d.Errs) == 0
 }
 
@@ -245,7 +218,7 @@ func (r *reader) text(n ast.Node, path string) (text string) {
 func (r *reader) merged(base, over ast.Node) ast.Node {
 	n, err := merge(base, over)
 	if err != nil {
-		r.failed(err)
+		r.doc.AddYAML(err)
 	}
 	return n
 }

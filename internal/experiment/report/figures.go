@@ -3,7 +3,6 @@ package report
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
@@ -14,21 +13,8 @@ import (
 
 // Figure is a plot of an experiment, or one of its panels.
 type Figure struct {
-	Name  string // fit for a file
-	chart *chart.Chart
-}
-
-// SVG writes the figure as SVG.
-func (f *Figure) SVG(w io.Writer) error { return f.write(f.chart.SVG(w)) }
-
-// PNG writes the figure as PNG, 144 dots an inch.
-func (f *Figure) PNG(w io.Writer) error { return f.write(f.chart.PNG(w)) }
-
-func (f *Figure) write(err error) error {
-	if err != nil {
-		return fmt.Errorf("figure %s: %w", f.Name, err)
-	}
-	return nil
+	*chart.Chart
+	Name string // fit for a file
 }
 
 // Figures draws the experiment's plots from what is stored. A plot that fixes
@@ -40,12 +26,12 @@ func Figures(r *experiment.Results) []Figure {
 		p := &r.Size.Experiment.Plots[i]
 		panels := panelsOf(r.Size, p)
 		for _, at := range panels {
-			f := Figure{Name: p.Name, chart: draw(r, p, at)}
+			f := Figure{Name: p.Name, Chart: draw(r, p, at)}
 			if len(panels) > 1 {
 				f.Name += "-" + fileName(at.Place())
-				f.chart.Title = strings.TrimPrefix(f.chart.Title+": "+at.Place(), ": ")
+				f.Title = strings.TrimPrefix(f.Title+": "+at.Place(), ": ")
 			}
-			if slices.ContainsFunc(f.chart.Series, func(s chart.Series) bool { return hasValue(s.Points) }) {
+			if slices.ContainsFunc(f.Series, func(s chart.Series) bool { return hasValue(s.Points) }) {
 				out = append(out, f)
 			}
 		}

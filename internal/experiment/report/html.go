@@ -40,7 +40,7 @@ func (s section) Figures() (out []inline, err error) {
 		if err := f.SVG(&b); err != nil {
 			return nil, err
 		}
-		out = append(out, inline{inlineSVG(b.String()), f.chart.Wide()})
+		out = append(out, inline{inlineSVG(b.String()), f.Wide()})
 	}
 	return out, nil
 }

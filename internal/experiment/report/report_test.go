@@ -120,7 +120,7 @@ func TestFigures(t *testing.T) {
 	var names []string
 	for _, f := range Figures(r) {
 		names = append(names, f.Name)
-		if p := f.chart.Series[0].Points[0]; f.Name == "small" { // 2/0.7 ms times 1.1, 1.2 and 1.3
+		if p := f.Series[0].Points[0]; f.Name == "small" { // 2/0.7 ms times 1.1, 1.2 and 1.3
 			for got, want := range map[float64]float64{p.Low: 2.2 / 0.7, p.Y: 2.4 / 0.7, p.High: 2.6 / 0.7, p.X: 30} {
 				if math.Abs(got-want) > 1e-9 {
 					t.Errorf("%s begins at %+v", f.Name, p)
