@@ -170,27 +170,23 @@ func (st *Store) Results(s *Size) (*Results, error) {
 	out := &Results{Size: s, On: st.on, Records: make([]*Record, len(s.Runs))}
 	var errs []error
 	for i := range s.Runs {
-		run := &s.Runs[i]
-		rec, err := st.Get(run.ID)
+		rec, err := st.Get(s.Runs[i].ID)
 		if err != nil || rec == nil {
 			errs = append(errs, err)
 			continue
 		}
-		hash, err := run.Hash()
-		if err != nil {
+		switch hash, err := s.Runs[i].Hash(); {
+		case err != nil:
 			errs = append(errs, err)
-			continue
-		}
-		if hash != rec.Hash {
+		case hash != rec.Hash:
 			out.Stale++
-			continue
-		}
-		out.Records[i] = rec
-		if !slices.Contains(out.Versions, rec.Version) {
+		default:
+			out.Records[i] = rec
 			out.Versions = append(out.Versions, rec.Version)
 		}
 	}
 	slices.Sort(out.Versions)
+	out.Versions = slices.Compact(out.Versions)
 	return out, errors.Join(errs...)
 }
 
