@@ -63,11 +63,11 @@ func (p *Program) stored(args []string, size string) (out []*experiment.Results,
 			if size != "" && s.Name != size {
 				continue
 			}
-			for _, on := range p.Runners {
-				r, err := s.Store(p.results, on.Name()).Results(s)
-				if err != nil {
-					return nil, err
-				}
+			by, err := p.by(s)
+			if err != nil {
+				return nil, err
+			}
+			for _, r := range by {
 				if r.Stored() > 0 {
 					out = append(out, r)
 				}
@@ -107,27 +107,36 @@ func (p *Program) ListCommand() *cobra.Command {
 	}
 }
 
+// by reads what each runner has made of a size.
+func (p *Program) by(s *experiment.Size) (out []*experiment.Results, err error) {
+	for _, on := range p.Runners {
+		r, err := s.Store(p.results, on.Name()).Results(s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
 // counts says what is stored of a size, by each runner that has made any.
 func (p *Program) counts(s *experiment.Size) (string, error) {
 	var parts []string
-	for i, on := range p.Runners {
-		r, err := s.Store(p.results, on.Name()).Results(s)
-		if err != nil {
-			return "", err
-		}
+	by, err := p.by(s)
+	for i, r := range by {
 		if i > 0 && r.Stored()+r.Stale == 0 {
 			continue
 		}
 		text := strconv.Itoa(r.Stored())
 		if i > 0 {
-			text += " in the " + on.Name()
+			text += " in the " + r.On
 		}
 		if r.Stale > 0 {
 			text += fmt.Sprintf(" (and %d of another model)", r.Stale)
 		}
 		parts = append(parts, text)
 	}
-	return strings.Join(parts, ", "), nil
+	return strings.Join(parts, ", "), err
 }
 
 // PlotCommand returns the command that draws figures.

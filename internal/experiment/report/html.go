@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"regexp"
 	"strings"
 
 	"github.com/loomfabric/loom/internal/experiment"
@@ -45,20 +46,19 @@ func (s section) Figures() (out []inline, err error) {
 	return out, nil
 }
 
+// headRE is what stands before the drawing, and attributeRE what fixes its size.
+var (
+	headRE      = regexp.MustCompile(`(?s)^.*?<svg[^>]*>`)
+	attributeRE = regexp.MustCompile(`\s(width|height|xmlns[:\w]*)="[^"]*"`)
+)
+
 // inlineSVG takes a drawing into the page: without XML's head, as wide as there is
 // room, and black in the colour of the page's text.
 func inlineSVG(svg string) template.HTML {
-	if at := strings.Index(svg, "<svg"); at >= 0 {
-		svg = svg[at:]
-	}
-	tag, rest, _ := strings.Cut(svg, ">")
-	fields := []string{}
-	for _, f := range strings.Fields(strings.TrimPrefix(tag, "<svg")) {
-		if !strings.HasPrefix(f, "width=") && !strings.HasPrefix(f, "height=") && !strings.HasPrefix(f, "xmlns") {
-			fields = append(fields, f)
-		}
-	}
-	svg = "<svg role=\"img\" " + strings.Join(fields, " ") + ">" + rest
+	svg = headRE.ReplaceAllStringFunc(svg, func(head string) string {
+		tag := head[strings.Index(head, "<svg"):]
+		return strings.Replace(attributeRE.ReplaceAllString(tag, ""), "<svg", `<svg role="img"`, 1)
+	})
 	svg = strings.NewReplacer("#000000", "currentColor", "#DDDDDD", "var(--grid)").Replace(svg)
 	return template.HTML(svg) // of our own making: gonum/plot escapes what is text
 }

@@ -18,36 +18,24 @@ type scale struct {
 	unit   string
 }
 
+// scales are the units to show those of metrics in, greater ones first.
+var scales = map[string][]scale{
+	"s":      {{1, "s"}, {1e3, "ms"}, {1e6, "µs"}, {1e9, "ns"}},
+	"ns":     {{1e-9, "s"}, {1e-6, "ms"}, {1e-3, "µs"}, {1, "ns"}},
+	"bit/s":  {{1e-9, "Gbit/s"}, {1e-6, "Mbit/s"}, {1e-3, "kbit/s"}, {1, "bit/s"}},
+	"B":      {{1e-9, "GB"}, {1e-6, "MB"}, {1e-3, "KB"}, {1, "B"}},
+	"hops/s": {{1e-6, "M hops/s"}, {1, "hops/s"}},
+}
+
 // scaleFor chooses the unit in which the greatest value reads well.
 func scaleFor(metric string, greatest float64) scale {
-	unit := experiment.Unit(metric)
-	var steps []scale
-	switch unit {
-	case "s", "ns":
-		if unit == "ns" {
-			greatest *= 1e-9
-		}
-		steps = []scale{{1, "s"}, {1e3, "ms"}, {1e6, "µs"}, {1e9, "ns"}}
-	case "bit/s":
-		steps = []scale{{1e-9, "Gbit/s"}, {1e-6, "Mbit/s"}, {1e-3, "kbit/s"}, {1, "bit/s"}}
-	case "B":
-		steps = []scale{{1e-9, "GB"}, {1e-6, "MB"}, {1e-3, "KB"}, {1, "B"}}
-	case "hops/s":
-		steps = []scale{{1e-6, "M hops/s"}, {1, "hops/s"}}
-	default:
-		return scale{1, unit}
-	}
-	s := steps[len(steps)-1]
-	for _, step := range steps {
-		if math.Abs(greatest)*step.factor >= 1 {
-			s = step
+	best := scale{1, experiment.Unit(metric)}
+	for _, best = range scales[best.unit] {
+		if math.Abs(greatest)*best.factor >= 1 {
 			break
 		}
 	}
-	if unit == "ns" {
-		s.factor *= 1e-9
-	}
-	return s
+	return best
 }
 
 // withUnit is a label with its unit behind it, if it does not say it already.
