@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +25,7 @@ func (r *reader) expand(s *Size, m matrix) {
 	}
 	if len(m.schemes) == 0 {
 		name := textOf(m.spec, "scheme")
-		if slug(name) == "" {
+		if Slug(name) == "" {
 			name = "default"
 		}
 		m.schemes = []variant{{name: name}}
@@ -174,25 +175,18 @@ func fileNames(s *sim.Spec) []*string {
 func (run *Run) id() string {
 	parts := []string{}
 	if run.Axis != "" {
-		parts = append(parts, slug(run.Axis))
+		parts = append(parts, Slug(run.Axis))
 	}
-	parts = append(parts, slug(run.Scheme))
+	parts = append(parts, Slug(run.Scheme))
 	if run.Load != 0 {
-		parts = append(parts, "load"+slug(strconv.FormatFloat(run.Load, 'f', -1, 64)))
+		parts = append(parts, "load"+Slug(strconv.FormatFloat(run.Load, 'f', -1, 64)))
 	}
 	return strings.Join(append(parts, fmt.Sprintf("seed%d", run.Seed)), "_")
 }
 
-// slug makes a name fit for files: a-z, 0-9, . and -.
-func slug(s string) string {
-	out := []byte{}
-	for _, c := range []byte(strings.ToLower(s)) {
-		switch {
-		case c >= 'a' && c <= 'z', c >= '0' && c <= '9', c == '.':
-			out = append(out, c)
-		case len(out) > 0 && out[len(out)-1] != '-':
-			out = append(out, '-')
-		}
-	}
-	return strings.Trim(string(out), "-.")
+var notSlugRE = regexp.MustCompile(`[^a-z0-9.]+`)
+
+// Slug makes a name fit for files: a-z, 0-9, . and -.
+func Slug(s string) string {
+	return strings.Trim(notSlugRE.ReplaceAllString(strings.ToLower(s), "-"), "-.")
 }

@@ -321,9 +321,9 @@ func (r *reader) named(list *[]variant, v variant, path string) {
 	switch {
 	case v.name == "":
 		r.fail(v.node, path, "it has no name; write {name: ..., ...}")
-	case slices.ContainsFunc(*list, func(o variant) bool { return slug(o.name) == slug(v.name) }):
+	case slices.ContainsFunc(*list, func(o variant) bool { return Slug(o.name) == Slug(v.name) }):
 		r.fail(v.node, path, "%q is there twice, or looks like another in the name of a file; give it another name", v.name)
-	case slug(v.name) == "":
+	case Slug(v.name) == "":
 		r.fail(v.node, path, "%q cannot be a name; use letters or digits", v.name)
 	default:
 		*list = append(*list, v)

@@ -28,25 +28,16 @@ func Figures(r *experiment.Results) []Figure {
 		for _, at := range panels {
 			f := Figure{Name: p.Name, Chart: draw(r, p, at)}
 			if len(panels) > 1 {
-				f.Name += "-" + fileName(at.Place())
+				f.Name += "-" + experiment.Slug(at.Place())
 				f.Title = strings.TrimPrefix(f.Title+": "+at.Place(), ": ")
 			}
-			if slices.ContainsFunc(f.Series, func(s chart.Series) bool { return hasValue(s.Points) }) {
+			known := func(p chart.Point) bool { return !math.IsNaN(p.Y) }
+			if slices.ContainsFunc(f.Series, func(s chart.Series) bool { return slices.ContainsFunc(s.Points, known) }) {
 				out = append(out, f)
 			}
 		}
 	}
 	return out
-}
-
-func hasValue(points []chart.Point) bool {
-	return slices.ContainsFunc(points, func(p chart.Point) bool { return !math.IsNaN(p.Y) })
-}
-
-// fileName makes a label fit for files.
-func fileName(s string) string {
-	fields := strings.FieldsFunc(strings.ToLower(s), func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '.' })
-	return strings.Join(fields, "-")
 }
 
 // panelsOf are the points at which a plot is drawn. What is on its x axis is zero.
