@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
-
 )
 
 // What a plot may have on its x axis.
