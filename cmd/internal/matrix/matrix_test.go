@@ -134,7 +134,7 @@ func TestCompareRefuses(t *testing.T) {
 		"--sample -1s":                      "--sample -1s",
 		"--sample 1ms":                      "the lab samples every 10ms at most",
 		"--on moon":                         "write lab or sim",
-		"--metric happiness":                `there is no "happiness"`,
+		"--metric happiness":                `there is no number "happiness": it begins with balancing`,
 		"--on sim --svg x --metric pfc.nix": `no run has "pfc.nix"`,
 	} {
 		args := strings.Fields(line)
