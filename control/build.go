@@ -232,7 +232,7 @@ func grown[T any](s []T, n int) []T {
 // group without next hops.
 func (w *build) routes() {
 	c := &w.cache
-	if c.table != nil && slices.Equal(c.ports, w.t.Ports) && (&State{Routes: c.routes}).equal(Routes, w.s) {
+	if c.table != nil && slices.Equal(c.ports, w.t.Ports) && sameRoutes(c.routes, w.s.Routes) {
 		for _, g := range c.groups {
 			for _, h := range g.Hops {
 				w.hops.slots[h].used = true
@@ -279,14 +279,10 @@ func (w *build) routes() {
 // hopTable fills Hops from the IDs in use and the neighbours' MACs. A hop that
 // no route uses any more keeps its place, without a gateway.
 func (w *build) hopTable() {
-	type key struct {
-		ifindex int
-		addr    netip.Addr
-	}
-	macs := make(map[key]overlay.MAC, len(w.s.Neighbours))
+	macs := make(map[target]overlay.MAC, len(w.s.Neighbours))
 	for _, n := range w.s.Neighbours {
 		if n.Usable {
-			macs[key{n.Ifindex, n.Addr}] = n.MAC
+			macs[target{n.Ifindex, n.Addr}] = n.MAC
 		}
 	}
 	w.t.Hops = make([]dataplane.Hop, len(w.hops.slots))
@@ -295,7 +291,7 @@ func (w *build) hopTable() {
 		h := dataplane.Hop{Port: k.port}
 		if w.hops.live(i) {
 			h.Gateway = k.gateway
-			h.MAC, h.Resolved = macs[key{w.t.Ports[k.port].Ifindex, k.gateway}]
+			h.MAC, h.Resolved = macs[target{w.t.Ports[k.port].Ifindex, k.gateway}]
 		}
 		w.t.Hops[i] = h
 	}

@@ -48,7 +48,7 @@ func newRig(t *testing.T) *rig {
 	t.Cleanup(k.Close)
 	o := Overlay{Peers: []netip.Addr{addr(vtep2)}, VNIs: []VNI{{VNI: 100}}}
 	r.mirror, r.tables = startMirror(t, Options{
-		Role: dataplane.Leaf, Ports: leafPorts[:2], Kernel: k, Source: Static(o), Unresolved: r.unresolved,
+		Role: dataplane.Leaf, Ports: leafPorts[:2], Kernel: k, Overlay: o, Unresolved: r.unresolved,
 	})
 	return r
 }

@@ -37,10 +37,10 @@ var (
 
 // node is a file's contents in the terms of the packages that use them.
 type node struct {
-	file   any // *config.Leaf or *config.Spine
-	common config.Common
-	dp     dataplane.Config
-	source control.Source // leaf
+	file    any // *config.Leaf or *config.Spine
+	common  config.Common
+	dp      dataplane.Config
+	overlay control.Overlay // leaf
 }
 
 func loadLeaf(file string, interfaces []string) (*node, error) {
@@ -48,7 +48,7 @@ func loadLeaf(file string, interfaces []string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &node{file: l, common: l.Common, dp: l.ToDataplane(), source: control.Static(staticOverlay(l))}, nil
+	return &node{file: l, common: l.Common, dp: l.ToDataplane(), overlay: staticOverlay(l)}, nil
 }
 
 func loadSpine(file string, interfaces []string) (*node, error) {

@@ -143,7 +143,7 @@ type listeners struct{ metrics, admin net.Listener }
 // control, telemetry and the admin API go on; they end after it.
 func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel control.Kernel, l listeners, log *slog.Logger, again *reloader, reload <-chan os.Signal) error {
 	mirror := control.NewMirror(control.Options{
-		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Source: n.source,
+		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Overlay: n.overlay,
 		Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
 	})
 	server := telemetry.NewServer(telemetry.Options{

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"context"
 	"net/netip"
 
 	"github.com/loomfabric/loom/overlay"
@@ -31,23 +30,4 @@ type StaticMAC struct {
 	VTEP      netip.Addr
 	Interface string
 	VLAN      uint16
-}
-
-// Source knows the overlay. The configuration file is one ([Static]); a
-// control protocol's tables in the kernel will be another.
-type Source interface {
-	// Run calls update with the whole overlay, first at once and then
-	// whenever it has changed, until ctx ends. The mirror keeps what it is
-	// given; a Source must not change it afterwards.
-	Run(ctx context.Context, update func(Overlay)) error
-}
-
-// Static is the [Source] of an overlay that never changes.
-type Static Overlay
-
-// Run gives the overlay once.
-func (s Static) Run(ctx context.Context, update func(Overlay)) error {
-	update(Overlay(s))
-	<-ctx.Done()
-	return nil
 }
