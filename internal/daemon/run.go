@@ -16,6 +16,8 @@ import (
 
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/admin"
+	"github.com/loomfabric/loom/internal/httpd"
 	"github.com/loomfabric/loom/internal/telemetry"
 )
 
@@ -95,7 +97,7 @@ func (k Kind) run(ctx context.Context, file string) error {
 		log.Warn(f.Problem, "fix", f.Fix)
 	}
 	var listener net.Listener
-	if listener, err = telemetry.Listen(n.common.Telemetry.Listen); err != nil {
+	if listener, err = httpd.Listen(n.common.Telemetry.Listen, "metrics", "telemetry.listen"); err != nil {
 		return err
 	}
 	if listener != nil {
@@ -156,10 +158,14 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 	parts, around := errgroup.WithContext(around)
 	parts.Go(func() error { return mirror.Run(around) })
 	if l.metrics != nil {
-		parts.Go(func() error { return server.Serve(around, l.metrics) })
+		parts.Go(func() error { return httpd.Serve(around, l.metrics, server, "metrics and health", log) })
 	}
 	if l.admin != nil {
-		parts.Go(func() error { return k.adminServer(n, plane, mirror, log).Serve(around, l.admin) })
+		api := admin.NewServer(admin.Options{
+			Name: n.dp.Name, Role: k.name, Leaf: n.dp.Role == dataplane.Leaf, Version: k.version,
+			Node: plane, Tables: mirror.Tables, Ports: n.dp.Ports,
+		})
+		parts.Go(func() error { return httpd.Serve(around, l.admin, api, "the admin API", log) })
 	}
 	parts.Go(func() error { again.run(around, reload); return nil })
 	parts.Go(func() error { announce(around, server, log); return nil })
