@@ -10,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/dataplane"
 )
 
@@ -36,7 +37,7 @@ type Options struct {
 	Role       dataplane.Role
 	Ports      []dataplane.PortConfig
 	Kernel     Kernel
-	Overlay    Overlay // leaf
+	Overlay    *config.Leaf // leaf: its peers and VNIs
 	Publisher  Publisher
 	Unresolved <-chan dataplane.HopID // next hops that frames wait for; may be nil
 	Log        *slog.Logger
@@ -239,7 +240,7 @@ func (m *Mirror) publish(fresh bool) (published bool) {
 			return false
 		}
 	}
-	t := m.builder.Build(&m.state, &m.Overlay, time.Now())
+	t := m.builder.Build(&m.state, m.Overlay, time.Now())
 	old := m.tables.Load()
 	if t == old {
 		return false

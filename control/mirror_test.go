@@ -113,7 +113,7 @@ func startMirror(t *testing.T, o Options) (*Mirror, published) {
 
 func TestMirrorFollows(t *testing.T) {
 	k := newFake(leafState())
-	m, p := startMirror(t, Options{Role: dataplane.Leaf, Ports: leafPorts, Kernel: k, Overlay: leafOverlay()})
+	m, p := startMirror(t, Options{Role: dataplane.Leaf, Ports: leafPorts, Kernel: k, Overlay: new(leafOverlay())})
 	first, _ := p.until(t, "start", func(*dataplane.Tables) bool { return true })
 	if len(peerHops(first, "10.255.0.2")) != 2 {
 		t.Fatalf("first tables %+v", first)
@@ -137,7 +137,7 @@ func TestMirrorFollows(t *testing.T) {
 func TestMirrorWaitsForEveryKind(t *testing.T) {
 	k := newFake(leafState())
 	k.fail[Routes] = errors.New("refused")
-	_, p := startMirror(t, Options{Role: dataplane.Leaf, Ports: leafPorts, Kernel: k, Overlay: leafOverlay()})
+	_, p := startMirror(t, Options{Role: dataplane.Leaf, Ports: leafPorts, Kernel: k, Overlay: new(leafOverlay())})
 	select {
 	case tables := <-p:
 		t.Fatalf("published without routes: %+v", tables)
@@ -149,7 +149,7 @@ func TestMirrorWaitsForEveryKind(t *testing.T) {
 
 func TestMirrorKeepsTablesWhenAListFails(t *testing.T) {
 	k := newFake(leafState())
-	m, p := startMirror(t, Options{Role: dataplane.Leaf, Ports: leafPorts, Kernel: k, Overlay: leafOverlay()})
+	m, p := startMirror(t, Options{Role: dataplane.Leaf, Ports: leafPorts, Kernel: k, Overlay: new(leafOverlay())})
 	first, _ := p.until(t, "start", func(*dataplane.Tables) bool { return true })
 	k.set(Neighbours, func(f *fakeKernel) { f.fail[Neighbours] = netlink.ErrDumpInterrupted; f.state.Neighbours = nil })
 	time.Sleep(100 * time.Millisecond)
@@ -165,7 +165,7 @@ func TestMirrorKeepsTablesWhenAListFails(t *testing.T) {
 func TestMirrorBoundsAStorm(t *testing.T) {
 	k := newFake(leafState())
 	k.slow = 2 * time.Millisecond
-	_, p := startMirror(t, Options{Role: dataplane.Leaf, Ports: leafPorts, Kernel: k, Overlay: leafOverlay()})
+	_, p := startMirror(t, Options{Role: dataplane.Leaf, Ports: leafPorts, Kernel: k, Overlay: new(leafOverlay())})
 	p.until(t, "start", func(*dataplane.Tables) bool { return true })
 	end := time.Now().Add(400 * time.Millisecond)
 	for time.Now().Before(end) {

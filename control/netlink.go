@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -78,14 +79,10 @@ func (k *Netlink) Close() {
 
 // Watch calls changed until stop is called, from two goroutines.
 func (k *Netlink) Watch(changed func(Kind)) (stop func(), err error) {
-	done, end := make(chan struct{}), make(chan struct{})
-	polled := make(chan struct{})
-	go func() {
-		defer close(polled)
-		pollCarriers(k.ethtool, k.ports, end, func() { changed(Links) })
-	}()
-	go func() {
-		defer close(done)
+	end := make(chan struct{})
+	var both sync.WaitGroup
+	both.Go(func() { pollCarriers(k.ethtool, k.ports, end, func() { changed(Links) }) })
+	both.Go(func() {
 		for {
 			msgs, from, err := k.events.Receive()
 			if k.closed.Load() {
@@ -101,12 +98,11 @@ func (k *Netlink) Watch(changed func(Kind)) (stop func(), err error) {
 				note(msgs, changed)
 			}
 		}
-	}()
+	})
 	return func() {
 		close(end)
 		k.closeEvents()
-		<-done
-		<-polled
+		both.Wait()
 	}, nil
 }
 

@@ -96,7 +96,9 @@ func (s *State) take(k Kind, o *State) (differs bool) {
 		differs = !slices.Equal(s.Links, o.Links)
 		s.Links = o.Links
 	case Routes:
-		differs = !sameRoutes(s.Routes, o.Routes)
+		differs = !slices.EqualFunc(s.Routes, o.Routes, func(a, b Route) bool {
+			return a.Dst == b.Dst && a.Metric == b.Metric && a.Reject == b.Reject && slices.Equal(a.Hops, b.Hops)
+		})
 		s.Routes = o.Routes
 	default:
 		differs = !slices.EqualFunc(s.Neighbours, o.Neighbours, func(a, b Neighbour) bool {
@@ -106,10 +108,4 @@ func (s *State) take(k Kind, o *State) (differs bool) {
 		s.Neighbours = o.Neighbours
 	}
 	return differs
-}
-
-func sameRoutes(a, b []Route) bool {
-	return slices.EqualFunc(a, b, func(a, b Route) bool {
-		return a.Dst == b.Dst && a.Metric == b.Metric && a.Reject == b.Reject && slices.Equal(a.Hops, b.Hops)
-	})
 }
