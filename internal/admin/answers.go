@@ -175,7 +175,7 @@ func stats(st *dataplane.Stats) Stats {
 		x := &sum.Schemes[i]
 		c := NewCounters(x.Scheme, x)
 		if x.Own != nil {
-			c["own"] = raw(NewCounters(x.Scheme, x.Own))
+			c.set("own", NewCounters(x.Scheme, x.Own))
 		}
 		s.Schemes = append(s.Schemes, c)
 	}

@@ -17,17 +17,18 @@ type ConWeave struct {
 
 func conweave(st *dataplane.Stats, state *dataplane.ConWeaveState) ConWeave {
 	sum := st.Sum()
-	a := ConWeave{ConWeaveState: state, SourceCounters: []Counters{}, DestinationCounters: Counters{}}
+	a := ConWeave{ConWeaveState: state, SourceCounters: []Counters{}}
 	for _, s := range sum.Schemes {
 		if own, ok := s.Own.(*balance.ConWeaveStats); ok {
 			a.SourceCounters = append(a.SourceCounters, NewCounters(s.Scheme, own))
 		}
 	}
+	var destination []any
 	for _, r := range sum.Receivers {
 		if side, ok := r.Stats.(*reorder.Stats); ok {
-			a.DestinationCounters = NewCounters("", side)
+			destination = append(destination, side)
 		}
 	}
-	a.DestinationCounters.join(leafCounters(&sum.Leaf))
+	a.DestinationCounters = leafCounters(&sum.Leaf, destination...)
 	return a
 }
