@@ -263,11 +263,7 @@ func (m *Mirror) report(old, t *dataplane.Tables) {
 		old = &dataplane.Tables{}
 	}
 	for i, p := range t.Ports {
-		var was dataplane.PortState
-		if i < len(old.Ports) {
-			was = old.Ports[i]
-		}
-		if p.Up == was.Up && p.Ifindex == was.Ifindex && i < len(old.Ports) {
+		if i < len(old.Ports) && p.Up == old.Ports[i].Up && p.Ifindex == old.Ports[i].Ifindex {
 			continue
 		}
 		level := slog.LevelInfo
