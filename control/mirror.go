@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -57,9 +56,8 @@ type Mirror struct {
 	changed [numKinds]atomic.Bool
 	pending [numKinds]pending
 
-	mu    sync.Mutex
-	stats Stats
-
+	stats  Stats // so far in this step
+	shown  atomic.Pointer[Stats]
 	tables atomic.Pointer[dataplane.Tables]
 }
 
@@ -96,6 +94,7 @@ func NewMirror(o Options) *Mirror {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	m := &Mirror{Options: o, builder: NewBuilder(o.Role, o.Ports), wake: make(chan struct{}, 1)}
+	m.shown.Store(&Stats{})
 	m.resolve = resolver{kernel: o.Kernel, log: o.Log, tries: make(map[target]*try)}
 	return m
 }
@@ -104,11 +103,7 @@ func NewMirror(o Options) *Mirror {
 func (m *Mirror) Tables() *dataplane.Tables { return m.tables.Load() }
 
 // Stats is a copy of the counters.
-func (m *Mirror) Stats() Stats {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.stats
-}
+func (m *Mirror) Stats() Stats { return *m.shown.Load() }
 
 // Run mirrors until ctx ends. It returns an error only if it could not start:
 // whatever the kernel refuses later is retried.
@@ -180,9 +175,9 @@ func (m *Mirror) step(now time.Time) (next time.Time) {
 		m.resolve.update(&m.state, m.tables.Load())
 	}
 	next = earlier(next, m.resolve.step(now))
-	m.mu.Lock()
 	m.stats.Resolves, m.stats.Unresolved, m.stats.TableFull = m.resolve.requests, m.resolve.unresolved, m.builder.Full()
-	m.mu.Unlock()
+	stats := m.stats
+	m.shown.Store(&stats)
 	return next
 }
 
@@ -205,13 +200,9 @@ func (m *Mirror) list(k Kind) bool {
 		rest = restLinks
 	}
 	p.notBefore = end.Add(time.Duration(rest) * end.Sub(start))
-	m.mu.Lock()
 	m.stats.Lists[k]++
 	if err != nil {
 		m.stats.ListErrors[k]++
-	}
-	m.mu.Unlock()
-	if err != nil {
 		p.due = end.Add(listRetry)
 		if errors.Is(err, netlink.ErrDumpInterrupted) {
 			p.due = end.Add(settle) // it changed while it was read: soon again
@@ -250,9 +241,7 @@ func (m *Mirror) publish(fresh bool) (published bool) {
 		return false
 	}
 	m.tables.Store(t)
-	m.mu.Lock()
 	m.stats.Published++
-	m.mu.Unlock()
 	m.report(old, t)
 	return true
 }

@@ -50,7 +50,7 @@ type ConWeaveSource struct {
 // ConnectionEntry is a flow that ConWeave keeps account of.
 type ConnectionEntry struct {
 	Hash  uint32        `json:"hash"`
-	VTEP  netip.Addr    `json:"vtep"` // where to
+	VTEP  netip.Addr    `json:"vtep"`  // where to
 	State string        `json:"state"` // see balance.Connection
 	Epoch uint8         `json:"epoch"`
 	Path  string        `json:"path"`     // uplink and selector

@@ -47,26 +47,22 @@ func printSources(w io.Writer, sources []dataplane.ConWeaveSource) {
 		return
 	}
 	t := newTable(w, "WORKER", "CLASS", "SCHEME", "REPLY", "PATH BUSY", "INACTIVE", "SAMPLES", "SELECTORS", "SIZE", "ACTIVE", "ASKED", "REROUTED", "MOVED")
+	connections := newTable(w, "WORKER", "CLASS", "FLOW", "PEER", "PATH", "PORT", "EPOCH", "STATE", "OLD PATH", "IDLE")
+	busy := newTable(w, "WORKER", "CLASS", "PEER", "BUSY PATH", "PORT", "FOR")
 	for i := range sources {
 		s := &sources[i]
 		t.row(s.Worker, s.Class, s.Scheme, age(s.Reply), age(s.PathBusy), age(s.Inactive), s.Samples, s.Selectors, s.Size, s.Active, s.Asked, s.Rerouted, s.Moved)
+		for j := range s.Connections {
+			c := &s.Connections[j]
+			connections.row(s.Worker, s.Class, fmt.Sprintf("%08x", c.Hash), peer(c.VTEP), c.Path, orNone(c.Port), c.Epoch, c.State, orNone(c.Old), age(c.Idle))
+		}
+		for _, b := range s.Busy {
+			busy.row(s.Worker, s.Class, peer(b.VTEP), b.Path, orNone(b.Port), age(b.For))
+		}
 	}
 	t.endWithGap()
-	t = newTable(w, "WORKER", "CLASS", "FLOW", "PEER", "PATH", "PORT", "EPOCH", "STATE", "OLD PATH", "IDLE")
-	for i := range sources {
-		for j := range sources[i].Connections {
-			c := &sources[i].Connections[j]
-			t.row(sources[i].Worker, sources[i].Class, fmt.Sprintf("%08x", c.Hash), peer(c.VTEP), c.Path, orNone(c.Port), c.Epoch, c.State, orNone(c.Old), age(c.Idle))
-		}
-	}
-	t.endUnlessEmpty()
-	t = newTable(w, "WORKER", "CLASS", "PEER", "BUSY PATH", "PORT", "FOR")
-	for i := range sources {
-		for _, b := range sources[i].Busy {
-			t.row(sources[i].Worker, sources[i].Class, peer(b.VTEP), b.Path, orNone(b.Port), age(b.For))
-		}
-	}
-	t.endUnlessEmpty()
+	connections.endUnlessEmpty()
+	busy.endUnlessEmpty()
 }
 
 // printAuto shows the times that were derived, and from what.

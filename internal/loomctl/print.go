@@ -128,19 +128,17 @@ func header(capable bool) string { return either(capable, "fabric", "plain") }
 
 func printConga(w io.Writer, a *admin.Conga) {
 	t := newTable(w, "PEER", "HEADER", "UPLINK", "PORT", "USABLE", "LOAD", "LOCAL", "REMOTE", "REMOTE AGE")
+	back := newTable(w, "PEER", "ITS UPLINK", "METRIC FED BACK", "AGE")
 	for _, p := range a.Peers {
 		for _, u := range p.Paths {
 			t.row(p.VTEP, header(p.Capable), u.Uplink, u.Port, either(u.Usable, "yes", "no"), percent(u.Utilisation), u.Local, remote(&u), remoteAge(&u))
 		}
-	}
-	t.endWithGap()
-	t = newTable(w, "PEER", "ITS UPLINK", "METRIC FED BACK", "AGE")
-	for _, p := range a.Peers {
 		for _, m := range p.FromLeaf {
-			t.row(p.VTEP, m.Tag, m.Metric, age(m.Age))
+			back.row(p.VTEP, m.Tag, m.Metric, age(m.Age))
 		}
 	}
-	t.end()
+	t.endWithGap()
+	back.end()
 }
 
 func remote(p *dataplane.PathState) string {
