@@ -97,8 +97,10 @@ type VNI struct {
 // Errorf returns a mistake at a path of the file, for those who cannot do what it
 // says. The text has the form "problem; remedy".
 func (f *File) Errorf(path, format string, args ...any) error {
+	var errs yamlfile.Errors
+	errs.Errorf(path, format, args...)
 	d := f.doc.Of(f.doc.Root)
-	d.Errorf(path, format, args...)
+	d.Report(errs)
 	return d.Errs
 }
 
@@ -107,9 +109,7 @@ func (f *File) Errorf(path, format string, args ...any) error {
 func (f *File) SetScheme(name string) error {
 	b := vocab.Balancing{Scheme: name}
 	errs := b.Check("", 0)
-	if f.Dataplane == "kernel" && name != "ecmp" && len(errs) == 0 {
-		errs.Errorf("scheme", notKernel, name)
-	}
+	errs.ErrorIf(f.Dataplane == "kernel" && name != "ecmp" && len(errs) == 0, "scheme", notKernel, name)
 	if len(errs) == 0 {
 		f.Balancing = b
 	}

@@ -63,9 +63,7 @@ func (e *ECN) Check(at string) (errs yamlfile.Errors) {
 	case e.Kmax > 1<<30:
 		errs.Errorf(at+".kmax", "kmax %v is above any queue; use less than the queue's limit", e.Kmax)
 	}
-	if !(e.Pmax >= 0 && e.Pmax <= 1) {
-		errs.Errorf(at+".pmax", "pmax %v is outside (0, 1]; pmax is a probability, as in 0.2", e.Pmax)
-	}
+	errs.ErrorIf(!(e.Pmax >= 0 && e.Pmax <= 1), at+".pmax", "pmax %v is outside (0, 1]; pmax is a probability, as in 0.2", e.Pmax)
 	return errs
 }
 

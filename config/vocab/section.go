@@ -148,14 +148,19 @@ func validate(p, defaults balance.Params, at func(*field.Error) *yamlfile.Error)
 	}
 }
 
-// MarshalYAML writes the section in full, but for values that are derived.
-func (s Section) MarshalYAML() (any, error) {
+// Map returns the section in full, but for values that are derived. It returns what
+// was given before the rest is known.
+func (s Section) Map() any {
 	if s.Params == nil {
-		return s.merged(), nil
+		return s.merged()
 	}
-	m, err := yamlfile.Map(s.Params)
-	m = slices.DeleteFunc(m, func(i yaml.MapItem) bool { return slices.Contains(s.derived, i.Key.(string)) })
-	return append(yaml.MapSlice{{Key: "profile", Value: s.Profile.String()}}, m...), err
+	out := yaml.MapSlice{{Key: "profile", Value: s.Profile.String()}}
+	for _, item := range yamlfile.Map(s.Params) {
+		if !slices.Contains(s.derived, item.Key.(string)) {
+			out = append(out, item)
+		}
+	}
+	return out
 }
 
 // MarshalJSON writes what was given.

@@ -181,25 +181,20 @@ func (w *Workload) Check(at string, r *Runner) (errs yamlfile.Errors) {
 			errs.Errorf(at+"."+f.Key, "%s is %g; use a number above 0", f.Key, n)
 		}
 	}
-	if w.Load > 200 {
-		errs.Errorf(at+".load", "a load of %g percent; use a number above 0 and up to 200", w.Load)
+	errs.ErrorIf(w.Load > 200, at+".load", "a load of %g percent; use a number above 0 and up to 200", w.Load)
+	if w.Pairs != "" {
+		errs.OneOf(at+".pairs", "pairs", w.Pairs, "racks", "any")
 	}
-	oneOf := func(key, value string, words []string) {
-		if value != "" && !slices.Contains(words, value) {
-			errs.Errorf(at+"."+key, "%s %q does not exist; use %s", key, value, yamlfile.OrList(words))
-		}
+	if w.Of != "" {
+		errs.OneOf(at+".of", "of", w.Of, "fabric", "hosts")
 	}
-	oneOf("pairs", w.Pairs, []string{"racks", "any"})
-	oneOf("of", w.Of, []string{"fabric", "hosts"})
 	return append(errs, w.missing(at, r)...)
 }
 
 // missing returns the keys that a type cannot do without.
 func (w *Workload) missing(at string, r *Runner) (errs yamlfile.Errors) {
 	need := func(key, example string, missing bool) {
-		if missing {
-			errs.Errorf(at+"."+key, "a workload of type %s without %s; write for instance %s: %s", w.Type, key, key, example)
-		}
+		errs.ErrorIf(missing, at+"."+key, "a workload of type %s without %s; write for instance %s: %s", w.Type, key, key, example)
 	}
 	open := w.Type == Poisson || w.Type == RoCE
 	need("sizes", "web-search", open && w.Sizes == "")

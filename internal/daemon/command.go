@@ -70,7 +70,7 @@ func staticOverlay(l *config.Leaf) control.Overlay {
 		})
 		for _, s := range v.Static {
 			o.Static = append(o.Static, control.StaticMAC{
-				VNI: overlay.VNI(v.VNI), MAC: overlay.MAC(s.MAC), VTEP: s.VTEP.Addr, Interface: s.Interface, VLAN: s.VLAN,
+				VNI: overlay.VNI(v.VNI), MAC: overlay.MAC(s.MAC), VTEP: s.VTEP, Interface: s.Interface, VLAN: s.VLAN,
 			})
 		}
 	}

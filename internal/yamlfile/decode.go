@@ -55,12 +55,13 @@ func (n Node) Given(key string) bool {
 // Errorf returns a mistake at a key of the value, "": at the value itself. The text
 // has the form "problem; remedy".
 func (n Node) Errorf(key, format string, args ...any) *Error {
-	d := n.doc.Of(n.doc.Root)
 	path := n.path
 	if key != "" {
 		path += "." + key
 	}
-	d.Errorf(strings.TrimPrefix(path, "."), format, args...)
+	d, errs := n.doc.Of(n.doc.Root), Errors{}
+	errs.Errorf(strings.TrimPrefix(path, "."), format, args...)
+	d.Report(errs)
 	return d.Errs[0]
 }
 

@@ -69,6 +69,25 @@ func (e *Errors) Errorf(path, format string, args ...any) {
 	*e = append(*e, &Error{Path: path, Problem: problem, Fix: fix})
 }
 
+// Add adds mistakes that others found.
+func (e *Errors) Add(found Errors) { *e = append(*e, found...) }
+
+// ErrorIf is [Errors.Errorf] for a mistake that may have been made. It reports
+// whether it has.
+func (e *Errors) ErrorIf(made bool, path, format string, args ...any) bool {
+	if made {
+		e.Errorf(path, format, args...)
+	}
+	return made
+}
+
+// OneOf adds a word that is not in a list as a mistake. What the word is for is part
+// of the text: "profile". It reports whether the word is in the list.
+func (e *Errors) OneOf(path, what, word string, words ...string) bool {
+	_, err := Choose(what, word, words)
+	return !e.ErrorIf(err != nil, path, "%v", err)
+}
+
 // cutRemedy parts "problem; remedy" at the last semicolon: what a file says may
 // be quoted in the problem.
 func cutRemedy(text string) (problem, fix string) {
@@ -91,32 +110,22 @@ func (d *Document) addAt(t *token.Token, path, problem, fix string) {
 	d.Errs = append(d.Errs, e)
 }
 
-// Add reports a mistake at a path. A value that is not in the file is reported
-// where the mapping or list stands that it belongs in.
-func (d *Document) Add(path, problem, fix string) {
-	d.addAt(d.token(path), path, problem, fix)
-}
-
-// Errorf is [Document.Add] for a text of the form "problem; remedy".
-func (d *Document) Errorf(path, format string, args ...any) {
-	problem, fix := cutRemedy(fmt.Sprintf(format, args...))
-	d.Add(path, problem, fix)
-}
-
-// AddAt is [Document.Errorf] for a node; nil stands for the whole file.
+// AddAt reports a mistake at a node; nil stands for the whole file. The text has the
+// form "problem; remedy".
 func (d *Document) AddAt(n ast.Node, path, format string, args ...any) {
 	problem, fix := cutRemedy(fmt.Sprintf(format, args...))
 	d.addAt(tokenOf(n), path, problem, fix)
 }
 
-// Report adds mistakes that have a path and no place yet.
+// Report adds mistakes that have a path and perhaps no place yet. A value that is not
+// in the file is reported where the mapping or list stands that it belongs in.
 func (d *Document) Report(found Errors) {
 	for _, e := range found {
 		if e.File != "" { // another file's, or placed already
 			d.Errs = append(d.Errs, e)
 			continue
 		}
-		d.Add(e.Path, e.Problem, e.Fix)
+		d.addAt(d.token(e.Path), e.Path, e.Problem, e.Fix)
 	}
 }
 

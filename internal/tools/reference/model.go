@@ -281,7 +281,7 @@ func words(t reflect.Type) string {
 	case reflect.TypeFor[config.Prefix]():
 		return "prefix"
 	}
-	if path.Base(t.PkgPath()) == "netip" || t == reflect.TypeFor[config.Addr]() {
+	if path.Base(t.PkgPath()) == "netip" {
 		return "address"
 	}
 	if p := reflect.PointerTo(t); p.Implements(textType) || p.Implements(nodeType) {
