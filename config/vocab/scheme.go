@@ -67,7 +67,7 @@ func (*Keys) ExtraKeys() (keys []string) {
 		if s.Keys == nil {
 			continue
 		}
-		for _, key := range yamlfile.KeysOf(s.Keys()) {
+		for _, key := range yamlfile.Names(s.Keys()) {
 			if !slices.Contains(keys, key) {
 				keys = append(keys, key)
 			}
@@ -84,7 +84,7 @@ func (k *Keys) Extras() (out []yamlfile.Extra) {
 		}
 		return out
 	}
-	for _, key := range yamlfile.KeysOf(k.Params) {
+	for _, key := range yamlfile.Names(k.Params) {
 		value := yamlfile.FieldOf(k.Params, key)
 		if v := reflect.ValueOf(value).Elem(); v.Kind() != reflect.Slice || v.Len() > 0 {
 			out = append(out, yamlfile.Extra{Key: key, Value: value})
@@ -159,7 +159,7 @@ func (k Keys) MarshalJSON() ([]byte, error) {
 // having returns the schemes that have a key.
 func having(key string) (schemes []string) {
 	for _, s := range balance.Schemes() {
-		if s.Keys != nil && slices.Contains(yamlfile.KeysOf(s.Keys()), key) {
+		if s.Keys != nil && slices.Contains(yamlfile.Names(s.Keys()), key) {
 			schemes = append(schemes, s.Name)
 		}
 	}

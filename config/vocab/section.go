@@ -75,7 +75,7 @@ type sectionKeys struct {
 }
 
 func (k *sectionKeys) Extra(key string) any     { return yamlfile.FieldOf(k.params, key) }
-func (k *sectionKeys) ExtraKeys() []string      { return yamlfile.KeysOf(k.params) }
+func (k *sectionKeys) ExtraKeys() []string      { return yamlfile.Names(k.params) }
 func (k *sectionKeys) Extras() []yamlfile.Extra { return nil }
 
 // Resolve completes Profile and Params, and returns what is wrong with them. base

@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -211,16 +212,17 @@ func (d *Document) structure(path string, n ast.Node, v reflect.Value) {
 			rest = append(rest, p)
 		}
 	}
-next:
 	for _, p := range rest {
 		key := Text(p.Key)
-		for _, at := range k.open {
-			if to := openAt(v, at).Extra(key); to != nil {
-				d.value(join(path, key), p.Value, reflect.ValueOf(to).Elem())
-				continue next
-			}
+		if to := k.extra(v, key); to != nil {
+			d.value(join(path, key), p.Value, reflect.ValueOf(to).Elem())
+			continue
 		}
-		problem, fix := Unknown(key, k.old, k.names(v))
+		var old map[string]string
+		if r, ok := v.Interface().(Renamed); ok {
+			old = r.OldKeys()
+		}
+		problem, fix := Unknown(key, old, k.names(v))
 		d.addAt(p.Key.GetToken(), join(path, key), problem, fix)
 	}
 }
@@ -230,12 +232,8 @@ func Unknown(key string, old map[string]string, names []string) (problem, fix st
 	if now, ok := old[key]; ok {
 		return fmt.Sprintf("%q has another name now", key), "write " + now
 	}
-	if snake := strings.ReplaceAll(key, "-", "_"); snake != key {
-		for _, n := range names {
-			if n == snake {
-				return fmt.Sprintf("%q is spelled %s now", key, snake), "write " + snake
-			}
-		}
+	if snake := strings.ReplaceAll(key, "-", "_"); snake != key && slices.Contains(names, snake) {
+		return fmt.Sprintf("%q is spelled %s now", key, snake), "write " + snake
 	}
 	fix = "the keys here are " + OrList(names)
 	if near := Nearest(key, names); near != "" {

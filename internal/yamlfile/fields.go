@@ -4,7 +4,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
 )
 
 // Open is a part of a struct, with the tag `yaml:",inline"`, whose keys the type
@@ -42,27 +41,17 @@ type Field struct {
 type structKeys struct {
 	fields []Field
 	open   [][]int // inlined parts that are Open
-	old    map[string]string
 }
 
-var (
-	structs     sync.Map // *structKeys by reflect.Type
-	openType    = reflect.TypeFor[Open]()
-	renamedType = reflect.TypeFor[Renamed]()
-)
+var openType = reflect.TypeFor[Open]()
 
-// Fields returns the keys of a struct type in the order of its fields. A key of
-// the struct itself wins over one that is inlined.
+// Fields returns the keys of a struct type in the order of its fields. Where two have
+// a key, the first one counts.
 func Fields(t reflect.Type) []Field { return keysOf(t).fields }
 
 func keysOf(t reflect.Type) *structKeys {
-	if k, ok := structs.Load(t); ok {
-		return k.(*structKeys)
-	}
-	k := &structKeys{old: make(map[string]string)}
+	k := new(structKeys)
 	k.add(t, nil)
-	k.fields = k.shadowed()
-	structs.Store(t, k)
 	return k
 }
 
@@ -72,41 +61,23 @@ func (k *structKeys) add(t reflect.Type, at []int) {
 		f := t.Field(i)
 		name, opts, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 		index := append(slices.Clone(at), i)
-		switch {
-		case opts == "inline" && f.Type.Kind() == reflect.Struct:
+		if opts == "inline" && f.Type.Kind() == reflect.Struct {
 			k.add(f.Type, index)
-		case name != "" && name != "-":
+		} else if _, dup := k.find(name); !dup && name != "" && name != "-" {
 			k.fields = append(k.fields, Field{name, index, f.Type, opts == "omitempty", t, f.Name})
 		}
 	}
 	if p := reflect.PointerTo(t); len(k.open) == opens && p.Implements(openType) {
 		k.open = append(k.open, at)
 	}
-	if t.Implements(renamedType) {
-		for old, now := range reflect.Zero(t).Interface().(Renamed).OldKeys() {
-			k.old[old] = now
-		}
-	}
-}
-
-// shadowed leaves out fields whose key a less deeply inlined one has.
-func (k *structKeys) shadowed() (out []Field) {
-	for i := range k.fields {
-		f := &k.fields[i]
-		if !slices.ContainsFunc(k.fields, func(o Field) bool { return o.Key == f.Key && len(o.Index) < len(f.Index) }) {
-			out = append(out, *f)
-		}
-	}
-	return out
 }
 
 func (k *structKeys) find(key string) (Field, bool) {
-	for _, f := range k.fields {
-		if f.Key == key {
-			return f, true
-		}
+	i := slices.IndexFunc(k.fields, func(f Field) bool { return f.Key == key })
+	if i < 0 {
+		return Field{}, false
 	}
-	return Field{}, false
+	return k.fields[i], true
 }
 
 // names returns the keys of a struct, those of its open parts included.
@@ -118,6 +89,17 @@ func (k *structKeys) names(v reflect.Value) (names []string) {
 		names = append(names, openAt(v, at).ExtraKeys()...)
 	}
 	return names
+}
+
+// extra returns a pointer to where the value of a key of an open part belongs; nil:
+// none has it.
+func (k *structKeys) extra(v reflect.Value, key string) any {
+	for _, at := range k.open {
+		if to := openAt(v, at).Extra(key); to != nil {
+			return to
+		}
+	}
+	return nil
 }
 
 func openAt(v reflect.Value, at []int) Open { return v.FieldByIndex(at).Addr().Interface().(Open) }
@@ -138,14 +120,6 @@ func FieldOf(v any, key string) any {
 func Names(v any) []string {
 	s := reflect.ValueOf(v).Elem()
 	return keysOf(s.Type()).names(s)
-}
-
-// KeysOf returns the keys of the struct that v points to.
-func KeysOf(v any) (keys []string) {
-	for _, f := range Fields(reflect.TypeOf(v).Elem()) {
-		keys = append(keys, f.Key)
-	}
-	return keys
 }
 
 // CopyField copies the field of a key such as drill.samples from a struct to
