@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -43,40 +44,31 @@ func nodeIndex(name string, kind byte, n int) (int, bool) {
 }
 
 func (f *File) setDefaults() {
-	setString(&f.Dataplane, "loom")
-	setString(&f.Fallback, "none")
-	setString(&f.Scheme, "ecmp")
-	setString(&f.TCP, "cubic")
-	if f.Links.Parallel == 0 {
-		f.Links.Parallel = 1
-	}
+	f.Dataplane = cmp.Or(f.Dataplane, "loom")
+	f.Fallback = cmp.Or(f.Fallback, "none")
+	f.Scheme = cmp.Or(f.Scheme, "ecmp")
+	f.TCP = cmp.Or(f.TCP, "cubic")
+	f.Links.Parallel = cmp.Or(f.Links.Parallel, 1)
 	for _, l := range []*vocab.Link{&f.Links.Link, &f.Hosts.Link} {
-		if l.Queue == 0 {
-			l.Queue = 256_000
-		}
+		l.Queue = cmp.Or(l.Queue, 256_000)
 		l.ECN.Complete()
 	}
 	for i := range f.VNIs {
 		v := &f.VNIs[i]
-		setString(&v.Subnet, fmt.Sprintf("10.%d.0.0/16", 100+i%100))
+		v.Subnet = cmp.Or(v.Subnet, fmt.Sprintf("10.%d.0.0/16", 100+i%100))
 		if len(v.Hosts) == 0 {
 			v.Hosts = []string{"all"}
 		}
 	}
 	for i := range f.Overrides {
-		setString(&f.Overrides[i].Direction, "both")
-		if e := f.Overrides[i].ECN; e != nil {
-			e.Complete()
+		o := &f.Overrides[i]
+		o.Direction = cmp.Or(o.Direction, "both")
+		if o.ECN != nil {
+			o.ECN.Complete()
 		}
 	}
 	for i := range f.Workloads {
 		setWorkload(&f.Workloads[i], i, f.Hosts.Link.Rate)
-	}
-}
-
-func setString(s *string, def string) {
-	if *s == "" {
-		*s = def
 	}
 }
 

@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -20,25 +21,15 @@ const (
 // setWorkload fills in what a workload leaves out.
 func setWorkload(w *vocab.Workload, position int, access units.Rate) {
 	w.Complete()
-	setString(&w.Name, fmt.Sprintf("%s-%d", w.Type, position))
+	w.Name = cmp.Or(w.Name, fmt.Sprintf("%s-%d", w.Type, position))
 	if w.Type == vocab.Poisson || w.Type == vocab.RoCE {
-		if w.Small == 0 {
-			w.Small = 100_000
-		}
-		if w.Large == 0 {
-			w.Large = max(10_000_000, w.Small)
-		}
+		w.Small = cmp.Or(w.Small, 100_000)
+		w.Large = cmp.Or(w.Large, max(10_000_000, w.Small))
 	}
 	if w.Type == vocab.RoCE {
-		if w.Size == 0 {
-			w.Size = 1024
-		}
-		if w.QueuePairs == 0 {
-			w.QueuePairs = 4
-		}
-		if w.Rate == 0 {
-			w.Rate = access
-		}
+		w.Size = cmp.Or(w.Size, 1024)
+		w.QueuePairs = cmp.Or(w.QueuePairs, 4)
+		w.Rate = cmp.Or(w.Rate, access)
 	}
 }
 

@@ -3,6 +3,7 @@ package vocab
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -34,38 +35,9 @@ func (s *Section) Capture(n yamlfile.Node) { s.layers = append(slices.Clone(s.la
 // Under puts what another file gives below what s has.
 func (s *Section) Under(below *Section) { s.layers = slices.Concat(below.layers, s.layers) }
 
-// Give puts YAML that comes from no file on top of what files give.
-func (s *Section) Give(text string) error {
-	name := congestionSection.Name
-	if s.of != nil {
-		name = s.of.Name
-	}
-	n, err := yamlfile.Make(name, text)
-	if err == nil {
-		s.Capture(n)
-	}
-	return err
-}
-
-// Given reports whether a file gives a key.
-func (s *Section) Given(key string) bool {
+// given reports whether a file gives a key.
+func (s *Section) given(key string) bool {
 	return slices.ContainsFunc(s.layers, func(n yamlfile.Node) bool { return n.Given(key) })
-}
-
-// Errorf returns a mistake at a key, where a file gives it. The text has the form
-// "problem; remedy".
-func (s *Section) Errorf(key, format string, args ...any) *yamlfile.Error {
-	for _, n := range slices.Backward(s.layers) {
-		if n.Given(key) {
-			return n.Errorf(key, format, args...)
-		}
-	}
-	if len(s.layers) > 0 {
-		return s.layers[len(s.layers)-1].Errorf(key, format, args...)
-	}
-	var errs yamlfile.Errors
-	errs.Errorf(join(s.of.Name, key), format, args...)
-	return errs[0]
 }
 
 // sectionKeys are a section's keys while it is decoded.
@@ -74,9 +46,9 @@ type sectionKeys struct {
 	params  balance.Params
 }
 
-func (k *sectionKeys) Extra(key string) any     { return yamlfile.FieldOf(k.params, key) }
-func (k *sectionKeys) ExtraKeys() []string      { return yamlfile.Names(k.params) }
-func (k *sectionKeys) Extras() []yamlfile.Extra { return nil }
+func (k *sectionKeys) Extra(key string) any  { return yamlfile.FieldOf(k.params, key) }
+func (k *sectionKeys) ExtraKeys() []string   { return yamlfile.Names(k.params) }
+func (k *sectionKeys) Extras() yaml.MapSlice { return nil }
 
 // Resolve completes Profile and Params, and returns what is wrong with them. base
 // is the profile of a section that names none.
@@ -102,7 +74,7 @@ func (s *Section) Resolve(base balance.Profile) (errs yamlfile.Errors) {
 	}
 	if p, ok := s.Params.(interface{ SetAuto(func(key string) bool) }); ok && s.Profile == balance.Auto {
 		p.SetAuto(func(key string) bool {
-			given := s.Given(key)
+			given := s.given(key)
 			if !given {
 				s.derived = append(s.derived, key)
 			}
@@ -115,16 +87,17 @@ func (s *Section) Resolve(base balance.Profile) (errs yamlfile.Errors) {
 // errorOf places an error of the parameters: at its key or, if no file gives that,
 // at one that it mentions.
 func (s *Section) errorOf(e *field.Error) *yamlfile.Error {
-	key := e.Key
-	if !s.Given(key) {
-		for _, word := range strings.Fields(e.Problem) {
-			if s.Given(word) {
-				key = word
-				break
+	for _, key := range append([]string{e.Key}, strings.Fields(e.Problem)...) {
+		for _, n := range slices.Backward(s.layers) {
+			if n.Given(key) {
+				return n.Errorf(key, "%s; %s", e.Problem, e.Remedy)
 			}
 		}
 	}
-	return s.Errorf(key, "%s; %s", e.Problem, e.Remedy)
+	if n := len(s.layers); n > 0 {
+		return s.layers[n-1].Errorf(e.Key, "%s; %s", e.Problem, e.Remedy)
+	}
+	return &yamlfile.Error{Path: join(s.of.Name, e.Key), Problem: e.Problem, Fix: e.Remedy}
 }
 
 // validate returns all that is wrong with parameters. Validate reports one thing at
@@ -171,9 +144,7 @@ func (s *Section) merged() map[string]any {
 	out := make(map[string]any)
 	for _, n := range s.layers {
 		m, _ := n.Any().(map[string]any)
-		for key, v := range m {
-			out[key] = v
-		}
+		maps.Copy(out, m)
 	}
 	return out
 }
@@ -234,9 +205,9 @@ func (*Sections) ExtraKeys() (names []string) {
 }
 
 // Extras returns the sections.
-func (s *Sections) Extras() (out []yamlfile.Extra) {
+func (s *Sections) Extras() (out yaml.MapSlice) {
 	for _, x := range s.all {
-		out = append(out, yamlfile.Extra{Key: x.of.Name, Value: x})
+		out = append(out, yaml.MapItem{Key: x.of.Name, Value: x})
 	}
 	return out
 }

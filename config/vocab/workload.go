@@ -1,6 +1,7 @@
 package vocab
 
 import (
+	"cmp"
 	"math"
 	"reflect"
 	"slices"
@@ -229,17 +230,17 @@ func (w *Workload) Complete() {
 	if w.To == nil {
 		w.To = slices.Clone(all)
 	}
-	if w.Pairs == "" && slices.Contains(belongs["pairs"], w.Type) {
-		w.Pairs = "racks"
+	if slices.Contains(belongs["pairs"], w.Type) {
+		w.Pairs = cmp.Or(w.Pairs, "racks")
 	}
-	if w.Of == "" && slices.Contains(belongs["of"], w.Type) {
-		w.Of = "fabric"
+	if slices.Contains(belongs["of"], w.Type) {
+		w.Of = cmp.Or(w.Of, "fabric")
 	}
-	if w.Flows == 0 && slices.Contains(belongs["flows"], w.Type) {
-		w.Flows = 1
+	if slices.Contains(belongs["flows"], w.Type) {
+		w.Flows = cmp.Or(w.Flows, 1)
 	}
-	if w.Type == UDP && w.Size == 0 {
-		w.Size = 1400
+	if w.Type == UDP {
+		w.Size = cmp.Or(w.Size, 1400)
 	}
 }
 

@@ -75,13 +75,6 @@ func (n Node) Any() any {
 	return v
 }
 
-// Make returns a value of YAML that comes from no file; path is for errors.
-func Make(path, text string) (Node, error) {
-	d := Parse("", "", []byte(text))
-	d.lines = nil
-	return Node{d, path, d.Root}, d.Errs.Or()
-}
-
 // Decode fills what v points to. What the file leaves out, or gives as null,
 // stays as it is.
 func (d *Document) Decode(v any) {

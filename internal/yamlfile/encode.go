@@ -63,7 +63,7 @@ func encodeStruct(v reflect.Value) yaml.MapSlice {
 	}
 	for _, at := range k.open {
 		for _, e := range openAt(v, at).Extras() {
-			add(e.Key, reflect.ValueOf(e.Value))
+			add(e.Key.(string), reflect.ValueOf(e.Value))
 		}
 	}
 	return m

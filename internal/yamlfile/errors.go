@@ -97,11 +97,10 @@ func cutRemedy(text string) (problem, fix string) {
 	return text, "correct it, or leave it out"
 }
 
-// addAt reports a mistake at a token; nil stands for the whole file. YAML that comes
-// from no file has no lines.
+// addAt reports a mistake at a token; nil stands for the whole file.
 func (d *Document) addAt(t *token.Token, path, problem, fix string) {
 	e := &Error{File: d.File, Path: path, Problem: problem, Fix: fix}
-	if t != nil && t.Position != nil && t.Position.Line > 0 && d.lines != nil {
+	if t != nil && t.Position != nil && t.Position.Line > 0 {
 		e.Line, e.Column = t.Position.Line, t.Position.Column
 		if e.Line <= len(d.lines) {
 			e.Source = strings.TrimRight(d.lines[e.Line-1], "\r")

@@ -4,6 +4,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/goccy/go-yaml"
 )
 
 // Open is a part of a struct, with the tag `yaml:",inline"`, whose keys the type
@@ -15,13 +17,7 @@ type Open interface {
 	// ExtraKeys returns the keys that Extra knows, for messages.
 	ExtraKeys() []string
 	// Extras returns the values that there are, for [Map].
-	Extras() []Extra
-}
-
-// Extra is a key of an [Open] and its value.
-type Extra struct {
-	Key   string
-	Value any
+	Extras() yaml.MapSlice
 }
 
 // Renamed is a struct that had other keys before. It returns what is to be
