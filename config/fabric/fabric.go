@@ -97,11 +97,7 @@ type VNI struct {
 // Errorf returns a mistake at a path of the file, for those who cannot do what it
 // says. The text has the form "problem; remedy".
 func (f *File) Errorf(path, format string, args ...any) error {
-	var errs yamlfile.Errors
-	errs.Errorf(path, format, args...)
-	d := f.doc.Of(f.doc.Root)
-	d.Report(errs)
-	return d.Errs
+	return yamlfile.Errors{f.doc.Mistake(path, format, args...)}
 }
 
 // SetScheme puts another scheme, with its defaults, in the place of the file's.

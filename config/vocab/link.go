@@ -99,21 +99,18 @@ var Directions = []string{"up", "down", "both"}
 // Apply changes the directions of a link that o is about.
 func (o *Override) Apply(up, down *Link) {
 	for i, l := range []*Link{up, down} {
-		if o.Direction == Directions[1-i] {
-			continue // the other one's
+		if o.Direction != Directions[1-i] { // the other one's
+			set(&l.Rate, o.Rate)
+			set(&l.Delay, o.Delay)
+			set(&l.Queue, o.Queue)
+			set(&l.ECN, o.ECN)
 		}
-		if o.Rate != nil {
-			l.Rate = *o.Rate
-		}
-		if o.Delay != nil {
-			l.Delay = *o.Delay
-		}
-		if o.Queue != nil {
-			l.Queue = *o.Queue
-		}
-		if o.ECN != nil {
-			l.ECN = *o.ECN
-		}
+	}
+}
+
+func set[T any](to, from *T) {
+	if from != nil {
+		*to = *from
 	}
 }
 

@@ -112,6 +112,7 @@ func (k *Keys) Resolve(scheme string, uplinks int) (errs yamlfile.Errors) {
 	if s.Keys != nil {
 		k.Params = s.Keys()
 	}
+	k.given = slices.DeleteFunc(slices.Clone(k.given), func(g givenKey) bool { return g.Node == (yamlfile.Node{}) }) // null
 	for _, g := range k.given {
 		var to any
 		if k.Params != nil {

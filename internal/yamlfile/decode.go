@@ -60,10 +60,7 @@ func (n Node) Errorf(key, format string, args ...any) *Error {
 	if key != "" {
 		path += "." + key
 	}
-	d, errs := n.doc.Of(n.doc.Root), Errors{}
-	errs.Errorf(strings.TrimPrefix(path, "."), format, args...)
-	d.Report(errs)
-	return d.Errs[0]
+	return n.doc.Mistake(strings.TrimPrefix(path, "."), format, args...)
 }
 
 // Any returns the value as the YAML library decodes it.

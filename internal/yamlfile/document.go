@@ -136,13 +136,13 @@ func (d *Document) find(path string) (at *token.Token, n ast.Node) {
 			return nil, nil
 		}
 		n = d.resolve(pairs[i].Value)
-		at = place(pairs[i], n)
+		at = tokenOfPair(pairs[i], n)
 	}
 	return at, n
 }
 
-// place returns what to point at for a pair.
-func place(p *ast.MappingValueNode, value ast.Node) *token.Token {
+// tokenOfPair returns what to point at for a pair.
+func tokenOfPair(p *ast.MappingValueNode, value ast.Node) *token.Token {
 	if p.Key.Type() == ast.IntegerType { // a number that a map goes by
 		return p.Key.GetToken()
 	}

@@ -99,14 +99,25 @@ func cutRemedy(text string) (problem, fix string) {
 
 // addAt reports a mistake at a token; nil stands for the whole file.
 func (d *Document) addAt(t *token.Token, path, problem, fix string) {
-	e := &Error{File: d.File, Path: path, Problem: problem, Fix: fix}
+	d.Errs = append(d.Errs, d.place(t, &Error{Path: path, Problem: problem, Fix: fix}))
+}
+
+// place fills in where a mistake is; nil stands for the whole file.
+func (d *Document) place(t *token.Token, e *Error) *Error {
+	e.File = d.File
 	if t != nil && t.Position != nil && t.Position.Line > 0 {
 		e.Line, e.Column = t.Position.Line, t.Position.Column
 		if e.Line <= len(d.lines) {
 			e.Source = strings.TrimRight(d.lines[e.Line-1], "\r")
 		}
 	}
-	d.Errs = append(d.Errs, e)
+	return e
+}
+
+// Mistake returns a mistake at a path. The text has the form "problem; remedy".
+func (d *Document) Mistake(path, format string, args ...any) *Error {
+	problem, fix := cutRemedy(fmt.Sprintf(format, args...))
+	return d.place(d.token(path), &Error{Path: path, Problem: problem, Fix: fix})
 }
 
 // AddAt reports a mistake at a node; nil stands for the whole file. The text has the
@@ -120,11 +131,10 @@ func (d *Document) AddAt(n ast.Node, path, format string, args ...any) {
 // in the file is reported where the mapping or list stands that it belongs in.
 func (d *Document) Report(found Errors) {
 	for _, e := range found {
-		if e.File != "" { // another file's, or placed already
-			d.Errs = append(d.Errs, e)
-			continue
+		if e.File == "" { // otherwise another file's, or placed already
+			e = d.place(d.token(e.Path), e)
 		}
-		d.addAt(d.token(e.Path), e.Path, e.Problem, e.Fix)
+		d.Errs = append(d.Errs, e)
 	}
 }
 
