@@ -6,15 +6,9 @@ import (
 
 const help = "docs/config.md"
 
-// Error is one mistake in a file: where it is, what it is and what to do.
-type Error = yamlfile.Error
-
-// Errors are all the mistakes that were found in a file.
-type Errors = yamlfile.Errors
-
 // LoadLeaf reads leafd's file, fills in defaults and validates it. Interfaces
 // are the names of the machine's network interfaces; nil skips the checks that
-// need them. The error, if any, is an [Errors].
+// need them. The error, if any, is a [yamlfile.Errors].
 func LoadLeaf(file string, interfaces []string) (*Leaf, error) {
 	return read(yamlfile.Load(file, help, "a leafd configuration"), DefaultLeaf(), interfaces)
 }

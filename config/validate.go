@@ -39,7 +39,7 @@ func item(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]"
 func (d *checker) common(c *Common) {
 	d.OneOf("log.level", "log level", c.Log.Level, logLevels...)
 	d.OneOf("log.format", "log format", c.Log.Format, "text", "json")
-	d.listen(c.Telemetry, c.Admin)
+	d.listen(c.Telemetry.Listen, c.Admin.Listen)
 	d.Add(c.Congestion.Resolve(profile))
 	d.ErrorIf(c.VXLANPort == 0, "vxlan_port", "UDP port 0 does not exist; use 4789, or leave it out")
 	d.ErrorIf(c.Workers < 1 || c.Workers > 256, "workers", "%d workers; use 1 to 256, at most one for each core", c.Workers)
@@ -66,45 +66,31 @@ func (d *checker) cores(c *Common) {
 	}
 }
 
-// Off reports whether metrics and health are not served at all.
-func (t Telemetry) Off() bool { return t.Listen == "" || t.Listen == "off" }
-
-// Address is the network and the address to listen at, as net.Listen takes
-// them; both are empty when Off.
-func (t Telemetry) Address() (network, address string) {
-	if t.Off() {
-		return "", ""
-	}
-	if path, ok := strings.CutPrefix(t.Listen, "unix:"); ok {
-		return "unix", path
-	}
-	return "tcp", t.Listen
-}
-
-// Off reports whether the admin API is not served.
-func (a Admin) Off() bool { return a.Listen == "" || a.Listen == "off" }
+// Off reports whether the value of a key listen says that nothing is served.
+func Off(listen string) bool { return listen == "" || listen == "off" }
 
 // listen checks where metrics and the admin API are served.
-func (d *checker) listen(t Telemetry, a Admin) {
-	const badPath = "unix socket %q is not an absolute path of at most 107 bytes; "
+func (d *checker) listen(metrics, admin string) {
+	const (
+		badPath = "unix socket %q is not an absolute path of at most 107 bytes; "
+		fix     = "use HOST:PORT, unix:/path/of/a/socket or off"
+	)
 	bad := func(path string) bool { return !strings.HasPrefix(path, "/") || len(path) > 107 }
-	const fix = "use HOST:PORT, unix:/path/of/a/socket or off"
-	switch network, address := t.Address(); network {
-	case "unix":
-		d.ErrorIf(bad(address), "telemetry.listen", badPath+fix, address)
-	case "tcp":
-		_, port, err := net.SplitHostPort(address)
+	if path, unix := strings.CutPrefix(metrics, "unix:"); unix {
+		d.ErrorIf(bad(path), "telemetry.listen", badPath+fix, path)
+	} else if !Off(metrics) {
+		_, port, err := net.SplitHostPort(metrics)
 		n, perr := strconv.ParseUint(port, 10, 16)
-		d.ErrorIf(err != nil || perr != nil || n == 0, "telemetry.listen", "%q is not an address to listen at; "+fix, address)
+		d.ErrorIf(err != nil || perr != nil || n == 0, "telemetry.listen", "%q is not an address to listen at; "+fix, metrics)
 	}
-	path, unix := strings.CutPrefix(a.Listen, "unix:")
+	path, unix := strings.CutPrefix(admin, "unix:")
 	switch {
-	case a.Off():
+	case Off(admin):
 	case !unix:
-		d.Errorf("admin.listen", "%q is not a unix socket; use unix:/path/of/a/socket or off: the API has no authentication but the socket's owner and group", a.Listen)
+		d.Errorf("admin.listen", "%q is not a unix socket; use unix:/path/of/a/socket or off: the API has no authentication but the socket's owner and group", admin)
 	case bad(path):
 		d.Errorf("admin.listen", badPath+"use unix:/path/of/a/socket or off", path)
-	case a.Listen == t.Listen:
+	case admin == metrics:
 		d.Errorf("admin.listen", "metrics are served there already; give each a socket of its own")
 	}
 }

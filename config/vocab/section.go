@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -115,9 +116,11 @@ func validate(p, defaults balance.Params, at func(*field.Error) *yamlfile.Error)
 		}
 		last = e.Key
 		errs = append(errs, at(e))
-		if !yamlfile.CopyField(p, defaults, e.Key) {
+		to := yamlfile.FieldOf(p, e.Key)
+		if to == nil {
 			return errs
 		}
+		reflect.ValueOf(to).Elem().Set(reflect.ValueOf(yamlfile.FieldOf(defaults, e.Key)).Elem())
 	}
 }
 
@@ -272,9 +275,9 @@ func (s Sections) MarshalJSON() ([]byte, error) {
 // Congestion are the parameters of CONGA.
 type Congestion struct{ Section }
 
-// congestionSection is as a scheme's own. Its times do not follow from a profile:
-// only the flowlet gap can be auto.
-var congestionSection = &balance.Section{
+// CongestionSection describes the section congestion as a scheme's own is described.
+// Its times do not follow from a profile: only the flowlet gap can be auto.
+var CongestionSection = &balance.Section{
 	Name: "congestion",
 	Summary: "Congestion are the parameters of CONGA. They must be the same on all leaves and spines of a fabric, whatever the scheme: " +
 		"each link is metered by the node that sends on it.",
@@ -287,9 +290,6 @@ var congestionSection = &balance.Section{
 	},
 	Profiles: []balance.Profile{balance.Datacenter, balance.Lab},
 }
-
-// CongestionSection describes the section congestion.
-func CongestionSection() *balance.Section { return congestionSection }
 
 // CongestionParams are what the section congestion has.
 type CongestionParams struct {
@@ -315,7 +315,7 @@ func (p *CongestionParams) Validate() error {
 // Resolve completes the parameters and returns what is wrong with them. base is the
 // profile if the file names none.
 func (c *Congestion) Resolve(base balance.Profile) yamlfile.Errors {
-	c.of = congestionSection
+	c.of = CongestionSection
 	return c.Section.Resolve(base)
 }
 

@@ -18,7 +18,7 @@ import (
 // socket that the file names must be had. The standard one is there for
 // convenience: a node that cannot have it forwards without.
 func listenAdmin(address string, standard bool, log *slog.Logger) (net.Listener, error) {
-	if (config.Admin{Listen: address}).Off() {
+	if config.Off(address) {
 		return nil, nil
 	}
 	path := strings.TrimPrefix(address, "unix:")

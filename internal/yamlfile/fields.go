@@ -100,15 +100,22 @@ func (k *structKeys) extra(v reflect.Value, key string) any {
 
 func openAt(v reflect.Value, at []int) Open { return v.FieldByIndex(at).Addr().Interface().(Open) }
 
-// FieldOf returns a pointer to the field of a key in the struct that v points to;
-// nil: it has no such key. [Open] parts that wrap a struct are made of it.
+// FieldOf returns a pointer to the field of a key, such as drill.samples, in the struct
+// that v points to; nil: it has no such key. [Open] parts that wrap a struct are made
+// of it.
 func FieldOf(v any, key string) any {
-	s := reflect.ValueOf(v).Elem()
-	f, ok := keysOf(s.Type()).find(key)
-	if !ok {
-		return nil
+	for _, step := range strings.Split(key, ".") {
+		s := reflect.ValueOf(v).Elem()
+		if s.Kind() != reflect.Struct {
+			return nil
+		}
+		f, ok := keysOf(s.Type()).find(step)
+		if !ok {
+			return nil
+		}
+		v = s.FieldByIndex(f.Index).Addr().Interface()
 	}
-	return s.FieldByIndex(f.Index).Addr().Interface()
+	return v
 }
 
 // Names returns the keys that the struct which v points to can have, those of its
@@ -116,20 +123,4 @@ func FieldOf(v any, key string) any {
 func Names(v any) []string {
 	s := reflect.ValueOf(v).Elem()
 	return keysOf(s.Type()).names(s)
-}
-
-// CopyField copies the field of a key such as drill.samples from a struct to
-// another one of its type; both are given by pointers. It reports whether there is
-// such a key.
-func CopyField(to, from any, key string) bool {
-	first, below, nested := strings.Cut(key, ".")
-	a, b := FieldOf(to, first), FieldOf(from, first)
-	if a == nil || nested && reflect.TypeOf(a).Elem().Kind() != reflect.Struct {
-		return false
-	}
-	if nested {
-		return CopyField(a, b, below)
-	}
-	reflect.ValueOf(a).Elem().Set(reflect.ValueOf(b).Elem())
-	return true
 }
