@@ -172,29 +172,32 @@ func (w *word) UnmarshalText(b []byte) error {
 }
 
 // Sections are the sections of all schemes, each under its name.
-type Sections struct{ all []*Section }
+type Sections struct{ all []Section }
+
+// list returns all sections, in the order in which package balance lists them.
+func (s *Sections) list() []Section {
+	if s.all == nil {
+		for _, of := range balance.Sections() {
+			s.all = append(s.all, Section{of: of})
+		}
+	}
+	return s.all
+}
+
+// Get returns the section of a name; nil: no scheme has it.
+func (s *Sections) Get(name string) *Section {
+	for i := range s.list() {
+		if s.all[i].of.Name == name {
+			return &s.all[i]
+		}
+	}
+	return nil
+}
 
 // Extra returns the section of a name.
 func (s *Sections) Extra(name string) any {
 	if x := s.Get(name); x != nil {
 		return x
-	}
-	return nil
-}
-
-// Get returns the section of a name; nil: no scheme has it.
-func (s *Sections) Get(name string) *Section {
-	for _, have := range s.all {
-		if have.of.Name == name {
-			return have
-		}
-	}
-	for _, of := range balance.Sections() {
-		if of.Name == name {
-			x := &Section{of: of}
-			s.all = append(s.all, x)
-			return x
-		}
 	}
 	return nil
 }
@@ -207,26 +210,28 @@ func (*Sections) ExtraKeys() (names []string) {
 	return names
 }
 
-// Extras returns the sections.
+// Extras returns the sections that are known.
 func (s *Sections) Extras() (out yaml.MapSlice) {
 	for _, x := range s.all {
-		out = append(out, yaml.MapItem{Key: x.of.Name, Value: x})
+		if x.Params != nil || len(x.layers) > 0 {
+			out = append(out, yaml.MapItem{Key: x.of.Name, Value: x})
+		}
 	}
 	return out
 }
 
 // Under puts what another file gives below what s has.
 func (s *Sections) Under(below *Sections) {
-	for _, b := range below.all {
-		s.Get(b.of.Name).Under(b)
+	for i := range below.all {
+		s.list()[i].Under(&below.all[i])
 	}
 }
 
-// Resolve completes every section that there is and returns what is wrong. base is
-// the profile of those that name none.
+// Resolve completes every section and returns what is wrong. base is the profile of
+// those that name none.
 func (s *Sections) Resolve(base balance.Profile) (errs yamlfile.Errors) {
-	for _, of := range balance.Sections() {
-		errs = append(errs, s.Get(of.Name).Resolve(base)...)
+	for i := range s.list() {
+		errs.Add(s.all[i].Resolve(base))
 	}
 	return errs
 }
@@ -237,20 +242,13 @@ func (s *Sections) Auto() (a leaf.Auto) {
 	for key, to := range map[string]*bool{
 		"reply": &a.Reply, "inactive": &a.Inactive, "resume_extra": &a.ResumeExtra, "resume_default": &a.ResumeDefault, "max_hold": &a.MaxHold,
 	} {
-		*to = slices.ContainsFunc(s.all, func(x *Section) bool { return slices.Contains(x.derived, key) })
+		*to = slices.ContainsFunc(s.all, func(x Section) bool { return slices.Contains(x.derived, key) })
 	}
 	return a
 }
 
 // Clone returns a copy that shares nothing that changes.
-func (s *Sections) Clone() Sections {
-	var c Sections
-	for _, x := range s.all {
-		x := *x
-		c.all = append(c.all, &x)
-	}
-	return c
-}
+func (s *Sections) Clone() Sections { return Sections{slices.Clone(s.all)} }
 
 // ByName returns the sections' parameters by their names.
 func (s *Sections) ByName() map[string]balance.Params {
@@ -263,7 +261,7 @@ func (s *Sections) ByName() map[string]balance.Params {
 
 // MarshalJSON writes what was given.
 func (s Sections) MarshalJSON() ([]byte, error) {
-	m := make(map[string]*Section)
+	m := make(map[string]Section)
 	for _, x := range s.all {
 		if len(x.layers) > 0 {
 			m[x.of.Name] = x

@@ -171,16 +171,20 @@ func (w *Workload) Check(at string, r *Runner) (errs yamlfile.Errors) {
 	v := reflect.ValueOf(w).Elem()
 	for _, f := range yamlfile.Fields(v.Type()) {
 		types, some := belongs[f.Key]
-		switch value := v.FieldByIndex(f.Index); {
+		value, n := v.FieldByIndex(f.Index), 0.0
+		switch {
 		case value.IsZero() || value.Kind() == reflect.Slice && slices.Equal(value.Interface().([]string), all):
 		case some && !slices.Contains(types, w.Type):
 			errs.Errorf(at+"."+f.Key, "a workload of type %s has no %s; remove it: it is for %s", w.Type, f.Key, yamlfile.OrList(types))
 		case slices.Contains(r.lacks, f.Key):
 			errs.Errorf(at+"."+f.Key, "%s has no %s; remove it", r.Name, f.Key)
 		}
-		if n, ok := number(v.FieldByIndex(f.Index)); ok && (n < 0 && f.Key != "stride" || math.IsInf(n, 0) || math.IsNaN(n)) {
-			errs.Errorf(at+"."+f.Key, "%s is %g; use a number above 0", f.Key, n)
+		if value.CanInt() {
+			n = float64(value.Int())
+		} else if value.CanFloat() {
+			n = value.Float()
 		}
+		errs.ErrorIf(n < 0 && f.Key != "stride" || math.IsInf(n, 0) || math.IsNaN(n), at+"."+f.Key, "%s is %g; use a number above 0", f.Key, n)
 	}
 	errs.ErrorIf(w.Load > 200, at+".load", "a load of %g percent; use a number above 0 and up to 200", w.Load)
 	if w.Pairs != "" {
@@ -207,17 +211,6 @@ func (w *Workload) missing(at string, r *Runner) (errs yamlfile.Errors) {
 	need("file", "flows.csv", w.Type == Trace && w.File == "")
 	need("duration", "5s", r == Lab && w.Duration == 0)
 	return errs
-}
-
-// number returns a value of one of Go's signed numbers.
-func number(v reflect.Value) (float64, bool) {
-	switch v.Kind() {
-	case reflect.Int, reflect.Int64:
-		return float64(v.Int()), true
-	case reflect.Float64:
-		return v.Float(), true
-	}
-	return 0, false
 }
 
 var all = []string{"all"}
