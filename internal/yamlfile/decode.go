@@ -38,7 +38,7 @@ func (n Node) Decode(v any) Errors {
 
 // Get returns what stands under a key, if the value is a mapping that has it.
 func (n Node) Get(key string) (Node, bool) {
-	for _, p := range n.doc.pairs(n.doc.resolve(n.node)) {
+	for _, p := range n.doc.pairs(n.node) {
 		if Text(p.Key) == key {
 			v := n.doc.resolve(p.Value)
 			return Node{n.doc, join(n.path, key), v}, v != nil && v.Type() != ast.NullType
@@ -102,7 +102,7 @@ func (d *Document) value(path string, n ast.Node, v reflect.Value) {
 		p.Interface().(Capturer).Capture(Node{d, path, n})
 	case p.Type().Implements(nodeType):
 		if err := p.Interface().(yaml.NodeUnmarshaler).UnmarshalYAML(n); err != nil {
-			d.nodeError(path, n, err)
+			d.AddYAML(err)
 		}
 	case v.Type() == durationType:
 		d.scalar(path, n, func(b []byte) error {
@@ -160,14 +160,13 @@ func (d *Document) wrong(path string, n ast.Node, v reflect.Value) {
 	if label == "" {
 		label = "the file"
 	}
-	switch n.(type) {
-	case *ast.SequenceNode:
-		d.addAt(n.GetToken(), path, label+" is not a list", "write "+wanted(v.Type()))
-	case *ast.MappingNode, *ast.MappingValueNode:
-		d.addAt(tokenOf(n), path, label+" is not a mapping", "write "+wanted(v.Type()))
-	default:
-		d.addAt(n.GetToken(), path, fmt.Sprintf("%s is %q", label, n.GetToken().Value), "write "+wanted(v.Type()))
+	problem := fmt.Sprintf("%s is %q", label, n.GetToken().Value)
+	if IsMapping(n) {
+		problem = label + " is not a mapping"
+	} else if n.Type() == ast.SequenceType {
+		problem = label + " is not a list"
 	}
+	d.addAt(tokenOf(n), path, problem, "write "+wanted(v.Type()))
 }
 
 func wanted(t reflect.Type) string {
@@ -265,15 +264,6 @@ func (d *Document) scalar(path string, n ast.Node, read func([]byte) error) {
 		fix = "write an address as in 10.255.0.1" // netip's own errors have no remedy
 	}
 	d.addAt(n.GetToken(), path, problem, fix)
-}
-
-func (d *Document) nodeError(path string, n ast.Node, err error) {
-	if _, ok := err.(yaml.Error); ok {
-		d.AddYAML(err)
-		return
-	}
-	problem, fix := cutRemedy(err.Error())
-	d.addAt(tokenOf(n), path, problem, fix)
 }
 
 func join(path, key string) string {
