@@ -36,8 +36,8 @@ func (s *Section) Capture(n yamlfile.Node) { s.layers = append(slices.Clone(s.la
 // Under puts what another file gives below what s has.
 func (s *Section) Under(below *Section) { s.layers = slices.Concat(below.layers, s.layers) }
 
-// given reports whether a file gives a key.
-func (s *Section) given(key string) bool {
+// Given reports whether a file gives a key.
+func (s *Section) Given(key string) bool {
 	return slices.ContainsFunc(s.layers, func(n yamlfile.Node) bool { return n.Given(key) })
 }
 
@@ -75,7 +75,7 @@ func (s *Section) Resolve(base balance.Profile) (errs yamlfile.Errors) {
 	}
 	if p, ok := s.Params.(interface{ SetAuto(func(key string) bool) }); ok && s.Profile == balance.Auto {
 		p.SetAuto(func(key string) bool {
-			given := s.given(key)
+			given := s.Given(key)
 			if !given {
 				s.derived = append(s.derived, key)
 			}
