@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/loomfabric/loom/balance"
@@ -81,9 +82,7 @@ func (s *Spine) fill() {
 }
 
 func (e *Egress) fill() {
-	if e.Queue == 0 {
-		e.Queue = defaultQueue
-	}
+	e.Queue = cmp.Or(e.Queue, defaultQueue)
 	if e.Shaper.Rate > 0 && e.Shaper.Burst == 0 {
 		e.Shaper.Burst = max(units.Size(e.Shaper.Rate/8/1000), defaultMinBurst)
 	}

@@ -93,7 +93,7 @@ type Static struct {
 	MAC MAC `yaml:"mac"`
 	// VTEP is the leaf that the host is behind; one of peers. Give this or
 	// interface.
-	VTEP Addr `yaml:"vtep,omitempty"`
+	VTEP netip.Addr `yaml:"vtep,omitempty"`
 	// Interface is the access port that the host is behind. Give this or vtep.
 	Interface string `yaml:"interface,omitempty"`
 	// VLAN is the tag of the host's frames on interface. Default: untagged.

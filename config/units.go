@@ -16,13 +16,6 @@ type MAC [6]byte
 // address.
 type Prefix struct{ netip.Prefix }
 
-// Addr is an optional address. The YAML library takes a netip.Addr for empty,
-// whatever it holds, because it sees no exported field; IsZero tells it.
-type Addr struct{ netip.Addr }
-
-// IsZero reports whether there is no address.
-func (a Addr) IsZero() bool { return !a.IsValid() }
-
 // Polling is a [dataplane.Polling] by name.
 type Polling dataplane.Polling
 

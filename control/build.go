@@ -188,7 +188,7 @@ func (w *build) networks(o *config.Leaf, peers map[netip.Addr]dataplane.PeerID) 
 		for _, s := range v.Static {
 			e := dataplane.StaticMAC{VNI: dataplane.VNIIndex(index), MAC: overlay.MAC(s.MAC), Port: dataplane.NoPort, VLAN: s.VLAN}
 			if s.VTEP.IsValid() {
-				e.Peer, ok = peers[s.VTEP.Addr]
+				e.Peer, ok = peers[s.VTEP]
 			} else {
 				port := slices.IndexFunc(w.ports, func(p dataplane.PortConfig) bool { return p.Name == s.Interface })
 				e.Port, ok = dataplane.PortID(port), port >= 0

@@ -56,7 +56,7 @@ func leafOverlay() config.Leaf {
 		Peers: p,
 		VNIs: []config.VNI{
 			{VNI: 100, Flood: p[:2], Static: []config.Static{{MAC: config.MAC(mac(2)), Interface: "acc0", VLAN: 9}}},
-			{VNI: 200, Storm: config.Storm{Rate: 10, Burst: 5}, FDBLimit: 7, Static: []config.Static{{MAC: config.MAC(mac(1)), VTEP: config.Addr{Addr: p[1]}}}},
+			{VNI: 200, Storm: config.Storm{Rate: 10, Burst: 5}, FDBLimit: 7, Static: []config.Static{{MAC: config.MAC(mac(1)), VTEP: p[1]}}},
 		},
 	}
 }
