@@ -389,7 +389,7 @@ func (r *run) workload(i int) measure.WorkloadResult {
 		out.GoodputBps = float64(c.bytes) * 8 / (to - from).Seconds()
 	}
 	if in := r.incasts[i]; in != nil && in.Finished() > 0 {
-		out.EffectivePercent = 100 * in.Throughput() / r.clientRate(i)
+		out.EffectivePercent = 100 * in.Throughput() / float64(r.topo.Hosts[in.Client].Port.Peer.Rate)
 	}
 	return out
 }
@@ -496,14 +496,4 @@ func (r *run) schemeCounters() map[string]uint64 {
 		}
 	}
 	return out
-}
-
-// clientRate is at what rate an incast client's access link brings it packets,
-// bits per second.
-func (r *run) clientRate(workload int) float64 {
-	hosts, err := r.topo.Select(r.spec.Workloads[workload].From)
-	if err != nil || len(hosts) == 0 {
-		panic(err) // the workload has a client
-	}
-	return float64(r.topo.Hosts[hosts[0]].Port.Peer.Rate)
 }

@@ -134,11 +134,7 @@ func Flows(s *Spec) (traffic.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	sources, err := r.sources()
-	if err != nil {
-		return nil, err
-	}
-	return traffic.NewMerge(sources...), nil
+	return r.feed.Merge, nil
 }
 
 // assemble builds everything that a run needs.
@@ -147,7 +143,7 @@ func assemble(s *Spec) (*run, error) {
 	if err := s.Complete("").Or(); err != nil {
 		return nil, err
 	}
-	r := &run{spec: s, engine: engine.New(), pools: map[pairOf]*[]int{}}
+	r := &run{spec: s, engine: engine.New(), pools: map[pairOf]*[]int{}, incasts: map[int]*traffic.Incast{}}
 	r.id = r.engine.Register(r)
 	r.net = network.New(r.engine)
 	r.net.Rand = rand.New(rand.NewPCG(s.Seed, 0x65636e)) // for ECN marks
@@ -167,7 +163,7 @@ func assemble(s *Spec) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	sources, err := r.sources()
+	sources, err := r.sources(r.capacities())
 	if err != nil {
 		return nil, err
 	}
@@ -188,26 +184,6 @@ func (s *Spec) clone() *Spec {
 	c.Sections = s.Sections.Clone()
 	c.Topology.Overrides = append(c.Topology.Overrides[:0:0], s.Topology.Overrides...)
 	return &c
-}
-
-func (r *run) sources() ([]traffic.Source, error) {
-	r.incasts = map[int]*traffic.Incast{}
-	m := &flowMaker{spec: r.spec, fabric: r.capacities(), names: r.topo.HostNames, vni: r.vni}
-	if r.adopted {
-		m.file = r.file
-	}
-	var sources []traffic.Source
-	for i := range r.spec.Workloads {
-		s, err := m.source(i)
-		if err != nil {
-			return nil, err
-		}
-		if q, ok := s.(*queries); ok {
-			r.incasts[i] = q.Incast
-		}
-		sources = append(sources, s)
-	}
-	return sources, nil
 }
 
 // StartFlow is the feed's to call.
@@ -310,7 +286,7 @@ func (r *run) loop(ctx context.Context) string {
 		switch {
 		case ctx.Err() != nil:
 			return endInterrupted
-		case now >= r.until && r.collect.open == 0 && r.feed.Next() == engine.Never:
+		case now >= r.until && r.collect.open == 0 && r.feed.Start() == engine.Never:
 			return endDone
 		case now >= r.end:
 			return endTime

@@ -228,7 +228,7 @@ func (t *Topology) Select(selectors []string) ([]network.HostID, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("%q is neither a host, nor a leaf with hosts, nor \"all\"; name one of them", s)
+			return nil, fmt.Errorf("%q is neither a host of this fabric (%s to %s), nor a leaf with hosts (as in L0), nor \"all\"", s, t.HostNames[0], t.HostNames[len(t.HostNames)-1])
 		}
 	}
 	var out []network.HostID
