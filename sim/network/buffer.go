@@ -92,7 +92,7 @@ func (b *Buffer) Used() uint64 { return b.used }
 // pause frame is sent and propagates, what is on its way then, and the packet
 // that the peer has just begun to send.
 func headroomOf(rate uint64, delay engine.Time, mtu uint32) uint64 {
-	frame := transmission(pauseFrame, rate)
+	frame := TxTime(pauseFrame, rate)
 	flight := float64(2*delay+frame) / float64(engine.Second) * float64(rate) / 8
 	return uint64(flight) + 1 + 2*uint64(mtu)
 }
