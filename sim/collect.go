@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/loomfabric/loom/balance"
@@ -232,7 +233,7 @@ func (c *collector) window() {
 // progress returns how much of a flow without an end has arrived, bytes.
 func (r *run) progress(f *traffic.Flow) uint64 {
 	if f.Rate > 0 {
-		return r.datagrams.progress(f.ID)
+		return r.datagrams[f.ID].Counters().Goodput
 	}
 	return r.transport.progress(f.ID)
 }
@@ -348,7 +349,7 @@ func (r *run) result(why string) (*measure.Result, error) {
 	out := &measure.Result{
 		Scheme: s.Scheme, Seed: s.Seed, End: why, LengthS: now.Seconds(), Flows: c.measured,
 		GoodputBps: float64(c.goodput[1]-c.goodput[0]) * 8 / seconds,
-		Transport:  r.transport.counters(), Drops: map[string]uint64{},
+		Transport:  maps.Collect(stat.Counters(r.transport.counters())), Drops: map[string]uint64{},
 		Conservation: measure.Conservation{
 			Made: ledger.Made, Delivered: ledger.Delivered + ledger.Consumed, Dropped: ledger.TotalDropped(),
 			InFlight: ledger.Queued + ledger.Flying + ledger.Held,
@@ -449,12 +450,7 @@ func (r *run) switches(out *measure.Result) {
 	out.Scheduler = r.schemeCounters()
 	r.conweaveResult(out)
 	if u := r.datagrams.counters(); u.Sent > 0 {
-		for name, n := range map[string]uint64{
-			"udp_datagrams": u.Sent, "udp_skipped": u.Skipped, "udp_received": u.Received, "udp_goodput_bytes": u.Goodput,
-			"udp_reordered": u.Reordered, "udp_max_reordered_distance": u.MaxDistance,
-		} {
-			out.Transport[name] = n
-		}
+		maps.Insert(out.Transport, stat.Counters(&u))
 	}
 	pfc := map[string]uint64{}
 	for _, p := range r.net.Ports {

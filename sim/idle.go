@@ -125,10 +125,7 @@ func (i *idleTCP) alone(w *idleWay, bytes uint64) engine.Time {
 func newIdleLab(c tcp.Config, w *idleWay) *idleLab {
 	l := &idleLab{engine: engine.New()}
 	n := network.New(l.engine)
-	var err error
-	if l.stack, err = tcp.New(n, c, l); err != nil {
-		panic(err) // the run has one of the same configuration
-	}
+	l.stack = tcp.New(n, c, l)
 	l.src, l.dst = chain(n, w)
 	l.src.Quantum, l.dst.Quantum = uint64(c.Burst), uint64(c.Burst)
 	return l

@@ -14,7 +14,6 @@ import (
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/topo"
 	"github.com/loomfabric/loom/sim/traffic"
-	"github.com/loomfabric/loom/sim/udp"
 )
 
 // run is a simulation under way.
@@ -153,15 +152,11 @@ func assemble(s *Spec) (*run, error) {
 	r.from = engine.Of(s.Warmup)
 	r.until = r.from + engine.Of(s.Duration)
 	r.end = r.until + engine.Of(s.Drain)
-	r.datagrams = datagrams{net: r.net, topo: r.topo, by: map[network.FlowID]*udp.Sender{}}
-	var err error
+	r.datagrams = datagrams{}
 	if s.Transport.Type == "rdma" {
-		r.transport, err = newRDMA(r)
+		r.transport = newRDMA(r)
 	} else {
-		r.transport, err = newTCP(r)
-	}
-	if err != nil {
-		return nil, err
+		r.transport = newTCP(r)
 	}
 	sources, err := r.sources(r.capacities())
 	if err != nil {
@@ -198,9 +193,7 @@ func (r *run) StartFlow(now engine.Time, flow traffic.Flow) {
 	r.collect.begin(f)
 	switch {
 	case f.Rate > 0:
-		if err := r.datagrams.start(now, f); err != nil {
-			panic(err) // the Spec was checked
-		}
+		r.datagrams.start(now, r, f)
 		return
 	case f.Bytes == traffic.Endless && f.Until < r.end:
 		r.engine.At(f.Until, r.id, uint64(f.ID))

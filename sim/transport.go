@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"github.com/loomfabric/loom/internal/stat"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/rdma"
@@ -25,47 +26,30 @@ type transport interface {
 	progress(id network.FlowID) uint64
 	// goodput returns the bytes that have arrived, of all flows.
 	goodput() uint64
-	counters() map[string]uint64
+	// counters returns what the transport counted, in a struct with stat's tags.
+	counters() any
 	// idle returns how long a flow takes in an idle network.
 	idle(f *traffic.Flow) engine.Time
 }
 
 // datagrams are the vocab.UDP flows of a run, which no transport's rules hold for.
-type datagrams struct {
-	net     *network.Network
-	topo    *topo.Topology
-	senders []*udp.Sender
-	by      map[network.FlowID]*udp.Sender
-}
+type datagrams map[network.FlowID]*udp.Sender
 
-func (d *datagrams) start(now engine.Time, f *traffic.Flow) error {
+func (d datagrams) start(now engine.Time, r *run, f *traffic.Flow) {
 	u := udp.Flow{
-		ID: f.ID, Src: d.topo.Hosts[f.Src], Dst: d.topo.Hosts[f.Dst], Hash: traffic.FlowHash(hashSeed, f.UDP()),
+		ID: f.ID, Src: r.topo.Hosts[f.Src], Dst: r.topo.Hosts[f.Dst], Hash: traffic.FlowHash(hashSeed, f.UDP()),
 		Rate: f.Rate, Size: f.Packet,
 	}
 	if f.Until != engine.Never {
 		u.Until = f.Until
 	}
-	s, err := udp.Start(now, d.net, u)
-	if err != nil {
-		return err
-	}
-	d.senders = append(d.senders, s)
-	d.by[f.ID] = s
-	return nil
+	d[f.ID] = udp.Start(now, r.net, u)
 }
 
-func (d *datagrams) progress(id network.FlowID) uint64 {
-	if s := d.by[id]; s != nil {
-		return s.Counters().Goodput
-	}
-	return 0
-}
-
-func (d *datagrams) counters() (sum udp.Counters) {
-	for _, s := range d.senders {
+func (d datagrams) counters() (sum udp.Counters) {
+	for _, s := range d {
 		c := s.Counters()
-		sum.Add(&c)
+		stat.Add(&sum, &c)
 	}
 	return sum
 }
@@ -80,7 +64,7 @@ type tcpTransport struct {
 	ids   *ids
 }
 
-func newTCP(r *run) (*tcpTransport, error) {
+func newTCP(r *run) *tcpTransport {
 	t := &r.spec.Transport
 	c := tcp.Defaults()
 	c.Control = tcp.Control(t.CongestionControl)
@@ -88,14 +72,10 @@ func newTCP(r *run) (*tcpTransport, error) {
 	c.MinRTO = engine.Of(t.MinRTO)
 	c.Window = uint64(t.Window)
 	c.Burst = uint32(t.Burst)
-	stack, err := tcp.New(r.net, c, r)
-	if err != nil {
-		return nil, err
-	}
 	for _, h := range r.topo.Hosts {
 		h.Quantum = uint64(c.Burst)
 	}
-	return &tcpTransport{stack: stack, topo: r.topo, idles: newIdleTCP(c), alone: map[network.FlowID]*tcp.Conn{}, ids: &r.ids}, nil
+	return &tcpTransport{stack: tcp.New(r.net, c, r), topo: r.topo, idles: newIdleTCP(c), alone: map[network.FlowID]*tcp.Conn{}, ids: &r.ids}
 }
 
 func (t *tcpTransport) flow(id network.FlowID, f *traffic.Flow) tcp.Flow {
@@ -139,9 +119,9 @@ func (t *tcpTransport) progress(id network.FlowID) uint64 {
 
 func (t *tcpTransport) goodput() uint64 { return t.stack.Counters().Goodput }
 
-func (t *tcpTransport) counters() map[string]uint64 {
+func (t *tcpTransport) counters() any {
 	c := t.stack.Counters()
-	return c.Map()
+	return &c
 }
 
 // idle is the time of a new connection's flow, simulated alone on the best way;
@@ -168,7 +148,7 @@ type rdmaTransport struct {
 	done  func(engine.Time, network.FlowID)
 }
 
-func newRDMA(r *run) (*rdmaTransport, error) {
+func newRDMA(r *run) *rdmaTransport {
 	s := &r.spec.Transport
 	c := rdma.Defaults()
 	c.Payload = uint32(s.Payload)
@@ -176,9 +156,8 @@ func newRDMA(r *run) (*rdmaTransport, error) {
 	c.Recovery = rdma.Recovery(s.Recovery)
 	c.BDP = r.bdp(c.Payload + c.Header)
 	t := &rdmaTransport{topo: r.topo, alone: map[network.FlowID]*rdma.QP{}, ids: &r.ids, done: r.FlowDone}
-	var err error
-	t.stack, err = rdma.New(r.net, c, t)
-	return t, err
+	t.stack = rdma.New(r.net, c, t)
+	return t
 }
 
 func (t *rdmaTransport) open(id network.FlowID, f *traffic.Flow) *rdma.QP {
@@ -229,14 +208,9 @@ func (t *rdmaTransport) progress(id network.FlowID) uint64 {
 
 func (t *rdmaTransport) goodput() uint64 { return t.stack.Counters().Delivered }
 
-func (t *rdmaTransport) counters() map[string]uint64 {
+func (t *rdmaTransport) counters() any {
 	c := t.stack.Counters()
-	return map[string]uint64{
-		"packets": c.Packets, "bytes": c.Bytes, "retransmits": c.Retransmitted, "nacks": c.Nacks, "timeouts": c.Timeouts,
-		"cnps": c.CNPs, "rate_cuts": c.Cuts, "messages": c.Messages, "goodput_bytes": c.Delivered,
-		"duplicates": c.Duplicates, "out_of_order": c.OutOfOrder, "discarded": c.Discarded, "max_gap": c.MaxDistance,
-		"reordered": c.Reordered, "max_reordered_distance": c.MaxExtent,
-	}
+	return &c
 }
 
 // idle is until the last ACK is back, as completions are. It has the way of the

@@ -79,11 +79,7 @@ func newLabOf(t testing.TB, c Config, port network.PortConfig, rates ...uint64) 
 	if err := l.n.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(l.n, c, l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.s = s
+	l.s = New(l.n, c, l)
 	return l
 }
 

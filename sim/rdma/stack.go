@@ -44,17 +44,14 @@ type Stack struct {
 	closed Counters // of queue pairs that are no more
 }
 
-// New returns a stack without queue pairs. It fails if c cannot be run with.
-func New(n *network.Network, c Config, l Listener) (*Stack, error) {
-	if err := c.Validate(); err != nil {
-		return nil, err
-	}
+// New returns a stack without queue pairs.
+func New(n *network.Network, c Config, l Listener) *Stack {
 	s := &Stack{net: n, engine: n.Engine, c: c, listen: l}
 	if c.Recovery == IRN {
 		s.window = c.window()
 	}
 	s.id = n.Engine.Register(s)
-	return s, nil
+	return s
 }
 
 // Config returns what the stack runs with.
@@ -116,27 +113,29 @@ type Counters struct {
 	// The sender's.
 	Packets       uint64 // data packets sent, those that were sent before included
 	Bytes         uint64 // of them, with headers
-	Retransmitted uint64 // data packets sent again
+	Retransmitted uint64 `stat:"retransmits"` // data packets sent again
 	Nacks         uint64 // received
 	Timeouts      uint64
-	CNPs          uint64 // received, and ACKs and NACKs that are as good as one
-	Cuts          uint64 // of the rate
+	CNPs          uint64 `stat:"cnps"`      // received, and ACKs and NACKs that are as good as one
+	Cuts          uint64 `stat:"rate_cuts"` // of the rate
 	Messages      uint64 // complete
 
 	// The receiver's.
-	Received    uint64 // data packets
-	Delivered   uint64 // goodput: payload bytes, each once and in order
+	Received    uint64 `stat:"-"`             // data packets
+	Delivered   uint64 `stat:"goodput_bytes"` // payload, each once and in order
 	Duplicates  uint64 // packets that it had
 	OutOfOrder  uint64 // packets that came with a gap before them
 	Discarded   uint64 // of these, those that Go-Back-N dropped
-	Distance    uint64 // of all of these together: packets between the expected one and them
-	MaxDistance uint64
+	Distance    uint64 `stat:"-"` // of all of these together: packets between the expected one and them
+	MaxDistance uint64 `stat:"max_gap,max"`
 	// Reordered are packets, sent for the first time, that came after a later
 	// one (RFC 4737 §3.3); Extent is their distances behind the latest one.
-	Reordered, Extent, MaxExtent uint64
+	Reordered uint64
+	Extent    uint64 `stat:"-"`
+	MaxExtent uint64 `stat:"max_reordered_distance,max"`
 }
 
-// Add adds o to c.
+// Add adds o to c, as stat.Add does, which is not for the end of every flow.
 func (c *Counters) Add(o *Counters) {
 	c.Packets += o.Packets
 	c.Bytes += o.Bytes

@@ -105,7 +105,7 @@ func (c *Conn) reset(f Flow) {
 		flow: f.ID, src: f.Src, dst: f.Dst, hash: f.Hash, reverse: f.ReverseHash,
 		state:        established,
 		ssthresh:     float64(uint64(1) << 62),
-		timeoutAfter: s.cfg.InitialRTO,
+		timeoutAfter: s.cfg.initialRTO(),
 		sacked:       c.sacked,
 		messages:     c.messages[:0],
 		recv:         receiver{conn: c, timer: c.recv.timer, ooo: c.recv.ooo, quick: s.cfg.QuickAcks},
