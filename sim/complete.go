@@ -105,7 +105,7 @@ func (c *completer) topology(dir string) {
 	if t.Kind == "file" && t.File == "" {
 		c.errorf("topology.file", "kind file without a file; give the name of a fabric.yaml")
 	}
-	c.belong("topology.", t.Kind, t.fields())
+	c.belong("topology.", t.Kind, t, topologyKeys)
 	t.File = within(dir, t.File)
 	if !(t.Load >= 0 && t.Load <= 200) {
 		c.errorf("topology.load", "a load of %g percent; use a number above 0 and up to 200", t.Load)
@@ -169,7 +169,7 @@ func (c *completer) transport() {
 	t := &c.spec.Transport
 	def(&t.Type, "tcp")
 	c.oneOf("transport.type", t.Type, "tcp", "rdma")
-	c.belong("transport.", t.Type, t.fields())
+	c.belong("transport.", t.Type, t, transportKeys)
 	if t.Type == "rdma" {
 		def(&t.CongestionControl, "dcqcn")
 		c.oneOf("transport.cc", t.CongestionControl, "dcqcn", "none")
