@@ -213,7 +213,7 @@ func (r *run) progress(f *traffic.Flow) uint64 {
 	if f.Rate > 0 {
 		return r.datagrams[f.ID].Counters().Goodput
 	}
-	return r.transport.progress(f.ID)
+	return r.endless[f.ID].Goodput()
 }
 
 // counts tells whether a flow is among those that are measured.
@@ -451,23 +451,25 @@ func (r *run) schemeCounters() map[string]uint64 {
 		receivers = leaf.AddReceivers(receivers, l.Brain().ReceiverStats())
 	}
 	out := map[string]uint64{}
-	list := func(prefix string, counters any) {
-		for name, n := range stat.Counters(counters) {
-			out[prefix+name] += n
-		}
-	}
 	for i := range schemes {
 		s := &schemes[i]
 		out["decisions"] += s.Decisions
-		list("flowlets_", &s.Flowlets)
+		list(out, "flowlets_", &s.Flowlets)
 		if s.Own != nil {
-			list("own_", s.Own)
+			list(out, "own_", s.Own)
 		}
 	}
 	for _, x := range receivers {
 		if s := balance.Find(r.spec.Scheme); s.Wire != 0 && balance.Find(x.Scheme).Wire == s.Wire {
-			list("receiver_", x.Stats)
+			list(out, "receiver_", x.Stats)
 		}
 	}
 	return out
+}
+
+// list adds counters to those of the same names: what their tags say behind a prefix.
+func list(out map[string]uint64, prefix string, counters any) {
+	for name, n := range stat.Counters(counters) {
+		out[prefix+name] += n
+	}
 }

@@ -56,7 +56,9 @@ func (r *run) conweaveResult(out *measure.Result) {
 			}
 		}
 	}
-	c := &measure.ConWeaveResult{Counters: counters(&source, &dest), ControlBytes: map[string]uint64{}, DataBytes: dest.Bytes}
+	c := &measure.ConWeaveResult{Counters: map[string]uint64{}, ControlBytes: map[string]uint64{}, DataBytes: dest.Bytes}
+	list(c.Counters, "source_", &source)
+	list(c.Counters, "destination_", &dest)
 	for op := overlay.OpRTTReply; op <= overlay.OpNotify; op++ {
 		c.ControlBytes[op.String()] = own.Sent[op].Bytes
 	}
@@ -87,16 +89,4 @@ func durations(name string, h *reorder.Histogram) measure.Distribution {
 		d.CDF = append(d.CDF, measure.Point{X: min(float64(reorder.Upper(i).Nanoseconds()), d.Max), Y: float64(sum) / float64(h.N)})
 	}
 	return d
-}
-
-// counters lists both sides' counters by the names of their tags: source_late_replies,
-// destination_flushes_expiry.
-func counters(source, dest any) map[string]uint64 {
-	out := map[string]uint64{}
-	for prefix, s := range map[string]any{"source_": source, "destination_": dest} {
-		for name, n := range stat.Counters(s) {
-			out[prefix+name] = n
-		}
-	}
-	return out
 }

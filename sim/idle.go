@@ -116,7 +116,7 @@ func (i *idleTCP) alone(w *idleWay, bytes uint64) engine.Time {
 	// All that the flow before has left behind, timers too, is over by now.
 	l := w.alone
 	start := l.engine.Now()
-	l.stack.Start(start, tcp.Flow{Src: l.src, Dst: l.dst, Bytes: bytes})
+	l.stack.Start(start, tcp.Flow{Flow: network.Flow{Src: l.src, Dst: l.dst}, Bytes: bytes})
 	l.engine.Run(engine.Never - 1)
 	w.fct[bytes] = l.ended - start
 	return l.ended - start

@@ -12,6 +12,7 @@ import (
 	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
+	"github.com/loomfabric/loom/sim/rdma"
 	"github.com/loomfabric/loom/sim/topo"
 	"github.com/loomfabric/loom/sim/traffic"
 )
@@ -23,6 +24,8 @@ type run struct {
 	net       *network.Network
 	topo      *topo.Topology
 	transport transport
+	conns     map[int]conn            // persistent ones, by Flow.Conn
+	endless   map[network.FlowID]conn // of flows without an end
 	datagrams datagrams
 	incasts   map[int]*traffic.Incast // by workload
 	feed      *traffic.Feed
@@ -105,7 +108,7 @@ func assemble(s *Spec) (*run, error) {
 	r.from = engine.Of(s.Warmup)
 	r.until = r.from + engine.Of(s.Duration)
 	r.end = r.until + engine.Of(s.Drain)
-	r.datagrams = datagrams{}
+	r.conns, r.endless, r.datagrams = map[int]conn{}, map[network.FlowID]conn{}, datagrams{}
 	if s.Transport.Type == "rdma" {
 		r.transport = newRDMA(r)
 	} else {
@@ -150,14 +153,15 @@ func (r *run) StartFlow(now engine.Time, flow traffic.Flow) {
 	case f.Bytes == traffic.Endless && f.Until < r.end:
 		r.engine.At(f.Until, r.id, uint64(f.ID))
 	}
-	r.transport.start(now, f)
+	r.send(now, f)
 }
 
 // Handle is the engine's to call: the time of a flow without an end is up.
 func (r *run) Handle(now engine.Time, arg uint64) {
 	f := r.ended(network.FlowID(arg))
 	r.collect.stop(f)
-	r.transport.stop(now, f)
+	r.endless[f.ID].Abort(now)
+	delete(r.endless, f.ID)
 }
 
 // ended removes a flow from those that are under way.
@@ -181,6 +185,9 @@ func (r *run) take(f *traffic.Flow) int {
 	r.pooled++
 	return r.feed.Conns() + r.pooled - 1
 }
+
+// Completed is RDMA's to call.
+func (r *run) Completed(now engine.Time, _ *rdma.QP, m rdma.Message) { r.FlowDone(now, m.ID) }
 
 // FlowDone is the transports' to call.
 func (r *run) FlowDone(now engine.Time, id network.FlowID) {

@@ -36,7 +36,7 @@ type Network struct {
 	// Rand is where ports draw from for ECN. A run with another seed replaces it.
 	Rand *rand.Rand
 
-	flows []flow
+	flows []ends
 
 	hops                      uint64
 	made, delivered, consumed uint64

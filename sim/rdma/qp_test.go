@@ -41,7 +41,7 @@ func TestMessagesOfAConnectionWaitForEachOther(t *testing.T) {
 		26*84_640 + 4_720 + 2_000_000,
 	}
 	for i, m := range l.done {
-		if m.Tag != uint64(i) || m.Posted != 0 || m.Received != want[i] {
+		if m.ID != network.FlowID(i) || m.Posted != 0 || m.Received != want[i] {
 			t.Errorf("message %d is %+v; want it received at %v", i, m, want[i])
 		}
 	}
@@ -247,7 +247,7 @@ func TestQueuePairsAreUsedAgain(t *testing.T) {
 		left := 400
 		var total uint64
 		l.after = func(now engine.Time, q *QP, m Message) {
-			if m.Tag != uint64(q.flow.ID) || q.n.Delivered != m.Bytes {
+			if m.ID != q.flow.ID || q.n.Delivered != m.Bytes {
 				t.Fatalf("message %+v of flow %d: %+v", m, q.flow.ID, q.n)
 			}
 			total += m.Bytes
@@ -322,8 +322,7 @@ func TestClosedInTheMiddle(t *testing.T) {
 		}
 		fresh := &QP{stack: l.s, number: again.number, timer: again.timer}
 		fresh.open(again.flow)
-		fresh.messages.ring = again.messages.ring // memory without meaning
-		fresh.messages.head = again.messages.head
+		fresh.messages.list = again.messages.list // memory without meaning
 		if fresh.Turn = again.Turn; !reflect.DeepEqual(fresh, again) {
 			t.Errorf("%s: the queue pair remembers: it is\n%+v, a new one is\n%+v", recovery, again, fresh)
 		}

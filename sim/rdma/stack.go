@@ -7,7 +7,7 @@ import (
 
 // Message is a WRITE that was posted to a queue pair.
 type Message struct {
-	Tag   uint64 // whatever the poster wanted it to be known by
+	ID    network.FlowID // whatever the poster wanted it to be known by
 	Bytes uint64
 	// Posted is when, Received when the receiver had all of it and of what was
 	// posted before, Acked when the sender knew: the completion.
@@ -19,14 +19,6 @@ type Listener interface {
 	// Completed is called when a message is complete. It may post further
 	// messages, and close the queue pair.
 	Completed(now engine.Time, q *QP, m Message)
-}
-
-// Flow is what a queue pair is between.
-type Flow struct {
-	ID       network.FlowID
-	Src, Dst *network.Host
-	// Hash is of the headers of data, AckHash of what comes back.
-	Hash, AckHash uint32
 }
 
 // Stack is all queue pairs of a run. Owned by the run's engine; not safe for
@@ -59,7 +51,7 @@ func (s *Stack) Config() *Config { return &s.c }
 
 // Open makes a queue pair, whose rate is its source's line rate. Its FlowID is
 // bound in the network until it is closed.
-func (s *Stack) Open(f Flow) *QP {
+func (s *Stack) Open(f network.Flow) *QP {
 	var q *QP
 	if n := len(s.free); n > 0 {
 		q = s.qps[s.free[n-1]]
@@ -71,6 +63,14 @@ func (s *Stack) Open(f Flow) *QP {
 	q.open(f)
 	s.net.Bind(f.ID, q, (*receiver)(q))
 	return q
+}
+
+// Start sends a message over a queue pair of its own, which is closed when the message
+// is complete.
+func (s *Stack) Start(now engine.Time, f network.Flow, bytes uint64) {
+	q := s.Open(f)
+	q.oneShot = true
+	q.Send(now, f.ID, bytes)
 }
 
 // Close ends a queue pair, and with it what it has not sent yet. Packets on

@@ -123,6 +123,9 @@ func (c *Conn) reset(f Flow) {
 // Counters returns what the connection did so far.
 func (c *Conn) Counters() Counters { return c.counters }
 
+// Goodput returns how many bytes have arrived, each once and in order.
+func (c *Conn) Goodput() uint64 { return c.counters.Goodput }
+
 // Send writes a message behind those that are not sent yet. [Done] is told id
 // when the receiver has all of it.
 func (c *Conn) Send(now engine.Time, id network.FlowID, bytes uint64) {

@@ -129,7 +129,7 @@ func newRig(t *testing.T, cfg Config, links ...link) *rig {
 func (s *Stack) live() int { return len(s.conns) - len(s.free) }
 
 func (r *rig) flow(id network.FlowID, src, dst int, bytes uint64) Flow {
-	return Flow{ID: id, Src: r.net.Hosts[src], Dst: r.net.Hosts[dst], Bytes: bytes, Hash: uint32(id), ReverseHash: ^uint32(id)}
+	return Flow{network.Flow{ID: id, Src: r.net.Hosts[src], Dst: r.net.Hosts[dst], Hash: uint32(id), ReverseHash: ^uint32(id)}, bytes}
 }
 
 func (r *rig) run(until engine.Time) { r.net.Engine.Run(until) }

@@ -259,7 +259,7 @@ func BenchmarkSegment(b *testing.B) {
 				box.ports = append(box.ports, p)
 			}
 			s := New(net, cfg, nil)
-			s.Start(0, Flow{Src: net.Hosts[0], Dst: net.Hosts[1], Bytes: Endless})
+			s.Start(0, Flow{network.Flow{Src: net.Hosts[0], Dst: net.Hosts[1]}, Endless})
 			net.Engine.Run(ms)
 			b.ReportAllocs()
 			b.ResetTimer()

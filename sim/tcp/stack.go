@@ -16,13 +16,8 @@ type Done interface {
 
 // Flow describes a flow, or a persistent connection.
 type Flow struct {
-	// ID is what the flow's packets carry. It is not used again while packets of
-	// the flow may be on their way.
-	ID       network.FlowID
-	Src, Dst *network.Host
-	Bytes    uint64 // at least 1; Endless: no end
-	// Hash is the 5-tuple's hash, ReverseHash the other direction's.
-	Hash, ReverseHash uint32
+	network.Flow
+	Bytes uint64 // at least 1; Endless: no end
 }
 
 // Endless is a flow's size that it does not reach.
@@ -46,15 +41,7 @@ type Stack struct {
 
 // New returns a stack. done may be nil.
 func New(net *network.Network, cfg Config, done Done) *Stack {
-	s := &Stack{cfg: cfg, net: net, engine: net.Engine, done: done}
-	switch cfg.Control {
-	case Cubic:
-		s.control = cubic{}
-	case DCTCP:
-		s.control = dctcp{}
-	default:
-		s.control = newReno{}
-	}
+	s := &Stack{cfg: cfg, net: net, engine: net.Engine, done: done, control: controls[cfg.Control]}
 	s.id = s.engine.Register(s)
 	return s
 }

@@ -70,35 +70,40 @@ func (l *Link) other(s int) int {
 // topologies that make no sense, and those in which a leaf has no path to
 // another one at time 0.
 func Build(net *network.Network, spec Spec, cfg node.Config) (*Topology, error) {
-	if err := spec.complete(); err != nil {
-		return nil, fmt.Errorf("topology: %w", err)
-	}
-	p, err := draw(&spec)
+	t, err := build(net, &spec, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("topology: %w", err)
+	}
+	return t, nil
+}
+
+func build(net *network.Network, spec *Spec, cfg node.Config) (*Topology, error) {
+	if err := spec.complete(); err != nil {
+		return nil, err
+	}
+	p, err := draw(spec)
+	if err != nil {
+		return nil, err
 	}
 	t := &Topology{
 		Network: net, plan: p, ports: make(map[string]*network.Port),
 		overhead: uint32(cfg.Overhead), ways: make(map[[2]int][][]Hop), up: slices.Repeat([]bool{true}, len(p.links)),
 	}
 	if err := t.prepare(spec.Faults); err != nil {
-		return nil, fmt.Errorf("topology: %w", err)
+		return nil, err
 	}
 	t.start = p.route(t.up)
 	if err := t.addSwitches(t.selectors(cfg)); err != nil {
-		return nil, fmt.Errorf("topology: %w", err)
+		return nil, err
 	}
 	if err := t.connect(spec.Buffer); err != nil {
-		return nil, fmt.Errorf("topology: %w", err)
+		return nil, err
 	}
 	t.id = net.Engine.Register(t)
 	if err := t.begin(); err != nil {
-		return nil, fmt.Errorf("topology: %w", err)
+		return nil, err
 	}
-	if err := net.Validate(); err != nil {
-		return nil, fmt.Errorf("topology: %w", err)
-	}
-	return t, nil
+	return t, net.Validate()
 }
 
 // selectors completes the sections of schemes with how many choices the next tier has,

@@ -17,13 +17,9 @@ const sendBuffer = 212992
 
 // Flow describes a sender and its receiver.
 type Flow struct {
-	// ID is what the flow's packets carry. It is not used again while packets of
-	// the flow may be on their way.
-	ID       network.FlowID
-	Src, Dst *network.Host
-	Hash     uint32 // of the 5-tuple
-	Rate     uint64 // of payload, bit/s, above 0
-	Size     uint32 // payload of a datagram, bytes: 1 to 65507
+	network.Flow
+	Rate uint64 // of payload, bit/s, above 0
+	Size uint32 // payload of a datagram, bytes: 1 to 65507
 	// Until is when sending ends; 0: never.
 	Until engine.Time
 }

@@ -52,7 +52,7 @@ func TestTimes(t *testing.T) {
 	net, _, _ := pair()
 	var sent []engine.Time
 	var lens []uint32
-	s := start(t, net, Flow{ID: 3, Rate: 80_000_000, Size: 1000, Until: 201 * engine.Microsecond})
+	s := start(t, net, Flow{Flow: network.Flow{ID: 3}, Rate: 80_000_000, Size: 1000, Until: 201 * engine.Microsecond})
 	net.Bind(3, s, endpoint(func(now engine.Time, p *network.Packet) {
 		sent, lens = append(sent, p.Sent), append(lens, p.Len)
 		s.Receive(now, p)
