@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -90,12 +91,7 @@ func (c *completer) def(v *string, value string) {
 	}
 }
 
-func def[T comparable](v *T, value T) {
-	var zero T
-	if *v == zero {
-		*v = value
-	}
-}
+func def[T comparable](v *T, value T) { *v = cmp.Or(*v, value) }
 
 func (c *completer) topology(dir string) {
 	t := &c.spec.Topology
@@ -273,10 +269,7 @@ func (c *completer) times() {
 		c.errorf("duration", "a run without a duration; say for how long flows start, as in duration: 10ms")
 	}
 	def(&s.Seed, 1)
-	if !c.settled {
-		return
-	}
-	if s.Duration <= 0 {
+	if !c.settled || s.Duration <= 0 {
 		return
 	}
 	def(&s.Drain, 5*s.Duration)

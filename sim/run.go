@@ -118,9 +118,6 @@ func assemble(s *Spec) (*run, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.net.Validate(); err != nil {
-		return nil, err
-	}
 	if r.collect, err = newCollector(r); err != nil {
 		return nil, err
 	}

@@ -310,7 +310,7 @@ func deadlock(t *testing.T, n *network.Network, ids *ids) {
 		network.Connect(nodes[i].next, n.NewPort("back", 2, nodes[(i+1)%3], d, nil))
 	}
 	for i := range hosts {
-		udp.Start(0, n, udp.Flow{Flow: network.Flow{ID: ids.next(), Src: hosts[i], Dst: hosts[(i+2)%3]}, Rate: 20e9, Size: 1000})
+		udp.Start(0, n, udp.Flow{Flow: network.Flow{ID: ids.next(), Src: hosts[i], Dst: hosts[(i+2)%3]}, Rate: 20e9, Size: 1000, Until: engine.Never})
 	}
 }
 

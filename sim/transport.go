@@ -67,11 +67,7 @@ func (r *run) flow(id network.FlowID, f *traffic.Flow, t traffic.Tuple) network.
 type datagrams map[network.FlowID]*udp.Sender
 
 func (d datagrams) start(now engine.Time, r *run, f *traffic.Flow) {
-	u := udp.Flow{Flow: r.flow(f.ID, f, f.UDP()), Rate: f.Rate, Size: f.Packet}
-	if f.Until != engine.Never {
-		u.Until = f.Until
-	}
-	d[f.ID] = udp.Start(now, r.net, u)
+	d[f.ID] = udp.Start(now, r.net, udp.Flow{Flow: r.flow(f.ID, f, f.UDP()), Rate: f.Rate, Size: f.Packet, Until: f.Until})
 }
 
 func (d datagrams) counters() (sum udp.Counters) {

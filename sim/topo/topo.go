@@ -86,7 +86,7 @@ func build(net *network.Network, spec *Spec, cfg node.Config) (*Topology, error)
 		return nil, err
 	}
 	t := &Topology{
-		Network: net, plan: p, ports: make(map[string]*network.Port),
+		Network: net, HostNames: p.hosts, plan: p, ports: make(map[string]*network.Port),
 		overhead: uint32(cfg.Overhead), ways: make(map[[2]int][][]Hop), up: slices.Repeat([]bool{true}, len(p.links)),
 	}
 	if err := t.prepare(spec.Faults); err != nil {
@@ -179,7 +179,6 @@ func (t *Topology) connect(buffer *network.BufferConfig) error {
 		host.Port = t.Network.NewPort(name+"->"+leaf, 0, host, t.config(&l.up, nil), nil)
 		t.link(l, host.Port, t.Leaves[l.high].AddHost(leaf+"->"+name, host.ID, t.config(&l.down, t.buffer(l.high))))
 		t.Hosts = append(t.Hosts, host)
-		t.HostNames = append(t.HostNames, name)
 		t.LeafOf = append(t.LeafOf, uint16(l.high))
 	}
 	return node.Join(t.Leaves)

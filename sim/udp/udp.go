@@ -20,7 +20,7 @@ type Flow struct {
 	network.Flow
 	Rate uint64 // of payload, bit/s, above 0
 	Size uint32 // payload of a datagram, bytes: 1 to 65507
-	// Until is when sending ends; 0: never.
+	// Until is when sending ends.
 	Until engine.Time
 }
 
@@ -84,7 +84,7 @@ func (s *Sender) Pull(now engine.Time) (*network.Packet, engine.Time) {
 }
 
 // ended reports whether no further datagram becomes due.
-func (s *Sender) ended() bool { return s.flow.Until > 0 && s.due >= s.flow.Until }
+func (s *Sender) ended() bool { return s.due >= s.flow.Until }
 
 // advance makes the next datagram due when the bits of this one have passed at
 // the rate.

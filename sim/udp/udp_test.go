@@ -1,6 +1,7 @@
 package udp
 
 import (
+	"cmp"
 	"testing"
 
 	"github.com/loomfabric/loom/sim/engine"
@@ -25,6 +26,7 @@ func pair() (*network.Network, *network.Host, *network.Host) {
 func start(t *testing.T, net *network.Network, f Flow) *Sender {
 	t.Helper()
 	f.Src, f.Dst = net.Hosts[0], net.Hosts[1]
+	f.Until = cmp.Or(f.Until, engine.Never)
 	return Start(0, net, f)
 }
 
