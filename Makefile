@@ -40,9 +40,8 @@ test: ## run all tests; with root or sudo the kernel's part too
 
 test-rdma: build ## run RDMA clients in two virtual machines over a fabric (needs QEMU, see test/rdma/README.md)
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/rdma/guest ./test/rdma/guest
-	$(GO) test -tags rdma -c -o bin/rdma/rdma.test ./test/rdma
-	cd test/rdma && $(SUDO) env LOOM_DAEMONS='$(CURDIR)/bin' LOOM_RDMA_GUEST='$(CURDIR)/bin/rdma/guest' \
-		'$(CURDIR)/bin/rdma/rdma.test' -test.v -test.run TestRDMA -test.timeout 10m
+	$(GO) test -tags rdma -exec '$(SUDO) env LOOM_DAEMONS=$(CURDIR)/bin LOOM_RDMA_GUEST=$(CURDIR)/bin/rdma/guest' \
+		-count 1 -v -run TestRDMA -timeout 10m ./test/rdma
 
 demo: build ## run a fabric of 2 leaves and 2 spines with 8 hosts, load it, fail a link; under ECMP, then CONGA
 	$(SUDO) bin/loomlab run -f $(DEMO) --scheme ecmp
@@ -57,9 +56,8 @@ experiments: build ## run EXPERIMENTS (all) at their quick size and check what t
 bench-sim: ## measure the simulator: packet-hops a second of one core, memory a run
 	$(GO) test -run '^$$' -bench Fabric -benchtime 5x ./sim
 
-bench-peers: build ## compare encapsulation with Open vSwitch and the kernel (needs openvswitch-switch)
-	CGO_ENABLED=0 $(GO) build -o bin/peers ./test/peers
-	$(SUDO) bin/peers -leafd bin/leafd
+bench-peers: build ## compare encapsulation with Open vSwitch and the kernel (skips what is not installed)
+	$(GO) test -exec '$(SUDO) env LOOM_DAEMONS=$(CURDIR)/bin' -run '^$$' -bench Encap -benchtime 2s ./test/peers
 
 fuzz: ## fuzz every target for FUZZTIME (20s) each
 	GO='$(GO)' internal/tools/fuzz.sh $(FUZZTIME)

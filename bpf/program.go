@@ -116,21 +116,14 @@ func specialise(spec *ebpf.CollectionSpec, cfg *Config) error {
 // be bound to that queue of the interface: the kernel accepts any socket, and drops
 // the frames of a wrong one. Closing the socket removes it.
 func (p *Program) SetSocket(queue int, fd int) error {
-	if err := p.checkQueue(queue); err != nil {
-		return err
-	}
-	if err := p.sockets.Put(uint32(queue), uint32(fd)); err != nil {
-		return fmt.Errorf("give queue %d of %s to socket %d: %w", queue, p.cfg.name(), fd, err)
-	}
-	return nil
-}
-
-func (p *Program) checkQueue(queue int) error {
 	if p.sockets == nil {
 		return fmt.Errorf("queue %d of %s: %w", queue, p.cfg.name(), os.ErrClosed)
 	}
 	if queue < 0 || queue >= p.cfg.Queues {
 		return fmt.Errorf("queue %d of %s: it was loaded for %d queues", queue, p.cfg.name(), p.cfg.Queues)
+	}
+	if err := p.sockets.Put(uint32(queue), uint32(fd)); err != nil {
+		return fmt.Errorf("give queue %d of %s to socket %d: %w", queue, p.cfg.name(), fd, err)
 	}
 	return nil
 }

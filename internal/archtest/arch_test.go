@@ -28,7 +28,7 @@ type listed struct {
 // given build tags.
 func list(t *testing.T, tags string) []listed {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-e", "-tags", tags, "-json=ImportPath,Dir,GoFiles,Imports", Module+"/...")
+	cmd := exec.Command("go", "list", "-e", "-tags", tags, "-json=ImportPath,Dir,GoFiles,Imports", module+"/...")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
@@ -55,11 +55,11 @@ func TestImportGraph(t *testing.T) {
 			graph[p.ImportPath] = p.Imports
 		}
 		for _, want := range core {
-			if _, ok := graph[Module+"/"+want]; !ok {
+			if _, ok := graph[module+"/"+want]; !ok {
 				t.Errorf("package %s is gone: the check would not see it", want)
 			}
 		}
-		for _, w := range Check(graph) {
+		for _, w := range check(graph) {
 			t.Error(w)
 		}
 	}
@@ -70,7 +70,7 @@ func TestImportGraph(t *testing.T) {
 func TestCoreIsSansIO(t *testing.T) {
 	checked := 0
 	for _, p := range list(t, "") {
-		pkg := strings.TrimPrefix(p.ImportPath, Module+"/")
+		pkg := strings.TrimPrefix(p.ImportPath, module+"/")
 		_, isCore := find(core, pkg)
 		if _, ok := find(clockless, pkg); !ok && !isCore {
 			continue
@@ -144,37 +144,37 @@ func TestCheck(t *testing.T) {
 		from, to string
 		want     string // part of the complaint; empty: none
 	}{
-		{"overlay", Module + "/internal/mono", ""},
+		{"overlay", module + "/internal/mono", ""},
 		{"overlay", "net/netip", ""},
-		{"dataplane", Module + "/dataplane/xsk", ""},
-		{"dataplane", Module + "/balance", ""},
-		{"balance", Module + "/congestion", ""},
-		{"cmd/leafd", Module + "/internal/daemon", ""},
-		{"internal/daemon", Module + "/control", ""},
+		{"dataplane", module + "/dataplane/xsk", ""},
+		{"dataplane", module + "/balance", ""},
+		{"balance", module + "/congestion", ""},
+		{"cmd/leafd", module + "/internal/daemon", ""},
+		{"internal/daemon", module + "/control", ""},
 		{"dataplane", "net", ""},
-		{"internal/telemetry", Module + "/control", ""},
-		{"test/netns", Module + "/internal/testenv", ""},
-		{"control", Module + "/internal/ethtool", ""},
-		{"dataplane", Module + "/internal/ethtool", "points up"},
-		{"internal/mono", Module + "/internal/drop", "one layer"},
-		{"internal/mono", Module + "/overlay", "points up"},
-		{"overlay", Module + "/balance", "points up"},
-		{"congestion", Module + "/balance", "points up"},
-		{"dataplane/xsk", Module + "/dataplane", "points up"},
-		{"dataplane", Module + "/control", "points up"},
-		{"control", Module + "/internal/daemon", "points up"},
-		{"control", Module + "/internal/telemetry", "one layer"},
-		{"lab", Module + "/cmd/loomlab", "points up"},
-		{"control", Module + "/internal/testenv", "for tests"},
-		{"lab", Module + "/elsewhere", "no layer"},
-		{"elsewhere", Module + "/internal/mono", "no layer"},
+		{"internal/telemetry", module + "/control", ""},
+		{"test/netns", module + "/internal/testenv", ""},
+		{"control", module + "/internal/ethtool", ""},
+		{"dataplane", module + "/internal/ethtool", "points up"},
+		{"internal/mono", module + "/internal/drop", "one layer"},
+		{"internal/mono", module + "/overlay", "points up"},
+		{"overlay", module + "/balance", "points up"},
+		{"congestion", module + "/balance", "points up"},
+		{"dataplane/xsk", module + "/dataplane", "points up"},
+		{"dataplane", module + "/control", "points up"},
+		{"control", module + "/internal/daemon", "points up"},
+		{"control", module + "/internal/telemetry", "one layer"},
+		{"lab", module + "/cmd/loomlab", "points up"},
+		{"control", module + "/internal/testenv", "for tests"},
+		{"lab", module + "/elsewhere", "no layer"},
+		{"elsewhere", module + "/internal/mono", "no layer"},
 		{"overlay", "net", "sans-I/O"},
 		{"congestion", "sync/atomic", ""},
-		{"sim", Module + "/balance", ""},
-		{"sim/node", Module + "/sim/network", ""},
-		{"sim/network", Module + "/sim/node", "points up"},
-		{"sim/topo", Module + "/dataplane", "what is real"},
-		{"cmd/loomsim", Module + "/sim", ""},
+		{"sim", module + "/balance", ""},
+		{"sim/node", module + "/sim/network", ""},
+		{"sim/network", module + "/sim/node", "points up"},
+		{"sim/topo", module + "/dataplane", "what is real"},
+		{"cmd/loomsim", module + "/sim", ""},
 		{"reorder", "sync", "sans-I/O"},
 		{"congestion", "sync", "sans-I/O"},
 		{"internal/mono", "os", "sans-I/O"},
@@ -183,7 +183,7 @@ func TestCheck(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.from+" to "+tt.to, func(t *testing.T) {
-			got := strings.Join(Check(map[string][]string{Module + "/" + tt.from: {tt.to}}), "; ")
+			got := strings.Join(check(map[string][]string{module + "/" + tt.from: {tt.to}}), "; ")
 			if (tt.want == "") != (got == "") || !strings.Contains(got, tt.want) {
 				t.Errorf("complaint %q, want one with %q", got, tt.want)
 			}

@@ -7,16 +7,16 @@ import (
 	"os/exec"
 )
 
-// daemonsVar names the environment variable with the folder of leafd and spined.
+// DaemonsVar names the environment variable with the folder of leafd and spined.
 // testgate sets it when a test binary that the caller built runs as root. Root must
 // not fill the caller's build cache, and may have no Go toolchain.
-const daemonsVar = "LOOM_DAEMONS"
+const DaemonsVar = "LOOM_DAEMONS"
 
 // Daemons returns a folder with leafd and spined. That is $LOOM_DAEMONS if it is set;
 // otherwise Daemons builds them, with the race detector if race is set. The caller
 // calls remove when no daemon runs any more.
 func Daemons(race bool) (dir string, remove func() error, err error) {
-	if dir = os.Getenv(daemonsVar); dir != "" {
+	if dir = os.Getenv(DaemonsVar); dir != "" {
 		return dir, func() error { return nil }, nil
 	}
 	if dir, err = os.MkdirTemp("", "loom-daemons-"); err != nil {
@@ -30,7 +30,7 @@ func Daemons(race bool) (dir string, remove func() error, err error) {
 	const cmds = "github.com/loomfabric/loom/cmd/"
 	cmd := exec.Command("go", append(args, cmds+"leafd", cmds+"spined")...)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", nil, errors.Join(fmt.Errorf("build leafd and spined (or name a folder that has them in $%s): %w\n%s", daemonsVar, err, out), remove())
+		return "", nil, errors.Join(fmt.Errorf("build leafd and spined (or name a folder that has them in $%s): %w\n%s", DaemonsVar, err, out), remove())
 	}
 	return dir, remove, nil
 }

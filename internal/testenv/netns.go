@@ -3,7 +3,6 @@ package testenv
 import (
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -19,10 +18,7 @@ import (
 
 // Namespace is a network namespace. It has a name, so that `ip netns exec` and
 // daemons under test can enter it.
-type Namespace struct {
-	Name string
-	ns   netns.NsHandle
-}
+type Namespace struct{ Name string }
 
 var namespaces atomic.Uint32
 
@@ -41,34 +37,17 @@ func NewNamespace(t testing.TB, prefix string) *Namespace {
 			t.Error(err)
 		}
 	})
-	n.ns = open(t, n.Name)
 	n.Sysctl(t, "net/ipv6/conf/default/disable_ipv6", "1")
 	return n
 }
 
-// OpenNamespace opens a namespace that exists already. It does not remove it.
+// OpenNamespace returns a namespace that exists already. It does not remove it.
 func OpenNamespace(t testing.TB, name string) *Namespace {
 	t.Helper()
-	return &Namespace{Name: name, ns: open(t, name)}
+	n := &Namespace{Name: name}
+	n.Do(t, func() {}) // fails if it does not exist
+	return n
 }
-
-// open returns a namespace's descriptor until the test ends.
-func open(t testing.TB, name string) netns.NsHandle {
-	t.Helper()
-	ns, err := netns.GetFromName(name)
-	if err != nil {
-		t.Fatalf("open network namespace %s: %v", name, err)
-	}
-	t.Cleanup(func() {
-		if err := ns.Close(); err != nil {
-			t.Errorf("close network namespace %s: %v", name, err)
-		}
-	})
-	return ns
-}
-
-// FD returns the namespace's descriptor, as netlink's functions want it.
-func (n *Namespace) FD() int { return int(n.ns) }
 
 // Do runs fn on an OS thread of its own inside the namespace and waits for it.
 // Sockets that fn opens stay in the namespace. fn may call t.Fatal, which stops the
@@ -76,16 +55,13 @@ func (n *Namespace) FD() int { return int(n.ns) }
 func (n *Namespace) Do(t testing.TB, fn func()) {
 	t.Helper()
 	finished := false
-	err := namespace.OnThread(func() error {
-		err := netns.Set(n.ns)
-		if err == nil {
-			fn()
-		}
+	err := namespace.Do(n.Name, func() error {
+		fn()
 		finished = true
-		return err
+		return nil
 	})
 	if err != nil {
-		t.Fatalf("enter network namespace %s: %v", n.Name, err)
+		t.Fatal(err)
 	}
 	if !finished {
 		t.FailNow() // fn ended by runtime.Goexit: t.Fatal or t.Skip
@@ -150,11 +126,8 @@ func (n *Namespace) DeleteLink(t testing.TB, name string) {
 // VethOptions are the properties of both ends of a veth pair. The zero value
 // is one queue and the kernel's MTU of 1500 bytes.
 type VethOptions struct {
-	Queues     int // RX and TX queues of each end
-	MTU        int // bytes
-	MAC        net.HardwareAddr
-	PeerMAC    net.HardwareAddr
-	KeepDown   bool // do not set the ends up
+	Queues     int  // RX and TX queues of each end
+	MTU        int  // bytes
 	KeepTXCsum bool // leave checksums to the (absent) hardware
 }
 
@@ -165,13 +138,16 @@ func VethPair(t testing.TB, a *Namespace, aName string, b *Namespace, bName stri
 	t.Helper()
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = aName
-	attrs.HardwareAddr = opt.MAC
 	attrs.MTU = opt.MTU
 	attrs.NumTxQueues, attrs.NumRxQueues = max(opt.Queues, 1), max(opt.Queues, 1)
 	veth := netlink.NewVeth(attrs)
 	veth.PeerName = bName
-	veth.PeerHardwareAddr = opt.PeerMAC
-	veth.PeerNamespace = netlink.NsFd(b.FD())
+	peer, err := netns.GetFromName(b.Name)
+	if err != nil {
+		t.Fatalf("open network namespace %s: %v", b.Name, err)
+	}
+	defer peer.Close()
+	veth.PeerNamespace = netlink.NsFd(peer)
 	a.Do(t, func() {
 		if err := netlink.LinkAdd(veth); err != nil {
 			t.Fatalf("make veth pair %s in %s, %s in %s: %v", aName, a.Name, bName, b.Name, err)
@@ -184,9 +160,7 @@ func VethPair(t testing.TB, a *Namespace, aName string, b *Namespace, bName stri
 		if !opt.KeepTXCsum {
 			end.n.disableTXCsum(t, end.name)
 		}
-		if !opt.KeepDown {
-			end.n.SetUp(t, end.name, true)
-		}
+		end.n.SetUp(t, end.name, true)
 	}
 	return a.Link(t, aName), b.Link(t, bName)
 }

@@ -6,7 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"path"
+	"net/netip"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -144,11 +144,16 @@ func (c comments) rows(t reflect.Type) (out []row) {
 	return out
 }
 
-// valueRows returns the keys of a struct with the values that it has by default.
-func (c comments) valueRows(v reflect.Value) (out []row) {
-	for _, f := range yamlfile.Fields(v.Type()) {
-		x := v.FieldByIndex(f.Index)
-		out = append(out, row{key: f.Key, is: f.Type, doc: sentences(c.of(f.Owner, f.Name), defaults(x, x))})
+// valueRows returns the keys of a struct with the values that it has by default in
+// the profiles datacenter and lab.
+func (c comments) valueRows(dc, lab reflect.Value) (out []row) {
+	for _, f := range yamlfile.Fields(dc.Type()) {
+		a, b := dc.FieldByIndex(f.Index), lab.FieldByIndex(f.Index)
+		r := row{key: f.Key, is: f.Type, doc: sentences(c.of(f.Owner, f.Name), defaults(a, b))}
+		if f.Type.Kind() == reflect.Struct {
+			r.value = a
+		}
+		out = append(out, r)
 	}
 	return out
 }
@@ -167,15 +172,11 @@ func (c comments) extra(key string) row {
 		if s.Keys == nil {
 			continue
 		}
-		p := s.Keys()
-		for _, f := range yamlfile.Fields(reflect.TypeOf(p).Elem()) {
-			if f.Key == key {
+		keys := reflect.ValueOf(s.Keys()).Elem()
+		for _, own := range c.valueRows(keys, keys) {
+			if own.key == key {
 				of = append(of, s.Name)
-				value := reflect.ValueOf(p).Elem().FieldByIndex(f.Index)
-				if f.Type.Kind() == reflect.Struct {
-					r.value = value
-				}
-				r.is, r.doc = f.Type, sentences(c.of(f.Owner, f.Name), defaults(value, value))
+				r = own
 			}
 		}
 	}
@@ -214,20 +215,13 @@ func (c comments) sectionRows(s *balance.Section) (out []row) {
 		doc += " Default: that of congestion."
 	}
 	out = append(out, row{key: "profile", doc: doc, enum: profiles, is: reflect.TypeFor[string]()})
-	a, b := reflect.ValueOf(dc).Elem(), reflect.ValueOf(lab).Elem()
-	for _, f := range yamlfile.Fields(a.Type()) {
-		out = append(out, row{key: f.Key, is: f.Type, doc: sentences(c.of(f.Owner, f.Name), defaults(a.FieldByIndex(f.Index), b.FieldByIndex(f.Index)))})
-	}
-	return out
+	return append(out, c.valueRows(reflect.ValueOf(dc).Elem(), reflect.ValueOf(lab).Elem())...)
 }
 
 // defaults says what a value is that is left out, in the profiles datacenter and
 // lab. Structs' fields say it themselves.
 func defaults(dc, lab reflect.Value) string {
-	if dc.Kind() == reflect.Struct {
-		return ""
-	}
-	if dc.Kind() == reflect.Slice && dc.Len() == 0 {
+	if dc.Kind() == reflect.Struct || dc.Kind() == reflect.Slice && dc.Len() == 0 {
 		return ""
 	}
 	a, b := text(dc), text(lab)
@@ -264,28 +258,23 @@ func title(t reflect.Type) string {
 }
 
 // words names what is written for types that have a text of their own.
-func words(t reflect.Type) string {
-	switch t {
-	case reflect.TypeFor[units.Rate]():
-		return "rate"
-	case reflect.TypeFor[units.Size]():
-		return "size"
-	case reflect.TypeFor[time.Duration]():
-		return "time"
-	case reflect.TypeFor[vocab.Gap]():
-		return "time or auto"
-	case reflect.TypeFor[vocab.Protocol](), reflect.TypeFor[vocab.DSCP]():
-		return "word or number"
-	case reflect.TypeFor[config.MAC]():
-		return "MAC address"
-	case reflect.TypeFor[config.Prefix]():
-		return "prefix"
-	}
-	if path.Base(t.PkgPath()) == "netip" || t == reflect.TypeFor[config.Addr]() {
-		return "address"
-	}
-	if p := reflect.PointerTo(t); p.Implements(textType) || p.Implements(nodeType) {
+var words = map[reflect.Type]string{
+	reflect.TypeFor[units.Rate]():     "rate",
+	reflect.TypeFor[units.Size]():     "size",
+	reflect.TypeFor[time.Duration]():  "time",
+	reflect.TypeFor[vocab.Gap]():      "time or auto",
+	reflect.TypeFor[vocab.Protocol](): "word or number",
+	reflect.TypeFor[vocab.DSCP]():     "word or number",
+	reflect.TypeFor[config.MAC]():     "MAC address",
+	reflect.TypeFor[config.Prefix]():  "prefix",
+	reflect.TypeFor[config.Addr]():    "address",
+	reflect.TypeFor[netip.Addr]():     "address",
+}
+
+// word returns a type's entry in words. Other types that read a text are a word.
+func word(t reflect.Type) string {
+	if p := reflect.PointerTo(t); words[t] == "" && (p.Implements(textType) || p.Implements(nodeType)) {
 		return "word"
 	}
-	return ""
+	return words[t]
 }

@@ -110,14 +110,14 @@ func (p *writer) cell(r *row) string {
 	case r.enum != nil:
 		return "word"
 	case r.value.IsValid():
-		return p.later(title(r.is), func() { p.section(title(r.is), p.of(r.is, ""), p.valueRows(r.value)) })
+		return p.later(title(r.is), func() { p.section(title(r.is), p.of(r.is, ""), p.valueRows(r.value, r.value)) })
 	}
 	return p.value(r.is)
 }
 
 // value names what is written for a type.
 func (p *writer) value(t reflect.Type) string {
-	if w := words(t); w != "" {
+	if w := word(t); w != "" {
 		return w
 	}
 	switch t.Kind() {

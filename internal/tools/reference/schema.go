@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"reflect"
 	"strings"
 
@@ -106,7 +107,7 @@ var texts = map[string]string{
 }
 
 func (b *builder) value(t reflect.Type) schema {
-	switch w := words(t); w {
+	switch w := word(t); w {
 	case "":
 	case "rate", "size", "time":
 		return schema{"type": []string{"string", "integer"}, "pattern": texts[w], "minimum": 0}
@@ -142,13 +143,8 @@ func (b *builder) experiment(spec schema) schema {
 	text := schema{"type": "string"}
 	with := func(extra schema) schema {
 		s := schema{"type": "object", "additionalProperties": false, "patternProperties": spec["patternProperties"]}
-		all := schema{}
-		for key, v := range spec["properties"].(schema) {
-			all[key] = v
-		}
-		for key, v := range extra {
-			all[key] = v
-		}
+		all := maps.Clone(spec["properties"].(schema))
+		maps.Copy(all, extra)
 		s["properties"] = all
 		return s
 	}
@@ -171,9 +167,7 @@ func (b *builder) experiment(spec schema) schema {
 		"table":  list(anyOf(text, b.value(reflect.TypeFor[experiment.Column]()))),
 		"expect": list(b.value(reflect.TypeFor[experiment.Expectation]())),
 	}
-	for key, v := range matrix {
-		head[key] = v
-	}
+	maps.Copy(head, matrix)
 	s := with(head)
 	s["required"] = []string{"name"}
 	return s

@@ -12,12 +12,14 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/loomfabric/loom/internal/testenv"
 )
 
-const testenv = "github.com/loomfabric/loom/internal/testenv"
+const testenvPath = "github.com/loomfabric/loom/internal/testenv"
 
 func main() {
 	race := flag.String("race", "", "packages to run with the race detector too, separated by spaces")
@@ -33,20 +35,6 @@ func main() {
 	}
 }
 
-type pkg struct {
-	ImportPath, Dir           string
-	TestGoFiles, XTestGoFiles []string
-	TestImports, XTestImports []string
-}
-
-// needsRoot tells from the helper that a package's tests import; a list would
-// be forgotten.
-func (p *pkg) needsRoot() bool {
-	return slices.Contains(p.TestImports, testenv) || slices.Contains(p.XTestImports, testenv)
-}
-
-func (p *pkg) hasTests() bool { return len(p.TestGoFiles)+len(p.XTestGoFiles) > 0 }
-
 type gate struct {
 	timeout                 string
 	out                     io.Writer
@@ -58,121 +46,77 @@ type gate struct {
 }
 
 func (g *gate) run(race []string) error {
-	all, err := listPackages("./...")
-	if err != nil {
-		return err
-	}
-	var plain, privileged []pkg
-	for _, p := range all {
-		if p.needsRoot() {
-			privileged = append(privileged, p)
-		} else if p.hasTests() {
-			plain = append(plain, p)
+	for _, part := range []struct {
+		title    string
+		patterns []string
+		race     bool
+	}{{"", []string{"./..."}, false}, {" with the race detector", race, true}} {
+		if len(part.patterns) == 0 {
+			continue
 		}
-	}
-	g.section("tests")
-	if err := g.goTest(plain); err != nil {
-		return err
-	}
-	g.section("tests of the kernel's part: XDP, AF_XDP, network namespaces")
-	if err := g.rootTests(privileged); err != nil {
-		return err
-	}
-	if len(race) > 0 {
-		g.section("race detector")
-		if err := g.raceTests(race); err != nil {
+		plain, privileged, err := listPackages(part.patterns)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(g.out, "== tests%s\n", part.title)
+		if err := g.goTest(plain, part.race, g.isRoot); err != nil {
+			return err
+		}
+		fmt.Fprintf(g.out, "== tests of the kernel's part%s: XDP, AF_XDP, network namespaces\n", part.title)
+		if err := g.rootTests(privileged, part.race); err != nil {
 			return err
 		}
 	}
 	return g.finish()
 }
 
-func (g *gate) raceTests(patterns []string) error {
-	pkgs, err := listPackages(patterns...)
+// listPackages returns the packages that have tests; privileged are those that need
+// root. It tells from the helper that they import; a list would be forgotten.
+func listPackages(patterns []string) (plain, privileged []string, err error) {
+	const format = `{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}{{end}}`
+	cmd := exec.Command("go", append([]string{"list", "-f", format}, patterns...)...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
 	if err != nil {
-		return err
+		return nil, nil, fmt.Errorf("go list: %w", err)
 	}
-	var plain, privileged []pkg
-	for _, p := range pkgs {
-		if p.needsRoot() {
-			privileged = append(privileged, p)
-		} else if p.hasTests() {
-			plain = append(plain, p)
+	for line := range strings.Lines(string(out)) {
+		paths := strings.Fields(line)
+		if slices.Contains(paths, testenvPath) {
+			privileged = append(privileged, paths[0])
+		} else {
+			plain = append(plain, paths[0])
 		}
 	}
-	if err := g.goTest(plain, "-race"); err != nil {
-		return err
-	}
-	return g.rootTests(privileged, "-race")
+	return plain, privileged, nil
 }
 
-func (g *gate) section(name string) { fmt.Fprintf(g.out, "== %s\n", name) }
-
-// goTest runs packages' tests with the caller's rights.
-func (g *gate) goTest(pkgs []pkg, flags ...string) error {
+// goTest runs packages' tests; asRoot says whether they run as root.
+func (g *gate) goTest(pkgs []string, race, asRoot bool, flags ...string) error {
 	if len(pkgs) == 0 {
 		return nil
 	}
-	args := append([]string{"test", "-json", "-timeout", g.timeout}, flags...)
-	for _, p := range pkgs {
-		args = append(args, p.ImportPath)
-	}
-	return g.read(exec.Command("go", args...), g.isRoot)
+	args := append([]string{"test", "-json", "-timeout", g.timeout, "-race=" + strconv.FormatBool(race)}, flags...)
+	return g.read(exec.Command("go", append(args, pkgs...)...), asRoot)
 }
 
 // rootTests runs packages' tests as root, one package after the other because
 // they measure time. Without root they are built as the caller and run by
 // sudo, so that the build cache stays the caller's.
-func (g *gate) rootTests(pkgs []pkg, flags ...string) error {
+func (g *gate) rootTests(pkgs []string, race bool) error {
 	switch {
-	case len(pkgs) == 0:
-		return nil
 	case g.isRoot:
-		return g.goTest(pkgs, append(flags, "-p=1")...)
+		return g.goTest(pkgs, race, true, "-p=1")
 	case !sudoWorks():
 		fmt.Fprintln(g.out, "neither root nor sudo: tests that need network namespaces, XDP or AF_XDP are skipped; run `sudo make test`")
-		return g.goTest(pkgs, flags...)
+		return g.goTest(pkgs, race, false)
 	}
-	dir, err := os.MkdirTemp("", "loom-test-")
+	daemons, remove, err := testenv.Daemons(race)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	daemons, err := buildDaemons(dir, flags)
-	if err != nil {
-		return err
-	}
-	for _, p := range pkgs {
-		bin := filepath.Join(dir, "test")
-		build := exec.Command("go", append(append([]string{"test", "-c", "-o", bin}, flags...), p.ImportPath)...)
-		build.Stdout, build.Stderr = g.out, os.Stderr
-		if err := build.Run(); err != nil {
-			g.broken = append(g.broken, p.ImportPath)
-			continue
-		}
-		// test2json turns what the binary prints into what `go test -json`
-		// prints, and needs no rights itself.
-		cmd := exec.Command("go", "tool", "test2json", "-t", "-p", p.ImportPath,
-			"sudo", "-n", "env", "PATH="+os.Getenv("PATH"), "LOOM_DAEMONS="+daemons, bin, "-test.v=test2json", "-test.paniconexit0", "-test.timeout", g.timeout)
-		cmd.Dir = p.Dir
-		if err := g.read(cmd, true); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// buildDaemons builds the daemons under test as the caller, for tests that run
-// as root; testenv.Daemons finds them.
-func buildDaemons(dir string, flags []string) (string, error) {
-	dir = filepath.Join(dir, "daemons")
-	args := append(append([]string{"build"}, flags...), "-o", dir+"/", "./cmd/leafd", "./cmd/spined")
-	cmd := exec.Command("go", args...)
-	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("build the daemons: %w", err)
-	}
-	return dir, nil
+	sudo := fmt.Sprintf("sudo -n env 'PATH=%s' '%s=%s'", os.Getenv("PATH"), testenv.DaemonsVar, daemons)
+	return errors.Join(g.goTest(pkgs, race, true, "-p=1", "-exec", sudo), remove())
 }
 
 // sudoWorks asks for the password, if there is somebody to ask.
@@ -190,8 +134,8 @@ func sudoWorks() bool {
 
 // event is a line of `go test -json`.
 type event struct {
-	Action, Package, ImportPath, Test, Output string
-	Elapsed                                   float64
+	Action, Package, Test, Output string
+	Elapsed                       float64
 }
 
 // read runs a command that prints events. What it prints of tests that pass
@@ -294,23 +238,4 @@ func (g *gate) finish() error {
 		return errors.New("no test ran")
 	}
 	return nil
-}
-
-func listPackages(patterns ...string) ([]pkg, error) {
-	cmd := exec.Command("go", append([]string{"list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles,TestImports,XTestImports"}, patterns...)...)
-	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("go list: %w", err)
-	}
-	var pkgs []pkg
-	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
-		var p pkg
-		if err := dec.Decode(&p); errors.Is(err, io.EOF) {
-			return pkgs, nil
-		} else if err != nil {
-			return nil, fmt.Errorf("go list: %w", err)
-		}
-		pkgs = append(pkgs, p)
-	}
 }

@@ -1,4 +1,4 @@
-package scenario
+package dataplane_test
 
 import (
 	"testing"
@@ -16,7 +16,7 @@ type alone struct {
 	brain *leaf.Leaf[uint32]
 	paths []balance.Paths
 	now   mono.Time
-	out   Outcome
+	out   outcome
 	one   bool
 
 	arrivals []reorder.Arrival
@@ -24,20 +24,20 @@ type alone struct {
 	uplinks  []uint8
 }
 
-// NewAlone returns a leaf without a driver, which the others are held against.
-func NewAlone(t testing.TB, s *Setup) Harness {
+// newAlone returns a leaf without a driver, which the others are held against.
+func newAlone(t testing.TB, s *setup) harness {
 	t.Helper()
 	params := congestion.Datacenter()
-	shared := leaf.NewShared(Peers, &params)
+	shared := leaf.NewShared(peerCount, &params)
 	a := &alone{one: s.Single}
-	for peer := range Peers {
-		a.paths = append(a.paths, balance.MakePaths(AllUplinks()...))
+	for peer := range peerCount {
+		a.paths = append(a.paths, balance.MakePaths(allUplinks()...))
 		shared.Capable.Confirm(uint16(peer), 0)
 	}
 	var err error
 	a.brain, err = leaf.New[uint32](leaf.Config{
-		Seed: Seed, Classes: []leaf.ClassConfig{{Scheme: s.Scheme}}, Sections: s.Sections,
-		Leaves: Peers, Ports: 1, Uplinks: Uplinks, Links: a,
+		Seed: hashSeed, Classes: []leaf.ClassConfig{{Scheme: s.Scheme}}, Sections: s.Sections,
+		Leaves: peerCount, Ports: 1, Uplinks: uplinkCount, Links: a,
 	}, shared)
 	if err != nil {
 		t.Fatal(err)
@@ -47,9 +47,9 @@ func NewAlone(t testing.TB, s *Setup) Harness {
 	return a
 }
 
-// AllUplinks are the uplinks that lead to every peer at first.
-func AllUplinks() []uint8 {
-	all := make([]uint8, Uplinks)
+// allUplinks are the uplinks that lead to every peer at first.
+func allUplinks() []uint8 {
+	all := make([]uint8, uplinkCount)
 	for u := range all {
 		all[u] = uint8(u)
 	}
@@ -64,10 +64,10 @@ func (a *alone) Look(now mono.Time) {
 	}
 }
 
-func (a *alone) Brain() Brain { return a.brain }
+func (a *alone) Brain() brain { return a.brain }
 
-func (a *alone) Step(e *Event) Outcome {
-	a.out = Outcome{}
+func (a *alone) Step(e *event) outcome {
+	a.out = outcome{}
 	a.until(e.At)
 	switch {
 	case e.Paths != nil:
@@ -97,7 +97,7 @@ func (a *alone) until(at mono.Time) {
 	}
 }
 
-func (a *alone) send(e *Event, burst []Packet) {
+func (a *alone) send(e *event, burst []packet) {
 	if len(burst) == 0 {
 		return
 	}
@@ -114,13 +114,13 @@ func (a *alone) send(e *Event, burst []Packet) {
 		if paths.N == 0 {
 			continue
 		}
-		d := Departure{ID: burst[i].ID, Peer: p.Leaf, Uplink: paths.Uplink[p.Path]}
+		d := departure{ID: burst[i].ID, Peer: p.Leaf, Uplink: paths.Uplink[p.Path]}
 		d.Plain = !a.brain.Depart(e.At, c, p, d.Uplink, &d.Fabric)
 		a.out.Departed = append(a.out.Departed, d)
 	}
 }
 
-func (a *alone) receive(e *Event, burst []Packet) {
+func (a *alone) receive(e *event, burst []packet) {
 	a.arrivals, a.items, a.uplinks = a.arrivals[:0], a.items[:0], a.uplinks[:0]
 	for i := range burst {
 		p := &burst[i]
@@ -137,7 +137,7 @@ func (a *alone) receive(e *Event, burst []Packet) {
 	}
 }
 
-func (a *alone) message(e *Event) {
+func (a *alone) message(e *event) {
 	p := e.Message
 	if a.brain.Accept(e.At, p.Peer, &p.Fabric) == leaf.Message {
 		a.brain.Handle(e.At, 0, &overlay.Message{
@@ -150,7 +150,7 @@ func (a *alone) act(o *leaf.Output[uint32]) {
 	for i := range o.Messages {
 		m := &o.Messages[i]
 		a.brain.Account(m.Fabric.Opcode, 0)
-		a.out.Messages = append(a.out.Messages, Departure{Peer: m.Leaf, Uplink: a.paths[m.Leaf].Uplink[m.Path], Fabric: m.Fabric})
+		a.out.Messages = append(a.out.Messages, departure{Peer: m.Leaf, Uplink: a.paths[m.Leaf].Uplink[m.Path], Fabric: m.Fabric})
 	}
 	a.out.Delivered = append(a.out.Delivered, o.Deliver...)
 }

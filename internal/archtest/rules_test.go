@@ -1,6 +1,5 @@
 // Package archtest holds the architecture of ARCHITECTURE.md as a check: which
-// package may import which, and what the sans-I/O core may not use. It is for
-// its own test; nothing imports it.
+// package may import which, and what the sans-I/O core may not use.
 package archtest
 
 import (
@@ -9,8 +8,8 @@ import (
 	"strings"
 )
 
-// Module is the path that the project's own import paths start with.
-const Module = "github.com/loomfabric/loom"
+// module is the path that the project's own import paths start with.
+const module = "github.com/loomfabric/loom"
 
 // layers lists the packages from the bottom to the top. A package may import
 // those of lower layers only. An entry stands for the package and those below
@@ -45,7 +44,7 @@ var sameLayer = map[[2]string]bool{
 
 // free packages are tests and tools: they may import anything of the module,
 // and nothing but tests may import them.
-var free = []string{"test", "internal/archtest", "internal/testenv", "internal/scenario", "internal/tools"}
+var free = []string{"test", "internal/archtest", "internal/testenv", "internal/tools"}
 
 // core packages are sans-I/O.
 var core = []string{"internal/mono", "internal/drop", "internal/units", "internal/field", "internal/flowtable", "overlay", "congestion", "reorder", "balance", "leaf"}
@@ -104,12 +103,12 @@ func layerOf(pkg string) (layer int, entry string) {
 	return layer, entry
 }
 
-// Check returns what is wrong with the graph: for each package of the module,
+// check returns what is wrong with the graph: for each package of the module,
 // by full import path, what its files other than tests import.
-func Check(graph map[string][]string) []string {
+func check(graph map[string][]string) []string {
 	var wrong []string
 	for from, imports := range graph {
-		pkg := strings.TrimPrefix(from, Module+"/")
+		pkg := strings.TrimPrefix(from, module+"/")
 		_, isCore := find(core, pkg)
 		_, isFree := find(free, pkg)
 		layer, entry := layerOf(pkg)
@@ -118,7 +117,7 @@ func Check(graph map[string][]string) []string {
 			continue
 		}
 		for _, path := range imports {
-			to, own := strings.CutPrefix(path, Module+"/")
+			to, own := strings.CutPrefix(path, module+"/")
 			switch {
 			case !own && isCore && !slices.Contains(coreImports, path):
 				wrong = append(wrong, fmt.Sprintf("%s is sans-I/O and must not import %s", pkg, path))

@@ -1,35 +1,50 @@
-package node
+package dataplane_test
 
 import (
 	"testing"
 
-	"github.com/loomfabric/loom/internal/scenario"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
+	"github.com/loomfabric/loom/sim/node"
 )
 
-// switched is the simulator's leaf between wires that end in taps, for the scenarios
-// that all drivers of package leaf go through. Peer p is leaf p+1.
+// switched is the simulator's leaf between wires that end in taps. Peer p is leaf p+1.
 type switched struct {
 	net    *network.Network
-	leaf   *Leaf
-	taps   [scenario.Uplinks]*tap
+	leaf   *node.Leaf
+	taps   [uplinkCount]*tap
 	host   *network.Host
 	local  *tap // at the host's end
-	remote [scenario.Peers]network.HostID
+	remote [peerCount]network.HostID
 }
 
-func newSwitched(t testing.TB, s *scenario.Setup) scenario.Harness {
+// tap notes what a wire brings.
+type tap struct {
+	net *network.Network
+	got []network.Packet
+}
+
+func (a *tap) Receive(_ engine.Time, p *network.Packet, _ *network.Port) {
+	a.got = append(a.got, *p)
+	a.net.Consume(p)
+}
+
+// nothing is an event without effect: it lets time pass.
+type nothing struct{}
+
+func (nothing) Handle(engine.Time, uint64) {}
+
+func newSwitched(t testing.TB, s *setup) harness {
 	t.Helper()
 	h := &switched{net: network.New(engine.New())}
-	cfg := DefaultConfig()
-	cfg.Scheme, cfg.Sections, cfg.Seed = s.Scheme, s.Sections, scenario.Seed
-	wire := network.PortConfig{Rate: scenario.Rate, Delay: 1}
-	where := &Directory{}
-	leaves := make([]*Leaf, 1+scenario.Peers)
+	cfg := node.DefaultConfig()
+	cfg.Scheme, cfg.Sections, cfg.Seed = s.Scheme, s.Sections, hashSeed
+	wire := network.PortConfig{Rate: linkRate, Delay: 1}
+	where := &node.Directory{}
+	leaves := make([]*node.Leaf, 1+peerCount)
 	for i := range leaves {
-		l, err := NewLeaf(h.net, string(rune('A'+i)), uint16(i), len(leaves), where, cfg)
+		l, err := node.NewLeaf(h.net, string(rune('A'+i)), uint16(i), len(leaves), where, cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,18 +67,18 @@ func newSwitched(t testing.TB, s *scenario.Setup) scenario.Harness {
 	}
 	h.host, h.local = h.net.NewHost(), &tap{net: h.net}
 	network.Connect(h.net.NewPort("host", 0, h.local, wire, nil), h.leaf.AddHost("access", h.host.ID, wire))
-	for peer := range scenario.Peers {
-		h.leaf.SetPaths(uint16(peer+1), scenario.AllUplinks())
+	for peer := range peerCount {
+		h.leaf.SetPaths(uint16(peer+1), allUplinks())
 	}
-	if err := Join(leaves); err != nil {
+	if err := node.Join(leaves); err != nil {
 		t.Fatal(err)
 	}
 	return h
 }
 
-func (h *switched) Brain() scenario.Brain { return h.leaf.Brain() }
+func (h *switched) Brain() brain { return h.leaf.Brain() }
 
-func (h *switched) Step(e *scenario.Event) (o scenario.Outcome) {
+func (h *switched) Step(e *event) (o outcome) {
 	at := engine.Time(e.At) * engine.Nanosecond
 	h.pass(at)
 	if e.Paths != nil {
@@ -91,7 +106,7 @@ func (h *switched) Step(e *scenario.Event) (o scenario.Outcome) {
 	for u, tap := range h.taps {
 		for i := range tap.got {
 			p := &tap.got[i]
-			d := scenario.Departure{ID: uint32(p.Number), Peer: p.DstLeaf - 1, Uplink: uint8(u), Plain: !p.Fabric.Capable, Fabric: p.Fabric}
+			d := departure{ID: uint32(p.Number), Peer: p.DstLeaf - 1, Uplink: uint8(u), Plain: !p.Fabric.Capable, Fabric: p.Fabric}
 			if p.Kind == network.Control {
 				d.ID = 0
 				o.Messages = append(o.Messages, d)
@@ -115,7 +130,7 @@ func (h *switched) pass(to engine.Time) {
 }
 
 // packet is a packet of the script.
-func (h *switched) packet(s *scenario.Packet, fromHost bool) *network.Packet {
+func (h *switched) packet(s *packet, fromHost bool) *network.Packet {
 	p := h.net.Pool.Get()
 	p.Number, p.Hash, p.Class = uint64(s.ID), s.Hash(fromHost), network.DataClass
 	p.Size, p.Flow = uint32(s.Size), network.FlowID(s.Flow)
@@ -123,13 +138,10 @@ func (h *switched) packet(s *scenario.Packet, fromHost bool) *network.Packet {
 }
 
 // arrive lets a packet come from the fabric.
-func (h *switched) arrive(s *scenario.Packet, p *network.Packet, uplink uint8) {
+func (h *switched) arrive(s *packet, p *network.Packet, uplink uint8) {
 	p.SrcLeaf, p.DstLeaf, p.Fabric, p.Overhead = s.Peer+1, 0, s.Fabric, overlay.Overhead
 	p.Src, p.Dst = h.remote[s.Peer], h.host.ID
 	p.CE, p.ECT = s.CE, true
 	p.Size += uint32(p.Overhead)
-	h.leaf.Receive(h.net.Engine.Now(), p, h.leaf.uplinks[uplink].port)
+	h.leaf.Receive(h.net.Engine.Now(), p, h.leaf.Uplinks()[uplink])
 }
-
-// TestScenarios holds the simulator's leaf against a leaf alone.
-func TestScenarios(t *testing.T) { scenario.Run(t, true, newSwitched) }

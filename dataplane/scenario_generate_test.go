@@ -1,4 +1,4 @@
-package scenario
+package dataplane_test
 
 import (
 	"math/rand/v2"
@@ -16,7 +16,7 @@ const flows = 24
 // come to what that has asked.
 type generator struct {
 	rng   *rand.Rand
-	alone Harness
+	alone harness
 	now   mono.Time
 	id    uint32
 	due   []answer
@@ -26,14 +26,14 @@ type generator struct {
 // answer is a message that a peer will send.
 type answer struct {
 	at mono.Time
-	p  Packet
+	p  packet
 }
 
-// Generate returns so many random events, the same for the same seed.
-func Generate(t testing.TB, s *Setup, seed uint64, events int) []Event {
+// generate returns so many random events, the same for the same seed.
+func generate(t testing.TB, s *setup, seed uint64, events int) []event {
 	t.Helper()
-	g := &generator{rng: rand.New(rand.NewPCG(seed, 1)), alone: NewAlone(t, s), cells: make(map[uint32]uint16)}
-	script := make([]Event, events)
+	g := &generator{rng: rand.New(rand.NewPCG(seed, 1)), alone: newAlone(t, s), cells: make(map[uint32]uint16)}
+	script := make([]event, events)
 	for i := range script {
 		script[i] = g.event()
 		o := g.alone.Step(&script[i])
@@ -43,7 +43,7 @@ func Generate(t testing.TB, s *Setup, seed uint64, events int) []Event {
 }
 
 // event returns the next event. Times are whole µs, and no two are the same.
-func (g *generator) event() Event {
+func (g *generator) event() event {
 	pause := time.Duration(1+g.rng.IntN(60)) * time.Microsecond
 	switch g.rng.IntN(100) {
 	case 0, 1:
@@ -56,7 +56,7 @@ func (g *generator) event() Event {
 		}
 	}
 	g.now = g.now.Add(pause)
-	e := Event{At: g.now, Uplink: uint8(g.rng.IntN(Uplinks))}
+	e := event{At: g.now, Uplink: uint8(g.rng.IntN(uplinkCount))}
 	for i := range g.due {
 		if g.due[i].at <= g.now {
 			e.Message = &g.due[i].p
@@ -69,20 +69,20 @@ func (g *generator) event() Event {
 		for range 1 + g.rng.IntN(6) {
 			p := g.packet()
 			p.Flow = uint32(g.rng.IntN(flows))
-			p.Peer = uint16(p.Flow % Peers)
+			p.Peer = uint16(p.Flow % peerCount)
 			e.Send = append(e.Send, p)
 		}
 	case n < 88:
-		peer := uint16(g.rng.IntN(Peers))
+		peer := uint16(g.rng.IntN(peerCount))
 		for range 1 + g.rng.IntN(6) {
 			e.Receive = append(e.Receive, g.arrival(peer, e.Uplink))
 		}
 	case n < 94:
 		e.Message = g.message()
 	default:
-		e.Peer = uint16(g.rng.IntN(Peers))
+		e.Peer = uint16(g.rng.IntN(peerCount))
 		e.Paths = []uint8{}
-		for u := range uint8(Uplinks) {
+		for u := range uint8(uplinkCount) {
 			if g.rng.IntN(4) > 0 {
 				e.Paths = append(e.Paths, u)
 			}
@@ -91,14 +91,14 @@ func (g *generator) event() Event {
 	return e
 }
 
-func (g *generator) packet() Packet {
+func (g *generator) packet() packet {
 	g.id++
-	return Packet{ID: g.id, Size: uint16(LeastSize + g.rng.IntN(1400))}
+	return packet{ID: g.id, Size: uint16(leastSize + g.rng.IntN(1400))}
 }
 
 // arrival is a packet from the fabric: plain, with feedback, a HELLO, or with the
 // marks of some scheme, which may make sense or not.
-func (g *generator) arrival(peer uint16, uplink uint8) Packet {
+func (g *generator) arrival(peer uint16, uplink uint8) packet {
 	p := g.packet()
 	p.Peer, p.Flow = peer, uint32(g.rng.IntN(flows))
 	f := &p.Fabric
@@ -107,8 +107,8 @@ func (g *generator) arrival(peer uint16, uplink uint8) Packet {
 	}
 	p.CE = g.rng.IntN(12) == 0
 	*f = overlay.Fabric{
-		Capable: true, LBTag: uint8(g.rng.IntN(Uplinks)), CE: uint8(g.rng.IntN(8)), Path: overlay.PathID(g.rng.IntN(256)),
-		FBValid: g.rng.IntN(2) == 0, FBTag: uint8(g.rng.IntN(Uplinks + 1)), FBMetric: uint8(g.rng.IntN(8)),
+		Capable: true, LBTag: uint8(g.rng.IntN(uplinkCount)), CE: uint8(g.rng.IntN(8)), Path: overlay.PathID(g.rng.IntN(256)),
+		FBValid: g.rng.IntN(2) == 0, FBTag: uint8(g.rng.IntN(uplinkCount + 1)), FBMetric: uint8(g.rng.IntN(8)),
 	}
 	stamp := overlay.TstampOf(g.now.Add(-time.Duration(g.rng.IntN(80)) * time.Microsecond))
 	switch n := g.rng.IntN(10); {
@@ -141,12 +141,12 @@ func (g *generator) arrival(peer uint16, uplink uint8) Packet {
 
 // message is one that nobody has asked for: a NOTIFY of some path, an answer to
 // nothing, of any scheme and opcode.
-func (g *generator) message() *Packet {
+func (g *generator) message() *packet {
 	p := g.packet()
 	p.Flow = uint32(g.rng.IntN(flows))
-	p.Peer = uint16(p.Flow % Peers)
+	p.Peer = uint16(p.Flow % peerCount)
 	p.Fabric = overlay.Fabric{
-		Capable: true, Scheme: 1, Opcode: overlay.OpNotify, Path: overlay.MakePathID(uint8(g.rng.IntN(Uplinks)), uint8(g.rng.IntN(16))),
+		Capable: true, Scheme: 1, Opcode: overlay.OpNotify, Path: overlay.MakePathID(uint8(g.rng.IntN(uplinkCount)), uint8(g.rng.IntN(16))),
 		Epoch: overlay.Epoch(g.rng.IntN(4)), Rerouted: g.rng.IntN(8) == 0,
 	}
 	if g.rng.IntN(2) == 0 {
@@ -158,7 +158,7 @@ func (g *generator) message() *Packet {
 
 // answer has peers answer what the leaf has asked: most in time, some late, some not
 // at all.
-func (g *generator) answer(e *Event, o *Outcome) {
+func (g *generator) answer(e *event, o *outcome) {
 	for _, d := range o.Departed {
 		f := &d.Fabric
 		if f.Scheme != 1 || f.Opcode != overlay.OpRTTRequest && !f.Tail || g.rng.IntN(5) == 0 {
@@ -176,6 +176,6 @@ func (g *generator) answer(e *Event, o *Outcome) {
 		}
 		g.id++
 		delay := time.Duration(1+g.rng.IntN(40)) * time.Microsecond
-		g.due = append(g.due, answer{g.now.Add(delay), Packet{ID: g.id, Flow: flow, Peer: d.Peer, Size: LeastSize, Fabric: m}})
+		g.due = append(g.due, answer{g.now.Add(delay), packet{ID: g.id, Flow: flow, Peer: d.Peer, Size: leastSize, Fabric: m}})
 	}
 }

@@ -1,0 +1,135 @@
+package dataplane_test
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/overlay"
+)
+
+// scripted is a leaf's worker between links in memory. Port 0 is the host's, the
+// others are uplinks.
+type scripted struct {
+	dataplane.MemLeaf
+	t      testing.TB
+	tables dataplane.Tables
+}
+
+const scriptVNI = 100
+
+var scriptVTEP = netip.MustParseAddr("10.0.0.1")
+
+// peerVTEP returns the address of a peer, which ends in its number.
+func peerVTEP(peer uint16) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 1, byte(peer)}) }
+
+func newScripted(t testing.TB, s *setup) harness {
+	t.Helper()
+	cfg := dataplane.Config{
+		Role: dataplane.Leaf, VTEP: scriptVTEP, VXLANPort: overlay.DefaultPort, Workers: 1, RingSize: 512,
+		Seed: hashSeed, Scheme: s.Scheme, Sections: s.Sections, FDBSize: 64, FDBAge: 1 << 40, HoldTime: 1 << 30,
+		Ports: []dataplane.PortConfig{{Name: "host", Kind: dataplane.Access, Untagged: scriptVNI}},
+	}
+	h := &scripted{t: t, tables: dataplane.Tables{
+		Ports:  []dataplane.PortState{{Up: true, MTU: 1500}},
+		VNIs:   []dataplane.VNI{{VNI: scriptVNI}},
+		Static: []dataplane.StaticMAC{{MAC: hostMAC, Port: 0}},
+	}}
+	for u := range uplinkCount {
+		cfg.Ports = append(cfg.Ports, dataplane.PortConfig{Name: "up", Kind: dataplane.Uplink, Egress: dataplane.EgressConfig{LinkRate: linkRate}})
+		h.tables.Ports = append(h.tables.Ports, dataplane.PortState{Up: true, MTU: 1600})
+		h.tables.Hops = append(h.tables.Hops, dataplane.Hop{Port: dataplane.PortID(1 + u), Resolved: true})
+	}
+	for i := range cfg.Ports {
+		cfg.Ports[i].Egress.QueueBytes = 1 << 20
+	}
+	for peer := range uint16(peerCount) {
+		h.tables.Peers = append(h.tables.Peers, dataplane.Peer{VTEP: peerVTEP(peer), Hops: hopsOf(allUplinks())})
+		h.tables.Static = append(h.tables.Static, dataplane.StaticMAC{MAC: peerMAC(peer), Peer: dataplane.PeerID(peer), Port: dataplane.NoPort})
+	}
+	tables := h.tables
+	h.MemLeaf = dataplane.NewMemLeaf(t, &cfg, &tables)
+	return h
+}
+
+func hopsOf(uplinks []uint8) []dataplane.HopID {
+	hops := make([]dataplane.HopID, len(uplinks))
+	for i, u := range uplinks {
+		hops[i] = dataplane.HopID(u)
+	}
+	return hops
+}
+
+func (h *scripted) Brain() brain { return h.MemLeaf.Brain() }
+
+func (h *scripted) Step(e *event) (o outcome) {
+	h.t.Helper()
+	deadline := h.MemLeaf.Brain().Deadline
+	for at := deadline(); at <= e.At; at = deadline() {
+		h.Round(at)
+	}
+	if e.Paths != nil {
+		h.tables.Peers = slices.Clone(h.tables.Peers)
+		h.tables.Peers[e.Peer].Hops = hopsOf(e.Paths)
+		tables := h.tables
+		h.Publish(e.At, &tables)
+	}
+	up := dataplane.PortID(1 + e.Uplink)
+	if e.Message != nil {
+		h.Put(up, outer(e.Message, true))
+	}
+	for i := range e.Receive {
+		h.Put(up, outer(&e.Receive[i], false))
+	}
+	for i := range e.Send {
+		h.Put(0, e.Send[i].Frame(true))
+	}
+	h.Round(e.At)
+	for _, b := range h.Take(0) {
+		o.Delivered = append(o.Delivered, frameID(b))
+	}
+	for u := range uint8(uplinkCount) {
+		for _, b := range h.Take(dataplane.PortID(1 + u)) {
+			h.departed(&o, u, b)
+		}
+	}
+	return o
+}
+
+// outer is a packet as it comes from the fabric.
+func outer(p *packet, message bool) []byte {
+	inner := p.Frame(message)
+	vni, tos := overlay.VNI(scriptVNI), uint8(0)
+	if p.Fabric.Opcode == overlay.OpHello {
+		vni = 0
+	}
+	if p.CE {
+		tos = uint8(overlay.CE)
+	}
+	head := overlay.Overhead
+	if p.Fabric.Capable && p.Fabric.Shim {
+		head = overlay.MaxOverhead
+	}
+	b := make([]byte, head+len(inner))
+	copy(b[head:], inner)
+	t := overlay.MakeTunnel(peerVTEP(p.Peer), scriptVTEP, overlay.MAC{2}, overlay.MAC{2}, overlay.DefaultPort)
+	t.Encap(b, len(inner), vni, p.Hash(message), tos, &p.Fabric)
+	return b
+}
+
+// departed notes a frame that left by an uplink.
+func (h *scripted) departed(o *outcome, uplink uint8, b []byte) {
+	h.t.Helper()
+	var d overlay.Decapped
+	if r := overlay.Decap(b, overlay.DefaultPort, &d); r != 0 {
+		h.t.Fatalf("a frame left that cannot be decapsulated: %v", r)
+	}
+	x := departure{Peer: uint16(d.Dst & 0xff), Uplink: uplink, Plain: !d.Fabric.Capable, Fabric: d.Fabric}
+	if d.Fabric.Opcode.Control() {
+		o.Messages = append(o.Messages, x)
+		return
+	}
+	x.ID = frameID(b[d.Inner:])
+	o.Departed = append(o.Departed, x)
+}
