@@ -12,8 +12,7 @@
 // A message is complete when its sender has the ACK of its last packet: ConWeave
 // measures "queue completion events at the RDMA clients" (§2, footnote 2), and
 // its simulation likewise logs a flow when all of it is acknowledged. Message
-// also has the time at which the receiver had every byte in order. What
-// [Config.Ideal] returns for an idle network is consistent with both.
+// also has the time at which the receiver had every byte in order.
 package rdma
 
 import "github.com/loomfabric/loom/sim/engine"
