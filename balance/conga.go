@@ -12,7 +12,6 @@ import (
 // congestion, local and remote (CONGA §3.5).
 type conga struct {
 	flowlets
-	name     string
 	decision congestion.Decision
 	global   bool // look at remote metrics
 	rng      *rand.PCG
@@ -21,7 +20,7 @@ type conga struct {
 
 var _ = register(Scheme{
 	Name: "conga", Summary: "the least congested path for each flowlet",
-	New: func(o *Options) Policy { return newCONGA(o, "conga", o.Congestion.FlowletGap) },
+	New: func(o *Options) Policy { return newCONGA(o, o.Congestion.FlowletGap) },
 	Gap: flowletGap, Keys: flowletKeys, NeedsPeer: true,
 })
 
@@ -30,18 +29,16 @@ var _ = register(Scheme{
 var _ = register(Scheme{
 	Name: "conga-flow", Summary: "the least congested path for each flow",
 	New: func(o *Options) Policy {
-		c := newCONGA(o, "conga-flow", o.Congestion.FlowGap)
+		c := newCONGA(o, o.Congestion.FlowGap)
 		c.fixed = true
 		return c
 	},
 	Gap: flowGap, Keys: flowletKeys, NeedsPeer: true,
 })
 
-func newCONGA(o *Options, name string, gap time.Duration) *conga {
-	return &conga{flowlets: newFlowlets(o, gap), name: name, decision: o.Congestion.Decision, global: true, rng: newRNG(o)}
+func newCONGA(o *Options, gap time.Duration) *conga {
+	return &conga{flowlets: newFlowlets(o, gap), decision: o.Congestion.Decision, global: true, rng: newRNG(o)}
 }
-
-func (c *conga) Name() string { return c.name }
 
 // Choose decides for each new flowlet, also for one whose uplink no longer
 // leads to the leaf.

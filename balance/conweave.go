@@ -1,6 +1,8 @@
 package balance
 
 import (
+	"cmp"
+	"fmt"
 	"math"
 	"math/rand/v2"
 
@@ -83,11 +85,7 @@ func (e *conn) old() overlay.PathID { return overlay.PathID(never - e.Time) }
 // disappears is the NEW path while the OLD one is still in use, the flow returns
 // to the OLD one, as a third path would be one too many.
 type conweave struct {
-	name     string
-	reply    mono.Time
-	busyFor  mono.Time
-	inactive mono.Time
-	samples  int
+	params   ConWeaveSource
 	width    int // selectors
 	byMetric bool
 	decision congestion.Decision
@@ -104,7 +102,6 @@ type conweave struct {
 
 	decisions uint64
 	stats     ConWeaveStats
-	params    ConWeaveSource
 }
 
 // leafState is what is known of a leaf.
@@ -115,7 +112,7 @@ type leafState struct {
 
 var _ = register(Scheme{
 	Name: "conweave", Summary: "another path when a flow's own is late, and packets put in order behind it",
-	New:  func(o *Options) Policy { return newConWeave(o, "conweave", false) },
+	New:  func(o *Options) Policy { return newConWeave(o, false) },
 	Wire: reorder.SchemeID, Shim: true, NeedsPeer: true, Section: conweaveSection,
 	Receiver: newConWeaveReceiver,
 })
@@ -125,16 +122,14 @@ var _ = register(Scheme{
 // present one.
 var _ = register(Scheme{
 	Name: "conweave-conga", Summary: "as conweave, onto the least congested path",
-	New:  func(o *Options) Policy { return newConWeave(o, "conweave-conga", true) },
+	New:  func(o *Options) Policy { return newConWeave(o, true) },
 	Wire: reorder.SchemeID, Shim: true, NeedsPeer: true, Section: conweaveSection,
 })
 
-func newConWeave(o *Options, name string, byMetric bool) Policy {
+func newConWeave(o *Options, byMetric bool) Policy {
 	p := &o.Section.(*ConWeaveParams).Source
 	return &conweave{
-		name: name, params: *p,
-		reply: mono.Time(p.Reply), busyFor: mono.Time(p.PathBusy), inactive: mono.Time(p.Inactive),
-		samples: p.Samples, width: p.Selectors, byMetric: byMetric, decision: o.Congestion.Decision,
+		params: *p, width: p.Selectors, byMetric: byMetric, decision: o.Congestion.Decision,
 		seed: o.Seed, rng: newRNG(o),
 		conns: flowtable.New[connFields](p.Connections, mono.Time(p.Inactive)),
 	}
@@ -147,8 +142,6 @@ func newConWeaveReceiver(o *Options) (Receiver, error) {
 	return reorder.New(*p)
 }
 
-func (c *conweave) Name() string { return c.name }
-
 // Stats returns the counters.
 func (c *conweave) Stats() Stats {
 	s := c.stats
@@ -157,6 +150,28 @@ func (c *conweave) Stats() Stats {
 
 // RoundTrips adds to h how long replies took.
 func (c *conweave) RoundTrips(h *reorder.Histogram) { h.Merge(&c.stats.ReplyTime) }
+
+// Retime changes θ_reply and θ_inactive, and makes them fit each other. What flows
+// wait for at the moment stays due when it was; the time of replies under way is
+// then taken wrongly by as much as θ_reply has changed.
+func (c *conweave) Retime(_ mono.Time, t *reorder.Times) error {
+	if t.Reply == 0 && t.Inactive == 0 {
+		return nil
+	}
+	p := c.params
+	p.Reply = cmp.Or(t.Reply, p.Reply)
+	if t.Inactive != 0 {
+		p.Inactive = max(t.Inactive, p.Reply)
+	} else {
+		p.Reply = min(p.Reply, p.Inactive)
+	}
+	if err := p.Validate(); err != nil {
+		return fmt.Errorf("ConWeave's source side: %w", err)
+	}
+	c.params = p
+	c.conns.SetAge(mono.Time(p.Inactive))
+	return nil
+}
 
 // Choose marks packets, and moves flows that have waited for a reply too long.
 func (c *conweave) Choose(now mono.Time, v *View, pkts []Packet) {
@@ -238,7 +253,7 @@ func (c *conweave) slow(now mono.Time, v *View, p *Packet, e *conn) {
 
 // begin starts an epoch: the packet at hand is its request (§3.2.1).
 func (c *conweave) begin(now mono.Time, e *conn) {
-	e.V.state, e.Time = e.V.state&(connRefused|connSilent)|connAsked, now+c.reply
+	e.V.state, e.Time = e.V.state&(connRefused|connSilent)|connAsked, now.Add(c.params.Reply)
 	e.V.marks = Marks{Epoch: e.V.marks.Epoch.Next(), Shim: true, Selector: e.V.path.Selector(), Arg: overlay.TstampOf(now)}
 	c.stats.Epochs++
 	c.stats.Requests++
@@ -254,7 +269,7 @@ func (c *conweave) cutOff(now mono.Time, v *View, p *Packet, e *conn) bool {
 	if e.V.state&connRefused != 0 {
 		e.V.state &^= connRefused // it stands for one attempt: no reply may ever take it back
 		c.stats.Refused++
-	} else if to, ok = c.other(now, v, p, e.V.path); !ok {
+	} else if to, ok = c.sample(now, v, p, e.V.path, true); !ok {
 		c.stats.Aborts++
 	}
 	if !ok {
@@ -263,7 +278,7 @@ func (c *conweave) cutOff(now mono.Time, v *View, p *Packet, e *conn) bool {
 			return false
 		}
 		e.V.state |= connAborted
-		e.Time = now + c.reply
+		e.Time = now.Add(c.params.Reply)
 		return false
 	}
 	c.stats.Reroutes++
@@ -286,7 +301,7 @@ func (c *conweave) move(now mono.Time, v *View, p *Packet, e *conn) {
 		e.V.path = c.start(now, v, p, e.V.path, false)
 	}
 	c.stats.Epochs++
-	e.V.state, e.Time = connMoved, now+c.inactive
+	e.V.state, e.Time = connMoved, now.Add(c.params.Inactive)
 	e.V.marks = Marks{Epoch: e.V.marks.Epoch.Next(), Shim: true, Selector: e.V.path.Selector()}
 }
 

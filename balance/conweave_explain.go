@@ -2,8 +2,8 @@ package balance
 
 import (
 	"iter"
+	"time"
 
-	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 )
@@ -27,17 +27,27 @@ type ConWeavePolicy interface {
 	BusyUntil(now mono.Time, leaf uint16, path overlay.PathID) (until mono.Time, ok bool)
 }
 
+// States of a [Connection].
+const (
+	ConnectionBegins   = "begins"   // its next packet begins an epoch and asks for a reply
+	ConnectionAsked    = "asked"    // it waits for that
+	ConnectionRerouted = "rerouted" // it waits for a CLEAR
+	ConnectionMoved    = "moved"    // it waits for a path that went away to be empty
+)
+
+var connectionStates = [...]string{
+	connBegin: ConnectionBegins, connAsked: ConnectionAsked, connRerouted: ConnectionRerouted, connMoved: ConnectionMoved,
+}
+
 // Connection is an entry of the connection table.
 type Connection struct {
 	Hash  uint32
 	Leaf  uint16
 	Path  overlay.PathID // of its next packet
-	Old   overlay.PathID // of its packets up to the TAIL; meant if Rerouted
+	Old   overlay.PathID // of its packets up to the TAIL; meant if rerouted
 	Epoch overlay.Epoch
-	// Waiting for a reply, for a CLEAR, or for a path that went away to be empty;
-	// none of them: its next packet begins an epoch.
-	Asked, Rerouted, Moved bool
-	Last                   mono.Time // when its last packet left
+	State string
+	Idle  time.Duration // since its last packet left
 }
 
 // Params returns the parameters in use.
@@ -52,8 +62,7 @@ func (c *conweave) Connections(now mono.Time, from, to int) iter.Seq[Connection]
 		for f := range c.conns.All(now, from, to) {
 			e := (*conn)(f)
 			if !yield(Connection{
-				f.Hash(), f.Leaf(), e.V.path, e.old(), e.V.marks.Epoch,
-				e.is(connAsked), e.is(connRerouted), e.is(connMoved), f.Last,
+				f.Hash(), f.Leaf(), e.V.path, e.old(), e.V.marks.Epoch, connectionStates[e.V.state&connStates], now.Sub(f.Last),
 			}) {
 				return
 			}
@@ -177,7 +186,7 @@ func (c *conweave) fresh(now mono.Time, v *View, p *Packet, x *Explanation) {
 		}
 	}
 	if !c.byMetric {
-		if busy < c.samples {
+		if busy < c.params.Samples {
 			x.only(free[:n])
 		}
 		return
@@ -192,13 +201,7 @@ func (c *conweave) fresh(now mono.Time, v *View, p *Packet, x *Explanation) {
 		return
 	}
 	x.only(free[:n])
-	rng, among := *c.rng, x.Fresh
-	x.Fresh = 0
-	for _, u := range free[:n] {
-		if among&(1<<u) != 0 && c.decision.Pick(free[:n], v.Local, &remote, u, &rng) == u {
-			x.Fresh |= 1 << u
-		}
-	}
+	x.Fresh &= equallyGood(c.decision, free[:n], v.Local, &remote, *c.rng)
 }
 
 // only leaves these uplinks.
@@ -209,21 +212,11 @@ func (e *Explanation) only(uplinks []uint8) {
 	}
 }
 
-// compare fills in what a decision compares uplinks by.
-func (e *Explanation) compare(d congestion.Decision, paths *Paths, local, remote *[MaxPaths]uint8) {
-	for _, u := range paths.Uplink[:paths.N] {
-		e.Combined[u] = int(max(local[u], remote[u]))
-		if d.Metric == congestion.SumMetric {
-			e.Combined[u] = int(local[u]) + int(remote[u])
-		}
-	}
-}
-
 // wasUnmarked reports whether packets of a leaf may be under way by hash.
 func (c *conweave) wasUnmarked(now mono.Time, leaf uint16) bool {
 	if int(leaf) >= len(c.leaves) {
 		return false
 	}
 	t := c.leaves[leaf].unmarked
-	return t != 0 && !now.Apart(t, c.inactive)
+	return t != 0 && !now.Apart(t, mono.Time(c.params.Inactive))
 }

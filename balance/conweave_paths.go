@@ -8,18 +8,14 @@ import (
 // slot returns where a path's mark stands in the table of busy ones. With one
 // selector, selectors are the flows' own, and the mark is the uplink's.
 func (c *conweave) slot(leaf uint16, path overlay.PathID) int {
-	i := int(leaf)*MaxPaths + int(path.Uplink())
-	if c.width == 1 {
-		return i
-	}
-	return i*c.width + int(path.Selector())
+	return (int(leaf)*MaxPaths+int(path.Uplink()))*c.width + int(path.Selector())%c.width
 }
 
 // isBusy reports whether a NOTIFY keeps flows off a path. A mark that would
 // last for longer than any can was made before the clock was set back.
 func (c *conweave) isBusy(now mono.Time, leaf uint16, path overlay.PathID) bool {
 	left := c.busy[c.slot(leaf, path)] - now
-	return left > 0 && left <= c.busyFor
+	return left > 0 && left <= mono.Time(c.params.PathBusy)
 }
 
 // start returns the path of a flow of which nothing is under way: one that is not
@@ -69,21 +65,22 @@ func (c *conweave) stays(now mono.Time, leaf uint16, e *conn) bool {
 	return !c.byMetric && !(e.V.state&connSilent != 0 && e.unanswered()) && !c.isBusy(now, leaf, e.V.path)
 }
 
-// other returns a path to reroute to: not the present one, and not busy.
-func (c *conweave) other(now mono.Time, v *View, p *Packet, present overlay.PathID) (overlay.PathID, bool) {
-	return c.sample(now, v, p, present, true)
-}
-
 // path returns the i-th of a leaf's paths. With one selector it has that of had.
 func (c *conweave) path(paths *Paths, i int, had overlay.PathID) overlay.PathID {
+	return c.over(paths.Uplink[i/c.width%MaxPaths], i%c.width, had)
+}
+
+// over returns the path over an uplink and by a selector. With one selector it has that
+// of had.
+func (c *conweave) over(uplink uint8, selector int, had overlay.PathID) overlay.PathID {
 	if c.width == 1 {
-		return overlay.MakePathID(paths.Uplink[i%MaxPaths], had.Selector())
+		return overlay.MakePathID(uplink, had.Selector())
 	}
-	return overlay.MakePathID(paths.Uplink[i/c.width%MaxPaths], uint8(i%c.width))
+	return overlay.MakePathID(uplink, uint8(selector))
 }
 
 // sample draws a few different paths and returns the first that is not busy
-// (§3.2.2). elsewhere leaves out the present path.
+// (§3.2.2). elsewhere leaves out the present path, for a reroute.
 func (c *conweave) sample(now mono.Time, v *View, p *Packet, present overlay.PathID, elsewhere bool) (overlay.PathID, bool) {
 	if c.byMetric {
 		return c.best(now, v, p, present, elsewhere)
@@ -93,13 +90,10 @@ func (c *conweave) sample(now mono.Time, v *View, p *Packet, present overlay.Pat
 	var drawn [maxSamples + 1]int // in order
 	k := 0
 	if at := int(paths.Index[present.Uplink()]); elsewhere && at >= 0 {
-		drawn[0] = at
-		if c.width > 1 {
-			drawn[0] = at*c.width + int(present.Selector())
-		}
+		drawn[0] = at*c.width + int(present.Selector())%c.width
 		k = 1
 	}
-	for range c.samples {
+	for range c.params.Samples {
 		if k == n {
 			break
 		}
@@ -157,16 +151,12 @@ func (c *conweave) best(now mono.Time, v *View, p *Packet, present overlay.PathI
 // selectorOn returns a path over an uplink that is not busy, and with elsewhere
 // not the present one; with random one at random, otherwise the first.
 func (c *conweave) selectorOn(now mono.Time, leaf uint16, uplink uint8, present overlay.PathID, elsewhere, random bool) (overlay.PathID, bool) {
-	if c.width == 1 {
-		path := overlay.MakePathID(uplink, present.Selector())
-		return path, !(elsewhere && path == present) && !c.isBusy(now, leaf, path)
-	}
 	first := 0
-	if random {
+	if random && c.width > 1 {
 		first = draw(c.rng, c.width)
 	}
 	for i := range c.width {
-		path := overlay.MakePathID(uplink, uint8((first+i)%c.width))
+		path := c.over(uplink, (first+i)%c.width, present)
 		if !(elsewhere && path == present) && !c.isBusy(now, leaf, path) {
 			return path, true
 		}
@@ -225,7 +215,7 @@ func (c *conweave) replied(now mono.Time, e *conn, f *overlay.Fabric) {
 		e.begin()
 		return
 	}
-	c.stats.ReplyTime.Add(now.Sub(e.Time - c.reply))
+	c.stats.ReplyTime.Add(now.Sub(e.Time.Add(-c.params.Reply)))
 	if now > e.Time {
 		c.stats.LateReplies++
 		e.V.state |= connAnswered
@@ -252,6 +242,6 @@ func (c *conweave) notify(now mono.Time, leaf uint16, path overlay.PathID) bool 
 		return false
 	}
 	c.stats.Notifies++
-	c.busy[c.slot(leaf, path)] = now + c.busyFor
+	c.busy[c.slot(leaf, path)] = now.Add(c.params.PathBusy)
 	return true
 }

@@ -55,8 +55,6 @@ func newDRILL(o *Options) Policy {
 	return &drill{rng: newRNG(o), samples: d.Samples, remember: d.Memory}
 }
 
-func (*drill) Name() string { return "drill" }
-
 func (d *drill) Stats() Stats { return Stats{Decisions: d.decisions} }
 
 // Choose takes the queues as they are before the vector and adds to them what

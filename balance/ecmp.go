@@ -13,8 +13,6 @@ var _ = register(Scheme{Name: "ecmp", Summary: "a flow's hash decides", New: new
 
 func newECMP(o *Options) Policy { return &ecmp{seed: o.Seed} }
 
-func (*ecmp) Name() string { return "ecmp" }
-
 func (e *ecmp) Stats() Stats { return Stats{Decisions: e.decisions} }
 
 // Choose maps each flow to a fixed path as long as the number of paths stays.

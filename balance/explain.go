@@ -1,6 +1,9 @@
 package balance
 
 import (
+	"math/bits"
+	"math/rand/v2"
+
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/mono"
 )
@@ -62,22 +65,46 @@ func (e *Explanation) take(paths *Paths, path uint8, reason string) {
 	e.Path, e.Fresh, e.Reason = int(path), 1<<paths.Uplink[path], reason
 }
 
-// Explain makes the choice on a copy.
-func (e *ecmp) Explain(now mono.Time, v *View, p *Packet) Explanation {
-	c, pkts := *e, []Packet{*p}
+// chosen says what a copy of a policy chooses that decides by the packet alone.
+func chosen(c Policy, now mono.Time, v *View, p *Packet, reason string) Explanation {
+	pkts := []Packet{*p}
 	c.Choose(now, v, pkts)
 	x := newExplanation(&v.Paths[p.Leaf])
-	x.take(&v.Paths[p.Leaf], pkts[0].Path, "the hash of the flow falls into this path's part of the range")
+	x.take(&v.Paths[p.Leaf], pkts[0].Path, reason)
 	return x
 }
 
 // Explain makes the choice on a copy.
+func (e *ecmp) Explain(now mono.Time, v *View, p *Packet) Explanation {
+	c := *e
+	return chosen(&c, now, v, p, "the hash of the flow falls into this path's part of the range")
+}
+
+// Explain makes the choice on a copy.
 func (s *static) Explain(now mono.Time, v *View, p *Packet) Explanation {
-	c, pkts := *s, []Packet{*p}
-	c.Choose(now, v, pkts)
-	x := newExplanation(&v.Paths[p.Leaf])
-	x.take(&v.Paths[p.Leaf], pkts[0].Path, "the hash of the flow falls into this path's share of the configured weights")
-	return x
+	c := *s
+	return chosen(&c, now, v, p, "the hash of the flow falls into this path's share of the configured weights")
+}
+
+// compare fills in what a decision compares uplinks by.
+func (e *Explanation) compare(d congestion.Decision, paths *Paths, local, remote *[MaxPaths]uint8) {
+	for _, u := range paths.Uplink[:paths.N] {
+		e.Combined[u] = int(max(local[u], remote[u]))
+		if d.Metric == congestion.SumMetric {
+			e.Combined[u] = int(local[u]) + int(remote[u])
+		}
+	}
+}
+
+// equallyGood returns the least congested uplinks, a bit each: those that Pick keeps
+// when each is in turn said to be the flow's last one. rng is a copy of the policy's.
+func equallyGood(d congestion.Decision, uplinks []uint8, local, remote *[MaxPaths]uint8, rng rand.PCG) (best uint16) {
+	for _, u := range uplinks {
+		if d.Pick(uplinks, local, remote, u, &rng) == u {
+			best |= 1 << u
+		}
+	}
+	return best
 }
 
 // follows reports whether the flow's flowlet is under way on an uplink that
@@ -114,9 +141,7 @@ func (l *letFlow) Explain(now mono.Time, v *View, p *Packet) Explanation {
 	return x
 }
 
-// Explain follows the flowlet or decides as Choose does, with a generator of
-// its own: uplinks that are equally good are those that Pick keeps when each is
-// in turn said to be the flow's last one.
+// Explain follows the flowlet or decides as Choose does.
 func (c *conga) Explain(now mono.Time, v *View, p *Packet) Explanation {
 	paths := &v.Paths[p.Leaf]
 	x := newExplanation(paths)
@@ -125,18 +150,8 @@ func (c *conga) Explain(now mono.Time, v *View, p *Packet) Explanation {
 	if c.global && v.Remote != nil {
 		v.Remote.Metrics(p.Leaf, now, &remote)
 	}
-	rng := *c.rng
-	uplinks := paths.Uplink[:paths.N]
-	x.Fresh = 0
-	for _, u := range uplinks {
-		x.Combined[u] = int(max(v.Local[u], remote[u]))
-		if c.decision.Metric == congestion.SumMetric {
-			x.Combined[u] = int(v.Local[u]) + int(remote[u])
-		}
-		if c.decision.Pick(uplinks, v.Local, &remote, u, &rng) == u {
-			x.Fresh |= 1 << u
-		}
-	}
+	x.compare(c.decision, paths, v.Local, &remote)
+	x.Fresh = equallyGood(c.decision, paths.Uplink[:paths.N], v.Local, &remote, *c.rng)
 	last, yes := c.follows(now, paths, p, &x)
 	if last < MaxPaths && x.Fresh&(1<<last) != 0 {
 		// Among equally good ones the flow's last one goes first (CONGA §3.5).
@@ -154,11 +169,7 @@ func (c *conga) Explain(now mono.Time, v *View, p *Packet) Explanation {
 		x.Reason += ", and of the least congested uplinks one is drawn at random"
 		return x
 	}
-	for u := range uint8(MaxPaths) {
-		if x.Fresh == 1<<u {
-			x.Path = int(paths.Index[u])
-		}
-	}
+	x.Path = int(paths.Index[bits.TrailingZeros16(x.Fresh)])
 	x.Reason += ", and this uplink is the least congested"
 	return x
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/reorder"
 )
 
 // flowlets is what the schemes have in common that decide once a flowlet
@@ -49,6 +50,15 @@ func (f *flowlets) Flowlets() *congestion.Flowlets { return f.table }
 func (f *flowlets) Stats() Stats {
 	s := f.table.Stats()
 	return Stats{Decisions: s.Started, Flowlets: s}
+}
+
+// Retime changes the gap of schemes that move flows after one. A flowlet of
+// conga-flow is a flow: its gap exceeds any round trip.
+func (f *flowlets) Retime(now mono.Time, t *reorder.Times) error {
+	if t.FlowletGap != 0 && !f.fixed {
+		f.table.SetGap(now, t.FlowletGap)
+	}
+	return nil
 }
 
 // follow sends packets after their flowlets, from the i-th one on, until it

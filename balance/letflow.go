@@ -23,8 +23,6 @@ func newLetFlow(o *Options) Policy {
 	return &letFlow{newFlowlets(o, o.Congestion.FlowletGap), newRNG(o)}
 }
 
-func (*letFlow) Name() string { return "letflow" }
-
 // Choose draws an uplink for each new flowlet.
 func (l *letFlow) Choose(now mono.Time, v *View, pkts []Packet) {
 	for i, _ := l.follow(now, v, pkts, 0); i < len(pkts); i, _ = l.follow(now, v, pkts, i+1) {

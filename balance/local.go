@@ -6,7 +6,7 @@ import "github.com/loomfabric/loom/congestion"
 // to the uplink whose own link is least congested, whatever happens behind it.
 // It is CONGA without feedback, and exists to show what feedback is for.
 func newLocal(o *Options) Policy {
-	return &conga{flowlets: newFlowlets(o, o.Congestion.FlowletGap), name: "local", decision: congestion.Decision{}, rng: newRNG(o)}
+	return &conga{flowlets: newFlowlets(o, o.Congestion.FlowletGap), decision: congestion.Decision{}, rng: newRNG(o)}
 }
 
 var _ = register(Scheme{

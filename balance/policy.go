@@ -133,8 +133,6 @@ func (m *Marks) Stamp(now mono.Time, id overlay.SchemeID, uplink uint8, f *overl
 // Policy chooses paths. A Policy is owned by one worker: its methods are called
 // from one goroutine, and none of them allocates.
 type Policy interface {
-	// Name is the name that the configuration knows the scheme by.
-	Name() string
 	// Choose sets Path of every packet. Each packet's Leaf is below
 	// len(v.Paths). Times may jump: no scheme relies on more than that they
 	// mostly grow.

@@ -14,7 +14,7 @@ import (
 
 var _ = register(Scheme{
 	Name: "presto", Summary: "the next path in turn for each flowcell of a flow, and flowcells put in order behind it",
-	New:  func(o *Options) Policy { return newPresto(o) },
+	New:  newPresto,
 	Wire: prestoID, Shim: true, NeedsPeer: true, Section: prestoSection,
 	Receiver: func(o *Options) (Receiver, error) { return newPrestoReceiver(o) },
 })
@@ -133,15 +133,13 @@ type PrestoStats struct {
 	Incapable uint64 `stat:"incapable_frames" unit:"frames" help:"Frames sent by hash because the leaf does not read the fabric's fields."`
 }
 
-func newPresto(o *Options) *presto {
+func newPresto(o *Options) Policy {
 	p := o.Section.(*PrestoParams)
 	return &presto{
 		cell: uint32(p.Cell), seed: o.Seed, rng: newRNG(o),
 		flows: flowtable.New[prestoFlow](p.Flows, mono.Time(p.Inactive)),
 	}
 }
-
-func (*presto) Name() string { return "presto" }
 
 // Stats returns the counters.
 func (s *presto) Stats() Stats {
@@ -494,11 +492,11 @@ func (r *prestoReceiver) MayHold(*reorder.Arrival) bool { return true }
 func (r *prestoReceiver) Expire(now mono.Time) (queue int, ok bool) {
 	if len(r.pending) == 0 && r.oldest != none {
 		// One that has come in the future has waited for long: the clock was set back.
-		if waited := now - r.queues[r.oldest].since; waited >= r.flush || waited < 0 {
-			r.giveUp(r.oldest)
+		if waited := now - r.queues[r.oldest].since; waited < r.flush && waited >= 0 {
+			return 0, false
 		}
 	}
-	return r.nextPending()
+	return r.Flush(now)
 }
 
 // giveUp sends on a flowcell, with those of its flow that wait before it and those
@@ -513,21 +511,17 @@ func (r *prestoReceiver) giveUp(queue int32) {
 	r.pending = append(r.pending, r.drained...)
 }
 
-func (r *prestoReceiver) nextPending() (queue int, ok bool) {
+// Flush is Expire for any queue, whatever its time.
+func (r *prestoReceiver) Flush(mono.Time) (queue int, ok bool) {
+	if len(r.pending) == 0 && r.oldest != none {
+		r.giveUp(r.oldest)
+	}
 	if len(r.pending) == 0 {
 		return 0, false
 	}
 	q := r.pending[0]
 	r.pending = r.pending[:copy(r.pending, r.pending[1:])]
 	return int(q), true
-}
-
-// Flush is Expire for any queue, whatever its time.
-func (r *prestoReceiver) Flush(mono.Time) (queue int, ok bool) {
-	if len(r.pending) == 0 && r.oldest != none {
-		r.giveUp(r.oldest)
-	}
-	return r.nextPending()
 }
 
 // Deadline returns when Expire is to be called next.

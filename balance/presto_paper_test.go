@@ -165,7 +165,7 @@ func (d *far) get(hash uint32, name string, f overlay.Fabric) []string {
 	}
 	if !p.Verdict.Held() {
 		d.sent = append(d.sent, name)
-	} else if !d.holds.Push(int(p.Hold), name, 1500) {
+	} else if !d.holds.Push(int(p.Hold), name) {
 		d.t.Fatalf("queue %d has no room", p.Hold)
 	}
 	if p.Verdict.DrainAfter() {

@@ -149,7 +149,7 @@ func (w *way) receive(burst []parcel) {
 			w.deliver(burst[i])
 		case !w.receiver.MayHold(p):
 			w.t.Fatalf("a packet is held that might not be: %+v", p)
-		case !w.holds.Push(int(p.Hold), burst[i], 1500):
+		case !w.holds.Push(int(p.Hold), burst[i]):
 			w.t.Fatalf("queue %d has no room for what it is to hold", p.Hold)
 		}
 		if p.Verdict.DrainAfter() {

@@ -3,6 +3,7 @@ package balance
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -209,30 +210,37 @@ func Find(name string) *Scheme {
 // Sections returns the sections of all schemes, each once.
 func Sections() []*Section {
 	var all []*Section
-next:
 	for _, s := range schemes {
-		if s.Section == nil {
-			continue
+		if s.Section != nil && !slices.Contains(all, s.Section) {
+			all = append(all, s.Section)
 		}
-		for _, have := range all {
-			if have == s.Section {
-				continue next
-			}
-		}
-		all = append(all, s.Section)
 	}
 	return all
 }
 
-// New returns the scheme of that name. It reports a name that does not exist
-// and options that make no sense.
-func New(name string, o Options) (Policy, error) {
-	s := Find(name)
-	if s == nil {
-		return nil, fmt.Errorf("scheme %q does not exist; choose one of: %s", name, strings.Join(Names(), ", "))
+// Named returns the scheme of a name. The error of a name that does not exist says which
+// there are.
+func Named(name string) (*Scheme, error) {
+	if s := Find(name); s != nil {
+		return s, nil
 	}
+	return nil, fmt.Errorf("scheme %q does not exist; choose one of: %s", name, strings.Join(Names(), ", "))
+}
+
+// New returns a policy of the scheme of that name. It reports a name that does not
+// exist and options that make no sense.
+func New(name string, o Options) (Policy, error) {
+	s, err := Named(name)
+	if err != nil {
+		return nil, err
+	}
+	return s.Policy(o)
+}
+
+// Policy returns a policy of the scheme. It reports options that make no sense.
+func (s *Scheme) Policy(o Options) (Policy, error) {
 	if err := s.Complete(&o); err != nil {
-		return nil, fmt.Errorf("scheme %s: %w", name, err)
+		return nil, fmt.Errorf("scheme %s: %w", s.Name, err)
 	}
 	return s.New(&o), nil
 }

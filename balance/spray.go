@@ -19,8 +19,6 @@ var _ = register(Scheme{Name: "spray", Summary: "a random path for each packet",
 
 func newSpray(o *Options) Policy { return &spray{rng: newRNG(o)} }
 
-func (*spray) Name() string { return "spray" }
-
 func (s *spray) Stats() Stats { return Stats{Decisions: s.decisions} }
 
 // Choose draws a path for each packet.

@@ -62,8 +62,6 @@ func newStatic(o *Options) Policy {
 	return s
 }
 
-func (*static) Name() string { return "static" }
-
 func (s *static) Stats() Stats { return Stats{Decisions: s.decisions} }
 
 // Choose maps each flow to a fixed path as long as the set of paths stays.

@@ -19,7 +19,7 @@ func (p *Program) attachClosed(ifindex int, mode Mode) error {
 	if err != nil {
 		return err
 	}
-	claim, err := net.Listen("unix", fmt.Sprintf("@loom/xdp/%d", ifindex)) // of this network namespace
+	claim, err := claim(ifindex)
 	if errors.Is(err, unix.EADDRINUSE) {
 		return unix.EBUSY
 	} else if err != nil {
@@ -32,19 +32,48 @@ func (p *Program) attachClosed(ifindex int, mode Mode) error {
 	return nil
 }
 
+// claim marks an interface as one that has an owner: by an abstract socket of the
+// network namespace, which the kernel takes away with the process.
+func claim(ifindex int) (net.Listener, error) {
+	return net.Listen("unix", fmt.Sprintf("@loom/xdp/%d", ifindex))
+}
+
+// LeftBehind reports whether an interface's program keeps a closed port closed whose
+// owner is gone. Attach takes its place.
+func LeftBehind(ifindex int, id uint32) bool {
+	if name, err := programName(id); err != nil || name != (&Config{Kind: Access}).name() {
+		return false
+	}
+	c, err := claim(ifindex)
+	if err != nil {
+		return false
+	}
+	c.Close()
+	return true
+}
+
+// programName returns the name of a program of the kernel.
+func programName(id uint32) (string, error) {
+	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))
+	if err != nil {
+		return "", err
+	}
+	defer p.Close()
+	info, err := p.Info()
+	if err != nil {
+		return "", err
+	}
+	return info.Name, nil
+}
+
 // replace puts the program on l in place of none, or of one of its own kind.
 func (p *Program) replace(l netlink.Link, mode Mode) error {
 	if x := l.Attrs().Xdp; x != nil && x.Attached {
-		old, err := ebpf.NewProgramFromID(ebpf.ProgramID(x.ProgId))
+		name, err := programName(x.ProgId)
 		if err != nil {
 			return err
 		}
-		info, err := old.Info()
-		old.Close()
-		if err != nil {
-			return err
-		}
-		if info.Name != p.cfg.name() {
+		if name != p.cfg.name() {
 			return unix.EBUSY
 		}
 		if was := attachedMode(x); was != mode { // the kernel has one mode at a time

@@ -81,6 +81,11 @@ func TestClosedPort(t *testing.T) {
 				t.Errorf("after Close the kernel got %d frames; program %d", n, w.attached())
 			}
 			left := w.attached()
+			w.near.Do(t, func() {
+				if !LeftBehind(w.index, left) {
+					t.Error("the program is not known for one that was left behind")
+				}
+			})
 			for _, next := range []Mode{Auto, Native, Generic, Native} {
 				p := mustLoad(t, closed())
 				if _, err := w.attach(p, next); err != nil {
@@ -124,6 +129,14 @@ func TestClosedPortHasOneOwner(t *testing.T) {
 			t.Fatal(err)
 		}
 		id := w.attached()
+		w.near.Do(t, func() {
+			if name == "open" {
+				return // attached another way, which Attach finds out
+			}
+			if LeftBehind(w.index, id) {
+				t.Errorf("%s: a program whose owner lives is taken for one left behind", name)
+			}
+		})
 		for _, mode := range []Mode{Auto, Native, Generic} {
 			b := mustLoad(t, closed())
 			_, err := w.attach(b, mode)

@@ -40,7 +40,7 @@ type Common struct {
 	// (zero-copy, copy if the driver cannot), zerocopy or copy. Default: auto.
 	CopyMode CopyMode `yaml:"copy_mode,omitempty"`
 	// RingSize is the number of entries of each AF_XDP ring; a power of two
-	// from 64 to 16384. Default: 2048.
+	// from 256 to 16384. Default: 2048.
 	RingSize int `yaml:"ring_size,omitempty"`
 	// Frames is the number of packet buffers of each worker. Default: enough
 	// for the rings and queues of all ports.
@@ -51,6 +51,11 @@ type Common struct {
 	// HoldTime is how long a frame waits for the MAC of its next hop.
 	// Default: 1s.
 	HoldTime time.Duration `yaml:"hold_time,omitempty"`
+	// ReversePath holds the outer source of the fabric's packets against the
+	// routes to it (RFC 3704): strict (a route leads out of the port that the
+	// packet came in by), feasible (there is a route; for asymmetric routing) or
+	// off. Default: strict.
+	ReversePath ReversePath `yaml:"reverse_path,omitempty"`
 	// Congestion are the parameters of CONGA.
 	Congestion vocab.Congestion `yaml:"congestion,omitempty"`
 	// Drain is how long a node that was told to stop goes on sending what is

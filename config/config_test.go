@@ -136,11 +136,12 @@ func TestDefaults(t *testing.T) {
 		{"flowlet table as in the paper", "scheme: conga\n", func(l *Leaf) any { return l.ToDataplane().Options.Keys.(*balance.FlowletKeys).Flowlets }, 65536},
 		{"flowlet table", "scheme: letflow\nflowlets: 64\n", func(l *Leaf) any { return l.ToDataplane().Options.Keys.(*balance.FlowletKeys).Flowlets }, 64},
 		{"flowlet table of a class", "classes: [{match: {port: 1}, scheme: conga-flow, flowlets: 16777216}]\n", func(l *Leaf) any { return l.ToDataplane().Classes[0].Options.Keys.(*balance.FlowletKeys).Flowlets }, 1 << 24},
+		{"null, which is as nothing", "flowlets: null\n", func(l *Leaf) any { return l.ToDataplane().Options.Keys }, nil},
 		{"no flowlet table", "", func(l *Leaf) any { return l.ToDataplane().Options.Keys }, nil},
-		{"metrics off", "telemetry: {listen: off}\n", func(l *Leaf) any { return l.Telemetry.Off() }, true},
-		{"metrics off by empty text", "telemetry: {listen: \"\"}\n", func(l *Leaf) any { return l.Telemetry.Off() }, true},
+		{"metrics off", "telemetry: {listen: off}\n", func(l *Leaf) any { return Off(l.Telemetry.Listen) }, true},
+		{"metrics off by empty text", "telemetry: {listen: \"\"}\n", func(l *Leaf) any { return Off(l.Telemetry.Listen) }, true},
 		{"admin API", "", func(l *Leaf) any { return l.Admin.Listen }, "unix:/run/loom/leafd.sock"},
-		{"admin API off", "admin: {listen: off}\n", func(l *Leaf) any { return l.Admin.Off() }, true},
+		{"admin API off", "admin: {listen: off}\n", func(l *Leaf) any { return Off(l.Admin.Listen) }, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			l, err := ParseLeaf("f", []byte(minimal+tc.extra), nil)
@@ -258,7 +259,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%v, %v", l, err)
 		}
 		if err != nil {
-			for _, e := range err.(Errors) {
+			for _, e := range err.(yamlfile.Errors) {
 				if e.Problem == "" || e.Fix == "" {
 					t.Errorf("error without problem or remedy: %+v", e)
 				}

@@ -11,20 +11,21 @@ import (
 
 func (c *Common) dataplane() dataplane.Config {
 	return dataplane.Config{
-		Name:       c.Name,
-		Congestion: c.Congestion.CONGA(),
-		VXLANPort:  c.VXLANPort,
-		Workers:    c.Workers,
-		Polling:    dataplane.Polling(c.Polling),
-		SpinFor:    c.SpinFor,
-		Cores:      c.Cores,
-		RingSize:   c.RingSize,
-		Frames:     c.Frames,
-		XDPMode:    dataplane.XDPMode(c.XDPMode),
-		CopyMode:   dataplane.CopyMode(c.CopyMode),
-		Seed:       c.Seed,
-		HoldTime:   c.HoldTime,
-		Drain:      c.Drain,
+		Name:        c.Name,
+		Congestion:  c.Congestion.CONGA(),
+		VXLANPort:   c.VXLANPort,
+		Workers:     c.Workers,
+		Polling:     dataplane.Polling(c.Polling),
+		SpinFor:     c.SpinFor,
+		Cores:       c.Cores,
+		RingSize:    c.RingSize,
+		ReversePath: dataplane.ReversePath(c.ReversePath),
+		Frames:      c.Frames,
+		XDPMode:     dataplane.XDPMode(c.XDPMode),
+		CopyMode:    dataplane.CopyMode(c.CopyMode),
+		Seed:        c.Seed,
+		HoldTime:    c.HoldTime,
+		Drain:       c.Drain,
 	}
 }
 
@@ -60,7 +61,7 @@ func (l *Leaf) ToDataplane() dataplane.Config {
 		a := &l.Access[i]
 		p := dataplane.PortConfig{
 			Name: a.Interface, Kind: dataplane.Access, Egress: a.Egress.dataplane(),
-			Untagged: overlay.VNI(a.VNI), Transparent: a.Transparent,
+			Untagged: overlay.VNI(a.VNI), Transparent: a.Transparent, FailOpen: a.Fail == FailOpen,
 			VLANs: make(map[uint16]overlay.VNI, len(a.VLANs)),
 		}
 		for vid, vni := range a.VLANs {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/loomfabric/loom/balance"
@@ -13,6 +14,10 @@ import (
 const (
 	defaultQueue    units.Size = 512 << 10
 	defaultMinBurst units.Size = 16 << 10
+
+	// ARP, neighbour discovery and DHCP of thousands of hosts stay far below.
+	defaultStorm                     = 10_000
+	defaultStormBandwidth units.Rate = 100e6
 )
 
 // Where the daemons serve the admin API.
@@ -68,9 +73,9 @@ func (l *Leaf) fill() {
 		if v.Flood == nil {
 			v.Flood = append(v.Flood, l.Peers...)
 		}
-		if v.Storm.Rate > 0 && v.Storm.Burst == 0 {
-			v.Storm.Burst = max(v.Storm.Rate/10, 1)
-		}
+		v.Storm.Rate = cmp.Or(v.Storm.Rate, defaultStorm)
+		v.Storm.Burst = cmp.Or(v.Storm.Burst, max(v.Storm.Rate/10, 1))
+		v.Storm.Bandwidth = cmp.Or(v.Storm.Bandwidth, defaultStormBandwidth)
 	}
 }
 
@@ -81,9 +86,7 @@ func (s *Spine) fill() {
 }
 
 func (e *Egress) fill() {
-	if e.Queue == 0 {
-		e.Queue = defaultQueue
-	}
+	e.Queue = cmp.Or(e.Queue, defaultQueue)
 	if e.Shaper.Rate > 0 && e.Shaper.Burst == 0 {
 		e.Shaper.Burst = max(units.Size(e.Shaper.Rate/8/1000), defaultMinBurst)
 	}

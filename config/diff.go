@@ -43,66 +43,31 @@ func reloadable() []string {
 }
 
 // Diff returns the keys in which two validated files differ.
-func Diff(old, changed any) []string {
-	a, err := yamlfile.Map(old)
-	b, err2 := yamlfile.Map(changed)
-	if err != nil || err2 != nil {
-		return []string{"the file"} // it has been read, so it can be written
-	}
-	return diff("", a, b)
-}
+func Diff(old, changed any) []string { return diff("", yamlfile.Map(old), yamlfile.Map(changed)) }
 
-// diff lists the paths at which a and b differ.
+// diff lists the paths at which a and b differ. A mapping that is left out is empty.
 func diff(path string, a, b any) (keys []string) {
 	if reflect.DeepEqual(a, b) {
 		return nil
 	}
-	switch x := a.(type) {
-	case yaml.MapSlice:
-		y, ok := b.(yaml.MapSlice)
-		if !ok {
-			break
-		}
-		for _, key := range keysOf(x, y) {
-			keys = append(keys, diff(strings.TrimPrefix(path+"."+key, "."), valueOf(x, key), valueOf(y, key))...)
-		}
-		return keys
-	case []any:
-		y, ok := b.([]any)
-		if !ok || len(x) != len(y) {
-			break
-		}
-		for i := range x {
-			keys = append(keys, diff(fmt.Sprintf("%s[%d]", path, i), x[i], y[i])...)
-		}
-		return keys
-	case nil:
-		if y, ok := b.(yaml.MapSlice); ok && len(y) > 0 {
-			return diff(path, yaml.MapSlice{}, y)
-		}
-	}
-	if x, ok := a.(yaml.MapSlice); ok && b == nil && len(x) > 0 {
-		return diff(path, x, yaml.MapSlice{})
-	}
-	return []string{path}
-}
-
-func keysOf(maps ...yaml.MapSlice) (keys []string) {
-	for _, m := range maps {
-		for _, item := range m {
-			if key := item.Key.(string); !slices.Contains(keys, key) {
-				keys = append(keys, key)
+	x, aMaps := a.(yaml.MapSlice)
+	y, bMaps := b.(yaml.MapSlice)
+	if (aMaps || a == nil) && (bMaps || b == nil) && len(x)+len(y) > 0 {
+		old, changed := x.ToMap(), y.ToMap()
+		for i, item := range slices.Concat(x, y) {
+			if _, both := old[item.Key]; i < len(x) || !both {
+				keys = append(keys, diff(strings.TrimPrefix(path+"."+item.Key.(string), "."), old[item.Key], changed[item.Key])...)
 			}
 		}
+		return keys
+	}
+	l, _ := a.([]any)
+	m, _ := b.([]any)
+	if len(l) == 0 || len(l) != len(m) {
+		return []string{path}
+	}
+	for i := range l {
+		keys = append(keys, diff(fmt.Sprintf("%s[%d]", path, i), l[i], m[i])...)
 	}
 	return keys
-}
-
-func valueOf(m yaml.MapSlice, key string) any {
-	for _, item := range m {
-		if item.Key == key {
-			return item.Value
-		}
-	}
-	return nil
 }

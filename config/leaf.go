@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/config/vocab"
+	"github.com/loomfabric/loom/internal/units"
 )
 
 // Leaf is the file of leafd.
@@ -57,7 +58,12 @@ type Access struct {
 	// Transparent carries VLAN tags through the tunnel: every frame of the
 	// port, tagged or not, belongs to vni. Default: false.
 	Transparent bool `yaml:"transparent,omitempty"`
-	Egress      `yaml:",inline"`
+	// Fail says what becomes of frames from hosts while leafd does not serve the
+	// port, as when it was stopped or killed: closed (they are dropped; `ip link
+	// set dev IF xdp off` ends that) or open (they are the kernel's; for ports of
+	// a bridge there). Default: closed.
+	Fail   Fail `yaml:"fail,omitempty"`
+	Egress `yaml:",inline"`
 }
 
 // VNI is one virtual network.
@@ -68,20 +74,26 @@ type VNI struct {
 	// multicast frames; each must be among peers. An empty list floods to
 	// nobody. Default: every peer.
 	Flood []netip.Addr `yaml:"flood"`
-	// Storm bounds the frames that hosts of this leaf may have flooded.
-	// Default: unlimited.
+	// Members lists the peers that have hosts of this network; each must be
+	// among peers. VXLAN of the network from others is dropped. Default: every
+	// peer.
+	Members []netip.Addr `yaml:"members,omitempty"`
+	// Storm bounds the frames that hosts of this leaf may have flooded, and
+	// four times as much what the fabric brings to be flooded.
 	Storm Storm `yaml:"storm,omitempty"`
-	// FDBLimit bounds the learned MAC addresses of this network. Default: only
-	// the node's limit.
+	// FDBLimit bounds the learned MAC addresses of this network. Default: its
+	// part of fdb.size, all networks having the same, but at least 1024.
 	FDBLimit uint32 `yaml:"fdb_limit,omitempty"`
 	// Static are MAC addresses that neither age nor move. Default: none.
 	Static []Static `yaml:"static,omitempty"`
 }
 
-// Storm is a token bucket over frames.
+// Storm is a token bucket over frames, and one over their bytes.
 type Storm struct {
-	// Rate is in frames per second and worker; 0 or absent: unlimited.
+	// Rate is in frames per second and worker. Default: 10000.
 	Rate uint32 `yaml:"rate,omitempty"`
+	// Bandwidth is of the frames' bytes, per worker. Default: 100Mbit.
+	Bandwidth units.Rate `yaml:"bandwidth,omitempty"`
 	// Burst is the bucket, in frames. Default: a tenth of a second's frames.
 	Burst uint32 `yaml:"burst,omitempty"`
 }
@@ -93,7 +105,7 @@ type Static struct {
 	MAC MAC `yaml:"mac"`
 	// VTEP is the leaf that the host is behind; one of peers. Give this or
 	// interface.
-	VTEP Addr `yaml:"vtep,omitempty"`
+	VTEP netip.Addr `yaml:"vtep,omitempty"`
 	// Interface is the access port that the host is behind. Give this or vtep.
 	Interface string `yaml:"interface,omitempty"`
 	// VLAN is the tag of the host's frames on interface. Default: untagged.

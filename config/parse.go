@@ -6,54 +6,44 @@ import (
 
 const help = "docs/config.md"
 
-// Error is one mistake in a file: where it is, what it is and what to do.
-type Error = yamlfile.Error
-
-// Errors are all the mistakes that were found in a file.
-type Errors = yamlfile.Errors
-
 // LoadLeaf reads leafd's file, fills in defaults and validates it. Interfaces
 // are the names of the machine's network interfaces; nil skips the checks that
-// need them. The error, if any, is an [Errors].
+// need them. The error, if any, is a [yamlfile.Errors].
 func LoadLeaf(file string, interfaces []string) (*Leaf, error) {
-	return readLeaf(yamlfile.Load(file, help, "a leafd configuration"), interfaces)
+	return read(yamlfile.Load(file, help, "a leafd configuration"), DefaultLeaf(), interfaces)
 }
 
 // LoadSpine is [LoadLeaf] for spined's file.
 func LoadSpine(file string, interfaces []string) (*Spine, error) {
-	return readSpine(yamlfile.Load(file, help, "a spined configuration"), interfaces)
+	return read(yamlfile.Load(file, help, "a spined configuration"), DefaultSpine(), interfaces)
 }
 
 // ParseLeaf is [LoadLeaf] for a file's contents; file is its name in errors.
 func ParseLeaf(file string, src []byte, interfaces []string) (*Leaf, error) {
-	return readLeaf(yamlfile.Parse(file, help, src), interfaces)
+	return read(yamlfile.Parse(file, help, src), DefaultLeaf(), interfaces)
 }
 
 // ParseSpine is [LoadSpine] for a file's contents; file is its name in errors.
 func ParseSpine(file string, src []byte, interfaces []string) (*Spine, error) {
-	return readSpine(yamlfile.Parse(file, help, src), interfaces)
+	return read(yamlfile.Parse(file, help, src), DefaultSpine(), interfaces)
 }
 
-func readLeaf(d *yamlfile.Document, interfaces []string) (*Leaf, error) {
-	l := DefaultLeaf()
-	if d.Decode(l); len(d.Errs) == 0 {
-		l.validate(d, interfaces)
-	}
-	if len(d.Errs) > 0 {
-		return nil, d.Errs
-	}
-	l.fill()
-	return l, nil
+// node is a *Leaf or a *Spine.
+type node interface {
+	validate(*checker)
+	fill()
 }
 
-func readSpine(d *yamlfile.Document, interfaces []string) (*Spine, error) {
-	s := DefaultSpine()
-	if d.Decode(s); len(d.Errs) == 0 {
-		s.validate(d, interfaces)
+// read completes a node's defaults by its file.
+func read[N node](d *yamlfile.Document, n N, interfaces []string) (none N, err error) {
+	if d.Decode(n); len(d.Errs) == 0 {
+		c := checker{Document: d, interfaces: interfaces, used: make(map[string]string)}
+		n.validate(&c)
+		d.Report(c.Errors)
 	}
 	if len(d.Errs) > 0 {
-		return nil, d.Errs
+		return none, d.Errs
 	}
-	s.fill()
-	return s, nil
+	n.fill()
+	return n, nil
 }

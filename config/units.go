@@ -16,13 +16,6 @@ type MAC [6]byte
 // address.
 type Prefix struct{ netip.Prefix }
 
-// Addr is an optional address. The YAML library takes a netip.Addr for empty,
-// whatever it holds, because it sees no exported field; IsZero tells it.
-type Addr struct{ netip.Addr }
-
-// IsZero reports whether there is no address.
-func (a Addr) IsZero() bool { return !a.IsValid() }
-
 // Polling is a [dataplane.Polling] by name.
 type Polling dataplane.Polling
 
@@ -32,7 +25,23 @@ type XDPMode dataplane.XDPMode
 // CopyMode is a [dataplane.CopyMode] by name.
 type CopyMode dataplane.CopyMode
 
+// ReversePath is a [dataplane.ReversePath] by name.
+type ReversePath dataplane.ReversePath
+
+// Fail says what becomes of an access port's frames while no worker serves them, by
+// name.
+type Fail uint8
+
+// What Fail can say.
+const (
+	FailClosed Fail = iota
+	FailOpen
+)
+
 var (
+	reversePaths = []string{"strict", "feasible", "off"} // by dataplane.ReversePath
+	fails        = []string{"closed", "open"}
+
 	pollings  = []string{"adaptive", "busy", "interrupt"} // by dataplane.Polling
 	xdpModes  = []string{"auto", "native", "generic"}     // by dataplane.XDPMode
 	copyModes = []string{"auto", "zerocopy", "copy"}      // by dataplane.CopyMode
@@ -107,3 +116,23 @@ func (c *CopyMode) UnmarshalText(b []byte) error {
 
 // MarshalText writes the mode's name.
 func (c CopyMode) MarshalText() ([]byte, error) { return []byte(copyModes[c]), nil }
+
+// UnmarshalText reads a check's name.
+func (r *ReversePath) UnmarshalText(b []byte) error {
+	i, err := yamlfile.Choose("reverse path check", b, reversePaths)
+	*r = ReversePath(i)
+	return err
+}
+
+// MarshalText writes the check's name.
+func (r ReversePath) MarshalText() ([]byte, error) { return []byte(reversePaths[r]), nil }
+
+// UnmarshalText reads what becomes of frames.
+func (f *Fail) UnmarshalText(b []byte) error {
+	i, err := yamlfile.Choose("way to fail", b, fails)
+	*f = Fail(i)
+	return err
+}
+
+// MarshalText writes what becomes of frames.
+func (f Fail) MarshalText() ([]byte, error) { return []byte(fails[f]), nil }

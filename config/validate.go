@@ -1,7 +1,6 @@
 package config
 
 import (
-	"fmt"
 	"net"
 	"net/netip"
 	"runtime"
@@ -19,230 +18,168 @@ import (
 const (
 	maxVNI  = 1<<24 - 1
 	maxVLAN = 4094
-	minRing = 64
+	minRing = 256
 	maxRing = 16384
 	maxName = 15 // IFNAMSIZ less the terminator
 )
 
-// validate checks what leaves and spines have in common.
-func (c *Common) validate(d *yamlfile.Document) {
-	if !slices.Contains(logLevels, c.Log.Level) {
-		d.Add("log.level", fmt.Sprintf("log level %q does not exist", c.Log.Level), "use "+yamlfile.OrList(logLevels))
-	}
-	if c.Log.Format != "text" && c.Log.Format != "json" {
-		d.Add("log.format", fmt.Sprintf("log format %q does not exist", c.Log.Format), "use text or json")
-	}
-	c.Telemetry.validate(d)
-	c.Admin.validate(d, c.Telemetry.Listen)
-	d.Report(c.Congestion.Resolve(profile))
-	if c.VXLANPort == 0 {
-		d.Add("vxlan_port", "UDP port 0 does not exist", "use 4789, or leave it out")
-	}
-	if c.Workers < 1 || c.Workers > 256 {
-		d.Add("workers", fmt.Sprintf("%d workers", c.Workers), "use 1 to 256, at most one for each core")
-	}
-	switch n := len(c.Cores); {
-	case n > 0 && n != c.Workers:
-		d.Add("cores", fmt.Sprintf("%d cores for %d workers", n, c.Workers), "list one core for each worker")
-	case n > 0:
-		c.validateCores(d)
-	}
-	if c.RingSize < minRing || c.RingSize > maxRing || c.RingSize&(c.RingSize-1) != 0 {
-		d.Add("ring_size", fmt.Sprintf("ring size %d is not a power of two from %d to %d", c.RingSize, minRing, maxRing),
-			"use 2048, or leave it out")
-	}
-	if c.Frames < 0 || c.Frames > 0 && c.Frames < 4*c.RingSize {
-		d.Add("frames", fmt.Sprintf("%d frames cannot fill rings of %d", c.Frames, c.RingSize),
-			fmt.Sprintf("use at least %d, or leave it out", 4*c.RingSize))
-	}
-	if c.HoldTime == 0 || c.HoldTime > time.Minute {
-		d.Add("hold_time", fmt.Sprintf("hold time %v", c.HoldTime), "use 1ms to 1m")
-	}
+// checker collects what is wrong with a file. It checks interfaces: that they are
+// named, exist, and are used once.
+type checker struct {
+	*yamlfile.Document
+	yamlfile.Errors
+	interfaces []string          // of the machine; nil: unknown
+	used       map[string]string // paths of the ports so far, by name
+}
+
+// item is the path of a list's i-th item.
+func item(list string, i int) string { return list + "[" + strconv.Itoa(i) + "]" }
+
+// common checks what leaves and spines have in common.
+func (d *checker) common(c *Common) {
+	d.OneOf("log.level", "log level", c.Log.Level, logLevels...)
+	d.OneOf("log.format", "log format", c.Log.Format, "text", "json")
+	d.listen(c.Telemetry.Listen, c.Admin.Listen)
+	d.Add(c.Congestion.Resolve(profile))
+	d.ErrorIf(c.VXLANPort == 0, "vxlan_port", "UDP port 0 does not exist; use 4789, or leave it out")
+	d.ErrorIf(c.Workers < 1 || c.Workers > 256, "workers", "%d workers; use 1 to 256, at most one for each core", c.Workers)
+	d.cores(c)
+	d.ErrorIf(c.RingSize < minRing || c.RingSize > maxRing || c.RingSize&(c.RingSize-1) != 0, "ring_size",
+		"ring size %d is not a power of two from %d to %d; use 2048, or leave it out", c.RingSize, minRing, maxRing)
+	d.ErrorIf(c.Frames < 0 || c.Frames > 0 && c.Frames < 4*c.RingSize, "frames",
+		"%d frames cannot fill rings of %d; use at least %d, or leave it out", c.Frames, c.RingSize, 4*c.RingSize)
+	d.ErrorIf(c.HoldTime == 0 || c.HoldTime > time.Minute, "hold_time", "hold time %v; use 1ms to 1m", c.HoldTime)
 	if c.Drain > time.Minute {
-		d.Add("drain", fmt.Sprintf("drain time %v", c.Drain), "use at most 1m; systemd kills what takes longer than TimeoutStopSec")
+		d.Add(yamlfile.Errors{{Path: "drain", Problem: "drain time " + c.Drain.String(), Fix: "use at most 1m; systemd kills what takes longer than TimeoutStopSec"}})
 	}
 }
 
-func (c *Common) validateCores(d *yamlfile.Document) {
-	seen := make(map[int]bool)
-	for i, core := range c.Cores {
-		at := "cores[" + strconv.Itoa(i) + "]"
-		if core < 0 || core >= 1024 {
-			d.Add(at, fmt.Sprintf("core %d does not exist", core), fmt.Sprintf("use 0 to %d", runtime.NumCPU()-1))
-		} else if seen[core] {
-			d.Add(at, fmt.Sprintf("core %d is listed twice", core), "give each worker a core of its own")
-		}
-		seen[core] = true
-	}
-}
-
-// Off reports whether metrics and health are not served at all.
-func (t Telemetry) Off() bool { return t.Listen == "" || t.Listen == "off" }
-
-// Address is the network and the address to listen at, as net.Listen takes
-// them; both are empty when Off.
-func (t Telemetry) Address() (network, address string) {
-	if t.Off() {
-		return "", ""
-	}
-	if path, ok := strings.CutPrefix(t.Listen, "unix:"); ok {
-		return "unix", path
-	}
-	return "tcp", t.Listen
-}
-
-func (t Telemetry) validate(d *yamlfile.Document) {
-	const fix = "use HOST:PORT, unix:/path/of/a/socket or off"
-	switch network, address := t.Address(); network {
-	case "unix":
-		if !strings.HasPrefix(address, "/") || len(address) > 107 {
-			d.Add("telemetry.listen", fmt.Sprintf("unix socket %q is not an absolute path of at most 107 bytes", address), fix)
-		}
-	case "tcp":
-		_, port, err := net.SplitHostPort(address)
-		if n, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil || n == 0 {
-			d.Add("telemetry.listen", fmt.Sprintf("%q is not an address to listen at", address), fix)
-		}
-	}
-}
-
-// Off reports whether the admin API is not served.
-func (a Admin) Off() bool { return a.Listen == "" || a.Listen == "off" }
-
-func (a Admin) validate(d *yamlfile.Document, metrics string) {
-	path, unix := strings.CutPrefix(a.Listen, "unix:")
-	switch {
-	case a.Off():
-	case !unix:
-		d.Add("admin.listen", fmt.Sprintf("%q is not a unix socket", a.Listen), "use unix:/path/of/a/socket or off: the API has no authentication but the socket's owner and group")
-	case !strings.HasPrefix(path, "/") || len(path) > 107:
-		d.Add("admin.listen", fmt.Sprintf("unix socket %q is not an absolute path of at most 107 bytes", path), "use unix:/path/of/a/socket or off")
-	case a.Listen == metrics:
-		d.Add("admin.listen", "metrics are served there already", "give each a socket of its own")
-	}
-}
-
-func (e *Egress) validate(d *yamlfile.Document, at string) {
-	if d.Has(at+".queue") && (e.Queue < 2048 || e.Queue > 1<<30) {
-		d.Add(at+".queue", fmt.Sprintf("a queue of %v", e.Queue), "use 2KiB to 1GiB, or leave it out")
-	}
-	if e.Shaper.Rate == 0 && e.Shaper.Burst > 0 {
-		d.Add(at+".shaper", "a shaper without a rate", "add rate, as in rate: 1Gbit")
-	}
-	if e.Shaper.Rate > 0 && d.Has(at+".shaper.burst") && (e.Shaper.Burst < 2048 || e.Shaper.Burst > 1<<30) {
-		d.Add(at+".shaper.burst", fmt.Sprintf("burst %v", e.Shaper.Burst), "use 2KiB (more than one frame) to 1GiB, or leave it out")
-	}
-	if e.Shaper.Rate > 0 && e.LinkRate > 0 && e.Shaper.Rate > e.LinkRate {
-		d.Add(at+".shaper.rate", fmt.Sprintf("the shaper's %v is above the link's %v", e.Shaper.Rate, e.LinkRate), "lower it, or leave the shaper out")
-	}
-	if e.Delay > 10*time.Second {
-		d.Add(at+".delay", fmt.Sprintf("a delay of %v", e.Delay), "use at most 10s")
-	}
-	d.Report(e.ECN.Check(at + ".ecn"))
-	if d.Has(at+".ecn.pmax") && e.ECN.Pmax == 0 {
-		d.Add(at+".ecn.pmax", "pmax 0 is outside (0, 1]", "pmax is a probability, as in 0.2")
-	}
-}
-
-// ports checks a node's interfaces: that they are named, exist, and are used
-// once. The paths of all ports seen so far are in seen, by name.
-type ports struct {
-	exist []string // nil: unknown
-	seen  map[string]string
-}
-
-func (p *ports) validate(d *yamlfile.Document, at, name string) {
-	switch first, dup := p.seen[name]; {
-	case name == "":
-		d.Add(at, "a port without an interface", "add interface, as in interface: eth1")
+func (d *checker) cores(c *Common) {
+	n := len(c.Cores)
+	if n == 0 || d.ErrorIf(n != c.Workers, "cores", "%d cores for %d workers; list one core for each worker", n, c.Workers) {
 		return
+	}
+	for i, core := range c.Cores {
+		if !d.ErrorIf(core < 0 || core >= 1024, item("cores", i), "core %d does not exist; use 0 to %d", core, runtime.NumCPU()-1) {
+			d.ErrorIf(slices.Contains(c.Cores[:i], core), item("cores", i), "core %d is listed twice; give each worker a core of its own", core)
+		}
+	}
+}
+
+// Off reports whether the value of a key listen says that nothing is served.
+func Off(listen string) bool { return listen == "" || listen == "off" }
+
+// listen checks where metrics and the admin API are served.
+func (d *checker) listen(metrics, admin string) {
+	const (
+		badPath = "unix socket %q is not an absolute path of at most 107 bytes; "
+		fix     = "use HOST:PORT, unix:/path/of/a/socket or off"
+	)
+	bad := func(path string) bool { return !strings.HasPrefix(path, "/") || len(path) > 107 }
+	if path, unix := strings.CutPrefix(metrics, "unix:"); unix {
+		d.ErrorIf(bad(path), "telemetry.listen", badPath+fix, path)
+	} else if !Off(metrics) {
+		_, port, err := net.SplitHostPort(metrics)
+		n, perr := strconv.ParseUint(port, 10, 16)
+		d.ErrorIf(err != nil || perr != nil || n == 0, "telemetry.listen", "%q is not an address to listen at; "+fix, metrics)
+	}
+	path, unix := strings.CutPrefix(admin, "unix:")
+	switch {
+	case Off(admin):
+	case !unix:
+		d.Errorf("admin.listen", "%q is not a unix socket; use unix:/path/of/a/socket or off: the API has no authentication but the socket's owner and group", admin)
+	case bad(path):
+		d.Errorf("admin.listen", badPath+"use unix:/path/of/a/socket or off", path)
+	case admin == metrics:
+		d.Errorf("admin.listen", "metrics are served there already; give each a socket of its own")
+	}
+}
+
+// port checks a port at a path: its interface and what a frame meets there.
+func (d *checker) port(at, name string, e *Egress) {
+	d.name(at, name)
+	s, queue, burst := e.Shaper, at+".queue", at+".shaper.burst"
+	d.ErrorIf(d.Has(queue) && (e.Queue < 2048 || e.Queue > 1<<30), queue, "a queue of %v; use 2KiB to 1GiB, or leave it out", e.Queue)
+	d.ErrorIf(s.Rate == 0 && s.Burst > 0, at+".shaper", "a shaper without a rate; add rate, as in rate: 1Gbit")
+	d.ErrorIf(s.Rate > 0 && d.Has(burst) && (s.Burst < 2048 || s.Burst > 1<<30), burst, "burst %v; use 2KiB (more than one frame) to 1GiB, or leave it out", s.Burst)
+	d.ErrorIf(s.Rate > 0 && e.LinkRate > 0 && s.Rate > e.LinkRate, at+".shaper.rate",
+		"the shaper's %v is above the link's %v; lower it, or leave the shaper out", s.Rate, e.LinkRate)
+	d.ErrorIf(e.Delay > 10*time.Second, at+".delay", "a delay of %v; use at most 10s", e.Delay)
+	d.Add(e.ECN.Check(at + ".ecn"))
+	d.ErrorIf(d.Has(at+".ecn.pmax") && e.ECN.Pmax == 0, at+".ecn.pmax", "pmax 0 is outside (0, 1]; pmax is a probability, as in 0.2")
+}
+
+func (d *checker) name(at, name string) {
+	if d.ErrorIf(name == "", at, "a port without an interface; add interface, as in interface: eth1") {
+		return
+	}
+	at += ".interface"
+	switch first, dup := d.used[name]; {
 	case len(name) > maxName || strings.ContainsAny(name, "/ \t"):
-		d.Add(at+".interface", fmt.Sprintf("%q cannot be an interface's name", name), "names have at most 15 characters, none of them a space or a slash")
+		d.Errorf(at, "%q cannot be an interface's name; names have at most 15 characters, none of them a space or a slash", name)
 		return
 	case dup:
-		d.Add(at+".interface", fmt.Sprintf("interface %s is already used on line %d", name, d.Line(first)),
-			"an interface is one port: remove one of the two")
+		d.Errorf(at, "interface %s is already used on line %d; an interface is one port: remove one of the two", name, d.Line(first))
 		return
-	case p.exist != nil && !slices.Contains(p.exist, name):
+	case d.interfaces != nil && !slices.Contains(d.interfaces, name):
 		fix := "see `ip link` for those that do"
-		if near := yamlfile.Nearest(name, p.exist); near != "" {
-			fix = fmt.Sprintf("did you mean %s? `ip link` shows those that do", near)
+		if near := yamlfile.Nearest(name, d.interfaces); near != "" {
+			fix = "did you mean " + near + "? `ip link` shows those that do"
 		}
-		d.Add(at+".interface", fmt.Sprintf("interface %s does not exist", name), fix)
+		d.Errorf(at, "interface %s does not exist; %s", name, fix)
 	}
-	p.seen[name] = at + ".interface"
+	d.used[name] = at
 }
 
-// validateVTEP checks that an address can be a VTEP of an IPv4 underlay.
-func validateVTEP(d *yamlfile.Document, at string, a netip.Addr) bool {
-	if !a.Is4() || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
-		d.Add(at, fmt.Sprintf("%v cannot be a VTEP", a), "use a unicast IPv4 address, as in 10.255.0.1")
-		return false
-	}
-	return true
+// vtep checks that an address can be a VTEP of an IPv4 underlay.
+func (d *checker) vtep(at string, a netip.Addr) bool {
+	return !d.ErrorIf(!a.Is4() || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}),
+		at, "%v cannot be a VTEP; use a unicast IPv4 address, as in 10.255.0.1", a)
 }
 
-// validateScheme checks a spine's scheme, if it has one.
-func (s *Spine) validateScheme(d *yamlfile.Document) {
+// scheme checks a spine's scheme, if it has one.
+func (d *checker) scheme(s *Spine) {
 	if s.Scheme == "" {
 		for _, key := range s.ExtraKeys() {
-			if d.Has(key) {
-				d.Add(key, "it is for a scheme, and there is none", "add scheme, or remove it")
-			}
+			d.ErrorIf(d.Has(key), key, "it is for a scheme, and there is none; add scheme, or remove it")
 		}
 		return
 	}
 	b := vocab.Balancing{Scheme: s.Scheme, Keys: s.Keys}
-	d.Report(b.Check("", 0))
+	d.Add(b.Check("", 0))
 	s.Keys = b.Keys
 	if x := balance.Find(s.Scheme); x != nil && x.NeedsPeer {
-		d.Add("scheme", "scheme "+s.Scheme+" needs an answer of the leaf at the far end", "use it on leaves; here use "+yamlfile.OrList(spineSchemes()))
-	}
-}
-
-// spineSchemes returns the schemes that a spine can have.
-func spineSchemes() (names []string) {
-	for _, s := range balance.Schemes() {
-		if !s.NeedsPeer {
-			names = append(names, s.Name)
-		}
-	}
-	return names
-}
-
-func (s *Spine) validate(d *yamlfile.Document, interfaces []string) {
-	s.Common.validate(d)
-	if len(s.VTEPs) == 0 {
-		d.Add("vteps", "a spine that forwards to nobody", "list the leaves' VTEPs, as in vteps: [10.255.0.0/24]")
-	}
-	for i, p := range s.VTEPs {
-		at := "vteps[" + strconv.Itoa(i) + "]"
-		if !p.Addr().Is4() || p.Bits() == 0 {
-			d.Add(at, fmt.Sprintf("%v cannot be a prefix of VTEPs", p.Prefix), "use an IPv4 prefix, as in 10.255.0.0/24")
-			continue
-		}
-		if p.Masked() != p.Prefix {
-			d.Add(at, fmt.Sprintf("%v has host bits set", p.Prefix), fmt.Sprintf("write %v", p.Masked()))
-			continue
-		}
-		for j, q := range s.VTEPs[:i] {
-			if p.Overlaps(q.Prefix) {
-				d.Add(at, fmt.Sprintf("%v overlaps %v on line %d", p.Prefix, q.Prefix, d.Line("vteps["+strconv.Itoa(j)+"]")), "remove the narrower one")
-				break
+		var possible []string
+		for _, o := range balance.Schemes() {
+			if !o.NeedsPeer {
+				possible = append(possible, o.Name)
 			}
 		}
+		d.Add(yamlfile.Errors{{
+			Path: "scheme", Problem: "scheme " + s.Scheme + " needs an answer of the leaf at the far end",
+			Fix: "use it on leaves; here use " + yamlfile.OrList(possible),
+		}})
 	}
-	s.validateScheme(d)
-	if len(s.Ports) == 0 {
-		d.Add("ports", "a spine without ports", "list the ports towards the leaves, as in ports: [{interface: eth1}]")
+}
+
+func (s *Spine) validate(d *checker) {
+	d.common(&s.Common)
+	d.ErrorIf(len(s.VTEPs) == 0, "vteps", "a spine that forwards to nobody; list the leaves' VTEPs, as in vteps: [10.255.0.0/24]")
+	for i, p := range s.VTEPs {
+		at := item("vteps", i)
+		if d.ErrorIf(!p.Addr().Is4() || p.Bits() == 0, at, "%v cannot be a prefix of VTEPs; use an IPv4 prefix, as in 10.255.0.0/24", p.Prefix) ||
+			d.ErrorIf(p.Masked() != p.Prefix, at, "%v has host bits set; write %v", p.Prefix, p.Masked()) {
+			continue
+		}
+		if j := slices.IndexFunc(s.VTEPs[:i], func(q Prefix) bool { return p.Overlaps(q.Prefix) }); j >= 0 {
+			d.Errorf(at, "%v overlaps %v on line %d; remove the narrower one", p.Prefix, s.VTEPs[j].Prefix, d.Line(item("vteps", j)))
+		}
 	}
-	if len(s.Ports) > dataplane.MaxPorts {
-		d.Add("ports", fmt.Sprintf("%d ports", len(s.Ports)), fmt.Sprintf("use at most %d", dataplane.MaxPorts))
-	}
-	p := ports{exist: interfaces, seen: make(map[string]string)}
+	d.scheme(s)
+	n := len(s.Ports)
+	d.ErrorIf(n == 0, "ports", "a spine without ports; list the ports towards the leaves, as in ports: [{interface: eth1}]")
+	d.ErrorIf(n > dataplane.MaxPorts, "ports", "%d ports; use at most %d", n, dataplane.MaxPorts)
 	for i := range s.Ports {
-		at := "ports[" + strconv.Itoa(i) + "]"
-		p.validate(d, at, s.Ports[i].Interface)
-		s.Ports[i].Egress.validate(d, at)
+		d.port(item("ports", i), s.Ports[i].Interface, &s.Ports[i].Egress)
 	}
 }

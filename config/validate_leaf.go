@@ -3,176 +3,137 @@ package config
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strconv"
 
 	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/internal/yamlfile"
 )
 
-func (l *Leaf) validate(d *yamlfile.Document, interfaces []string) {
-	l.Common.validate(d)
-	if !l.VTEP.IsValid() {
-		d.Add("vtep", "a leaf without a VTEP", "add vtep, an IPv4 address of this machine, as in vtep: 10.255.0.1")
-	} else {
-		validateVTEP(d, "vtep", l.VTEP)
+func (l *Leaf) validate(d *checker) {
+	d.common(&l.Common)
+	if !d.ErrorIf(!l.VTEP.IsValid(), "vtep", "a leaf without a VTEP; add vtep, an IPv4 address of this machine, as in vtep: 10.255.0.1") {
+		d.vtep("vtep", l.VTEP)
 	}
 	l.validatePeers(d)
-	p := ports{exist: interfaces, seen: make(map[string]string)}
-	l.validateUplinks(d, &p)
+	n := len(l.Uplinks)
+	d.ErrorIf(n == 0, "uplinks", "a leaf without uplinks; list the ports towards the spines, as in uplinks: [{interface: eth1}]")
+	d.ErrorIf(n > dataplane.MaxPaths, "uplinks", "%d uplinks; use at most %d: the fabric header has 4 bits for an uplink", n, dataplane.MaxPaths)
+	for i := range l.Uplinks {
+		d.port(item("uplinks", i), l.Uplinks[i].Interface, &l.Uplinks[i].Egress)
+	}
 	vnis := l.validateVNIs(d)
-	l.validateAccess(d, &p, vnis)
+	l.validateAccess(d, vnis)
 	for i := range l.VNIs {
-		l.validateStatic(d, "vnis["+strconv.Itoa(i)+"]", &l.VNIs[i])
+		l.validateStatic(d, item("vnis", i), &l.VNIs[i])
 	}
-	if l.FDB.Size < 16 || l.FDB.Size > 1<<24 {
-		d.Add("fdb.size", fmt.Sprintf("an FDB of %d addresses", l.FDB.Size), "use 16 to 16777216")
-	}
-	d.Report(l.Balancing.Check("", len(l.Uplinks)))
-	vocab.CheckClasses(d, l.Classes, len(l.Uplinks), func(vni uint32) bool { _, ok := vnis[vni]; return ok })
-	d.Report(l.Sections.Resolve(l.Congestion.Profile))
-	if l.FDB.Age == 0 {
-		d.Add("fdb.age", "addresses that age at once", "use a time, as in 5m")
-	}
+	d.ErrorIf(l.FDB.Size < 16 || l.FDB.Size > 1<<24, "fdb.size", "an FDB of %d addresses; use 16 to 16777216", l.FDB.Size)
+	d.Add(l.Balancing.Check("", n))
+	d.Add(vocab.CheckClasses(d.Document, l.Classes, n, func(vni uint32) bool { return vnis[vni] != "" }))
+	d.Add(l.Sections.Resolve(l.Congestion.Profile))
+	d.ErrorIf(l.FDB.Age == 0, "fdb.age", "addresses that age at once; use a time, as in 5m")
 }
 
-func (l *Leaf) validatePeers(d *yamlfile.Document) {
-	if len(l.Peers) > dataplane.MaxPeers {
-		d.Add("peers", fmt.Sprintf("%d peers", len(l.Peers)), fmt.Sprintf("use at most %d", dataplane.MaxPeers))
-	}
-	seen := make(map[netip.Addr]int)
+func (l *Leaf) validatePeers(d *checker) {
+	d.ErrorIf(len(l.Peers) > dataplane.MaxPeers, "peers", "%d peers; use at most %d", len(l.Peers), dataplane.MaxPeers)
 	for i, a := range l.Peers {
-		at := "peers[" + strconv.Itoa(i) + "]"
-		if !validateVTEP(d, at, a) {
+		at := item("peers", i)
+		if !d.vtep(at, a) {
 			continue
 		}
 		if a == l.VTEP {
-			d.Add(at, fmt.Sprintf("peer %v is this leaf's own VTEP (line %d)", a, d.Line("vtep")), "VTEPs may not overlap: remove it here, or correct vtep")
-		} else if j, dup := seen[a]; dup {
-			d.Add(at, fmt.Sprintf("peer %v is already listed on line %d", a, d.Line("peers["+strconv.Itoa(j)+"]")), "VTEPs may not overlap: remove one of the two")
-		} else {
-			seen[a] = i
+			d.Errorf(at, "peer %v is this leaf's own VTEP (line %d); VTEPs may not overlap: remove it here, or correct vtep", a, d.Line("vtep"))
+		} else if j := slices.Index(l.Peers, a); j < i {
+			d.Errorf(at, "peer %v is already listed on line %d; VTEPs may not overlap: remove one of the two", a, d.Line(item("peers", j)))
 		}
-	}
-}
-
-func (l *Leaf) validateUplinks(d *yamlfile.Document, p *ports) {
-	switch n := len(l.Uplinks); {
-	case n == 0:
-		d.Add("uplinks", "a leaf without uplinks", "list the ports towards the spines, as in uplinks: [{interface: eth1}]")
-	case n > dataplane.MaxPaths:
-		d.Add("uplinks", fmt.Sprintf("%d uplinks", n), fmt.Sprintf("use at most %d: the fabric header has 4 bits for an uplink", dataplane.MaxPaths))
-	}
-	for i := range l.Uplinks {
-		at := "uplinks[" + strconv.Itoa(i) + "]"
-		p.validate(d, at, l.Uplinks[i].Interface)
-		l.Uplinks[i].Egress.validate(d, at)
 	}
 }
 
 // validateVNIs returns where each VNI is defined, by number.
-func (l *Leaf) validateVNIs(d *yamlfile.Document) map[uint32]string {
-	if len(l.VNIs) == 0 {
-		d.Add("vnis", "a leaf without virtual networks", "list them, as in vnis: [{vni: 100}]")
-	}
-	if len(l.VNIs) > dataplane.MaxVNIs {
-		d.Add("vnis", fmt.Sprintf("%d virtual networks", len(l.VNIs)), fmt.Sprintf("use at most %d", dataplane.MaxVNIs))
-	}
+func (l *Leaf) validateVNIs(d *checker) map[uint32]string {
+	n := len(l.VNIs)
+	d.ErrorIf(n == 0, "vnis", "a leaf without virtual networks; list them, as in vnis: [{vni: 100}]")
+	d.ErrorIf(n > dataplane.MaxVNIs, "vnis", "%d virtual networks; use at most %d", n, dataplane.MaxVNIs)
 	seen := make(map[uint32]string)
 	for i := range l.VNIs {
-		v, at := &l.VNIs[i], "vnis["+strconv.Itoa(i)+"]"
+		v, at := &l.VNIs[i], item("vnis", i)
 		if first, dup := seen[v.VNI]; dup {
-			d.Add(at+".vni", fmt.Sprintf("VNI %d is already defined on line %d", v.VNI, d.Line(first)), "merge the two entries, or give one another number")
-		} else if v.VNI < 1 || v.VNI > maxVNI {
-			d.Add(at+".vni", fmt.Sprintf("VNI %d is out of range", v.VNI), fmt.Sprintf("use 1 to %d", maxVNI))
-		} else {
+			d.Errorf(at+".vni", "VNI %d is already defined on line %d; merge the two entries, or give one another number", v.VNI, d.Line(first))
+		} else if !d.ErrorIf(v.VNI < 1 || v.VNI > maxVNI, at+".vni", "VNI %d is out of range; use 1 to %d", v.VNI, maxVNI) {
 			seen[v.VNI] = at + ".vni"
 		}
-		flood := make(map[netip.Addr]bool)
 		for j, a := range v.Flood {
-			fat := at + ".flood[" + strconv.Itoa(j) + "]"
-			if !slices.Contains(l.Peers, a) {
-				d.Add(fat, fmt.Sprintf("VNI %d floods to %v, which is not among peers", v.VNI, a), "add it to peers, or remove it here")
-			} else if flood[a] {
-				d.Add(fat, fmt.Sprintf("VNI %d floods to %v twice", v.VNI, a), "remove one of the two")
+			at := item(at+".flood", j)
+			if !d.ErrorIf(!slices.Contains(l.Peers, a), at, "VNI %d floods to %v, which is not among peers; add it to peers, or remove it here", v.VNI, a) {
+				d.ErrorIf(slices.Contains(v.Flood[:j], a), at, "VNI %d floods to %v twice; remove one of the two", v.VNI, a)
 			}
-			flood[a] = true
 		}
-		if v.Storm.Rate == 0 && v.Storm.Burst > 0 {
-			d.Add(at+".storm", "a storm limit without a rate", "add rate, in frames per second")
+		for j, a := range v.Members {
+			at := item(at+".members", j)
+			d.ErrorIf(!slices.Contains(l.Peers, a), at, "VNI %d has member %v, which is not among peers; add it to peers, or remove it here", v.VNI, a)
 		}
 	}
 	return seen
 }
 
-func (l *Leaf) validateAccess(d *yamlfile.Document, p *ports, vnis map[uint32]string) {
-	if len(l.Access) == 0 {
-		d.Add("access", "a leaf without access ports", "list the ports towards hosts, as in access: [{interface: eth3, vni: 100}]")
-	}
-	if n := len(l.Access) + len(l.Uplinks); n > dataplane.MaxPorts {
-		d.Add("access", fmt.Sprintf("%d ports", n), fmt.Sprintf("use at most %d, uplinks included", dataplane.MaxPorts))
-	}
-	known := func(at string, vni uint32) {
-		if _, ok := vnis[vni]; !ok {
-			d.Add(at, fmt.Sprintf("VNI %d is not among vnis", vni), fmt.Sprintf("add it to vnis, as in vnis: [{vni: %d}]", vni))
-		}
-	}
+func (l *Leaf) validateAccess(d *checker, vnis map[uint32]string) {
+	d.ErrorIf(len(l.Access) == 0, "access", "a leaf without access ports; list the ports towards hosts, as in access: [{interface: eth3, vni: 100}]")
+	n := len(l.Access) + len(l.Uplinks)
+	d.ErrorIf(n > dataplane.MaxPorts, "access", "%d ports; use at most %d, uplinks included", n, dataplane.MaxPorts)
 	for i := range l.Access {
-		a, at := &l.Access[i], "access["+strconv.Itoa(i)+"]"
-		p.validate(d, at, a.Interface)
-		a.Egress.validate(d, at)
+		a, at := &l.Access[i], item("access", i)
+		d.port(at, a.Interface, &a.Egress)
+		known := func(at string, vni uint32) {
+			d.ErrorIf(vnis[vni] == "", at, "VNI %d is not among vnis; add it to vnis, as in vnis: [{vni: %d}]", vni, vni)
+		}
 		if d.Has(at + ".vni") {
 			known(at+".vni", a.VNI)
 		}
 		byVNI := make(map[uint32]uint16)
 		for _, vid := range slices.Sorted(maps.Keys(a.VLANs)) {
-			vat, vni := at+".vlans."+strconv.Itoa(int(vid)), a.VLANs[vid]
-			if vid < 1 || vid > maxVLAN {
-				d.Add(vat, fmt.Sprintf("VLAN %d is out of range", vid), fmt.Sprintf("use 1 to %d", maxVLAN))
-			}
+			at, vni := at+".vlans."+strconv.Itoa(int(vid)), a.VLANs[vid]
+			d.ErrorIf(vid < 1 || vid > maxVLAN, at, "VLAN %d is out of range; use 1 to %d", vid, maxVLAN)
 			if other, dup := byVNI[vni]; dup {
-				d.Add(vat, fmt.Sprintf("VLANs %d and %d of one port lead to VNI %d", other, vid, vni), "a port has one VLAN for each VNI: remove one of the two")
+				d.Errorf(at, "VLANs %d and %d of one port lead to VNI %d; a port has one VLAN for each VNI: remove one of the two", other, vid, vni)
 			}
 			byVNI[vni] = vid
-			known(vat, vni)
+			known(at, vni)
 		}
 		switch _, both := byVNI[a.VNI]; {
 		case a.VNI == 0 && len(a.VLANs) == 0:
-			d.Add(at, "an access port without a VNI", "add vni (untagged frames) or vlans (tagged ones)")
+			d.Errorf(at, "an access port without a VNI; add vni (untagged frames) or vlans (tagged ones)")
 		case a.VNI != 0 && both:
-			d.Add(at+".vni", fmt.Sprintf("VNI %d has both untagged and tagged frames on one port", a.VNI), "remove it from vlans, or remove vni")
+			d.Errorf(at+".vni", "VNI %d has both untagged and tagged frames on one port; remove it from vlans, or remove vni", a.VNI)
 		case a.Transparent && len(a.VLANs) > 0:
-			d.Add(at+".vlans", "a transparent port that maps VLANs", "remove vlans, or remove transparent")
+			d.Errorf(at+".vlans", "a transparent port that maps VLANs; remove vlans, or remove transparent")
 		case a.Transparent && a.VNI == 0:
-			d.Add(at+".transparent", "a transparent port without vni", "add vni: all its frames belong to that network")
+			d.Errorf(at+".transparent", "a transparent port without vni; add vni: all its frames belong to that network")
 		}
 	}
 }
 
 // validateStatic checks the static addresses of one VNI.
-func (l *Leaf) validateStatic(d *yamlfile.Document, at string, v *VNI) {
+func (l *Leaf) validateStatic(d *checker, at string, v *VNI) {
 	seen := make(map[MAC]string)
 	for i, s := range v.Static {
-		at := at + ".static[" + strconv.Itoa(i) + "]"
+		at := item(at+".static", i)
 		switch first, dup := seen[s.MAC]; {
 		case s.MAC[0]&1 != 0:
-			d.Add(at+".mac", fmt.Sprintf("%v is a group address", s.MAC), "static addresses are those of single hosts")
+			d.Errorf(at+".mac", "%v is a group address; static addresses are those of single hosts", s.MAC)
 		case s.MAC == MAC{}:
-			d.Add(at+".mac", "a static entry without an address", "add mac, as in mac: 02:00:00:00:00:01")
+			d.Errorf(at+".mac", "a static entry without an address; add mac, as in mac: 02:00:00:00:00:01")
 		case dup:
-			d.Add(at+".mac", fmt.Sprintf("%v is already defined on line %d", s.MAC, d.Line(first)), "remove one of the two")
+			d.Errorf(at+".mac", "%v is already defined on line %d; remove one of the two", s.MAC, d.Line(first))
 		default:
 			seen[s.MAC] = at + ".mac"
 		}
 		switch remote, local := s.VTEP.IsValid(), s.Interface != ""; {
 		case remote == local:
-			d.Add(at, fmt.Sprintf("%v is behind a VTEP or behind an interface", s.MAC), "give exactly one of vtep and interface")
-		case remote && !slices.Contains(l.Peers, s.VTEP.Addr):
-			d.Add(at+".vtep", fmt.Sprintf("%v is not among peers", s.VTEP), "add it to peers")
+			d.Errorf(at, "%v is behind a VTEP or behind an interface; give exactly one of vtep and interface", s.MAC)
+		case remote && !slices.Contains(l.Peers, s.VTEP):
+			d.Errorf(at+".vtep", "%v is not among peers; add it to peers", s.VTEP)
 		case remote && s.VLAN != 0:
-			d.Add(at+".vlan", "a VLAN behind a VTEP", "remove vlan: tags stay on access ports")
+			d.Errorf(at+".vlan", "a VLAN behind a VTEP; remove vlan: tags stay on access ports")
 		case local:
 			l.validateStaticPort(d, at, v.VNI, &s)
 		}
@@ -181,10 +142,9 @@ func (l *Leaf) validateStatic(d *yamlfile.Document, at string, v *VNI) {
 
 // validateStaticPort checks that the port of a static address has members of
 // the VNI with that tag.
-func (l *Leaf) validateStaticPort(d *yamlfile.Document, at string, vni uint32, s *Static) {
+func (l *Leaf) validateStaticPort(d *checker, at string, vni uint32, s *Static) {
 	i := slices.IndexFunc(l.Access, func(a Access) bool { return a.Interface == s.Interface })
-	if i < 0 {
-		d.Add(at+".interface", fmt.Sprintf("interface %s is not an access port", s.Interface), "add it to access, or correct the name")
+	if d.ErrorIf(i < 0, at+".interface", "interface %s is not an access port; add it to access, or correct the name", s.Interface) {
 		return
 	}
 	a := &l.Access[i]
@@ -192,7 +152,5 @@ func (l *Leaf) validateStaticPort(d *yamlfile.Document, at string, vni uint32, s
 	if s.VLAN != 0 && !a.Transparent {
 		bound, what = a.VLANs[s.VLAN], fmt.Sprintf("VLAN %d", s.VLAN)
 	}
-	if bound != vni {
-		d.Add(at, fmt.Sprintf("%s of %s does not belong to VNI %d", what, s.Interface, vni), "correct vlan, or bind it in access")
-	}
+	d.ErrorIf(bound != vni, at, "%s of %s does not belong to VNI %d; correct vlan, or bind it in access", what, s.Interface, vni)
 }

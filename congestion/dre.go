@@ -1,18 +1,6 @@
 package congestion
 
-import (
-	"time"
-
-	"github.com/loomfabric/loom/internal/mono"
-)
-
-// The parameters that CONGA §3.6 found to work well, and the α that goes with
-// them (T_dre = α·τ = 16 µs).
-const (
-	DefaultTau   = 160 * time.Microsecond
-	DefaultAlpha = 0.1
-	DefaultQ     = 3
-)
+import "github.com/loomfabric/loom/internal/mono"
 
 // DRE is the Discounting Rate Estimator of CONGA §3.2: a register X that grows
 // by the bytes of each frame and shrinks by X ← X·(1-α) every T_dre, so that
@@ -23,7 +11,7 @@ const (
 // period. A larger step back re-anchors the periods without decay, so that a meter
 // never freezes.
 //
-// A DRE is owned by one worker; it is not safe for concurrent use. [NewDRE] makes
+// A DRE is owned by one worker; it is not safe for concurrent use. [Params.DRE] makes
 // it; the zero value is not useful.
 type DRE struct {
 	x      float64   // bytes
@@ -31,12 +19,8 @@ type DRE struct {
 	filter
 }
 
-// NewDRE returns an idle meter with time constant tau, decay factor alpha
-// (between 0 and 1, both excluded) and metrics of q bits (at most 8). A value
-// that makes no sense is replaced by its default.
-func NewDRE(tau time.Duration, alpha float64, q uint) DRE {
-	return DRE{filter: newFilter(tau, alpha, q)}
-}
+// DRE returns an idle link meter of these parameters, which must be valid.
+func (p *Params) DRE() DRE { return DRE{filter: newFilter(p)} }
 
 // Add accounts for a frame of the given length that is sent at now.
 func (d *DRE) Add(now mono.Time, bytes uint32) {

@@ -27,9 +27,9 @@ func send(d *DRE, now, end mono.Time, gap time.Duration, n uint32) mono.Time {
 func TestPaperXIsProportionalToRate(t *testing.T) {
 	for _, alpha := range []float64{0.05, 0.1, 0.25} {
 		for _, gbps := range []float64{0.5, 1, 5, 9} {
-			d := NewDRE(DefaultTau, alpha, DefaultQ)
+			d := newDRE(defaultTau, alpha, defaultQ)
 			gap := time.Duration(1500 * 8 / gbps) // ns a frame
-			now := send(&d, 0, mono.Time(20*DefaultTau), gap, 1500)
+			now := send(&d, 0, mono.Time(20*defaultTau), gap, 1500)
 			var sum float64
 			const samples = 5000
 			for range samples {
@@ -38,7 +38,7 @@ func TestPaperXIsProportionalToRate(t *testing.T) {
 				now = now.Add(gap)
 			}
 			rate := 1500 / gap.Seconds() // bytes per second
-			want := rate * DefaultTau.Seconds()
+			want := rate * defaultTau.Seconds()
 			if got := sum / samples; math.Abs(got-want) > (alpha/2+0.04)*want {
 				t.Errorf("α %v, %v Gb/s: mean X = %.0f, want R·τ = %.0f", alpha, gbps, got, want)
 			}
@@ -53,11 +53,11 @@ func TestPaperXIsProportionalToRate(t *testing.T) {
 // e⁻¹ from below as α goes to 0.
 func TestPaperRiseTimeIsTau(t *testing.T) {
 	const alpha = 0.02
-	d := NewDRE(DefaultTau, alpha, DefaultQ)
+	d := newDRE(defaultTau, alpha, defaultQ)
 	const gap = 100 * time.Nanosecond
-	send(&d, 0, mono.Time(DefaultTau), gap, 125) // 10 Gb/s
-	final := 125 / gap.Seconds() * DefaultTau.Seconds()
-	got := d.X(mono.Time(DefaultTau)) / final
+	send(&d, 0, mono.Time(defaultTau), gap, 125) // 10 Gb/s
+	final := 125 / gap.Seconds() * defaultTau.Seconds()
+	got := d.X(mono.Time(defaultTau)) / final
 	if want := 1 - math.Exp(-1); math.Abs(got-want) > 0.02 {
 		t.Errorf("X rose to %.3f of R·τ after τ, want %.3f", got, want)
 	}
@@ -66,9 +66,9 @@ func TestPaperRiseTimeIsTau(t *testing.T) {
 // The other edge of the same filter: a link that falls idle forgets with time
 // constant τ.
 func TestPaperFallTimeIsTau(t *testing.T) {
-	d := NewDRE(DefaultTau, 0.02, DefaultQ)
+	d := newDRE(defaultTau, 0.02, defaultQ)
 	d.Add(0, 1_000_000)
-	got := d.X(mono.Time(DefaultTau)) / 1_000_000
+	got := d.X(mono.Time(defaultTau)) / 1_000_000
 	if want := math.Exp(-1); math.Abs(got-want) > 0.02 {
 		t.Errorf("X fell to %.3f after τ, want %.3f", got, want)
 	}
@@ -81,7 +81,7 @@ func TestPaperFallTimeIsTau(t *testing.T) {
 // The EWMA it is compared with has the same τ and period but takes a sample
 // once a period.
 func TestPaperReactsFasterThanEWMA(t *testing.T) {
-	d := NewDRE(DefaultTau, DefaultAlpha, DefaultQ)
+	d := newDRE(defaultTau, defaultAlpha, defaultQ)
 	var ewma, period float64
 	const burst, frame = 20, 1500
 	for i := range burst { // all within the first period
@@ -96,9 +96,9 @@ func TestPaperReactsFasterThanEWMA(t *testing.T) {
 	}
 	// At the end of the period the EWMA knows α of the burst as its rate,
 	// times τ/T_dre = 1/α: what the DRE has known all along, and decays now.
-	ewma = DefaultAlpha * period / DefaultAlpha
+	ewma = defaultAlpha * period / defaultAlpha
 	end := mono.Time(d.period)
-	if got := d.X(end); math.Abs(got-(1-DefaultAlpha)*ewma) > 1e-6 {
+	if got := d.X(end); math.Abs(got-(1-defaultAlpha)*ewma) > 1e-6 {
 		t.Errorf("X = %v after one period, want (1-α) of the EWMA's %v", got, ewma)
 	}
 	// Memory of past bursts: ten periods later a third is still there.
@@ -116,9 +116,9 @@ func TestPaperReactsFasterThanEWMA(t *testing.T) {
 func TestPaperMetricOfSteadyLoad(t *testing.T) {
 	const rate = 10_000_000_000
 	for load := 0.1; load < 1.3; load += 0.1 {
-		d := NewDRE(DefaultTau, DefaultAlpha, DefaultQ)
+		d := newDRE(defaultTau, defaultAlpha, defaultQ)
 		gap := time.Duration(1500 * 8 / (rate / 1e9) / load)
-		now := send(&d, 0, mono.Time(20*DefaultTau), gap, 1500)
+		now := send(&d, 0, mono.Time(20*defaultTau), gap, 1500)
 		got := d.Metric(now, rate)
 		// X swings between (1-α)·R·τ and R·τ within a period, give or take
 		// the frame that falls on its edge.
@@ -132,7 +132,7 @@ func TestPaperMetricOfSteadyLoad(t *testing.T) {
 // §3.6: "The default parameter values for our implementation are: Q = 3,
 // τ = 160µs". T_dre is α·τ; the paper leaves α open.
 func TestPaperDefaults(t *testing.T) {
-	d := NewDRE(DefaultTau, DefaultAlpha, DefaultQ)
+	d := newDRE(defaultTau, defaultAlpha, defaultQ)
 	if d.period != 16_000 || d.levels != 8 {
 		t.Errorf("T_dre = %d ns, %v levels; want 16000 and 8", d.period, d.levels)
 	}

@@ -29,7 +29,7 @@ func TestLazyDecayEqualsTimer(t *testing.T) {
 	for range 200 {
 		alpha := 0.02 + 0.9*rng.Float64()
 		tau := time.Duration(1000 + rng.IntN(1_000_000))
-		d := NewDRE(tau, alpha, 3)
+		d := newDRE(tau, alpha, 3)
 		period := mono.Time(d.period)
 		naive := timerDRE{alpha: alpha, period: period, next: period}
 		now := mono.Time(0)
@@ -69,7 +69,7 @@ func TestClockJumps(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			d := NewDRE(DefaultTau, DefaultAlpha, DefaultQ)
+			d := newDRE(defaultTau, defaultAlpha, defaultQ)
 			// Put a period's start at start exactly.
 			d.X(start)
 			d.anchor = start
@@ -90,7 +90,7 @@ func TestClockJumps(t *testing.T) {
 }
 
 func TestFarApartTimesDoNotOverflow(t *testing.T) {
-	d := NewDRE(DefaultTau, DefaultAlpha, DefaultQ)
+	d := newDRE(defaultTau, defaultAlpha, defaultQ)
 	d.X(math.MinInt64)
 	d.Add(math.MinInt64, 1000)
 	if got := d.X(math.MaxInt64); got != 0 {
@@ -100,7 +100,7 @@ func TestFarApartTimesDoNotOverflow(t *testing.T) {
 
 func TestMetric(t *testing.T) {
 	const rate = 10_000_000_000
-	full := float64(rate) / 8 * DefaultTau.Seconds() // bytes of C·τ
+	full := float64(rate) / 8 * defaultTau.Seconds() // bytes of C·τ
 	tests := []struct {
 		name string
 		x    float64
@@ -121,7 +121,7 @@ func TestMetric(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			d := NewDRE(DefaultTau, DefaultAlpha, tt.q)
+			d := newDRE(defaultTau, defaultAlpha, tt.q)
 			d.Add(0, uint32(tt.x))
 			if got := d.Metric(0, tt.rate); got != tt.want {
 				t.Errorf("Metric = %d, want %d (utilisation %v)", got, tt.want, d.share(d.X(0), tt.rate))
@@ -134,8 +134,8 @@ func TestMetric(t *testing.T) {
 // of the sum, not the larger of the two.
 func TestQuantiseOfSum(t *testing.T) {
 	const rate = 1_000_000_000
-	a, b := NewDRE(DefaultTau, DefaultAlpha, 3), NewDRE(DefaultTau, DefaultAlpha, 3)
-	share := uint32(float64(rate) / 8 * DefaultTau.Seconds() * 0.45)
+	a, b := newDRE(defaultTau, defaultAlpha, 3), newDRE(defaultTau, defaultAlpha, 3)
+	share := uint32(float64(rate) / 8 * defaultTau.Seconds() * 0.45)
 	a.Add(0, share)
 	b.Add(0, share)
 	if got := a.Metric(0, rate); got != 3 {
@@ -146,28 +146,8 @@ func TestQuantiseOfSum(t *testing.T) {
 	}
 }
 
-func TestNewDREReplacesNonsense(t *testing.T) {
-	want := NewDRE(DefaultTau, DefaultAlpha, DefaultQ)
-	for _, d := range []DRE{
-		NewDRE(0, 0, 0),
-		NewDRE(-1, math.NaN(), 9),
-		NewDRE(DefaultTau, 1, DefaultQ),
-		NewDRE(DefaultTau, math.Inf(1), DefaultQ),
-	} {
-		if d != want {
-			t.Errorf("NewDRE = period %d τ %v keep %v levels %v, want the defaults", d.period, d.tau, d.keep, d.levels)
-		}
-	}
-	// A period below a nanosecond would divide by zero.
-	d := NewDRE(1, 0.01, 3)
-	d.Add(0, 100)
-	if x := d.X(1000); !(x > 0 && x < 100) {
-		t.Errorf("X = %v with the shortest period, want something between 0 and 100", x)
-	}
-}
-
 func TestDREDoesNotAllocate(t *testing.T) {
-	d := NewDRE(DefaultTau, DefaultAlpha, DefaultQ)
+	d := newDRE(defaultTau, defaultAlpha, defaultQ)
 	now := mono.Time(0)
 	var sum uint64
 	if n := testing.AllocsPerRun(1000, func() {
@@ -183,7 +163,7 @@ func TestDREDoesNotAllocate(t *testing.T) {
 }
 
 func BenchmarkDREAdd(b *testing.B) {
-	d := NewDRE(DefaultTau, DefaultAlpha, DefaultQ)
+	d := newDRE(defaultTau, defaultAlpha, defaultQ)
 	now := mono.Time(0)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -193,7 +173,7 @@ func BenchmarkDREAdd(b *testing.B) {
 }
 
 func BenchmarkDREMetric(b *testing.B) {
-	d := NewDRE(DefaultTau, DefaultAlpha, DefaultQ)
+	d := newDRE(defaultTau, defaultAlpha, defaultQ)
 	now := mono.Time(0)
 	var m uint8
 	b.ReportAllocs()

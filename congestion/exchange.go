@@ -36,7 +36,7 @@ type ExchangeStats struct {
 // NewExchange returns a worker's exchange over the node's tables, which have the
 // same size. tags is the number of the leaf's uplinks.
 func NewExchange(to *ToLeaf, from *FromLeaf, capable *overlay.Capability, tags int) *Exchange {
-	return &Exchange{to: to, from: from, capable: capable, cursor: NewFeedbackCursor(from.Leaves()), tags: uint8(min(tags, MaxTags))}
+	return &Exchange{to: to, from: from, capable: capable, cursor: NewFeedbackCursor(len(from.rows)), tags: uint8(min(tags, MaxTags))}
 }
 
 // Depart fills f for a packet to a leaf by an uplink: the source leaf's step 1 and
@@ -88,6 +88,6 @@ func (x *Exchange) Arrive(leaf uint16, now mono.Time, f *overlay.Fabric) {
 // Stats returns the counters.
 func (x *Exchange) Stats() ExchangeStats {
 	s := x.stats
-	s.FeedbackStale = x.cursor.Retired()
+	s.FeedbackStale = x.cursor.retired
 	return s
 }

@@ -22,24 +22,16 @@ type filter struct {
 	decay  [decaySteps]float64
 }
 
-func newFilter(tau time.Duration, alpha float64, q uint) filter {
-	if tau <= 0 {
-		tau = DefaultTau
-	}
-	if !(alpha > 0 && alpha < 1) { // the negation catches NaN
-		alpha = DefaultAlpha
-	}
-	if q == 0 || q > maxQ {
-		q = DefaultQ
-	}
-	period := max(math.Round(alpha*float64(tau)), 1)
+// newFilter returns the filter of valid parameters.
+func newFilter(p *Params) filter {
+	period := math.Round(p.Alpha * float64(p.Tau))
 	f := filter{
 		period: uint64(period),
 		// τ follows from the rounded period; otherwise X would be off by the
 		// rounding of T_dre to a nanosecond.
-		tau:    period / alpha / float64(time.Second),
-		keep:   1 - alpha,
-		levels: float64(uint(1) << q),
+		tau:    period / p.Alpha / float64(time.Second),
+		keep:   1 - p.Alpha,
+		levels: float64(uint(1) << p.Q),
 	}
 	for k := range f.decay {
 		f.decay[k] = math.Pow(f.keep, float64(k))

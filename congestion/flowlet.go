@@ -107,6 +107,26 @@ func NewFlowlets(entries int, gap time.Duration, d Detector) *Flowlets {
 	return f
 }
 
+// SetGap changes T_fl, which must be positive, at now. Flowlets that are active by
+// the new gap go on. With [AgeBit] SetGap visits the whole table, and each entry
+// keeps its age in periods.
+func (f *Flowlets) SetGap(now mono.Time, gap time.Duration) {
+	if f.gap == 0 {
+		f.limit = int64(gap)
+		return
+	}
+	before := f.agePeriod(now)
+	f.gap = uint64(gap)
+	f.period = (uint64(now) ^ 1<<63) / f.gap
+	f.start = f.period * f.gap
+	shift := (f.period - before) << flowletStampShift
+	for i, e := range f.entries {
+		if e&flowletValid != 0 {
+			f.entries[i] = e + shift
+		}
+	}
+}
+
 // stamp returns now in the detector's unit, shifted to its place.
 func (f *Flowlets) stamp(now mono.Time) uint64 {
 	if f.gap == 0 {
@@ -134,11 +154,8 @@ func (f *Flowlets) ended(entry, stamp uint64) bool {
 // Lookup returns the uplink of a flow's last flowlet, or [NoUplink] if there was
 // none, and whether that flowlet is still active. Lookup changes nothing.
 func (f *Flowlets) Lookup(hash uint32, now mono.Time) (uplink uint8, active bool) {
-	e := f.entries[hash&f.mask]
-	if e&flowletValid == 0 {
-		return NoUplink, false
-	}
-	return uint8(e & flowletUplink), !f.ended(e, f.stamp(now))
+	fl, _ := f.Find(hash, now)
+	return fl.Uplink, fl.Active
 }
 
 // Stamp is a time in the table's own unit.

@@ -43,14 +43,12 @@ const setChanged = 16 // shift
 // FeedbackCursor is a worker's position in the round over each leaf's tags. It is
 // owned by one worker; it is not safe for concurrent use.
 type FeedbackCursor struct {
-	last    []uint8 // by leaf: tag fed back last
-	retired uint64  // tags taken out of the round through this cursor
+	last []uint8 // by leaf: tag fed back last
+	// retired is how many stale metrics were taken out of the round. A metric joins the
+	// round again when a packet with its tag arrives. The worker that retires a metric
+	// counts it.
+	retired uint64
 }
-
-// Retired returns how many stale metrics were taken out of the round. A metric
-// joins the round again when a packet with its tag arrives. The worker that
-// retires a metric counts it.
-func (c *FeedbackCursor) Retired() uint64 { return c.retired }
 
 // NewFeedbackCursor returns a cursor for leaves 0 to leaves-1.
 func NewFeedbackCursor(leaves int) *FeedbackCursor {
@@ -169,6 +167,3 @@ func (t *FromLeaf) Forget(leaf uint16) {
 		r.words[tag].Store(0)
 	}
 }
-
-// Leaves returns the number of leaves in the table.
-func (t *FromLeaf) Leaves() int { return len(t.rows) }

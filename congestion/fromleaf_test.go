@@ -79,7 +79,7 @@ func TestFromLeafEqualsModel(t *testing.T) {
 			}
 		}
 		want := naive[0].retired + naive[1].retired + naive[2].retired
-		if got := cursors[0].Retired() + cursors[1].Retired(); got != want {
+		if got := cursors[0].retired + cursors[1].retired; got != want {
 			t.Fatalf("%d metrics were retired, the model has %d", got, want)
 		}
 	}
@@ -91,7 +91,7 @@ func TestFromLeafEqualsModel(t *testing.T) {
 func TestFromLeafCountsStaleOnce(t *testing.T) {
 	table := NewFromLeaf(1, testParams())
 	a, b := NewFeedbackCursor(1), NewFeedbackCursor(1)
-	retired := func() [2]uint64 { return [2]uint64{a.Retired(), b.Retired()} }
+	retired := func() [2]uint64 { return [2]uint64{a.retired, b.retired} }
 	for tag := range uint8(3) {
 		table.Record(0, tag, tag+1, 0)
 	}
@@ -137,7 +137,7 @@ func TestFromLeafStaleShared(t *testing.T) {
 	}
 	var sum uint64
 	for _, c := range cursors {
-		sum += c.Retired()
+		sum += c.retired
 	}
 	if sum != rounds*MaxTags {
 		t.Errorf("%d metrics were retired, want %d", sum, rounds*MaxTags)

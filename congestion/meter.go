@@ -34,7 +34,7 @@ type meterSlot struct {
 // NewMeter returns an idle meter for a link that the given number of workers
 // share. p must be valid.
 func NewMeter(workers int, p *Params) *Meter {
-	return &Meter{filter: newFilter(p.Tau, p.Alpha, p.Q), slots: make([]meterSlot, workers)}
+	return &Meter{filter: newFilter(p), slots: make([]meterSlot, workers)}
 }
 
 // periodOf returns the number of the period that contains now, modulo 2^32.

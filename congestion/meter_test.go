@@ -165,7 +165,7 @@ func TestMeterForgetsBeforeTheWrap(t *testing.T) {
 func TestMeterMetric(t *testing.T) {
 	const rate = 10_000_000_000
 	m := NewMeter(2, testParams())
-	full := float64(rate) / 8 * DefaultTau.Seconds()
+	full := float64(rate) / 8 * defaultTau.Seconds()
 	m.Publish(0, 0, full*0.3)
 	m.Publish(1, 0, full*0.4)
 	if got := m.Metric(0, rate); got != 5 {

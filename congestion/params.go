@@ -50,9 +50,9 @@ type Params struct {
 // links of 10 and 40 Gb/s and round trips of some 100 µs.
 func Datacenter() Params {
 	return Params{
-		Q:          DefaultQ,
-		Tau:        DefaultTau,
-		Alpha:      DefaultAlpha,
+		Q:          3,
+		Tau:        160 * time.Microsecond,
+		Alpha:      0.1, // so T_dre = α·τ is 16 µs
 		FlowletGap: 500 * time.Microsecond,
 		FlowGap:    13 * time.Millisecond,
 		Ageing:     10 * time.Millisecond,
@@ -102,9 +102,6 @@ func (p *Params) Validate() error {
 	}
 	return nil
 }
-
-// DRE returns an idle link meter of these parameters.
-func (p *Params) DRE() DRE { return NewDRE(p.Tau, p.Alpha, p.Q) }
 
 // TopMetric returns the largest metric, 2^Q-1.
 func (p *Params) TopMetric() uint8 { return uint8(1<<p.Q - 1) }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gaissmai/bart"
 
+	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/overlay"
 )
@@ -22,21 +23,11 @@ type Builder struct {
 	peers ids[netip.Addr]
 	vnis  ids[overlay.VNI]
 	prev  *dataplane.Tables
-	cache routeCache
 }
 
 type hopKey struct {
 	port    dataplane.PortID
 	gateway netip.Addr
-}
-
-// routeCache keeps a spine's routes between builds that change nothing about
-// them, such as those that a neighbour caused.
-type routeCache struct {
-	routes []Route
-	ports  []dataplane.PortState
-	table  *bart.Table[uint32]
-	groups []dataplane.Group
 }
 
 // NewBuilder returns a builder for a node with these ports.
@@ -62,10 +53,10 @@ type build struct {
 	byIndex map[int]dataplane.PortID // our ports by ifindex
 }
 
-// Build returns the tables of s and o; now is only compared with the now of
+// Build returns the tables of s and, on a leaf, of the overlay that o describes; now is only compared with the now of
 // other calls. It returns the very tables that it returned last when they are
 // still right. The result must not be changed.
-func (b *Builder) Build(s *State, o *Overlay, now time.Time) *dataplane.Tables {
+func (b *Builder) Build(s *State, o *config.Leaf, now time.Time) *dataplane.Tables {
 	w := build{Builder: b, s: s, now: now, t: &dataplane.Tables{}, byIndex: make(map[int]dataplane.PortID)}
 	w.portStates()
 	b.hops.begin()
@@ -140,7 +131,7 @@ func (w *build) usable(r *Route, dst netip.Addr) (hops []dataplane.HopID) {
 
 // overlay fills a leaf's tables: peers with their next hops, VNIs and static
 // addresses.
-func (w *build) overlay(o *Overlay) {
+func (w *build) overlay(o *config.Leaf) {
 	table := new(bart.Table[*Route])
 	for i := range w.s.Routes {
 		if r := &w.s.Routes[i]; w.alive(r) {
@@ -179,14 +170,17 @@ func (w *build) alive(r *Route) bool {
 	})
 }
 
-func (w *build) networks(o *Overlay, peers map[netip.Addr]dataplane.PeerID) {
-	index := make(map[overlay.VNI]dataplane.VNIIndex, len(o.VNIs))
-	for _, v := range o.VNIs {
-		i, ok := w.vnis.get(v.VNI, w.now)
+func (w *build) networks(o *config.Leaf, peers map[netip.Addr]dataplane.PeerID) {
+	for i := range o.VNIs {
+		v := &o.VNIs[i]
+		index, ok := w.vnis.get(overlay.VNI(v.VNI), w.now)
 		if !ok {
 			continue
 		}
-		n := dataplane.VNI{VNI: v.VNI, Storm: v.Storm, FDBLimit: v.FDBLimit}
+		n := dataplane.VNI{
+			VNI: overlay.VNI(v.VNI), FDBLimit: cmp.Or(v.FDBLimit, fdbShare(o)),
+			Storm: dataplane.StormLimit{Rate: v.Storm.Rate, Burst: v.Storm.Burst, Bytes: uint64(v.Storm.Bandwidth) / 8},
+		}
 		for _, a := range v.Flood {
 			if id, ok := peers[a]; ok {
 				n.Flood = append(n.Flood, id)
@@ -200,30 +194,29 @@ func (w *build) networks(o *Overlay, peers map[netip.Addr]dataplane.PeerID) {
 				n.Peers = append(n.Peers, id)
 			}
 		}
-		w.t.VNIs = grown(w.t.VNIs, i+1)
-		w.t.VNIs[i] = n
-		index[v.VNI] = dataplane.VNIIndex(i)
+		w.t.VNIs = grown(w.t.VNIs, index+1)
+		w.t.VNIs[index] = n
+		for _, s := range v.Static {
+			e := dataplane.StaticMAC{VNI: dataplane.VNIIndex(index), MAC: overlay.MAC(s.MAC), Port: dataplane.NoPort, VLAN: s.VLAN}
+			if s.VTEP.IsValid() {
+				e.Peer, ok = peers[s.VTEP]
+			} else {
+				port := slices.IndexFunc(w.ports, func(p dataplane.PortConfig) bool { return p.Name == s.Interface })
+				e.Port, ok = dataplane.PortID(port), port >= 0
+			}
+			if ok {
+				w.t.Static = append(w.t.Static, e)
+			}
+		}
 	}
 	w.t.VNIs = grown(w.t.VNIs, len(w.vnis.slots))
-	for _, s := range o.Static {
-		vni, ok := index[s.VNI]
-		if !ok {
-			continue
-		}
-		e := dataplane.StaticMAC{VNI: vni, MAC: s.MAC, Port: dataplane.NoPort, VLAN: s.VLAN}
-		if s.VTEP.IsValid() {
-			if e.Peer, ok = peers[s.VTEP]; !ok {
-				continue
-			}
-		} else {
-			i := slices.IndexFunc(w.ports, func(p dataplane.PortConfig) bool { return p.Name == s.Interface })
-			if i < 0 {
-				continue
-			}
-			e.Port = dataplane.PortID(i)
-		}
-		w.t.Static = append(w.t.Static, e)
-	}
+}
+
+// fdbShare returns how many addresses a network may have that does not say: all have
+// the same part, and so no tenant takes the table from the others. It is not so small
+// that networks of few hosts among many would notice.
+func fdbShare(o *config.Leaf) uint32 {
+	return uint32(max(o.FDB.Size/len(o.VNIs), min(1024, o.FDB.Size)))
 }
 
 // grown returns s with zero values appended up to length n.
@@ -239,16 +232,6 @@ func grown[T any](s []T, n int) []T {
 // it: there it must hide the wider one, as it does in the kernel, and gets a
 // group without next hops.
 func (w *build) routes() {
-	c := &w.cache
-	if c.table != nil && slices.Equal(c.ports, w.t.Ports) && (&State{Routes: c.routes}).equal(Routes, w.s) {
-		for _, g := range c.groups {
-			for _, h := range g.Hops {
-				w.hops.slots[h].used = true
-			}
-		}
-		w.t.Routes, w.t.Groups = c.table, c.groups
-		return
-	}
 	table, groups := new(bart.Table[uint32]), []dataplane.Group{{}}
 	var hiding []netip.Prefix
 	for i := range w.s.Routes {
@@ -280,21 +263,16 @@ func (w *build) routes() {
 			table.Insert(p, 0)
 		}
 	}
-	*c = routeCache{routes: w.s.Routes, ports: w.t.Ports, table: table, groups: groups}
 	w.t.Routes, w.t.Groups = table, groups
 }
 
 // hopTable fills Hops from the IDs in use and the neighbours' MACs. A hop that
 // no route uses any more keeps its place, without a gateway.
 func (w *build) hopTable() {
-	type key struct {
-		ifindex int
-		addr    netip.Addr
-	}
-	macs := make(map[key]overlay.MAC, len(w.s.Neighbours))
+	macs := make(map[target]overlay.MAC, len(w.s.Neighbours))
 	for _, n := range w.s.Neighbours {
 		if n.Usable {
-			macs[key{n.Ifindex, n.Addr}] = n.MAC
+			macs[target{n.Ifindex, n.Addr}] = n.MAC
 		}
 	}
 	w.t.Hops = make([]dataplane.Hop, len(w.hops.slots))
@@ -303,16 +281,15 @@ func (w *build) hopTable() {
 		h := dataplane.Hop{Port: k.port}
 		if w.hops.live(i) {
 			h.Gateway = k.gateway
-			h.MAC, h.Resolved = macs[key{w.t.Ports[k.port].Ifindex, k.gateway}]
+			h.MAC, h.Resolved = macs[target{w.t.Ports[k.port].Ifindex, k.gateway}]
 		}
 		w.t.Hops[i] = h
 	}
 }
 
-// sameTables reports whether two tables say the same. Routes are compared by
-// identity: routes makes new ones only when something changed.
+// sameTables reports whether two tables say the same.
 func sameTables(a, b *dataplane.Tables) bool {
-	return a.Routes == b.Routes &&
+	return (a.Routes == nil || a.Routes.Equal(b.Routes)) &&
 		slices.Equal(a.Ports, b.Ports) && slices.Equal(a.Hops, b.Hops) && slices.Equal(a.Static, b.Static) &&
 		slices.EqualFunc(a.Groups, b.Groups, func(x, y dataplane.Group) bool { return slices.Equal(x.Hops, y.Hops) }) &&
 		slices.EqualFunc(a.Peers, b.Peers, func(x, y dataplane.Peer) bool {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/overlay"
 )
@@ -49,14 +50,13 @@ func leafState() State {
 	}
 }
 
-func leafOverlay() Overlay {
+func leafOverlay() config.Leaf {
 	p := []netip.Addr{addr("10.255.0.2"), addr("10.255.0.3"), addr("10.255.1.8"), addr("10.255.1.9"), addr("10.99.0.1")}
-	return Overlay{
+	return config.Leaf{
 		Peers: p,
-		VNIs:  []VNI{{VNI: 100, Flood: p[:2]}, {VNI: 200, Storm: dataplane.StormLimit{Rate: 10, Burst: 5}, FDBLimit: 7}},
-		Static: []StaticMAC{
-			{VNI: 200, MAC: mac(1), VTEP: p[1]},
-			{VNI: 100, MAC: mac(2), Interface: "acc0", VLAN: 9},
+		VNIs: []config.VNI{
+			{VNI: 100, Flood: p[:2], Static: []config.Static{{MAC: config.MAC(mac(2)), Interface: "acc0", VLAN: 9}}},
+			{VNI: 200, Storm: config.Storm{Rate: 10, Burst: 5}, FDBLimit: 7, Static: []config.Static{{MAC: config.MAC(mac(1)), VTEP: p[1]}}},
 		},
 	}
 }
@@ -128,8 +128,8 @@ func TestBuildLeafTables(t *testing.T) {
 		t.Errorf("VNIs %+v", tables.VNIs)
 	}
 	static := []dataplane.StaticMAC{
-		{VNI: 1, MAC: mac(1), Peer: 1, Port: dataplane.NoPort},
 		{VNI: 0, MAC: mac(2), Port: 2, VLAN: 9},
+		{VNI: 1, MAC: mac(1), Peer: 1, Port: dataplane.NoPort},
 	}
 	if !slices.Equal(tables.Static, static) {
 		t.Errorf("static %+v", tables.Static)
@@ -180,7 +180,7 @@ func TestPeerIDsSurviveOthers(t *testing.T) {
 	b := NewBuilder(dataplane.Leaf, leafPorts)
 	s, o := leafState(), leafOverlay()
 	b.Build(&s, &o, epoch)
-	fewer := Overlay{Peers: slices.Clone(o.Peers[1:2]), VNIs: o.VNIs[1:]}
+	fewer := config.Leaf{Peers: slices.Clone(o.Peers[1:2]), VNIs: o.VNIs[1:]}
 	tables := b.Build(&s, &fewer, epoch)
 	if len(tables.Peers) != len(o.Peers) || tables.Peers[0].VTEP.IsValid() || tables.Peers[1].VTEP != o.Peers[1] {
 		t.Errorf("peers %+v", tables.Peers)
@@ -270,8 +270,8 @@ func TestBuildSpine(t *testing.T) {
 	})
 	s.Neighbours = []Neighbour{{Ifindex: 10, Addr: addr("10.1.0.1"), MAC: mac(9), Usable: true}}
 	second := b.Build(&s, nil, epoch)
-	if second == first || second.Routes != first.Routes {
-		t.Error("a neighbour makes new tables, but no new routes")
+	if second == first || !second.Routes.Equal(first.Routes) {
+		t.Error("a neighbour makes new tables, but no other routes")
 	}
 	s.Links[0].Up = false
 	check(t, b.Build(&s, nil, epoch), map[string]any{

@@ -16,27 +16,19 @@ const carrierPoll = 15 * time.Millisecond
 func pollCarriers(e *ethtool.Socket, ports []string, stop <-chan struct{}, changed func()) {
 	tick := time.NewTicker(carrierPoll)
 	defer tick.Stop()
-	was := make([]bool, len(ports))
-	for i, p := range ports {
-		was[i] = carrier(e, p)
-	}
+	was := make(map[string]bool, len(ports))
 	for {
+		for _, p := range ports {
+			up, _ := e.Carrier(p) // a port that does not exist has none
+			if up != was[p] {
+				was[p] = up
+				changed()
+			}
+		}
 		select {
 		case <-stop:
 			return
 		case <-tick.C:
 		}
-		for i, p := range ports {
-			if up := carrier(e, p); up != was[i] {
-				was[i] = up
-				changed()
-			}
-		}
 	}
-}
-
-// carrier asks for a port's link. A port that does not exist has none.
-func carrier(e *ethtool.Socket, name string) bool {
-	up, err := e.Carrier(name)
-	return err == nil && up
 }

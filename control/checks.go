@@ -22,7 +22,7 @@ type Facts struct {
 type PortFacts struct {
 	MTU                int
 	RXQueues, TXQueues int    // in use
-	XDP                uint32 // ID of the XDP program that it carries; 0: none
+	XDP                uint32 // ID of the XDP program that it carries; 0: none, or one that keeps the port closed
 	StripsVLAN         bool   // VLAN tags are taken off before XDP sees them
 }
 

@@ -1,15 +1,12 @@
 package control
 
 import (
-	"bufio"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/loomfabric/loom/bpf"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/ethtool"
 )
@@ -39,12 +36,13 @@ func Gather(c *dataplane.Config) (*Facts, error) {
 		return nil, err
 	}
 	defer k.Close()
-	var s State
-	if err := k.List(Addrs, &s); err != nil {
-		return nil, err
+	addrs, err := k.h.AddrList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return nil, fmt.Errorf("list this machine's addresses: %w", err)
 	}
-	for _, a := range s.Addrs {
-		f.Addrs = append(f.Addrs, a.Addr)
+	for _, a := range addrs {
+		ip, _ := addrOf(a.IP)
+		f.Addrs = append(f.Addrs, ip)
 	}
 	links, err := k.h.LinkList()
 	if err != nil {
@@ -63,7 +61,7 @@ func Gather(c *dataplane.Config) (*Facts, error) {
 		x.RXQueues, x.TXQueues = channels(k.ethtool, a)
 		// A driver that does not tell, does not.
 		x.StripsVLAN, _ = k.ethtool.Get(p.Name, ethtool.RXVLAN)
-		if a.Xdp != nil && a.Xdp.Attached {
+		if a.Xdp != nil && a.Xdp.Attached && !(p.Kind == dataplane.Access && bpf.LeftBehind(a.Index, a.Xdp.ProgId)) {
 			x.XDP = a.Xdp.ProgId
 		}
 		f.Ports[p.Name] = x
@@ -73,24 +71,13 @@ func Gather(c *dataplane.Config) (*Facts, error) {
 
 // privilege reads the effective capabilities and the memory limit.
 func (f *Facts) privilege() error {
-	file, err := os.Open("/proc/self/status")
-	if err != nil {
+	var sets [2]unix.CapUserData // of 32 capabilities each
+	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, &sets[0]); err != nil {
 		return fmt.Errorf("read the process's capabilities: %w", err)
 	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		text, ok := strings.CutPrefix(lines.Text(), "CapEff:")
-		if !ok {
-			continue
-		}
-		bits, err := strconv.ParseUint(strings.TrimSpace(text), 16, 64)
-		if err != nil {
-			return fmt.Errorf("read the process's capabilities: %w", err)
-		}
-		has := func(c uint) bool { return bits>>c&1 != 0 }
-		f.NetAdmin, f.NetRaw, f.IPCLock = has(unix.CAP_NET_ADMIN), has(unix.CAP_NET_RAW), has(unix.CAP_IPC_LOCK)
-		f.BPF = has(unix.CAP_BPF) || has(unix.CAP_SYS_ADMIN)
-	}
+	has := func(c int) bool { return sets[c/32].Effective>>(c%32)&1 != 0 }
+	f.NetAdmin, f.NetRaw, f.IPCLock = has(unix.CAP_NET_ADMIN), has(unix.CAP_NET_RAW), has(unix.CAP_IPC_LOCK)
+	f.BPF = has(unix.CAP_BPF) || has(unix.CAP_SYS_ADMIN)
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
 		return fmt.Errorf("read the limit of locked memory: %w", err)

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/dataplane"
 )
 
@@ -36,7 +36,7 @@ type Options struct {
 	Role       dataplane.Role
 	Ports      []dataplane.PortConfig
 	Kernel     Kernel
-	Source     Source // leaf; nil on a spine
+	Overlay    *config.Leaf // leaf: its peers and VNIs
 	Publisher  Publisher
 	Unresolved <-chan dataplane.HopID // next hops that frames wait for; may be nil
 	Log        *slog.Logger
@@ -50,17 +50,14 @@ type Mirror struct {
 	Options
 	builder *Builder
 	state   State
-	built   *Overlay // what the newest tables were built of
 	resolve resolver
 
 	wake    chan struct{}
 	changed [numKinds]atomic.Bool
 	pending [numKinds]pending
 
-	mu      sync.Mutex
-	overlay *Overlay // newest; nil until the source has spoken
-	stats   Stats
-
+	stats  Stats // so far in this step
+	shown  atomic.Pointer[Stats]
 	tables atomic.Pointer[dataplane.Tables]
 }
 
@@ -97,10 +94,8 @@ func NewMirror(o Options) *Mirror {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	m := &Mirror{Options: o, builder: NewBuilder(o.Role, o.Ports), wake: make(chan struct{}, 1)}
+	m.shown.Store(&Stats{})
 	m.resolve = resolver{kernel: o.Kernel, log: o.Log, tries: make(map[target]*try)}
-	if o.Source == nil {
-		m.overlay = &Overlay{}
-	}
 	return m
 }
 
@@ -108,48 +103,29 @@ func NewMirror(o Options) *Mirror {
 func (m *Mirror) Tables() *dataplane.Tables { return m.tables.Load() }
 
 // Stats is a copy of the counters.
-func (m *Mirror) Stats() Stats {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.stats
-}
+func (m *Mirror) Stats() Stats { return *m.shown.Load() }
 
-// Run mirrors until ctx ends. It returns an error only if it could not start,
-// or if the source failed: whatever the kernel refuses later is retried.
+// Run mirrors until ctx ends. It returns an error only if it could not start:
+// whatever the kernel refuses later is retried.
 func (m *Mirror) Run(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	stop, err := m.Kernel.Watch(func(k Kind) {
 		m.changed[k].Store(true)
-		m.nudge()
+		select {
+		case m.wake <- struct{}{}:
+		default: // one that is waiting covers this one
+		}
 	})
 	if err != nil {
 		return err
 	}
 	defer stop()
-	source := make(chan error, 1)
-	if m.Source != nil {
-		go func() { source <- m.Source.Run(ctx, m.setOverlay) }()
-	}
-	for k := range numKinds {
-		m.changed[k].Store(true)
-	}
-	return m.loop(ctx, source)
-}
-
-func (m *Mirror) loop(ctx context.Context, source <-chan error) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	nextResync := time.Now().Add(resync)
+	var nextResync time.Time // the first list is one
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case err := <-source:
-			if ctx.Err() == nil && err != nil {
-				return err
-			}
-			source = nil
 		case id := <-m.Unresolved:
 			m.resolve.hurry(m.tables.Load(), id, time.Now())
 		case <-m.wake:
@@ -162,11 +138,7 @@ func (m *Mirror) loop(ctx context.Context, source <-chan error) error {
 				m.changed[k].Store(true)
 			}
 		}
-		next := m.step(now)
-		if nextResync.Before(next) {
-			next = nextResync
-		}
-		timer.Reset(time.Until(next))
+		timer.Reset(time.Until(earlier(m.step(now), nextResync)))
 	}
 }
 
@@ -203,9 +175,9 @@ func (m *Mirror) step(now time.Time) (next time.Time) {
 		m.resolve.update(&m.state, m.tables.Load())
 	}
 	next = earlier(next, m.resolve.step(now))
-	m.mu.Lock()
 	m.stats.Resolves, m.stats.Unresolved, m.stats.TableFull = m.resolve.requests, m.resolve.unresolved, m.builder.Full()
-	m.mu.Unlock()
+	stats := m.stats
+	m.shown.Store(&stats)
 	return next
 }
 
@@ -228,13 +200,9 @@ func (m *Mirror) list(k Kind) bool {
 		rest = restLinks
 	}
 	p.notBefore = end.Add(time.Duration(rest) * end.Sub(start))
-	m.mu.Lock()
 	m.stats.Lists[k]++
 	if err != nil {
 		m.stats.ListErrors[k]++
-	}
-	m.mu.Unlock()
-	if err != nil {
 		p.due = end.Add(listRetry)
 		if errors.Is(err, netlink.ErrDumpInterrupted) {
 			p.due = end.Add(settle) // it changed while it was read: soon again
@@ -249,18 +217,13 @@ func (m *Mirror) list(k Kind) bool {
 	}
 	first := !p.listed
 	p.dirty, p.listed, p.failing = false, true, false
-	differs := first || !m.state.equal(k, &got)
-	m.state.take(k, &got) // also when equal: Stale is not compared
-	return differs
+	return m.state.take(k, &got) || first
 }
 
 // publish builds tables, once everything they need is known, and hands them on
 // if they say something new.
 func (m *Mirror) publish(fresh bool) (published bool) {
-	m.mu.Lock()
-	o := m.overlay
-	m.mu.Unlock()
-	if o == nil || !fresh && o == m.built {
+	if !fresh {
 		return false
 	}
 	for k := range numKinds {
@@ -268,8 +231,7 @@ func (m *Mirror) publish(fresh bool) (published bool) {
 			return false
 		}
 	}
-	m.built = o
-	t := m.builder.Build(&m.state, o, time.Now())
+	t := m.builder.Build(&m.state, m.Overlay, time.Now())
 	old := m.tables.Load()
 	if t == old {
 		return false
@@ -279,26 +241,9 @@ func (m *Mirror) publish(fresh bool) (published bool) {
 		return false
 	}
 	m.tables.Store(t)
-	m.mu.Lock()
 	m.stats.Published++
-	m.mu.Unlock()
 	m.report(old, t)
 	return true
-}
-
-func (m *Mirror) setOverlay(o Overlay) {
-	m.mu.Lock()
-	m.overlay = &o
-	m.mu.Unlock()
-	m.nudge()
-}
-
-// nudge wakes the loop; a nudge that finds another one waiting is the same.
-func (m *Mirror) nudge() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
 }
 
 // report logs what an operator wants to know of a change.
@@ -307,11 +252,7 @@ func (m *Mirror) report(old, t *dataplane.Tables) {
 		old = &dataplane.Tables{}
 	}
 	for i, p := range t.Ports {
-		var was dataplane.PortState
-		if i < len(old.Ports) {
-			was = old.Ports[i]
-		}
-		if p.Up == was.Up && p.Ifindex == was.Ifindex && i < len(old.Ports) {
+		if i < len(old.Ports) && p.Up == old.Ports[i].Up && p.Ifindex == old.Ports[i].Ifindex {
 			continue
 		}
 		level := slog.LevelInfo

@@ -39,7 +39,7 @@ func (f *fakeKernel) List(k Kind, s *State) error {
 		return f.fail[k]
 	}
 	c := State{
-		Links: slices.Clone(f.state.Links), Addrs: slices.Clone(f.state.Addrs),
+		Links:  slices.Clone(f.state.Links),
 		Routes: slices.Clone(f.state.Routes), Neighbours: slices.Clone(f.state.Neighbours),
 	}
 	s.take(k, &c)
@@ -113,7 +113,7 @@ func startMirror(t *testing.T, o Options) (*Mirror, published) {
 
 func TestMirrorFollows(t *testing.T) {
 	k := newFake(leafState())
-	m, p := startMirror(t, Options{Role: dataplane.Leaf, Ports: leafPorts, Kernel: k, Source: Static(leafOverlay())})
+	m, p := startMirror(t, Options{Role: dataplane.Leaf, Ports: leafPorts, Kernel: k, Overlay: new(leafOverlay())})
 	first, _ := p.until(t, "start", func(*dataplane.Tables) bool { return true })
 	if len(peerHops(first, "10.255.0.2")) != 2 {
 		t.Fatalf("first tables %+v", first)
@@ -137,26 +137,26 @@ func TestMirrorFollows(t *testing.T) {
 func TestMirrorWaitsForEveryKind(t *testing.T) {
 	k := newFake(leafState())
 	k.fail[Routes] = errors.New("refused")
-	_, p := startMirror(t, Options{Role: dataplane.Leaf, Ports: leafPorts, Kernel: k, Source: Static(leafOverlay())})
+	_, p := startMirror(t, Options{Role: dataplane.Leaf, Ports: leafPorts, Kernel: k, Overlay: new(leafOverlay())})
 	select {
 	case tables := <-p:
 		t.Fatalf("published without routes: %+v", tables)
 	case <-time.After(3 * listRetry):
 	}
-	k.set(Addrs, func(f *fakeKernel) { f.fail[Routes] = nil }) // nobody says that routes can be read again
+	k.set(Links, func(f *fakeKernel) { f.fail[Routes] = nil }) // nobody says that routes can be read again
 	p.until(t, "retry", func(t *dataplane.Tables) bool { return len(peerHops(t, "10.255.0.2")) == 2 })
 }
 
 func TestMirrorKeepsTablesWhenAListFails(t *testing.T) {
 	k := newFake(leafState())
-	m, p := startMirror(t, Options{Role: dataplane.Leaf, Ports: leafPorts, Kernel: k, Source: Static(leafOverlay())})
+	m, p := startMirror(t, Options{Role: dataplane.Leaf, Ports: leafPorts, Kernel: k, Overlay: new(leafOverlay())})
 	first, _ := p.until(t, "start", func(*dataplane.Tables) bool { return true })
 	k.set(Neighbours, func(f *fakeKernel) { f.fail[Neighbours] = netlink.ErrDumpInterrupted; f.state.Neighbours = nil })
 	time.Sleep(100 * time.Millisecond)
 	if m.Tables() != first || m.Stats().ListErrors[Neighbours] < 2 {
 		t.Fatalf("tables changed, or no retries: %+v", m.Stats())
 	}
-	k.set(Addrs, func(f *fakeKernel) { f.fail[Neighbours] = nil })
+	k.set(Links, func(f *fakeKernel) { f.fail[Neighbours] = nil })
 	p.until(t, "recovery", func(t *dataplane.Tables) bool {
 		return !slices.ContainsFunc(t.Hops, func(h dataplane.Hop) bool { return h.Resolved })
 	})
@@ -165,7 +165,7 @@ func TestMirrorKeepsTablesWhenAListFails(t *testing.T) {
 func TestMirrorBoundsAStorm(t *testing.T) {
 	k := newFake(leafState())
 	k.slow = 2 * time.Millisecond
-	_, p := startMirror(t, Options{Role: dataplane.Leaf, Ports: leafPorts, Kernel: k, Source: Static(leafOverlay())})
+	_, p := startMirror(t, Options{Role: dataplane.Leaf, Ports: leafPorts, Kernel: k, Overlay: new(leafOverlay())})
 	p.until(t, "start", func(*dataplane.Tables) bool { return true })
 	end := time.Now().Add(400 * time.Millisecond)
 	for time.Now().Before(end) {

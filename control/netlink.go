@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 
@@ -46,8 +47,7 @@ func OpenNetlink(ports ...string) (*Netlink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
-	events, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_IFADDR,
-		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_NEXTHOP)
+	events, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_NEXTHOP)
 	if err != nil {
 		h.Close()
 		return nil, fmt.Errorf("subscribe to netlink events: %w", err)
@@ -79,14 +79,10 @@ func (k *Netlink) Close() {
 
 // Watch calls changed until stop is called, from two goroutines.
 func (k *Netlink) Watch(changed func(Kind)) (stop func(), err error) {
-	done, end := make(chan struct{}), make(chan struct{})
-	polled := make(chan struct{})
-	go func() {
-		defer close(polled)
-		pollCarriers(k.ethtool, k.ports, end, func() { changed(Links) })
-	}()
-	go func() {
-		defer close(done)
+	end := make(chan struct{})
+	var both sync.WaitGroup
+	both.Go(func() { pollCarriers(k.ethtool, k.ports, end, func() { changed(Links) }) })
+	both.Go(func() {
 		for {
 			msgs, from, err := k.events.Receive()
 			if k.closed.Load() {
@@ -102,12 +98,11 @@ func (k *Netlink) Watch(changed func(Kind)) (stop func(), err error) {
 				note(msgs, changed)
 			}
 		}
-	}()
+	})
 	return func() {
 		close(end)
 		k.closeEvents()
-		<-done
-		<-polled
+		both.Wait()
 	}, nil
 }
 
@@ -119,25 +114,20 @@ func (k *Netlink) closeEvents() {
 	}
 }
 
+// kindOf says what a message is about.
+var kindOf = map[uint16]Kind{
+	unix.RTM_NEWLINK: Links, unix.RTM_DELLINK: Links,
+	unix.RTM_NEWROUTE: Routes, unix.RTM_DELROUTE: Routes, unix.RTM_NEWNEXTHOP: Routes, unix.RTM_DELNEXTHOP: Routes,
+	unix.RTM_NEWNEIGH: Neighbours, unix.RTM_DELNEIGH: Neighbours,
+}
+
 // note names the kinds that messages are about.
 func note(msgs []syscall.NetlinkMessage, changed func(Kind)) {
-	var seen [numKinds]bool
 	for _, m := range msgs {
-		kind := numKinds
-		switch m.Header.Type {
-		case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-			kind = Links
-		case unix.RTM_NEWADDR, unix.RTM_DELADDR:
-			kind = Addrs
-		case unix.RTM_NEWROUTE, unix.RTM_DELROUTE, unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
-			kind = Routes
-		case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
-			kind = Neighbours
-		}
-		if kind == numKinds || seen[kind] {
+		kind, ok := kindOf[m.Header.Type]
+		if !ok {
 			continue
 		}
-		seen[kind] = true
 		changed(kind)
 		if kind == Links {
 			// The kernel drops routes and neighbours of a link that goes away,
@@ -150,18 +140,10 @@ func note(msgs []syscall.NetlinkMessage, changed func(Kind)) {
 
 // List reads one kind.
 func (k *Netlink) List(kind Kind, s *State) error {
+	list := [numKinds]func(*State) error{k.links, k.routes, k.neighbours}[kind]
 	var err error
 	for range maxDumps {
-		switch kind {
-		case Links:
-			err = k.links(s)
-		case Addrs:
-			err = k.addrs(s)
-		case Routes:
-			err = k.routes(s)
-		default:
-			err = k.neighbours(s)
-		}
+		err = list(s)
 		if !errors.Is(err, netlink.ErrDumpInterrupted) {
 			break
 		}
@@ -197,24 +179,6 @@ func (k *Netlink) links(s *State) error {
 	}
 	slices.SortFunc(out, func(a, b Link) int { return cmp.Compare(a.Index, b.Index) })
 	s.Links = out
-	return nil
-}
-
-func (k *Netlink) addrs(s *State) error {
-	list, err := k.h.AddrList(nil, netlink.FAMILY_V4)
-	if err != nil {
-		return err
-	}
-	out := make([]Addr, 0, len(list))
-	for _, a := range list {
-		if ip, ok := addrOf(a.IP); ok {
-			out = append(out, Addr{Ifindex: a.LinkIndex, Addr: ip})
-		}
-	}
-	slices.SortFunc(out, func(a, b Addr) int {
-		return cmp.Or(cmp.Compare(a.Ifindex, b.Ifindex), a.Addr.Compare(b.Addr))
-	})
-	s.Addrs = out
 	return nil
 }
 

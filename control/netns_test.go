@@ -13,6 +13,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/testenv"
 )
@@ -46,9 +47,9 @@ func newRig(t *testing.T) *rig {
 		}
 	})
 	t.Cleanup(k.Close)
-	o := Overlay{Peers: []netip.Addr{addr(vtep2)}, VNIs: []VNI{{VNI: 100}}}
+	o := &config.Leaf{Peers: []netip.Addr{addr(vtep2)}, VNIs: []config.VNI{{VNI: 100}}}
 	r.mirror, r.tables = startMirror(t, Options{
-		Role: dataplane.Leaf, Ports: leafPorts[:2], Kernel: k, Source: Static(o), Unresolved: r.unresolved,
+		Role: dataplane.Leaf, Ports: leafPorts[:2], Kernel: k, Overlay: o, Unresolved: r.unresolved,
 	})
 	return r
 }

@@ -56,10 +56,9 @@ func (r *resolver) update(s *State, t *dataplane.Tables) {
 	if t == nil {
 		return
 	}
-	stale, usable := make(map[target]bool), make(map[target]bool)
+	neighbours := make(map[target]Neighbour, len(s.Neighbours))
 	for _, n := range s.Neighbours {
-		k := target{n.Ifindex, n.Addr}
-		usable[k], stale[k] = n.Usable, n.Stale
+		neighbours[target{n.Ifindex, n.Addr}] = n
 	}
 	for _, tr := range r.tries {
 		tr.seen = false
@@ -72,7 +71,7 @@ func (r *resolver) update(s *State, t *dataplane.Tables) {
 		k := target{t.Ports[h.Port].Ifindex, h.Gateway}
 		if !h.Resolved {
 			r.unresolved++
-		} else if !stale[k] {
+		} else if !neighbours[k].Stale {
 			continue
 		}
 		tr := r.tries[k]
@@ -84,7 +83,7 @@ func (r *resolver) update(s *State, t *dataplane.Tables) {
 	}
 	for k, tr := range r.tries {
 		if !tr.seen {
-			if tr.complained && usable[k] {
+			if tr.complained && neighbours[k].Usable {
 				r.log.Info("next hop answers again", "address", k.addr, "ifindex", k.ifindex)
 			}
 			delete(r.tries, k)

@@ -1,6 +1,6 @@
 // Package control keeps the data plane's tables in step with the kernel and
-// with what is configured of the overlay: it mirrors links, addresses, routes
-// and neighbours over netlink, and publishes immutable tables. It never touches
+// with what is configured of the overlay: it mirrors links, routes and
+// neighbours over netlink, and publishes immutable tables. It never touches
 // a worker's state and never forwards a frame; it changes nothing in the kernel
 // but asks it to resolve neighbours.
 package control
@@ -15,11 +15,10 @@ import (
 // Kind is one kind of kernel object that is mirrored.
 type Kind uint8
 
-// The kinds, in the order in which they are listed: an address, a route or a
-// neighbour means nothing before its link is known.
+// The kinds, in the order in which they are listed: a route or a neighbour
+// means nothing before its link is known.
 const (
 	Links Kind = iota
-	Addrs
 	Routes
 	Neighbours
 	numKinds
@@ -27,14 +26,13 @@ const (
 
 // String is the kind's name in logs and metrics.
 func (k Kind) String() string {
-	return [...]string{"links", "addresses", "routes", "neighbours"}[k]
+	return [...]string{"links", "routes", "neighbours"}[k]
 }
 
 // State is what the kernel says, complete for each kind. It is a value to
 // compare and to build tables from; see [Build].
 type State struct {
 	Links      []Link
-	Addrs      []Addr
 	Routes     []Route
 	Neighbours []Neighbour
 }
@@ -47,12 +45,6 @@ type Link struct {
 	MAC   overlay.MAC
 	MTU   int
 	Speed uint64 // bits per second, of ports; 0: unknown
-}
-
-// Addr is an address of this machine.
-type Addr struct {
-	Ifindex int
-	Addr    netip.Addr
 }
 
 // Route is a route of the main table that decides for its prefix, that is the
@@ -96,36 +88,24 @@ type Kernel interface {
 	Watch(changed func(Kind)) (stop func(), err error)
 }
 
-// equal reports whether one kind is the same in both states, apart from what
-// tables do not depend on.
-func (s *State) equal(k Kind, o *State) bool {
+// take copies one kind from o, and reports whether tables may follow from it that
+// differ.
+func (s *State) take(k Kind, o *State) (differs bool) {
 	switch k {
 	case Links:
-		return slices.Equal(s.Links, o.Links)
-	case Addrs:
-		return slices.Equal(s.Addrs, o.Addrs)
+		differs = !slices.Equal(s.Links, o.Links)
+		s.Links = o.Links
 	case Routes:
-		return slices.EqualFunc(s.Routes, o.Routes, func(a, b Route) bool {
+		differs = !slices.EqualFunc(s.Routes, o.Routes, func(a, b Route) bool {
 			return a.Dst == b.Dst && a.Metric == b.Metric && a.Reject == b.Reject && slices.Equal(a.Hops, b.Hops)
 		})
+		s.Routes = o.Routes
 	default:
-		return slices.EqualFunc(s.Neighbours, o.Neighbours, func(a, b Neighbour) bool {
+		differs = !slices.EqualFunc(s.Neighbours, o.Neighbours, func(a, b Neighbour) bool {
 			a.Stale, b.Stale = false, false
 			return a == b
 		})
-	}
-}
-
-// take copies one kind from o.
-func (s *State) take(k Kind, o *State) {
-	switch k {
-	case Links:
-		s.Links = o.Links
-	case Addrs:
-		s.Addrs = o.Addrs
-	case Routes:
-		s.Routes = o.Routes
-	default:
 		s.Neighbours = o.Neighbours
 	}
+	return differs
 }

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -101,10 +102,7 @@ func (n *Node) retime(all reorder.Histogram) bool {
 func (c *Config) longestQueue() (longest time.Duration) {
 	for i := range c.Ports {
 		e := &c.Ports[i].Egress
-		rate := e.Rate
-		if rate == 0 {
-			rate = e.LinkRate
-		}
+		rate := cmp.Or(e.Rate, e.LinkRate)
 		if c.Ports[i].Kind == Uplink && rate > 0 {
 			seconds := float64(e.QueueBytes) * 8 / float64(rate)
 			longest = max(longest, time.Duration(min(seconds*1e9, math.MaxInt64/2)))

@@ -225,6 +225,11 @@ const (
 	SpinePort                     // any port of a spine
 )
 
+// String is the kind's name in metrics and in the admin API.
+func (k PortKind) String() string {
+	return [...]string{Access: "access", Uplink: "uplink", SpinePort: "spine"}[k]
+}
+
 // PortConfig describes one port. A port's index in [Config.Ports] is its
 // PortID in [Tables] and in [Stats].
 type PortConfig struct {

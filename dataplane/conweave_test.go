@@ -107,18 +107,14 @@ func (l *pathLab) source() balance.ConWeaveStats { return source(l.a.w.leaf.clas
 func (l *pathLab) dest() reorder.Stats           { return l.b.destination().Counters() }
 
 // connection is that of A's flow of which a packet was sent last.
-func (l *pathLab) connection() (last balance.Connection) {
+func (l *pathLab) connection() balance.Connection {
 	l.t.Helper()
 	p := l.a.w.leaf.classes[0].Policy.(balance.ConWeavePolicy)
-	for e := range p.Connections(l.a.now, 0, p.ConnectionSets()) {
-		if e.Last >= last.Last {
-			last = e
-		}
-	}
-	if last.Last == 0 {
+	all := sentLast(slices.Collect(p.Connections(l.a.now, 0, p.ConnectionSets())), 1)
+	if len(all) == 0 {
 		l.t.Fatal("no flow has a connection")
 	}
-	return last
+	return all[0]
 }
 
 // inOrder checks that B's host has got all of a flow's packets in order.

@@ -131,15 +131,12 @@ func (n *Node) Explain(f *Flow) (*Explanation, error) {
 		if err != nil {
 			return nil, err
 		}
-		if best == nil || x.fresher(best) {
+		if best == nil || x.idle() < best.idle() {
 			best = x
 		}
 	}
 	return best, nil
 }
-
-// fresher reports whether x's worker saw the flow after y's.
-func (x *Explanation) fresher(y *Explanation) bool { return x.idle() < y.idle() }
 
 // idle is the time since x's worker saw the flow.
 func (x *Explanation) idle() time.Duration {

@@ -48,7 +48,7 @@ func (w *worker) hold(f *frame, hop HopID, now mono.Time) (r drop.Reason) {
 	if h.queues.Len(int(hop)) == 0 {
 		h.active = append(h.active, hop)
 	}
-	if !h.queues.Push(int(hop), heldFrame{*f, now + h.timeout}, uint32(f.len)) {
+	if !h.queues.Push(int(hop), heldFrame{*f, now + h.timeout}) {
 		if h.queues.Len(int(hop)) == 0 {
 			h.active = h.active[:len(h.active)-1]
 		}

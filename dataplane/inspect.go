@@ -54,8 +54,10 @@ func (n *Node) leaves() (all []*leafWorker) {
 
 // PeerState is what a leaf knows of the way to one peer.
 type PeerState struct {
+	_ struct{} `stat:"peer"`
+
 	VTEP    netip.Addr `json:"vtep"`
-	Capable bool       `json:"capable"` // sent the fabric's fields; else plain RFC 7348
+	Capable bool       `json:"capable" help:"1 while the peer proves that it reads the fabric's fields; 0: it is sent plain VXLAN."`
 	// Paths are this leaf's uplinks, by number: the Congestion-To-Leaf table.
 	Paths []PathState `json:"paths"`
 	// FromLeaf is the Congestion-From-Leaf table: by the peer's uplink, what is
@@ -65,23 +67,27 @@ type PeerState struct {
 
 // PathState is one uplink of this leaf, on the way to one peer.
 type PathState struct {
-	Uplink      uint8   `json:"uplink"` // its LBTag
+	_ struct{} `stat:"congestion_to_leaf"`
+
+	Uplink      uint8   `json:"uplink" stat:"-"` // its LBTag
 	Port        string  `json:"port"`
-	Usable      bool    `json:"usable"`       // a next hop of the peer is behind it
-	Local       uint8   `json:"local_metric"` // of its own link
-	Utilisation float64 `json:"utilisation"`  // of its own link, share of the rate; 0: rate unknown
-	Remote      uint8   `json:"remote_metric"`
+	Usable      bool    `json:"usable" stat:"-"`       // a next hop of the peer is behind it
+	Local       uint8   `json:"local_metric" stat:"-"` // of its own link
+	Utilisation float64 `json:"utilisation" stat:"-"`  // of its own link, share of the rate; 0: rate unknown
+	Remote      uint8   `json:"remote_metric" stat:"metric" help:"Congestion of the paths from here to the peer that start on the uplink of this tag, as the peer reported it."`
 	// RemoteKnown is false as long as the peer has fed back nothing; RemoteAge
 	// is the time since it last did.
-	RemoteKnown bool          `json:"remote_known"`
-	RemoteAge   time.Duration `json:"remote_age_ns"`
+	RemoteKnown bool          `json:"remote_known" stat:"-"`
+	RemoteAge   time.Duration `json:"remote_age_ns" stat:"age" help:"Time since loom_congestion_to_leaf_metric was confirmed, to 1/16 of the ageing time."`
 }
 
 // TagMetric is a metric that is fed back for an uplink of a peer.
 type TagMetric struct {
-	Tag    uint8         `json:"tag"`
-	Metric uint8         `json:"metric"`
-	Age    time.Duration `json:"age_ns"`
+	_ struct{} `stat:"congestion_from_leaf"`
+
+	Tag    uint8         `json:"tag" stat:"-"`
+	Metric uint8         `json:"metric" help:"Congestion of the paths from the peer to here that start on its uplink of this tag, as it was measured."`
+	Age    time.Duration `json:"age_ns" help:"Time since loom_congestion_from_leaf_metric was confirmed, to 1/16 of the ageing time."`
 }
 
 // Congestion returns what a leaf knows of the congestion towards and from each
@@ -123,7 +129,7 @@ func (l *leafWorker) peerState(peer PeerID, now mono.Time) PeerState {
 	}
 	for tag := range uint8(congestion.MaxTags) {
 		if m, age, ok := l.shared.leaf.From.Entry(uint16(peer), tag, now); ok {
-			s.FromLeaf = append(s.FromLeaf, TagMetric{tag, m, age})
+			s.FromLeaf = append(s.FromLeaf, TagMetric{Tag: tag, Metric: m, Age: age})
 		}
 	}
 	return s
@@ -184,7 +190,7 @@ func (n *Node) Flowlets(limit int) []FlowletTable {
 		for i, c := range classes {
 			if p, ok := c.Policy.(balance.FlowletPolicy); ok {
 				t := w.flowletTable(p.Flowlets(), limit)
-				t.Class, t.Scheme = i, p.Name()
+				t.Class, t.Scheme = i, c.Scheme.Name
 				all = append(all, t)
 			}
 		}

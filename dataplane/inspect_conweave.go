@@ -47,19 +47,11 @@ type ConWeaveSource struct {
 	Busy        []BusyPath        `json:"busy"`        // paths that a NOTIFY keeps flows off
 }
 
-// States of a [ConnectionEntry].
-const (
-	ConnectionBegins   = "begins" // its next packet asks for a reply
-	ConnectionAsked    = "asked"
-	ConnectionRerouted = "rerouted"
-	ConnectionMoved    = "moved"
-)
-
 // ConnectionEntry is a flow that ConWeave keeps account of.
 type ConnectionEntry struct {
 	Hash  uint32        `json:"hash"`
-	VTEP  netip.Addr    `json:"vtep"` // where to
-	State string        `json:"state"`
+	VTEP  netip.Addr    `json:"vtep"`  // where to
+	State string        `json:"state"` // see balance.Connection
 	Epoch uint8         `json:"epoch"`
 	Path  string        `json:"path"`     // uplink and selector
 	Old   string        `json:"old_path"` // of what was sent before the TAIL; "" unless rerouted
@@ -131,7 +123,7 @@ func (n *Node) ConWeave(limit int) *ConWeaveState {
 		})
 		for i, c := range classes {
 			if p, ok := c.Policy.(balance.ConWeavePolicy); ok {
-				s.Sources = append(s.Sources, w.conweaveSource(p, i, limit))
+				s.Sources = append(s.Sources, w.conweaveSource(p, c.Scheme.Name, i, limit))
 			}
 		}
 	}
@@ -161,7 +153,7 @@ func (d *ConWeaveDestination) params(p reorder.Params) {
 
 // conweaveSource shows the source side of a class that stays this worker's even
 // when a reload has put another one in its place.
-func (l *leafWorker) conweaveSource(policy balance.ConWeavePolicy, class, limit int) ConWeaveSource {
+func (l *leafWorker) conweaveSource(policy balance.ConWeavePolicy, scheme string, class, limit int) ConWeaveSource {
 	var p balance.ConWeaveSource
 	var tables *Tables
 	l.call(func() {
@@ -171,7 +163,7 @@ func (l *leafWorker) conweaveSource(policy balance.ConWeavePolicy, class, limit 
 		}
 	})
 	s := ConWeaveSource{
-		Worker: l.id, Class: class, Scheme: policy.Name(),
+		Worker: l.id, Class: class, Scheme: scheme,
 		Reply: p.Reply, PathBusy: p.PathBusy, Inactive: p.Inactive, Samples: p.Samples, Selectors: p.Selectors,
 		Size: p.Connections, Connections: []ConnectionEntry{}, Busy: []BusyPath{},
 	}
@@ -186,34 +178,24 @@ func (l *leafWorker) conweaveSource(policy balance.ConWeavePolicy, class, limit 
 	return s
 }
 
-// idleConnection is a connection, and for how long nothing of it had been sent when
-// it was looked at.
-type idleConnection struct {
-	balance.Connection
-	idle time.Duration
-}
-
 // showConnections counts the connections and lists those that sent last.
 func (l *leafWorker) showConnections(s *ConWeaveSource, policy balance.ConWeavePolicy, limit int) {
 	var tables *Tables
-	look := func(part []idleConnection, from, to int) []idleConnection {
+	look := func(part []balance.Connection, from, to int) []balance.Connection {
 		tables = l.view.tables // of a connection's leaf: it may be newer than what was asked before
-		for c := range policy.Connections(l.now, from, to) {
-			part = append(part, idleConnection{c, l.now.Sub(c.Last)})
-		}
-		return part
+		return slices.AppendSeq(part, policy.Connections(l.now, from, to))
 	}
-	var last []idleConnection
+	var last []balance.Connection
 	sets := policy.ConnectionSets()
-	inParts(l.worker, sets, lookConnectionSets, s.Size/sets*lookConnectionSets, look, func(part []idleConnection) bool {
+	inParts(l.worker, sets, lookConnectionSets, s.Size/sets*lookConnectionSets, look, func(part []balance.Connection) bool {
 		s.Active += len(part)
 		for i := range part {
-			switch c := &part[i]; {
-			case c.Asked:
+			switch part[i].State {
+			case balance.ConnectionAsked:
 				s.Asked++
-			case c.Rerouted:
+			case balance.ConnectionRerouted:
 				s.Rerouted++
-			case c.Moved:
+			case balance.ConnectionMoved:
 				s.Moved++
 			}
 		}
@@ -231,25 +213,20 @@ func (l *leafWorker) showConnections(s *ConWeaveSource, policy balance.ConWeaveP
 }
 
 // sentLast returns those up to limit that sent last, in order.
-func sentLast(list []idleConnection, limit int) []idleConnection {
-	slices.SortFunc(list, func(a, b idleConnection) int {
-		return cmp.Or(cmp.Compare(a.idle, b.idle), cmp.Compare(a.Hash, b.Hash), cmp.Compare(a.Leaf, b.Leaf))
+func sentLast(list []balance.Connection, limit int) []balance.Connection {
+	slices.SortFunc(list, func(a, b balance.Connection) int {
+		return cmp.Or(cmp.Compare(a.Idle, b.Idle), cmp.Compare(a.Hash, b.Hash), cmp.Compare(a.Leaf, b.Leaf))
 	})
 	return list[:min(limit, len(list))]
 }
 
-func (l *leafWorker) connectionEntry(c *idleConnection, tables *Tables) ConnectionEntry {
+func (l *leafWorker) connectionEntry(c *balance.Connection, tables *Tables) ConnectionEntry {
 	e := ConnectionEntry{
-		Hash: c.Hash, VTEP: tables.peerVTEP(PeerID(c.Leaf)), State: ConnectionBegins, Epoch: uint8(c.Epoch),
-		Path: c.Path.String(), Port: l.uplinkName(c.Path.Uplink()), Idle: c.idle,
+		Hash: c.Hash, VTEP: tables.peerVTEP(PeerID(c.Leaf)), State: c.State, Epoch: uint8(c.Epoch),
+		Path: c.Path.String(), Port: l.uplinkName(c.Path.Uplink()), Idle: c.Idle,
 	}
-	switch {
-	case c.Asked:
-		e.State = ConnectionAsked
-	case c.Rerouted:
-		e.State, e.Old = ConnectionRerouted, c.Old.String()
-	case c.Moved:
-		e.State = ConnectionMoved
+	if c.State == balance.ConnectionRerouted {
+		e.Old = c.Old.String()
 	}
 	return e
 }
@@ -257,14 +234,11 @@ func (l *leafWorker) connectionEntry(c *idleConnection, tables *Tables) Connecti
 // connectionOf returns the connection of a flow that was used last; nil: it has
 // none. It is called on the worker's thread.
 func (l *leafWorker) connectionOf(p balance.ConWeavePolicy, hash uint32) *ConnectionEntry {
-	var last *ConnectionEntry
-	for c := range p.ConnectionsOf(l.now, hash) {
-		if idle := l.now.Sub(c.Last); last == nil || idle < last.Idle {
-			e := l.connectionEntry(&idleConnection{c, idle}, l.view.tables)
-			last = &e
-		}
+	if of := sentLast(slices.Collect(p.ConnectionsOf(l.now, hash)), 1); len(of) > 0 {
+		e := l.connectionEntry(&of[0], l.view.tables)
+		return &e
 	}
-	return last
+	return nil
 }
 
 // busyPath is a path to a peer that is marked, and for how long from when it was

@@ -28,7 +28,7 @@ func TestConWeaveIsShown(t *testing.T) {
 		t.Errorf("source: %+v", s)
 	}
 	e, is := s.Connections[0], l.connection()
-	if e.State != ConnectionRerouted || e.Path != is.Path.String() || e.Old != is.Old.String() || e.Path == e.Old ||
+	if e.State != balance.ConnectionRerouted || e.Path != is.Path.String() || e.Old != is.Old.String() || e.Path == e.Old ||
 		e.VTEP != l.b.w.cfg.VTEP || e.Hash != is.Hash || e.Port != fmt.Sprint("up", is.Path.Uplink()) {
 		t.Errorf("connection: %+v, want %+v", e, is)
 	}

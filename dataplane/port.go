@@ -153,7 +153,7 @@ func (p *port) snapshot(t mono.Time) PortStats {
 	k := p.kernelStats()
 	s.RXDropped, s.RXRingFull, s.FillEmpty = k.RXDropped, k.RXRingFull, k.FillEmpty
 	s.RXInvalid, s.TXInvalid, s.TXEmpty = k.RXInvalid, k.TXInvalid, k.TXEmpty
-	s.Kicks, s.KickAgain, s.KickErrors = k.Kicks, k.KickAgain, k.KickErrors()
+	s.Kicks, s.KickAgain, s.KickErrors = k.Kicks, k.KickAgain, k.KickErrors
 	return s
 }
 
@@ -172,10 +172,6 @@ func (p *port) kernelStats() xsk.Stats {
 	sum.TXEmpty += k.TXEmpty
 	sum.Kicks += k.Kicks
 	sum.KickAgain += k.KickAgain
-	sum.KickNoBuffers += k.KickNoBuffers
-	sum.KickDown += k.KickDown
-	sum.KickGone += k.KickGone
-	sum.KickFailed += k.KickFailed
-	sum.RXWakeups += k.RXWakeups
+	sum.KickErrors += k.KickErrors
 	return sum
 }

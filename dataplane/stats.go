@@ -19,6 +19,51 @@ type Stats struct {
 	Ports   []PortInfo    // by PortID
 }
 
+// Sum returns what the workers counted for each port, VNI, peer, next hop, scheme and
+// receiver, and for the leaf, together. Of what a worker counts for itself it has
+// nothing. A worker's slices are as long as the tables that it has seen, the sum's as
+// the longest.
+func (s *Stats) Sum() (sum WorkerStats) {
+	for i := range s.Workers {
+		w := &s.Workers[i]
+		stat.Add(&sum.Exchange, &w.Exchange)
+		stat.Add(&sum.Leaf, &w.Leaf)
+		sum.Schemes = leaf.AddSchemes(sum.Schemes, w.Schemes)
+		sum.Receivers = leaf.AddReceivers(sum.Receivers, w.Receivers)
+		addEach(&sum.Ports, w.Ports)
+		addEach(&sum.Waiting, w.Waiting)
+		addEach(&sum.VNIs, w.VNIs)
+		addEach(&sum.PeerSent, w.PeerSent)
+		addEach(&sum.PeerReceived, w.PeerReceived)
+		addEach(&sum.HopSent, w.HopSent)
+	}
+	return sum
+}
+
+func addEach[T any](sums *[]T, add []T) {
+	if n := len(add) - len(*sums); n > 0 {
+		*sums = append(*sums, make([]T, n)...)
+	}
+	for i := range add {
+		stat.Add(&(*sums)[i], &add[i])
+	}
+}
+
+// Drops returns the frames that were dropped by reason; none that is 0.
+func (s *Stats) Drops() map[string]uint64 {
+	drops := make(map[string]uint64)
+	for i := range s.Workers {
+		for p := range s.Workers[i].Ports {
+			for r, n := range s.Workers[i].Ports[p].Drops {
+				if n > 0 {
+					drops[drop.Reason(r).String()] += n
+				}
+			}
+		}
+	}
+	return drops
+}
+
 // WorkerStats is what one worker counted. Counters only grow.
 type WorkerStats struct {
 	_ struct{} `stat:"worker"`

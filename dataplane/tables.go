@@ -41,7 +41,7 @@ type Tables struct {
 	Static []StaticMAC // leaf
 	// Routes is the spine's longest-prefix match: destination to an index
 	// into Groups.
-	Routes *bart.Table[uint32]
+	Routes *bart.Table[uint32] `json:"-"`
 	Groups []Group
 }
 

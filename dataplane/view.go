@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 
 	"github.com/gaissmai/bart"
 
@@ -227,29 +228,33 @@ func mayArrive(cfg *Config, v *view, p *Peer) (bits uint16) {
 	return bits
 }
 
-// bindPeer prepares the paths to one peer. Next hops without a MAC take part
-// only when there is none with one: a frame then waits for the first answer.
+// usable returns the next hops of a list that frames may take, at most MaxPaths: those
+// behind ports that are up. Those without a MAC take part only when there is none with
+// one: a frame then waits for the first answer.
+func (v *view) usable(hops []HopID) []HopID {
+	resolved := slices.ContainsFunc(hops, func(h HopID) bool { return v.hops[h].resolved })
+	usable := slices.DeleteFunc(slices.Clone(hops), func(h HopID) bool {
+		return !v.ports[v.hops[h].port].up || resolved && !v.hops[h].resolved
+	})
+	return usable[:min(len(usable), MaxPaths)]
+}
+
+// bindPeer prepares the paths to one peer.
 func (v *view) bindPeer(cfg *Config, i int, p *Peer) {
-	resolved := false
-	for _, h := range p.Hops {
-		resolved = resolved || v.hops[h].resolved
-	}
-	var uplinks [MaxPaths]uint8
-	n := 0
-	for _, h := range p.Hops {
+	var uplinks []uint8
+	for _, h := range v.usable(p.Hops) {
 		hop := &v.hops[h]
-		if n == MaxPaths || cfg.Ports[hop.port].Kind != Uplink || !v.ports[hop.port].up || resolved && !hop.resolved {
+		if cfg.Ports[hop.port].Kind != Uplink {
 			continue
 		}
-		v.tunnels[i*MaxPaths+n] = tunnel{
+		uplink := uplinkIndex(cfg, hop.port)
+		v.tunnels[i*MaxPaths+len(uplinks)] = tunnel{
 			header: overlay.MakeTunnel(cfg.VTEP, p.VTEP, hop.src, hop.dst, cfg.VXLANPort),
-			hop:    h, port: hop.port, maxFrame: hop.maxFrame, resolved: hop.resolved,
-			uplink: uplinkIndex(cfg, hop.port),
+			hop:    h, port: hop.port, maxFrame: hop.maxFrame, resolved: hop.resolved, uplink: uplink,
 		}
-		uplinks[n] = v.tunnels[i*MaxPaths+n].uplink
-		n++
+		uplinks = append(uplinks, uplink)
 	}
-	v.paths[i] = balance.MakePaths(uplinks[:n]...)
+	v.paths[i] = balance.MakePaths(uplinks...)
 	v.from[i] = mayArrive(cfg, v, p)
 }
 
@@ -266,25 +271,20 @@ func uplinkIndex(cfg *Config, id PortID) uint8 {
 
 func (v *view) compileSpine(cfg *Config, t *Tables) error {
 	for _, g := range t.Groups {
-		vg := viewGroup{}
-		resolved := false
 		for _, h := range g.Hops {
 			if int(h) >= len(v.hops) {
 				return fmt.Errorf("route group names next hop %d of %d", h, len(v.hops))
 			}
-			resolved = resolved || v.hops[h].resolved
 		}
+		vg := viewGroup{}
 		for _, h := range g.Hops {
-			hop := &v.hops[h]
-			vg.from[hop.port/64] |= 1 << (hop.port % 64)
-			if vg.n < MaxPaths && v.ports[hop.port].up && (hop.resolved || !resolved) {
-				vg.hops[vg.n] = h
-				vg.n++
-			}
+			port := v.hops[h].port
+			vg.from[port/64] |= 1 << (port % 64)
 		}
 		if cfg.ReversePath != StrictPath && len(g.Hops) > 0 {
 			vg.from = [MaxPorts / 64]uint64{math.MaxUint64, math.MaxUint64, math.MaxUint64, math.MaxUint64}
 		}
+		vg.n = uint32(copy(vg.hops[:], v.usable(g.Hops)))
 		v.groups = append(v.groups, vg)
 	}
 	return nil

@@ -94,12 +94,12 @@ func TestSchemeOverride(t *testing.T) {
 }
 
 func TestReportShowsSchemes(t *testing.T) {
-	var sums []SchemeReport
+	d := DaemonReport{Node: "L0", CERaised: 77}
 	for range 2 { // two workers
-		sums = addScheme(sums, "ecmp", balance.Stats{Decisions: 3})
-		sums = addScheme(sums, "conga", balance.Stats{Decisions: 10, Flowlets: congestion.FlowletStats{Started: 10, Moved: 4, Kept: 5, Expired: 9}})
+		d.addScheme("ecmp", balance.Stats{Decisions: 3})
+		d.addScheme("conga", balance.Stats{Decisions: 10, Flowlets: congestion.FlowletStats{Started: 10, Moved: 4, Kept: 5, Expired: 9}})
 	}
-	rep := Report{Result: &measure.Result{Scheme: "conga"}, Daemons: []DaemonReport{{Node: "L0", Schemes: sums, CERaised: 77}, {Node: "S0"}}}
+	rep := Report{Result: &measure.Result{Scheme: "conga"}, Daemons: []DaemonReport{d, {Node: "S0"}}}
 	rep.counters()
 	if b := rep.Result.Scheduler; b["decisions"] != 26 || b["flowlets_started"] != 20 || b["flowlets_moved"] != 8 || b["flowlets_kept"] != 10 || b["flowlets_expired"] != 18 {
 		t.Errorf("together: %v", b)

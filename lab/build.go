@@ -6,8 +6,11 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/config/fabric"
@@ -17,99 +20,95 @@ import (
 
 // buildNodes makes the namespaces of leaves and spines.
 func (l *Lab) buildNodes(context.Context) error {
-	for _, n := range l.Topo.Leaves {
-		if err := l.buildNode(n, false); err != nil {
+	for _, n := range l.nodes() {
+		if err := namespace.Create(l.ns(n.Name)); err != nil {
 			return err
 		}
-	}
-	for _, n := range l.Topo.Spines {
-		if err := l.buildNode(n, true); err != nil {
+		settings := [][2]string{
+			// The fabric is IPv4; router solicitations and MLD would only disturb the
+			// accounts. Hosts' IPv6 passes a leaf's access ports all the same.
+			{"net.ipv6.conf.all.disable_ipv6", "1"},
+			{"net.ipv6.conf.default.disable_ipv6", "1"},
+			// With ECMP, traffic to a VTEP may arrive on another uplink than the one
+			// that leads back.
+			{"net.ipv4.conf.all.rp_filter", "0"},
+			{"net.ipv4.conf.default.rp_filter", "0"},
+			{"net.ipv4.fib_multipath_hash_policy", "1"}, // by ports: the VXLAN source port is the entropy
+			// A link that failed at the other end is no next hop.
+			{"net.ipv4.conf.all.ignore_routes_with_linkdown", "1"},
+			{"net.ipv4.conf.default.ignore_routes_with_linkdown", "1"},
+		}
+		if !isLeaf(n) {
+			settings = append(settings, [2]string{"net.ipv4.ip_forward", "1"})
+		}
+		err := l.in(n.Name, func() error {
+			if err := sysctls(settings); err != nil || !isLeaf(n) {
+				return err
+			}
+			return addAddr("lo", n.VTEP.String()+"/32")
+		})
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (l *Lab) buildNode(n fabric.Node, forward bool) error {
-	if err := namespace.Create(l.ns(n.Name)); err != nil {
-		return err
-	}
-	settings := [][2]string{
-		// The fabric is IPv4; router solicitations and MLD would only disturb the
-		// accounts. Hosts' IPv6 passes a leaf's access ports all the same.
-		{"net.ipv6.conf.all.disable_ipv6", "1"},
-		{"net.ipv6.conf.default.disable_ipv6", "1"},
-		// With ECMP, traffic to a VTEP may arrive on another uplink than the one
-		// that leads back.
-		{"net.ipv4.conf.all.rp_filter", "0"},
-		{"net.ipv4.conf.default.rp_filter", "0"},
-		{"net.ipv4.fib_multipath_hash_policy", "1"}, // by ports: the VXLAN source port is the entropy
-		// A link that failed at the other end is no next hop.
-		{"net.ipv4.conf.all.ignore_routes_with_linkdown", "1"},
-		{"net.ipv4.conf.default.ignore_routes_with_linkdown", "1"},
-	}
-	if forward {
-		settings = append(settings, [2]string{"net.ipv4.ip_forward", "1"})
-	}
-	if err := namespace.Do(l.ns(n.Name), func() error { return sysctls(settings) }); err != nil {
-		return fmt.Errorf("%s: %w", n.Name, err)
-	}
-	if !n.VTEP.IsValid() {
-		return nil
-	}
-	h, err := openNS(l.ns(n.Name))
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	return h.addAddr("lo", n.VTEP.String()+"/32")
-}
-
+// sysctls writes values below /proc/sys of the calling thread's namespace.
 func sysctls(settings [][2]string) error {
 	for _, s := range settings {
-		if err := sysctl(s[0], s[1]); err != nil {
-			return err
+		path := filepath.Join("/proc/sys", strings.ReplaceAll(s[0], ".", "/"))
+		if err := os.WriteFile(path, []byte(s[1]), 0); err != nil {
+			return fmt.Errorf("sysctl %s=%s: %w", s[0], s[1], err)
 		}
+	}
+	return nil
+}
+
+// connect makes a veth pair between a port of the calling thread's namespace and
+// one of another node, with one queue (daemons run one worker), and leaves both ends
+// down. A nil address is the kernel's choice.
+func (l *Lab) connect(port string, mac net.HardwareAddr, peer, peerPort string, mtu int) error {
+	ns, err := netns.GetFromName(l.ns(peer))
+	if err != nil {
+		return fmt.Errorf("namespace of %s: %w", peer, err)
+	}
+	defer ns.Close()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.HardwareAddr, attrs.MTU = port, mac, mtu
+	attrs.NumTxQueues, attrs.NumRxQueues = 1, 1
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName, veth.PeerMTU, veth.PeerNamespace = peerPort, uint32(mtu), netlink.NsFd(ns)
+	veth.PeerNumTxQueues, veth.PeerNumRxQueues = 1, 1
+	if err := netlink.LinkAdd(veth); err != nil {
+		return fmt.Errorf("veth %s to %s of %s: %w", port, peerPort, peer, err)
 	}
 	return nil
 }
 
 // buildLinks makes the leaf–spine links with their addresses.
 func (l *Lab) buildLinks(ctx context.Context) error {
-	for _, link := range l.Topo.Links {
+	for _, k := range l.Topo.Links {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := l.buildLink(link); err != nil {
-			return fmt.Errorf("link %s: %w", link.Name, err)
+		err := l.in(l.Topo.Leaves[k.Leaf].Name, func() error {
+			return l.connect(k.LeafPort, nil, l.Topo.Spines[k.Spine].Name, k.SpinePort, fabric.UnderlayMTU)
+		})
+		if err != nil {
+			return fmt.Errorf("link %s: %w", k.Name, err)
 		}
 	}
-	return nil
-}
-
-func (l *Lab) buildLink(link fabric.Link) error {
-	leaf, err := openNS(l.ns(l.Topo.Leaves[link.Leaf].Name))
-	if err != nil {
-		return err
-	}
-	defer leaf.Close()
-	spine, err := openNS(l.ns(l.Topo.Spines[link.Spine].Name))
-	if err != nil {
-		return err
-	}
-	defer spine.Close()
-	if err := connect(end{leaf, link.LeafPort, nil}, end{spine, link.SpinePort, nil}, fabric.UnderlayMTU); err != nil {
-		return err
-	}
-	for _, e := range []struct {
-		h          *handle
-		port, addr string
-		p          vocab.Link
-	}{
-		{leaf, link.LeafPort, link.LeafAddr.String(), link.Up},
-		{spine, link.SpinePort, link.SpineAddr.String(), link.Down},
-	} {
-		if err := errors.Join(l.egress(e.h, e.port, e.p), e.h.addAddr(e.port, e.addr+"/31"), e.h.setUp(e.port)); err != nil {
+	for _, n := range l.nodes() {
+		err := l.in(n.Name, func() error {
+			for _, p := range l.ports(n) {
+				if err := errors.Join(l.egress(p.name, p.egress), addAddr(p.name, p.addr.String()+"/31"), setUp(p.name)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -118,11 +117,11 @@ func (l *Lab) buildLink(link fabric.Link) error {
 
 // egress prepares a port's queue. The daemons shape by themselves; the kernel's data
 // plane needs a queue that shapes.
-func (l *Lab) egress(h *handle, port string, p vocab.Link) error {
+func (l *Lab) egress(port string, p vocab.Link) error {
 	if l.kernel() && p.Rate > 0 {
-		return h.tbf(port, uint64(p.Rate), uint32(p.Queue))
+		return tbf(port, uint64(p.Rate), uint32(p.Queue))
 	}
-	return h.pfifo(port)
+	return pfifo(port)
 }
 
 // buildHosts makes the hosts and their access links.
@@ -139,39 +138,29 @@ func (l *Lab) buildHosts(ctx context.Context) error {
 }
 
 func (l *Lab) buildHost(host fabric.Host) error {
-	ns := l.ns(host.Name)
-	if err := namespace.Create(ns); err != nil {
+	if err := namespace.Create(l.ns(host.Name)); err != nil {
 		return err
 	}
-	h, err := openNS(ns)
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	leaf, err := openNS(l.ns(l.Topo.Leaves[host.Leaf].Name))
-	if err != nil {
-		return err
-	}
-	defer leaf.Close()
-	err = connect(end{h, "eth0", net.HardwareAddr(host.MAC[:])}, end{leaf, host.Port, nil}, fabric.HostMTU)
-	if err != nil {
-		return err
-	}
-	if err := namespace.Do(ns, func() error { return errors.Join(noOffloads("eth0"), l.hostSettings()) }); err != nil {
-		return err
-	}
-	if host.VLAN != 0 {
-		if err := h.tagVLAN("eth0", host.VLAN); err != nil {
+	leaf := l.Topo.Leaves[host.Leaf].Name
+	err := l.in(host.Name, func() error {
+		if err := l.connect("eth0", host.MAC[:], leaf, host.Port, fabric.HostMTU); err != nil {
 			return err
 		}
+		if err := errors.Join(keepTags("eth0"), l.hostSettings()); err != nil {
+			return err
+		}
+		if host.VLAN != 0 {
+			if err := tagVLAN("eth0", host.VLAN); err != nil {
+				return err
+			}
+		}
+		return errors.Join(
+			pfifo("eth0"), setUp("eth0"), addAddr("eth0", host.Addr.String()), addAddr("eth0", host.Addr6.String()))
+	})
+	if err != nil {
+		return err
 	}
-	return errors.Join(
-		l.egress(leaf, host.Port, host.Access),
-		h.pfifo("eth0"),
-		leaf.setUp(host.Port),
-		h.setUp("eth0"),
-		h.addAddr("eth0", host.Addr.String()),
-		h.addAddr("eth0", host.Addr6.String()))
+	return l.in(leaf, func() error { return errors.Join(l.egress(host.Port, host.Access), setUp(host.Port)) })
 }
 
 // hostSettings sets the kernel parameters that a run's results depend on, in the
@@ -191,9 +180,10 @@ func (l *Lab) hostSettings() error {
 		return err
 	}
 	// EPERM: the kernel has it, but outside the first namespace it may be a
-	// default only if net.ipv4.tcp_allowed_congestion_control lists it. The
-	// agents choose it for each socket, so only exec's programs differ.
-	if err := sysctl("net.ipv4.tcp_congestion_control", l.File.TCP); err != nil && !errors.Is(err, unix.EPERM) {
+	// default only if net.ipv4.tcp_allowed_congestion_control lists it. A run chooses
+	// it for each socket, so only exec's programs differ.
+	err := sysctls([][2]string{{"net.ipv4.tcp_congestion_control", l.File.TCP}})
+	if err != nil && !errors.Is(err, unix.EPERM) {
 		have, _ := os.ReadFile("/proc/sys/net/ipv4/tcp_available_congestion_control")
 		return fmt.Errorf("tcp %s: %w: this kernel has %s", l.File.TCP, err, strings.TrimSpace(string(have)))
 	}
@@ -202,15 +192,12 @@ func (l *Lab) hostSettings() error {
 
 // usesECN reports whether any port marks.
 func (l *Lab) usesECN() bool {
+	marks := false
 	for _, k := range l.Topo.Links {
-		if k.Up.ECN.Kmax > 0 || k.Down.ECN.Kmax > 0 {
-			return true
-		}
+		marks = marks || k.Up.ECN.Kmax > 0 || k.Down.ECN.Kmax > 0
 	}
 	for _, h := range l.Topo.Hosts {
-		if h.Access.ECN.Kmax > 0 {
-			return true
-		}
+		marks = marks || h.Access.ECN.Kmax > 0
 	}
-	return false
+	return marks
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/loomfabric/loom/internal/namespace"
 )
 
@@ -40,7 +42,7 @@ func TestKillUp(t *testing.T) {
 		if err := l.Down(); err != nil {
 			t.Fatalf("killed after %d ms: %v", after, err)
 		}
-		gone(t, l, nil, 0)
+		gone(t, l, 0)
 		up(t, l) // and the name can be used again
 		if err := l.Down(); err != nil {
 			t.Fatal(err)
@@ -49,36 +51,35 @@ func TestKillUp(t *testing.T) {
 }
 
 // TestKillRun: a run that dies by kill -9 in the middle of its load is cleaned
-// up after by its guard, agents included.
+// up after by its guard.
 func TestKillRun(t *testing.T) {
 	l, file := newLab(t, loaded)
 	cmd := victim(t, "victim-run", file)
-	procs := waitAgents(t, l)
+	waitLoad(t, l)
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	gone(t, l, procs, 10*time.Second)
+	gone(t, l, 10*time.Second)
 }
 
-// waitAgents waits until a run's agents are there.
-func waitAgents(t *testing.T, l *Lab) []procID {
+// waitLoad waits until a run's load is there: 1 MB from h0.
+func waitLoad(t *testing.T, l *Lab) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for time.Now().Before(deadline) {
-		namespaces, err := listNS(l.File.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		procs, err := procsIn(namespaces)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if len(procs) == len(l.Topo.Hosts) {
-			return procs
+		sent := uint64(0)
+		_ = l.in("h0", func() error { // not yet, if it fails
+			dev, err := netlink.LinkByName("eth0")
+			if err == nil {
+				sent = dev.Attrs().Statistics.TxBytes
+			}
+			return err
+		})
+		if sent > 1e6 {
+			return
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	t.Fatal("no agents after 20 s")
-	return nil
+	t.Fatal("no load after 20 s")
 }
 
 // TestInterruptRun: a run whose context ends takes the lab down before it
@@ -93,7 +94,7 @@ func TestInterruptRun(t *testing.T) {
 		errs <- err
 	}()
 	// Only the name is shared with the running goroutine.
-	procs := waitAgents(t, New(l.File))
+	waitLoad(t, New(l.File))
 	cancel()
 	select {
 	case err := <-errs:
@@ -103,7 +104,7 @@ func TestInterruptRun(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("run goes on after it was interrupted")
 	}
-	gone(t, l, procs, 0)
+	gone(t, l, 0)
 }
 
 // TestFailedUp: an up that cannot finish leaves nothing.
@@ -113,7 +114,7 @@ func TestFailedUp(t *testing.T) {
 	if err := l.Up(context.Background()); err == nil {
 		t.Fatal("up worked with a congestion control that does not exist")
 	}
-	gone(t, l, nil, 0)
+	gone(t, l, 0)
 }
 
 // TestLeftBehind: what a killed `up` left is neither used nor built upon.
@@ -134,5 +135,5 @@ func TestLeftBehind(t *testing.T) {
 	if err := l.Down(); err != nil {
 		t.Fatal(err)
 	}
-	gone(t, l, nil, 0)
+	gone(t, l, 0)
 }

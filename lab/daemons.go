@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -15,6 +16,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -25,7 +27,6 @@ import (
 	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/internal/namespace"
 	"github.com/loomfabric/loom/internal/yamlfile"
 )
 
@@ -35,37 +36,6 @@ const (
 	labRing   = 1024
 	readyWait = 15 * time.Second
 )
-
-// child is a process that this loomlab started and will reap.
-type child struct {
-	name string
-	cmd  *exec.Cmd
-	done chan struct{} // closed once it has ended
-}
-
-// startIn starts a program in a node's namespace.
-func (l *Lab) startIn(node string, cmd *exec.Cmd) (*child, error) {
-	// The child inherits the namespace of the thread that forks it.
-	if err := namespace.Do(l.ns(node), cmd.Start); err != nil {
-		return nil, fmt.Errorf("start %s in %s: %w", filepath.Base(cmd.Path), node, err)
-	}
-	c := &child{name: node, cmd: cmd, done: make(chan struct{})}
-	l.children = append(l.children, c)
-	go func() {
-		_ = cmd.Wait() // the exit status is in the log; alive reports the end
-		close(c.done)
-	}()
-	return c, nil
-}
-
-func (c *child) alive() bool {
-	select {
-	case <-c.done:
-		return false
-	default:
-		return true
-	}
-}
 
 // startDataplane starts the daemons, or the kernel's data plane, and waits until it
 // is ready.
@@ -78,13 +48,8 @@ func (l *Lab) startDataplane(ctx context.Context) error {
 		}
 	}
 	if !l.kernel() {
-		for _, n := range l.Topo.Spines {
-			if err := l.startDaemon("spined", n.Name, l.spineConfig(n)); err != nil {
-				return err
-			}
-		}
-		for _, n := range l.Topo.Leaves {
-			if err := l.startDaemon("leafd", n.Name, l.leafConfig(n)); err != nil {
+		for _, n := range slices.Concat(l.Topo.Spines, l.Topo.Leaves) {
+			if err := l.startDaemon(n); err != nil {
 				return err
 			}
 		}
@@ -92,32 +57,35 @@ func (l *Lab) startDataplane(ctx context.Context) error {
 	return l.waitReady(ctx)
 }
 
-// startDaemon writes a daemon's configuration and starts it in its node.
-func (l *Lab) startDaemon(program, node string, conf any) error {
+// startDaemon writes a node's configuration and starts its daemon.
+func (l *Lab) startDaemon(n fabric.Node) error {
+	program, conf := "spined", any(l.spineConfig(n))
+	if isLeaf(n) {
+		program, conf = "leafd", l.leafConfig(n)
+	}
 	path, err := l.binary(program)
 	if err != nil {
 		return err
 	}
 	text, err := yamlfile.Marshal(conf)
 	if err != nil {
-		return fmt.Errorf("configuration of %s: %w", node, err)
+		return fmt.Errorf("configuration of %s: %w", n.Name, err)
 	}
-	if err := os.WriteFile(l.path(node+".yaml"), text, 0o644); err != nil {
+	if err := os.WriteFile(l.path(n.Name+".yaml"), text, 0o644); err != nil {
 		return err
 	}
-	log, err := os.OpenFile(l.path(node+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	log, err := os.OpenFile(l.path(n.Name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
 	defer log.Close() // the child has its own descriptor
-	cmd := exec.Command(path, "run", "-c", l.path(node+".yaml"))
+	cmd := exec.Command(path, "run", "-c", l.path(n.Name+".yaml"))
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // it outlives the terminal, as after `up`
-	c, err := l.startIn(node, cmd)
-	if err != nil {
+	if err := l.startIn(n.Name, cmd); err != nil {
 		return err
 	}
-	return l.recordProc(node, c.cmd.Process.Pid)
+	return os.WriteFile(l.path(n.Name+".pid"), fmt.Appendf(nil, "{\"pid\":%d}\n", cmd.Process.Pid), 0o644)
 }
 
 // DaemonsHash returns a word that differs if leafd or spined does; "" if one is not
@@ -129,15 +97,11 @@ func (l *Lab) DaemonsHash() string {
 		if err != nil {
 			return ""
 		}
-		f, err := os.Open(path)
+		program, err := os.ReadFile(path)
 		if err != nil {
 			return ""
 		}
-		_, err = io.Copy(h, f)
-		f.Close()
-		if err != nil {
-			return ""
-		}
+		h.Write(program)
 	}
 	return hex.EncodeToString(h.Sum(nil)[:6])
 }
@@ -177,21 +141,29 @@ func egressConfig(l vocab.Link) config.Egress {
 	return config.Egress{Egress: l.Egress, Shaper: config.Shaper{Rate: l.Rate}}
 }
 
+// classes returns the traffic classes of a leaf. Those of VNIs that it has no host of
+// would be refused there, and match nothing.
+func (l *Lab) classes(leaf int) (out []vocab.Class) {
+	vnis := append(l.Topo.VNIsOf(leaf), 0)
+	for i, c := range l.File.Classes {
+		if slices.Contains(vnis, c.Match.VNI) {
+			c.Name = cmp.Or(c.Name, "class "+strconv.Itoa(i))
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
 // leafConfig generates the configuration of a leafd.
 func (l *Lab) leafConfig(n fabric.Node) *config.Leaf {
 	c := &config.Leaf{
 		Common: l.common(n.Name), VTEP: n.VTEP,
 		Balancing: l.File.Balancing, Classes: l.classes(n.Index), Sections: l.File.Sections,
 	}
-	for _, k := range l.Topo.Links {
-		if k.Leaf == n.Index {
-			c.Uplinks = append(c.Uplinks, config.Uplink{Interface: k.LeafPort, Egress: egressConfig(k.Up)})
-		}
+	for _, p := range l.ports(n) {
+		c.Uplinks = append(c.Uplinks, config.Uplink{Interface: p.name, Egress: egressConfig(p.egress)})
 	}
-	for _, h := range l.Topo.Hosts {
-		if h.Leaf != n.Index {
-			continue
-		}
+	for _, h := range l.members(n.Index) {
 		a := config.Access{Interface: h.Port, Egress: egressConfig(h.Access)}
 		if h.VLAN == 0 {
 			a.VNI = h.VNI
@@ -206,13 +178,8 @@ func (l *Lab) leafConfig(n fabric.Node) *config.Leaf {
 		}
 	}
 	for _, vni := range l.Topo.VNIsOf(n.Index) {
-		flood := []netip.Addr{}
-		for _, other := range l.Topo.Leaves {
-			if other.Index != n.Index && slices.Contains(l.Topo.VNIsOf(other.Index), vni) {
-				flood = append(flood, other.VTEP)
-			}
-		}
-		c.VNIs = append(c.VNIs, config.VNI{VNI: vni, Flood: flood})
+		// Empty means nobody; none would mean all peers.
+		c.VNIs = append(c.VNIs, config.VNI{VNI: vni, Flood: append([]netip.Addr{}, l.others(n.Index, vni)...)})
 	}
 	return c
 }
@@ -223,10 +190,8 @@ func (l *Lab) spineConfig(n fabric.Node) *config.Spine {
 	for _, leaf := range l.Topo.Leaves {
 		c.VTEPs = append(c.VTEPs, config.Prefix{Prefix: netip.PrefixFrom(leaf.VTEP, 32)})
 	}
-	for _, k := range l.Topo.Links {
-		if k.Spine == n.Index {
-			c.Ports = append(c.Ports, config.SpinePort{Interface: k.SpinePort, Egress: egressConfig(k.Down)})
-		}
+	for _, p := range l.ports(n) {
+		c.Ports = append(c.Ports, config.SpinePort{Interface: p.name, Egress: egressConfig(p.egress)})
 	}
 	return c
 }
@@ -282,16 +247,6 @@ func (l *Lab) waitReady(ctx context.Context) error {
 	}
 }
 
-// deadDaemon returns an error for a child that has ended.
-func (l *Lab) deadDaemon() error {
-	for _, c := range l.children {
-		if !c.alive() {
-			return fmt.Errorf("the process in %s has ended: %s", c.name, l.lastLog(c.name))
-		}
-	}
-	return nil
-}
-
 // ready returns an error for the first node that is not ready yet.
 func (l *Lab) ready(ctx context.Context) error {
 	if err := l.resolveNeighbours(); err != nil {
@@ -308,8 +263,6 @@ func (l *Lab) ready(ctx context.Context) error {
 	return nil
 }
 
-func (l *Lab) nodes() []fabric.Node { return slices.Concat(l.Topo.Leaves, l.Topo.Spines) }
-
 // resolveNeighbours makes the kernel resolve the gateways of all links that are up,
 // as the first packet would. It returns an error while one is not resolved.
 func (l *Lab) resolveNeighbours() error {
@@ -317,62 +270,58 @@ func (l *Lab) resolveNeighbours() error {
 	if err != nil {
 		return err
 	}
-	for _, k := range l.Topo.Links {
-		if !up[k.Index] {
-			continue
-		}
-		if err := errors.Join(
-			l.resolve(l.Topo.Leaves[k.Leaf], k.LeafPort, k.SpineAddr),
-			l.resolve(l.Topo.Spines[k.Spine], k.SpinePort, k.LeafAddr)); err != nil {
+	for _, n := range l.nodes() {
+		err := l.in(n.Name, func() error {
+			for _, p := range l.ports(n) {
+				if up[p.link] {
+					if err := withLink(p.name, "resolve "+p.gateway.String(), p.resolve); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// resolve makes the kernel of a node resolve a gateway.
-func (l *Lab) resolve(n fabric.Node, port string, gw netip.Addr) error {
-	h, err := openNS(l.ns(n.Name))
+// resolve makes the kernel resolve a port's gateway.
+func (p port) resolve(link netlink.Link) error {
+	index, gw := link.Attrs().Index, net.IP(p.gateway.AsSlice())
+	have, err := netlink.NeighList(index, netlink.FAMILY_V4)
 	if err != nil {
 		return err
-	}
-	defer h.Close()
-	return h.resolve(port, gw)
-}
-
-func (h *handle) resolve(port string, gw netip.Addr) error {
-	index, err := h.index(port)
-	if err != nil {
-		return err
-	}
-	have, err := h.NeighList(index, netlink.FAMILY_V4)
-	if err != nil {
-		return fmt.Errorf("%s: neighbours on %s: %w", h.name, port, err)
 	}
 	const resolved = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE | netlink.NUD_PERMANENT
-	for _, n := range have {
-		if n.IP.Equal(gw.AsSlice()) && n.State&resolved != 0 {
-			return nil
-		}
+	if slices.ContainsFunc(have, func(n netlink.Neigh) bool { return n.IP.Equal(gw) && n.State&resolved != 0 }) {
+		return nil
 	}
 	// NTF_USE: behave as if a packet were to be sent there.
-	if err := h.NeighSet(&netlink.Neigh{LinkIndex: index, Family: netlink.FAMILY_V4, Flags: netlink.NTF_USE, IP: gw.AsSlice()}); err != nil {
-		return fmt.Errorf("%s: ask for neighbour %s: %w", h.name, gw, err)
+	if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: index, Family: netlink.FAMILY_V4, Flags: netlink.NTF_USE, IP: gw}); err != nil {
+		return err
 	}
-	return fmt.Errorf("%s: neighbour %s on %s is not resolved", h.name, gw, port)
+	return errors.New("is not resolved")
+}
+
+// daemonStats has those parts of /debug/stats that the lab reports.
+type daemonStats struct {
+	dataplane.Stats
+	Drops map[string]uint64 `json:"drops"` // by reason
 }
 
 // stats reads a daemon's counters.
-func (l *Lab) stats(ctx context.Context, node string) (*dataplane.Stats, error) {
+func (l *Lab) stats(ctx context.Context, node string) (s daemonStats, err error) {
 	body, err := l.get(ctx, node, "/debug/stats")
+	if err == nil {
+		err = json.Unmarshal(body, &s)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("statistics of %s: %w", node, err)
+		return s, fmt.Errorf("statistics of %s: %w", node, err)
 	}
-	var s dataplane.Stats
-	if err := json.Unmarshal(body, &s); err != nil {
-		return nil, fmt.Errorf("statistics of %s: %w", node, err)
-	}
-	return &s, nil
+	return s, nil
 }
 
 // lastLog returns the end of a node's log, for errors.

@@ -4,13 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/config/fabric"
-	"github.com/loomfabric/loom/internal/namespace"
 )
 
 // kernelLeaf makes Linux itself carry a leaf's overlay. Each VNI has a bridge with
@@ -19,76 +17,60 @@ import (
 // daemon's. Beside a leafd it is the fallback: the daemon's XDP programs take the
 // frames before the kernel sees them, as long as the daemon runs.
 func (l *Lab) kernelLeaf(n fabric.Node) error {
-	h, err := openNS(l.ns(n.Name))
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	for _, vni := range l.Topo.VNIsOf(n.Index) {
-		if err := l.kernelVNI(h, n, vni); err != nil {
-			return fmt.Errorf("%s: VNI %d: %w", n.Name, vni, err)
+	return l.in(n.Name, func() error {
+		for _, vni := range l.Topo.VNIsOf(n.Index) {
+			if err := l.kernelVNI(n, vni); err != nil {
+				return fmt.Errorf("VNI %d: %w", vni, err)
+			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
-func (l *Lab) kernelVNI(h *handle, n fabric.Node, vni uint32) error {
-	bridge, tunnel := fmt.Sprintf("br-%d", vni), fmt.Sprintf("vx-%d", vni)
-	battrs := netlink.NewLinkAttrs()
-	battrs.Name, battrs.MTU = bridge, fabric.HostMTU
+// kernelVNI builds a VNI's bridge in the calling thread's namespace.
+func (l *Lab) kernelVNI(n fabric.Node, vni uint32) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.MTU = fmt.Sprintf("br-%d", vni), fabric.HostMTU
 	snooping := false // without a querier it only delays what hosts need at once
-	if err := h.LinkAdd(&netlink.Bridge{LinkAttrs: battrs, MulticastSnooping: &snooping}); err != nil {
-		return fmt.Errorf("add %s: %w", bridge, err)
+	bridge := &netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping}
+	attrs.Name = fmt.Sprintf("vx-%d", vni)
+	tunnel := &netlink.Vxlan{
+		LinkAttrs: attrs, VxlanId: int(vni), SrcAddr: n.VTEP.AsSlice(), Port: fabric.VXLANPort, Learning: true,
 	}
-	br, err := h.LinkByName(bridge)
-	if err != nil {
-		return err
-	}
-	vattrs := netlink.NewLinkAttrs()
-	vattrs.Name, vattrs.MTU = tunnel, fabric.HostMTU
-	if err := h.LinkAdd(&netlink.Vxlan{
-		LinkAttrs: vattrs, VxlanId: int(vni), SrcAddr: n.VTEP.AsSlice(), Port: fabric.VXLANPort, Learning: true,
-	}); err != nil {
-		return fmt.Errorf("add %s: %w", tunnel, err)
-	}
-	vx, err := h.LinkByName(tunnel)
-	if err != nil {
-		return err
-	}
-	for _, other := range l.Topo.Leaves {
-		if other.Index == n.Index || !slices.Contains(l.Topo.VNIsOf(other.Index), vni) {
-			continue
+	for _, link := range []netlink.Link{bridge, tunnel} {
+		if err := netlink.LinkAdd(link); err != nil { // it fills in the index
+			return fmt.Errorf("add %s: %w", link.Attrs().Name, err)
 		}
-		if err := h.NeighAppend(&netlink.Neigh{ // head-end replication: the all-zero address
-			LinkIndex: vx.Attrs().Index, Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF,
-			State: netlink.NUD_PERMANENT, HardwareAddr: make(net.HardwareAddr, 6), IP: other.VTEP.AsSlice(),
+	}
+	for _, vtep := range l.others(n.Index, vni) {
+		if err := netlink.NeighAppend(&netlink.Neigh{ // head-end replication: the all-zero address
+			LinkIndex: tunnel.Index, Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF,
+			State: netlink.NUD_PERMANENT, HardwareAddr: make(net.HardwareAddr, 6), IP: vtep.AsSlice(),
 		}); err != nil {
-			return fmt.Errorf("flood to %s: %w", other.VTEP, err)
+			return fmt.Errorf("flood to %s: %w", vtep, err)
 		}
 	}
-	ports := []netlink.Link{vx}
-	for _, host := range l.Topo.Hosts {
-		if host.Leaf != n.Index || host.VNI != vni {
+	ports := []string{tunnel.Name}
+	for _, host := range l.members(n.Index) {
+		if host.VNI != vni {
 			continue
 		}
-		port, err := h.LinkByName(host.Port)
-		if err != nil {
-			return fmt.Errorf("%s: %w", host.Port, err)
-		}
-		ports = append(ports, port)
+		ports = append(ports, host.Port)
 		if host.VLAN == 0 {
 			continue
 		}
 		// The bridge works on untagged frames; the port tags and untags.
-		err = errors.Join(namespace.Do(h.name, func() error { return noOffloads(host.Port) }), h.tagVLAN(host.Port, host.VLAN))
-		if err != nil {
+		if err := errors.Join(keepTags(host.Port), tagVLAN(host.Port, host.VLAN)); err != nil {
 			return err
 		}
 	}
 	for _, p := range ports {
-		if err := errors.Join(h.LinkSetMaster(p, br), h.LinkSetUp(p)); err != nil {
-			return fmt.Errorf("%s into %s: %w", p.Attrs().Name, bridge, err)
+		err := withLink(p, "join "+bridge.Name, func(link netlink.Link) error {
+			return errors.Join(netlink.LinkSetMaster(link, bridge), netlink.LinkSetUp(link))
+		})
+		if err != nil {
+			return err
 		}
 	}
-	return h.LinkSetUp(br)
+	return setUp(bridge.Name)
 }

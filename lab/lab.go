@@ -10,13 +10,17 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/namespace"
 )
 
@@ -44,13 +48,91 @@ var ErrUp = errors.New("is up already")
 
 var errLeft = errors.New("something of it was left behind by an interrupted command: `loomlab down` removes it")
 
+// errDown is the error for a lab that a command needs, and that was not built.
+var errDown = errors.New("is not up: `loomlab up` starts it")
+
 func (l *Lab) dir() string               { return filepath.Join(stateRoot, l.File.Name) }
 func (l *Lab) path(name string) string   { return filepath.Join(l.dir(), name) }
-func (l *Lab) ns(node string) string     { return nsPrefix(l.File.Name) + node }
+func (l *Lab) ns(node string) string     { return "loom-" + l.File.Name + "-" + node }
 func (l *Lab) kernel() bool              { return l.File.Dataplane == "kernel" }
 func (l *Lab) lockPath() string          { return l.dir() + ".lock" }
-func (l *Lab) named(err error) error     { return fmt.Errorf("lab %s: %w", l.File.Name, err) }
 func (l *Lab) socket(node string) string { return l.path(node + ".sock") }
+
+// init keeps the main goroutine on the main thread, so that no other goroutine can
+// change that thread's namespace. /proc/<pid>/ns is the main thread's, and the
+// process counts as living there.
+func init() { runtime.LockOSThread() }
+
+// in runs fn in a node's namespace, on a thread of its own. An error names the node.
+func (l *Lab) in(node string, fn func() error) error {
+	if err := namespace.Do(l.ns(node), fn); err != nil {
+		return fmt.Errorf("%s: %w", node, err)
+	}
+	return nil
+}
+
+// namespaces lists the namespaces of the lab. Lab names have no dash, so that the
+// prefix of one lab is never the prefix of another.
+func (l *Lab) namespaces() (out []string, err error) {
+	paths, err := filepath.Glob(filepath.Join(namespace.Dir, l.ns("*")))
+	for _, p := range paths {
+		out = append(out, filepath.Base(p))
+	}
+	return out, err
+}
+
+// nodes returns the leaves, then the spines.
+func (l *Lab) nodes() []fabric.Node { return slices.Concat(l.Topo.Leaves, l.Topo.Spines) }
+
+func isLeaf(n fabric.Node) bool { return n.VTEP.IsValid() }
+
+// port is one end of a leaf–spine link.
+type port struct {
+	link          int // its index
+	name          string
+	addr, gateway netip.Addr // this end's, the other end's
+	egress        vocab.Link
+}
+
+// ports lists a node's ends of leaf–spine links.
+func (l *Lab) ports(n fabric.Node) (out []port) {
+	for _, k := range l.Topo.Links {
+		switch {
+		case isLeaf(n) && k.Leaf == n.Index:
+			out = append(out, port{k.Index, k.LeafPort, k.LeafAddr, k.SpineAddr, k.Up})
+		case !isLeaf(n) && k.Spine == n.Index:
+			out = append(out, port{k.Index, k.SpinePort, k.SpineAddr, k.LeafAddr, k.Down})
+		}
+	}
+	return out
+}
+
+// members lists the hosts behind a leaf.
+func (l *Lab) members(leaf int) (out []fabric.Host) {
+	for _, h := range l.Topo.Hosts {
+		if h.Leaf == leaf {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// others lists the other leaves that have hosts of a VNI.
+func (l *Lab) others(leaf int, vni uint32) (vteps []netip.Addr) {
+	for _, n := range l.Topo.Leaves {
+		if n.Index != leaf && slices.Contains(l.Topo.VNIsOf(n.Index), vni) {
+			vteps = append(vteps, n.VTEP)
+		}
+	}
+	return vteps
+}
+
+// name says in an error which lab it is about.
+func (l *Lab) name(err *error) {
+	if *err != nil {
+		*err = fmt.Errorf("lab %s: %w", l.File.Name, *err)
+	}
+}
 
 // IsUp reports whether the lab has been built.
 func (l *Lab) IsUp() bool {
@@ -67,32 +149,33 @@ func (l *Lab) lock() (unlock func(), err error) {
 		return nil, fmt.Errorf("state directory: %w (are you root?)", err)
 	}
 	for {
-		fd, err := unix.Open(l.lockPath(), unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o644)
-		if err != nil {
-			return nil, fmt.Errorf("lock %s: %w", l.lockPath(), err)
+		f, err := os.OpenFile(l.lockPath(), os.O_CREATE|os.O_RDWR, 0o644)
+		if err == nil {
+			err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
 		}
-		if err := unix.Flock(fd, unix.LOCK_EX); err != nil {
-			unix.Close(fd)
+		if err != nil {
 			return nil, fmt.Errorf("lock %s: %w", l.lockPath(), err)
 		}
 		// The previous holder may have removed the file. Then this lock is on a
 		// file that no other process will find.
-		var mine, now unix.Stat_t
-		if unix.Fstat(fd, &mine) == nil && unix.Stat(l.lockPath(), &now) == nil && mine.Ino == now.Ino {
+		mine, err1 := f.Stat()
+		now, err2 := os.Stat(l.lockPath())
+		if err1 == nil && err2 == nil && os.SameFile(mine, now) {
 			return func() {
 				if _, err := os.Stat(l.dir()); errors.Is(err, fs.ErrNotExist) {
 					os.Remove(l.lockPath()) // without a lab; a waiting process opens a new one
 				}
-				unix.Close(fd)
+				f.Close()
 			}, nil
 		}
-		unix.Close(fd)
+		f.Close()
 	}
 }
 
 // Up builds the lab and starts its daemons. If it fails or ctx ends, it takes down
 // what it has built. It returns [ErrUp] for a lab that exists already.
-func (l *Lab) Up(ctx context.Context) error {
+func (l *Lab) Up(ctx context.Context) (err error) {
+	defer l.name(&err)
 	return l.build(ctx, func() error { return nil })
 }
 
@@ -101,28 +184,28 @@ func (l *Lab) Up(ctx context.Context) error {
 func (l *Lab) build(ctx context.Context, before func() error) (err error) {
 	unlock, err := l.lock()
 	if err != nil {
-		return l.named(err)
+		return err
 	}
 	defer unlock()
-	left, err := listNS(l.File.Name)
+	left, err := l.namespaces()
 	if err != nil {
-		return l.named(err)
+		return err
 	}
 	if l.IsUp() {
-		return l.named(ErrUp)
+		return ErrUp
 	}
 	if _, err := os.Stat(l.dir()); err == nil || len(left) > 0 {
-		return l.named(errLeft)
+		return errLeft
 	}
 	if err := l.checkHost(); err != nil {
-		return l.named(err)
+		return err
 	}
 	if err := before(); err != nil {
-		return l.named(err)
+		return err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(l.named(err), l.down())
+			err = errors.Join(err, l.down())
 		}
 	}()
 	if err := os.MkdirAll(l.dir(), 0o755); err != nil {
@@ -158,30 +241,32 @@ func (l *Lab) checkHost() error {
 
 // Down removes all that exists of the lab: its processes, namespaces and state. It
 // succeeds if there is no lab.
-func (l *Lab) Down() error {
+func (l *Lab) Down() (err error) {
+	defer l.name(&err)
+	return l.remove()
+}
+
+// remove is Down. Its errors do not name the lab.
+func (l *Lab) remove() error {
 	if os.Geteuid() != 0 {
-		return l.named(errors.New("needs root: run it with sudo"))
+		return errors.New("needs root: run it with sudo")
 	}
 	unlock, err := l.lock()
 	if err != nil {
-		return l.named(err)
+		return err
 	}
 	defer unlock()
-	if err := l.down(); err != nil {
-		return l.named(err)
-	}
-	return nil
+	return l.down()
 }
 
-// down is Down with the lock held.
+// down is remove with the lock held.
 func (l *Lab) down() error {
-	namespaces, err := listNS(l.File.Name)
+	namespaces, err := l.namespaces()
 	if err != nil {
 		return err
 	}
-	procs, err1 := l.recordedProcs()
-	inside, err2 := procsIn(namespaces)
-	errs := []error{err1, err2, endAll(append(procs, inside...), 3*time.Second)}
+	procs, err := l.processes(namespaces)
+	errs := []error{err, endAll(procs, 3*time.Second)}
 	for _, c := range l.children {
 		<-c.done // reaped
 	}

@@ -16,24 +16,23 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/internal/namespace"
 	"github.com/loomfabric/loom/internal/testenv"
 )
 
 // TestMain lets the test binary stand in for loomlab, which starts itself as
-// agent and guard, and be the loomlab that a test kills.
+// guard, and be the loomlab that a test kills.
 func TestMain(m *testing.M) {
 	var err error
 	switch role := os.Args; {
-	case len(role) == 3 && role[1] == "agent":
-		err = Agent(os.Stdin, os.Stdout, role[2])
 	case len(role) == 3 && role[1] == "guard":
 		err = Guard(role[2], os.Stdin)
 	case len(role) == 3 && role[1] == "victim-up":
-		err = load(role[2]).Up(context.Background())
+		err = read(role[2]).Up(context.Background())
 	case len(role) == 3 && role[1] == "victim-run":
-		_, err = load(role[2]).Run(context.Background(), RunOptions{})
+		_, err = read(role[2]).Run(context.Background(), RunOptions{})
 	case len(role) > 4 && role[1] == "exec":
-		err = load(role[2]).Exec(role[3], role[4:])
+		err = read(role[2]).Exec(role[3], role[4:])
 	default:
 		os.Exit(m.Run())
 	}
@@ -44,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-func load(path string) *Lab {
+func read(path string) *Lab {
 	f, err := fabric.Load(path)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -89,29 +88,18 @@ vnis:
   - {vni: 20, hosts: [h1, h3], vlan: 5}
 `
 
-// gone waits until nothing of a lab is left: namespaces, state, lock and the
-// processes given.
-func gone(t *testing.T, l *Lab, procs []procID, within time.Duration) {
+// gone waits until nothing of a lab is left: namespaces, state and lock.
+func gone(t *testing.T, l *Lab, within time.Duration) {
 	t.Helper()
 	deadline := time.Now().Add(within)
 	for {
-		var left []string
-		namespaces, err := listNS(l.File.Name)
+		left, err := l.namespaces()
 		if err != nil {
 			t.Fatal(err)
 		}
-		left = append(left, namespaces...)
 		for _, path := range []string{l.dir(), l.lockPath()} {
 			if _, err := os.Stat(path); err == nil {
 				left = append(left, path)
-			}
-		}
-		for _, p := range procs {
-			if fd, ok := p.open(); ok {
-				if !waitGone(fd, 0) {
-					left = append(left, fmt.Sprintf("process %d", p.PID))
-				}
-				unix.Close(fd)
 			}
 		}
 		if len(left) == 0 {
@@ -122,6 +110,25 @@ func gone(t *testing.T, l *Lab, procs []procID, within time.Duration) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+// inside opens the processes of a lab, and closes them at the end of the test.
+func inside(t *testing.T, l *Lab) []process {
+	t.Helper()
+	namespaces, err := l.namespaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	procs, err := l.processes(namespaces)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, p := range procs {
+			unix.Close(p.fd)
+		}
+	})
+	return procs
 }
 
 func up(t *testing.T, l *Lab) {
@@ -171,20 +178,22 @@ func TestUpTwiceExecDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	deadline := time.Now().Add(5 * time.Second)
-	var procs []procID
+	var procs []process
 	for len(procs) == 0 && time.Now().Before(deadline) {
-		namespaces, _ := listNS(l.File.Name)
-		procs, _ = procsIn(namespaces)
+		procs = inside(t, l)
 		time.Sleep(10 * time.Millisecond)
 	}
-	if len(procs) != 1 || procs[0].PID != sleeper.Process.Pid {
+	if len(procs) != 1 || procs[0].pid != sleeper.Process.Pid {
 		t.Fatalf("processes in the lab: %v, want pid %d", procs, sleeper.Process.Pid)
 	}
 	go func() { _ = sleeper.Wait() }()
 	if err := l.Down(); err != nil {
 		t.Fatal(err)
 	}
-	gone(t, l, procs, time.Second)
+	if !procs[0].wait(0) {
+		t.Error("a program that exec left behind goes on")
+	}
+	gone(t, l, 0)
 	if err := l.Down(); err != nil {
 		t.Errorf("down of nothing: %v", err)
 	}
@@ -193,27 +202,25 @@ func TestUpTwiceExecDown(t *testing.T) {
 // kernelHops lists the devices of a node's next hops to a VTEP.
 func kernelHops(t *testing.T, l *Lab, node string, leaf int) (out []string) {
 	t.Helper()
-	h, err := openNS(l.ns(node))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer h.Close()
-	routes, err := h.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Dst: hostNet(l.Topo.Leaves[leaf].VTEP)}, netlink.RT_FILTER_DST)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, r := range routes {
-		hops := r.MultiPath
-		if len(hops) == 0 {
-			hops = []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex}}
-		}
-		for _, hop := range hops {
-			dev, err := h.LinkByIndex(hop.LinkIndex)
-			if err != nil {
-				t.Fatal(err)
+	err := l.in(node, func() error {
+		routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Dst: hostNet(l.Topo.Leaves[leaf].VTEP)}, netlink.RT_FILTER_DST)
+		for _, r := range routes {
+			hops := r.MultiPath
+			if len(hops) == 0 {
+				hops = []*netlink.NexthopInfo{{LinkIndex: r.LinkIndex}}
 			}
-			out = append(out, dev.Attrs().Name)
+			for _, hop := range hops {
+				dev, err := netlink.LinkByIndex(hop.LinkIndex)
+				if err != nil {
+					return err
+				}
+				out = append(out, dev.Attrs().Name)
+			}
 		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	slices.Sort(out)
 	return out
@@ -275,7 +282,7 @@ func TestFailNeedsUp(t *testing.T) {
 	if err := l.Down(); err != nil { // the lock file
 		t.Fatal(err)
 	}
-	gone(t, l, nil, 0)
+	gone(t, l, 0)
 }
 
 // TestTwoLabs: labs of different names, with equal addresses and one name the
@@ -288,7 +295,7 @@ func TestTwoLabs(t *testing.T) {
 	if err := a.Down(); err != nil {
 		t.Fatal(err)
 	}
-	gone(t, a, nil, 0)
+	gone(t, a, 0)
 	if code, out := inHost(t, fileB, "h0", "ping", "-c", "1", "-W", "2", "10.100.0.3"); code != 0 {
 		t.Errorf("the other lab was hurt: %s", out)
 	}
@@ -329,23 +336,36 @@ func TestDownSparesStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { other.Process.Kill(); other.Wait() }()
-	start, err := startTime(other.Process.Pid)
-	if err != nil {
+	up(t, l)
+	if err := l.Down(); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(l.dir(), 0o755); err != nil {
-		t.Fatal(err)
+	if fd, err := unix.PidfdOpen(other.Process.Pid, 0); err != nil || (process{fd: fd}).wait(50*time.Millisecond) {
+		t.Errorf("down ended a process that is not the lab's: %v", err)
 	}
-	// The pid of a daemon that died and whose number went to somebody else.
-	record := fmt.Sprintf(`{"pid":%d,"start":%d}`, other.Process.Pid, start-1)
-	if err := os.WriteFile(l.path("L0.pid"), []byte(record), 0o644); err != nil {
-		t.Fatal(err)
+	gone(t, l, 0)
+}
+
+// TestDownFindsHidden: down ends a daemon whose namespace somebody has removed.
+func TestDownFindsHidden(t *testing.T) {
+	l, _ := withDaemons(t, small)
+	up(t, l)
+	procs := inside(t, l)
+	if len(procs) != 4 {
+		t.Fatalf("processes %v, want 4 daemons", procs)
+	}
+	for _, n := range l.nodes() {
+		if err := namespace.Delete(l.ns(n.Name)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if err := l.Down(); err != nil {
 		t.Fatal(err)
 	}
-	if fd, ok := (procID{other.Process.Pid, start}).open(); !ok || waitGone(fd, 50*time.Millisecond) {
-		t.Error("down ended a process that is not the lab's")
+	for _, p := range procs {
+		if !p.wait(0) {
+			t.Errorf("process %d goes on", p.pid)
+		}
 	}
-	gone(t, l, nil, 0)
+	gone(t, l, 0)
 }

@@ -2,7 +2,9 @@ package lab
 
 import (
 	"context"
+	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,7 +39,7 @@ func TestRunLoom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone(t, l, nil, 0)
+	gone(t, l, 0)
 	if err := rep.Failure(); err != nil || rep.Reachability.Reachable != 30 {
 		t.Errorf("reachable %d of 30, failure %v", rep.Reachability.Reachable, err)
 	}
@@ -90,30 +92,19 @@ func TestDeadDaemon(t *testing.T) {
 		errs <- err
 	}()
 	watch := New(l.File)
-	deadline := time.Now().Add(20 * time.Second)
-	for { // until the agents are there, the daemons are up
-		namespaces, err := listNS(watch.File.Name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if procs, _ := procsIn(namespaces); len(procs) == len(watch.Topo.Hosts)+4 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("no agents after 20 s")
-		}
-		time.Sleep(50 * time.Millisecond)
+	waitLoad(t, watch)
+	record, err := os.ReadFile(watch.path("L0.pid"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	record, err := watch.recordedProcs()
-	if err != nil || len(record) != 4 {
-		t.Fatalf("recorded daemons %v, %v", record, err)
+	var l0 struct{ PID int }
+	if err := json.Unmarshal(record, &l0); err != nil {
+		t.Fatal(err)
 	}
-	fd, ok := record[0].open() // L0
-	if !ok {
-		t.Fatal("L0's daemon is not there")
+	if procs := inside(t, watch); len(procs) != 4 || !slices.ContainsFunc(procs, func(p process) bool { return p.pid == l0.PID }) {
+		t.Fatalf("processes %v, want 4 daemons, with %s of L0", procs, record)
 	}
-	defer unix.Close(fd)
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil {
+	if err := unix.Kill(l0.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	select {
@@ -124,7 +115,7 @@ func TestDeadDaemon(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Fatal("run goes on without L0's daemon")
 	}
-	gone(t, l, nil, 0)
+	gone(t, l, 0)
 	if _, err := os.Stat(l.dir()); err == nil {
 		t.Error("state is left")
 	}

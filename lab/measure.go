@@ -7,146 +7,115 @@ import (
 	"sort"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/config/vocab"
-	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/internal/spread"
+	"github.com/loomfabric/loom/internal/workload"
 )
 
-// sortedFaults orders faults by time; those of one instant keep the file's
-// order.
-func sortedFaults(f []vocab.Fault) []vocab.Fault {
-	out := slices.Clone(f)
-	slices.SortStableFunc(out, func(a, b vocab.Fault) int { return int(a.At - b.At) })
-	return out
-}
-
-// phases records the bytes that leaves have sent over each uplink at the
-// boundaries of phases: from one fault to the next.
-type phases struct {
-	lab   *Lab
-	marks []phaseMark
-}
-
-type phaseMark struct {
-	name  string
-	at    time.Duration
-	bytes []uint64 // by link, sent by the leaf
-	up    []bool   // by link, in the phase that begins here
+// mark is the boundary of two phases. A phase lasts from one fault to the next.
+type mark struct {
+	name string
+	at   time.Duration
+	sent [][]uint64 // bytes by leaf and uplink, so far
+	up   []bool     // by link, in the phase that begins here
 }
 
 // mark begins a phase.
-func (p *phases) mark(ctx context.Context, name string, at time.Duration) error {
-	bytes, err := p.lab.uplinkBytes(ctx)
-	if err != nil {
-		return err
+func (r *runner) mark(ctx context.Context, name string, at time.Duration) error {
+	m := mark{name: name, at: at}
+	for _, n := range r.lab.Topo.Leaves {
+		sent, err := r.lab.uplinkBytes(ctx, n)
+		if err != nil {
+			return err
+		}
+		m.sent = append(m.sent, sent)
 	}
-	p.marks = append(p.marks, phaseMark{name: name, at: at, bytes: bytes})
-	return p.state()
+	r.marks = append(r.marks, m)
+	return r.noteLinks()
 }
 
-// state notes which links are up in the current phase.
-func (p *phases) state() error {
-	up, err := p.lab.linkState()
-	p.marks[len(p.marks)-1].up = up
+// noteLinks notes which links are up in the current phase.
+func (r *runner) noteLinks() (err error) {
+	r.marks[len(r.marks)-1].up, err = r.lab.linkState()
 	return err
 }
 
-// uplinkBytes reads what the leaves have sent over each link.
-func (l *Lab) uplinkBytes(ctx context.Context) ([]uint64, error) {
-	out := make([]uint64, len(l.Topo.Links))
-	for _, n := range l.Topo.Leaves {
-		sent, err := l.sentBytes(ctx, n.Name)
-		if err != nil {
-			return nil, err
-		}
-		for _, k := range l.Topo.Links {
-			if k.Leaf == n.Index {
-				out[k.Index] = sent[k.LeafPort]
-			}
-		}
-	}
-	return out, nil
-}
-
-// sentBytes reads what a node has sent by interface: from its daemon, or from
+// uplinkBytes reads what a leaf has sent over each uplink: from its daemon, or from
 // the interfaces when the kernel forwards.
-func (l *Lab) sentBytes(ctx context.Context, node string) (map[string]uint64, error) {
+func (l *Lab) uplinkBytes(ctx context.Context, leaf fabric.Node) (out []uint64, err error) {
 	sent := map[string]uint64{}
-	if !l.kernel() {
-		s, err := l.stats(ctx, node)
-		if err != nil {
-			return nil, err
-		}
+	if l.kernel() {
+		err = l.in(leaf.Name, func() error {
+			links, err := netlink.LinkList()
+			for _, dev := range links {
+				if s := dev.Attrs().Statistics; s != nil {
+					sent[dev.Attrs().Name] = s.TxBytes
+				}
+			}
+			return err
+		})
+	} else if s, serr := l.stats(ctx, leaf.Name); serr != nil {
+		err = serr
+	} else {
 		for i, p := range s.Ports {
 			for _, w := range s.Workers {
 				sent[p.Name] += w.Ports[i].Sent.Bytes
 			}
 		}
-		return sent, nil
 	}
-	h, err := openNS(l.ns(node))
-	if err != nil {
-		return nil, err
+	for _, p := range l.ports(leaf) {
+		out = append(out, sent[p.name])
 	}
-	defer h.Close()
-	links, err := h.LinkList()
-	if err != nil {
-		return nil, fmt.Errorf("interfaces of %s: %w", node, err)
-	}
-	for _, dev := range links {
-		if s := dev.Attrs().Statistics; s != nil {
-			sent[dev.Attrs().Name] = s.TxBytes
-		}
-	}
-	return sent, nil
+	return out, err
 }
 
-// upAt tells which links were up at a time.
-func (p *phases) upAt(t time.Duration) []bool {
-	for i := len(p.marks) - 1; i > 0; i-- {
-		if p.marks[i].at <= t {
-			return p.marks[i].up
+// upAt returns which links were up at a time.
+func (r *runner) upAt(t time.Duration) []bool {
+	for _, m := range slices.Backward(r.marks[1:]) {
+		if m.at <= t {
+			return m.up
 		}
 	}
-	return p.marks[0].up
+	return r.marks[0].up
 }
 
-func (p *phases) report() []Phase {
-	var out []Phase
-	for i := 0; i+1 < len(p.marks); i++ {
-		a, b := p.marks[i], p.marks[i+1]
+// phases reports what the leaves sent from one mark to the next, and altogether.
+func (r *runner) phases() {
+	first, last := r.marks[0], r.marks[len(r.marks)-1]
+	for leaf, n := range r.lab.Topo.Leaves {
+		var shares []measure.LinkShare
+		for j, p := range r.lab.ports(n) {
+			shares = append(shares, measure.LinkShare{Link: egress(r.lab.Topo.Links[p.link].Name), Bytes: last.sent[leaf][j] - first.sent[leaf][j]})
+		}
+		measure.Share(shares)
+		r.rep.Result.Uplinks = append(r.rep.Result.Uplinks, shares...)
+	}
+	for i, a := range r.marks[:len(r.marks)-1] {
+		b := r.marks[i+1]
 		ph := Phase{From: a.name, Start: a.at, End: b.at}
-		for leaf, n := range p.lab.Topo.Leaves {
+		for leaf, n := range r.lab.Topo.Leaves {
 			lu := LeafUplinks{Leaf: n.Name}
 			var live []uint64
-			for _, k := range p.lab.Topo.Links {
-				if k.Leaf != leaf {
-					continue
-				}
-				sent := b.bytes[k.Index] - a.bytes[k.Index]
-				lu.Uplinks = append(lu.Uplinks, UplinkBytes{Link: k.Name, Port: k.LeafPort, Up: a.up[k.Index], Bytes: sent})
-				if a.up[k.Index] {
-					live = append(live, sent)
+			for j, p := range r.lab.ports(n) {
+				u := UplinkBytes{Link: r.lab.Topo.Links[p.link].Name, Port: p.name, Up: a.up[p.link], Bytes: b.sent[leaf][j] - a.sent[leaf][j]}
+				lu.Uplinks = append(lu.Uplinks, u)
+				if u.Up {
+					live = append(live, u.Bytes)
 				}
 			}
 			lu.Imbalance, _ = spread.Imbalance(live)
 			ph.Leaves = append(ph.Leaves, lu)
 		}
-		out = append(out, ph)
+		r.rep.Phases = append(r.rep.Phases, ph)
 	}
-	return out
 }
 
-// idleTable is the completion time of single flows over the idle fabric, by
-// size, ascending; one for flows with a connection of their own, one for
-// persistent connections.
-type idleTable struct {
-	fresh, persistent []IdlePoint
-}
-
-// lookup interpolates between the measured sizes, and goes on beyond the
-// largest with the slope of the last two.
+// lookup interpolates between the measured sizes. Beyond the largest it goes on with
+// the slope of the last two.
 func lookup(points []IdlePoint, bytes uint64) time.Duration {
 	if len(points) == 0 {
 		return 0
@@ -161,44 +130,43 @@ func lookup(points []IdlePoint, bytes uint64) time.Duration {
 	return a.FCT + time.Duration(slope*(float64(bytes)-float64(a.Bytes)))
 }
 
-// idleFlows is how often each size is measured; the fastest counts.
+// idleFlows is how often each size is measured. The fastest flow counts.
 const idleFlows = 3
 
-// measureIdle fetches flows of representative sizes between one pair of hosts
-// of different leaves (of the same, if no VNI spans two) while nothing else is
-// on the fabric.
-func (r *runner) measureIdle(ctx context.Context, rep *Report) error {
-	fresh, persistent := false, false
-	for _, w := range r.lab.File.Workloads {
-		fresh = fresh || w.Type == vocab.Poisson && !w.Pool
-		persistent = persistent || w.Type == vocab.Incast || w.Pool
+// idleOf returns where the report says how long flows of a workload take over the
+// idle fabric; nil if nobody measures that, as for RDMA.
+func (r *Report) idleOf(w *vocab.Workload) *[]IdlePoint {
+	switch {
+	case w.Type == vocab.Incast || w.Type == vocab.Poisson && w.Pool:
+		return &r.IdlePersistent
+	case w.Type == vocab.Poisson:
+		return &r.IdleFresh
 	}
-	client, server, ok := r.farPair()
-	if !ok || !fresh && !persistent {
-		return nil
-	}
-	rep.IdlePair = client.Name + " from " + server.Name
-	for _, m := range []struct {
-		do         bool
-		persistent bool
-		into       *[]IdlePoint
-	}{{fresh, false, &r.idle.fresh}, {persistent, true, &r.idle.persistent}} {
-		if !m.do {
-			continue
-		}
-		points, err := r.fetchSizes(ctx, client, server, m.persistent)
-		if err != nil {
-			return err
-		}
-		*m.into = points
-	}
-	rep.IdleFresh, rep.IdlePersistent = r.idle.fresh, r.idle.persistent
 	return nil
 }
 
-// fetchSizes measures sizes by powers of ten until one takes long or the
-// largest flow of the workloads is covered.
-func (r *runner) fetchSizes(ctx context.Context, client, server fabric.Host, persistent bool) ([]IdlePoint, error) {
+// measureIdle measures flows between one pair of hosts while nothing else is on the
+// fabric.
+func (r *runner) measureIdle(ctx context.Context) error {
+	client, server := r.farPair()
+	for i := range r.lab.File.Workloads {
+		w := &r.lab.File.Workloads[i]
+		into := r.rep.idleOf(w)
+		if server == nil || into == nil || *into != nil {
+			continue
+		}
+		r.rep.IdlePair = client.Name + " from " + server.Name
+		var err error
+		if *into, err = r.fetchSizes(ctx, client, server, into == &r.rep.IdlePersistent); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fetchSizes measures sizes by powers of ten until one takes long or the largest
+// flow of the workloads is covered.
+func (r *runner) fetchSizes(ctx context.Context, client, server *host, persistent bool) ([]IdlePoint, error) {
 	var largest float64
 	for i, w := range r.lab.File.Workloads {
 		largest = max(largest, float64(w.Bytes))
@@ -208,19 +176,9 @@ func (r *runner) fetchSizes(ctx context.Context, client, server fabric.Host, per
 	}
 	var out []IdlePoint
 	for n := uint64(1000); ; n *= 10 {
-		spec := &fetchSpec{Server: server.Addr.Addr().String(), Bytes: n, Count: idleFlows, Persistent: persistent}
-		var best time.Duration
-		err := each(ctx, r.agents, func(a *hostAgent) *request {
-			if a.host.Index != client.Index {
-				return nil
-			}
-			return &request{Op: opFetch, Fetch: spec}
-		}, func(_ *hostAgent, rp *reply) error {
-			best = slices.Min(rp.FCTs)
-			return nil
-		})
+		best, err := client.fetch(ctx, server, n, persistent)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("fetch %d bytes from %s to %s: %w", n, server.Name, client.Name, err)
 		}
 		out = append(out, IdlePoint{Bytes: n, FCT: best})
 		if float64(n) >= largest || best > 150*time.Millisecond {
@@ -229,48 +187,66 @@ func (r *runner) fetchSizes(ctx context.Context, client, server fabric.Host, per
 	}
 }
 
-// farPair picks two hosts of one VNI, behind different leaves if there are any.
-func (r *runner) farPair() (client, server fabric.Host, ok bool) {
-	for _, a := range r.lab.Topo.Hosts {
-		for _, b := range r.lab.Topo.Hosts {
-			if a.Index == b.Index || a.VNI != b.VNI {
-				continue
-			}
-			if a.Leaf != b.Leaf {
-				return a, b, true
-			}
-			if !ok {
-				client, server, ok = a, b, true
+// fetch asks for a few flows of one size, one after the other, and returns the
+// shortest completion time, measured as those of a workload's flows. Persistent
+// flows use one connection that has already carried a flow.
+func (h *host) fetch(ctx context.Context, server *host, bytes uint64, persistent bool) (best time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	alone := newLoad(time.Now(), 0, make([]vocab.Workload, 1), make([]*workload.CDF, 1))
+	t := &task{work: alone.works[0], at: h}
+	p := newPool(persistent)
+	defer p.close()
+	if persistent {
+		if err := t.one(ctx, p, server, bytes); err != nil {
+			return 0, err
+		}
+	}
+	for i := range idleFlows {
+		start := time.Now()
+		if err := t.one(ctx, p, server, bytes); err != nil {
+			return 0, err
+		}
+		if took := time.Since(start); i == 0 || took < best {
+			best = took
+		}
+	}
+	return best, nil
+}
+
+// farPair picks two hosts of one VNI, behind different leaves if there are any. The
+// server is nil if no host has a partner.
+func (r *runner) farPair() (client, server *host) {
+	for _, pairs := range []string{"racks", "any"} {
+		for i, h := range r.hosts {
+			if p := r.peers(i, r.everyone(), pairs); len(p) > 0 {
+				return h, p[0]
 			}
 		}
 	}
-	return client, server, ok
+	return nil, nil
 }
 
-// daemons reads every daemon's final account and what it dropped.
-func (r *runner) daemons(ctx context.Context, rep *Report) error {
+// daemons reads every daemon's final account and what it dropped. Nobody keeps an
+// account when the kernel forwards.
+func (r *runner) daemons(ctx context.Context) error {
 	if r.lab.kernel() {
-		return nil // nobody keeps an account
+		return nil
 	}
 	for _, n := range r.lab.nodes() {
 		s, err := r.lab.stats(ctx, n.Name)
 		if err != nil {
 			return err
 		}
-		d := DaemonReport{Node: n.Name, Drops: map[string]uint64{}}
+		d := DaemonReport{Node: n.Name, Drops: s.Drops}
 		for _, w := range s.Workers {
 			d.Account.Add(w.Account())
 			for _, s := range w.Schemes {
-				d.Schemes = addScheme(d.Schemes, s.Scheme, s.Stats)
+				d.addScheme(s.Scheme, s.Stats)
 			}
 			for _, p := range w.Ports {
 				d.Marked += p.Marked.Frames
 				d.CERaised += p.CERaised
-				for reason, c := range p.Drops {
-					if c > 0 {
-						d.Drops[drop.Reason(reason).String()] += c
-					}
-				}
 			}
 		}
 		for _, p := range s.Ports {
@@ -279,8 +255,8 @@ func (r *runner) daemons(ctx context.Context, rep *Report) error {
 			}
 		}
 		d.Balanced = d.Account.Balances()
-		rep.Daemons = append(rep.Daemons, d)
+		r.rep.Daemons = append(r.rep.Daemons, d)
 	}
-	rep.counters()
+	r.rep.counters()
 	return nil
 }

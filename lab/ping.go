@@ -1,103 +1,85 @@
 package lab
 
 import (
-	"encoding/binary"
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"time"
+
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv4"
 )
 
-// ICMP echo, RFC 792.
 const (
-	icmpEchoReply   = 0
-	icmpEchoRequest = 8
-	icmpHeaderLen   = 8
+	pingAttempts = 5
+	pingTimeout  = 500 * time.Millisecond // of one attempt
 )
 
 // ping sends echo requests to all targets at once, and repeats unanswered ones. It
 // returns the round-trip times, -1 for no answer.
-func ping(s *pingSpec) ([]time.Duration, error) {
-	conn, err := net.ListenPacket("ip4:icmp", "0.0.0.0")
+func (h *host) ping(ctx context.Context, targets []*host) ([]time.Duration, error) {
+	var conn net.PacketConn
+	err := h.inside(func() (err error) {
+		conn, err = net.ListenPacket("ip4:icmp", "0.0.0.0")
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("raw socket for ping: %w", err)
 	}
 	defer conn.Close()
-	id := uint16(os.Getpid())
-	rtts := make([]time.Duration, len(s.Targets))
-	index := map[string]int{}
-	for i, t := range s.Targets {
-		rtts[i] = -1
-		index[t] = i
-	}
-	missing := len(rtts)
-	for attempt := 0; attempt < s.Attempts && missing > 0; attempt++ {
-		var sent = make([]time.Time, len(rtts))
-		for i, t := range s.Targets {
-			if rtts[i] >= 0 {
-				continue
-			}
-			sent[i] = time.Now()
-			// An unreachable target makes the send fail; it counts as no answer.
-			_, _ = conn.WriteTo(echoRequest(id, uint16(attempt)), &net.IPAddr{IP: net.ParseIP(t)})
-		}
-		n, err := collect(conn, id, uint16(attempt), time.Now().Add(s.Timeout), missing, func(from string, now time.Time) bool {
-			i, ok := index[from]
-			if !ok || rtts[i] >= 0 {
-				return false
-			}
-			rtts[i] = now.Sub(sent[i])
-			return true
-		})
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	rtts := slices.Repeat([]time.Duration{-1}, len(targets))
+	sent := make([]time.Time, len(targets))
+	echo := icmp.Echo{ID: os.Getpid() & 0xffff, Data: make([]byte, 48)}
+	for echo.Seq = range pingAttempts {
+		request, err := (&icmp.Message{Type: ipv4.ICMPTypeEcho, Body: &echo}).Marshal(nil)
 		if err != nil {
 			return nil, err
 		}
-		missing -= n
+		for i, t := range targets {
+			if rtts[i] < 0 {
+				sent[i] = time.Now()
+				// An unreachable target makes the send fail; it counts as no answer.
+				_, _ = conn.WriteTo(request, &net.IPAddr{IP: t.ip().AsSlice()})
+			}
+		}
+		if err := conn.SetReadDeadline(time.Now().Add(pingTimeout)); err != nil {
+			return nil, err
+		}
+		for slices.Contains(rtts, -1) {
+			from, err := echoReply(conn, echo.ID, echo.Seq)
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				break
+			}
+			if err != nil {
+				return nil, fmt.Errorf("read echo reply: %w", err)
+			}
+			i := slices.IndexFunc(targets, func(t *host) bool { return t.ip().String() == from })
+			if i >= 0 && rtts[i] < 0 {
+				rtts[i] = time.Since(sent[i])
+			}
+		}
 	}
 	return rtts, nil
 }
 
-// collect reads echo replies until want have been accepted or the deadline has
-// passed.
-func collect(conn net.PacketConn, id, seq uint16, deadline time.Time, want int, accept func(string, time.Time) bool) (int, error) {
-	if err := conn.SetReadDeadline(deadline); err != nil {
-		return 0, err
-	}
+// echoReply reads messages until one is a reply to a request.
+func echoReply(conn net.PacketConn, id, seq int) (from string, err error) {
 	buf := make([]byte, 1500)
-	got := 0
-	for got < want {
-		n, from, err := conn.ReadFrom(buf)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			break
-		}
+	for {
+		n, addr, err := conn.ReadFrom(buf)
 		if err != nil {
-			return got, fmt.Errorf("read echo reply: %w", err)
+			return "", err
 		}
-		b := buf[:n]
-		if n < icmpHeaderLen || b[0] != icmpEchoReply ||
-			binary.BigEndian.Uint16(b[4:]) != id || binary.BigEndian.Uint16(b[6:]) != seq {
+		m, err := icmp.ParseMessage(ipv4.ICMPTypeEchoReply.Protocol(), buf[:n])
+		if err != nil || m.Type != ipv4.ICMPTypeEchoReply {
 			continue
 		}
-		if accept(from.String(), time.Now()) {
-			got++
+		if e, ok := m.Body.(*icmp.Echo); ok && e.ID == id && e.Seq == seq {
+			return addr.String(), nil
 		}
 	}
-	return got, nil
-}
-
-func echoRequest(id, seq uint16) []byte {
-	b := make([]byte, icmpHeaderLen+48)
-	b[0] = icmpEchoRequest
-	binary.BigEndian.PutUint16(b[4:], id)
-	binary.BigEndian.PutUint16(b[6:], seq)
-	var sum uint32
-	for i := 0; i < len(b); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(b[i:]))
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	binary.BigEndian.PutUint16(b[2:], ^uint16(sum))
-	return b
 }

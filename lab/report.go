@@ -11,13 +11,13 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/measure"
-	"github.com/loomfabric/loom/internal/spread"
 )
 
-// Report is what a run found out: its [measure.Result], which an experiment keeps,
-// and what only a person looks at. Durations are nanoseconds in JSON, rates bits
+// Report says what a run found out. An experiment keeps the [measure.Result]; people
+// look at the rest, too. Durations are nanoseconds in JSON, rates bits
 // per second, amounts bytes.
 type Report struct {
 	Lab            string          `json:"lab"`
@@ -26,7 +26,7 @@ type Report struct {
 	Duration       time.Duration   `json:"duration_ns"`
 	LoadEnd        time.Duration   `json:"load_end_ns"` // when the last workload stopped to begin new work
 	Reachability   Reachability    `json:"reachability"`
-	IdlePair       string          `json:"idle_pair,omitempty"` // between whom the idle fabric was measured
+	IdlePair       string          `json:"idle_pair,omitempty"` // the hosts between which the idle fabric was measured
 	IdleFresh      []IdlePoint     `json:"idle_new_connection,omitempty"`
 	IdlePersistent []IdlePoint     `json:"idle_persistent,omitempty"`
 	Timeline       []Second        `json:"timeline"`
@@ -36,17 +36,16 @@ type Report struct {
 	Uplinks        []UplinkSeries  `json:"uplink_series,omitempty"` // by leaf, when sampled
 }
 
-// Reachability is the outcome of pinging every ordered pair of a VNI.
+// Reachability says which hosts of one VNI reach each other. Every ordered pair was
+// pinged.
 type Reachability struct {
 	Pairs     int           `json:"pairs"`
 	Reachable int           `json:"reachable"`
 	MedianRTT time.Duration `json:"median_rtt_ns"`
 	Results   []PairResult  `json:"results"`
-
-	rtts []float64
 }
 
-// PairResult is one ordered pair.
+// PairResult says whether one host reaches another.
 type PairResult struct {
 	From string        `json:"from"`
 	To   string        `json:"to"`
@@ -55,32 +54,20 @@ type PairResult struct {
 	RTT  time.Duration `json:"rtt_ns"` // of the first echo answered, address resolution included
 }
 
-func (r *Reachability) add(from, to string, vni uint32, rtt time.Duration) {
-	r.Results = append(r.Results, PairResult{from, to, vni, rtt >= 0, max(rtt, 0)})
-	r.Pairs++
-	if rtt < 0 {
-		return
-	}
-	r.Reachable++
-	r.rtts = append(r.rtts, float64(rtt))
-	slices.Sort(r.rtts)
-	r.MedianRTT = time.Duration(spread.Quantile(r.rtts, 0.5))
-}
-
 // IdlePoint is the completion time of one flow over the idle fabric.
 type IdlePoint struct {
 	Bytes uint64        `json:"bytes"`
 	FCT   time.Duration `json:"fct_ns"`
 }
 
-// Second is one second of the timeline.
+// Second has the goodput of one second.
 type Second struct {
 	At          time.Duration `json:"at_ns"`
 	GoodputBits float64       `json:"goodput_bits"`
 	ByWorkload  []float64     `json:"by_workload_bits"`
 }
 
-// FaultReport is what a fault did.
+// FaultReport says what a fault did.
 type FaultReport struct {
 	Link       string        `json:"link"`
 	Action     string        `json:"action"`
@@ -99,14 +86,14 @@ type Phase struct {
 	Leaves []LeafUplinks `json:"leaves"`
 }
 
-// LeafUplinks is what a leaf sent over its uplinks in a phase.
+// LeafUplinks has what a leaf sent over its uplinks in a phase.
 type LeafUplinks struct {
 	Leaf      string        `json:"leaf"`
 	Uplinks   []UplinkBytes `json:"uplinks"`
 	Imbalance float64       `json:"imbalance"` // (max−min)/mean over those that were up
 }
 
-// UplinkBytes is one uplink in a phase.
+// UplinkBytes has what one uplink carried in a phase.
 type UplinkBytes struct {
 	Link  string `json:"link"`
 	Port  string `json:"port"`
@@ -114,7 +101,7 @@ type UplinkBytes struct {
 	Bytes uint64 `json:"bytes"`
 }
 
-// DaemonReport is a daemon's account in frames since it was started.
+// DaemonReport has a daemon's account in frames since it was started.
 type DaemonReport struct {
 	Node     string            `json:"node"`
 	Account  dataplane.Account `json:"account"`
@@ -126,7 +113,34 @@ type DaemonReport struct {
 	Closed   []string          `json:"closed_ports,omitempty"` // not carried by AF_XDP at the end
 }
 
-// Failure says what a fabric must never do, if it did: nil otherwise.
+// SchemeReport has what a scheme decided on one leaf since its daemon was started.
+// Flowlets are zero for schemes that keep none.
+type SchemeReport struct {
+	Scheme    string `json:"scheme"`
+	Decisions uint64 `json:"decisions"`
+	Started   uint64 `json:"flowlets_started"`
+	Moved     uint64 `json:"flowlets_moved"`
+	Kept      uint64 `json:"flowlets_kept"`
+	Expired   uint64 `json:"flowlets_expired"`
+}
+
+// addScheme adds a worker's counters to those of the scheme.
+func (d *DaemonReport) addScheme(scheme string, s balance.Stats) {
+	at := slices.IndexFunc(d.Schemes, func(r SchemeReport) bool { return r.Scheme == scheme })
+	if at < 0 {
+		at = len(d.Schemes)
+		d.Schemes = append(d.Schemes, SchemeReport{Scheme: scheme})
+	}
+	r := &d.Schemes[at]
+	r.Decisions += s.Decisions
+	r.Started += s.Flowlets.Started
+	r.Moved += s.Flowlets.Moved
+	r.Kept += s.Flowlets.Kept
+	r.Expired += s.Flowlets.Expired
+}
+
+// Failure returns an error if the fabric did what none may do: a pair of hosts of one
+// VNI is not reachable, or a daemon's account does not balance.
 func (r *Report) Failure() error {
 	var errs []error
 	if n := r.Reachability.Pairs - r.Reachability.Reachable; n > 0 {

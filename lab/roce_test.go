@@ -33,12 +33,12 @@ func checkOrdered(t *testing.T, l *Lab, scheme string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone(t, l, nil, 0)
+	gone(t, l, 0)
 	w, fct := &rep.Result.Workloads[0], rep.Result.FCT
 	if w.Reordering == nil || len(fct) < 2 || fct[1].Class != "small" {
 		t.Fatalf("no RoCE in the report: %+v, FCT %+v", w, fct)
 	}
-	// A process that the kernel moves to another CPU has two backlogs there for a
+	// A thread that the kernel moves to another CPU has two backlogs there for a
 	// moment, and a packet of one may overtake the other's: a few in thousands.
 	// Spraying reorders one in ten.
 	if c := w.Reordering; c.Percent > 0.5 || c.MaxDistance > 8 || c.Packets < 500 || c.Packets > c.Sent {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -25,15 +26,11 @@ func (l *Lab) converge(context.Context) error {
 	if err != nil {
 		return err
 	}
-	routes := l.Topo.Routes(up)
-	for i, n := range l.Topo.Leaves {
-		if err := l.setRoutes(n, routes.Leaves[i]); err != nil {
-			return fmt.Errorf("routes of %s: %w", n.Name, err)
-		}
-	}
-	for i, n := range l.Topo.Spines {
-		if err := l.setRoutes(n, routes.Spines[i]); err != nil {
-			return fmt.Errorf("routes of %s: %w", n.Name, err)
+	all := l.Topo.Routes(up)
+	routes := slices.Concat(all.Leaves, all.Spines)
+	for i, n := range l.nodes() {
+		if err := l.in(n.Name, func() error { return setRoutes(routes[i]) }); err != nil {
+			return fmt.Errorf("routes of %w", err)
 		}
 	}
 	return nil
@@ -43,60 +40,51 @@ func (l *Lab) converge(context.Context) error {
 // when both ends are up.
 func (l *Lab) linkState() ([]bool, error) {
 	up := make([]bool, len(l.Topo.Links))
-	for i, n := range l.Topo.Leaves {
-		h, err := openNS(l.ns(n.Name))
+	for _, n := range l.Topo.Leaves {
+		err := l.in(n.Name, func() error {
+			for _, p := range l.ports(n) {
+				dev, err := netlink.LinkByName(p.name)
+				if err != nil {
+					return fmt.Errorf("%s: %w", p.name, err)
+				}
+				raw := dev.Attrs().RawFlags
+				up[p.link] = raw&unix.IFF_UP != 0 && raw&unix.IFF_LOWER_UP != 0
+			}
+			return nil
+		})
 		if err != nil {
 			return nil, err
 		}
-		for _, link := range l.Topo.Links {
-			if link.Leaf != i {
-				continue
-			}
-			dev, err := h.link(link.LeafPort)
-			if err != nil {
-				h.Close()
-				return nil, err
-			}
-			raw := dev.Attrs().RawFlags
-			up[link.Index] = raw&unix.IFF_UP != 0 && raw&unix.IFF_LOWER_UP != 0
-		}
-		h.Close()
 	}
 	return up, nil
 }
 
-// setRoutes replaces the routes to VTEPs in one node.
-func (l *Lab) setRoutes(n fabric.Node, routes []fabric.Route) error {
-	h, err := openNS(l.ns(n.Name))
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	have, err := h.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: protoBGP}, netlink.RT_FILTER_PROTOCOL)
+// setRoutes replaces the routes to VTEPs in the calling thread's namespace.
+func setRoutes(routes []fabric.Route) error {
+	have, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: protoBGP}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
 	}
-	wanted := map[string]bool{}
 	for _, r := range routes {
-		wanted[r.Dst.String()] = true
 		kr := &netlink.Route{Dst: hostNet(r.Dst), Protocol: protoBGP}
 		for _, hop := range r.Hops {
-			index, err := h.index(hop.Port)
+			dev, err := netlink.LinkByName(hop.Port)
 			if err != nil {
-				return err
+				return fmt.Errorf("%s: %w", hop.Port, err)
 			}
-			kr.MultiPath = append(kr.MultiPath, &netlink.NexthopInfo{LinkIndex: index, Gw: hop.Gateway.AsSlice()})
+			kr.MultiPath = append(kr.MultiPath, &netlink.NexthopInfo{LinkIndex: dev.Attrs().Index, Gw: hop.Gateway.AsSlice()})
 		}
-		if err := h.RouteReplace(kr); err != nil {
+		if err := netlink.RouteReplace(kr); err != nil {
 			return fmt.Errorf("%s over %d next hops: %w", r.Dst, len(r.Hops), err)
 		}
 	}
-	for i := range have {
-		if have[i].Dst == nil || wanted[have[i].Dst.IP.String()] {
+	for _, old := range have {
+		wanted := func(r fabric.Route) bool { return old.Dst.IP.Equal(r.Dst.AsSlice()) }
+		if old.Dst == nil || slices.ContainsFunc(routes, wanted) {
 			continue
 		}
-		if err := h.RouteDel(&have[i]); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("delete %s: %w", have[i].Dst, err)
+		if err := netlink.RouteDel(&old); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("delete %s: %w", old.Dst, err)
 		}
 	}
 	return nil
@@ -108,52 +96,45 @@ func hostNet(a netip.Addr) *net.IPNet {
 
 // Fail takes a link down at the leaf's end, so that both ends lose carrier, and
 // lets the routes follow.
-func (l *Lab) Fail(link string) error { return l.change(link, (*handle).setDown, false) }
+func (l *Lab) Fail(link string) error { return l.change(link, setDown, false) }
 
 // Restore brings a failed link up again and lets the routes follow.
-func (l *Lab) Restore(link string) error { return l.change(link, (*handle).setUp, true) }
+func (l *Lab) Restore(link string) error { return l.change(link, setUp, true) }
 
-func (l *Lab) change(name string, set func(*handle, string) error, up bool) error {
+func (l *Lab) change(name string, set func(port string) error, up bool) (err error) {
+	defer l.name(&err)
 	link, ok := l.Topo.Link(name)
 	if !ok {
-		return l.named(fmt.Errorf("no link is called %q", name))
+		return fmt.Errorf("no link is called %q", name)
 	}
 	unlock, err := l.lock()
 	if err != nil {
-		return l.named(err)
+		return err
 	}
 	defer unlock()
 	if !l.IsUp() {
-		return l.named(errors.New("is not up: `loomlab up` starts it"))
+		return errDown
 	}
-	h, err := openNS(l.ns(l.Topo.Leaves[link.Leaf].Name))
-	if err != nil {
-		return l.named(err)
-	}
-	defer h.Close()
-	if err := set(h, link.LeafPort); err != nil {
-		return l.named(err)
+	if err := l.in(l.Topo.Leaves[link.Leaf].Name, func() error { return set(link.LeafPort) }); err != nil {
+		return err
 	}
 	if up {
-		if err := l.waitCarrier(link.Index); err != nil {
-			return l.named(err)
+		if err := l.waitCarrier(link); err != nil {
+			return err
 		}
 	}
-	if err := l.converge(context.Background()); err != nil {
-		return l.named(err)
-	}
-	return nil
+	return l.converge(context.Background())
 }
 
 // waitCarrier waits for a link that was just brought up; the kernel reports a
 // veth's carrier from a work queue.
-func (l *Lab) waitCarrier(index int) error {
+func (l *Lab) waitCarrier(link fabric.Link) error {
 	for range 100 {
 		state, err := l.linkState()
-		if err != nil || state[index] {
+		if err != nil || state[link.Index] {
 			return err
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	return fmt.Errorf("link %s has no carrier half a second after it was brought up", l.Topo.Links[index].Name)
+	return fmt.Errorf("link %s has no carrier half a second after it was brought up", link.Name)
 }

@@ -1,18 +1,19 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/measure"
+	"github.com/loomfabric/loom/internal/spread"
 	"github.com/loomfabric/loom/internal/workload"
 )
 
@@ -33,14 +34,15 @@ const drainTime = 5 * time.Second
 // and takes it down again (unless it was up, or is to be kept). Whatever ends
 // the run, a lab that it built does not stay behind.
 func (l *Lab) Run(ctx context.Context, opt RunOptions) (rep *Report, err error) {
+	defer l.name(&err)
 	if opt.Scheme != "" {
 		if err := l.override(opt.Scheme); err != nil {
-			return nil, l.named(err)
+			return nil, err
 		}
 	}
 	cdfs, err := l.loadSizes()
 	if err != nil {
-		return nil, l.named(err)
+		return nil, err
 	}
 	prog := newProgress(opt.Progress)
 	defer prog.End()
@@ -48,9 +50,9 @@ func (l *Lab) Run(ctx context.Context, opt RunOptions) (rep *Report, err error) 
 		err = l.waitReady(ctx)
 	} else {
 		prog.say("building %d leaves, %d spines, %d links, %d hosts", len(l.Topo.Leaves), len(l.Topo.Spines), len(l.Topo.Links), len(l.Topo.Hosts))
-		var g *guard
+		var release func() error
 		err = l.build(ctx, func() (err error) {
-			g, err = l.startGuard()
+			release, err = l.startGuard()
 			return err
 		})
 		built := err == nil
@@ -60,26 +62,26 @@ func (l *Lab) Run(ctx context.Context, opt RunOptions) (rep *Report, err error) 
 			}
 			if built && (!opt.Keep || err != nil) {
 				prog.say("taking the fabric down")
-				err = errors.Join(err, l.Down())
+				err = errors.Join(err, l.remove())
 			}
-			if g != nil {
-				err = errors.Join(err, g.release())
+			if release != nil {
+				err = errors.Join(err, release())
 			}
 		}()
 	}
 	if err != nil {
 		return nil, err
 	}
-	agents, stop, err := l.startAgents()
+	hosts, stop, err := l.openHosts()
 	if err != nil {
-		return nil, l.named(err)
+		return nil, err
 	}
 	defer stop()
-	r := &runner{lab: l, agents: agents, cdfs: cdfs, prog: prog, sample: opt.Sample}
-	if rep, err = r.run(ctx); err != nil {
-		return nil, l.named(err)
+	r := &runner{lab: l, hosts: hosts, stop: stop, cdfs: cdfs, prog: prog, every: opt.Sample}
+	if err := r.run(ctx); err != nil {
+		return nil, cmp.Or(ctx.Err(), err) // what fails after the end of ctx fails for that
 	}
-	return rep, nil
+	return r.rep, nil
 }
 
 // override replaces the file's scheme. The daemons of a lab that is up have
@@ -99,7 +101,7 @@ func (l *Lab) loadSizes() ([]*workload.CDF, error) {
 		if w.Sizes == "" {
 			continue
 		}
-		c, err := l.loadCDF(w.Sizes)
+		c, err := workload.Open(w.Sizes, l.BaseDir)
 		if err != nil {
 			return nil, fmt.Errorf("workload %s: %w", w.Name, err)
 		}
@@ -108,87 +110,95 @@ func (l *Lab) loadSizes() ([]*workload.CDF, error) {
 	return out, nil
 }
 
-func (l *Lab) loadCDF(name string) (*workload.CDF, error) {
-	if !strings.HasSuffix(name, ".csv") {
-		return workload.Builtin(name)
-	}
-	path := name
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(l.BaseDir, name)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	c, err := workload.ReadCDF(f)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return c, nil
-}
-
 // runner is one run.
 type runner struct {
-	lab    *Lab
-	agents []*hostAgent
-	cdfs   []*workload.CDF // by workload
-	prog   *progress
-	idle   idleTable
-	sample time.Duration
+	lab   *Lab
+	hosts []*host
+	stop  func()          // closes the hosts
+	cdfs  []*workload.CDF // by workload
+	prog  *progress
+	every time.Duration // between samples
+	rep   *Report
+	marks []mark
 }
 
-func (r *runner) run(ctx context.Context) (*Report, error) {
-	l := r.lab
-	begun := time.Now()
-	rep := &Report{Lab: l.File.Name, Dataplane: l.File.Dataplane, Result: &measure.Result{Scheme: l.File.Scheme, End: "done"}}
+// run fills in the report.
+func (r *runner) run(ctx context.Context) error {
+	f, begun := r.lab.File, time.Now()
+	r.rep = &Report{Lab: f.Name, Dataplane: f.Dataplane, Result: &measure.Result{Scheme: f.Scheme, End: "done"}}
 	r.prog.say("pinging all pairs")
-	if err := r.ping(ctx, rep); err != nil {
-		return nil, err
+	if err := r.ping(ctx); err != nil {
+		return err
 	}
-	if len(l.File.Workloads)+len(l.File.Faults) > 0 {
+	if len(f.Workloads)+len(f.Faults) > 0 {
 		r.prog.say("measuring the idle fabric")
-		if err := r.measureIdle(ctx, rep); err != nil {
-			return nil, err
+		if err := r.measureIdle(ctx); err != nil {
+			return err
 		}
-		if err := r.load(ctx, rep); err != nil {
-			return nil, err
+		if err := r.load(ctx); err != nil {
+			return err
 		}
 	}
-	if err := r.daemons(ctx, rep); err != nil {
-		return nil, err
+	if err := r.daemons(ctx); err != nil {
+		return err
 	}
-	rep.Result.Machine.WallS = time.Since(begun).Seconds()
-	return rep, nil
+	r.rep.Result.Machine.WallS = time.Since(begun).Seconds()
+	return nil
 }
 
-// ping fills in reachability: every ordered pair of hosts of one VNI.
-func (r *runner) ping(ctx context.Context, rep *Report) error {
-	hosts := r.lab.Topo.Hosts
-	all := make([]int, len(hosts))
+// peers returns those of some hosts, by index, that a host may talk with.
+func (r *runner) peers(host int, of []int, pairs string) (out []*host) {
+	for _, i := range r.lab.Topo.Candidates(host, of, pairs) {
+		out = append(out, r.hosts[i])
+	}
+	return out
+}
+
+// everyone returns the index of every host.
+func (r *runner) everyone() []int {
+	all := make([]int, len(r.hosts))
 	for i := range all {
 		all[i] = i
 	}
-	build := func(a *hostAgent) *request {
-		spec := &pingSpec{Attempts: 5, Timeout: 500 * time.Millisecond}
-		for _, i := range r.lab.Topo.Candidates(a.host.Index, all, "any") {
-			spec.Targets = append(spec.Targets, hosts[i].Addr.Addr().String())
-		}
-		return &request{Op: opPing, Ping: spec}
-	}
-	return each(ctx, r.agents, build, func(a *hostAgent, rp *reply) error {
-		for k, i := range r.lab.Topo.Candidates(a.host.Index, all, "any") {
-			rep.Reachability.add(a.host.Name, hosts[i].Name, hosts[i].VNI, rp.RTTs[k])
-		}
-		return nil
-	})
+	return all
 }
 
-// tasksOf lists what a host begins.
-func (r *runner) tasksOf(host int) ([]task, error) {
+// ping fills in reachability: every ordered pair of hosts of one VNI.
+func (r *runner) ping(ctx context.Context) error {
+	all := r.everyone()
+	rtts := make([][]time.Duration, len(r.hosts))
+	var g errgroup.Group
+	for i, h := range r.hosts {
+		g.Go(func() (err error) {
+			rtts[i], err = h.ping(ctx, r.peers(i, all, "any"))
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	out, answered := &r.rep.Reachability, []float64{}
+	for i, h := range r.hosts {
+		for k, to := range r.peers(i, all, "any") {
+			rtt := rtts[i][k]
+			out.Results = append(out.Results, PairResult{h.Name, to.Name, to.VNI, rtt >= 0, max(rtt, 0)})
+			if rtt >= 0 {
+				answered = append(answered, float64(rtt))
+			}
+		}
+	}
+	slices.Sort(answered)
+	out.Pairs, out.Reachable = len(out.Results), len(answered)
+	if out.Reachable > 0 {
+		out.MedianRTT = time.Duration(spread.Quantile(answered, 0.5))
+	}
+	return nil
+}
+
+// tasks lists what the hosts begin in a load.
+func (r *runner) tasks(l *load) (out []*task, err error) {
 	t, f := r.lab.Topo, r.lab.File
-	var out []task
-	for i, w := range f.Workloads {
+	for _, w := range l.works {
 		from, err := f.Select(w.From)
 		if err != nil {
 			return nil, err
@@ -197,80 +207,72 @@ func (r *runner) tasksOf(host int) ([]task, error) {
 		if err != nil {
 			return nil, err
 		}
-		tk := task{
-			Workload: i, Type: w.Type, Start: w.Start, Duration: w.Duration, Seed: w.Seed, Stream: uint64(host),
-			Flows: w.Flows, Persistent: w.Pool, FanIn: w.FanIn, Bytes: uint64(w.Bytes), Interval: w.Interval,
-			Rate: uint64(w.Rate), Size: int(w.Size), QueuePairs: w.QueuePairs,
-		}
-		var peers []int
 		asking, asked := w.Askers(from, to)
-		if slices.Contains(asking, host) {
-			peers = t.Candidates(host, asked, w.Pairs)
+		var rate float64
+		if w.sizes != nil {
+			rate = workload.FlowRate(w.Load, float64(t.Capacity(from, w.Of)), w.sizes.Mean()) / float64(len(asking))
 		}
-		switch w.Type {
-		case vocab.Bulk, vocab.UDP:
-			peers = nil
+		peers := make([][]*host, len(r.hosts))
+		if w.Type == vocab.Bulk || w.Type == vocab.UDP {
 			for _, p := range t.Pairs(from, to) {
-				if p[0] == host {
-					peers = append(peers, p[1])
-				}
+				peers[p[0]] = append(peers[p[0]], r.hosts[p[1]])
 			}
-		case vocab.Poisson, vocab.RoCE:
-			c := r.cdfs[i]
-			tk.Sizes = c.Points()
-			tk.FlowRate = workload.FlowRate(w.Load, float64(t.Capacity(from, w.Of)), c.Mean()) / float64(len(asking))
+		} else {
+			for _, i := range asking {
+				peers[i] = r.peers(i, asked, w.Pairs)
+			}
 		}
-		for _, p := range peers {
-			tk.Peers = append(tk.Peers, t.Hosts[p].Addr.Addr().String())
-		}
-		if len(peers) > 0 {
-			out = append(out, tk)
+		for i, p := range peers {
+			if len(p) > 0 {
+				out = append(out, &task{work: w, at: r.hosts[i], peers: p, rate: rate})
+			}
 		}
 	}
 	return out, nil
 }
 
-// loadEnd is when the last workload stops to begin new work.
-func (r *runner) loadEnd() (d time.Duration) {
+// length is the time from the start to the last planned event. loadEnd is when the
+// last workload stops to begin new work.
+func (r *runner) length() (length, loadEnd time.Duration) {
 	for _, w := range r.lab.File.Workloads {
-		d = max(d, w.Start+w.Duration)
+		loadEnd = max(loadEnd, w.Start+w.Duration)
 	}
-	return d
-}
-
-// length is the time from the start to the last planned event.
-func (r *runner) length() time.Duration {
-	d := r.loadEnd()
+	length = loadEnd
 	for _, f := range r.lab.File.Faults {
-		d = max(d, f.At)
+		length = max(length, f.At)
 	}
-	return d
+	return length, loadEnd
 }
 
-// load runs workloads and faults and collects what the agents saw.
-func (r *runner) load(ctx context.Context, rep *Report) error {
-	length := r.length()
-	epoch := monotonic() + int64(200*time.Millisecond) // all agents have their tasks by then
-	var buildErr error
-	err := each(ctx, r.agents, func(a *hostAgent) *request {
-		tasks, err := r.tasksOf(a.host.Index)
-		buildErr = errors.Join(buildErr, err)
-		return &request{Op: opStart, Start: &startSpec{
-			Epoch: epoch, Length: length + drainTime, Workloads: len(r.lab.File.Workloads), Tasks: tasks}}
-	}, nil)
-	if err := errors.Join(buildErr, err); err != nil {
+// load runs workloads and faults and reports what the hosts saw.
+func (r *runner) load(ctx context.Context) error {
+	length, loadEnd := r.length()
+	l := newLoad(time.Now().Add(200*time.Millisecond), length+drainTime, r.lab.File.Workloads, r.cdfs)
+	tasks, err := r.tasks(l)
+	if err != nil {
 		return err
 	}
-	phases := &phases{lab: r.lab}
-	if err := phases.mark(ctx, "start", 0); err != nil {
+	running, cancel := context.WithCancel(ctx)
+	finish := func() {
+		cancel()
+		l.tasks.Wait()
+	}
+	defer finish() // before the hosts are closed
+	for _, h := range r.hosts {
+		h.load.Store(l)
+	}
+	for _, t := range tasks {
+		t.begin(running)
+	}
+	if err := r.mark(ctx, "start", 0); err != nil {
 		return err
 	}
 	idle, total, err := cpuTimes()
 	if err != nil {
 		return err
 	}
-	samples := r.lab.startSampler(ctx, epoch, r.sample)
-	err = r.conduct(ctx, epoch, length, phases, rep)
+	samples := r.lab.startSampler(ctx, l, r.every)
+	err = r.conduct(ctx, l, length)
 	if err := errors.Join(err, samples.stop()); err != nil {
 		return err
 	}
@@ -279,23 +281,30 @@ func (r *runner) load(ctx context.Context, rep *Report) error {
 		return err
 	}
 	unused := percent(idle2-idle, total2-total)
-	rep.Result.Machine.CPUIdlePercent = &unused
-	end := time.Duration(monotonic() - epoch)
-	if err := phases.mark(ctx, "end", end); err != nil {
+	r.rep.Result.Machine.CPUIdlePercent = &unused
+	end := l.since()
+	if err := r.mark(ctx, "end", end); err != nil {
 		return err
 	}
-	rep.Duration, rep.LoadEnd = end, r.loadEnd()
-	rep.Phases = phases.report()
-	rep.Uplinks = samples.series()
-	rep.Result.Imbalance = samples.imbalance(phases.upAt, 0, r.loadEnd())
-	rep.Result.Reactions = r.lab.reactions(rep.Faults, rep.Uplinks, r.loadEnd())
-	return r.collect(ctx, rep)
+	finish()
+	r.stop()
+	for _, h := range r.hosts {
+		h.countRoCE()
+	}
+	r.rep.Duration, r.rep.LoadEnd = end, loadEnd
+	r.phases()
+	r.rep.Uplinks = samples.series
+	r.rep.Result.Imbalance = samples.imbalance(r.upAt, 0, loadEnd)
+	r.rep.Result.Reactions = r.lab.reactions(r.rep.Faults, r.rep.Uplinks, loadEnd)
+	r.result(l)
+	return nil
 }
 
 // conduct causes faults at their times and reports progress in between, until all
 // tasks are over or the drain time has passed.
-func (r *runner) conduct(ctx context.Context, epoch int64, length time.Duration, ph *phases, rep *Report) error {
-	faults := sortedFaults(r.lab.File.Faults)
+func (r *runner) conduct(ctx context.Context, l *load, length time.Duration) error {
+	// Faults of one instant keep the file's order.
+	faults := slices.SortedStableFunc(slices.Values(r.lab.File.Faults), func(a, b vocab.Fault) int { return cmp.Compare(a.At, b.At) })
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	var nextLook time.Duration
@@ -305,9 +314,9 @@ func (r *runner) conduct(ctx context.Context, epoch int64, length time.Duration,
 			return ctx.Err()
 		case <-tick.C:
 		}
-		now := time.Duration(monotonic() - epoch)
+		now := l.since()
 		for len(faults) > 0 && now >= faults[0].At {
-			if err := r.fault(ctx, epoch, faults[0], ph, rep); err != nil {
+			if err := r.fault(ctx, l, faults[0]); err != nil {
 				return err
 			}
 			faults = faults[1:]
@@ -319,24 +328,14 @@ func (r *runner) conduct(ctx context.Context, epoch int64, length time.Duration,
 			return err
 		}
 		nextLook = now + 500*time.Millisecond
-		var received uint64
-		busy := false
-		err := each(ctx, r.agents, func(*hostAgent) *request { return &request{Op: opProgress} }, func(_ *hostAgent, rp *reply) error {
-			received += rp.Received
-			busy = busy || rp.Busy
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		r.prog.load(now, length, received)
-		if now >= length && (!busy || now >= length+drainTime) {
+		r.prog.load(now, length, l.bytes())
+		if now >= length && (l.busy.Load() == 0 || now >= length+drainTime) {
 			return nil
 		}
 	}
 }
 
-func (r *runner) fault(ctx context.Context, epoch int64, f vocab.Fault, ph *phases, rep *Report) error {
+func (r *runner) fault(ctx context.Context, l *load, f vocab.Fault) error {
 	link, action, do := f.Fail, "fail", r.lab.Fail
 	if f.Restore != "" {
 		link, action, do = f.Restore, "restore", r.lab.Restore
@@ -345,19 +344,18 @@ func (r *runner) fault(ctx context.Context, epoch int64, f vocab.Fault, ph *phas
 	// The phase with the link down is counted from inside, so that what the link
 	// itself sent in it is nothing, exactly.
 	if f.Restore != "" {
-		if err := ph.mark(ctx, name, time.Duration(monotonic()-epoch)); err != nil {
+		if err := r.mark(ctx, name, l.since()); err != nil {
 			return err
 		}
 	}
-	at := time.Duration(monotonic() - epoch)
+	at := l.since()
 	if err := do(link); err != nil {
 		return err
 	}
 	r.prog.say("%s", name)
-	rep.Faults = append(rep.Faults, FaultReport{
-		Link: link, Action: action, At: at, Converged: time.Duration(monotonic()-epoch) - at})
+	r.rep.Faults = append(r.rep.Faults, FaultReport{Link: link, Action: action, At: at, Converged: l.since() - at})
 	if f.Fail != "" {
-		return ph.mark(ctx, name, time.Duration(monotonic()-epoch))
+		return r.mark(ctx, name, l.since())
 	}
-	return ph.state()
+	return r.noteLinks()
 }

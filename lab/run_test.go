@@ -12,6 +12,7 @@ import (
 	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/measure"
+	"github.com/loomfabric/loom/internal/workload"
 )
 
 const busy = `dataplane: kernel
@@ -39,7 +40,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone(t, l, nil, 0)
+	gone(t, l, 0)
 	if rep.Failure() != nil || rep.Reachability.Pairs != 30 || rep.Reachability.Reachable != 30 {
 		t.Errorf("reachability %d of %d, failure %v", rep.Reachability.Reachable, rep.Reachability.Pairs, rep.Failure())
 	}
@@ -152,27 +153,25 @@ func TestResult(t *testing.T) {
 		{Name: "web", Type: vocab.Poisson, Small: 2000, Large: 4000, Load: 30, Seed: 7, Duration: time.Duration(time.Second)},
 		{Name: "rdma", Type: vocab.RoCE, Small: 10, Large: 20, Start: time.Duration(500 * ms), Duration: time.Duration(500 * ms)},
 	}}}
-	r := &runner{lab: l, idle: idleTable{fresh: []IdlePoint{{1000, 10 * ms}, {10_000, 100 * ms}}}}
-	rep := &Report{Result: &measure.Result{Scheme: "ecmp"}, Duration: 3 * time.Second, LoadEnd: time.Second, Uplinks: []UplinkSeries{{
+	rep := &Report{Result: &measure.Result{Scheme: "ecmp"}, Duration: 3 * time.Second, LoadEnd: time.Second, IdleFresh: []IdlePoint{{1000, 10 * ms}, {10_000, 100 * ms}}, Uplinks: []UplinkSeries{{
 		Leaf: "L0", Links: []string{"L0-S0.0", "L0-S1.0"}, At: []time.Duration{0, 500 * ms, 1000 * ms}, Bits: [][]uint64{{0, 0}, {3e6, 1e6}, {1e6, 1e6}},
 	}}}
-	c := &collected{flows: make([][]flowRecord, 2), received: make([][]uint64, 2), sum: make([]measure.WorkloadResult, 2)}
-	c.add(&agentReport{
-		Flows: []flowRecord{
-			{Bytes: 1000, Start: 0, FCT: 20 * ms},                  // twice the idle time
-			{Bytes: 10_000, Start: 1000 * ms, Open: true},          // 2 s old, 20 times
-			{Bytes: 1000, Start: 2995 * ms, Open: true},            // younger than a flow takes
-			{Workload: 1, Bytes: 15, Start: 600 * ms, FCT: 5 * ms}, // arrived ...
-			{Workload: 1, Bytes: 15, Start: 600 * ms, Open: true},  // ... and not acknowledged
-			{Workload: 1, Bytes: 15, Start: 700 * ms, Open: true},
-		},
-		Received: [][]uint64{{125_000}, nil}, Failed: []uint64{1, 0}, Refused: []uint64{0, 0}, Endless: []uint64{0, 0},
-		DatagramsSent: []uint64{0, 0}, DatagramsReceived: []uint64{0, 0},
-	})
-	c.total = c.received[0]
-	r.result(rep, c)
+	c := newLoad(time.Now(), 3*time.Second, l.File.Workloads, make([]*workload.CDF, 2))
+	c.works[0].flows = []flowRecord{
+		{bytes: 1000, start: 0, fct: 20 * ms},         // twice the idle time
+		{bytes: 10_000, start: 1000 * ms, open: true}, // 2 s old, 20 times
+		{bytes: 1000, start: 2995 * ms, open: true},   // younger than a flow takes
+	}
+	c.works[1].flows = []flowRecord{
+		{bytes: 15, start: 600 * ms, fct: 5 * ms}, // arrived ...
+		{bytes: 15, start: 600 * ms, open: true},  // ... and not acknowledged
+		{bytes: 15, start: 700 * ms, open: true},
+	}
+	c.works[0].received[0].Store(125_000)
+	c.works[0].failed.Store(1)
+	(&runner{lab: l, rep: rep}).result(c)
 	res := rep.Result
-	if res.Flows != 5 || res.Unfinished != 3 || res.End != "time" || res.Load != 30 || res.Seed != 7 || res.LengthS != 3 || res.GoodputBps != 1e7 {
+	if res.Flows != 5 || res.Unfinished != 3 || res.End != "time" || res.Load != 30 || res.Seed != 7 || res.LengthS != 3 || res.GoodputBps != 1e6 {
 		t.Errorf("%+v", res)
 	}
 	near := func(what string, got, want float64) {

@@ -3,202 +3,171 @@ package lab
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
-	"sync"
+	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
+	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/internal/measure"
 )
 
-// MinSample is the shortest interval between samples: below it, asking would
-// take more of a shared core than the daemons.
+// MinSample is the shortest interval between samples. With a shorter one the
+// questions would take more of a shared core than the daemons.
 const MinSample = 10 * time.Millisecond
 
-// UplinkSeries is the throughput of a leaf's uplinks in intervals. All uplinks
+// UplinkSeries has the throughput of a leaf's uplinks in intervals. All uplinks
 // of one interval were read in the same instant.
 type UplinkSeries struct {
 	Leaf  string          `json:"leaf"`
 	Links []string        `json:"links"`
 	At    []time.Duration `json:"at_ns"` // the intervals' ends, after the run's start
 	Bits  [][]uint64      `json:"bits"`  // by interval and link: bits per second, overlay included
+
+	samples []sample // one more than intervals
+}
+
+// sample has what a leaf's uplinks had sent by a time, in bytes.
+type sample struct {
+	at   time.Duration
+	sent []uint64
+}
+
+// add ends an interval.
+func (u *UplinkSeries) add(s sample) {
+	if n := len(u.samples); n > 0 {
+		last, row := u.samples[n-1], make([]uint64, len(s.sent))
+		for j := range row {
+			row[j] = uint64(float64(s.sent[j]-last.sent[j]) * 8 / (s.at - last.at).Seconds())
+		}
+		u.At, u.Bits = append(u.At, s.at), append(u.Bits, row)
+	}
+	u.samples = append(u.samples, s)
 }
 
 // sampler reads the leaves' uplinks every so often, each leaf for itself.
 type sampler struct {
 	lab    *Lab
-	every  time.Duration
-	leaves []leafSamples
+	series []UplinkSeries // by leaf; none if nobody wants samples
 	cancel context.CancelFunc
-	done   sync.WaitGroup
+	leaves errgroup.Group
 }
 
-type leafSamples struct {
-	at    []time.Duration
-	bytes [][]uint64 // by sample and uplink
-	err   error
-}
-
-// startSampler begins; nil when every is 0.
-func (l *Lab) startSampler(ctx context.Context, epoch int64, every time.Duration) *sampler {
-	if every == 0 {
-		return nil
-	}
-	s := &sampler{lab: l, every: max(every, MinSample), leaves: make([]leafSamples, len(l.Topo.Leaves))}
+// startSampler begins to sample, unless every is 0.
+func (l *Lab) startSampler(ctx context.Context, load *load, every time.Duration) *sampler {
+	s := &sampler{lab: l}
 	ctx, s.cancel = context.WithCancel(ctx)
-	for i := range s.leaves {
-		s.done.Go(func() { s.leaves[i].take(ctx, s, i, epoch) })
+	if every == 0 {
+		return s
+	}
+	s.series = make([]UplinkSeries, len(l.Topo.Leaves))
+	for i, n := range l.Topo.Leaves {
+		u := &s.series[i]
+		u.Leaf = n.Name
+		for _, p := range l.ports(n) {
+			u.Links = append(u.Links, l.Topo.Links[p.link].Name)
+		}
+		s.leaves.Go(func() error { return u.take(ctx, l, n, load, max(every, MinSample)) })
 	}
 	return s
 }
 
-// take samples one leaf until ctx ends or the leaf does not answer.
-func (k *leafSamples) take(ctx context.Context, s *sampler, leaf int, epoch int64) {
-	tick := time.NewTicker(s.every)
+// take samples a leaf until ctx ends or the leaf does not answer.
+func (u *UplinkSeries) take(ctx context.Context, l *Lab, leaf fabric.Node, load *load, every time.Duration) error {
+	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-tick.C:
 		}
-		sent, err := s.lab.sentBytes(ctx, s.lab.Topo.Leaves[leaf].Name)
+		sent, err := l.uplinkBytes(ctx, leaf)
+		if ctx.Err() != nil {
+			return nil
+		}
 		if err != nil {
-			if ctx.Err() == nil {
-				k.err = err
-			}
-			return
+			return fmt.Errorf("sample the uplinks of %s: %w", leaf.Name, err)
 		}
-		var bytes []uint64
-		for _, l := range s.lab.Topo.Links {
-			if l.Leaf == leaf {
-				bytes = append(bytes, sent[l.LeafPort])
-			}
-		}
-		k.at = append(k.at, time.Duration(monotonic()-epoch))
-		k.bytes = append(k.bytes, bytes)
+		u.add(sample{load.since(), sent})
 	}
 }
 
-// stop ends sampling and reports what failed.
+// stop ends sampling and returns what failed.
 func (s *sampler) stop() error {
-	if s == nil {
-		return nil
-	}
 	s.cancel()
-	s.done.Wait()
-	for i := range s.leaves {
-		if err := s.leaves[i].err; err != nil {
-			return fmt.Errorf("sample the uplinks of %s: %w", s.lab.Topo.Leaves[i].Name, err)
-		}
-	}
-	return nil
-}
-
-// series turns samples into rates.
-func (s *sampler) series() (out []UplinkSeries) {
-	if s == nil {
-		return nil
-	}
-	for i := range s.leaves {
-		u := UplinkSeries{Leaf: s.lab.Topo.Leaves[i].Name}
-		for _, l := range s.lab.Topo.Links {
-			if l.Leaf == i {
-				u.Links = append(u.Links, l.Name)
-			}
-		}
-		u.fill(&s.leaves[i])
-		out = append(out, u)
-	}
-	return out
+	return s.leaves.Wait()
 }
 
 // imbalance sums up how uneven the leaves' uplinks were between two times. up
-// tells which links were up at a time.
+// returns which links were up at a time.
 func (s *sampler) imbalance(up func(time.Duration) []bool, from, to time.Duration) []measure.Distribution {
-	if s == nil {
-		return nil
-	}
 	var names []string
 	var recs []*measure.Imbalance
-	for i := range s.leaves {
-		var index []int
-		for _, l := range s.lab.Topo.Links {
-			if l.Leaf == i {
-				index = append(index, l.Index)
-			}
-		}
-		if len(index) < 2 {
+	for i, u := range s.series {
+		ports := s.lab.ports(s.lab.Topo.Leaves[i])
+		if len(ports) < 2 {
 			continue
 		}
-		rec, isUp := measure.NewImbalance(len(index), 100_000), make([]bool, len(index))
-		for k, at := range s.leaves[i].at {
-			if at < from || at > to {
+		rec, isUp := measure.NewImbalance(len(ports), 100_000), make([]bool, len(ports))
+		for _, x := range u.samples {
+			if x.at < from || x.at > to {
 				continue
 			}
-			state := up(at)
-			for j, link := range index {
-				isUp[j] = state[link]
+			state := up(x.at)
+			for j, p := range ports {
+				isUp[j] = state[p.link]
 			}
-			rec.Sample(s.leaves[i].bytes[k], isUp)
+			rec.Sample(x.sent, isUp)
 		}
-		names, recs = append(names, s.lab.Topo.Leaves[i].Name), append(recs, rec)
+		names, recs = append(names, u.Leaf), append(recs, rec)
 	}
 	return measure.Distributions(names, recs)
 }
 
-func (u *UplinkSeries) fill(k *leafSamples) {
-	for n := 1; n < len(k.at); n++ {
-		dt := (k.at[n] - k.at[n-1]).Seconds()
-		row := make([]uint64, len(u.Links))
-		for j := range row {
-			row[j] = uint64(float64(k.bytes[n][j]-k.bytes[n-1][j]) * 8 / dt)
-		}
-		u.At = append(u.At, k.at[n])
-		u.Bits = append(u.Bits, row)
-	}
-}
-
-// What "has followed" means.
+// A split has followed a fault when its mean over splitWindow is within splitWithin
+// of what it came to.
 const (
 	splitWindow = 200 * time.Millisecond
 	splitWithin = 0.2
 )
 
-// bytes is what links, by position, sent between two times.
-func (u *UplinkSeries) bytes(links []int, from, to time.Duration) (sum float64) {
+// bytes returns what each link sent between two times.
+func (u *UplinkSeries) bytes(from, to time.Duration) []float64 {
+	out := make([]float64, len(u.Links))
 	for k := 1; k < len(u.At); k++ {
 		if u.At[k-1] < from || u.At[k] > to {
 			continue
 		}
-		for _, j := range links {
-			sum += float64(u.Bits[k][j]) / 8 * (u.At[k] - u.At[k-1]).Seconds()
+		for j, bits := range u.Bits[k] {
+			out[j] += float64(bits) / 8 * (u.At[k] - u.At[k-1]).Seconds()
 		}
 	}
-	return sum
+	return out
 }
 
-// share is the part that links, by position, have of all bytes between two times;
-// ok is false if nothing was sent.
-func (u *UplinkSeries) share(links []int, from, to time.Duration) (share float64, ok bool) {
-	all := 0.0
-	for j := range u.Links {
-		all += u.bytes([]int{j}, from, to)
+// share returns the part that links, by position, have of all bytes between two
+// times, or NaN if nothing was sent.
+func (u *UplinkSeries) share(links []int, from, to time.Duration) float64 {
+	part, all := 0.0, 0.0
+	for j, n := range u.bytes(from, to) {
+		all += n
+		if slices.Contains(links, j) {
+			part += n
+		}
 	}
-	if all == 0 {
-		return 0, false
-	}
-	return u.bytes(links, from, to) / all, true
+	return part / all
 }
 
-// reaction measures how a leaf's split followed a fault at a time: the share of its
-// traffic to the links, in percent, and the time until the first span of
-// splitWindow in which that was within splitWithin of what it came to. until is the
-// next fault's time, or the end of the load. ok is false if the leaf sent nothing
-// before or after.
+// reaction measures how a leaf's split followed a fault at a time. It returns the share
+// of traffic that the links had before and after the fault, and how long the leaf took
+// to follow. until is the next fault's time, or the end of the load. ok is false if the
+// leaf sent nothing before or after.
 func (u *UplinkSeries) reaction(links []int, at, until time.Duration) (r measure.Reaction, ok bool) {
-	before, ok1 := u.share(links, at-time.Second, at)
-	after, ok2 := u.share(links, at+(until-at)/2, until)
-	if !ok1 || !ok2 {
+	before, after := u.share(links, at-time.Second, at), u.share(links, at+(until-at)/2, until)
+	if math.IsNaN(before) || math.IsNaN(after) {
 		return r, false
 	}
 	r.BeforePercent, r.AfterPercent = 100*before, 100*after
@@ -207,7 +176,8 @@ func (u *UplinkSeries) reaction(links []int, at, until time.Duration) (r measure
 		if begin < at || begin+splitWindow > until {
 			continue
 		}
-		if s, ok := u.share(links, begin, begin+splitWindow+splitWindow/10); ok && s >= after*(1-splitWithin) && s <= after*(1+splitWithin) {
+		s := u.share(links, begin, begin+splitWindow+splitWindow/10)
+		if s >= after*(1-splitWithin) && s <= after*(1+splitWithin) { // not NaN either
 			followed := (begin - at).Seconds()
 			r.FollowedS = &followed
 			break
@@ -227,15 +197,15 @@ func (l *Lab) reactions(faults []FaultReport, series []UplinkSeries, end time.Du
 		if !ok || until <= f.At || f.At < time.Second {
 			continue // there is no before, or no after
 		}
-		for leaf := range series {
+		for leaf, u := range series {
 			var same []int
 			for _, k := range l.Topo.Links {
 				if k.Leaf == leaf && k.Spine == link.Spine {
 					same = append(same, k.LeafUplinkID)
 				}
 			}
-			if r, ok := series[leaf].reaction(same, f.At, until); ok {
-				r.Name = f.Action + " " + f.Link + ": " + series[leaf].Leaf
+			if r, ok := u.reaction(same, f.At, until); ok {
+				r.Name = f.Action + " " + f.Link + ": " + u.Leaf
 				out = append(out, r)
 			}
 		}

@@ -10,15 +10,16 @@ import (
 
 // sampled builds the samples of a leaf with two uplinks, every 50 ms, from the
 // share of the second one of 2 MB/s.
-func sampled(share func(time.Duration) float64, length time.Duration) leafSamples {
+func sampled(share func(time.Duration) float64, length time.Duration) UplinkSeries {
 	const step = 50 * time.Millisecond
-	k := leafSamples{at: []time.Duration{0}, bytes: [][]uint64{{0, 0}}}
-	for at := step; at <= length; at += step {
-		last, s := k.bytes[len(k.bytes)-1], share(at-step)
-		k.at = append(k.at, at)
-		k.bytes = append(k.bytes, []uint64{last[0] + uint64(1e5*(1-s)), last[1] + uint64(1e5*s)})
+	u := UplinkSeries{Leaf: "L0", Links: []string{"a", "b"}}
+	a, b := uint64(0), uint64(0)
+	for at := time.Duration(0); at <= length; at += step {
+		u.add(sample{at, []uint64{a, b}})
+		s := share(at)
+		a, b = a+uint64(1e5*(1-s)), b+uint64(1e5*s)
 	}
-	return k
+	return u
 }
 
 func TestReaction(t *testing.T) {
@@ -46,9 +47,7 @@ func TestReaction(t *testing.T) {
 			return 0.5 - 0.25*min(max((at-fault).Seconds(), 0), 1)
 		}, 700 * time.Millisecond},
 	} {
-		u := UplinkSeries{Leaf: "L0", Links: []string{"a", "b"}}
-		k := sampled(tt.share, end)
-		u.fill(&k)
+		u := sampled(tt.share, end)
 		r, ok := u.reaction([]int{1}, fault, end)
 		if !ok || math.Abs(r.BeforePercent-50) > 1 || math.Abs(r.AfterPercent-25) > 1 || r.FollowedS == nil {
 			t.Errorf("%s: %+v, %v", tt.name, r, ok)
@@ -58,8 +57,7 @@ func TestReaction(t *testing.T) {
 	}
 	// All for 0.7 of the last 2 s and nothing else comes to 35 %, which is not near
 	// what any 4 samples together have.
-	swings := UplinkSeries{Leaf: "L0", Links: []string{"a", "b"}}
-	k := sampled(func(at time.Duration) float64 {
+	swings := sampled(func(at time.Duration) float64 {
 		switch {
 		case at < fault:
 			return 0.5
@@ -68,7 +66,6 @@ func TestReaction(t *testing.T) {
 		}
 		return 0
 	}, end)
-	swings.fill(&k)
 	l := &Lab{Topo: &fabric.Topology{Links: []fabric.Link{{Name: "L0-S0.0"}, {Name: "L0-S1.0", Spine: 1, LeafUplinkID: 1}, {Name: "L1-S1.0", Leaf: 1, Spine: 1}}}}
 	got := l.reactions([]FaultReport{{Action: "fail", Link: "L1-S1.0", At: fault}}, []UplinkSeries{swings}, end)
 	if len(got) != 1 || got[0].Name != "fail L1-S1.0: L0" || math.Abs(got[0].AfterPercent-35) > 1 || got[0].FollowedS != nil {
@@ -88,23 +85,27 @@ func TestSeries(t *testing.T) {
 		t.Fatal(err)
 	}
 	ms := time.Millisecond
-	s := &sampler{lab: New(f), leaves: []leafSamples{{
-		at:    []time.Duration{-50 * ms, 50 * ms, 150 * ms, 250 * ms, 350 * ms, 1000 * ms},
-		bytes: [][]uint64{{0, 0, 0}, {0, 0, 9e6}, {1e6, 3e6, 9e6}, {2e6, 4e6, 9e6}, {2e6, 4e6 + 100, 9e6}, {9e6, 4e6, 9e6}},
-	}}}
+	s := &sampler{lab: New(f), series: []UplinkSeries{{Leaf: "L0", Links: []string{"a", "b", "c"}}}}
+	for _, x := range []sample{
+		{-50 * ms, []uint64{0, 0, 0}}, {50 * ms, []uint64{0, 0, 9e6}}, {150 * ms, []uint64{1e6, 3e6, 9e6}},
+		{250 * ms, []uint64{2e6, 4e6, 9e6}}, {350 * ms, []uint64{2e6, 4e6 + 100, 9e6}}, {1000 * ms, []uint64{9e6, 4e6, 9e6}},
+	} {
+		s.series[0].add(x)
+	}
 	up := func(time.Duration) []bool { return []bool{true, true, false} }
-	got := s.series()
-	if len(got) != 1 || got[0].Leaf != "L0" || len(got[0].At) != 5 || got[0].Bits[1][1] != 240e6 {
+	got := s.series
+	if len(got[0].At) != 5 || got[0].Bits[1][1] != 240e6 {
 		t.Fatalf("%+v", got)
 	}
 	m := s.imbalance(up, 0, 400*ms)
 	if len(m) != 2 || m[0].Name != "all" || m[1].Name != "L0" || m[1].N != 2 || m[1].Mean != 0.5 || m[1].P50 != 0 || m[1].P90 != 1 || m[0].Mean != 0.5 {
 		t.Errorf("imbalance %+v", m)
 	}
-	if b := got[0].bytes([]int{0, 1}, 50*ms, 250*ms); b != 6e6 {
+	if b := got[0].bytes(50*ms, 250*ms); b[0]+b[1] != 6e6 {
 		t.Errorf("%g bytes", b)
 	}
-	if (*sampler)(nil).stop() != nil || (*sampler)(nil).series() != nil || (*sampler)(nil).imbalance(up, 0, 0) != nil {
+	none := s.lab.startSampler(t.Context(), nil, 0)
+	if none.stop() != nil || none.series != nil || none.imbalance(up, 0, 0) != nil {
 		t.Error("a run without samples has some")
 	}
 }

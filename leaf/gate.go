@@ -24,8 +24,6 @@ type gate[T any] struct {
 	count uint64
 }
 
-func (g *gate[T]) len() int { return len(g.heap) }
-
 func (g *gate[T]) deadline() mono.Time {
 	if len(g.heap) == 0 {
 		return reorder.Never
@@ -63,13 +61,6 @@ func (g *gate[T]) less(i, j int) bool {
 // due moves the packets whose time has come to the output.
 func (g *gate[T]) due(now mono.Time, o *Output[T]) {
 	for len(g.heap) > 0 && g.heap[0].until <= now {
-		o.Retry = append(o.Retry, g.pop())
-	}
-}
-
-// flush moves all packets to the output.
-func (g *gate[T]) flush(o *Output[T]) {
-	for len(g.heap) > 0 {
 		o.Retry = append(o.Retry, g.pop())
 	}
 }

@@ -1,6 +1,7 @@
 package leaf
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/loomfabric/loom/balance"
@@ -73,7 +74,7 @@ type Leaf[T any] struct {
 	out  Output[T]
 	said []overlay.Message // scratch of Tick
 
-	stats Stats
+	counted
 }
 
 // Class is the scheme of a traffic class at work.
@@ -139,25 +140,29 @@ func (l *Leaf[T]) MakeClasses(rules []ClassConfig) ([]*Class, error) {
 	}
 	classes := make([]*Class, len(rules))
 	for i, r := range rules {
-		if r.Scheme == "" {
-			r.Scheme = "ecmp"
-		}
-		s := balance.Find(r.Scheme)
-		if s == nil {
-			_, err := balance.New(r.Scheme, r.Options) // says which there are
-			return nil, fmt.Errorf("traffic class %d: %w", i, err)
-		}
-		o := l.cfg.options(s, r.Options)
-		if rx := l.receivers[s.Wire]; rx != nil {
-			o.Receiver = rx.r
-		}
-		p, err := balance.New(r.Scheme, o)
+		c, err := l.makeClass(r)
 		if err != nil {
 			return nil, fmt.Errorf("traffic class %d: %w", i, err)
 		}
-		classes[i] = NewClass(s, p)
+		classes[i] = c
 	}
 	return classes, nil
+}
+
+func (l *Leaf[T]) makeClass(r ClassConfig) (*Class, error) {
+	s, err := balance.Named(cmp.Or(r.Scheme, "ecmp"))
+	if err != nil {
+		return nil, err
+	}
+	o := l.cfg.options(s, r.Options)
+	if rx := l.receivers[s.Wire]; rx != nil {
+		o.Receiver = rx.r
+	}
+	p, err := s.Policy(o)
+	if err != nil {
+		return nil, err
+	}
+	return NewClass(s, p), nil
 }
 
 // NewClass returns the class of a scheme's policy.
@@ -196,14 +201,20 @@ func (l *Leaf[T]) View() *balance.View { return &l.view }
 // the class's scheme has Scheme.Exact.
 func (l *Leaf[T]) Choose(now mono.Time, c *Class, pkts []balance.Packet, exact []balance.Exact) {
 	l.view.Exact = exact
-	c.Policy.Choose(now, &l.view, pkts)
+	c.choose(now, &l.view, pkts)
+}
+
+// choose has the policy choose paths. What the packets add to queues is seen by what is
+// chosen at the same time, where the scheme decides by queues.
+func (c *Class) choose(now mono.Time, v *balance.View, pkts []balance.Packet) {
+	c.Policy.Choose(now, v, pkts)
 	if !c.Scheme.Queues {
 		return
 	}
-	for i := range pkts { // others of the same time see what these add
+	for i := range pkts {
 		p := &pkts[i]
-		if paths := &l.view.Paths[p.Leaf]; paths.N > 0 {
-			l.Queue[paths.Uplink[p.Path&(balance.MaxPaths-1)]&(balance.MaxPaths-1)] += uint32(p.Len)
+		if paths := &v.Paths[p.Leaf]; paths.N > 0 {
+			v.Queue[paths.Uplink[p.Path&(balance.MaxPaths-1)]&(balance.MaxPaths-1)] += uint32(p.Len)
 		}
 	}
 }
@@ -283,21 +294,13 @@ func (l *Leaf[T]) Handle(now mono.Time, class int, m *overlay.Message, first boo
 	if !ok {
 		return false
 	}
-	op := m.Fabric.Opcode & (overlay.NumOpcodes - 1)
-	if first {
-		l.stats.Received[op]++
-	} else {
-		l.stats.Relayed++
-	}
 	switch {
 	case m.Link != overlay.AnyLink: // it is for all workers
 		known = known && first
-	case op == overlay.OpNotify: // so is that
+	case m.Fabric.Opcode == overlay.OpNotify: // so is that
 		known = first && (known || l.leads(m.Leaf, m.Fabric.Path.Uplink()))
 	}
-	if known {
-		l.stats.Known[op]++
-	}
+	l.handled(m.Fabric.Opcode, first, known)
 	return true
 }
 

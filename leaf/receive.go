@@ -134,7 +134,7 @@ func (l *Leaf[T]) apply(rx *receiver[T], p *reorder.Arrival, item T, uplink uint
 	switch {
 	case v == reorder.Discard:
 		o.Copies = append(o.Copies, item)
-	case v.Held() && rx.holds.Push(int(p.Hold), kept[T]{item, uplink}, p.Len):
+	case v.Held() && rx.holds.Push(int(p.Hold), kept[T]{item, uplink}):
 	default:
 		o.Deliver = append(o.Deliver, item)
 	}
@@ -184,13 +184,13 @@ func (l *Leaf[T]) Flush(now mono.Time) *Output[T] {
 			l.drain(rx, q)
 		}
 	}
-	l.gate.flush(o)
+	l.gate.due(reorder.Never, o)
 	return o
 }
 
 // Held returns how many packets are held.
 func (l *Leaf[T]) Held() int {
-	n := l.gate.len()
+	n := len(l.gate.heap)
 	for _, rx := range l.active {
 		n += rx.holds.Total()
 	}
@@ -227,26 +227,8 @@ func (l *Leaf[T]) say(now mono.Time, m overlay.Message, item T, uplink uint8) {
 			l.stats.Unsent.Incapable++
 			return
 		}
-		complete(&x.Fabric, &f)
+		x.Fabric.LBTag = f.LBTag
+		x.Fabric.FBValid, x.Fabric.FBTag, x.Fabric.FBMetric = f.FBValid, f.FBTag, f.FBMetric
 	}
 	l.out.Messages = append(l.out.Messages, x)
 }
-
-// complete gives a message's header what the exchange of leaves puts into each.
-func complete(m, f *overlay.Fabric) {
-	m.LBTag = f.LBTag
-	m.FBValid, m.FBTag, m.FBMetric = f.FBValid, f.FBTag, f.FBMetric
-}
-
-// Account notes that a message was sent, and how long it was on the wire, bytes.
-func (l *Leaf[T]) Account(op overlay.Opcode, bytes uint32) { l.stats.account(op, bytes) }
-
-func (s *Stats) account(op overlay.Opcode, bytes uint32) {
-	a := &s.Sent[op&(overlay.NumOpcodes-1)]
-	a.Frames++
-	a.Bytes += uint64(bytes)
-}
-
-// Unsent are the leaf's counters of messages that could not be sent, for the driver
-// to count what it finds.
-func (l *Leaf[T]) Unsent() *Unsent { return &l.stats.Unsent }

@@ -2,6 +2,7 @@ package leaf
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/congestion"
@@ -51,7 +52,7 @@ type Spine struct {
 	timed     bool // and act when time has passed
 	said      []overlay.Message
 	out       []LinkMessage
-	stats     Stats
+	counted
 }
 
 // LinkMessage is a message for the node at the other end of a spine's port. Its header
@@ -64,9 +65,8 @@ type LinkMessage struct {
 // NewSpine returns a spine without routes. It reports schemes that are not for
 // spines.
 func NewSpine(cfg SpineConfig) (*Spine, error) {
-	s := balance.Find(cfg.Scheme)
-	if s == nil {
-		_, err := balance.New(cfg.Scheme, cfg.Options) // says which there are
+	s, err := balance.Named(cfg.Scheme)
+	if err != nil {
 		return nil, err
 	}
 	return NewSpineOf(s, cfg)
@@ -78,36 +78,34 @@ func NewSpineOf(scheme *balance.Scheme, cfg SpineConfig) (*Spine, error) {
 	if s.scheme.NeedsPeer {
 		return nil, fmt.Errorf("scheme %s is for leaves: it needs an answer from the far end", s.scheme.Name)
 	}
-	p, err := s.policy(0)
+	c, err := s.class(0)
 	if err != nil {
 		return nil, err
 	}
-	_, s.messenger = p.(balance.Messenger)
-	_, s.timed = p.(balance.Timed)
+	s.messenger, s.timed = c.messenger != nil, c.timed != nil
 	return s, nil
 }
 
-func (s *Spine) policy(bundle int) (balance.Policy, error) {
+// class returns the scheme at work in a bundle.
+func (s *Spine) class(bundle int) (*Class, error) {
 	o := s.cfg.Options
 	// Bundles and workers draw from generators of their own.
 	o.Seed, o.Worker, o.Congestion = s.cfg.Seed, s.cfg.Worker<<16|bundle, s.cfg.Congestion
 	if o.Section == nil && s.scheme.Section != nil {
 		o.Section = s.cfg.Sections[s.scheme.Section.Name]
 	}
-	if err := s.scheme.Complete(&o); err != nil {
-		return nil, fmt.Errorf("scheme %s: %w", s.scheme.Name, err)
+	p, err := s.scheme.Policy(o)
+	if err != nil {
+		return nil, err
 	}
-	return s.scheme.New(&o), nil
+	return NewClass(s.scheme, p), nil
 }
 
 // Bundle is a set of ports among which a spine's scheme chooses: those that lead to
 // the same destinations. A scheme knows at most balance.MaxPaths links, and a spine
 // has a port for every leaf, so each bundle has a policy to itself.
 type Bundle struct {
-	Policy balance.Policy
-
-	messenger balance.Messenger // Policy, if it is one; likewise the next
-	timed     balance.Timed
+	*Class
 
 	links SpineLinks
 	ports []int // by the number that the policy knows the port by
@@ -115,7 +113,6 @@ type Bundle struct {
 	local [balance.MaxPaths]uint8
 	queue [balance.MaxPaths]uint32
 
-	queues bool // Policy decides by queues (Scheme.Queues)
 	looked bool // local and queue are those of at
 	at     mono.Time
 }
@@ -132,18 +129,16 @@ func (s *Spine) SetRoute(dest int, ports []int) error {
 	}
 	var b *Bundle
 	for _, have := range s.bundles {
-		if have.has(ports) {
+		if !slices.ContainsFunc(ports, func(p int) bool { return have.number(p) < 0 }) {
 			b = have
 		}
 	}
 	if b == nil {
-		p, err := s.policy(len(s.bundles))
+		c, err := s.class(len(s.bundles))
 		if err != nil {
 			return err
 		}
-		b = &Bundle{Policy: p, links: s.cfg.Links, queues: s.scheme.Queues, ports: append([]int(nil), ports...)}
-		b.messenger, _ = p.(balance.Messenger)
-		b.timed, _ = p.(balance.Timed)
+		b = &Bundle{Class: c, links: s.cfg.Links, ports: slices.Clone(ports)}
 		b.view = balance.View{Links: b, Local: &b.local, Queue: &b.queue}
 		s.bundles = append(s.bundles, b)
 	}
@@ -190,15 +185,7 @@ func (s *Spine) Handle(now mono.Time, port int, m *overlay.Message, first bool) 
 			known = b.messenger.Handle(now, &b.view, m) || known
 		}
 	}
-	op := m.Fabric.Opcode & (overlay.NumOpcodes - 1)
-	if !first {
-		s.stats.Relayed++
-		return true
-	}
-	s.stats.Received[op]++
-	if known {
-		s.stats.Known[op]++
-	}
+	s.handled(m.Fabric.Opcode, first, known && first)
 	return true
 }
 
@@ -239,34 +226,8 @@ func (s *Spine) Tick(now mono.Time) []LinkMessage {
 	return s.out
 }
 
-// Stats returns the spine's counters of messages.
-func (s *Spine) Stats() Stats { return s.stats }
-
-// Account notes that a message was sent, and how long it was on the wire, bytes.
-func (s *Spine) Account(op overlay.Opcode, bytes uint32) { s.stats.account(op, bytes) }
-
-// Unsent are the spine's counters of messages that could not be sent, for the driver to
-// count what it finds.
-func (s *Spine) Unsent() *Unsent { return &s.stats.Unsent }
-
 // number returns what the policy knows a port by; -1: not at all.
-func (b *Bundle) number(port int) int {
-	for i, p := range b.ports {
-		if p == port {
-			return i
-		}
-	}
-	return -1
-}
-
-func (b *Bundle) has(ports []int) bool {
-	for _, p := range ports {
-		if b.number(p) < 0 {
-			return false
-		}
-	}
-	return true
-}
+func (b *Bundle) number(port int) int { return slices.Index(b.ports, port) }
 
 // Look is balance.Links.
 func (b *Bundle) Look(now mono.Time) {
@@ -282,16 +243,4 @@ func (b *Bundle) Look(now mono.Time) {
 // Choose gives every packet of a vector its next hop: Path is the index of the port
 // in the order that SetRoute was given for the packet's destination, which stands in
 // Leaf.
-//
-// What the vector adds to queues is seen by what is chosen at the same time, where the
-// scheme decides by queues.
-func (b *Bundle) Choose(now mono.Time, pkts []balance.Packet) {
-	b.Policy.Choose(now, &b.view, pkts)
-	if !b.queues {
-		return
-	}
-	for i := range pkts {
-		p := &pkts[i]
-		b.queue[b.view.Paths[p.Leaf].Uplink[p.Path&(balance.MaxPaths-1)]&(balance.MaxPaths-1)] += uint32(p.Len)
-	}
-}
+func (b *Bundle) Choose(now mono.Time, pkts []balance.Packet) { b.choose(now, &b.view, pkts) }

@@ -25,6 +25,37 @@ type Stats struct {
 	GateFull uint64           `stat:"wait_overflow_frames" unit:"frames" help:"Frames that could not wait, because too many did."`
 }
 
+// counted has the counters of a leaf or a spine.
+type counted struct{ stats Stats }
+
+// Stats returns the node's own counters.
+func (c *counted) Stats() Stats { return c.stats }
+
+// Unsent are the counters of messages that could not be sent, for the driver to count
+// what it finds.
+func (c *counted) Unsent() *Unsent { return &c.stats.Unsent }
+
+// Account notes that a message was sent, and how long it was on the wire, bytes.
+func (c *counted) Account(op overlay.Opcode, bytes uint32) {
+	a := &c.stats.Sent[op&(overlay.NumOpcodes-1)]
+	a.Frames++
+	a.Bytes += uint64(bytes)
+}
+
+// handled notes a message that a scheme handles: first, if it came to this worker and
+// not by way of another one, and known, if it is about something.
+func (c *counted) handled(op overlay.Opcode, first, known bool) {
+	op &= overlay.NumOpcodes - 1
+	if first {
+		c.stats.Received[op]++
+	} else {
+		c.stats.Relayed++
+	}
+	if known {
+		c.stats.Known[op]++
+	}
+}
+
 // Amount is a number of packets and the sum of their lengths.
 type Amount = stat.Amount
 
@@ -70,8 +101,8 @@ type ReceiverStats struct {
 
 func (c *Class) stats() SchemeStats { return SchemeStats{c.Scheme.Name, c.Policy.Stats()} }
 
-// Add adds what another policy of the same scheme counted.
-func (s *SchemeStats) Add(o *SchemeStats) {
+// add adds what another policy of the same scheme counted.
+func (s *SchemeStats) add(o *SchemeStats) {
 	s.Decisions += o.Decisions
 	stat.Add(&s.Flowlets, &o.Flowlets)
 	switch {
@@ -94,7 +125,7 @@ func AddSchemes(sums, add []SchemeStats) []SchemeStats {
 func addScheme(sums []SchemeStats, s SchemeStats) []SchemeStats {
 	for i := range sums {
 		if sums[i].Scheme == s.Scheme {
-			sums[i].Add(&s)
+			sums[i].add(&s)
 			return sums
 		}
 	}
@@ -133,9 +164,6 @@ func Counts(s *balance.Scheme) (own, receiver any) {
 	}
 	return s.New(&o).Stats().Own, receiver
 }
-
-// Stats returns the leaf's own counters.
-func (l *Leaf[T]) Stats() Stats { return l.stats }
 
 // Exchange returns what the exchange with other leaves counted.
 func (l *Leaf[T]) Exchange() congestion.ExchangeStats { return l.exchange.Stats() }

@@ -52,8 +52,7 @@ func (c *Capability) Capable(peer uint16, now mono.Time) bool {
 		return false
 	}
 	last := c.proved[peer].Load()
-	age := int64(now) + 1 - last
-	return last != 0 && age <= int64(CapableFor) && age >= -int64(CapableFor)
+	return last != 0 && !mono.Time(last-1).Apart(now, mono.Time(CapableFor))
 }
 
 // Forget makes a peer plain again. It is called when another peer gets its index.

@@ -56,6 +56,11 @@ func (f *Fabric) RaiseCE(ce uint8) bool {
 	return true
 }
 
+// Refuses reports whether the sender of a control packet is short of reordering
+// queues and asks for no rerouted packets (admission control, ConWeave §5).
+// Control packets use the bit of Rerouted for it.
+func (f *Fabric) Refuses() bool { return f.Opcode.Control() && f.Rerouted }
+
 // Opcode says what a packet is for; 3 bits.
 type Opcode uint8
 
@@ -101,6 +106,12 @@ func (e Epoch) Before(u Epoch) bool { return (u-e)&epochMask == 1 }
 // Tstamp is a point in time in microseconds, modulo 2^16. It wraps every
 // 65.536 ms and orders points that are less than half of that apart.
 type Tstamp uint16
+
+// MaxInactive bounds ConWeave's θ_inactive, at sources and at destinations. Two
+// packets of an epoch may be that far apart, and [Tstamp.Sub] orders timestamps
+// that are less than 32 ms apart. ConWeave §3.4 counts on 32 ms, too; its testbed
+// uses 10 ms for θ_inactive (§4.2).
+const MaxInactive = 30 * time.Millisecond
 
 // TstampOf returns the timestamp of t, rounded down.
 func TstampOf(t mono.Time) Tstamp {

@@ -90,11 +90,8 @@ func (ip IPv4) DecTTL() {
 		return
 	}
 	ip[ip4TTL] = ttl - 1
-	// The 16-bit word is TTL . protocol. It shrinks by 0x0100, and the checksum
-	// grows by as much. The carry comes a step early: 0xffff must become 0x0000,
-	// as in a sum from scratch.
-	c := uint32(ip.Checksum()) + 0x0100
-	binary.BigEndian.PutUint16(ip[ip4Checksum:], uint16(c+(c+1)>>16))
+	// The 16-bit word is TTL . protocol; a patch depends only on what it shrinks by.
+	binary.BigEndian.PutUint16(ip[ip4Checksum:], patch(ip.Checksum(), 0x0100, 0))
 }
 
 // SetTOS replaces DSCP and ECN and patches the checksum.

@@ -37,38 +37,21 @@ func ProtocolName(number uint8) string {
 	return strconv.Itoa(int(number))
 }
 
-// ParseDSCP reads a differentiated services codepoint by number, 0 to
-// [MaxDSCP], or by name: be and cs0 to cs7 (RFC 2474), af11 to af43 (RFC 2597),
-// ef (RFC 3246), va (RFC 5865), le (RFC 8622).
+// codepoints are the differentiated services codepoints with a name: be and cs0 to cs7
+// (RFC 2474), af11 to af43 (RFC 2597), ef (RFC 3246), va (RFC 5865), le (RFC 8622).
+var codepoints = map[string]uint8{
+	"be": 0, "le": 1, "va": 44, "ef": 46,
+	"cs0": 0, "cs1": 8, "cs2": 16, "cs3": 24, "cs4": 32, "cs5": 40, "cs6": 48, "cs7": 56,
+	"af11": 10, "af12": 12, "af13": 14, "af21": 18, "af22": 20, "af23": 22,
+	"af31": 26, "af32": 28, "af33": 30, "af41": 34, "af42": 36, "af43": 38,
+}
+
+// ParseDSCP reads a differentiated services codepoint by number, 0 to [MaxDSCP], or by
+// name: be, le, va, ef, cs0 to cs7, af11 to af43.
 func ParseDSCP(s string) (codepoint uint8, ok bool) {
-	s = strings.ToLower(s)
-	switch s {
-	case "be":
-		return 0, true
-	case "le":
-		return 1, true
-	case "va":
-		return 44, true
-	case "ef":
-		return 46, true
-	}
-	if n, found := strings.CutPrefix(s, "cs"); found {
-		class, ok := digit(n, 7)
-		return class << 3, ok
-	}
-	if n, found := strings.CutPrefix(s, "af"); found && len(n) == 2 {
-		class, ok1 := digit(n[:1], 4)
-		drop, ok2 := digit(n[1:], 3)
-		return class<<3 | drop<<1, ok1 && ok2 && class > 0 && drop > 0
+	if n, named := codepoints[strings.ToLower(s)]; named {
+		return n, true
 	}
 	n, err := strconv.ParseUint(s, 10, 8)
 	return uint8(n), err == nil && n <= MaxDSCP
-}
-
-// digit reads one digit up to a limit.
-func digit(s string, limit uint8) (uint8, bool) {
-	if len(s) != 1 || s[0] < '0' || s[0] > '0'+limit {
-		return 0, false
-	}
-	return s[0] - '0', true
 }

@@ -1,9 +1,11 @@
 package reorder
 
 import (
+	"cmp"
 	"fmt"
-	"time"
+	"math"
 
+	"github.com/loomfabric/loom/internal/flowtable"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 )
@@ -18,7 +20,28 @@ const SchemeID overlay.SchemeID = 1
 //
 // It is owned by one worker, to which all packets of a flow come, whatever path
 // they took; not safe for concurrent use. Nothing is allocated after [New].
-type ConWeave struct{ core }
+type ConWeave struct {
+	params Params
+	table  flowtable.Table[flowFields]
+	queues []queue
+	free   int32 // first of the list of free queues
+	timers timers
+	ports  []PortUse
+
+	notified []mono.Time // by leaf and path: the last NOTIFY
+
+	unknown int // packets of flows that nothing was known of, of the present vector
+
+	out   []overlay.Message
+	cause int16 // index of the packet that is being decided about
+
+	stats Stats
+}
+
+const paths = 256 // values of a PathID
+
+// longAgo is a time that every interval has passed since.
+const longAgo = mono.Time(math.MinInt64 / 2)
 
 // maxVector is the number of packets in a vector that the outbox has room for
 // from the start.
@@ -44,8 +67,23 @@ func New(p Params) (*ConWeave, error) {
 	if err := p.Validate(); err != nil {
 		return nil, fmt.Errorf("ConWeave's destination side: %w", err)
 	}
-	c := &ConWeave{}
-	c.init(&p)
+	c := &ConWeave{
+		params:   p,
+		table:    flowtable.New[flowFields](p.Flows, 2*mono.Time(p.Inactive)),
+		queues:   make([]queue, p.Queues),
+		free:     none,
+		timers:   timers{heap: make([]uint16, 0, p.Queues)},
+		ports:    make([]PortUse, p.Ports),
+		notified: make([]mono.Time, p.Leaves*paths),
+		out:      make([]overlay.Message, 0, 3*maxVector), // REPLY, CLEAR and NOTIFY: more a packet cannot cause
+	}
+	for i := len(c.queues) - 1; i >= 0; i-- {
+		c.queues[i].next = c.free
+		c.free = int32(i)
+	}
+	for i := range c.notified {
+		c.notified[i] = longAgo
+	}
 	return c, nil
 }
 
@@ -76,8 +114,26 @@ func (c *ConWeave) MayHold(p *Arrival) bool { return p.Fabric.Rerouted }
 
 // Expire returns a queue whose T_resume has passed; ok is false if there is
 // none. The driver sends it on, and calls again. The Outbox has a CLEAR, which
-// carries the headers of the queue's first packet.
-func (c *ConWeave) Expire(now mono.Time) (q int, ok bool) { return c.expire(now) }
+// carries the headers of the queue's first packet. A queue whose time is further away
+// than any can be is as due: the clock was set back.
+func (c *ConWeave) Expire(now mono.Time) (q int, ok bool) {
+	c.out = c.out[:0]
+	if len(c.timers.heap) == 0 {
+		return 0, false
+	}
+	i := c.timers.heap[0]
+	due := &c.queues[i]
+	if now < due.deadline && due.deadline.Sub(now) <= c.params.MaxHold {
+		return 0, false
+	}
+	e := c.table.At(due.flow)
+	e.V.flags |= flowFlushed
+	c.stats.Expiries++
+	c.stats.Clears++
+	c.cause = overlay.NoCause
+	c.say(overlay.OpClear, e.Leaf(), e.Hash(), e.V.epoch, due.path, e.V.tail, int(due.port))
+	return int(c.drain(now, i)), true
+}
 
 // Flush is Expire for any queue, whatever its T_resume, and without a CLEAR: for
 // a driver that stops.
@@ -131,14 +187,8 @@ func (c *ConWeave) Retime(_ mono.Time, t *Times) error {
 		return nil
 	}
 	p := c.params
-	or := func(derived, own time.Duration) time.Duration {
-		if derived == 0 {
-			return own
-		}
-		return derived
-	}
-	p.MaxHold = or(t.MaxHold, p.MaxHold)
-	p.ResumeExtra, p.ResumeDefault = or(t.ResumeExtra, p.ResumeExtra), or(t.ResumeDefault, p.ResumeDefault)
+	p.MaxHold = cmp.Or(t.MaxHold, p.MaxHold)
+	p.ResumeExtra, p.ResumeDefault = cmp.Or(t.ResumeExtra, p.ResumeExtra), cmp.Or(t.ResumeDefault, p.ResumeDefault)
 	if t.MaxHold == 0 {
 		p.ResumeExtra, p.ResumeDefault = min(p.ResumeExtra, p.MaxHold), min(p.ResumeDefault, p.MaxHold)
 	}

@@ -1,59 +1,14 @@
 package reorder
 
 import (
-	"math"
 	"time"
 
-	"github.com/loomfabric/loom/internal/flowtable"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 )
 
-// core is the part of ConWeave's destination side that does not depend on what
-// packets are held by.
-type core struct {
-	params Params
-	table  flowtable.Table[flowFields]
-	queues []queue
-	free   int32 // first of the list of free queues
-	timers timers
-	ports  []PortUse
-
-	notified []mono.Time // by leaf and path: the last NOTIFY
-
-	unknown int // packets of flows that nothing was known of, of the present vector
-
-	out   []overlay.Message
-	cause int16 // index of the packet that is being decided about
-
-	stats Stats
-}
-
-const paths = 256 // values of a PathID
-
-// longAgo is a time that every interval has passed since.
-const longAgo = mono.Time(math.MinInt64 / 2)
-
-func (c *core) init(p *Params) {
-	c.params = *p
-	c.table = flowtable.New[flowFields](p.Flows, 2*mono.Time(p.Inactive))
-	c.queues = make([]queue, p.Queues)
-	c.free = none
-	for i := len(c.queues) - 1; i >= 0; i-- {
-		c.queues[i].next = c.free
-		c.free = int32(i)
-	}
-	c.timers.heap = make([]uint16, 0, p.Queues)
-	c.ports = make([]PortUse, p.Ports)
-	c.notified = make([]mono.Time, p.Leaves*paths)
-	for i := range c.notified {
-		c.notified[i] = longAgo
-	}
-	c.out = make([]overlay.Message, 0, 3*maxVector) // REPLY, CLEAR and NOTIFY: more a packet cannot cause
-}
-
 // arrive decides about a packet.
-func (c *core) arrive(now mono.Time, p *Arrival) {
+func (c *ConWeave) arrive(now mono.Time, p *Arrival) {
 	f := &p.Fabric
 	p.Verdict, p.Also = Pass, nil
 	if !f.Capable || !f.Shim || f.Opcode > overlay.OpRTTRequest {
@@ -105,7 +60,7 @@ func (c *core) arrive(now mono.Time, p *Arrival) {
 }
 
 // answer says to the source what a packet asks for, whatever becomes of it.
-func (c *core) answer(now mono.Time, p *Arrival) {
+func (c *ConWeave) answer(now mono.Time, p *Arrival) {
 	f := &p.Fabric
 	if f.Opcode == overlay.OpRTTRequest {
 		c.stats.Requests++
@@ -126,7 +81,7 @@ func (c *core) answer(now mono.Time, p *Arrival) {
 
 // supersede ends a flow's epoch because of a packet of a newer one: what is held
 // goes before it.
-func (c *core) supersede(now mono.Time, e *flow, p *Arrival) {
+func (c *ConWeave) supersede(now mono.Time, e *flow, p *Arrival) {
 	c.stats.Epochs++
 	early := e.V.flags&(flowFlushed|flowTailSeen) == flowFlushed
 	if e.V.queue != 0 {
@@ -140,7 +95,7 @@ func (c *core) supersede(now mono.Time, e *flow, p *Arrival) {
 }
 
 // tail ends the OLD path (§3.3.1): what was held may go.
-func (c *core) tail(now mono.Time, e *flow, f *overlay.Fabric) {
+func (c *ConWeave) tail(now mono.Time, e *flow, f *overlay.Fabric) {
 	if e.V.queue != 0 {
 		q := &c.queues[e.V.queue-1]
 		if q.measured {
@@ -159,7 +114,7 @@ func (c *core) tail(now mono.Time, e *flow, f *overlay.Fabric) {
 }
 
 // missed records by how much the TAIL came after the estimate of its arrival.
-func (c *core) missed(d time.Duration) {
+func (c *ConWeave) missed(d time.Duration) {
 	if d > 0 {
 		c.stats.TailLate.Add(d)
 	} else {
@@ -169,7 +124,7 @@ func (c *core) missed(d time.Duration) {
 
 // old is a packet of the OLD path before the TAIL: the latest news of how long
 // the path takes (Appendix A).
-func (c *core) old(now mono.Time, e *flow, f *overlay.Fabric) {
+func (c *ConWeave) old(now mono.Time, e *flow, f *overlay.Fabric) {
 	switch {
 	case e.V.flags&flowTailSeen != 0:
 		c.stats.AfterTail++
@@ -187,7 +142,7 @@ func (c *core) old(now mono.Time, e *flow, f *overlay.Fabric) {
 }
 
 // rerouted is a packet of the NEW path: it waits until the TAIL has come.
-func (c *core) rerouted(now mono.Time, e *flow, p *Arrival) {
+func (c *ConWeave) rerouted(now mono.Time, e *flow, p *Arrival) {
 	e.V.tail = p.Fabric.Arg
 	e.V.flags |= flowTailKnown
 	if e.V.flags&(flowTailSeen|flowFlushed) != 0 {
@@ -226,7 +181,7 @@ func (c *core) rerouted(now mono.Time, e *flow, p *Arrival) {
 }
 
 // open takes a queue for the flow, and starts T_resume with its first packet.
-func (c *core) open(now mono.Time, e *flow, p *Arrival) bool {
+func (c *ConWeave) open(now mono.Time, e *flow, p *Arrival) bool {
 	i, port := c.free, int32(p.Port)
 	if i == none || !c.room(port, p.Len) || c.ports[port].Queues >= c.params.PortQueues {
 		return false
@@ -252,7 +207,7 @@ func (c *core) open(now mono.Time, e *flow, p *Arrival) bool {
 }
 
 // resume sets T_resume of the flow's queue (Appendix A).
-func (c *core) resume(e *flow, i uint16) {
+func (c *ConWeave) resume(e *flow, i uint16) {
 	q := &c.queues[i]
 	if e.V.flags&flowOld != 0 {
 		q.estimate, q.measured = e.resume(), true
@@ -274,30 +229,9 @@ func (e *flow) resume() mono.Time {
 	return e.Time.Add(time.Duration(e.V.tail-e.V.tx) * time.Microsecond)
 }
 
-// expire drains a queue whose time has come. One whose time is further away than
-// any can be is as due: the clock was set back.
-func (c *core) expire(now mono.Time) (int, bool) {
-	c.out = c.out[:0]
-	if len(c.timers.heap) == 0 {
-		return 0, false
-	}
-	i := c.timers.heap[0]
-	q := &c.queues[i]
-	if now < q.deadline && q.deadline.Sub(now) <= c.params.MaxHold {
-		return 0, false
-	}
-	e := (*flow)(c.table.At(q.flow))
-	e.V.flags |= flowFlushed
-	c.stats.Expiries++
-	c.stats.Clears++
-	c.cause = overlay.NoCause
-	c.say(overlay.OpClear, e.entry().Leaf(), e.entry().Hash(), e.V.epoch, q.path, e.V.tail, int(q.port))
-	return int(c.drain(now, i)), true
-}
-
 // drain takes a queue from its flow. It is free again at once: the driver sends on
 // what it held before it looks at anything else.
-func (c *core) drain(now mono.Time, i uint16) uint16 {
+func (c *ConWeave) drain(now mono.Time, i uint16) uint16 {
 	q := &c.queues[i]
 	e := c.table.At(q.flow)
 	e.V.queue = 0
@@ -317,7 +251,7 @@ func (c *core) drain(now mono.Time, i uint16) uint16 {
 }
 
 // room reports whether a packet more may wait for a port.
-func (c *core) room(port int32, bytes uint32) bool {
+func (c *ConWeave) room(port int32, bytes uint32) bool {
 	if uint(port) >= uint(len(c.ports)) {
 		return false
 	}
@@ -327,7 +261,7 @@ func (c *core) room(port int32, bytes uint32) bool {
 }
 
 // charge notes that a packet waits in a queue.
-func (c *core) charge(q *queue, bytes uint32) {
+func (c *ConWeave) charge(q *queue, bytes uint32) {
 	u, s := &c.ports[q.port], &c.stats
 	q.packets++
 	q.bytes += uint64(bytes)
@@ -342,7 +276,7 @@ func (c *core) charge(q *queue, bytes uint32) {
 }
 
 // notify tells a source of a congested path, unless it was told just now (§3.2.2).
-func (c *core) notify(now mono.Time, p *Arrival) {
+func (c *ConWeave) notify(now mono.Time, p *Arrival) {
 	leaf, f := p.Leaf, &p.Fabric
 	if int(leaf) >= c.params.Leaves {
 		c.stats.BadLeaf++
@@ -363,7 +297,7 @@ func (c *core) notify(now mono.Time, p *Arrival) {
 // reroute that is over. Round trips go through two bits of epoch within
 // microseconds; by the echo the source tells an answer from a copy, or from one
 // that is four epochs late. Rerouted asks for no more rerouted packets (§5).
-func (c *core) say(op overlay.Opcode, leaf uint16, hash uint32, epoch overlay.Epoch, path overlay.PathID, echo overlay.Tstamp, port int) {
+func (c *ConWeave) say(op overlay.Opcode, leaf uint16, hash uint32, epoch overlay.Epoch, path overlay.PathID, echo overlay.Tstamp, port int) {
 	refuse := c.params.Admission > 0 && c.short(port)
 	if refuse {
 		c.stats.Refusals++
@@ -378,7 +312,7 @@ func (c *core) say(op overlay.Opcode, leaf uint16, hash uint32, epoch overlay.Ep
 }
 
 // short reports whether there is little room for what a source might reroute.
-func (c *core) short(port int) bool {
+func (c *ConWeave) short(port int) bool {
 	p, s := &c.params, &c.stats
 	at := func(used, limit uint64) bool { return used*100 >= limit*uint64(p.Admission) }
 	if at(uint64(s.InUse), uint64(p.Queues)) || at(uint64(s.Waiting), uint64(p.Packets)) || at(s.WaitingBytes, uint64(p.Bytes)) {

@@ -15,9 +15,10 @@ type driver[T any] struct {
 	*reorder.ConWeave
 	t      testing.TB
 	holds  *reorder.Holds[T]
-	queues int    // that keep packets
-	bytes  uint64 // of these
-	sent   []T    // by the last call
+	queues int            // that keep packets
+	bytes  uint64         // of these
+	held   map[int]uint64 // of each
+	sent   []T            // by the last call
 	pkt    [1]reorder.Arrival
 }
 
@@ -33,7 +34,7 @@ func mustNew[T any](t testing.TB, change func(*reorder.Params)) *driver[T] {
 		t.Fatal(err)
 	}
 	queues, perQueue, packets := c.Queues()
-	return &driver[T]{ConWeave: c, t: t, holds: reorder.NewHolds[T](queues, packets, perQueue)}
+	return &driver[T]{ConWeave: c, t: t, held: map[int]uint64{}, holds: reorder.NewHolds[T](queues, packets, perQueue)}
 }
 
 // Arrive offers a packet. It returns the verdict, and which packets go on now, in
@@ -78,7 +79,8 @@ func (d *driver[T]) hold(q int, item T, bytes uint32) {
 		d.queues++
 	}
 	d.bytes += uint64(bytes)
-	if !d.holds.Push(q, item, bytes) {
+	d.held[q] += uint64(bytes)
+	if !d.holds.Push(q, item) {
 		d.t.Fatalf("queue %d has no room for a packet that it is to hold", q)
 	}
 }
@@ -88,7 +90,8 @@ func (d *driver[T]) drain(q int) {
 		d.t.Fatalf("queue %d is empty, and is to be sent on", q)
 	}
 	d.queues--
-	d.bytes -= d.holds.Bytes(q)
+	d.bytes -= d.held[q]
+	d.held[q] = 0
 	for v, ok := d.holds.Pop(q); ok; v, ok = d.holds.Pop(q) {
 		d.sent = append(d.sent, v)
 	}

@@ -40,7 +40,7 @@ func (e *flow) entry() *flowtable.Entry[flowFields] { return (*flowtable.Entry[f
 
 // find returns the entry of a packet's flow; nil if there is no room for it. fresh says
 // that nothing is known of the flow.
-func (c *core) find(now mono.Time, p *Arrival) (e *flow, fresh bool) {
+func (c *ConWeave) find(now mono.Time, p *Arrival) (e *flow, fresh bool) {
 	if e := c.table.Find(p.Hash, p.Leaf); e != nil {
 		return (*flow)(e), c.table.Aged(now, e)
 	}

@@ -13,23 +13,21 @@ type Holds[T any] struct {
 	items []held[T]
 	queue []fifo
 	free  int32 // first of the list of free items
-	limit int32 // items a queue
-	total int32
+	limit int   // items a queue
+	total int
 }
 
 // none ends a list of items.
 const none = int32(-1)
 
 type held[T any] struct {
-	v     T
-	bytes uint32
-	next  int32
+	v    T
+	next int32
 }
 
 type fifo struct {
 	head, tail int32
-	n          int32
-	bytes      uint64
+	n          int
 }
 
 // NewHolds returns empty queues that hold at most items values in all, and at
@@ -39,7 +37,7 @@ func NewHolds[T any](queues, items, perQueue int) *Holds[T] {
 		items: make([]held[T], max(items, 0)),
 		queue: make([]fifo, max(queues, 0)),
 		free:  none,
-		limit: int32(min(max(perQueue, 0), maxLen)),
+		limit: perQueue,
 	}
 	for i := range h.queue {
 		h.queue[i] = fifo{head: none, tail: none}
@@ -51,12 +49,9 @@ func NewHolds[T any](queues, items, perQueue int) *Holds[T] {
 	return h
 }
 
-// maxLen bounds a queue's length to what its counter holds.
-const maxLen = 1<<31 - 1
-
-// Push appends v, which stands for the given number of bytes, to queue q. It
-// reports false, and v stays the caller's, when the queue or the pool is full.
-func (h *Holds[T]) Push(q int, v T, bytes uint32) bool {
+// Push appends v to queue q. It reports false, and v stays the caller's, when the
+// queue or the pool is full.
+func (h *Holds[T]) Push(q int, v T) bool {
 	f := &h.queue[q]
 	i := h.free
 	if i == none || f.n >= h.limit {
@@ -64,7 +59,7 @@ func (h *Holds[T]) Push(q int, v T, bytes uint32) bool {
 	}
 	it := &h.items[i]
 	h.free = it.next
-	it.v, it.bytes, it.next = v, bytes, none
+	it.v, it.next = v, none
 	if f.n == 0 {
 		f.head = i
 	} else {
@@ -72,7 +67,6 @@ func (h *Holds[T]) Push(q int, v T, bytes uint32) bool {
 	}
 	f.tail = i
 	f.n++
-	f.bytes += uint64(bytes)
 	h.total++
 	return true
 }
@@ -90,7 +84,6 @@ func (h *Holds[T]) Pop(q int) (T, bool) {
 	it.v = zero // what v refers to is the caller's from here on
 	f.head = it.next
 	f.n--
-	f.bytes -= uint64(it.bytes)
 	if f.n == 0 {
 		f.tail = none
 	}
@@ -111,13 +104,7 @@ func (h *Holds[T]) Peek(q int) (T, bool) {
 }
 
 // Len returns the number of values in queue q.
-func (h *Holds[T]) Len(q int) int { return int(h.queue[q].n) }
-
-// Bytes returns the sum of the bytes that the values in queue q stand for.
-func (h *Holds[T]) Bytes(q int) uint64 { return h.queue[q].bytes }
+func (h *Holds[T]) Len(q int) int { return h.queue[q].n }
 
 // Total returns the number of values in all queues.
-func (h *Holds[T]) Total() int { return int(h.total) }
-
-// Queues returns the number of queues.
-func (h *Holds[T]) Queues() int { return len(h.queue) }
+func (h *Holds[T]) Total() int { return h.total }

@@ -28,7 +28,7 @@ func TestAgainstSlices(t *testing.T) {
 				id++
 				f := frame{id, uint32(rng.IntN(9000))}
 				want := total < items && len(naive[q]) < limit
-				if got := h.Push(q, f, f.bytes); got != want {
+				if got := h.Push(q, f); got != want {
 					t.Fatalf("Push(%d) = %v with %d of %d in the queue and %d of %d in all", q, got, len(naive[q]), limit, total, items)
 				}
 				if want {
@@ -49,12 +49,8 @@ func TestAgainstSlices(t *testing.T) {
 					total--
 				}
 			}
-			var bytes uint64
-			for _, f := range naive[q] {
-				bytes += uint64(f.bytes)
-			}
-			if h.Len(q) != len(naive[q]) || h.Bytes(q) != bytes || h.Total() != total {
-				t.Fatalf("queue %d: Len %d Bytes %d Total %d, want %d %d %d", q, h.Len(q), h.Bytes(q), h.Total(), len(naive[q]), bytes, total)
+			if h.Len(q) != len(naive[q]) || h.Total() != total {
+				t.Fatalf("queue %d: Len %d Total %d, want %d %d", q, h.Len(q), h.Total(), len(naive[q]), total)
 			}
 		}
 	}
@@ -77,7 +73,7 @@ func TestLimits(t *testing.T) {
 			h := NewHolds[int](2, tt.items, tt.limit)
 			got := 0
 			for i := range tt.pushes {
-				if h.Push(1, i, 1) {
+				if h.Push(1, i) {
 					got++
 				}
 			}
@@ -92,10 +88,10 @@ func TestLimits(t *testing.T) {
 func TestQueueLimitProtectsOthers(t *testing.T) {
 	h := NewHolds[int](2, 8, 4)
 	for i := range 100 {
-		h.Push(0, i, 100)
+		h.Push(0, i)
 	}
 	for i := range 4 {
-		if !h.Push(1, i, 100) {
+		if !h.Push(1, i) {
 			t.Fatalf("queue 1 refused value %d although queue 0 is at its limit", i)
 		}
 	}
@@ -104,7 +100,7 @@ func TestQueueLimitProtectsOthers(t *testing.T) {
 // A popped value must not be kept alive by the pool.
 func TestPopClears(t *testing.T) {
 	h := NewHolds[*int](1, 1, 1)
-	h.Push(0, new(int), 4)
+	h.Push(0, new(int))
 	h.Pop(0)
 	if h.items[0].v != nil {
 		t.Error("the pool still refers to a value that was popped")
@@ -115,7 +111,7 @@ func TestHoldsDoNotAllocate(t *testing.T) {
 	h := NewHolds[frame](4, 64, 16)
 	if n := testing.AllocsPerRun(1000, func() {
 		for i := range 32 {
-			h.Push(i&3, frame{i, 64}, 64)
+			h.Push(i&3, frame{i, 64})
 		}
 		for i := range 32 {
 			h.Pop(i & 3)
@@ -130,7 +126,7 @@ func BenchmarkHolds(b *testing.B) {
 	b.ReportAllocs()
 	q := 0
 	for b.Loop() {
-		h.Push(q, 1, 1500)
+		h.Push(q, 1)
 		h.Pop(q)
 		q = (q + 1) & 1023
 	}

@@ -400,7 +400,7 @@ func (m *model) settle() {
 	src := m.src.(balance.ConWeavePolicy)
 	for conn := range src.Connections(m.now, 0, src.ConnectionSets()) {
 		n++
-		if conn.Asked || conn.Rerouted || conn.Moved {
+		if conn.State != balance.ConnectionBegins {
 			m.t.Errorf("connection %+v is not idle", conn)
 		}
 	}

@@ -16,7 +16,6 @@ type asks struct {
 	clients []*client
 	stream  traffic.Stream
 	until   engine.Time
-	tag     int
 	made    uint64
 }
 
@@ -45,7 +44,7 @@ func newAsks(f *fabric.File, t *fabric.Topology, i int, load float64, sizes *wor
 	}
 	from, to = w.Askers(from, to)
 	start := engine.Of(w.Start)
-	a := &asks{stream: stream, until: start + engine.Of(w.Duration), tag: i}
+	a := &asks{stream: stream, until: start + engine.Of(w.Duration)}
 	rate := workload.FlowRate(load, float64(t.Capacity(to, w.Of)), sizes.Mean()) / float64(len(from))
 	for _, host := range from {
 		r := workload.NewRand(stream.Seed, uint64(host))
@@ -74,8 +73,8 @@ func (a *asks) Next() (traffic.Flow, bool) {
 	server := c.peers[c.rand.IntN(len(c.peers))]
 	f := traffic.Flow{
 		ID: network.FlowID(a.made), Start: c.at, Src: network.HostID(server), Dst: network.HostID(c.host),
-		Bytes: c.sizes.Sample(c.rand), Until: engine.Never, Conn: traffic.NoConn, Tag: a.tag,
-		Key: workload.NewRand(a.stream.Seed, ^(uint64(a.tag)<<32 | a.made)).Uint64(),
+		Bytes: c.sizes.Sample(c.rand), Until: engine.Never, Conn: traffic.NoConn, Tag: int(a.stream.Number),
+		Key: workload.NewRand(a.stream.Seed, ^(a.stream.Number<<32 | a.made)).Uint64(),
 	}
 	c.at += engine.Of(c.arrivals.Next())
 	a.made++

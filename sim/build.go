@@ -50,26 +50,16 @@ func (r *run) shape() (topo.Spec, error) {
 	if t.Kind == "file" {
 		return r.fromFile()
 	}
-	access := topo.FromLink(&t.Hosts.Link)
 	spec := topo.Spec{
 		Kind: topo.Kind(t.Kind), Leaves: t.Leaves, Spines: t.Spines, Cores: t.Cores, K: t.K,
-		HostsPerLeaf: t.Hosts.PerLeaf, Parallel: t.Links.Parallel,
-		NIC: access, Access: access, Fabric: topo.FromLink(&t.Links.Link),
-		Faults: topo.FromFaults(r.spec.Faults),
+		Links: t.Links, Hosts: t.Hosts, NIC: t.Hosts.Link, Overrides: t.Overrides, Faults: r.spec.Faults,
 	}
-	if err := spec.AddHosts(t.Hosts.List); err != nil {
-		return spec, err
-	}
+	spec.NIC.Queue, spec.NIC.ECN = 0, vocab.ECN{} // what a host has to say waits in the host
 	if t.Buffer > 0 {
 		spec.Buffer = &network.BufferConfig{Total: uint64(t.Buffer), Alpha: t.Alpha}
 		if t.PFC {
 			spec.Buffer.PFC = &network.PFC{MTU: max(r.largest(), leastMTU)}
 		}
-	}
-	spec.NIC.Limit = 0 // what a host has to say waits in the host
-	spec.NIC.ECN = network.ECN{}
-	for i := range t.Overrides {
-		spec.Overrides = append(spec.Overrides, topo.FromOverride(&t.Overrides[i]))
 	}
 	return spec, nil
 }

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/loomfabric/loom/balance"
@@ -10,7 +11,6 @@ import (
 	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
-	"github.com/loomfabric/loom/sim/node"
 	"github.com/loomfabric/loom/sim/traffic"
 )
 
@@ -21,9 +21,10 @@ type collector struct {
 	workloads []workloadCount
 	open      int // flows under way that a run waits for
 	measured  int // flows that started in the window
-	imbalance []*imbalanceProbe
 	queues    []observed
-	reorder   *reorderProbe
+	leaves    []string // whose uplinks are compared
+	imbalance []*measure.Imbalance
+	reorder   *reordering // nil: nobody asked for it
 
 	// When the window opens and closes; a run that ended before has no end yet.
 	opened, closed engine.Time
@@ -67,26 +68,8 @@ type workloadCount struct {
 
 // observed is a port whose queue is watched.
 type observed struct {
-	name string
 	port *network.Port
 	hist *network.Occupancy
-}
-
-// imbalanceProbe samples a leaf's uplinks.
-type imbalanceProbe struct {
-	leaf  *node.Leaf
-	ports []*network.Port
-	sent  []uint64
-	up    []bool
-	rec   *measure.Imbalance
-}
-
-// Sample is the sampler's to call.
-func (p *imbalanceProbe) Sample(engine.Time) {
-	for i, port := range p.ports {
-		p.sent[i], p.up[i] = sentBytes(port), port.Up()
-	}
-	p.rec.Sample(p.sent, p.up)
 }
 
 func sentBytes(p *network.Port) (sum uint64) {
@@ -117,32 +100,29 @@ func newCollector(r *run) (*collector, error) {
 	if err := c.watchQueues(); err != nil {
 		return nil, err
 	}
-	if err := c.watchReordering(); err != nil {
-		return nil, err
-	}
-	return c, c.watchUplinks()
+	c.watchReordering()
+	c.watchUplinks()
+	return c, nil
 }
 
 // watchUplinks samples the throughput of leaves' uplinks in the window.
-func (c *collector) watchUplinks() error {
-	every := engine.Of(c.r.spec.Measure.Imbalance)
-	if every == 0 {
-		return nil
-	}
-	s, err := newSampler(c.r.engine, c.r.from, every, c.r.until)
-	if err != nil {
-		return err
-	}
+func (c *collector) watchUplinks() {
+	var looks []func()
 	for _, l := range c.r.topo.Leaves {
 		ports := l.Uplinks()
-		if len(ports) < 2 {
+		if len(ports) < 2 || c.r.spec.Measure.Imbalance == 0 {
 			continue
 		}
-		p := &imbalanceProbe{leaf: l, ports: ports, sent: make([]uint64, len(ports)), up: make([]bool, len(ports)), rec: measure.NewImbalance(len(ports), 100_000)}
-		c.imbalance = append(c.imbalance, p)
-		s.register(p)
+		rec, sent, up := measure.NewImbalance(len(ports), 100_000), make([]uint64, len(ports)), make([]bool, len(ports))
+		c.leaves, c.imbalance = append(c.leaves, l.Name), append(c.imbalance, rec)
+		looks = append(looks, func() {
+			for i, p := range ports {
+				sent[i], up[i] = sentBytes(p), p.Up()
+			}
+			rec.Sample(sent, up)
+		})
 	}
-	return nil
+	c.r.every(c.r.spec.Measure.Imbalance, looks...)
 }
 
 // The resolution of queue lengths, bytes, and how many steps of it are told
@@ -154,7 +134,7 @@ const (
 
 // watchQueues finds the ports that are observed.
 func (c *collector) watchQueues() error {
-	add := func(p *network.Port) { c.queues = append(c.queues, observed{name: p.Name, port: p}) }
+	add := func(p *network.Port) { c.queues = append(c.queues, observed{port: p}) }
 	for _, name := range c.r.spec.Measure.Queues {
 		switch name {
 		case "leaves":
@@ -217,24 +197,23 @@ func (c *collector) window() {
 	c.goodput[end] = r.transport.goodput() + r.datagrams.counters().Goodput
 	c.uplinks[end] = c.sent()
 	// Of flows without an end, what arrived between the two counts.
-	r.flows.each(func(f *traffic.Flow) {
-		if f.Bytes != traffic.Endless {
-			return
-		}
-		if w := &c.workloads[f.Tag]; end == 0 {
+	for _, f := range r.flows {
+		switch w := &c.workloads[f.Tag]; {
+		case f.Bytes != traffic.Endless:
+		case end == 0:
 			w.bytes -= r.progress(f)
-		} else {
+		default:
 			w.bytes += r.progress(f)
 		}
-	})
+	}
 }
 
 // progress returns how much of a flow without an end has arrived, bytes.
 func (r *run) progress(f *traffic.Flow) uint64 {
 	if f.Rate > 0 {
-		return r.datagrams.progress(f.ID)
+		return r.datagrams[f.ID].Counters().Goodput
 	}
-	return r.transport.progress(f.ID)
+	return r.endless[f.ID].Goodput()
 }
 
 // counts tells whether a flow is among those that are measured.
@@ -331,11 +310,11 @@ func (r *run) result(why string) (*measure.Result, error) {
 		c.closed = now
 		c.window()
 	}
-	r.flows.each(func(f *traffic.Flow) {
-		if c.counts(f) {
+	for _, id := range slices.Sorted(maps.Keys(r.flows)) {
+		if f := r.flows[id]; c.counts(f) {
 			c.count(f, now-f.Start, r.transport.idle(f), (*measure.FCT).Unfinished)
 		}
-	})
+	}
 	if c.firstErr != nil {
 		return nil, fmt.Errorf("a bug in the simulator: %d flows were faster than the idle network; the first: %w", c.wrong, c.firstErr)
 	}
@@ -348,7 +327,7 @@ func (r *run) result(why string) (*measure.Result, error) {
 	out := &measure.Result{
 		Scheme: s.Scheme, Seed: s.Seed, End: why, LengthS: now.Seconds(), Flows: c.measured,
 		GoodputBps: float64(c.goodput[1]-c.goodput[0]) * 8 / seconds,
-		Transport:  r.transport.counters(), Drops: map[string]uint64{},
+		Transport:  maps.Collect(stat.Counters(r.transport.counters())), Drops: map[string]uint64{},
 		Conservation: measure.Conservation{
 			Made: ledger.Made, Delivered: ledger.Delivered + ledger.Consumed, Dropped: ledger.TotalDropped(),
 			InFlight: ledger.Queued + ledger.Flying + ledger.Held,
@@ -389,7 +368,7 @@ func (r *run) workload(i int) measure.WorkloadResult {
 		out.GoodputBps = float64(c.bytes) * 8 / (to - from).Seconds()
 	}
 	if in := r.incasts[i]; in != nil && in.Finished() > 0 {
-		out.EffectivePercent = 100 * in.Throughput() / r.clientRate(i)
+		out.EffectivePercent = 100 * in.Throughput() / float64(r.topo.Hosts[in.Client].Port.Peer.Rate)
 	}
 	return out
 }
@@ -398,19 +377,14 @@ func (r *run) workload(i int) measure.WorkloadResult {
 const curvePoints = 100
 
 func (c *collector) distributions(out *measure.Result, now engine.Time) {
-	var leaves []string
-	var recs []*measure.Imbalance
-	for _, p := range c.imbalance {
-		leaves, recs = append(leaves, p.leaf.Name), append(recs, p.rec)
-	}
-	out.Imbalance = measure.Distributions(leaves, recs)
+	out.Imbalance = measure.Distributions(c.leaves, c.imbalance)
 	for _, q := range c.queues {
 		if q.hist == nil {
 			continue
 		}
-		d := measure.Distribution{Name: q.name, N: 1, Mean: q.hist.Mean(now), Max: float64(q.hist.Peak())}
+		d := measure.Distribution{Name: q.port.Name, N: 1, Mean: q.hist.Mean(now), Max: float64(q.hist.Peak())}
 		at := func(p float64) float64 { return min(float64(q.hist.Quantile(now, p)), d.Max) }
-		d.P50, d.P90, d.P95, d.P99, d.P999 = at(0.5), at(0.9), at(0.95), at(0.99), at(0.999)
+		quantiles(&d, at)
 		for i := 0; i <= curvePoints; i++ {
 			share := float64(i) / curvePoints
 			d.CDF = append(d.CDF, measure.Point{X: at(share), Y: share})
@@ -428,6 +402,11 @@ func (c *collector) distributions(out *measure.Result, now engine.Time) {
 		}
 		out.Phases = append(out.Phases, c.shares(p.uplinks, end, measure.FromPhase(p.from.Duration()))...)
 	}
+}
+
+// quantiles fills in the quantiles of a distribution.
+func quantiles(d *measure.Distribution, at func(p float64) float64) {
+	d.P50, d.P90, d.P95, d.P99, d.P999 = at(0.5), at(0.9), at(0.95), at(0.99), at(0.999)
 }
 
 // shares returns what the leaves' uplinks sent between two looks at them.
@@ -449,12 +428,7 @@ func (r *run) switches(out *measure.Result) {
 	out.Scheduler = r.schemeCounters()
 	r.conweaveResult(out)
 	if u := r.datagrams.counters(); u.Sent > 0 {
-		for name, n := range map[string]uint64{
-			"udp_datagrams": u.Sent, "udp_skipped": u.Skipped, "udp_received": u.Received, "udp_goodput_bytes": u.Goodput,
-			"udp_reordered": u.Reordered, "udp_max_reordered_distance": u.MaxDistance,
-		} {
-			out.Transport[name] = n
-		}
+		maps.Insert(out.Transport, stat.Counters(&u))
 	}
 	pfc := map[string]uint64{}
 	for _, p := range r.net.Ports {
@@ -477,33 +451,25 @@ func (r *run) schemeCounters() map[string]uint64 {
 		receivers = leaf.AddReceivers(receivers, l.Brain().ReceiverStats())
 	}
 	out := map[string]uint64{}
-	list := func(prefix string, counters any) {
-		for name, n := range stat.Counters(counters) {
-			out[prefix+name] += n
-		}
-	}
 	for i := range schemes {
 		s := &schemes[i]
 		out["decisions"] += s.Decisions
-		list("flowlets_", &s.Flowlets)
+		list(out, "flowlets_", &s.Flowlets)
 		if s.Own != nil {
-			list("own_", s.Own)
+			list(out, "own_", s.Own)
 		}
 	}
 	for _, x := range receivers {
 		if s := balance.Find(r.spec.Scheme); s.Wire != 0 && balance.Find(x.Scheme).Wire == s.Wire {
-			list("receiver_", x.Stats)
+			list(out, "receiver_", x.Stats)
 		}
 	}
 	return out
 }
 
-// clientRate is at what rate an incast client's access link brings it packets,
-// bits per second.
-func (r *run) clientRate(workload int) float64 {
-	hosts, err := r.topo.Select(r.spec.Workloads[workload].From)
-	if err != nil || len(hosts) == 0 {
-		panic(err) // the workload has a client
+// list adds counters to those of the same names: what their tags say behind a prefix.
+func list(out map[string]uint64, prefix string, counters any) {
+	for name, n := range stat.Counters(counters) {
+		out[prefix+name] += n
 	}
-	return float64(r.topo.Hosts[hosts[0]].Port.Peer.Rate)
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -90,12 +91,7 @@ func (c *completer) def(v *string, value string) {
 	}
 }
 
-func def[T comparable](v *T, value T) {
-	var zero T
-	if *v == zero {
-		*v = value
-	}
-}
+func def[T comparable](v *T, value T) { *v = cmp.Or(*v, value) }
 
 func (c *completer) topology(dir string) {
 	t := &c.spec.Topology
@@ -105,7 +101,7 @@ func (c *completer) topology(dir string) {
 	if t.Kind == "file" && t.File == "" {
 		c.errorf("topology.file", "kind file without a file; give the name of a fabric.yaml")
 	}
-	c.belong("topology.", t.Kind, t.fields())
+	c.belong("topology.", t.Kind, t, topologyKeys)
 	t.File = within(dir, t.File)
 	if !(t.Load >= 0 && t.Load <= 200) {
 		c.errorf("topology.load", "a load of %g percent; use a number above 0 and up to 200", t.Load)
@@ -169,7 +165,7 @@ func (c *completer) transport() {
 	t := &c.spec.Transport
 	def(&t.Type, "tcp")
 	c.oneOf("transport.type", t.Type, "tcp", "rdma")
-	c.belong("transport.", t.Type, t.fields())
+	c.belong("transport.", t.Type, t, transportKeys)
 	if t.Type == "rdma" {
 		def(&t.CongestionControl, "dcqcn")
 		c.oneOf("transport.cc", t.CongestionControl, "dcqcn", "none")
@@ -273,10 +269,7 @@ func (c *completer) times() {
 		c.errorf("duration", "a run without a duration; say for how long flows start, as in duration: 10ms")
 	}
 	def(&s.Seed, 1)
-	if !c.settled {
-		return
-	}
-	if s.Duration <= 0 {
+	if !c.settled || s.Duration <= 0 {
 		return
 	}
 	def(&s.Drain, 5*s.Duration)

@@ -7,41 +7,29 @@ import (
 	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
-	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/node"
 )
 
-// reorderProbe samples what ConWeave's destination sides hold: queues by host
-// port, bytes by leaf, as the paper's Figures 15 and 16.
-type reorderProbe struct {
-	r      *run
-	queues *measure.Values
-	bytes  *measure.Values
-}
+// reordering is what ConWeave's destination sides hold: queues by host port, bytes
+// by leaf, as the paper's Figures 15 and 16.
+type reordering struct{ queues, bytes *measure.Values }
 
-// Sample is the sampler's to call.
-func (p *reorderProbe) Sample(engine.Time) {
-	for _, l := range p.r.topo.Leaves {
-		side := conweaveOf(l)
-		for port := range side.Params().Ports {
-			p.queues.Add(float64(side.Port(port).Queues))
+// watchReordering samples it in the window.
+func (c *collector) watchReordering() {
+	if c.r.spec.Measure.Reorder == 0 {
+		return
+	}
+	p := &reordering{measure.NewValues(1_000_000), measure.NewValues(1_000_000)}
+	c.reorder = p
+	c.r.every(c.r.spec.Measure.Reorder, func() {
+		for _, l := range c.r.topo.Leaves {
+			side := conweaveOf(l)
+			for port := range side.Params().Ports {
+				p.queues.Add(float64(side.Port(port).Queues))
+			}
+			p.bytes.Add(float64(side.Counters().WaitingBytes))
 		}
-		p.bytes.Add(float64(side.Counters().WaitingBytes))
-	}
-}
-
-func (c *collector) watchReordering() error {
-	every := engine.Of(c.r.spec.Measure.Reorder)
-	if every == 0 {
-		return nil
-	}
-	s, err := newSampler(c.r.engine, c.r.from, every, c.r.until)
-	if err != nil {
-		return err
-	}
-	c.reorder = &reorderProbe{c.r, measure.NewValues(1_000_000), measure.NewValues(1_000_000)}
-	s.register(c.reorder)
-	return nil
+	})
 }
 
 // conweaveOf returns the destination side of a leaf.
@@ -68,7 +56,9 @@ func (r *run) conweaveResult(out *measure.Result) {
 			}
 		}
 	}
-	c := &measure.ConWeaveResult{Counters: counters(&source, &dest), ControlBytes: map[string]uint64{}, DataBytes: dest.Bytes}
+	c := &measure.ConWeaveResult{Counters: map[string]uint64{}, ControlBytes: map[string]uint64{}, DataBytes: dest.Bytes}
+	list(c.Counters, "source_", &source)
+	list(c.Counters, "destination_", &dest)
 	for op := overlay.OpRTTReply; op <= overlay.OpNotify; op++ {
 		c.ControlBytes[op.String()] = own.Sent[op].Bytes
 	}
@@ -88,9 +78,8 @@ func durations(name string, h *reorder.Histogram) measure.Distribution {
 	if h.N == 0 {
 		return d
 	}
-	at := func(q float64) float64 { return float64(h.Quantile(q).Nanoseconds()) }
 	d.Mean, d.Max = float64(h.Sum.Nanoseconds())/float64(h.N), float64(h.Max.Nanoseconds())
-	d.P50, d.P90, d.P95, d.P99, d.P999 = at(0.5), at(0.9), at(0.95), at(0.99), at(0.999)
+	quantiles(&d, func(q float64) float64 { return float64(h.Quantile(q).Nanoseconds()) })
 	sum := uint64(0)
 	for i, n := range h.Counts {
 		if n == 0 {
@@ -100,16 +89,4 @@ func durations(name string, h *reorder.Histogram) measure.Distribution {
 		d.CDF = append(d.CDF, measure.Point{X: min(float64(reorder.Upper(i).Nanoseconds()), d.Max), Y: float64(sum) / float64(h.N)})
 	}
 	return d
-}
-
-// counters lists both sides' counters by the names of their tags: source_late_replies,
-// destination_flushes_expiry.
-func counters(source, dest any) map[string]uint64 {
-	out := map[string]uint64{}
-	for prefix, s := range map[string]any{"source_": source, "destination_": dest} {
-		for name, n := range stat.Counters(s) {
-			out[prefix+name] = n
-		}
-	}
-	return out
 }

@@ -83,9 +83,8 @@ func offered(t *testing.T, f *fabric.File, r *run, i int) {
 	to, _ := f.Select(w.To)
 	from, to = w.Askers(from, to)
 	want := w.Load / 100 * float64(f.Expand().Capacity(to, w.Of)) // bit/s
-	m := &flowMaker{spec: r.spec, fabric: r.capacities(), names: r.topo.HostNames, vni: r.vni, file: r.file}
 	r.file.Workloads[i].Duration = us(3600e6)
-	source, err := m.source(i)
+	source, err := r.source(i, r.capacities())
 	if err != nil {
 		t.Fatal(err)
 	}

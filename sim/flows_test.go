@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -9,10 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/config/vocab"
-	"github.com/loomfabric/loom/internal/workload"
-	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/traffic"
 )
 
@@ -24,106 +20,6 @@ func keys(section any) (out []string) {
 		out = append(out, key)
 	}
 	return out
-}
-
-// TestSelection: pairs are drawn as a naive model of the rules says, and with its
-// probabilities.
-func TestSelection(t *testing.T) {
-	r := workload.NewRand(1, 1)
-	for range 40 {
-		hosts := 4 + r.IntN(12)
-		s := &selection{any: r.IntN(2) == 0}
-		for h := range hosts {
-			s.rack = append(s.rack, h*3/hosts)
-			s.vni = append(s.vni, uint32(h%2))
-			if r.IntN(3) > 0 {
-				s.from = append(s.from, network.HostID(h))
-			}
-			if r.IntN(3) > 0 {
-				s.to = append(s.to, network.HostID(h))
-			}
-		}
-		if r.IntN(2) == 0 {
-			s.vni = nil
-		}
-		want, ok := model(s)
-		if err := s.Validate(); (err == nil) != ok {
-			t.Fatalf("%+v: %v", s, err)
-		}
-		if !ok {
-			continue
-		}
-		sum := 0.
-		s.Each(func(p traffic.Pair, share float64) {
-			sum += share
-			if math.Abs(want[p]-share) > 1e-12 {
-				t.Errorf("%+v: pair %v has share %g, want %g", s, p, share, want[p])
-			}
-		})
-		if math.Abs(sum-1) > 1e-9 {
-			t.Errorf("%+v: shares add up to %g", s, sum)
-		}
-		const draws = 20_000
-		count := map[traffic.Pair]int{}
-		for range draws {
-			count[s.Pick(r)]++
-		}
-		for p, n := range count {
-			share := want[p]
-			if math.Abs(float64(n)-draws*share) > 5*math.Sqrt(draws*share)+1 {
-				t.Errorf("%+v: pair %v was drawn %d times of %d, its share is %g", s, p, n, draws, share)
-			}
-		}
-	}
-}
-
-// model computes the probabilities of pairs; ok is false if a sender has no
-// partner.
-func model(s *selection) (shares map[traffic.Pair]float64, ok bool) {
-	shares = map[traffic.Pair]float64{}
-	for _, a := range s.from {
-		var partners []network.HostID
-		for _, b := range s.to {
-			if a != b && (s.any || s.rack[a] != s.rack[b]) && (s.vni == nil || s.vni[a] == s.vni[b]) {
-				partners = append(partners, b)
-			}
-		}
-		if len(partners) == 0 {
-			return nil, false
-		}
-		for _, b := range partners {
-			shares[traffic.Pair{Src: a, Dst: b}] += 1 / float64(len(s.from)*len(partners))
-		}
-	}
-	return shares, len(s.from) > 0 && len(s.to) > 0
-}
-
-// TestPairs: bulk and udp pair hosts as the lab pairs them.
-func TestPairs(t *testing.T) {
-	r := workload.NewRand(2, 1)
-	for range 100 {
-		topo := &fabric.Topology{}
-		s := &selection{}
-		var from, to []int
-		for h := range 3 + r.IntN(10) {
-			vni := uint32(r.IntN(3))
-			topo.Hosts = append(topo.Hosts, fabric.Host{Index: h, VNI: vni})
-			s.vni, s.rack = append(s.vni, vni), append(s.rack, 0)
-			if r.IntN(2) > 0 {
-				from, s.from = append(from, h), append(s.from, network.HostID(h))
-			}
-			if r.IntN(2) > 0 {
-				to, s.to = append(to, h), append(s.to, network.HostID(h))
-			}
-		}
-		var want traffic.List
-		for _, p := range topo.Pairs(from, to) {
-			want = append(want, traffic.Pair{Src: network.HostID(p[0]), Dst: network.HostID(p[1])})
-		}
-		if got := s.pairs(); !slices.Equal(got, want) {
-			t.Fatalf("from %v to %v, VNIs %v: %v, the lab has %v", from, to, s.vni, got, want)
-		}
-	}
 }
 
 // TestPatterns counts what the other workloads start.

@@ -221,7 +221,7 @@ func TestPool(t *testing.T) {
 	}
 	idle := 0
 	for _, free := range r.pools {
-		idle += len(*free)
+		idle += len(free)
 	}
 	if idle != opened {
 		t.Errorf("%d of %d connections are idle after the run", idle, opened)

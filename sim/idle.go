@@ -116,7 +116,7 @@ func (i *idleTCP) alone(w *idleWay, bytes uint64) engine.Time {
 	// All that the flow before has left behind, timers too, is over by now.
 	l := w.alone
 	start := l.engine.Now()
-	l.stack.Start(start, tcp.Flow{Src: l.src, Dst: l.dst, Bytes: bytes})
+	l.stack.Start(start, tcp.Flow{Flow: network.Flow{Src: l.src, Dst: l.dst}, Bytes: bytes})
 	l.engine.Run(engine.Never - 1)
 	w.fct[bytes] = l.ended - start
 	return l.ended - start
@@ -125,10 +125,7 @@ func (i *idleTCP) alone(w *idleWay, bytes uint64) engine.Time {
 func newIdleLab(c tcp.Config, w *idleWay) *idleLab {
 	l := &idleLab{engine: engine.New()}
 	n := network.New(l.engine)
-	var err error
-	if l.stack, err = tcp.New(n, c, l); err != nil {
-		panic(err) // the run has one of the same configuration
-	}
+	l.stack = tcp.New(n, c, l)
 	l.src, l.dst = chain(n, w)
 	l.src.Quantum, l.dst.Quantum = uint64(c.Burst), uint64(c.Burst)
 	return l

@@ -12,9 +12,9 @@ import (
 	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
+	"github.com/loomfabric/loom/sim/rdma"
 	"github.com/loomfabric/loom/sim/topo"
 	"github.com/loomfabric/loom/sim/traffic"
-	"github.com/loomfabric/loom/sim/udp"
 )
 
 // run is a simulation under way.
@@ -24,14 +24,15 @@ type run struct {
 	net       *network.Network
 	topo      *topo.Topology
 	transport transport
+	conns     map[int]conn            // persistent ones, by Flow.Conn
+	endless   map[network.FlowID]conn // of flows without an end
 	datagrams datagrams
 	incasts   map[int]*traffic.Incast // by workload
 	feed      *traffic.Feed
 	ids       ids
-	flows     flowTable
-	pools     map[pairOf]*[]int // idle connections of workloads with a pool
-	pooled    int               // connections that pools have opened
-	now       traffic.Flow      // that begins or ends; one at a time
+	flows     map[network.FlowID]*traffic.Flow // under way
+	pools     map[pairOf][]int                 // idle connections of workloads with a pool
+	pooled    int                              // connections that pools have opened
 	collect   *collector
 	id        engine.ID
 	uneven    bool // links differ, or come and go: so do paths
@@ -56,52 +57,6 @@ type ids struct{ n network.FlowID }
 func (i *ids) next() network.FlowID {
 	i.n++
 	return i.n - 1
-}
-
-// flowTable keeps the flows that are under way, by their number.
-type flowTable struct {
-	slot []uint32 // by FlowID, plus one; 0: none
-	live []traffic.Flow
-	free []uint32
-	n    int
-}
-
-func (t *flowTable) add(f traffic.Flow) {
-	var s uint32
-	if n := len(t.free); n > 0 {
-		s = t.free[n-1]
-		t.free = t.free[:n-1]
-		t.live[s] = f
-	} else {
-		s = uint32(len(t.live))
-		t.live = append(t.live, f)
-	}
-	for int(f.ID) >= len(t.slot) {
-		t.slot = append(t.slot, 0)
-	}
-	t.slot[f.ID] = s + 1
-	t.n++
-}
-
-// take removes a flow.
-func (t *flowTable) take(id network.FlowID) (traffic.Flow, bool) {
-	if int(id) >= len(t.slot) || t.slot[id] == 0 {
-		return traffic.Flow{}, false
-	}
-	s := t.slot[id] - 1
-	t.slot[id] = 0
-	t.free = append(t.free, s)
-	t.n--
-	return t.live[s], true
-}
-
-// each calls yield for the flows under way, in the order of their numbers.
-func (t *flowTable) each(yield func(f *traffic.Flow)) {
-	for _, s := range t.slot {
-		if s != 0 {
-			yield(&t.live[s-1])
-		}
-	}
 }
 
 // Run simulates s, which it leaves as it is. An error says what is wrong with s;
@@ -134,11 +89,7 @@ func Flows(s *Spec) (traffic.Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	sources, err := r.sources()
-	if err != nil {
-		return nil, err
-	}
-	return traffic.NewMerge(sources...), nil
+	return r.feed.Merge, nil
 }
 
 // assemble builds everything that a run needs.
@@ -147,7 +98,7 @@ func assemble(s *Spec) (*run, error) {
 	if err := s.Complete("").Or(); err != nil {
 		return nil, err
 	}
-	r := &run{spec: s, engine: engine.New(), pools: map[pairOf]*[]int{}}
+	r := &run{spec: s, engine: engine.New(), pools: map[pairOf][]int{}, flows: map[network.FlowID]*traffic.Flow{}, incasts: map[int]*traffic.Incast{}}
 	r.id = r.engine.Register(r)
 	r.net = network.New(r.engine)
 	r.net.Rand = rand.New(rand.NewPCG(s.Seed, 0x65636e)) // for ECN marks
@@ -157,21 +108,14 @@ func assemble(s *Spec) (*run, error) {
 	r.from = engine.Of(s.Warmup)
 	r.until = r.from + engine.Of(s.Duration)
 	r.end = r.until + engine.Of(s.Drain)
-	r.datagrams = datagrams{net: r.net, topo: r.topo, by: map[network.FlowID]*udp.Sender{}}
-	var err error
+	r.conns, r.endless, r.datagrams = map[int]conn{}, map[network.FlowID]conn{}, datagrams{}
 	if s.Transport.Type == "rdma" {
-		r.transport, err = newRDMA(r)
+		r.transport = newRDMA(r)
 	} else {
-		r.transport, err = newTCP(r)
+		r.transport = newTCP(r)
 	}
+	sources, err := r.sources(r.capacities())
 	if err != nil {
-		return nil, err
-	}
-	sources, err := r.sources()
-	if err != nil {
-		return nil, err
-	}
-	if err := r.net.Validate(); err != nil {
 		return nil, err
 	}
 	if r.collect, err = newCollector(r); err != nil {
@@ -190,87 +134,65 @@ func (s *Spec) clone() *Spec {
 	return &c
 }
 
-func (r *run) sources() ([]traffic.Source, error) {
-	r.incasts = map[int]*traffic.Incast{}
-	m := &flowMaker{spec: r.spec, fabric: r.capacities(), names: r.topo.HostNames, vni: r.vni}
-	if r.adopted {
-		m.file = r.file
-	}
-	var sources []traffic.Source
-	for i := range r.spec.Workloads {
-		s, err := m.source(i)
-		if err != nil {
-			return nil, err
-		}
-		if q, ok := s.(*queries); ok {
-			r.incasts[i] = q.Incast
-		}
-		sources = append(sources, s)
-	}
-	return sources, nil
-}
-
 // StartFlow is the feed's to call.
 func (r *run) StartFlow(now engine.Time, flow traffic.Flow) {
-	r.now = flow
-	f := &r.now
+	f := &flow
 	f.ID = r.ids.next()
 	if r.spec.Workloads[f.Tag].Pool {
 		f.Conn = r.take(f)
 	}
-	r.flows.add(*f)
+	r.flows[f.ID] = f
 	r.collect.begin(f)
 	switch {
 	case f.Rate > 0:
-		if err := r.datagrams.start(now, f); err != nil {
-			panic(err) // the Spec was checked
-		}
+		r.datagrams.start(now, r, f)
 		return
 	case f.Bytes == traffic.Endless && f.Until < r.end:
 		r.engine.At(f.Until, r.id, uint64(f.ID))
 	}
-	r.transport.start(now, f)
+	r.send(now, f)
 }
 
 // Handle is the engine's to call: the time of a flow without an end is up.
 func (r *run) Handle(now engine.Time, arg uint64) {
-	f, ok := r.flows.take(network.FlowID(arg))
-	if !ok {
-		panic(fmt.Sprintf("sim: flow %d is to stop, and has ended", arg))
+	f := r.ended(network.FlowID(arg))
+	r.collect.stop(f)
+	r.endless[f.ID].Abort(now)
+	delete(r.endless, f.ID)
+}
+
+// ended removes a flow from those that are under way.
+func (r *run) ended(id network.FlowID) *traffic.Flow {
+	f := r.flows[id]
+	if f == nil {
+		panic(fmt.Sprintf("sim: flow %d has ended twice, or never began", id))
 	}
-	r.collect.stop(&f)
-	r.transport.stop(now, &f)
+	delete(r.flows, id)
+	return f
 }
 
 // take returns a connection that is idle, or a new one.
 func (r *run) take(f *traffic.Flow) int {
 	key := pairOf{f.Tag, f.Src, f.Dst}
 	idle := r.pools[key]
-	if idle == nil {
-		idle = new([]int)
-		r.pools[key] = idle
-	}
-	if n := len(*idle); n > 0 {
-		c := (*idle)[n-1]
-		*idle = (*idle)[:n-1]
-		return c
+	if n := len(idle); n > 0 {
+		r.pools[key] = idle[:n-1]
+		return idle[n-1]
 	}
 	r.pooled++
 	return r.feed.Conns() + r.pooled - 1
 }
 
+// Completed is RDMA's to call.
+func (r *run) Completed(now engine.Time, _ *rdma.QP, m rdma.Message) { r.FlowDone(now, m.ID) }
+
 // FlowDone is the transports' to call.
 func (r *run) FlowDone(now engine.Time, id network.FlowID) {
-	flow, ok := r.flows.take(id)
-	if !ok {
-		panic(fmt.Sprintf("sim: flow %d has ended twice, or never began", id))
-	}
-	r.now = flow
-	f := &r.now
+	f := r.ended(id)
 	r.collect.done(now, f)
 	if r.spec.Workloads[f.Tag].Pool {
-		idle := r.pools[pairOf{f.Tag, f.Src, f.Dst}]
-		*idle = append(*idle, f.Conn)
+		key := pairOf{f.Tag, f.Src, f.Dst}
+		r.pools[key] = append(r.pools[key], f.Conn)
 		f.Conn = traffic.NoConn // as the feed knows it
 	}
 	r.feed.Done(now, *f)
@@ -310,7 +232,7 @@ func (r *run) loop(ctx context.Context) string {
 		switch {
 		case ctx.Err() != nil:
 			return endInterrupted
-		case now >= r.until && r.collect.open == 0 && r.feed.Next() == engine.Never:
+		case now >= r.until && r.collect.open == 0 && r.feed.Start() == engine.Never:
 			return endDone
 		case now >= r.end:
 			return endTime

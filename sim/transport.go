@@ -1,11 +1,11 @@
 package sim
 
 import (
+	"github.com/loomfabric/loom/internal/stat"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/rdma"
 	"github.com/loomfabric/loom/sim/tcp"
-	"github.com/loomfabric/loom/sim/topo"
 	"github.com/loomfabric/loom/sim/traffic"
 	"github.com/loomfabric/loom/sim/udp"
 )
@@ -16,71 +16,76 @@ const hashSeed = 0
 
 // transport is what moves the bytes of flows.
 type transport interface {
-	// start begins a flow. Its end is reported to the run by its ID.
-	start(now engine.Time, f *traffic.Flow)
-	// stop ends a flow without an end.
-	stop(now engine.Time, f *traffic.Flow)
-	// progress returns how many bytes of a flow have arrived, for flows that have
-	// a connection of their own and have not ended.
-	progress(id network.FlowID) uint64
+	// open returns a connection for messages. Their ends are reported to the run.
+	open(id network.FlowID, f *traffic.Flow) conn
+	// single sends a flow over a connection of its own, which ends with it.
+	single(now engine.Time, f *traffic.Flow)
 	// goodput returns the bytes that have arrived, of all flows.
 	goodput() uint64
-	counters() map[string]uint64
+	// counters returns what the transport counted, in a struct with stat's tags.
+	counters() any
 	// idle returns how long a flow takes in an idle network.
 	idle(f *traffic.Flow) engine.Time
 }
 
+// conn is a connection of TCP or a queue pair.
+type conn interface {
+	Send(now engine.Time, id network.FlowID, bytes uint64)
+	Abort(now engine.Time)
+	Goodput() uint64
+}
+
+// send has the transport start a flow: over the connection that it belongs to, or over
+// one of its own.
+func (r *run) send(now engine.Time, f *traffic.Flow) {
+	switch {
+	case f.Conn >= 0:
+		c := r.conns[f.Conn]
+		if c == nil {
+			c = r.transport.open(r.ids.next(), f)
+			r.conns[f.Conn] = c
+		}
+		c.Send(now, f.ID, f.Bytes)
+	case f.Bytes == traffic.Endless:
+		c := r.transport.open(f.ID, f)
+		r.endless[f.ID] = c
+		c.Send(now, f.ID, tcp.Endless)
+	default:
+		r.transport.single(now, f)
+	}
+}
+
+// flow is what the packets of a flow with these headers are between.
+func (r *run) flow(id network.FlowID, f *traffic.Flow, t traffic.Tuple) network.Flow {
+	return network.Flow{
+		ID: id, Src: r.topo.Hosts[f.Src], Dst: r.topo.Hosts[f.Dst],
+		Hash: traffic.FlowHash(hashSeed, t), ReverseHash: traffic.FlowHash(hashSeed, t.Reverse()),
+	}
+}
+
 // datagrams are the vocab.UDP flows of a run, which no transport's rules hold for.
-type datagrams struct {
-	net     *network.Network
-	topo    *topo.Topology
-	senders []*udp.Sender
-	by      map[network.FlowID]*udp.Sender
+type datagrams map[network.FlowID]*udp.Sender
+
+func (d datagrams) start(now engine.Time, r *run, f *traffic.Flow) {
+	d[f.ID] = udp.Start(now, r.net, udp.Flow{Flow: r.flow(f.ID, f, f.UDP()), Rate: f.Rate, Size: f.Packet, Until: f.Until})
 }
 
-func (d *datagrams) start(now engine.Time, f *traffic.Flow) error {
-	u := udp.Flow{
-		ID: f.ID, Src: d.topo.Hosts[f.Src], Dst: d.topo.Hosts[f.Dst], Hash: traffic.FlowHash(hashSeed, f.UDP()),
-		Rate: f.Rate, Size: f.Packet,
-	}
-	if f.Until != engine.Never {
-		u.Until = f.Until
-	}
-	s, err := udp.Start(now, d.net, u)
-	if err != nil {
-		return err
-	}
-	d.senders = append(d.senders, s)
-	d.by[f.ID] = s
-	return nil
-}
-
-func (d *datagrams) progress(id network.FlowID) uint64 {
-	if s := d.by[id]; s != nil {
-		return s.Counters().Goodput
-	}
-	return 0
-}
-
-func (d *datagrams) counters() (sum udp.Counters) {
-	for _, s := range d.senders {
+func (d datagrams) counters() (sum udp.Counters) {
+	for _, s := range d {
 		c := s.Counters()
-		sum.Add(&c)
+		stat.Add(&sum, &c)
 	}
 	return sum
 }
 
 // tcpTransport is TCP.
 type tcpTransport struct {
+	r     *run
 	stack *tcp.Stack
-	topo  *topo.Topology
 	idles *idleTCP
-	conns []*tcp.Conn                  // persistent ones, by Flow.Conn
-	alone map[network.FlowID]*tcp.Conn // endless flows
-	ids   *ids
 }
 
-func newTCP(r *run) (*tcpTransport, error) {
+func newTCP(r *run) *tcpTransport {
 	t := &r.spec.Transport
 	c := tcp.Defaults()
 	c.Control = tcp.Control(t.CongestionControl)
@@ -88,60 +93,25 @@ func newTCP(r *run) (*tcpTransport, error) {
 	c.MinRTO = engine.Of(t.MinRTO)
 	c.Window = uint64(t.Window)
 	c.Burst = uint32(t.Burst)
-	stack, err := tcp.New(r.net, c, r)
-	if err != nil {
-		return nil, err
-	}
 	for _, h := range r.topo.Hosts {
 		h.Quantum = uint64(c.Burst)
 	}
-	return &tcpTransport{stack: stack, topo: r.topo, idles: newIdleTCP(c), alone: map[network.FlowID]*tcp.Conn{}, ids: &r.ids}, nil
+	return &tcpTransport{r, tcp.New(r.net, c, r), newIdleTCP(c)}
 }
 
-func (t *tcpTransport) flow(id network.FlowID, f *traffic.Flow) tcp.Flow {
-	tuple := f.TCP()
-	return tcp.Flow{
-		ID: id, Src: t.topo.Hosts[f.Src], Dst: t.topo.Hosts[f.Dst], Bytes: f.Bytes,
-		Hash: traffic.FlowHash(hashSeed, tuple), ReverseHash: traffic.FlowHash(hashSeed, tuple.Reverse()),
-	}
+func (t *tcpTransport) open(id network.FlowID, f *traffic.Flow) conn {
+	return t.stack.Open(tcp.Flow{Flow: t.r.flow(id, f, f.TCP())})
 }
 
-func (t *tcpTransport) start(now engine.Time, f *traffic.Flow) {
-	switch {
-	case f.Conn >= 0:
-		for f.Conn >= len(t.conns) {
-			t.conns = append(t.conns, nil)
-		}
-		if t.conns[f.Conn] == nil {
-			t.conns[f.Conn] = t.stack.Open(t.flow(t.ids.next(), f))
-		}
-		t.conns[f.Conn].Send(now, f.ID, f.Bytes)
-	case f.Bytes == traffic.Endless:
-		c := t.stack.Open(t.flow(f.ID, f))
-		t.alone[f.ID] = c
-		c.Send(now, f.ID, tcp.Endless)
-	default:
-		t.stack.Start(now, t.flow(f.ID, f))
-	}
-}
-
-func (t *tcpTransport) stop(now engine.Time, f *traffic.Flow) {
-	t.alone[f.ID].Abort(now)
-	delete(t.alone, f.ID)
-}
-
-func (t *tcpTransport) progress(id network.FlowID) uint64 {
-	if c := t.alone[id]; c != nil {
-		return c.Counters().Goodput
-	}
-	return 0
+func (t *tcpTransport) single(now engine.Time, f *traffic.Flow) {
+	t.stack.Start(now, tcp.Flow{Flow: t.r.flow(f.ID, f, f.TCP()), Bytes: f.Bytes})
 }
 
 func (t *tcpTransport) goodput() uint64 { return t.stack.Counters().Goodput }
 
-func (t *tcpTransport) counters() map[string]uint64 {
+func (t *tcpTransport) counters() any {
 	c := t.stack.Counters()
-	return c.Map()
+	return &c
 }
 
 // idle is the time of a new connection's flow, simulated alone on the best way;
@@ -149,94 +119,44 @@ func (t *tcpTransport) counters() map[string]uint64 {
 // what its packets take one right after the other.
 func (t *tcpTransport) idle(f *traffic.Flow) engine.Time {
 	if f.Conn < 0 {
-		return t.idles.fct(t.topo, f.Src, f.Dst, f.Bytes)
+		return t.idles.fct(t.r.topo, f.Src, f.Dst, f.Bytes)
 	}
 	c := t.stack.Config()
 	full := uint64(c.Segment())
 	packets := max(1, (f.Bytes+full-1)/full)
 	last := uint32(f.Bytes - (packets-1)*full)
-	return t.topo.IdleFCT(f.Src, f.Dst, packets, c.Segment()+c.Header, last+c.Header)
+	return t.r.topo.IdleFCT(f.Src, f.Dst, packets, c.Segment()+c.Header, last+c.Header)
 }
 
 // rdmaTransport is RoCEv2.
 type rdmaTransport struct {
+	r     *run
 	stack *rdma.Stack
-	topo  *topo.Topology
-	conns []*rdma.QP // persistent ones, by Flow.Conn
-	alone map[network.FlowID]*rdma.QP
-	ids   *ids
-	done  func(engine.Time, network.FlowID)
 }
 
-func newRDMA(r *run) (*rdmaTransport, error) {
+func newRDMA(r *run) *rdmaTransport {
 	s := &r.spec.Transport
 	c := rdma.Defaults()
 	c.Payload = uint32(s.Payload)
 	c.Control = rdma.Control(s.CongestionControl)
 	c.Recovery = rdma.Recovery(s.Recovery)
 	c.BDP = r.bdp(c.Payload + c.Header)
-	t := &rdmaTransport{topo: r.topo, alone: map[network.FlowID]*rdma.QP{}, ids: &r.ids, done: r.FlowDone}
-	var err error
-	t.stack, err = rdma.New(r.net, c, t)
-	return t, err
+	return &rdmaTransport{r, rdma.New(r.net, c, r)}
 }
 
-func (t *rdmaTransport) open(id network.FlowID, f *traffic.Flow) *rdma.QP {
-	tuple := f.RoCE()
-	return t.stack.Open(rdma.Flow{
-		ID: id, Src: t.topo.Hosts[f.Src], Dst: t.topo.Hosts[f.Dst],
-		Hash: traffic.FlowHash(hashSeed, tuple), AckHash: traffic.FlowHash(hashSeed, tuple.Reverse()),
-	})
+func (t *rdmaTransport) open(id network.FlowID, f *traffic.Flow) conn {
+	return t.stack.Open(t.r.flow(id, f, f.RoCE()))
 }
 
-func (t *rdmaTransport) start(now engine.Time, f *traffic.Flow) {
-	if f.Conn >= 0 {
-		for f.Conn >= len(t.conns) {
-			t.conns = append(t.conns, nil)
-		}
-		if t.conns[f.Conn] == nil {
-			t.conns[f.Conn] = t.open(t.ids.next(), f)
-		}
-		t.conns[f.Conn].Post(now, f.Bytes, uint64(f.ID))
-		return
-	}
-	q := t.open(f.ID, f)
-	t.alone[f.ID] = q
-	q.Post(now, min(f.Bytes, tcp.Endless), uint64(f.ID))
-}
-
-// Completed closes queue pairs that were made for one message (rdma.Listener).
-func (t *rdmaTransport) Completed(now engine.Time, q *rdma.QP, m rdma.Message) {
-	id := network.FlowID(m.Tag)
-	if t.alone[id] == q {
-		delete(t.alone, id)
-		t.stack.Close(q)
-	}
-	t.done(now, id)
-}
-
-func (t *rdmaTransport) stop(_ engine.Time, f *traffic.Flow) {
-	t.stack.Close(t.alone[f.ID])
-	delete(t.alone, f.ID)
-}
-
-func (t *rdmaTransport) progress(id network.FlowID) uint64 {
-	if q := t.alone[id]; q != nil {
-		return q.Counters().Delivered
-	}
-	return 0
+func (t *rdmaTransport) single(now engine.Time, f *traffic.Flow) {
+	t.stack.Start(now, t.r.flow(f.ID, f, f.RoCE()), f.Bytes)
 }
 
 func (t *rdmaTransport) goodput() uint64 { return t.stack.Counters().Delivered }
 
-func (t *rdmaTransport) counters() map[string]uint64 {
+func (t *rdmaTransport) counters() any {
 	c := t.stack.Counters()
-	return map[string]uint64{
-		"packets": c.Packets, "bytes": c.Bytes, "retransmits": c.Retransmitted, "nacks": c.Nacks, "timeouts": c.Timeouts,
-		"cnps": c.CNPs, "rate_cuts": c.Cuts, "messages": c.Messages, "goodput_bytes": c.Delivered,
-		"duplicates": c.Duplicates, "out_of_order": c.OutOfOrder, "discarded": c.Discarded, "max_gap": c.MaxDistance,
-		"reordered": c.Reordered, "max_reordered_distance": c.MaxExtent,
-	}
+	return &c
 }
 
 // idle is until the last ACK is back, as completions are. It has the way of the
@@ -247,11 +167,11 @@ func (t *rdmaTransport) idle(f *traffic.Flow) engine.Time {
 	full := uint64(c.Payload)
 	packets := max(1, (f.Bytes+full-1)/full)
 	last := uint32(f.Bytes - (packets-1)*full)
-	back := t.topo.IdleOneWay(f.Dst, f.Src, c.AckBytes)
-	took := t.topo.IdleFCT(f.Src, f.Dst, packets, c.Payload+c.Header, last+c.Header) + back
+	back := t.r.topo.IdleOneWay(f.Dst, f.Src, c.AckBytes)
+	took := t.r.topo.IdleFCT(f.Src, f.Dst, packets, c.Payload+c.Header, last+c.Header) + back
 	if last < c.AckBytes && packets > 1 {
-		before := t.topo.IdleFCT(f.Src, f.Dst, packets-1, c.Payload+c.Header, c.Payload+c.Header)
-		two := t.topo.IdleFCT(f.Dst, f.Src, 2, c.AckBytes, c.AckBytes)
+		before := t.r.topo.IdleFCT(f.Src, f.Dst, packets-1, c.Payload+c.Header, c.Payload+c.Header)
+		two := t.r.topo.IdleFCT(f.Dst, f.Src, 2, c.AckBytes, c.AckBytes)
 		took = max(took, before+two)
 	}
 	return took

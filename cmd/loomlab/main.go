@@ -45,52 +45,47 @@ func command() *cobra.Command {
 	root.PersistentFlags().StringVarP(&file, "fabric", "f", "fabric.yaml", "the fabric file")
 	build := matrix.Version(version)
 	p := &matrix.Program{Runners: []experiment.Runner{&matrix.Lab{Build: build, Log: os.Stderr}, &matrix.Simulator{Build: build}}}
-	load := func() (*lab.Lab, error) {
-		f, err := fabric.Load(file)
-		if err != nil {
-			return nil, err
-		}
-		l := lab.New(f)
-		l.BaseDir = filepath.Dir(file)
-		return l, nil
-	}
-	with := func(fn func(*cobra.Command, *lab.Lab, []string) error) func(*cobra.Command, []string) error {
-		return func(cmd *cobra.Command, args []string) error {
-			l, err := load()
-			if err != nil {
-				return err
-			}
-			return fn(cmd, l, args)
-		}
-	}
 	root.AddCommand(
 		&cobra.Command{Use: "up", Short: "Build the fabric and start its daemons", Args: cobra.NoArgs,
-			RunE: with(func(c *cobra.Command, l *lab.Lab, _ []string) error {
+			RunE: with(&file, func(c *cobra.Command, l *lab.Lab, _ []string) error {
 				matrix.Warn(c.ErrOrStderr(), l.File, "")
 				return l.Up(c.Context())
 			})},
 		&cobra.Command{Use: "down", Short: "Remove the fabric, whatever is left of it", Args: cobra.NoArgs,
-			RunE: with(func(_ *cobra.Command, l *lab.Lab, _ []string) error { return l.Down() })},
+			RunE: with(&file, func(_ *cobra.Command, l *lab.Lab, _ []string) error { return l.Down() })},
 		&cobra.Command{Use: "exec HOST -- COMMAND...", Short: "Run a program in a host (or a leaf or spine)", Args: cobra.MinimumNArgs(2),
-			RunE: with(func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.Exec(args[0], args[1:]) })},
+			RunE: with(&file, func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.Exec(args[0], args[1:]) })},
 		&cobra.Command{Use: "fail LINK", Short: "Take a link down, for instance L0-S1.0", Args: cobra.ExactArgs(1),
-			RunE: with(func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.Fail(args[0]) })},
+			RunE: with(&file, func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.Fail(args[0]) })},
 		&cobra.Command{Use: "restore LINK", Short: "Bring a failed link up again", Args: cobra.ExactArgs(1),
-			RunE: with(func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.Restore(args[0]) })},
-		runCommand(with),
+			RunE: with(&file, func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.Restore(args[0]) })},
+		runCommand(&file),
 		p.CompareCommand(&file),
 	)
 	root.AddCommand(matrix.LabCommands()...)
 	return root
 }
 
-func runCommand(with func(func(*cobra.Command, *lab.Lab, []string) error) func(*cobra.Command, []string) error) *cobra.Command {
+// with calls fn with the lab of the fabric file that file names by then.
+func with(file *string, fn func(*cobra.Command, *lab.Lab, []string) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		f, err := fabric.Load(*file)
+		if err != nil {
+			return err
+		}
+		l := lab.New(f)
+		l.BaseDir = filepath.Dir(*file)
+		return fn(c, l, args)
+	}
+}
+
+func runCommand(file *string) *cobra.Command {
 	var output, scheme string
 	var keep bool
 	var sample time.Duration
 	cmd := &cobra.Command{
 		Use: "run", Short: "Build the fabric, run its workloads and faults, report, take it down", Args: cobra.NoArgs,
-		RunE: with(func(c *cobra.Command, l *lab.Lab, _ []string) error {
+		RunE: with(file, func(c *cobra.Command, l *lab.Lab, _ []string) error {
 			if output != "table" && output != "json" {
 				return fmt.Errorf("output %q is unknown: write table or json", output)
 			}

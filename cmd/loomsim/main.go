@@ -48,9 +48,19 @@ func (p *program) command() *cobra.Command {
 			"a directory, and shows it as tables, figures, CSV and one page of HTML. With --on lab the\n" +
 			"runs are made over real daemons.",
 		SilenceUsage: true, SilenceErrors: true,
-		PersistentPreRunE: func(*cobra.Command, []string) (err error) {
-			stop, err = profile(cpuprofile)
-			return err
+		PersistentPreRunE: func(*cobra.Command, []string) error {
+			if cpuprofile == "" {
+				return nil
+			}
+			f, err := os.Create(cpuprofile)
+			if err != nil {
+				return fmt.Errorf("profile: %w", err)
+			}
+			stop = func() error {
+				pprof.StopCPUProfile()
+				return f.Close()
+			}
+			return pprof.StartCPUProfile(f)
 		},
 	}
 	p.ResultsFlag(root)
@@ -69,23 +79,4 @@ func (p *program) command() *cobra.Command {
 		},
 	})
 	return root
-}
-
-// profile begins to profile into a file, if it has a name; stop ends it.
-func profile(name string) (stop func() error, err error) {
-	if name == "" {
-		return func() error { return nil }, nil
-	}
-	f, err := os.Create(name)
-	if err != nil {
-		return nil, fmt.Errorf("profile: %w", err)
-	}
-	if err := pprof.StartCPUProfile(f); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("profile: %w", err)
-	}
-	return func() error {
-		pprof.StopCPUProfile()
-		return f.Close()
-	}, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -47,15 +48,11 @@ func traceCommand() *cobra.Command {
 	return cmd
 }
 
-// pick finds a run by its name.
+// pick finds a run by its name; "" is the first.
 func pick(s *experiment.Size, id string) (*experiment.Run, error) {
-	if id == "" {
-		return &s.Runs[0], nil
+	at := slices.IndexFunc(s.Runs, func(r experiment.Run) bool { return r.ID == id || id == "" })
+	if at < 0 {
+		return nil, fmt.Errorf("size %s has no run %q: its first is %s, its last %s", s.Name, id, s.Runs[0].ID, s.Runs[len(s.Runs)-1].ID)
 	}
-	for i := range s.Runs {
-		if s.Runs[i].ID == id {
-			return &s.Runs[i], nil
-		}
-	}
-	return nil, fmt.Errorf("size %s has no run %q: its first is %s, its last %s", s.Name, id, s.Runs[0].ID, s.Runs[len(s.Runs)-1].ID)
+	return &s.Runs[at], nil
 }

@@ -97,9 +97,7 @@ type VNI struct {
 // Errorf returns a mistake at a path of the file, for those who cannot do what it
 // says. The text has the form "problem; remedy".
 func (f *File) Errorf(path, format string, args ...any) error {
-	d := f.doc.Of(f.doc.Root)
-	d.Errorf(path, format, args...)
-	return d.Errs
+	return yamlfile.Errors{f.doc.Mistake(path, format, args...)}
 }
 
 // SetScheme puts another scheme, with its defaults, in the place of the file's.
@@ -107,9 +105,7 @@ func (f *File) Errorf(path, format string, args ...any) error {
 func (f *File) SetScheme(name string) error {
 	b := vocab.Balancing{Scheme: name}
 	errs := b.Check("", 0)
-	if f.Dataplane == "kernel" && name != "ecmp" && len(errs) == 0 {
-		errs.Errorf("scheme", notKernel, name)
-	}
+	errs.ErrorIf(f.Dataplane == "kernel" && name != "ecmp" && len(errs) == 0, "scheme", notKernel, name)
 	if len(errs) == 0 {
 		f.Balancing = b
 	}

@@ -19,7 +19,9 @@ func read(d *yamlfile.Document) (*File, error) {
 	f := &File{doc: d}
 	if d.Decode(f); len(d.Errs) == 0 {
 		f.setDefaults()
-		(&validator{f, d}).run()
+		v := validator{file: f, Document: d}
+		v.run()
+		d.Report(v.Errors)
 	}
 	if len(d.Errs) > 0 {
 		return nil, d.Errs

@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -153,33 +154,31 @@ func (f *File) Select(selectors []string) ([]int, error) {
 func (f *File) expandHosts(t *Topology) {
 	names, leaves := f.hostNames()
 	for i, name := range names {
-		h := Host{
+		t.Hosts = append(t.Hosts, Host{
 			Name: name, Index: i, Leaf: leaves[i], Port: "acc-" + name,
 			MAC:    [6]byte{0x02, 0x10, 0, 0, byte(i >> 8), byte(i)},
 			Access: f.Hosts.Link,
-		}
-		for _, v := range f.VNIs {
-			members, err := f.Select(v.Hosts)
-			if err != nil || !slices.Contains(members, i) {
-				continue
-			}
+		})
+	}
+	for _, v := range f.VNIs {
+		subnet := netip.MustParsePrefix(v.Subnet)
+		members, _ := f.Select(v.Hosts) // which is checked
+		for _, i := range members {
+			h := &t.Hosts[i]
 			h.VNI, h.VLAN = v.VNI, v.VLAN
-			subnet := netip.MustParsePrefix(v.Subnet)
 			h.Addr = netip.PrefixFrom(addrAt(subnet, i+1), subnet.Bits())
 			h.Addr6 = netip.PrefixFrom(netip.AddrFrom16([16]byte{
 				0: 0xfd, 5: byte(v.VNI >> 16), 6: byte(v.VNI >> 8), 7: byte(v.VNI),
 				14: byte((i + 1) >> 8), 15: byte(i + 1)}), 64)
 		}
-		t.Hosts = append(t.Hosts, h)
 	}
 }
 
 // addrAt is the n-th address of an IPv4 prefix.
 func addrAt(p netip.Prefix, n int) netip.Addr {
 	b := p.Masked().Addr().As4()
-	v := uint32(b[0])<<24 | uint32(b[1])<<16 | uint32(b[2])<<8 | uint32(b[3])
-	v += uint32(n)
-	return netip.AddrFrom4([4]byte{byte(v >> 24), byte(v >> 16), byte(v >> 8), byte(v)})
+	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(b[:])+uint32(n))
+	return netip.AddrFrom4(b)
 }
 
 // Link finds a link by name.

@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -20,40 +21,27 @@ const (
 // setWorkload fills in what a workload leaves out.
 func setWorkload(w *vocab.Workload, position int, access units.Rate) {
 	w.Complete()
-	setString(&w.Name, fmt.Sprintf("%s-%d", w.Type, position))
+	w.Name = cmp.Or(w.Name, fmt.Sprintf("%s-%d", w.Type, position))
 	if w.Type == vocab.Poisson || w.Type == vocab.RoCE {
-		if w.Small == 0 {
-			w.Small = 100_000
-		}
-		if w.Large == 0 {
-			w.Large = max(10_000_000, w.Small)
-		}
+		w.Small = cmp.Or(w.Small, 100_000)
+		w.Large = cmp.Or(w.Large, max(10_000_000, w.Small))
 	}
 	if w.Type == vocab.RoCE {
-		if w.Size == 0 {
-			w.Size = 1024
-		}
-		if w.QueuePairs == 0 {
-			w.QueuePairs = 4
-		}
-		if w.Rate == 0 {
-			w.Rate = access
-		}
+		w.Size = cmp.Or(w.Size, 1024)
+		w.QueuePairs = cmp.Or(w.QueuePairs, 4)
+		w.Rate = cmp.Or(w.Rate, access)
 	}
 }
 
 func (v *validator) workloads() {
-	if n := len(v.file.Workloads); n > maxWorkloads {
-		v.Errorf("workloads", "%d workloads; use at most %d", n, maxWorkloads)
-	}
+	n := len(v.file.Workloads)
+	v.ErrorIf(n > maxWorkloads, "workloads", "%d workloads; use at most %d", n, maxWorkloads)
 	seen := map[string]bool{}
 	for i := range v.file.Workloads {
 		w, at := &v.file.Workloads[i], fmt.Sprintf("workloads[%d]", i)
 		errs := w.Check(at, vocab.Lab)
-		v.Report(errs)
-		if seen[w.Name] {
-			v.Errorf(at+".name", "the name %q is used twice; give each workload its own", w.Name)
-		}
+		v.Add(errs)
+		v.ErrorIf(seen[w.Name], at+".name", "the name %q is used twice; give each workload its own", w.Name)
 		seen[w.Name] = true
 		if len(errs) == 0 {
 			v.workloadValues(at, w)
@@ -63,49 +51,30 @@ func (v *validator) workloads() {
 }
 
 func (v *validator) workloadValues(at string, w *vocab.Workload) {
-	if w.Small > w.Large {
-		v.Errorf(at+".large", "large flows of %v are smaller than small ones, %v; raise large, or lower small", w.Large, w.Small)
-	}
+	v.ErrorIf(w.Small > w.Large, at+".large", "large flows of %v are smaller than small ones, %v; raise large, or lower small", w.Large, w.Small)
 	switch w.Type {
 	case vocab.Bulk:
-		if w.Flows > 1000 {
-			v.Errorf(at+".flows", "%d flows; use 1 to 1000", w.Flows)
-		}
+		v.ErrorIf(w.Flows > 1000, at+".flows", "%d flows; use 1 to 1000", w.Flows)
 	case vocab.RoCE:
-		if w.Rate < minRate {
-			v.Errorf(at+".rate", "NICs at %v; write their rate, as in rate: 40Mbit, or set hosts.link.rate", w.Rate)
-		}
-		if w.QueuePairs > maxQueuePairs {
-			v.Errorf(at+".qps", "%d queue pairs; use 1 to %d", w.QueuePairs, maxQueuePairs)
-		}
-		if !slices.Contains([]units.Size{256, 512, 1024}, w.Size) {
-			v.Errorf(at+".size", "packets with %v of data; use 256, 512 or 1024, InfiniBand's MTUs that fit a frame", w.Size)
-		}
+		v.ErrorIf(w.Rate < minRate, at+".rate", "NICs at %v; write their rate, as in rate: 40Mbit, or set hosts.link.rate", w.Rate)
+		v.ErrorIf(w.QueuePairs > maxQueuePairs, at+".qps", "%d queue pairs; use 1 to %d", w.QueuePairs, maxQueuePairs)
+		v.ErrorIf(!slices.Contains([]units.Size{256, 512, 1024}, w.Size), at+".size",
+			"packets with %v of data; use 256, 512 or 1024, InfiniBand's MTUs that fit a frame", w.Size)
 	case vocab.Incast:
-		if w.Bytes < units.Size(w.FanIn) {
-			v.Errorf(at+".bytes", "an answer of %v by %d servers; use at least one byte a server", w.Bytes, w.FanIn)
-		}
+		v.ErrorIf(w.Bytes < units.Size(w.FanIn), at+".bytes", "an answer of %v by %d servers; use at least one byte a server", w.Bytes, w.FanIn)
 	case vocab.UDP:
-		if w.Size < 16 || w.Size > HostMTU-28 {
-			v.Errorf(at+".size", "datagrams of %v; use 16 to %d bytes, which fit a frame", w.Size, HostMTU-28)
-		}
-		if w.Flows > 1 {
-			v.Errorf(at+".flows", "%d flows of datagrams; the lab has one a pair: remove flows", w.Flows)
-		}
+		v.ErrorIf(w.Size < 16 || w.Size > HostMTU-28, at+".size", "datagrams of %v; use 16 to %d bytes, which fit a frame", w.Size, HostMTU-28)
+		v.ErrorIf(w.Flows > 1, at+".flows", "%d flows of datagrams; the lab has one a pair: remove flows", w.Flows)
 	}
 }
 
 // endpoints checks that the selectors give at least one pair inside a VNI.
 func (v *validator) endpoints(at string, w *vocab.Workload) {
 	from, err := v.file.Select(w.From)
-	if err != nil {
-		v.Errorf(at+".from", "%v", err)
-	}
+	v.ErrorIf(err != nil, at+".from", "%v", err)
 	to, err2 := v.file.Select(w.To)
-	if err2 != nil {
-		v.Errorf(at+".to", "%v", err2)
-	}
-	if err != nil || err2 != nil || len(v.Errs) > 0 {
+	v.ErrorIf(err2 != nil, at+".to", "%v", err2)
+	if err != nil || err2 != nil || len(v.Errors) > 0 {
 		return // the expansion below needs a file that is otherwise right
 	}
 	t := v.file.Expand()
@@ -120,12 +89,10 @@ func (v *validator) endpoints(at string, w *vocab.Workload) {
 	asking, asked := w.Askers(from, to)
 	for _, c := range asking {
 		n := len(t.Candidates(c, asked, w.Pairs))
-		if w.Type == vocab.Incast && n < w.FanIn {
-			v.Errorf(at+".fan_in", "%d servers a query, but host %s has only %d in its VNI; lower fan_in, or set pairs: any", w.FanIn, t.Hosts[c].Name, n)
-			return
-		}
-		if n == 0 {
-			v.Errorf(at+".to", "host %s has no partner in its VNI; widen from and to, or set pairs: any", t.Hosts[c].Name)
+		name := t.Hosts[c].Name
+		if v.ErrorIf(w.Type == vocab.Incast && n < w.FanIn, at+".fan_in",
+			"%d servers a query, but host %s has only %d in its VNI; lower fan_in, or set pairs: any", w.FanIn, name, n) ||
+			v.ErrorIf(n == 0, at+".to", "host %s has no partner in its VNI; widen from and to, or set pairs: any", name) {
 			return
 		}
 	}

@@ -2,6 +2,7 @@ package vocab
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"github.com/loomfabric/loom/internal/yamlfile"
@@ -45,42 +46,39 @@ type Match struct {
 	DSCP DSCP `yaml:"dscp,omitempty"`
 }
 
-// CheckClasses resolves traffic classes under the key `classes`, and reports what
-// is wrong with them. uplinks is how many a leaf has.
-func CheckClasses(d *yamlfile.Document, classes []Class, uplinks int, hasVNI func(vni uint32) bool) {
-	if n := len(classes); n > MaxClasses {
-		d.Errorf("classes", "%d traffic classes; use at most %d, besides what is left", n, MaxClasses)
-	}
+// CheckClasses resolves traffic classes under the key `classes` of a file, and returns
+// what is wrong with them. uplinks is how many a leaf has.
+func CheckClasses(d *yamlfile.Document, classes []Class, uplinks int, hasVNI func(vni uint32) bool) (errs yamlfile.Errors) {
+	n := len(classes)
+	errs.ErrorIf(n > MaxClasses, "classes", "%d traffic classes; use at most %d, besides what is left", n, MaxClasses)
 	seen, names := make(map[Match]string), make(map[string]string)
 	for i := range classes {
 		c, at := &classes[i], "classes["+strconv.Itoa(i)+"]"
+		match := at + ".match"
 		if first, dup := names[c.Name]; dup && c.Name != "" {
-			d.Errorf(at+".name", "class %q is already defined on line %d; give it another name, or none", c.Name, d.Line(first))
+			errs.Errorf(at+".name", "class %q is already defined on line %d; give it another name, or none", c.Name, d.Line(first))
 		}
 		names[c.Name] = at + ".name"
 		m := c.Match
 		if m == (Match{}) {
-			d.Add(at, "a class that every frame belongs to", "add match, as in match: {protocol: tcp}; what no class matches follows the leaf's scheme")
+			errs = append(errs, &yamlfile.Error{
+				Path: at, Problem: "a class that every frame belongs to",
+				Fix: "add match, as in match: {protocol: tcp}; what no class matches follows the leaf's scheme",
+			})
 		} else if first, dup := seen[m]; dup {
-			d.Errorf(at+".match", "the class on line %d already has all these frames; the first class that matches decides: remove this one", d.Line(first))
+			errs.Errorf(match, "the class on line %d already has all these frames; the first class that matches decides: remove this one", d.Line(first))
 		} else {
-			seen[m] = at + ".match"
+			seen[m] = match
 		}
-		if d.Has(at+".match.vni") && !hasVNI(m.VNI) {
-			d.Errorf(at+".match.vni", "VNI %d is not among vnis; add it to vnis, as in vnis: [{vni: %d}]", m.VNI, m.VNI)
+		errs.ErrorIf(d.Has(match+".vni") && !hasVNI(m.VNI), match+".vni", "VNI %d is not among vnis; add it to vnis, as in vnis: [{vni: %d}]", m.VNI, m.VNI)
+		errs.ErrorIf(d.Has(match+".port") && m.Port == 0, match+".port", "port 0 does not exist; use 1 to 65535, or leave it out")
+		errs.ErrorIf(m.Port != 0 && !slices.Contains([]Protocol{0, tcp, udp, sctp}, m.Protocol), match+".port",
+			"a port of protocol %v, which has none; remove port, or use protocol tcp, udp or sctp", m.Protocol)
+		if !errs.ErrorIf(c.Scheme == "", at, "a class without a scheme; add scheme, as in scheme: conga") {
+			errs.Add(c.Check(at, uplinks))
 		}
-		if d.Has(at+".match.port") && m.Port == 0 {
-			d.Errorf(at+".match.port", "port 0 does not exist; use 1 to 65535, or leave it out")
-		}
-		if p := m.Protocol; m.Port != 0 && p != 0 && p != tcp && p != udp && p != sctp {
-			d.Errorf(at+".match.port", "a port of protocol %v, which has none; remove port, or use protocol tcp, udp or sctp", p)
-		}
-		if c.Scheme == "" {
-			d.Errorf(at, "a class without a scheme; add scheme, as in scheme: conga")
-			continue
-		}
-		d.Report(c.Check(at, uplinks))
 	}
+	return errs
 }
 
 // Protocol is an IP protocol number, by name where it has one; 0: any.

@@ -63,9 +63,7 @@ func (e *ECN) Check(at string) (errs yamlfile.Errors) {
 	case e.Kmax > 1<<30:
 		errs.Errorf(at+".kmax", "kmax %v is above any queue; use less than the queue's limit", e.Kmax)
 	}
-	if !(e.Pmax >= 0 && e.Pmax <= 1) {
-		errs.Errorf(at+".pmax", "pmax %v is outside (0, 1]; pmax is a probability, as in 0.2", e.Pmax)
-	}
+	errs.ErrorIf(!(e.Pmax >= 0 && e.Pmax <= 1), at+".pmax", "pmax %v is outside (0, 1]; pmax is a probability, as in 0.2", e.Pmax)
 	return errs
 }
 
@@ -101,21 +99,18 @@ var Directions = []string{"up", "down", "both"}
 // Apply changes the directions of a link that o is about.
 func (o *Override) Apply(up, down *Link) {
 	for i, l := range []*Link{up, down} {
-		if o.Direction == Directions[1-i] {
-			continue // the other one's
+		if o.Direction != Directions[1-i] { // the other one's
+			set(&l.Rate, o.Rate)
+			set(&l.Delay, o.Delay)
+			set(&l.Queue, o.Queue)
+			set(&l.ECN, o.ECN)
 		}
-		if o.Rate != nil {
-			l.Rate = *o.Rate
-		}
-		if o.Delay != nil {
-			l.Delay = *o.Delay
-		}
-		if o.Queue != nil {
-			l.Queue = *o.Queue
-		}
-		if o.ECN != nil {
-			l.ECN = *o.ECN
-		}
+	}
+}
+
+func set[T any](to, from *T) {
+	if from != nil {
+		*to = *from
 	}
 }
 

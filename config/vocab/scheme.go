@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/goccy/go-yaml"
+
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/field"
 	"github.com/loomfabric/loom/internal/yamlfile"
@@ -29,8 +31,7 @@ type Balancing struct {
 // Check resolves the keys and returns what is wrong with scheme and keys. The
 // scheme stands below the path at; uplinks is how many there are, 0: unknown.
 func (b *Balancing) Check(at string, uplinks int) (errs yamlfile.Errors) {
-	if balance.Find(b.Scheme) == nil {
-		errs.Errorf(join(at, "scheme"), "scheme %q does not exist; use %s", b.Scheme, yamlfile.OrList(balance.Names()))
+	if !errs.OneOf(join(at, "scheme"), "scheme", b.Scheme, balance.Names()...) {
 		return errs
 	}
 	return b.Resolve(b.Scheme, uplinks)
@@ -67,7 +68,7 @@ func (*Keys) ExtraKeys() (keys []string) {
 		if s.Keys == nil {
 			continue
 		}
-		for _, key := range yamlfile.KeysOf(s.Keys()) {
+		for _, key := range yamlfile.Names(s.Keys()) {
 			if !slices.Contains(keys, key) {
 				keys = append(keys, key)
 			}
@@ -77,17 +78,17 @@ func (*Keys) ExtraKeys() (keys []string) {
 }
 
 // Extras returns the values.
-func (k *Keys) Extras() (out []yamlfile.Extra) {
+func (k *Keys) Extras() (out yaml.MapSlice) {
 	if k.Params == nil {
 		for _, g := range k.given {
-			out = append(out, yamlfile.Extra{Key: g.key, Value: g.Any()})
+			out = append(out, yaml.MapItem{Key: g.key, Value: g.Any()})
 		}
 		return out
 	}
-	for _, key := range yamlfile.KeysOf(k.Params) {
+	for _, key := range yamlfile.Names(k.Params) {
 		value := yamlfile.FieldOf(k.Params, key)
 		if v := reflect.ValueOf(value).Elem(); v.Kind() != reflect.Slice || v.Len() > 0 {
-			out = append(out, yamlfile.Extra{Key: key, Value: value})
+			out = append(out, yaml.MapItem{Key: key, Value: value})
 		}
 	}
 	return out
@@ -111,6 +112,7 @@ func (k *Keys) Resolve(scheme string, uplinks int) (errs yamlfile.Errors) {
 	if s.Keys != nil {
 		k.Params = s.Keys()
 	}
+	k.given = slices.DeleteFunc(slices.Clone(k.given), func(g givenKey) bool { return g.Node == (yamlfile.Node{}) }) // null
 	for _, g := range k.given {
 		var to any
 		if k.Params != nil {
@@ -142,9 +144,7 @@ func (k *Keys) errorOf(e *field.Error) *yamlfile.Error {
 			return g.Errorf(below, "%s; %s", e.Problem, e.Remedy)
 		}
 	}
-	var errs yamlfile.Errors
-	errs.Errorf(e.Key, "%s; %s", e.Problem, e.Remedy)
-	return errs[0]
+	return &yamlfile.Error{Path: e.Key, Problem: e.Problem, Fix: e.Remedy}
 }
 
 // MarshalJSON writes what was given.
@@ -159,7 +159,7 @@ func (k Keys) MarshalJSON() ([]byte, error) {
 // having returns the schemes that have a key.
 func having(key string) (schemes []string) {
 	for _, s := range balance.Schemes() {
-		if s.Keys != nil && slices.Contains(yamlfile.KeysOf(s.Keys()), key) {
+		if s.Keys != nil && slices.Contains(yamlfile.Names(s.Keys()), key) {
 			schemes = append(schemes, s.Name)
 		}
 	}

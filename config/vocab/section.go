@@ -3,6 +3,8 @@ package vocab
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -34,38 +36,9 @@ func (s *Section) Capture(n yamlfile.Node) { s.layers = append(slices.Clone(s.la
 // Under puts what another file gives below what s has.
 func (s *Section) Under(below *Section) { s.layers = slices.Concat(below.layers, s.layers) }
 
-// Give puts YAML that comes from no file on top of what files give.
-func (s *Section) Give(text string) error {
-	name := congestionSection.Name
-	if s.of != nil {
-		name = s.of.Name
-	}
-	n, err := yamlfile.Make(name, text)
-	if err == nil {
-		s.Capture(n)
-	}
-	return err
-}
-
 // Given reports whether a file gives a key.
 func (s *Section) Given(key string) bool {
 	return slices.ContainsFunc(s.layers, func(n yamlfile.Node) bool { return n.Given(key) })
-}
-
-// Errorf returns a mistake at a key, where a file gives it. The text has the form
-// "problem; remedy".
-func (s *Section) Errorf(key, format string, args ...any) *yamlfile.Error {
-	for _, n := range slices.Backward(s.layers) {
-		if n.Given(key) {
-			return n.Errorf(key, format, args...)
-		}
-	}
-	if len(s.layers) > 0 {
-		return s.layers[len(s.layers)-1].Errorf(key, format, args...)
-	}
-	var errs yamlfile.Errors
-	errs.Errorf(join(s.of.Name, key), format, args...)
-	return errs[0]
 }
 
 // sectionKeys are a section's keys while it is decoded.
@@ -74,9 +47,9 @@ type sectionKeys struct {
 	params  balance.Params
 }
 
-func (k *sectionKeys) Extra(key string) any     { return yamlfile.FieldOf(k.params, key) }
-func (k *sectionKeys) ExtraKeys() []string      { return yamlfile.KeysOf(k.params) }
-func (k *sectionKeys) Extras() []yamlfile.Extra { return nil }
+func (k *sectionKeys) Extra(key string) any  { return yamlfile.FieldOf(k.params, key) }
+func (k *sectionKeys) ExtraKeys() []string   { return yamlfile.Names(k.params) }
+func (k *sectionKeys) Extras() yaml.MapSlice { return nil }
 
 // Resolve completes Profile and Params, and returns what is wrong with them. base
 // is the profile of a section that names none.
@@ -115,16 +88,17 @@ func (s *Section) Resolve(base balance.Profile) (errs yamlfile.Errors) {
 // errorOf places an error of the parameters: at its key or, if no file gives that,
 // at one that it mentions.
 func (s *Section) errorOf(e *field.Error) *yamlfile.Error {
-	key := e.Key
-	if !s.Given(key) {
-		for _, word := range strings.Fields(e.Problem) {
-			if s.Given(word) {
-				key = word
-				break
+	for _, key := range append([]string{e.Key}, strings.Fields(e.Problem)...) {
+		for _, n := range slices.Backward(s.layers) {
+			if n.Given(key) {
+				return n.Errorf(key, "%s; %s", e.Problem, e.Remedy)
 			}
 		}
 	}
-	return s.Errorf(key, "%s; %s", e.Problem, e.Remedy)
+	if n := len(s.layers); n > 0 {
+		return s.layers[n-1].Errorf(e.Key, "%s; %s", e.Problem, e.Remedy)
+	}
+	return &yamlfile.Error{Path: join(s.of.Name, e.Key), Problem: e.Problem, Fix: e.Remedy}
 }
 
 // validate returns all that is wrong with parameters. Validate reports one thing at
@@ -142,20 +116,27 @@ func validate(p, defaults balance.Params, at func(*field.Error) *yamlfile.Error)
 		}
 		last = e.Key
 		errs = append(errs, at(e))
-		if !yamlfile.CopyField(p, defaults, e.Key) {
+		to := yamlfile.FieldOf(p, e.Key)
+		if to == nil {
 			return errs
 		}
+		reflect.ValueOf(to).Elem().Set(reflect.ValueOf(yamlfile.FieldOf(defaults, e.Key)).Elem())
 	}
 }
 
-// MarshalYAML writes the section in full, but for values that are derived.
-func (s Section) MarshalYAML() (any, error) {
+// Map returns the section in full, but for values that are derived. It returns what
+// was given before the rest is known.
+func (s Section) Map() any {
 	if s.Params == nil {
-		return s.merged(), nil
+		return s.merged()
 	}
-	m, err := yamlfile.Map(s.Params)
-	m = slices.DeleteFunc(m, func(i yaml.MapItem) bool { return slices.Contains(s.derived, i.Key.(string)) })
-	return append(yaml.MapSlice{{Key: "profile", Value: s.Profile.String()}}, m...), err
+	out := yaml.MapSlice{{Key: "profile", Value: s.Profile.String()}}
+	for _, item := range yamlfile.Map(s.Params) {
+		if !slices.Contains(s.derived, item.Key.(string)) {
+			out = append(out, item)
+		}
+	}
+	return out
 }
 
 // MarshalJSON writes what was given.
@@ -166,9 +147,7 @@ func (s *Section) merged() map[string]any {
 	out := make(map[string]any)
 	for _, n := range s.layers {
 		m, _ := n.Any().(map[string]any)
-		for key, v := range m {
-			out[key] = v
-		}
+		maps.Copy(out, m)
 	}
 	return out
 }
@@ -193,29 +172,32 @@ func (w *word) UnmarshalText(b []byte) error {
 }
 
 // Sections are the sections of all schemes, each under its name.
-type Sections struct{ all []*Section }
+type Sections struct{ all []Section }
+
+// list returns all sections, in the order in which package balance lists them.
+func (s *Sections) list() []Section {
+	if s.all == nil {
+		for _, of := range balance.Sections() {
+			s.all = append(s.all, Section{of: of})
+		}
+	}
+	return s.all
+}
+
+// Get returns the section of a name; nil: no scheme has it.
+func (s *Sections) Get(name string) *Section {
+	for i := range s.list() {
+		if s.all[i].of.Name == name {
+			return &s.all[i]
+		}
+	}
+	return nil
+}
 
 // Extra returns the section of a name.
 func (s *Sections) Extra(name string) any {
 	if x := s.Get(name); x != nil {
 		return x
-	}
-	return nil
-}
-
-// Get returns the section of a name; nil: no scheme has it.
-func (s *Sections) Get(name string) *Section {
-	for _, have := range s.all {
-		if have.of.Name == name {
-			return have
-		}
-	}
-	for _, of := range balance.Sections() {
-		if of.Name == name {
-			x := &Section{of: of}
-			s.all = append(s.all, x)
-			return x
-		}
 	}
 	return nil
 }
@@ -228,26 +210,28 @@ func (*Sections) ExtraKeys() (names []string) {
 	return names
 }
 
-// Extras returns the sections.
-func (s *Sections) Extras() (out []yamlfile.Extra) {
+// Extras returns the sections that are known.
+func (s *Sections) Extras() (out yaml.MapSlice) {
 	for _, x := range s.all {
-		out = append(out, yamlfile.Extra{Key: x.of.Name, Value: x})
+		if x.Params != nil || len(x.layers) > 0 {
+			out = append(out, yaml.MapItem{Key: x.of.Name, Value: x})
+		}
 	}
 	return out
 }
 
 // Under puts what another file gives below what s has.
 func (s *Sections) Under(below *Sections) {
-	for _, b := range below.all {
-		s.Get(b.of.Name).Under(b)
+	for i := range below.all {
+		s.list()[i].Under(&below.all[i])
 	}
 }
 
-// Resolve completes every section that there is and returns what is wrong. base is
-// the profile of those that name none.
+// Resolve completes every section and returns what is wrong. base is the profile of
+// those that name none.
 func (s *Sections) Resolve(base balance.Profile) (errs yamlfile.Errors) {
-	for _, of := range balance.Sections() {
-		errs = append(errs, s.Get(of.Name).Resolve(base)...)
+	for i := range s.list() {
+		errs.Add(s.all[i].Resolve(base))
 	}
 	return errs
 }
@@ -258,20 +242,13 @@ func (s *Sections) Auto() (a leaf.Auto) {
 	for key, to := range map[string]*bool{
 		"reply": &a.Reply, "inactive": &a.Inactive, "resume_extra": &a.ResumeExtra, "resume_default": &a.ResumeDefault, "max_hold": &a.MaxHold,
 	} {
-		*to = slices.ContainsFunc(s.all, func(x *Section) bool { return slices.Contains(x.derived, key) })
+		*to = slices.ContainsFunc(s.all, func(x Section) bool { return slices.Contains(x.derived, key) })
 	}
 	return a
 }
 
 // Clone returns a copy that shares nothing that changes.
-func (s *Sections) Clone() Sections {
-	var c Sections
-	for _, x := range s.all {
-		x := *x
-		c.all = append(c.all, &x)
-	}
-	return c
-}
+func (s *Sections) Clone() Sections { return Sections{slices.Clone(s.all)} }
 
 // ByName returns the sections' parameters by their names.
 func (s *Sections) ByName() map[string]balance.Params {
@@ -284,7 +261,7 @@ func (s *Sections) ByName() map[string]balance.Params {
 
 // MarshalJSON writes what was given.
 func (s Sections) MarshalJSON() ([]byte, error) {
-	m := make(map[string]*Section)
+	m := make(map[string]Section)
 	for _, x := range s.all {
 		if len(x.layers) > 0 {
 			m[x.of.Name] = x
@@ -296,9 +273,9 @@ func (s Sections) MarshalJSON() ([]byte, error) {
 // Congestion are the parameters of CONGA.
 type Congestion struct{ Section }
 
-// congestionSection is as a scheme's own. Its times do not follow from a profile:
-// only the flowlet gap can be auto.
-var congestionSection = &balance.Section{
+// CongestionSection describes the section congestion as a scheme's own is described.
+// Its times do not follow from a profile: only the flowlet gap can be auto.
+var CongestionSection = &balance.Section{
 	Name: "congestion",
 	Summary: "Congestion are the parameters of CONGA. They must be the same on all leaves and spines of a fabric, whatever the scheme: " +
 		"each link is metered by the node that sends on it.",
@@ -311,9 +288,6 @@ var congestionSection = &balance.Section{
 	},
 	Profiles: []balance.Profile{balance.Datacenter, balance.Lab},
 }
-
-// CongestionSection describes the section congestion.
-func CongestionSection() *balance.Section { return congestionSection }
 
 // CongestionParams are what the section congestion has.
 type CongestionParams struct {
@@ -339,7 +313,7 @@ func (p *CongestionParams) Validate() error {
 // Resolve completes the parameters and returns what is wrong with them. base is the
 // profile if the file names none.
 func (c *Congestion) Resolve(base balance.Profile) yamlfile.Errors {
-	c.of = congestionSection
+	c.of = CongestionSection
 	return c.Section.Resolve(base)
 }
 

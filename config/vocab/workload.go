@@ -1,6 +1,7 @@
 package vocab
 
 import (
+	"cmp"
 	"math"
 	"reflect"
 	"slices"
@@ -170,36 +171,35 @@ func (w *Workload) Check(at string, r *Runner) (errs yamlfile.Errors) {
 	v := reflect.ValueOf(w).Elem()
 	for _, f := range yamlfile.Fields(v.Type()) {
 		types, some := belongs[f.Key]
-		switch value := v.FieldByIndex(f.Index); {
+		value, n := v.FieldByIndex(f.Index), 0.0
+		switch {
 		case value.IsZero() || value.Kind() == reflect.Slice && slices.Equal(value.Interface().([]string), all):
 		case some && !slices.Contains(types, w.Type):
 			errs.Errorf(at+"."+f.Key, "a workload of type %s has no %s; remove it: it is for %s", w.Type, f.Key, yamlfile.OrList(types))
 		case slices.Contains(r.lacks, f.Key):
 			errs.Errorf(at+"."+f.Key, "%s has no %s; remove it", r.Name, f.Key)
 		}
-		if n, ok := number(v.FieldByIndex(f.Index)); ok && (n < 0 && f.Key != "stride" || math.IsInf(n, 0) || math.IsNaN(n)) {
-			errs.Errorf(at+"."+f.Key, "%s is %g; use a number above 0", f.Key, n)
+		if value.CanInt() {
+			n = float64(value.Int())
+		} else if value.CanFloat() {
+			n = value.Float()
 		}
+		errs.ErrorIf(n < 0 && f.Key != "stride" || math.IsInf(n, 0) || math.IsNaN(n), at+"."+f.Key, "%s is %g; use a number above 0", f.Key, n)
 	}
-	if w.Load > 200 {
-		errs.Errorf(at+".load", "a load of %g percent; use a number above 0 and up to 200", w.Load)
+	errs.ErrorIf(w.Load > 200, at+".load", "a load of %g percent; use a number above 0 and up to 200", w.Load)
+	if w.Pairs != "" {
+		errs.OneOf(at+".pairs", "pairs", w.Pairs, "racks", "any")
 	}
-	oneOf := func(key, value string, words []string) {
-		if value != "" && !slices.Contains(words, value) {
-			errs.Errorf(at+"."+key, "%s %q does not exist; use %s", key, value, yamlfile.OrList(words))
-		}
+	if w.Of != "" {
+		errs.OneOf(at+".of", "of", w.Of, "fabric", "hosts")
 	}
-	oneOf("pairs", w.Pairs, []string{"racks", "any"})
-	oneOf("of", w.Of, []string{"fabric", "hosts"})
 	return append(errs, w.missing(at, r)...)
 }
 
 // missing returns the keys that a type cannot do without.
 func (w *Workload) missing(at string, r *Runner) (errs yamlfile.Errors) {
 	need := func(key, example string, missing bool) {
-		if missing {
-			errs.Errorf(at+"."+key, "a workload of type %s without %s; write for instance %s: %s", w.Type, key, key, example)
-		}
+		errs.ErrorIf(missing, at+"."+key, "a workload of type %s without %s; write for instance %s: %s", w.Type, key, key, example)
 	}
 	open := w.Type == Poisson || w.Type == RoCE
 	need("sizes", "web-search", open && w.Sizes == "")
@@ -213,17 +213,6 @@ func (w *Workload) missing(at string, r *Runner) (errs yamlfile.Errors) {
 	return errs
 }
 
-// number returns a value of one of Go's signed numbers.
-func number(v reflect.Value) (float64, bool) {
-	switch v.Kind() {
-	case reflect.Int, reflect.Int64:
-		return float64(v.Int()), true
-	case reflect.Float64:
-		return v.Float(), true
-	}
-	return 0, false
-}
-
 var all = []string{"all"}
 
 // Complete fills in what all runners leave out alike.
@@ -234,17 +223,17 @@ func (w *Workload) Complete() {
 	if w.To == nil {
 		w.To = slices.Clone(all)
 	}
-	if w.Pairs == "" && slices.Contains(belongs["pairs"], w.Type) {
-		w.Pairs = "racks"
+	if slices.Contains(belongs["pairs"], w.Type) {
+		w.Pairs = cmp.Or(w.Pairs, "racks")
 	}
-	if w.Of == "" && slices.Contains(belongs["of"], w.Type) {
-		w.Of = "fabric"
+	if slices.Contains(belongs["of"], w.Type) {
+		w.Of = cmp.Or(w.Of, "fabric")
 	}
-	if w.Flows == 0 && slices.Contains(belongs["flows"], w.Type) {
-		w.Flows = 1
+	if slices.Contains(belongs["flows"], w.Type) {
+		w.Flows = cmp.Or(w.Flows, 1)
 	}
-	if w.Type == UDP && w.Size == 0 {
-		w.Size = 1400
+	if w.Type == UDP {
+		w.Size = cmp.Or(w.Size, 1400)
 	}
 }
 

@@ -20,7 +20,17 @@ const (
 	ringCompletion
 )
 
-var ringNames = [4]string{"RX", "TX", "fill", "completion"}
+var rings = [4]struct {
+	name   string
+	option int
+	page   int64
+	slot   uintptr // bytes
+}{
+	ringRX:         {"RX", unix.XDP_RX_RING, unix.XDP_PGOFF_RX_RING, unsafe.Sizeof(Desc{})},
+	ringTX:         {"TX", unix.XDP_TX_RING, unix.XDP_PGOFF_TX_RING, unsafe.Sizeof(Desc{})},
+	ringFill:       {"fill", unix.XDP_UMEM_FILL_RING, unix.XDP_UMEM_PGOFF_FILL_RING, 8},
+	ringCompletion: {"completion", unix.XDP_UMEM_COMPLETION_RING, unix.XDP_UMEM_PGOFF_COMPLETION_RING, 8},
+}
 
 const (
 	// kernelBudget is how many frames one system call sends in copy mode by
@@ -102,26 +112,23 @@ func copyMayHelp(err error) bool {
 // openIn opens a socket that shares the registration of g, or registers the
 // area when g has no bound socket left. mode is XDP_COPY or XDP_ZEROCOPY.
 func (u *Umem) openIn(g *group, cfg *SocketConfig, mode uint16) (*Socket, error) {
-	for len(g.sockets) > 0 {
-		s, err := u.attempt(cfg, g.sockets[0], mode)
-		if !errors.Is(err, unix.EBADF) {
-			return u.join(g, s, err)
+	for {
+		var sharer *Socket
+		if len(g.sockets) > 0 {
+			sharer = g.sockets[0]
+		}
+		s, err := u.attempt(cfg, sharer, mode)
+		switch {
+		case err == nil:
+			g.sockets = append(g.sockets, s)
+			u.inUse++
+			return s, nil
+		case sharer == nil || !errors.Is(err, unix.EBADF):
+			return nil, err
 		}
 		// The sharer's interface is gone and the kernel has unbound it.
 		g.sockets = slices.Delete(g.sockets, 0, 1)
 	}
-	s, err := u.attempt(cfg, nil, mode)
-	return u.join(g, s, err)
-}
-
-// join makes s a member of g.
-func (u *Umem) join(g *group, s *Socket, err error) (*Socket, error) {
-	if err != nil {
-		return nil, err
-	}
-	g.sockets = append(g.sockets, s)
-	u.inUse++
-	return s, nil
 }
 
 // forget takes s out of its group; u.mu is held.
@@ -181,8 +188,8 @@ func (s *Socket) setup(sharer *Socket, mode uint16) error {
 	// some kernels a sharer does not inherit need_wakeup; its flag stays
 	// clear then, and waiting for it would mean never to send.
 	s.needWakeup = s.tx.needWakeup()
-	var options uint32
-	if err := getsockopt(fd, unix.XDP_OPTIONS, unsafe.Pointer(&options), unsafe.Sizeof(options)); err != nil {
+	options, err := unix.GetsockoptInt(fd, unix.SOL_XDP, unix.XDP_OPTIONS)
+	if err != nil {
 		return &stepError{"read XDP_OPTIONS", err}
 	}
 	s.zeroCopy = options&unix.XDP_OPTIONS_ZEROCOPY != 0
@@ -199,8 +206,7 @@ func (s *Socket) raiseBudget() {
 // setBudget sets XDP_MAX_TX_SKB_BUDGET; the kernel takes no less than 32 and no
 // more than the TX ring holds.
 func (s *Socket) setBudget(frames int) error {
-	value := uint32(frames)
-	if err := setsockopt(s.FD(), unix.XDP_MAX_TX_SKB_BUDGET, unsafe.Pointer(&value), unsafe.Sizeof(value)); err != nil {
+	if err := unix.SetsockoptInt(s.FD(), unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, frames); err != nil {
 		return err
 	}
 	s.kickLimit = s.cfg.TX/frames + 1 + fruitlessKicks
@@ -223,31 +229,21 @@ func (s *Socket) raiseSendBuffer() {
 func (s *Socket) mapRings() error {
 	fd := s.FD()
 	sizes := [4]int{ringRX: s.cfg.RX, ringTX: s.cfg.TX, ringFill: s.cfg.Fill, ringCompletion: s.cfg.Completion}
-	options := [4]int{unix.XDP_RX_RING, unix.XDP_TX_RING, unix.XDP_UMEM_FILL_RING, unix.XDP_UMEM_COMPLETION_RING}
-	for i, option := range options {
-		n := uint32(sizes[i])
-		if err := setsockopt(fd, option, unsafe.Pointer(&n), unsafe.Sizeof(n)); err != nil {
-			return &stepError{fmt.Sprintf("make %s ring of %d entries", ringNames[i], n), err}
+	for i, r := range rings {
+		if err := unix.SetsockoptInt(fd, unix.SOL_XDP, r.option, sizes[i]); err != nil {
+			return &stepError{fmt.Sprintf("make %s ring of %d entries", r.name, sizes[i]), err}
 		}
 	}
 	var off unix.XDPMmapOffsets
 	if err := getsockopt(fd, unix.XDP_MMAP_OFFSETS, unsafe.Pointer(&off), unsafe.Sizeof(off)); err != nil {
 		return &stepError{"read ring offsets", err}
 	}
-	for i, r := range [4]struct {
-		page int64
-		off  *unix.XDPRingOffset
-		slot uintptr
-	}{
-		ringRX:         {unix.XDP_PGOFF_RX_RING, &off.Rx, unsafe.Sizeof(Desc{})},
-		ringTX:         {unix.XDP_PGOFF_TX_RING, &off.Tx, unsafe.Sizeof(Desc{})},
-		ringFill:       {unix.XDP_UMEM_PGOFF_FILL_RING, &off.Fr, 8},
-		ringCompletion: {unix.XDP_UMEM_PGOFF_COMPLETION_RING, &off.Cr, 8},
-	} {
-		length := int(r.off.Desc) + sizes[i]*int(r.slot)
+	for i, at := range [4]*unix.XDPRingOffset{&off.Rx, &off.Tx, &off.Fr, &off.Cr} {
+		r := &rings[i]
+		length := int(at.Desc) + sizes[i]*int(r.slot)
 		m, err := unix.Mmap(fd, r.page, length, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_POPULATE)
 		if err != nil {
-			return &stepError{fmt.Sprintf("map %s ring of %d entries", ringNames[i], sizes[i]), err}
+			return &stepError{fmt.Sprintf("map %s ring of %d entries", r.name, sizes[i]), err}
 		}
 		s.maps[i] = m
 	}

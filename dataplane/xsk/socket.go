@@ -15,39 +15,19 @@ type Desc struct {
 	Options uint32 // 0
 }
 
-// KickResult is the kernel's answer to a system call on a ring. No answer is fatal;
-// [Counters] counts the errors.
+// KickResult is the kernel's answer to a system call on a ring. No answer is fatal: what
+// is on the ring waits there. [Counters] counts the errors.
 type KickResult uint8
 
 // The results of a kick.
 const (
-	KickIdle      KickResult = iota // no system call was needed
-	KickDone                        // the call succeeded
-	KickAgain                       // call again later: EAGAIN, EBUSY
-	KickNoBuffers                   // the kernel has no memory for it now: ENOBUFS, ENOMEM
-	KickDown                        // the interface is down; frames wait on the ring: ENETDOWN
-	KickGone                        // the interface does not exist any more; reopen: ENXIO
-	KickFailed                      // something else
+	KickIdle   KickResult = iota // no system call was needed
+	KickDone                     // the call succeeded
+	KickAgain                    // call again later: EAGAIN, EBUSY
+	KickDown                     // the interface is down: ENETDOWN
+	KickGone                     // the interface does not exist any more; reopen: ENXIO
+	KickFailed                   // something else, as no memory for it now: ENOBUFS, ENOMEM
 )
-
-// String returns the result's name.
-func (r KickResult) String() string {
-	switch r {
-	case KickIdle:
-		return "idle"
-	case KickDone:
-		return "done"
-	case KickAgain:
-		return "again"
-	case KickNoBuffers:
-		return "no buffers"
-	case KickDown:
-		return "interface down"
-	case KickGone:
-		return "interface gone"
-	}
-	return "failed"
-}
 
 // Socket is one AF_XDP socket: one queue of one interface, with its RX, TX,
 // fill and completion rings.
@@ -87,9 +67,6 @@ func (s *Socket) Receive(d []Desc) int { return s.rx.consume(d) }
 func (s *Socket) Transmit(d []Desc) int {
 	n := s.tx.produce(d)
 	s.pending += n
-	if n < len(d) {
-		s.counters.TXFull++
-	}
 	return n
 }
 
@@ -170,7 +147,6 @@ func (s *Socket) WakeRX() KickResult {
 	if !s.NeedsRXWakeup() {
 		return KickIdle
 	}
-	s.counters.RXWakeups++
 	return s.counters.count(s.poke())
 }
 
@@ -212,7 +188,7 @@ func (s *Socket) release() error {
 			continue
 		}
 		if err := unix.Munmap(m); err != nil {
-			errs = append(errs, fmt.Errorf("unmap %s ring: %w", ringNames[i], err))
+			errs = append(errs, fmt.Errorf("unmap %s ring: %w", rings[i].name, err))
 		}
 		s.maps[i] = nil
 	}

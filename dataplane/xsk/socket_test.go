@@ -37,7 +37,7 @@ func TestBursts(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if stats.RXDropped+stats.RXInvalid+stats.TXInvalid+stats.RXRingFull+stats.FillEmpty+stats.KickErrors() != 0 {
+				if stats.RXDropped+stats.RXInvalid+stats.TXInvalid+stats.RXRingFull+stats.FillEmpty+stats.KickErrors != 0 {
 					t.Errorf("%s: something was counted as lost: %+v", e.cfg.Name, stats)
 				}
 				if stats.Kicks == 0 {
@@ -299,7 +299,7 @@ func TestTransmitWhenFull(t *testing.T) {
 	if r := a.Kick(); r != KickDown {
 		t.Errorf("kick with the link down: %v", r)
 	}
-	if c := a.counters; c.TXFull != 1 || c.KickDown != 1 || c.KickErrors() != 1 {
+	if c := a.counters; c.KickErrors != 1 {
 		t.Errorf("counters: %+v", c)
 	}
 	ns.SetUp(t, "a", true)

@@ -9,19 +9,9 @@ import (
 
 // Counters are the socket's own counters. They only grow.
 type Counters struct {
-	Kicks         uint64 // system calls to send
-	KickAgain     uint64 // of all system calls, answered EAGAIN or EBUSY
-	KickNoBuffers uint64 // ENOBUFS or ENOMEM
-	KickDown      uint64 // ENETDOWN
-	KickGone      uint64 // ENXIO
-	KickFailed    uint64 // anything else
-	RXWakeups     uint64 // system calls to wake the receiver
-	TXFull        uint64 // Transmit calls for which the ring was too full
-}
-
-// KickErrors returns the number of failed system calls, without "again".
-func (c *Counters) KickErrors() uint64 {
-	return c.KickNoBuffers + c.KickDown + c.KickGone + c.KickFailed
+	Kicks      uint64 // system calls to send
+	KickAgain  uint64 // of all system calls, answered EAGAIN or EBUSY
+	KickErrors uint64 // of all system calls, answered with another error
 }
 
 // count classifies the answer to a system call and counts it.
@@ -32,17 +22,14 @@ func (c *Counters) count(errno unix.Errno) KickResult {
 	case unix.EAGAIN, unix.EBUSY, unix.EINTR:
 		c.KickAgain++
 		return KickAgain
-	case unix.ENOBUFS, unix.ENOMEM:
-		c.KickNoBuffers++
-		return KickNoBuffers
+	}
+	c.KickErrors++
+	switch errno {
 	case unix.ENETDOWN:
-		c.KickDown++
 		return KickDown
 	case unix.ENXIO:
-		c.KickGone++
 		return KickGone
 	}
-	c.KickFailed++
 	return KickFailed
 }
 

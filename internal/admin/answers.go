@@ -4,13 +4,10 @@
 package admin
 
 import (
+	"cmp"
 	"net/netip"
 
-	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/internal/drop"
-	"github.com/loomfabric/loom/internal/stat"
-	"github.com/loomfabric/loom/leaf"
 )
 
 // The names in the answers' tags are the API: within /v1 they may be joined by
@@ -106,17 +103,6 @@ type Failure struct {
 	Error string `json:"error"`
 }
 
-func kindName(k dataplane.PortKind) string {
-	switch k {
-	case dataplane.Access:
-		return "access"
-	case dataplane.Uplink:
-		return "uplink"
-	default:
-		return "spine"
-	}
-}
-
 // at returns the i-th element, or zero: tables and counters may be of different
 // ages.
 func at[T any](s []T, i int) (v T) {
@@ -128,24 +114,18 @@ func at[T any](s []T, i int) (v T) {
 
 func ports(configs []dataplane.PortConfig, st *dataplane.Stats, t *dataplane.Tables) Ports {
 	all := make([]Port, 0, len(configs))
+	counted := st.Sum().Ports
 	for i := range configs {
 		c, info := &configs[i], at(st.Ports, i)
 		p := Port{
-			Port: c.Name, Kind: kindName(c.Kind), Open: info.Open, XDPMode: info.XDPMode, CopyMode: info.CopyMode,
-			Error: info.Error, Rate: c.Egress.Rate,
-		}
-		if p.Rate == 0 {
-			p.Rate = c.Egress.LinkRate
+			Port: c.Name, Kind: c.Kind.String(), Open: info.Open, XDPMode: info.XDPMode, CopyMode: info.CopyMode,
+			Error: info.Error, Rate: cmp.Or(c.Egress.Rate, c.Egress.LinkRate),
 		}
 		if t != nil {
 			state := at(t.Ports, i)
 			p.Up, p.MAC, p.MTU = state.Up, state.MAC.String(), state.MTU
 		}
-		var sum dataplane.PortStats
-		for w := range st.Workers {
-			s := at(st.Workers[w].Ports, i)
-			stat.Add(&sum, &s)
-		}
+		sum := at(counted, i)
 		p.Utilisation, p.Metric, p.QueueBytes = sum.Utilisation, sum.Metric, sum.QueueBytes
 		p.RxFrames, p.RxBytes, p.TxFrames, p.TxBytes = sum.Received.Frames, sum.Received.Bytes, sum.Sent.Frames, sum.Sent.Bytes
 		p.Dropped, p.Marked, p.CERaised = sum.Dropped(), sum.Marked.Frames, sum.CERaised
@@ -159,6 +139,7 @@ func peers(configs []dataplane.PortConfig, st *dataplane.Stats, t *dataplane.Tab
 	if t == nil {
 		return Peers{all}
 	}
+	sum := st.Sum()
 	capable := make(map[netip.Addr]bool)
 	for _, s := range states {
 		capable[s.VTEP] = s.Capable
@@ -172,64 +153,33 @@ func peers(configs []dataplane.PortConfig, st *dataplane.Stats, t *dataplane.Tab
 			hop := at(t.Hops, int(h))
 			p.NextHops = append(p.NextHops, NextHop{at(configs, int(hop.Port)).Name, hop.Gateway, hop.MAC.String(), hop.Resolved})
 		}
-		var sent, received dataplane.Traffic
-		for w := range st.Workers {
-			s, r := at(st.Workers[w].PeerSent, i), at(st.Workers[w].PeerReceived, i)
-			stat.Add(&sent, &s)
-			stat.Add(&received, &r)
-		}
+		sent, received := at(sum.PeerSent, i), at(sum.PeerReceived, i)
 		p.SentFrames, p.SentBytes, p.ReceivedFrames, p.ReceivedBytes = sent.Frames, sent.Bytes, received.Frames, received.Bytes
 		all = append(all, p)
 	}
 	return Peers{all}
 }
 
-// sums is what all workers of a leaf counted together.
-type sums struct {
-	leaf      leaf.Stats
-	exchange  congestion.ExchangeStats
-	schemes   []leaf.SchemeStats
-	receivers []leaf.ReceiverStats
-}
-
-func addUp(st *dataplane.Stats) (s sums) {
-	for i := range st.Workers {
-		w := &st.Workers[i]
-		stat.Add(&s.leaf, &w.Leaf)
-		stat.Add(&s.exchange, &w.Exchange)
-		s.schemes = leaf.AddSchemes(s.schemes, w.Schemes)
-		s.receivers = leaf.AddReceivers(s.receivers, w.Receivers)
-	}
-	return s
-}
-
 func stats(st *dataplane.Stats) Stats {
-	sum := addUp(st)
+	sum := st.Sum()
 	s := Stats{
-		Workers: []Worker{}, Drops: make(map[string]uint64), Schemes: []Counters{}, Receivers: []Counters{},
-		Exchange: NewCounters("", &sum.exchange), Leaf: leafCounters(&sum.leaf),
+		Workers: []Worker{}, Drops: st.Drops(), Schemes: []Counters{}, Receivers: []Counters{},
+		Exchange: NewCounters("", &sum.Exchange), Leaf: leafCounters(&sum.Leaf),
 	}
 	for i := range st.Workers {
 		w := &st.Workers[i]
 		a := w.Account()
 		s.Workers = append(s.Workers, Worker{i, a, a.Balances(), w.FDBEntries})
-		for p := range w.Ports {
-			for r, n := range w.Ports[p].Drops {
-				if n > 0 {
-					s.Drops[drop.Reason(r).String()] += n
-				}
-			}
-		}
 	}
-	for i := range sum.schemes {
-		x := &sum.schemes[i]
+	for i := range sum.Schemes {
+		x := &sum.Schemes[i]
 		c := NewCounters(x.Scheme, x)
 		if x.Own != nil {
-			c["own"] = raw(NewCounters(x.Scheme, x.Own))
+			c.set("own", NewCounters(x.Scheme, x.Own))
 		}
 		s.Schemes = append(s.Schemes, c)
 	}
-	for _, r := range sum.receivers {
+	for _, r := range sum.Receivers {
 		s.Receivers = append(s.Receivers, NewCounters(r.Scheme, r.Stats))
 	}
 	return s

@@ -12,10 +12,12 @@ import (
 	"net/url"
 	"syscall"
 	"time"
+
+	"github.com/loomfabric/loom/internal/httpd"
 )
 
 const (
-	clientTimeout = answerTimeout + 5*time.Second
+	clientTimeout = httpd.AnswerTimeout + 5*time.Second
 	maxAnswer     = 1 << 30
 )
 

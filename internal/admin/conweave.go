@@ -1,8 +1,6 @@
 package admin
 
 import (
-	"net/url"
-
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/reorder"
@@ -17,28 +15,20 @@ type ConWeave struct {
 	DestinationCounters Counters `json:"destination_counters"`
 }
 
-func answerConWeave(s *Server, q url.Values) (any, error) {
-	n, err := limit(q, 0)
-	if err != nil {
-		return nil, err
-	}
-	st := s.Node.Stats()
-	return conweave(&st, s.Node.ConWeave(n)), nil
-}
-
 func conweave(st *dataplane.Stats, state *dataplane.ConWeaveState) ConWeave {
-	sum := addUp(st)
-	a := ConWeave{ConWeaveState: state, SourceCounters: []Counters{}, DestinationCounters: Counters{}}
-	for _, s := range sum.schemes {
+	sum := st.Sum()
+	a := ConWeave{ConWeaveState: state, SourceCounters: []Counters{}}
+	for _, s := range sum.Schemes {
 		if own, ok := s.Own.(*balance.ConWeaveStats); ok {
 			a.SourceCounters = append(a.SourceCounters, NewCounters(s.Scheme, own))
 		}
 	}
-	for _, r := range sum.receivers {
+	var destination []any
+	for _, r := range sum.Receivers {
 		if side, ok := r.Stats.(*reorder.Stats); ok {
-			a.DestinationCounters = NewCounters("", side)
+			destination = append(destination, side)
 		}
 	}
-	a.DestinationCounters.join(leafCounters(&sum.leaf))
+	a.DestinationCounters = leafCounters(&sum.Leaf, destination...)
 	return a
 }

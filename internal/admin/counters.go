@@ -3,7 +3,6 @@ package admin
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/loomfabric/loom/internal/stat"
@@ -36,72 +35,60 @@ func times(h *reorder.Histogram) Times {
 	return t
 }
 
-// NewCounters returns what v counted, a pointer to a struct with the tags of package
-// stat. scheme may be empty.
-func NewCounters(scheme string, v any) Counters {
-	values := make(map[string]any)
+// NewCounters returns what pointers to structs with the tags of package stat counted.
+// Of families of one name it makes one. scheme may be empty.
+func NewCounters(scheme string, counted ...any) Counters {
+	c := make(Counters)
 	if scheme != "" {
-		values["scheme"] = scheme
+		c.set("scheme", scheme)
 	}
-	t := stat.TableOf(v, "")
-	for i := range t.Fields {
-		f := &t.Fields[i]
-		switch {
-		case f.Kind == stat.Times:
-			values[f.Key()] = times(f.Pointer(v).(*reorder.Histogram))
-		case f.Label == "":
-			values[f.Name] = f.Count(v)
-		default:
-			family, ok := values[f.Name].(map[string]uint64)
-			if !ok {
-				family = make(map[string]uint64)
-				values[f.Name] = family
-			}
-			if n := f.Count(v); n > 0 {
-				family[f.Value] = n
+	families := make(map[string]map[string]uint64)
+	for _, v := range counted {
+		t := stat.TableOf(v, "")
+		for i := range t.Fields {
+			f := &t.Fields[i]
+			switch {
+			case f.Kind == stat.Times:
+				c.set(f.Key(), times(f.Pointer(v).(*reorder.Histogram)))
+			case f.Label == "":
+				c.set(f.Name, f.Count(v))
+			default:
+				if families[f.Name] == nil {
+					families[f.Name] = make(map[string]uint64)
+				}
+				if n := f.Count(v); n > 0 {
+					families[f.Name][f.Value] = n
+				}
 			}
 		}
 	}
-	c := make(Counters, len(values))
-	for name, x := range values {
-		c[name] = raw(x)
+	for name, family := range families {
+		c.set(name, family)
 	}
 	return c
 }
 
 // leafCounters returns what a leaf counted, with the messages about nothing that it
-// knows.
-func leafCounters(s *leaf.Stats) Counters {
-	c := NewCounters("", s)
+// knows, and what more is counted there.
+func leafCounters(s *leaf.Stats, more ...any) Counters {
+	c := NewCounters("", append(more, s)...)
 	unknown := make(map[string]uint64)
 	for op, n := range s.Unknown() {
 		if _, name := s.Received.Index(op); name != "" && n > 0 {
 			unknown[name] = n
 		}
 	}
-	c["messages_unknown"] = raw(unknown)
+	c.set("messages_unknown", unknown)
 	return c
 }
 
-// raw encodes numbers, strings and maps of them.
-func raw(v any) json.RawMessage {
+// set encodes a number, a text, or a map of them.
+func (c Counters) set(name string, v any) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		panic(fmt.Sprintf("admin: %T: %v", v, err))
 	}
-	return b
-}
-
-// join adds what is in o to c. Of families that both have, one has what the other
-// lacks.
-func (c Counters) join(o Counters) {
-	for name, x := range o {
-		if mine := c.Family(name); len(mine) > 0 {
-			maps.Copy(mine, o.Family(name))
-			x = raw(mine)
-		}
-		c[name] = x
-	}
+	c[name] = b
 }
 
 // Scheme returns the scheme whose counters these are; "": no scheme's.

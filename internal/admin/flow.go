@@ -47,30 +47,25 @@ func parseFlow(q url.Values, t *dataplane.Tables) (*dataplane.Flow, error) {
 			errs = append(errs, fmt.Errorf("dscp %q: use 0 to %d, or a name as ef or af41", text, overlay.MaxDSCP))
 		}
 	}
-	if f.Src, f.SrcMAC, err = parseEnd("src", q.Get("src")); err != nil {
-		errs = append(errs, err)
-	}
-	if f.Dst, f.DstMAC, err = parseEnd("dst", q.Get("dst")); err != nil {
-		errs = append(errs, err)
-	}
+	f.Src, f.SrcMAC, err = parseEnd("src", q.Get("src"))
+	errs = append(errs, err)
+	f.Dst, f.DstMAC, err = parseEnd("dst", q.Get("dst"))
+	errs = append(errs, err)
 	if text := q.Get("dst_mac"); text != "" {
-		if f.DstMAC, err = parseMAC("dst_mac", text); err != nil {
-			errs = append(errs, err)
-		} else if !f.Dst.IsValid() {
-			errs = append(errs, errors.New("dst_mac goes with IP addresses: dst is a MAC address already"))
+		if f.DstMAC, err = parseMAC("dst_mac", text); err == nil && !f.Dst.IsValid() {
+			err = errors.New("dst_mac goes with IP addresses: dst is a MAC address already")
 		}
-	}
-	if f.Proto, err = parseProto(q.Get("proto"), f); err != nil {
 		errs = append(errs, err)
 	}
+	f.Proto, err = parseProto(q.Get("proto"), f)
+	errs = append(errs, err)
 	if (f.SrcPort != 0 || f.DstPort != 0) && f.Proto != overlay.ProtoTCP && f.Proto != overlay.ProtoUDP && f.Proto != overlay.ProtoSCTP {
 		errs = append(errs, errors.New("ports belong to tcp, udp or sctp: give proto"))
 	}
-	if f.VNI == 0 && len(errs) == 0 {
+	if err = errors.Join(errs...); err == nil && f.VNI == 0 {
 		f.VNI, err = onlyVNI(t)
-		errs = append(errs, err)
 	}
-	return f, errors.Join(errs...)
+	return f, err
 }
 
 func parseEnd(name, text string) (netip.Addr, overlay.MAC, error) {

@@ -1,27 +1,18 @@
 package admin
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"log/slog"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/httpd"
 )
 
 const (
-	headerTimeout = 5 * time.Second
-	answerTimeout = 30 * time.Second
-	shutdownWait  = 2 * time.Second
-
 	// The numbers of entries that are listed by default, and at most.
 	defaultFlowlets = 100
 	defaultFDB      = 1000
@@ -48,13 +39,6 @@ type Options struct {
 	Node    Node
 	Tables  func() *dataplane.Tables // nil result: none were published yet
 	Ports   []dataplane.PortConfig   // by PortID
-	Log     *slog.Logger
-}
-
-// Server answers the admin API.
-type Server struct {
-	Options
-	mux *http.ServeMux
 }
 
 // endpoint answers a query; the error is a mistake of the caller's.
@@ -62,47 +46,43 @@ type endpoint struct {
 	path       string
 	leaf       bool     // a spine has nothing to say
 	parameters []string // that it knows
-	answer     func(*Server, url.Values) (any, error)
+	limit      int      // of entries, if the caller does not say
+	answer     func(o *Options, q url.Values, limit int) (any, error)
 }
 
 var endpoints = []endpoint{
-	{"ports", false, nil, func(s *Server, _ url.Values) (any, error) {
-		st := s.Node.Stats()
-		return ports(s.Ports, &st, s.Tables()), nil
+	{"ports", false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+		st := o.Node.Stats()
+		return ports(o.Ports, &st, o.Tables()), nil
 	}},
-	{"peers", true, nil, func(s *Server, _ url.Values) (any, error) {
-		st := s.Node.Stats()
-		return peers(s.Ports, &st, s.Tables(), s.Node.Congestion()), nil
+	{"peers", true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+		st := o.Node.Stats()
+		return peers(o.Ports, &st, o.Tables(), o.Node.Congestion()), nil
 	}},
-	{"conga", true, nil, func(s *Server, _ url.Values) (any, error) {
-		return Conga{orEmpty(s.Node.Congestion())}, nil
+	{"conga", true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+		return Conga{orEmpty(o.Node.Congestion())}, nil
 	}},
-	{"flowlets", true, []string{"limit"}, func(s *Server, q url.Values) (any, error) {
-		n, err := limit(q, defaultFlowlets)
+	{"flowlets", true, []string{"limit"}, defaultFlowlets, func(o *Options, _ url.Values, limit int) (any, error) {
+		return Flowlets{orEmpty(o.Node.Flowlets(limit))}, nil
+	}},
+	{"conweave", true, []string{"limit"}, 0, func(o *Options, _ url.Values, limit int) (any, error) {
+		st := o.Node.Stats()
+		return conweave(&st, o.Node.ConWeave(limit)), nil
+	}},
+	{"fdb", true, []string{"limit"}, defaultFDB, func(o *Options, _ url.Values, limit int) (any, error) {
+		return o.Node.FDB(limit), nil
+	}},
+	{"explain", true, flowParameters, 0, func(o *Options, q url.Values, _ int) (any, error) {
+		f, err := parseFlow(q, o.Tables())
 		if err != nil {
 			return nil, err
 		}
-		return Flowlets{orEmpty(s.Node.Flowlets(n))}, nil
+		return o.Node.Explain(f)
 	}},
-	{"conweave", true, []string{"limit"}, answerConWeave},
-	{"fdb", true, []string{"limit"}, func(s *Server, q url.Values) (any, error) {
-		n, err := limit(q, defaultFDB)
-		if err != nil {
-			return nil, err
-		}
-		return s.Node.FDB(n), nil
-	}},
-	{"explain", true, flowParameters, func(s *Server, q url.Values) (any, error) {
-		f, err := parseFlow(q, s.Tables())
-		if err != nil {
-			return nil, err
-		}
-		return s.Node.Explain(f)
-	}},
-	{"stats", false, nil, func(s *Server, _ url.Values) (any, error) {
-		st := s.Node.Stats()
+	{"stats", false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+		st := o.Node.Stats()
 		answer := stats(&st)
-		answer.Name, answer.Role, answer.Version = s.Name, s.Role, s.Version
+		answer.Name, answer.Role, answer.Version = o.Name, o.Role, o.Version
 		return answer, nil
 	}},
 }
@@ -115,7 +95,7 @@ func orEmpty[T any](s []T) []T {
 	return s
 }
 
-func limit(q url.Values, def int) (int, error) {
+func parseLimit(q url.Values, def int) (int, error) {
 	text := q.Get("limit")
 	if text == "" {
 		return def, nil
@@ -127,56 +107,56 @@ func limit(q url.Values, def int) (int, error) {
 	return n, nil
 }
 
-// NewServer returns a server; [Server.Serve] does the work.
-func NewServer(o Options) *Server {
-	s := &Server{Options: o, mux: http.NewServeMux()}
+// NewServer returns what answers the admin API.
+func NewServer(o Options) http.Handler {
+	mux := http.NewServeMux()
 	known := make([]string, len(endpoints))
 	for i := range endpoints {
 		e := &endpoints[i]
 		known[i] = "/v1/" + e.path
-		s.mux.HandleFunc(known[i], func(w http.ResponseWriter, r *http.Request) { s.serve(e, w, r) })
+		mux.HandleFunc(known[i], func(w http.ResponseWriter, r *http.Request) {
+			status, answer := e.serve(&o, r)
+			if status == http.StatusMethodNotAllowed {
+				w.Header().Set("Allow", "GET, HEAD")
+			}
+			httpd.WriteJSON(w, status, answer)
+		})
 	}
-	s.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.write(w, http.StatusNotFound, Failure{fmt.Sprintf("%s does not exist; there are %s", r.URL.Path, strings.Join(known, ", "))})
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		httpd.WriteJSON(w, http.StatusNotFound, Failure{fmt.Sprintf("%s does not exist; there are %s", r.URL.Path, strings.Join(known, ", "))})
 	})
-	return s
+	return mux
 }
 
-// ServeHTTP implements [http.Handler].
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
-
-func (s *Server) serve(e *endpoint, w http.ResponseWriter, r *http.Request) {
+func (e *endpoint) serve(o *Options, r *http.Request) (status int, answer any) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		w.Header().Set("Allow", "GET, HEAD")
-		s.write(w, http.StatusMethodNotAllowed, Failure{r.Method + " is not possible: the API only reads, use GET"})
-		return
+		return http.StatusMethodNotAllowed, Failure{r.Method + " is not possible: the API only reads, use GET"}
 	}
-	if e.leaf && !s.Leaf {
-		s.write(w, http.StatusNotFound, Failure{fmt.Sprintf("a spine has no %s: ask a leaf", e.path)})
-		return
+	if e.leaf && !o.Leaf {
+		return http.StatusNotFound, Failure{fmt.Sprintf("a spine has no %s: ask a leaf", e.path)}
 	}
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err == nil {
-		err = checkParameters(e, q)
+		err = e.checkParameters(q)
+	}
+	if err == nil && e.path == "explain" && o.Tables() == nil {
+		return http.StatusServiceUnavailable, Failure{"the node has no tables yet: try again when it is ready"}
+	}
+	limit := e.limit
+	if err == nil {
+		limit, err = parseLimit(q, e.limit)
+	}
+	if err == nil {
+		answer, err = e.answer(o, q, limit)
 	}
 	if err != nil {
-		s.write(w, http.StatusBadRequest, Failure{err.Error()})
-		return
+		return http.StatusBadRequest, Failure{err.Error()}
 	}
-	if e.path == "explain" && s.Tables() == nil {
-		s.write(w, http.StatusServiceUnavailable, Failure{"the node has no tables yet: try again when it is ready"})
-		return
-	}
-	answer, err := e.answer(s, q)
-	if err != nil {
-		s.write(w, http.StatusBadRequest, Failure{err.Error()})
-		return
-	}
-	s.write(w, http.StatusOK, answer)
+	return http.StatusOK, answer
 }
 
 // checkParameters refuses what would be ignored.
-func checkParameters(e *endpoint, q url.Values) error {
+func (e *endpoint) checkParameters(q url.Values) error {
 	for name, values := range q {
 		if !slices.Contains(e.parameters, name) {
 			if len(e.parameters) == 0 {
@@ -189,44 +169,4 @@ func checkParameters(e *endpoint, q url.Values) error {
 		}
 	}
 	return nil
-}
-
-func (s *Server) write(w http.ResponseWriter, status int, v any) {
-	b, err := json.Marshal(v)
-	if err != nil {
-		s.Log.Error("encode answer", "err", err)
-		http.Error(w, `{"error": "the answer cannot be encoded; the daemon's log says why"}`, http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_, _ = w.Write(append(b, '\n')) // the client is gone: nobody to tell
-}
-
-// Serve answers requests until ctx ends, lets those in progress finish for a
-// short while, and closes the listener. The error says why serving ended before
-// ctx did.
-func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	h := &http.Server{
-		Handler: s, ReadHeaderTimeout: headerTimeout, WriteTimeout: answerTimeout,
-		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelWarn),
-	}
-	done := make(chan error, 1)
-	go func() { done <- h.Serve(l) }()
-	s.Log.Info("serving the admin API", "address", l.Addr().String())
-	select {
-	case err := <-done:
-		return fmt.Errorf("serve the admin API at %s: %w", l.Addr(), err)
-	case <-ctx.Done():
-	}
-	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownWait)
-	defer cancel()
-	err := h.Shutdown(wait)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = h.Close()
-	}
-	if ended := <-done; err == nil && !errors.Is(ended, http.ErrServerClosed) {
-		err = ended
-	}
-	return err
 }

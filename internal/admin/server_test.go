@@ -21,6 +21,7 @@ import (
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/httpd"
 	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
 )
@@ -89,9 +90,9 @@ func fakeTables() *dataplane.Tables {
 	}
 }
 
-func fakeServer(n Node, leaf bool, tables *dataplane.Tables) *Server {
+func fakeServer(n Node, leaf bool, tables *dataplane.Tables) http.Handler {
 	return NewServer(Options{
-		Name: "L0", Role: "leafd", Leaf: leaf, Version: "v1", Node: n, Log: slog.New(slog.DiscardHandler),
+		Name: "L0", Role: "leafd", Leaf: leaf, Version: "v1", Node: n,
 		Tables: func() *dataplane.Tables { return tables },
 		Ports: []dataplane.PortConfig{
 			{Name: "acc0", Kind: dataplane.Access},
@@ -101,7 +102,7 @@ func fakeServer(n Node, leaf bool, tables *dataplane.Tables) *Server {
 }
 
 // ask returns status and body.
-func ask(t *testing.T, s *Server, method, target string) (int, string) {
+func ask(t *testing.T, s http.Handler, method, target string) (int, string) {
 	t.Helper()
 	r := httptest.NewRecorder()
 	s.ServeHTTP(r, httptest.NewRequest(method, target, nil))
@@ -277,7 +278,9 @@ func TestClient(t *testing.T) {
 	served := make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	go func() { served <- fakeServer(&fakeNode{}, true, fakeTables()).Serve(ctx, l) }()
+	go func() {
+		served <- httpd.Serve(ctx, l, fakeServer(&fakeNode{}, true, fakeTables()), "the admin API", slog.New(slog.DiscardHandler))
+	}()
 	b, err := c.Get(t.Context(), "fdb", url.Values{"limit": {"3"}})
 	if err != nil || !strings.Contains(string(b), `"total":7`) {
 		t.Errorf("answer %s, %v", b, err)

@@ -26,8 +26,9 @@ var layers = [][]string{
 	{"bpf"},
 	{"dataplane/xsk"},
 	{"dataplane"},
-	{"internal/ethtool", "internal/namespace", "internal/chart", "internal/spread", "internal/status"},
-	{"control", "config", "internal/telemetry", "internal/workload", "internal/measure", "internal/admin", "sim/engine"},
+	{"internal/ethtool", "internal/namespace", "internal/httpd", "internal/chart", "internal/spread", "internal/status"},
+	{"config"},
+	{"control", "internal/telemetry", "internal/workload", "internal/measure", "internal/admin", "sim/engine"},
 	{"internal/daemon", "internal/loomctl", "lab", "sim/network"},
 	{"sim/tcp", "sim/udp", "sim/rdma", "sim/node", "sim/traffic", "sim/theory"},
 	{"sim/topo"},
@@ -59,7 +60,7 @@ var virtual = []string{"sim", "internal/experiment"}
 var clockless = []string{"sim/engine", "sim/network", "sim/node", "sim/topo", "sim/tcp", "sim/rdma", "sim/traffic", "sim/theory", "internal/measure"}
 
 // notVirtual are what a virtual package must not import although it lies lower.
-var notVirtual = []string{"bpf", "dataplane", "control", "config", "internal/telemetry", "internal/ethtool", "internal/namespace", "internal/daemon", "internal/admin", "internal/loomctl", "lab"}
+var notVirtual = []string{"bpf", "dataplane", "control", "config", "internal/telemetry", "internal/httpd", "internal/ethtool", "internal/namespace", "internal/daemon", "internal/admin", "internal/loomctl", "lab"}
 
 // shared packages are those below a folder of notVirtual that are neither real nor
 // virtual: the vocabulary of files.
@@ -70,7 +71,7 @@ var shared = []string{"config/vocab", "config/fabric"}
 // sync/atomic is there and sync is not: what workers share is words that nobody
 // ever waits for.
 var coreImports = []string{
-	"encoding/binary", "encoding/hex", "errors", "fmt", "iter", "math", "math/bits",
+	"cmp", "encoding/binary", "encoding/hex", "errors", "fmt", "iter", "math", "math/bits",
 	"math/rand/v2", "net/netip", "slices", "sort", "strconv", "strings", "sync/atomic", "time", "unsafe",
 }
 

@@ -1,5 +1,5 @@
 // Package chart draws what the project measures: lines with error bars, curves and
-// grouped bars, as SVG or PNG. A scheme has the same colour in all of them.
+// grouped bars, as SVG or PNG.
 package chart
 
 import (
@@ -10,8 +10,8 @@ import (
 	"slices"
 
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgimg"
@@ -32,18 +32,14 @@ type Chart struct {
 	// TopY is the end of the y axis; 0 takes it from the points.
 	TopY   float64
 	Series []Series
-	// Family names the series of all charts on a page, so that a series has one
-	// colour in all of them. It is empty for a chart that stands alone.
-	Family []Name
 }
-
-// Name decides a series' colour. A label or else a scheme with a colour of its own
-// gives it; other series get free colours.
-type Name struct{ Label, Scheme string }
 
 // Series is a line, or a bar of each group.
 type Series struct {
-	Name
+	Label string
+	// Style chooses colour, mark and dashes: series of one style look alike in all
+	// charts.
+	Style  int
 	Points []Point
 	// Curve draws the series without marks, as for distributions.
 	Curve bool
@@ -64,28 +60,23 @@ const (
 	dpi      = 144
 )
 
-// The colours of Okabe and Ito, which colour-blind people can tell apart. Yellow is
-// left out, since it is invisible on white.
-var (
-	grey       = color.RGBA{0x77, 0x77, 0x77, 0xff}
-	blue       = color.RGBA{0x00, 0x72, 0xb2, 0xff}
-	orange     = color.RGBA{0xe6, 0x9f, 0x00, 0xff}
-	vermillion = color.RGBA{0xd5, 0x5e, 0x00, 0xff}
-	green      = color.RGBA{0x00, 0x9e, 0x73, 0xff}
-	sky        = color.RGBA{0x56, 0xb4, 0xe9, 0xff}
-	purple     = color.RGBA{0xcc, 0x79, 0xa7, 0xff}
-	brown      = color.RGBA{0x8c, 0x51, 0x0a, 0xff}
-	gridColor  = color.RGBA{0xdd, 0xdd, 0xdd, 0xff}
-)
+// groupWidth is the part of a group's room that its bars take.
+const groupWidth = 0.8
 
-var palette = []color.RGBA{grey, blue, orange, green, vermillion, sky, purple, brown}
-
-// known holds the colours of schemes. Schemes that hardly ever meet in a chart may
-// share one.
-var known = map[string]color.RGBA{
-	"ecmp": grey, "conga": blue, "conga-flow": sky, "letflow": orange, "drill": purple, "conweave": vermillion,
-	"local": green, "spray": brown, "static": brown, "presto": brown, "hula": green, "caar": green,
+// palette is grey and the colours of Okabe and Ito, which colour-blind people can
+// tell apart. Yellow is left out, since it is invisible on white.
+var palette = []color.RGBA{
+	{0x77, 0x77, 0x77, 0xff}, // grey
+	{0x00, 0x72, 0xb2, 0xff}, // blue
+	{0xe6, 0x9f, 0x00, 0xff}, // orange
+	{0x00, 0x9e, 0x73, 0xff}, // green
+	{0xd5, 0x5e, 0x00, 0xff}, // vermillion
+	{0x56, 0xb4, 0xe9, 0xff}, // sky
+	{0xcc, 0x79, 0xa7, 0xff}, // purple
+	{0x8c, 0x51, 0x0a, 0xff}, // brown
 }
+
+var gridColor = color.RGBA{0xdd, 0xdd, 0xdd, 0xff}
 
 // glyphs go with the colours, so that a series shows by either.
 var glyphs = []draw.GlyphDrawer{
@@ -94,68 +85,33 @@ var glyphs = []draw.GlyphDrawer{
 
 var dashes = [][]vg.Length{nil, {6, 2}, {2, 2}, {8, 2, 2, 2}, {4, 4}, {1, 2}, {10, 3}, {3, 1}}
 
-// styles gives each series a position in the palettes.
-func (c *Chart) styles() []int {
-	names := slices.Clone(c.Family)
-	for _, s := range c.Series {
-		if !slices.Contains(names, s.Name) {
-			names = append(names, s.Name)
-		}
-	}
-	all := make([]int, len(names))
-	used := map[int]bool{}
-	take := func(key func(Name) string) {
-		for i, n := range names {
-			if col, ok := known[key(n)]; ok && all[i] == 0 {
-				if at := slices.Index(palette, col); !used[at] {
-					all[i], used[at] = at+1, true
-				}
-			}
-		}
-	}
-	take(func(n Name) string { return n.Label })
-	take(func(n Name) string { return n.Scheme })
-	next := 0
-	for i := range all {
-		if all[i] > 0 {
-			continue
-		}
-		for used[next%len(palette)] && len(used) < len(palette) {
-			next++
-		}
-		all[i] = next%len(palette) + 1
-		used[next%len(palette)] = true
-		next++
-	}
-	out := make([]int, len(c.Series))
-	for i, s := range c.Series {
-		out[i] = all[slices.Index(names, s.Name)] - 1
-	}
-	return out
-}
-
 // SVG writes the chart as SVG.
 func (c *Chart) SVG(out io.Writer) error {
-	p, w, h, err := c.layout()
-	if err != nil {
-		return err
-	}
-	canvas := vgsvg.New(w, h)
-	c.draw(p, draw.New(canvas))
-	_, err = canvas.WriteTo(out)
-	return err
+	return c.write(out, func(w, h vg.Length) vg.CanvasWriterTo { return vgsvg.New(w, h) })
 }
 
 // PNG writes the chart as PNG, 144 dots an inch.
 func (c *Chart) PNG(out io.Writer) error {
+	return c.write(out, func(w, h vg.Length) vg.CanvasWriterTo {
+		return vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(w, h), vgimg.UseDPI(dpi))}
+	})
+}
+
+func (c *Chart) write(out io.Writer, canvas func(w, h vg.Length) vg.CanvasWriterTo) error {
 	p, w, h, err := c.layout()
 	if err != nil {
 		return err
 	}
-	canvas := vgimg.PngCanvas{Canvas: vgimg.NewWith(vgimg.UseWH(w, h), vgimg.UseDPI(dpi))}
-	c.draw(p, draw.New(canvas))
-	_, err = canvas.WriteTo(out)
+	to := canvas(w, h)
+	p.Draw(area(p, draw.New(to)))
+	_, err = to.WriteTo(out)
 	return err
+}
+
+// area returns the canvas without its margin and without the legend, which is drawn
+// to the right of the plot, where it hides nothing.
+func area(p *plot.Plot, canvas draw.Canvas) draw.Canvas {
+	return draw.Crop(canvas, 4, -8-p.Legend.XOffs, 4, -4)
 }
 
 // width returns the canvas' width: bars need room, and so do their names.
@@ -170,68 +126,70 @@ func (c *Chart) width() vg.Length {
 // Wide reports whether the chart needs more than the usual width.
 func (c *Chart) Wide() bool { return c.width() > width*1.3 }
 
-func sans(size vg.Length) text.Style {
+// oneGroup reports whether each series has one bar. Their names then stand below
+// the bars, instead of a legend.
+func (c *Chart) oneGroup() bool { return len(c.Groups) == 1 && c.Groups[0] == "" }
+
+// offset returns where series i has its bars in a group, and their width.
+func (c *Chart) offset(i int) (at, width float64) {
+	width = groupWidth / float64(len(c.Series))
+	return (float64(i) - float64(len(c.Series)-1)/2) * width, width * 0.92
+}
+
+func sans(size vg.Length) font.Font {
 	f := plot.DefaultFont
 	f.Variant, f.Size = "Sans", size
-	return text.Style{Color: color.Black, Font: f, Handler: plot.DefaultTextHandler}
+	return f
 }
 
 // layout makes the plot, and returns the size of its canvas.
 func (c *Chart) layout() (p *plot.Plot, w, h vg.Length, err error) {
-	if p, err = c.plot(); err != nil {
-		return nil, 0, 0, err
-	}
-	w, h = c.width(), height
-	if len(c.Groups) > 0 {
-		h += fitLabels(p, c.barLabels(), w)
-	}
-	return p, w, h, nil
-}
-
-// frame returns the canvas without its margin.
-func frame(canvas draw.Canvas) draw.Canvas { return draw.Crop(canvas, 4, -8, 4, -4) }
-
-// draw lays title, legend and plot out from the top.
-func (c *Chart) draw(p *plot.Plot, canvas draw.Canvas) { p.Draw(c.head(frame(canvas))) }
-
-// plot makes the part below title and legend.
-func (c *Chart) plot() (*plot.Plot, error) {
-	p := plot.New()
+	p = plot.New()
 	p.BackgroundColor = nil // the page's
+	p.Title.Text, p.Title.TextStyle.Font, p.Title.Padding = c.Title, sans(12), 6
+	p.Legend.TextStyle.Font, p.Legend.Padding, p.Legend.Top = sans(9.5), 3, true
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
-		a.Label.TextStyle.Font = sans(10).Font
-		a.Tick.Label.Font = sans(9).Font
+		a.Label.TextStyle.Font = sans(10)
+		a.Tick.Label.Font = sans(9)
 		a.LineStyle.Width, a.Tick.LineStyle.Width = vg.Points(0.7), vg.Points(0.7)
 		a.Label.Padding = vg.Points(3)
 	}
 	p.X.Label.Text, p.Y.Label.Text = c.XLabel, c.YLabel
 	grid := plotter.NewGrid()
 	grid.Vertical.Color, grid.Horizontal.Color = gridColor, gridColor
+	p.Add(grid)
+	if err := c.add(p); err != nil {
+		return nil, 0, 0, err
+	}
+	if c.oneGroup() || len(c.Series) == 1 && c.Series[0].Label == "" {
+		p.Legend = plot.NewLegend()
+	} else {
+		p.Legend.XOffs = p.Legend.Rectangle(draw.Canvas{}).Size().X + 8
+	}
+	c.yAxis(p)
+	w, h = c.width(), height
 	if len(c.Groups) > 0 {
 		grid.Vertical.Width = 0
-	}
-	p.Add(grid)
-	var err error
-	if styles := c.styles(); len(c.Groups) > 0 {
-		err = c.bars(p, styles)
+		h += c.barAxis(p, w)
 	} else {
-		err = c.lines(p, styles)
+		c.xAxis(p)
 	}
-	if err != nil {
-		return nil, err
-	}
-	c.axes(p)
-	return p, nil
+	return p, w, h, nil
 }
 
 // errEmpty is the error for a chart without points.
 var errEmpty = errors.New("there is nothing to draw: no run has a value")
 
-// usable returns the points that the axes can show.
-func (c *Chart) usable(points []Point) (out []Point) {
+// points returns the points of series i that the axes can show. Those of bars are
+// at their bars.
+func (c *Chart) points(i int) (out spread) {
 	bad := func(v float64, log bool) bool { return math.IsNaN(v) || math.IsInf(v, 0) || log && v <= 0 }
-	for _, p := range points {
-		if bad(p.Y, c.LogY) || bad(p.X, c.LogX) && len(c.Groups) == 0 {
+	for group, p := range c.Series[i].Points {
+		if len(c.Groups) > 0 {
+			at, _ := c.offset(i)
+			p.X = float64(group) + at
+		}
+		if bad(p.Y, c.LogY) || bad(p.X, c.LogX) {
 			continue
 		}
 		if bad(p.Low, c.LogY) {
@@ -245,75 +203,79 @@ func (c *Chart) usable(points []Point) (out []Point) {
 	return out
 }
 
-// axes sets ranges and ticks from the points.
-func (c *Chart) axes(p *plot.Plot) {
-	span := func(low, high *float64) {
-		if *low == *high { // a single point
-			*low, *high = *low-math.Abs(*low)/2-0.5, *high+math.Abs(*high)/2+0.5
-		}
-	}
-	if c.LogY {
-		p.Y.Min, p.Y.Max = p.Y.Min/1.2, p.Y.Max*1.2
-		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, logTicks{}
-	} else {
-		if c.ZeroY || len(c.Groups) > 0 {
-			p.Y.Min = min(p.Y.Min, 0)
-		}
-		span(&p.Y.Min, &p.Y.Max)
-		p.Y.Max += (p.Y.Max - p.Y.Min) / 20
-		if c.TopY != 0 {
-			p.Y.Max = c.TopY
-		}
-		p.Y.Tick.Marker = linearTicks{}
-	}
-	if len(c.Groups) > 0 {
-		return
-	}
-	if c.LogX {
-		p.X.Min, p.X.Max = p.X.Min/1.1, p.X.Max*1.1
-		p.X.Scale = plot.LogScale{}
-	} else {
-		span(&p.X.Min, &p.X.Max)
-	}
-	p.X.Tick.Marker = c.xTicks(p.X.Min, p.X.Max)
-}
-
-// lines adds a line with marks and error bars, or a curve, for each series.
-func (c *Chart) lines(p *plot.Plot, styles []int) error {
-	drawn := false
+// add puts the series into the plot and its legend.
+func (c *Chart) add(p *plot.Plot) error {
+	least := math.Inf(1)
 	for i := range c.Series {
-		s := spread(c.usable(c.Series[i].Points))
-		if len(s) == 0 {
+		for _, pt := range c.points(i) {
+			least = min(least, pt.Low)
+		}
+	}
+	if math.IsInf(least, 1) {
+		return errEmpty
+	}
+	base := 0.0 // of bars
+	if c.LogY {
+		base = least / 1.2
+	}
+	for i, s := range c.Series {
+		points := c.points(i)
+		if len(points) == 0 {
+			p.Legend.Add(s.Label)
 			continue
 		}
-		drawn = true
-		line, points, err := plotter.NewLinePoints(s)
+		thumbs, err := c.shape(p, i, points, base)
 		if err != nil {
 			return err
 		}
-		st := styles[i]
-		line.Color, line.Width = palette[st], vg.Points(1.4)
-		if c.Series[i].Curve {
-			line.Dashes = dashes[st]
-			line.Width = vg.Points(1.7)
-			p.Add(line)
+		p.Legend.Add(s.Label, thumbs...)
+		if !points.any() {
 			continue
 		}
-		points.Color, points.Shape, points.Radius = palette[st], glyphs[st], vg.Points(3)
-		p.Add(line, points)
-		if s.any() {
-			bars, err := plotter.NewYErrorBars(s)
-			if err != nil {
-				return err
-			}
-			bars.Color = palette[st]
-			p.Add(bars)
+		e, err := plotter.NewYErrorBars(points)
+		if err != nil {
+			return err
 		}
-	}
-	if !drawn {
-		return errEmpty
+		if len(c.Groups) == 0 {
+			e.Color = palette[s.Style%len(palette)]
+		}
+		p.Add(e)
 	}
 	return nil
+}
+
+// shape adds the bars, the curve, or the line and marks of series i.
+func (c *Chart) shape(p *plot.Plot, i int, points spread, base float64) ([]plot.Thumbnailer, error) {
+	s := &c.Series[i]
+	style := s.Style % len(palette)
+	if len(c.Groups) > 0 {
+		var rings []plotter.XYer
+		_, w := c.offset(i)
+		for _, pt := range points {
+			l, r := pt.X-w/2, pt.X+w/2
+			rings = append(rings, plotter.XYs{{X: l, Y: base}, {X: l, Y: pt.Y}, {X: r, Y: pt.Y}, {X: r, Y: base}})
+		}
+		bars, err := plotter.NewPolygon(rings...)
+		if err != nil {
+			return nil, err
+		}
+		bars.Color, bars.LineStyle.Width = palette[style], 0
+		p.Add(bars)
+		return []plot.Thumbnailer{bars}, nil
+	}
+	line, marks, err := plotter.NewLinePoints(points)
+	if err != nil {
+		return nil, err
+	}
+	line.Color, line.Width = palette[style], vg.Points(1.4)
+	if s.Curve {
+		line.Dashes, line.Width = dashes[style], vg.Points(1.7)
+		p.Add(line)
+		return []plot.Thumbnailer{line}, nil
+	}
+	marks.Color, marks.Shape, marks.Radius = palette[style], glyphs[style], vg.Points(3)
+	p.Add(line, marks)
+	return []plot.Thumbnailer{line, marks}, nil
 }
 
 // spread adapts points to gonum's plotters.

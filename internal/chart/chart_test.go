@@ -12,7 +12,7 @@ import (
 )
 
 func series(label string, values ...float64) Series {
-	s := Series{Name: Name{Label: label}}
+	s := Series{Label: label}
 	for i, v := range values {
 		s.Points = append(s.Points, Point{X: float64(10 * (i + 1)), Y: v, Low: v * 0.9, High: v * 1.2})
 	}
@@ -21,7 +21,7 @@ func series(label string, values ...float64) Series {
 
 func charts() map[string]*Chart {
 	curve := func(label string, step float64) Series {
-		s := Series{Name: Name{Label: label}, Curve: true}
+		s := Series{Label: label, Curve: true}
 		for i := range 50 {
 			s.Points = append(s.Points, Point{X: step * float64(i), Y: float64(i) / 49, Low: float64(i) / 49, High: float64(i) / 49})
 		}
@@ -97,52 +97,30 @@ func TestPNG(t *testing.T) {
 				colours[img.At(x, y)] = true
 			}
 		}
-		if !colours[palette[c.styles()[0]]] && name != "many" { // its first series has nothing above zero
+		if !colours[palette[0]] && name != "many" { // its first series has nothing above zero
 			t.Errorf("%s: the first series' colour is not there", name)
 		}
 	}
 }
 
 func TestNothing(t *testing.T) {
-	for _, c := range []*Chart{{}, {Series: []Series{{Name: Name{Label: "ecmp"}}}}, {Groups: []string{"a"}, Series: []Series{series("ecmp", math.NaN())}}} {
+	for _, c := range []*Chart{{}, {Series: []Series{{Label: "ecmp"}}}, {Groups: []string{"a"}, Series: []Series{series("ecmp", math.NaN())}}} {
 		if err := c.SVG(io.Discard); !errors.Is(err, errEmpty) {
 			t.Errorf("%v", err)
 		}
 	}
 }
 
-// A scheme's colour does not depend on what else is drawn, and no two series of a
-// chart share one as long as there are enough.
-func TestColours(t *testing.T) {
-	names := []Name{{"x", "conga"}, {"conga", "conga"}, {"mine", ""}, {"ecmp", "ecmp"}, {"500us", "letflow"}}
-	a := &Chart{}
-	for _, n := range names {
-		a.Series = append(a.Series, Series{Name: n})
+// Series of any style can be drawn.
+func TestStyles(t *testing.T) {
+	c := &Chart{}
+	for i := range 20 {
+		c.Series = append(c.Series, series("s", 1, 2))
+		c.Series[i].Style = i
 	}
-	got := a.styles()
-	for i, want := range map[int]any{1: blue, 3: grey, 4: orange} {
-		if palette[got[i]] != want {
-			t.Errorf("%s is %v, want %v", names[i].Label, palette[got[i]], want)
-		}
-	}
-	used := map[int]bool{}
-	for _, s := range got {
-		if used[s] {
-			t.Errorf("styles %v: one is used twice", got)
-		}
-		used[s] = true
-	}
-	alone := &Chart{Family: names, Series: a.Series[2:3]}
-	if s := alone.styles(); s[0] != got[2] {
-		t.Errorf("%s has style %d alone, and %d among others", names[2].Label, s[0], got[2])
-	}
-	many := &Chart{}
-	for range 20 {
-		many.Series = append(many.Series, Series{Name: Name{Label: strings.Repeat("x", len(many.Series))}})
-	}
-	for _, s := range many.styles() {
-		if s < 0 || s >= len(palette) {
-			t.Errorf("style %d", s)
+	for _, c.Groups = range [][]string{nil, {"a", "b"}} {
+		if err := c.SVG(io.Discard); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -27,7 +27,7 @@ func texts(t *testing.T, c *Chart) (all []textBox, w, h vg.Length) {
 		t.Fatal(err)
 	}
 	var rec recorder.Canvas
-	c.draw(p, draw.NewCanvas(&rec, w, h))
+	p.Draw(area(p, draw.NewCanvas(&rec, w, h)))
 	now, saved := 0.0, []float64(nil)
 	for _, a := range rec.Actions {
 		switch a := a.(type) {
@@ -80,7 +80,7 @@ func (b *textBox) touch(o *textBox) bool {
 func barChart(bars int, groups ...string) *Chart {
 	c := &Chart{Title: "Title", XLabel: "load: 50", YLabel: "p99 slowdown", Groups: groups}
 	for range bars {
-		s := Series{Name: Name{Label: fmt.Sprint("s", len(c.Series))}}
+		s := Series{Label: fmt.Sprint("s", len(c.Series)), Style: len(c.Series)}
 		for g := range groups {
 			y := float64(g + len(c.Series) + 1)
 			s.Points = append(s.Points, Point{Y: y, Low: y, High: y})
@@ -109,18 +109,17 @@ func TestLabelsFit(t *testing.T) {
 	for name, tt := range map[string]struct {
 		c      *Chart
 		turned bool
-		lines  int // more than there are labels
 	}{
-		"short":        {schemeChart("ecmp", "conga", "drill"), false, 0},
-		"schemes":      {schemeChart("ecmp", "letflow", "drill", "conga", "conga-flow", "conweave", "conweave-conga", "spray", "local", "static"), true, 0},
-		"options":      {schemeChart("conga 100us", "conga 500us", "conga-flow", "conweave 4 selectors", "conweave auto", "letflow 500us"), false, 5},
-		"one word":     {schemeChart("conga_100us_a", "conga_500us_a", "conga_flow_a", "conweave_four_a", "conweave_auto", "letflow_500us_a"), true, 0},
-		"first long":   {schemeChart(long, "ecmp", "conga", "drill", "letflow", "spray"), true, 0},
-		"last long":    {schemeChart("ecmp", "conga", "drill", "letflow", "spray", long), true, 0},
-		"groups":       {barChart(3, "web search, 50 % load", "small (0–100 KB)", "data mining with a failed link", "all flows of the run"), false, 2},
-		"many groups":  {barChart(2, ports...), true, 0},
-		"crowd":        {barChart(6, ports...), true, 0},
-		"many schemes": {schemeChart(ports...), true, 0},
+		"short":        {schemeChart("ecmp", "conga", "drill"), false},
+		"schemes":      {schemeChart("ecmp", "letflow", "drill", "conga", "conga-flow", "conweave", "conweave-conga", "spray", "local", "static"), true},
+		"options":      {schemeChart("conga 100us", "conga 500us", "conga-flow", "conweave 4 selectors", "conweave auto", "letflow 500us"), true},
+		"one word":     {schemeChart("conga_100us_a", "conga_500us_a", "conga_flow_a", "conweave_four_a", "conweave_auto", "letflow_500us_a"), true},
+		"first long":   {schemeChart(long, "ecmp", "conga", "drill", "letflow", "spray"), true},
+		"last long":    {schemeChart("ecmp", "conga", "drill", "letflow", "spray", long), true},
+		"groups":       {barChart(3, "web search, 50 % load", "small (0–100 KB)", "data mining with a failed link", "all flows of the run"), true},
+		"many groups":  {barChart(2, ports...), true},
+		"crowd":        {barChart(6, ports...), true},
+		"many schemes": {schemeChart(ports...), true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			all, w, h := texts(t, tt.c)
@@ -157,7 +156,7 @@ func TestLabelsFit(t *testing.T) {
 					left = strings.TrimSpace(left[len(longest.text):])
 				}
 			}
-			if (turned == len(labels)) != tt.turned || lines-len(labels) != tt.lines {
+			if (turned == len(labels)) != tt.turned || lines != len(labels) {
 				t.Errorf("%d labels in %d lines, %d of them turned", len(labels), lines, turned)
 			}
 			p, _, _, _ := tt.c.layout()
@@ -188,22 +187,5 @@ func TestLabelsThin(t *testing.T) {
 	}
 	if labels < 60 || labels >= 300 {
 		t.Errorf("%d of 300 labels are written", labels)
-	}
-}
-
-func TestWrap(t *testing.T) {
-	width := func(s string) vg.Length { return vg.Length(len(s)) }
-	for _, tt := range []struct {
-		label string
-		room  vg.Length
-		want  string // lines; "" if it does not go
-	}{
-		{"a rather long name", 9, "a rather|long name"}, {"conweave-conga", 9, "conweave-|conga"}, {"conweave-conga", 8, ""},
-		{"ab cd-ef gh", 5, "ab|cd-ef|gh"}, {"ab cd-ef gh", 8, "ab cd-ef|gh"}, {"a b c d", 1, ""}, {"a b c", 1, "a|b|c"}, {"  a  ", 1, "a"}, {"ab", 1, ""}, {"", 1, ""},
-	} {
-		lines, ok := wrap(tt.label, tt.room, width)
-		if got := strings.Join(lines, "|"); ok && got != tt.want || ok != (tt.want != "" || tt.label == "") {
-			t.Errorf("%q in %v: %q, %v, want %q", tt.label, tt.room, got, ok, tt.want)
-		}
 	}
 }

@@ -8,27 +8,18 @@ import (
 	"strings"
 
 	"github.com/loomfabric/loom/config"
-	"github.com/loomfabric/loom/control"
-	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/internal/admin"
-	"github.com/loomfabric/loom/internal/telemetry"
+	"github.com/loomfabric/loom/internal/httpd"
 )
 
 // listenAdmin opens the socket of the admin API; nil, nil: there is none. A
-// socket that the file names must be had. The standard one is there for
-// convenience: a node that cannot have it forwards without.
+// socket that the file names must be had. The standard one, which nobody had to
+// write, is there for convenience: a node that cannot have it forwards without.
 func listenAdmin(address string, standard bool, log *slog.Logger) (net.Listener, error) {
-	if (config.Admin{Listen: address}).Off() {
-		return nil, nil
-	}
-	path := strings.TrimPrefix(address, "unix:")
 	if standard {
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			log.Warn("no admin API: loomctl will not work", "err", err, "fix", "create the directory, or set admin.listen")
-			return nil, nil
-		}
+		// If this fails, so does what follows, and says what to do.
+		_ = os.MkdirAll(filepath.Dir(strings.TrimPrefix(address, "unix:")), 0o755)
 	}
-	l, err := telemetry.ListenUnix(path, "the admin API", "admin.listen")
+	l, err := httpd.Listen(address, "the admin API", "admin.listen")
 	if err != nil && standard {
 		log.Warn("no admin API: loomctl will not work", "err", err)
 		return nil, nil
@@ -39,12 +30,4 @@ func listenAdmin(address string, standard bool, log *slog.Logger) (net.Listener,
 // standardAdmin reports whether an address is one that nobody had to write.
 func standardAdmin(address string) bool {
 	return address == config.DefaultLeafAdmin || address == config.DefaultSpineAdmin
-}
-
-// adminServer returns the server of the admin API.
-func (k Kind) adminServer(n *node, plane *dataplane.Node, mirror *control.Mirror, log *slog.Logger) *admin.Server {
-	return admin.NewServer(admin.Options{
-		Name: n.dp.Name, Role: k.name, Leaf: n.dp.Role == dataplane.Leaf, Version: k.version,
-		Node: plane, Tables: mirror.Tables, Ports: n.dp.Ports, Log: log,
-	})
 }

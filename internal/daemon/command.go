@@ -16,9 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/loomfabric/loom/config"
-	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/overlay"
 )
 
 // Kind is one of the two daemons.
@@ -40,7 +38,6 @@ type node struct {
 	file   any // *config.Leaf or *config.Spine
 	common config.Common
 	dp     dataplane.Config
-	source control.Source // leaf
 }
 
 func loadLeaf(file string, interfaces []string) (*node, error) {
@@ -48,7 +45,7 @@ func loadLeaf(file string, interfaces []string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &node{file: l, common: l.Common, dp: l.ToDataplane(), source: control.Static(staticOverlay(l))}, nil
+	return &node{file: l, common: l.Common, dp: l.ToDataplane()}, nil
 }
 
 func loadSpine(file string, interfaces []string) (*node, error) {
@@ -57,24 +54,6 @@ func loadSpine(file string, interfaces []string) (*node, error) {
 		return nil, err
 	}
 	return &node{file: s, common: s.Common, dp: s.ToDataplane()}, nil
-}
-
-// staticOverlay is the overlay as the file describes it.
-func staticOverlay(l *config.Leaf) control.Overlay {
-	o := control.Overlay{Peers: l.Peers}
-	for i := range l.VNIs {
-		v := &l.VNIs[i]
-		o.VNIs = append(o.VNIs, control.VNI{
-			VNI: overlay.VNI(v.VNI), Flood: v.Flood,
-			Storm: dataplane.StormLimit{Rate: v.Storm.Rate, Burst: v.Storm.Burst}, FDBLimit: v.FDBLimit,
-		})
-		for _, s := range v.Static {
-			o.Static = append(o.Static, control.StaticMAC{
-				VNI: overlay.VNI(v.VNI), MAC: overlay.MAC(s.MAC), VTEP: s.VTEP.Addr, Interface: s.Interface, VLAN: s.VLAN,
-			})
-		}
-	}
-	return o
 }
 
 // Main runs the daemon's command line and returns the exit code. version is

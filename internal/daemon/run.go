@@ -14,8 +14,11 @@ import (
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/admin"
+	"github.com/loomfabric/loom/internal/httpd"
 	"github.com/loomfabric/loom/internal/telemetry"
 )
 
@@ -95,7 +98,7 @@ func (k Kind) run(ctx context.Context, file string) error {
 		log.Warn(f.Problem, "fix", f.Fix)
 	}
 	var listener net.Listener
-	if listener, err = telemetry.Listen(n.common.Telemetry.Listen); err != nil {
+	if listener, err = httpd.Listen(n.common.Telemetry.Listen, "metrics", "telemetry.listen"); err != nil {
 		return err
 	}
 	if listener != nil {
@@ -142,8 +145,9 @@ type listeners struct{ metrics, admin net.Listener }
 // serve runs the node's parts. When ctx ends the data plane drains, while
 // control, telemetry and the admin API go on; they end after it.
 func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel control.Kernel, l listeners, log *slog.Logger, again *reloader, reload <-chan os.Signal) error {
+	overlay, _ := n.file.(*config.Leaf) // nil: a spine's
 	mirror := control.NewMirror(control.Options{
-		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Source: n.source,
+		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Overlay: overlay,
 		Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
 	})
 	server := telemetry.NewServer(telemetry.Options{
@@ -156,10 +160,14 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 	parts, around := errgroup.WithContext(around)
 	parts.Go(func() error { return mirror.Run(around) })
 	if l.metrics != nil {
-		parts.Go(func() error { return server.Serve(around, l.metrics) })
+		parts.Go(func() error { return httpd.Serve(around, l.metrics, server, "metrics and health", log) })
 	}
 	if l.admin != nil {
-		parts.Go(func() error { return k.adminServer(n, plane, mirror, log).Serve(around, l.admin) })
+		api := admin.NewServer(admin.Options{
+			Name: n.dp.Name, Role: k.name, Leaf: n.dp.Role == dataplane.Leaf, Version: k.version,
+			Node: plane, Tables: mirror.Tables, Ports: n.dp.Ports,
+		})
+		parts.Go(func() error { return httpd.Serve(around, l.admin, api, "the admin API", log) })
 	}
 	parts.Go(func() error { again.run(around, reload); return nil })
 	parts.Go(func() error { announce(around, server, log); return nil })

@@ -4,17 +4,28 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/internal/spread"
 )
 
-// Cell picks the runs of one scheme at one point.
+// Cell picks the runs of one scheme at one point of the matrix.
 type Cell struct {
 	Scheme string
-	Load   float64
-	Axis   string
+	Load   float64 // 0: the file's workloads have what load they have
+	Axis   string  // a point of the axis; "": there is none
+}
+
+// Place is the cell's point in words; "" if there is only one.
+func (c Cell) Place() string {
+	load := ""
+	if c.Load != 0 {
+		load = fmt.Sprintf("%g %%", c.Load)
+	}
+	if c.Axis == "" || load == "" {
+		return c.Axis + load
+	}
+	return c.Axis + ", " + load
 }
 
 // Spread sums up a metric of a cell over the seeds that have it.
@@ -50,12 +61,10 @@ func (r *Results) bySeed(metric string, c Cell) []float64 {
 		out[i] = math.NaN()
 	}
 	for i, rec := range r.Records {
-		run := &r.Size.Runs[i]
-		if rec == nil || run.Scheme != c.Scheme || run.Load != c.Load || run.Axis != c.Axis {
-			continue
-		}
-		if v, ok := r.value(rec.Result, metric); ok {
-			out[slices.Index(r.Size.Seeds, run.Seed)] = v
+		if run := &r.Size.Runs[i]; rec != nil && run.Cell == c {
+			if v, ok := r.value(rec, metric); ok {
+				out[slices.Index(r.Size.Seeds, run.Seed)] = v
+			}
 		}
 	}
 	return out
@@ -63,28 +72,22 @@ func (r *Results) bySeed(metric string, c Cell) []float64 {
 
 // value is a run's number. A counter that this run did not count anything under is
 // zero if another run did: else it is a name that does not exist.
-func (r *Results) value(res *measure.Result, metric string) (float64, bool) {
-	v, ok, zero := lookup(res, metric)
-	if ok || !zero {
-		return v, ok
-	}
-	for _, rec := range r.Records {
-		if rec == nil {
-			continue
+func (r *Results) value(rec *Record, metric string) (float64, bool) {
+	v, ok, counter := rec.number(metric)
+	return v, ok || counter && slices.ContainsFunc(r.Records, func(other *Record) bool {
+		if other == nil {
+			return false
 		}
-		if _, known, _ := lookup(rec.Result, metric); known {
-			return 0, true
-		}
-	}
-	return 0, false
+		_, ok, _ := other.number(metric)
+		return ok
+	})
 }
 
-// Results gives a cell's results, one a seed.
-func (r *Results) Results(c Cell) (out []*measure.Result) {
+// Of gives a cell's records, one a seed.
+func (r *Results) Of(c Cell) (out []*Record) {
 	for i, rec := range r.Records {
-		run := &r.Size.Runs[i]
-		if rec != nil && run.Scheme == c.Scheme && run.Load == c.Load && run.Axis == c.Axis {
-			out = append(out, rec.Result)
+		if rec != nil && r.Size.Runs[i].Cell == c {
+			out = append(out, rec)
 		}
 	}
 	return out
@@ -92,15 +95,14 @@ func (r *Results) Results(c Cell) (out []*measure.Result) {
 
 // Items are the names that the * of a metric stands for in any run of a point, in
 // the order in which runs have them, and each one's metric.
-func (r *Results) Items(metric string, load float64, axis string) (names, metrics []string) {
-	for i, rec := range r.Records {
-		if run := &r.Size.Runs[i]; rec == nil || run.Load != load || run.Axis != axis {
-			continue
-		}
-		n, m := items(rec.Result, metric)
-		for k := range n {
-			if !slices.Contains(names, n[k]) {
-				names, metrics = append(names, n[k]), append(metrics, m[k])
+func (r *Results) Items(metric string, at Cell) (names, metrics []string) {
+	for _, at.Scheme = range r.Size.Schemes {
+		for _, rec := range r.Of(at) {
+			n, m := rec.items(metric)
+			for k := range n {
+				if !slices.Contains(names, n[k]) {
+					names, metrics = append(names, n[k]), append(metrics, m[k])
+				}
 			}
 		}
 	}
@@ -111,8 +113,8 @@ func (r *Results) Items(metric string, load float64, axis string) (names, metric
 func (r *Results) CDF(metric string, c Cell) []measure.Point {
 	var curves [][]measure.Point
 	var xs []float64
-	for _, res := range r.Results(c) {
-		d := Distribution(res, metric)
+	for _, rec := range r.Of(c) {
+		d := rec.distribution(metric)
 		if d == nil || len(d.CDF) == 0 {
 			continue
 		}
@@ -168,21 +170,20 @@ func (r *Results) Outcomes() (out []Outcome) {
 		if !x.appliesTo(r.Size) {
 			continue
 		}
-		for _, axis := range r.Size.Points() {
-			for _, load := range r.Size.LoadPoints() {
-				if !x.At.matches(load, axis) {
-					continue
-				}
-				o := Outcome{Expectation: x, Cell: Cell{x.Scheme, load, axis}}
-				bounds := x.Value
-				if x.Versus != "" {
-					o.Spread, bounds = r.Relative(x.Metric, o.Cell, x.Versus), x.Ratio
-				} else {
-					o.Spread = r.Spread(x.Metric, o.Cell)
-				}
-				o.Holds = o.Spread.N > 0 && bounds.Hold(o.Spread.Mean)
-				out = append(out, o)
+		for _, cell := range r.Size.Cells() {
+			if !x.At.Matches(cell) {
+				continue
 			}
+			cell.Scheme = x.Scheme
+			o := Outcome{Expectation: x, Cell: cell}
+			bounds := x.Value
+			if x.Versus != "" {
+				o.Spread, bounds = r.Relative(x.Metric, cell, x.Versus), x.Ratio
+			} else {
+				o.Spread = r.Spread(x.Metric, cell)
+			}
+			o.Holds = o.Spread.N > 0 && bounds.Hold(o.Spread.Mean)
+			out = append(out, o)
 		}
 	}
 	return out
@@ -200,20 +201,10 @@ func (o *Outcome) Claim() string {
 	default:
 		s = fmt.Sprintf("%s of %s %s", x.Metric, x.Scheme, x.Value)
 	}
-	return s + o.Cell.where()
-}
-
-// where is a cell's point in words.
-func (c Cell) where() string {
-	parts := []string{}
-	if c.Axis != "" {
-		parts = append(parts, c.Axis)
+	if at := o.Cell.Place(); o.Cell.Load != 0 {
+		s += " (" + at + " load)"
+	} else if at != "" {
+		s += " (" + at + ")"
 	}
-	if c.Load != 0 {
-		parts = append(parts, fmt.Sprintf("%g %% load", c.Load))
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return " (" + strings.Join(parts, ", ") + ")"
+	return s
 }

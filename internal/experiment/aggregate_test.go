@@ -116,7 +116,7 @@ func TestItems(t *testing.T) {
 		"drops.*":      "no.route=drops.no.route queue-full=drops.queue-full",
 		"nothing.*":    "",
 	} {
-		names, metrics := r.Items(metric, 30, "")
+		names, metrics := r.Items(metric, Cell{Load: 30})
 		var got []string
 		for i := range names {
 			got = append(got, names[i]+"="+metrics[i])
@@ -131,20 +131,30 @@ func TestNumbersAreMetrics(t *testing.T) {
 	res := &measure.Result{FCT: []measure.ClassFCT{{Class: "all", Norm: 2}}, Drops: map[string]uint64{"b": 2, "a": 1},
 		ConWeave: &measure.ConWeaveResult{Queues: measure.Distribution{P99: 3}, Counters: map[string]uint64{"x": 9}}, Machine: measure.Machine{WallS: 1.5}}
 	seen := map[string]float64{}
-	for _, field := range Numbers(res) {
-		for _, n := range field {
-			seen[n.Metric] = n.Value
-			if v, ok, _ := lookup(res, n.Metric); !ok || v != n.Value {
-				t.Errorf("%s is %g, but found as %g, %v", n.Metric, n.Value, v, ok)
-			}
-			if err := CheckMetric(n.Metric, false); err != nil {
-				t.Error(err)
-			}
+	for _, n := range Numbers(res) {
+		seen[n.Metric] = n.Value
+		if err := CheckMetric(n.Metric, false); err != nil {
+			t.Error(err)
 		}
 	}
 	for metric, want := range map[string]float64{"fct.all.norm": 2, "drops.a": 1, "conweave.queues.p99": 3, "conweave.counters.x": 9, "machine.wall_s": 1.5} {
 		if seen[metric] != want {
 			t.Errorf("%s is %g, want %g", metric, seen[metric], want)
+		}
+	}
+}
+
+func TestLabel(t *testing.T) {
+	for metric, want := range map[string]string{
+		"fct.all.norm": "mean FCT ÷ idle network's", "fct.small.p999_s": "p99.9 FCT, small flows", "fct.large.slowdown_p99": "p99 FCT slowdown, large flows",
+		"queues.S1->L1.0.p90": "queue, p90, S1->L1.0", "imbalance.all.mean": "imbalance of uplinks, mean", "drops.*": "drops", "drops.queue-full": "drops queue-full",
+		"workloads.incast.effective_percent": "effective throughput, incast", "workloads.web.fct.all.mean_s": "mean FCT, web",
+		"workloads.web.fct.small.p99_s": "p99 FCT, small flows, web", "workloads.rdma.reordering.percent": "reordered, rdma", "phases.L0->S1.0 from 5s.percent": "share, L0->S1.0 from 5s",
+		"reactions.fail L1-S1.0: L0.followed_s": "followed after, fail L1-S1.0: L0", "machine.cpu_idle_percent": "CPU idle", "goodput_bps": "goodput", "events": "events",
+		"fct.*.norm": "mean FCT ÷ idle network's", "queues.S1->L1.0": "queue, S1->L1.0", "imbalance.all": "imbalance of uplinks", "transport.retransmits": "transport retransmits",
+	} {
+		if got := Label(metric); got != want {
+			t.Errorf("%s is %q, want %q", metric, got, want)
 		}
 	}
 }

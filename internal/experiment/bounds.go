@@ -14,38 +14,33 @@ import (
 // Bounds are what a value must keep to: "< 0.8", "<= 1", "> 2", ">= 2" or
 // "0.9 to 1.1", whose ends belong to it.
 type Bounds struct {
-	text           string
-	low, high      float64
-	lowIn, highIn  bool // the bound itself is allowed
-	hasLow, hasTop bool
+	text      string
+	low, high float64 // both are allowed
 }
 
 // ParseBounds reads bounds.
 func ParseBounds(text string) (Bounds, error) {
-	b := Bounds{text: strings.TrimSpace(text)}
-	bad := fmt.Errorf(`%q are no bounds; write them as in "< 0.8", ">= 2" or "0.9 to 1.1"`, text)
-	if low, high, ok := strings.Cut(b.text, " to "); ok {
-		var err, err2 error
+	b := Bounds{strings.TrimSpace(text), math.Inf(-1), math.Inf(1)}
+	low, high, between := strings.Cut(b.text, " to ")
+	var err, err2 error
+	if between {
 		b.low, err = finite(low)
 		b.high, err2 = finite(high)
-		b.hasLow, b.hasTop, b.lowIn, b.highIn = true, true, true, true
-		if err != nil || err2 != nil || b.low > b.high {
-			return Bounds{}, bad
-		}
-		return b, nil
-	}
-	if len(b.text) < 2 || (b.text[0] != '<' && b.text[0] != '>') {
-		return Bounds{}, bad
-	}
-	number, in := strings.CutPrefix(b.text[1:], "=")
-	v, err := finite(number)
-	if err != nil {
-		return Bounds{}, bad
-	}
-	if b.text[0] == '<' {
-		b.high, b.hasTop, b.highIn = v, true, in
+	} else if number, ok := strings.CutPrefix(b.text, "<="); ok {
+		b.high, err = finite(number)
+	} else if number, ok := strings.CutPrefix(b.text, "<"); ok {
+		b.high, err = finite(number)
+		b.high = math.Nextafter(b.high, math.Inf(-1))
+	} else if number, ok := strings.CutPrefix(b.text, ">="); ok {
+		b.low, err = finite(number)
+	} else if number, ok := strings.CutPrefix(b.text, ">"); ok {
+		b.low, err = finite(number)
+		b.low = math.Nextafter(b.low, math.Inf(1))
 	} else {
-		b.low, b.hasLow, b.lowIn = v, true, in
+		err = strconv.ErrSyntax
+	}
+	if err != nil || err2 != nil || b.low > b.high {
+		return Bounds{}, fmt.Errorf(`%q are no bounds; write them as in "< 0.8", ">= 2" or "0.9 to 1.1"`, text)
 	}
 	return b, nil
 }
@@ -69,11 +64,7 @@ func (b *Bounds) UnmarshalYAML(n ast.Node) error {
 }
 
 // Hold tells whether v keeps to them. NaN does not.
-func (b Bounds) Hold(v float64) bool {
-	low := !b.hasLow || v > b.low || b.lowIn && v == b.low
-	top := !b.hasTop || v < b.high || b.highIn && v == b.high
-	return low && top && !math.IsNaN(v)
-}
+func (b Bounds) Hold(v float64) bool { return v >= b.low && v <= b.high }
 
 // String is as they were written.
 func (b Bounds) String() string { return b.text }

@@ -53,11 +53,9 @@ type Axis struct {
 
 // Run is one of a matrix.
 type Run struct {
-	ID     string // stable; the name of the result's file
-	Scheme string // a label of the experiment's; Spec.Scheme is the policy
-	Load   float64
-	Axis   string // a point of the axis
-	Seed   uint64
+	ID   string // stable; the name of the result's file
+	Cell        // Scheme is a label of the experiment's; Spec.Scheme is the policy
+	Seed uint64
 	// Spec is for this run alone: nothing in it is shared. Names of files in it are
 	// joined with the experiment file's directory.
 	Spec *sim.Spec
@@ -124,25 +122,43 @@ func (e *Experiment) Size(name string) (*Size, error) {
 	return nil, fmt.Errorf("%s: there is no size %q, only %v", e.File, name, names)
 }
 
-// Points are what the axis has; one empty point without an axis.
+// ID names a size's results by a runner in files and links.
+func (s *Size) ID(on string) string {
+	id := s.Experiment.Name + "-" + s.Name
+	if on != OnSim {
+		id += "-" + on
+	}
+	return id
+}
+
+// Points are what the axis has; none without an axis.
 func (s *Size) Points() []string {
 	if s.Axis == nil {
-		return []string{""}
+		return nil
 	}
 	return s.Axis.Points
 }
 
-// LoadPoints are the loads; one zero if they are the file's.
-func (s *Size) LoadPoints() []float64 {
-	if len(s.Loads) == 0 {
-		return []float64{0}
+// Cells are the points of the matrix, axis outermost, without a scheme.
+func (s *Size) Cells() (out []Cell) {
+	points, loads := s.Points(), s.Loads
+	if len(points) == 0 {
+		points = []string{""}
 	}
-	return s.Loads
+	if len(loads) == 0 {
+		loads = []float64{0}
+	}
+	for _, axis := range points {
+		for _, load := range loads {
+			out = append(out, Cell{Axis: axis, Load: load})
+		}
+	}
+	return out
 }
 
-// matches tells whether a point is among those that a picks.
-func (a *At) matches(load float64, axis string) bool {
-	return (a.Load == nil || *a.Load == load) && (a.Axis == nil || *a.Axis == axis)
+// Matches tells whether a cell is among those that a picks.
+func (a *At) Matches(c Cell) bool {
+	return (a.Load == nil || *a.Load == c.Load) && (a.Axis == nil || *a.Axis == c.Axis)
 }
 
 // missing says what a picks and the size lacks; "" if nothing.

@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,77 +82,53 @@ func emptyMapping(like ast.Node) *ast.MappingNode {
 	return ast.Mapping(t, false)
 }
 
-// step is a key or, if key is "", a position in a list.
-type step struct {
-	key   string
-	index int
-}
+// pathRE is what a key may be; in a list positions are keys, too, for {}, where YAML
+// has no room for [0].
+var pathRE = regexp.MustCompile(`^[^.\[\]]+(\[\d+\]|\.[^.\[\]]+)*$`)
 
 // parsePath splits a key such as workloads[0].load.
-func parsePath(key ast.Node) ([]step, error) {
-	var steps []step
+func parsePath(key ast.Node) ([]string, error) {
 	text := yamlfile.Text(key)
-	for _, part := range strings.Split(text, ".") {
-		name, indexes, _ := strings.Cut(part, "[")
-		if name == "" {
-			return nil, nodeError(key, "%q is not a key; write it as in topology.leaves or workloads[0].load", text)
-		}
-		steps = append(steps, step{key: name})
-		if len(indexes) == 0 {
-			if strings.Contains(part, "[") {
-				return nil, nodeError(key, "%q has no position after [; write it as in workloads[0]", text)
-			}
-			continue
-		}
-		for _, index := range strings.Split(strings.TrimSuffix(indexes, "]"), "][") {
-			n, err := strconv.ParseUint(index, 10, 16)
-			if err != nil || !strings.HasSuffix(indexes, "]") {
-				return nil, nodeError(key, "%q has no position between [ and ]; write a number, 0 is the first", text)
-			}
-			steps = append(steps, step{index: int(n)})
-		}
+	if !pathRE.MatchString(text) {
+		return nil, nodeError(key, "%q is not made of keys and positions; write it as in topology.leaves or workloads[0].load, 0 is the first", text)
 	}
-	return steps, nil
+	return strings.Split(strings.NewReplacer("[", ".", "]", "").Replace(text), "."), nil
 }
 
 // put merges v into n at the path; key is what the path was read from.
-func put(n ast.Node, steps []step, key, v ast.Node) (ast.Node, error) {
-	if len(steps) == 0 {
+func put(n ast.Node, path []string, key, v ast.Node) (ast.Node, error) {
+	if len(path) == 0 {
 		return merge(n, v)
 	}
-	s, rest := steps[0], steps[1:]
-	if _, isList := n.(*ast.SequenceNode); isList && s.key != "" {
-		if at, err := strconv.ParseUint(s.key, 10, 16); err == nil {
-			s = step{index: int(at)} // workloads.0, for {}, where YAML has no room for [0]
+	text := yamlfile.Text(key)
+	at, noPosition := strconv.ParseUint(path[0], 10, 16)
+	switch n := n.(type) {
+	case *ast.SequenceNode:
+		switch {
+		case noPosition != nil:
+			return nil, nodeError(key, "%q: %s is no position in a list; write a number, 0 is the first", text, path[0])
+		case int(at) >= len(n.Values):
+			return nil, nodeError(key, "%q is item %d of a list of %d; use a smaller position", text, at, len(n.Values))
 		}
-	}
-	if s.key == "" {
-		list, ok := n.(*ast.SequenceNode)
-		if !ok {
-			return nil, nodeError(key, "%q: there is no list to take item %d of; give the whole list", yamlfile.Text(key), s.index)
-		}
-		if s.index >= len(list.Values) {
-			return nil, nodeError(key, "%q is item %d of a list of %d; use a smaller position", yamlfile.Text(key), s.index, len(list.Values))
-		}
-		out := copyList(list)
-		changed, err := put(list.Values[s.index], rest, key, v)
+		out := copyList(n)
+		changed, err := put(n.Values[at], path[1:], key, v)
 		if err == nil && changed == nil {
-			err = nodeError(key, "%q removes an item of a list; give the whole list", yamlfile.Text(key))
+			err = nodeError(key, "%q removes an item of a list; give the whole list", text)
 		}
-		out.Values[s.index] = changed
+		out.Values[at] = changed
 		return out, err
+	case *ast.MappingNode:
+		return putKey(n, path[0], path[1:], key, v)
+	case nil:
+		if noPosition != nil {
+			return putKey(emptyMapping(key), path[0], path[1:], key, v)
+		}
+		return nil, nodeError(key, "%q: there is no list to take item %d of; give the whole list", text, at)
 	}
-	if n == nil {
-		n = emptyMapping(key)
-	}
-	m, ok := n.(*ast.MappingNode)
-	if !ok {
-		return nil, nodeError(key, "%q: what stands before %s has no keys; give the whole mapping", yamlfile.Text(key), s.key)
-	}
-	return putKey(m, s.key, rest, key, v)
+	return nil, nodeError(key, "%q: what stands before %s has no keys; give the whole mapping", text, path[0])
 }
 
-func putKey(m *ast.MappingNode, name string, rest []step, key, v ast.Node) (ast.Node, error) {
+func putKey(m *ast.MappingNode, name string, rest []string, key, v ast.Node) (ast.Node, error) {
 	out := ast.Mapping(m.Start, false)
 	out.Values = slices.Clone(m.Values)
 	at := slices.IndexFunc(out.Values, func(p *ast.MappingValueNode) bool { return yamlfile.Text(p.Key) == name })
@@ -183,17 +160,38 @@ func pair(key ast.Node, name string, value ast.Node) *ast.MappingValueNode {
 	return ast.MappingValue(t, ast.String(t), value)
 }
 
-// scalarNode is a value that comes from no file, as the file would have it.
-func scalarNode(text string) (ast.Node, error) {
-	doc := yamlfile.Parse("", "", []byte(text))
-	n := doc.Root
-	if n == nil {
-		return nil, fmt.Errorf("%q is not a value; write a number or a word", text)
+// override is a mapping with one value under several keys.
+func override(value ast.Node, keys ...ast.Node) ast.Node {
+	m := emptyMapping(value)
+	for _, key := range keys {
+		m.Values = append(m.Values, pair(key, yamlfile.Text(key), value))
 	}
-	if t := n.GetToken(); t != nil && t.Position != nil {
-		t.Position.Line = 0
+	return m
+}
+
+// scalar is a value that comes from no file, as a file would have it.
+func scalar(text string) ast.Node {
+	n := yamlfile.Parse("", "", []byte(text)).Root
+	n.GetToken().Position.Line = 0
+	return n
+}
+
+// find returns what a mapping has under a key; nil if there is none.
+func find(n ast.Node, key string) ast.Node {
+	for _, p := range yamlfile.Pairs(n) {
+		if yamlfile.Text(p.Key) == key {
+			return p.Value
+		}
 	}
-	return n, nil
+	return nil
+}
+
+// textOf returns the text under a key; "" if there is none.
+func textOf(n ast.Node, key string) string {
+	if v := find(n, key); v != nil {
+		return yamlfile.Text(v)
+	}
+	return ""
 }
 
 // nodeError is an error at a node's line.

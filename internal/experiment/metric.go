@@ -1,12 +1,17 @@
 package experiment
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/loomfabric/loom/internal/measure"
+	"github.com/loomfabric/loom/internal/yamlfile"
 )
 
 // A metric is a path into a result's JSON, in which the items of a list go by
@@ -18,74 +23,77 @@ const star = "*"
 
 var distribution = reflect.TypeFor[measure.Distribution]()
 
-// lookup finds a metric's value. ok is false if the result does not have it; zero
-// says that it is a counter that nothing was counted under.
-func lookup(r *measure.Result, metric string) (v float64, ok, zero bool) {
-	found, zero := find(reflect.ValueOf(r), metric)
-	if !found.IsValid() {
-		return 0, false, zero
-	}
-	v, ok = number(found)
-	return v, ok, false
+// place is where a walk through a result is.
+type place struct {
+	path  string
+	words string   // without names
+	names []string // the formats of names in the path
+	unit  string   // "": see its name; "-": none
+	field *reflect.StructField
+	top   int // position of the field of [measure.Result]
 }
 
-// Distribution finds one: imbalance.all, queues.S1->L1.0; nil if the result has
-// none of that name.
-func Distribution(r *measure.Result, metric string) *measure.Distribution {
-	found, _ := find(reflect.ValueOf(r), metric)
-	if !found.IsValid() || found.Type() != distribution {
-		return nil
-	}
-	d := found.Interface().(measure.Distribution)
-	return &d
-}
-
-// find walks down; invalid if there is nothing, and absent if that is because a
-// counter is not in its map.
-func find(v reflect.Value, path string) (found reflect.Value, absent bool) {
-	if v.Kind() == reflect.Pointer {
-		if v = v.Elem(); !v.IsValid() {
-			return v, false
-		}
-	}
-	if path == "" {
-		return v, false
-	}
+// walk visits the numbers and the distributions in v. What a result's JSON form
+// leaves out is not there. A map of counters has their sum under [star].
+func walk(v reflect.Value, at place, visit func(place, reflect.Value)) {
 	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			walk(v.Elem(), at, visit)
+		}
 	case reflect.Struct:
-		name, rest, _ := strings.Cut(path, ".")
-		if f, ok := fieldOf(v.Type(), name); ok {
-			if field := v.FieldByIndex(f.Index); measured(f, field) {
-				return find(field, rest)
+		if v.Type() == distribution {
+			visit(at, v)
+		}
+		for i := range v.NumField() {
+			f := v.Type().Field(i)
+			name, option, _ := strings.Cut(f.Tag.Get("json"), ",")
+			if option == "" || !v.Field(i).IsZero() {
+				walk(v.Field(i), at.in(name, &f), visit)
 			}
 		}
 	case reflect.Slice:
-		best, rest := -1, ""
-		for i, name := range itemNames(v) {
-			if tail, ok := strings.CutPrefix(path, name); ok && (tail == "" || tail[0] == '.') && (best < 0 || len(tail) < len(rest)) {
-				best, rest = i, tail
+		for i := range v.Len() {
+			if name := v.Index(i).Field(0); name.Kind() == reflect.String {
+				walk(v.Index(i), at.item(name.String(), ", %s"), visit)
 			}
 		}
-		if best >= 0 {
-			return find(v.Index(best), strings.TrimPrefix(rest, "."))
-		}
 	case reflect.Map:
-		if path == star {
-			return sum(v), false
+		counters, sum := v.Interface().(map[string]uint64), uint64(0)
+		for _, name := range slices.Sorted(maps.Keys(counters)) {
+			sum += counters[name]
+			visit(at.item(name, " %s"), reflect.ValueOf(counters[name]))
 		}
-		found := v.MapIndex(reflect.ValueOf(path))
-		return found, !found.IsValid()
+		visit(at.item(star, " %s"), reflect.ValueOf(sum))
+	default:
+		if _, ok := number(v); ok {
+			visit(at, v)
+		}
 	}
-	return reflect.Value{}, false
 }
 
-// sum adds up a map of counters.
-func sum(m reflect.Value) reflect.Value {
-	var total uint64
-	for it := m.MapRange(); it.Next(); {
-		total += it.Value().Uint()
+// in returns the place of a struct's field.
+func (p place) in(name string, f *reflect.StructField) place {
+	if p.field == nil {
+		p.top = f.Index[0]
 	}
-	return reflect.ValueOf(total)
+	p.path, p.field = strings.TrimPrefix(p.path+"."+name, "."), f
+	p.unit = cmp.Or(f.Tag.Get("unit"), p.unit)
+	switch words := f.Tag.Get("words"); words {
+	case "":
+		p.words += strings.ReplaceAll(name, "_", " ") + " "
+	case "-":
+	default:
+		p.words += words
+	}
+	return p
+}
+
+// item returns the place of what has a name in a list or a map.
+func (p place) item(name, format string) place {
+	p.path += "." + name
+	p.names = append(slices.Clip(p.names), cmp.Or(p.field.Tag.Get("names"), format))
+	return p
 }
 
 func number(v reflect.Value) (float64, bool) {
@@ -100,198 +108,185 @@ func number(v reflect.Value) (float64, bool) {
 	return 0, false
 }
 
-// fieldOf finds a struct's field by its name in JSON.
-func fieldOf(t reflect.Type, name string) (reflect.StructField, bool) {
-	for i := range t.NumField() {
-		if f := t.Field(i); jsonName(f) == name && name != "" {
-			return f, true
+// Number is a metric and its value.
+type Number struct {
+	Metric string
+	Value  float64
+	Field  int // of [measure.Result]
+}
+
+// Numbers are all of a result's in the order of its fields. Sums and curves are left
+// out.
+func Numbers(r *measure.Result) (out []Number) {
+	walk(reflect.ValueOf(r), place{}, func(at place, v reflect.Value) {
+		if x, ok := number(v); ok && !strings.HasSuffix(at.path, "."+star) {
+			out = append(out, Number{at.path, x, at.top})
+		}
+	})
+	return out
+}
+
+// kind is a kind of metrics: those of one path but for the names in it.
+type kind struct {
+	place
+	match        *regexp.Regexp // finds the names
+	distribution bool
+}
+
+// kinds are all that there are, those with longer paths first: a name may have dots,
+// and what a longer path takes for keys is none of it.
+var kinds = sync.OnceValue(func() (out []kind) {
+	full := reflect.New(reflect.TypeFor[measure.Result]()).Elem()
+	fill(full)
+	walk(full, place{}, func(at place, v reflect.Value) {
+		out = append(out, kind{at, starred(at.path), v.Type() == distribution})
+	})
+	slices.SortStableFunc(out, func(a, b kind) int { return len(b.path) - len(a.path) })
+	return out
+})
+
+// fill puts something everywhere, and gives all that has a name the name [star].
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
+	case reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i))
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		fill(v.Index(0))
+	case reflect.String:
+		v.SetString(star)
+	case reflect.Float64, reflect.Int, reflect.Uint64:
+		v.Set(reflect.ValueOf(1).Convert(v.Type()))
+	}
+}
+
+// starred returns the expression that matches metrics with names for the stars.
+func starred(metric string) *regexp.Regexp {
+	return regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(metric), `\.\*`, `\.(.+)`) + "$")
+}
+
+// kindOf finds a metric's kind and the names in its path.
+func kindOf(metric string) (k *kind, names []string) {
+	for i := range kinds() {
+		k := &kinds()[i]
+		if found := k.match.FindStringSubmatch(metric); found != nil {
+			return k, found[1:]
 		}
 	}
-	return reflect.StructField{}, false
-}
-
-// measured tells whether a field is there: what the JSON form leaves out is not.
-func measured(f reflect.StructField, v reflect.Value) bool {
-	return !strings.HasSuffix(f.Tag.Get("json"), ",omitempty") || !v.IsZero()
-}
-
-func jsonName(f reflect.StructField) string {
-	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-	return name
-}
-
-// nameField is the field that names a list's items: the first, if it is a string.
-func nameField(t reflect.Type) bool {
-	return t.Kind() == reflect.Struct && t.NumField() > 0 && t.Field(0).Type.Kind() == reflect.String
-}
-
-func itemNames(list reflect.Value) []string {
-	if !nameField(list.Type().Elem()) {
-		return nil
-	}
-	names := make([]string, list.Len())
-	for i := range names {
-		names[i] = list.Index(i).Field(0).String()
-	}
-	return names
+	return nil, nil
 }
 
 // CheckMetric says what is wrong with a path that is to be a number or, if
 // isDistribution, a distribution; nil if nothing is. Whether runs have the names in
 // it only they can tell.
 func CheckMetric(metric string, isDistribution bool) error {
-	t, err := typeOf(reflect.TypeFor[measure.Result](), metric)
-	if err != nil {
-		return fmt.Errorf("%q: %w", metric, err)
+	if k, _ := kindOf(metric); k != nil && k.distribution == isDistribution {
+		return nil
 	}
-	isNumber := t.Kind() != reflect.String && t.Kind() != reflect.Struct && t.Kind() != reflect.Slice && t.Kind() != reflect.Map
-	switch {
-	case isDistribution && t != distribution:
-		return fmt.Errorf("%q is not a distribution: write for instance imbalance.all", metric)
-	case !isDistribution && !isNumber:
-		return fmt.Errorf("%q is not a number: go on to one, as in fct.all.norm", metric)
+	what := "number"
+	if isDistribution {
+		what = "distribution"
 	}
-	return nil
+	for known := metric; known != ""; known = known[:max(strings.LastIndexByte(known, '.'), 0)] {
+		if path, keys := below(known, isDistribution); keys != nil {
+			return fmt.Errorf("there is no %s %q: after %s comes %s", what, metric, path, yamlfile.OrList(keys))
+		}
+	}
+	_, keys := below("", isDistribution)
+	return fmt.Errorf("there is no %s %q: it begins with %s", what, metric, yamlfile.OrList(keys))
 }
 
-func typeOf(t reflect.Type, path string) (reflect.Type, error) {
-	if t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if path == "" {
-		return t, nil
-	}
-	switch t.Kind() {
-	case reflect.Struct:
-		name, rest, _ := strings.Cut(path, ".")
-		f, ok := fieldOf(t, name)
-		if !ok {
-			return nil, fmt.Errorf("there is no %q, only %s", name, strings.Join(fieldNames(t), ", "))
-		}
-		return typeOf(f.Type, rest)
-	case reflect.Slice:
-		if !nameField(t.Elem()) {
-			return nil, fmt.Errorf("%q: a list without names", path)
-		}
-		// Where the name ends is open: it may have dots.
-		for at := 0; at < len(path); at++ {
-			if path[at] == '.' && at > 0 {
-				if found, err := typeOf(t.Elem(), path[at+1:]); err == nil {
-					return found, nil
-				}
+// below returns the keys that can follow a part of a path, and that part with stars
+// for names.
+func below(part string, isDistribution bool) (path string, keys []string) {
+	for _, k := range kinds() {
+		all := strings.Split(k.path, ".")
+		for i, key := range all {
+			if up := strings.Join(all[:i], "."); k.distribution == isDistribution && starred(up).MatchString(part) {
+				path, keys = up, append(keys, strings.Replace(key, star, "a name", 1))
 			}
 		}
-		if last := strings.LastIndexByte(path, '.'); last > 0 {
-			if _, err := typeOf(t.Elem(), path[last+1:]); t.Elem() != distribution {
-				return nil, err
-			}
+	}
+	slices.Sort(keys)
+	return path, slices.Compact(keys)
+}
+
+// Label is a metric in words: "mean FCT, small flows".
+func Label(metric string) string {
+	k, names := kindOf(metric)
+	if k == nil {
+		return metric
+	}
+	label := strings.TrimRight(k.words, ", ")
+	for i, name := range slices.Backward(names) {
+		if name != star && name != "all" {
+			label += fmt.Sprintf(k.names[i], name)
 		}
-		return t.Elem(), nil
-	case reflect.Map:
-		return t.Elem(), nil
 	}
-	return nil, fmt.Errorf("nothing is below it, so no %q", path)
+	return label
 }
 
-func fieldNames(t reflect.Type) (names []string) {
-	for i := range t.NumField() {
-		names = append(names, jsonName(t.Field(i)))
-	}
-	return names
-}
-
-// items are the names that the * of a metric stands for in a result, and the
+// items are the names that the * of a metric stands for in a record, and the
 // metric of each.
-func items(r *measure.Result, metric string) (names, metrics []string) {
-	before, after, ok := strings.Cut(metric, "."+star)
-	if !ok {
-		return nil, nil
-	}
-	v, _ := find(reflect.ValueOf(r), before)
-	if !v.IsValid() {
-		return nil, nil
-	}
-	switch v.Kind() {
-	case reflect.Slice:
-		names = itemNames(v)
-	case reflect.Map:
-		for _, k := range v.MapKeys() {
-			names = append(names, k.String())
+func (rec *Record) items(metric string) (names, metrics []string) {
+	match := starred(metric)
+	for _, n := range Numbers(rec.Result) {
+		if found := match.FindStringSubmatch(n.Metric); len(found) == 2 {
+			names, metrics = append(names, found[1]), append(metrics, n.Metric)
 		}
-		slices.Sort(names)
-	}
-	for _, name := range names {
-		metrics = append(metrics, before+"."+name+after)
 	}
 	return names, metrics
 }
 
-// Number is a metric and its value.
-type Number struct {
-	Metric string
-	Value  float64
-}
-
-// Numbers are all of a result's, by the fields of [measure.Result]: those of one are
-// together, in its order. Curves are left out.
-func Numbers(r *measure.Result) [][]Number {
-	v := reflect.ValueOf(r).Elem()
-	out := make([][]Number, v.NumField())
-	for i := range out {
-		flatten(v.Field(i), jsonName(v.Type().Field(i)), &out[i])
-	}
-	return out
-}
-
-func flatten(v reflect.Value, path string, out *[]Number) {
-	switch v.Kind() {
-	case reflect.Pointer:
-		if !v.IsNil() {
-			flatten(v.Elem(), path, out)
-		}
-	case reflect.Struct:
-		for i := range v.NumField() {
-			if f := v.Type().Field(i); measured(f, v.Field(i)) {
-				flatten(v.Field(i), path+"."+jsonName(f), out)
+// number finds a metric's value. counter reports whether it is a counter that the
+// record has not got, but could have.
+func (rec *Record) number(metric string) (v float64, ok, counter bool) {
+	if rec.numbers == nil {
+		rec.numbers = map[string]float64{}
+		walk(reflect.ValueOf(rec.Result), place{}, func(at place, v reflect.Value) {
+			if x, ok := number(v); ok {
+				rec.numbers[at.path] = x
 			}
-		}
-	case reflect.Slice:
-		for i, name := range itemNames(v) {
-			flatten(v.Index(i), path+"."+name, out)
-		}
-	case reflect.Map:
-		keys := v.MapKeys()
-		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
-		for _, k := range keys {
-			flatten(v.MapIndex(k), path+"."+k.String(), out)
-		}
-	default:
-		if x, ok := number(v); ok {
-			*out = append(*out, Number{path, x})
+		})
+	}
+	if v, ok := rec.numbers[metric]; ok {
+		return v, true, false
+	}
+	for i, c := range metric {
+		if c == '.' && !counter {
+			_, counter = rec.numbers[metric[:i+1]+star]
 		}
 	}
+	return 0, false, counter
+}
+
+// distribution finds a metric that is one; nil if the record has none of its name.
+func (rec *Record) distribution(metric string) (d *measure.Distribution) {
+	walk(reflect.ValueOf(rec.Result), place{}, func(at place, v reflect.Value) {
+		if found, ok := v.Interface().(measure.Distribution); ok && at.path == metric {
+			d = &found
+		}
+	})
+	return d
 }
 
 // Unit is that of a metric's values: "s", "bit/s", "B", "%", "ns", "hops/s", or ""
-// if they are counts or ratios.
+// if they are counts or ratios. What has no unit of its own says it in its name.
 func Unit(metric string) string {
-	parts := strings.Split(metric, ".")
-	if len(parts) > 1 && (parts[0] == "queues" || parts[0] == "conweave" && parts[1] == "bytes") && parts[len(parts)-1] != "n" {
-		return "B"
-	}
-	last := parts[len(parts)-1]
-	if len(parts) > 2 && strings.HasSuffix(parts[1], "_ns") && last != "n" {
-		return "ns"
+	if k, _ := kindOf(metric); k != nil && k.unit != "" {
+		return strings.Trim(k.unit, "-")
 	}
 	for _, u := range []struct{ suffix, unit string }{
 		{"hops_per_s", "hops/s"}, {"_bps", "bit/s"}, {"_ns", "ns"}, {"_s", "s"}, {"bytes", "B"}, {"percent", "%"},
 	} {
-		if strings.HasSuffix(last, u.suffix) {
+		if strings.HasSuffix(metric, u.suffix) {
 			return u.unit
 		}
-	}
-	if len(parts) > 2 && parts[1] == "control_bytes" {
-		return "B"
 	}
 	return ""
 }

@@ -6,8 +6,6 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
-
-	"github.com/loomfabric/loom/internal/yamlfile"
 )
 
 // What a plot may have on its x axis.
@@ -28,35 +26,40 @@ func (r *reader) outputs(mine map[string]ast.Node) {
 	} else if !r.flagged() {
 		r.scheme(mine["reference"], "reference", e.Reference, nil)
 	}
-	for i, n := range r.items(mine["plots"], "plots") {
-		p := Plot{}
-		if !r.decode(n, &p) {
-			continue
-		}
+	each(r, mine["plots"], "plots", func(n ast.Node, path string, p Plot) {
 		if p.Name == "" {
-			p.Name = fmt.Sprintf("plot%d", i+1)
+			p.Name = fmt.Sprintf("plot%d", len(e.Plots)+1)
 		}
-		r.plot(n, fmt.Sprintf("plots[%d]", i), &p)
+		r.plot(n, path, &p)
 		if slices.ContainsFunc(e.Plots, func(o Plot) bool { return o.Name == p.Name }) {
-			r.fail(n, fmt.Sprintf("plots[%d]", i), "name %q is used twice; give each plot its own", p.Name)
+			r.fail(n, path, "name %q is used twice; give each plot its own", p.Name)
 		}
 		e.Plots = append(e.Plots, p)
-	}
-	for i, n := range r.items(mine["table"], "table") {
-		c := Column{}
-		if _, isScalar := n.(ast.ScalarNode); isScalar {
-			c.Metric = yamlfile.Text(n)
-		} else if !r.decode(n, &c) {
-			continue
-		}
-		r.metric(n, fmt.Sprintf("table[%d]", i), c.Metric, false)
+	})
+	each(r, mine["table"], "table", func(n ast.Node, path string, c Column) {
+		r.metric(n, path, c.Metric, false)
 		e.Table = append(e.Table, c)
+	})
+	each(r, mine["expect"], "expect", func(n ast.Node, path string, x Expectation) {
+		r.expectation(n, path, &x)
+		e.Expect = append(e.Expect, x)
+	})
+}
+
+// each decodes the items of a list that may be left out. Of a column its metric is
+// enough.
+func each[T any](r *reader, list ast.Node, path string, add func(n ast.Node, path string, v T)) {
+	if list == nil {
+		return
 	}
-	for i, n := range r.items(mine["expect"], "expect") {
-		x := Expectation{}
-		if r.decode(n, &x) {
-			r.expectation(n, fmt.Sprintf("expect[%d]", i), &x)
-			e.Expect = append(e.Expect, x)
+	for i, n := range r.list(list, path) {
+		var v T
+		over := n
+		if _, isScalar := n.(ast.ScalarNode); isScalar && path == "table" {
+			over = override(n, scalar("metric"))
+		}
+		if r.decode(over, &v) {
+			add(n, fmt.Sprintf("%s[%d]", path, i), v)
 		}
 	}
 }
@@ -64,13 +67,6 @@ func (r *reader) outputs(mine map[string]ast.Node) {
 // flagged tells whether the matrix is not the file's.
 func (r *reader) flagged() bool {
 	return len(r.opt.Schemes) > 0 || len(r.opt.Loads) > 0 || r.opt.Seeds > 0
-}
-
-func (r *reader) items(n ast.Node, path string) []ast.Node {
-	if n == nil {
-		return nil
-	}
-	return r.list(n, path)
 }
 
 func (r *reader) metric(n ast.Node, path, metric string, isDistribution bool) {

@@ -1,14 +1,18 @@
 package experiment
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
 
 	"github.com/loomfabric/loom/internal/yamlfile"
 	"github.com/loomfabric/loom/sim"
@@ -66,43 +70,46 @@ func Parse(name string, data []byte, opt Options) (*Experiment, error) {
 	if doc.Root == nil {
 		return nil, doc.Errs
 	}
-	r := &reader{exp: &Experiment{File: name, Text: data}, opt: opt, dir: filepath.Dir(name), doc: doc}
-	var anchors anchorFinder
-	switch ast.Walk(&anchors, doc.Root); {
+	r := &reader{exp: &Experiment{File: name, Text: data}, opt: opt, dir: filepath.Dir(name), doc: doc, flags: map[string]ast.Node{}}
+	if opt.Seeds != 0 {
+		r.flags["seeds"] = scalar(strconv.Itoa(opt.Seeds))
+	}
+	if len(opt.Loads) > 0 {
+		list := ast.Sequence(token.New("[", "[", &token.Position{}), true)
+		for _, l := range opt.Loads {
+			list.Values = append(list.Values, scalar(strconv.FormatFloat(l, 'f', -1, 64)))
+		}
+		r.flags["loads"] = list
+	}
+	switch reused := slices.Concat(ast.Filter(ast.AnchorType, doc.Root), ast.Filter(ast.AliasType, doc.Root), ast.Filter(ast.MergeKeyType, doc.Root)); {
 	case !yamlfile.IsMapping(doc.Root):
 		r.fail(nil, "", "not an experiment; write a YAML document with keys such as name, topology and workloads")
-	case anchors.found != nil:
-		r.fail(anchors.found, "", "an anchor, an alias or <<; write the values: they are merged by the experiment's own rules")
+	case len(reused) > 0:
+		r.fail(reused[0], "", "an anchor, an alias or <<; write the values: they are merged by the experiment's own rules")
 	default:
 		r.file(doc.Root)
 	}
+	// What several runs share is said once.
+	said := map[string]bool{}
+	doc.Errs = slices.DeleteFunc(doc.Errs, func(e *yamlfile.Error) bool {
+		again := said[e.Error()]
+		said[e.Error()] = true
+		return again
+	})
 	if err := doc.Errs.Or(); err != nil {
 		return nil, err
 	}
 	return r.exp, nil
 }
 
-// anchorFinder looks for what would make the merge of values ambiguous.
-type anchorFinder struct{ found ast.Node }
-
-// Visit implements [ast.Visitor].
-func (f *anchorFinder) Visit(n ast.Node) ast.Visitor {
-	switch n.(type) {
-	case *ast.AnchorNode, *ast.AliasNode, *ast.MergeKeyNode:
-		if f.found == nil {
-			f.found = n
-		}
-	}
-	return f
-}
-
 // reader reads one file.
 type reader struct {
-	exp  *Experiment
-	opt  Options
-	dir  string
-	doc  *yamlfile.Document
-	said map[string]bool
+	exp *Experiment
+	opt Options
+	dir string
+	doc *yamlfile.Document
+	// flags are keys that the caller gives in the place of the file.
+	flags map[string]ast.Node
 }
 
 // variant is a named override: a scheme or a point of the axis.
@@ -116,37 +123,22 @@ type variant struct {
 type matrix struct {
 	spec    ast.Node
 	schemes []variant
-	loads   []ast.Node
+	loads   []load
 	seeds   int
 	axis    []variant
 	label   string
 }
 
+// load is one of a list.
+type load struct {
+	node    ast.Node
+	percent float64
+}
+
 // fail reports that something is wrong at a node. The text has the form "problem;
-// remedy". What several runs share is said once.
+// remedy".
 func (r *reader) fail(n ast.Node, path, format string, args ...any) {
-	d := r.doc.Of(r.doc.Root)
-	d.AddAt(n, path, format, args...)
-	r.add(d.Errs)
-}
-
-func (r *reader) add(errs yamlfile.Errors) {
-	if r.said == nil {
-		r.said = map[string]bool{}
-	}
-	for _, e := range errs {
-		if !r.said[e.Error()] {
-			r.said[e.Error()] = true
-			r.doc.Errs = append(r.doc.Errs, e)
-		}
-	}
-}
-
-// failed adds what the YAML library says.
-func (r *reader) failed(err error) {
-	d := r.doc.Of(r.doc.Root)
-	d.AddYAML(err)
-	r.add(d.Errs)
+	r.doc.AddAt(n, path, format, args...)
 }
 
 // wrong reports whether something has been found wrong.
@@ -156,12 +148,12 @@ func (r *reader) wrong() bool { return len(r.doc.Errs) > 0 }
 func (r *reader) decode(n ast.Node, v any) bool {
 	plain, err := merge(nil, n) // paths become mappings
 	if err != nil {
-		r.failed(err)
+		r.doc.AddYAML(err)
 		return false
 	}
 	d := r.doc.Of(plain)
 	d.Decode(v)
-	r.add(d.Errs)
+	r.doc.Errs = append(r.doc.Errs, d.Errs...)
 	return len(d.Errs) == 0
 }
 
@@ -192,9 +184,7 @@ func (r *reader) file(root ast.Node) {
 	mine, spec := r.split(root, slices.Concat(headKeys, matrixKeys)...)
 	e := r.exp
 	for key, to := range map[string]*string{"name": &e.Name, "title": &e.Title, "paper": &e.Paper, "claim": &e.Claim, "note": &e.Note, "reference": &e.Reference} {
-		if n := mine[key]; n != nil {
-			r.text(n, key, to)
-		}
+		*to = r.text(mine[key], key)
 	}
 	if !nameRE.MatchString(e.Name) {
 		r.fail(mine["name"], "name", "%q cannot name a directory of results; use a-z, 0-9 and -, 64 characters at most", e.Name)
@@ -212,22 +202,23 @@ func (r *reader) file(root ast.Node) {
 	r.outputs(mine)
 }
 
-func (r *reader) text(n ast.Node, path string, to *string) {
+// text reads a text that may be left out.
+func (r *reader) text(n ast.Node, path string) (text string) {
 	switch n.(type) {
-	case *ast.MappingNode, *ast.MappingValueNode, *ast.SequenceNode, *ast.NullNode:
+	case nil:
+	case ast.ScalarNode:
+		r.decode(n, &text)
+	default:
 		r.fail(n, path, "a list, a mapping or nothing; write a text")
-		return
 	}
-	if r.decode(n, to) {
-		*to = strings.TrimSpace(*to)
-	}
+	return strings.TrimSpace(text)
 }
 
 // merged is over on top of base.
 func (r *reader) merged(base, over ast.Node) ast.Node {
 	n, err := merge(base, over)
 	if err != nil {
-		r.failed(err)
+		r.doc.AddYAML(err)
 	}
 	return n
 }
@@ -255,9 +246,7 @@ func (r *reader) sizes(n ast.Node, base matrix) {
 				continue
 			}
 			mine, spec := r.split(body, append(slices.Clone(matrixKeys), "note")...)
-			if mine["note"] != nil {
-				r.text(mine["note"], "note", &s.Note)
-			}
+			s.Note = r.text(mine["note"], "note")
 			r.matrix(mine, &m)
 			m.spec = r.merged(m.spec, spec)
 		}
@@ -269,24 +258,21 @@ func (r *reader) sizes(n ast.Node, base matrix) {
 
 // matrix reads the keys that say which runs to make; those of flags win.
 func (r *reader) matrix(mine map[string]ast.Node, m *matrix) {
+	maps.Copy(mine, r.flags)
 	if n := mine["schemes"]; n != nil {
-		m.schemes = r.schemes(n)
+		m.schemes = r.variants(n, "schemes", scalar("scheme"))
 	}
 	if n := mine["loads"]; n != nil {
-		m.loads = r.list(n, "loads")
-		for i, l := range m.loads {
-			var v float64
-			if !r.decode(l, &v) {
-				return
+		m.loads = nil
+		for _, l := range r.list(n, "loads") {
+			one := load{node: l}
+			if r.decode(l, &one.percent) && !(one.percent > 0 && one.percent <= 200) {
+				r.fail(l, "loads", "a load of %g percent; use a number above 0 and up to 200", one.percent)
 			}
-			if !(v > 0 && v <= 200) {
-				r.fail(l, "loads", "a load of %g percent; use a number above 0 and up to 200", v)
+			if slices.ContainsFunc(m.loads, func(o load) bool { return o.percent == one.percent }) {
+				r.fail(l, "loads", "%g is there twice; remove one of the two", one.percent)
 			}
-			for _, other := range m.loads[:i] {
-				if yamlfile.Text(other) == yamlfile.Text(l) {
-					r.fail(l, "loads", "%s is there twice; remove one of the two", yamlfile.Text(l))
-				}
-			}
+			m.loads = append(m.loads, one)
 		}
 	}
 	if n := mine["seeds"]; n != nil {
@@ -309,31 +295,25 @@ func (r *reader) list(n ast.Node, path string) []ast.Node {
 	return s.Values
 }
 
-func (r *reader) schemes(n ast.Node) (out []variant) {
-	for _, v := range r.list(n, "schemes") {
-		s := variant{name: yamlfile.Text(v), node: v}
-		if yamlfile.IsMapping(v) {
+// variants reads a list of overrides. Each is a mapping with a name, for want of
+// which it has its scheme's, or the value of some keys.
+func (r *reader) variants(n ast.Node, path string, keys ...ast.Node) (out []variant) {
+	for _, v := range r.list(n, path) {
+		one := variant{node: v}
+		switch _, isScalar := v.(ast.ScalarNode); {
+		case yamlfile.IsMapping(v):
 			mine, spec := r.split(v, "name")
-			s.over = spec
-			s.name = ""
-			if n := mine["name"]; n != nil {
-				r.text(n, "schemes", &s.name)
-			} else if i := slices.IndexFunc(spec.(*ast.MappingNode).Values, func(p *ast.MappingValueNode) bool { return yamlfile.Text(p.Key) == "scheme" }); i >= 0 {
-				s.name = yamlfile.Text(spec.(*ast.MappingNode).Values[i].Value)
-			}
-		} else {
-			s.over = schemeOnly(v)
+			one.name, one.over = cmp.Or(r.text(mine["name"], path), textOf(spec, "scheme")), spec
+		case isScalar && len(keys) > 0:
+			one.name, one.over = yamlfile.Text(v), override(v, keys...)
+			r.split(one.over)
+		case len(keys) > 0:
+			r.fail(v, path, "several values in one; write a mapping with a name, or points of an axis")
+			continue
 		}
-		r.named(&out, s, "schemes")
+		r.named(&out, one, path)
 	}
 	return out
-}
-
-// schemeOnly is the override {scheme: v}.
-func schemeOnly(v ast.Node) ast.Node {
-	m := emptyMapping(v)
-	m.Values = append(m.Values, pair(v, "scheme", v))
-	return m
 }
 
 // named adds a variant whose name is there and new.
@@ -341,9 +321,9 @@ func (r *reader) named(list *[]variant, v variant, path string) {
 	switch {
 	case v.name == "":
 		r.fail(v.node, path, "it has no name; write {name: ..., ...}")
-	case slices.ContainsFunc(*list, func(o variant) bool { return slug(o.name) == slug(v.name) }):
+	case slices.ContainsFunc(*list, func(o variant) bool { return Slug(o.name) == Slug(v.name) }):
 		r.fail(v.node, path, "%q is there twice, or looks like another in the name of a file; give it another name", v.name)
-	case slug(v.name) == "":
+	case Slug(v.name) == "":
 		r.fail(v.node, path, "%q cannot be a name; use letters or digits", v.name)
 	default:
 		*list = append(*list, v)
@@ -360,11 +340,9 @@ func (r *reader) axis(n ast.Node) (label string, points []variant) {
 	if rest := yamlfile.Pairs(spec); len(rest) > 0 {
 		r.fail(rest[0].Key, "axis", "%q has no place here; name it in key, or set it in points", yamlfile.Text(rest[0].Key))
 	}
-	if mine["label"] != nil {
-		r.text(mine["label"], "axis.label", &label)
-	}
-	byKey, byPoint := mine["key"] != nil && mine["values"] != nil, mine["points"] != nil
-	if byKey == byPoint || (byPoint && (mine["key"] != nil || mine["values"] != nil)) {
+	label = r.text(mine["label"], "axis.label")
+	byPoint := mine["points"] != nil
+	if byPoint == (mine["key"] != nil) || byPoint == (mine["values"] != nil) {
 		r.fail(n, "axis", "an axis of no kind, or of two; write either key and values, or points")
 		return "", nil
 	}
@@ -372,39 +350,14 @@ func (r *reader) axis(n ast.Node) (label string, points []variant) {
 		if label == "" {
 			r.fail(n, "axis", "an axis without a label; write what the points differ in")
 		}
-		for _, v := range r.list(mine["points"], "axis.points") {
-			p := variant{node: v}
-			if yamlfile.IsMapping(v) {
-				own, over := r.split(v, "name")
-				if own["name"] != nil {
-					r.text(own["name"], "axis.points", &p.name)
-				}
-				p.over = over
-			}
-			r.named(&points, p, "axis.points")
-		}
-		return label, points
+		return label, r.variants(mine["points"], "axis.points")
 	}
 	keys := []ast.Node{mine["key"]}
 	if _, ok := mine["key"].(*ast.SequenceNode); ok {
 		keys = r.list(mine["key"], "axis.key")
 	}
-	if label == "" {
+	if label == "" && len(keys) > 0 {
 		label = yamlfile.Text(keys[0])
 	}
-	for _, v := range r.list(mine["values"], "axis.values") {
-		if _, ok := v.(ast.ScalarNode); !ok {
-			r.fail(v, "axis.values", "several values in one; for more at once write points")
-			continue
-		}
-		over := emptyMapping(v)
-		for _, key := range keys {
-			over.Values = append(over.Values, pair(key, yamlfile.Text(key), v))
-		}
-		if _, bad := r.split(over); len(yamlfile.Pairs(bad)) < len(keys) {
-			return "", nil
-		}
-		r.named(&points, variant{name: yamlfile.Text(v), node: v, over: over}, "axis.values")
-	}
-	return label, points
+	return label, r.variants(mine["values"], "axis.values", keys...)
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/internal/yamlfile"
 	"github.com/loomfabric/loom/sim"
@@ -107,25 +109,15 @@ func (st *Store) Run(ctx context.Context, s *Size, opt RunOptions) (*Summary, er
 		jobs = append(jobs, job{run, hash})
 	}
 	w := &work{store: st, size: s, opt: opt, sum: sum, total: len(jobs), begun: time.Now()}
-	queue := make(chan job)
-	var wg sync.WaitGroup
-	for range max(min(opt.Jobs, opt.Runner.Jobs()), 1) {
-		wg.Go(func() {
-			for j := range queue {
-				w.do(ctx, j.run, j.hash)
-			}
+	var workers errgroup.Group
+	workers.SetLimit(max(min(opt.Jobs, opt.Runner.Jobs()), 1))
+	for _, j := range jobs {
+		workers.Go(func() error {
+			w.do(ctx, j.run, j.hash)
+			return nil
 		})
 	}
-	for _, j := range jobs {
-		select {
-		case queue <- j:
-			continue
-		case <-ctx.Done():
-		}
-		break
-	}
-	close(queue)
-	wg.Wait()
+	_ = workers.Wait() // failures are in the summary
 	return sum, ctx.Err()
 }
 

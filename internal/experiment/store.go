@@ -2,16 +2,13 @@ package experiment
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -33,6 +30,8 @@ type Record struct {
 	Hash       string          `json:"hash"`    // of the model and the files that it names
 	Spec       *sim.Spec       `json:"spec"`
 	Result     *measure.Result `json:"result"`
+
+	numbers map[string]float64 // by metric; nil: see number
 }
 
 // format is what the definitions of results and their form are counted by: a
@@ -45,11 +44,11 @@ func (run *Run) Hash() (string, error) {
 	s := *run.Spec
 	s.Workloads = slices.Clone(s.Workloads)
 	for _, name := range fileNames(&s) {
-		sum, err := fileHash(*name)
+		data, err := os.ReadFile(*name)
 		if err != nil {
 			return "", fmt.Errorf("run %s: %w", run.ID, err)
 		}
-		*name = sum
+		*name = fmt.Sprintf("%x", sha256.Sum256(data))
 	}
 	data, err := json.Marshal(struct {
 		Format int
@@ -59,20 +58,7 @@ func (run *Run) Hash() (string, error) {
 		return "", fmt.Errorf("run %s: %w", run.ID, err)
 	}
 	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:16]), nil
-}
-
-func fileHash(name string) (string, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", fmt.Errorf("read %s: %w", name, err)
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return fmt.Sprintf("%x", sum[:16]), nil
 }
 
 // Store is a directory with the results of one experiment at one size by one
@@ -89,11 +75,7 @@ const (
 // Store returns the store of a size's results that a runner makes, below root
 // ("results" as a rule). It need not exist until something is put there.
 func (s *Size) Store(root, on string) *Store {
-	name := s.Experiment.Name + "-" + s.Name
-	if on != OnSim {
-		name += "-" + on
-	}
-	return &Store{filepath.Join(root, name), on}
+	return &Store{filepath.Join(root, s.ID(on)), on}
 }
 
 // Dir is the store's directory.
@@ -116,11 +98,9 @@ func (st *Store) lock() (unlock func(), err error) {
 		}
 		return nil, fmt.Errorf("results in %s: %w", st.dir, err)
 	}
-	entries, err := os.ReadDir(st.dir)
-	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), tmpPrefix) {
-			err = errors.Join(err, os.Remove(filepath.Join(st.dir, e.Name())))
-		}
+	rest, _ := filepath.Glob(filepath.Join(st.dir, tmpPrefix+"*"))
+	for _, name := range rest {
+		err = errors.Join(err, os.Remove(name))
 	}
 	if err != nil {
 		f.Close()
@@ -151,31 +131,27 @@ func (st *Store) Get(id string) (*Record, error) {
 
 // Put writes a record. It is there as a whole or not at all, whenever the program
 // or the machine is stopped.
-func (st *Store) Put(r *Record) (err error) {
-	data, err := json.MarshalIndent(r, "", " ")
-	if err != nil {
-		return fmt.Errorf("result of %s: %w", r.ID, err)
-	}
-	f, err := os.CreateTemp(st.dir, tmpPrefix+"*")
-	if err != nil {
-		return fmt.Errorf("result of %s: %w", r.ID, err)
-	}
-	defer func() {
+func (st *Store) Put(r *Record) error {
+	tmp := filepath.Join(st.dir, tmpPrefix+r.ID)
+	err := func() error {
+		data, err := json.MarshalIndent(r, "", " ")
 		if err != nil {
-			err = fmt.Errorf("result of %s: %w", r.ID, errors.Join(err, os.Remove(f.Name())))
+			return err
 		}
+		f, err := os.Create(tmp)
+		if err != nil {
+			return err
+		}
+		_, err = f.Write(append(data, '\n'))
+		if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+			return errors.Join(err, os.Remove(tmp))
+		}
+		return os.Rename(tmp, filepath.Join(st.dir, r.ID+resultSuffix))
 	}()
-	_, err = f.Write(append(data, '\n'))
-	if err == nil {
-		err = f.Chmod(0o644)
+	if err != nil {
+		return fmt.Errorf("result of %s: %w", r.ID, err)
 	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), filepath.Join(st.dir, r.ID+resultSuffix))
+	return nil
 }
 
 // Results are what is stored of a size.
@@ -194,27 +170,23 @@ func (st *Store) Results(s *Size) (*Results, error) {
 	out := &Results{Size: s, On: st.on, Records: make([]*Record, len(s.Runs))}
 	var errs []error
 	for i := range s.Runs {
-		run := &s.Runs[i]
-		rec, err := st.Get(run.ID)
+		rec, err := st.Get(s.Runs[i].ID)
 		if err != nil || rec == nil {
 			errs = append(errs, err)
 			continue
 		}
-		hash, err := run.Hash()
-		if err != nil {
+		switch hash, err := s.Runs[i].Hash(); {
+		case err != nil:
 			errs = append(errs, err)
-			continue
-		}
-		if hash != rec.Hash {
+		case hash != rec.Hash:
 			out.Stale++
-			continue
-		}
-		out.Records[i] = rec
-		if !slices.Contains(out.Versions, rec.Version) {
+		default:
+			out.Records[i] = rec
 			out.Versions = append(out.Versions, rec.Version)
 		}
 	}
 	slices.Sort(out.Versions)
+	out.Versions = slices.Compact(out.Versions)
 	return out, errors.Join(errs...)
 }
 

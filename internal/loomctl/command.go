@@ -10,7 +10,6 @@ import (
 	"io"
 	"net/url"
 	"os"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,54 +39,38 @@ func Command(out io.Writer) *cobra.Command {
 	root.SetOut(out)
 	root.PersistentFlags().StringVar(&o.socket, "socket", "", "the daemon's admin socket (default: the first of "+strings.Join(Sockets, ", ")+" that exists)")
 	root.PersistentFlags().StringVarP(&o.output, "output", "o", "table", "table or json")
-	var limit int
-	limited := func(c *cobra.Command) *cobra.Command {
-		c.Flags().IntVar(&limit, "limit", 0, "list at most this many entries (default: what the daemon thinks reasonable)")
-		return c
-	}
-	query := func() url.Values {
-		q := url.Values{}
-		if limit != 0 {
-			q.Set("limit", strconv.Itoa(limit))
-		}
-		return q
-	}
-	simple := func(use, short string, run func(*cobra.Command) error) *cobra.Command {
-		return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error { return run(c) }}
-	}
 	root.AddCommand(
-		simple("ports", "Ports: state, load, counters", func(c *cobra.Command) error {
-			return show(c, o, "ports", nil, printPorts)
-		}),
-		simple("peers", "Peers: whether they speak the fabric's header, next hops, traffic", func(c *cobra.Command) error {
-			return show(c, o, "peers", nil, printPeers)
-		}),
-		simple("conga", "Congestion of each uplink towards each peer, and what is fed back", func(c *cobra.Command) error {
-			return show(c, o, "conga", nil, printConga)
-		}),
-		limited(simple("conweave", "ConWeave: parameters, counters and times of both sides; with --limit also connections", func(c *cobra.Command) error {
-			return show(c, o, "conweave", query(), printConWeave)
-		})),
-		limited(simple("flowlets", "Flowlet tables, active flowlets first", func(c *cobra.Command) error {
-			return show(c, o, "flowlets", query(), printFlowlets)
-		})),
-		limited(simple("fdb", "MAC addresses, and where they live", func(c *cobra.Command) error {
-			return show(c, o, "fdb", query(), printFDB)
-		})),
+		command(o, "ports", "ports", "Ports: state, load, counters", printPorts),
+		command(o, "peers", "peers", "Peers: whether they speak the fabric's header, next hops, traffic", printPeers),
+		command(o, "conga", "conga", "Congestion of each uplink towards each peer, and what is fed back", printConga),
+		limited(command(o, "conweave", "conweave", "ConWeave: parameters, counters and times of both sides; with --limit also connections", printConWeave)),
+		limited(command(o, "flowlets", "flowlets", "Flowlet tables, active flowlets first", printFlowlets)),
+		limited(command(o, "fdb", "fdb", "MAC addresses, and where they live", printFDB)),
 		explainCommand(o),
-		simple("schemes", "Schemes: decisions, and what only one scheme counts, on both sides", func(c *cobra.Command) error {
-			return show(c, o, "stats", nil, printSchemes)
-		}),
-		simple("stats", "Where frames came from and went, drops, decisions, feedback, messages", func(c *cobra.Command) error {
-			return show(c, o, "stats", nil, printStats)
-		}),
+		command(o, "schemes", "stats", "Schemes: decisions, and what only one scheme counts, on both sides", printSchemes),
+		command(o, "stats", "stats", "Where frames came from and went, drops, decisions, feedback, messages", printStats),
 	)
 	return root
 }
 
+// command returns one that asks for what and prints the answer.
+func command[T any](o *options, use, what, short string, print func(io.Writer, *T)) *cobra.Command {
+	return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error {
+		q := url.Values{}
+		if f := c.Flags().Lookup("limit"); f != nil && f.Value.String() != "0" {
+			q.Set("limit", f.Value.String())
+		}
+		return show(c, o, what, q, print)
+	}}
+}
+
+// limited lets the caller bound an answer.
+func limited(c *cobra.Command) *cobra.Command {
+	c.Flags().Int("limit", 0, "list at most this many entries (default: what the daemon thinks reasonable)")
+	return c
+}
+
 func explainCommand(o *options) *cobra.Command {
-	var vni uint
-	var dscp, mac string
 	c := &cobra.Command{
 		Use: "explain SRC DST [PROTO [SPORT DPORT]]", Short: "The uplink that a flow takes, and why",
 		Long: "SRC and DST are IP addresses, or MAC addresses for what is not IP. PROTO is a name or\n" +
@@ -100,9 +83,9 @@ func explainCommand(o *options) *cobra.Command {
 			return nil
 		},
 	}
-	c.Flags().UintVar(&vni, "vni", 0, "virtual network (default: the leaf's, if it has only one)")
-	c.Flags().StringVar(&dscp, "dscp", "", "DSCP of the packets, which may decide on their class: a number or a name, as ef")
-	c.Flags().StringVar(&mac, "dst-mac", "", "MAC address of DST")
+	c.Flags().Uint("vni", 0, "virtual network (default: the leaf's, if it has only one)")
+	c.Flags().String("dscp", "", "DSCP of the packets, which may decide on their class: a number or a name, as ef")
+	c.Flags().String("dst-mac", "", "MAC address of DST")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		q := url.Values{}
 		for i, name := range []string{"src", "dst", "proto", "sport", "dport"} {
@@ -110,14 +93,10 @@ func explainCommand(o *options) *cobra.Command {
 				q.Set(name, args[i])
 			}
 		}
-		if c.Flags().Changed("vni") {
-			q.Set("vni", strconv.FormatUint(uint64(vni), 10))
-		}
-		if dscp != "" {
-			q.Set("dscp", dscp)
-		}
-		if mac != "" {
-			q.Set("dst_mac", mac)
+		for flag, name := range map[string]string{"vni": "vni", "dscp": "dscp", "dst-mac": "dst_mac"} {
+			if c.Flags().Changed(flag) {
+				q.Set(name, c.Flags().Lookup(flag).Value.String())
+			}
 		}
 		return show(c, o, "explain", q, func(w io.Writer, x *dataplane.Explanation) { printExplanation(w, args, x) })
 	}

@@ -26,16 +26,13 @@ func printConWeave(w io.Writer, a *admin.ConWeave) {
 	var times []timesRow
 	if len(a.SourceCounters) > 0 {
 		printCounters(w, "SOURCE", a.SourceCounters, source)
-		fmt.Fprintln(w)
 	}
 	for _, c := range a.SourceCounters {
 		times = append(times, timesOf(c, source)...)
 	}
 	d := a.DestinationCounters
 	printCounters(w, "DESTINATION", []admin.Counters{d}, destination)
-	fmt.Fprintln(w)
 	printCounters(w, "LEAF", []admin.Counters{d}, messages)
-	fmt.Fprintln(w)
 	printMessages(w, d, d.Number("arrived_bytes"))
 	if a.ConWeaveState != nil {
 		printHolds(w, &a.Destination)
@@ -50,31 +47,22 @@ func printSources(w io.Writer, sources []dataplane.ConWeaveSource) {
 		return
 	}
 	t := newTable(w, "WORKER", "CLASS", "SCHEME", "REPLY", "PATH BUSY", "INACTIVE", "SAMPLES", "SELECTORS", "SIZE", "ACTIVE", "ASKED", "REROUTED", "MOVED")
+	connections := newTable(w, "WORKER", "CLASS", "FLOW", "PEER", "PATH", "PORT", "EPOCH", "STATE", "OLD PATH", "IDLE")
+	busy := newTable(w, "WORKER", "CLASS", "PEER", "BUSY PATH", "PORT", "FOR")
 	for i := range sources {
 		s := &sources[i]
 		t.row(s.Worker, s.Class, s.Scheme, age(s.Reply), age(s.PathBusy), age(s.Inactive), s.Samples, s.Selectors, s.Size, s.Active, s.Asked, s.Rerouted, s.Moved)
-	}
-	t.end()
-	fmt.Fprintln(w)
-	t = newTable(w, "WORKER", "CLASS", "FLOW", "PEER", "PATH", "PORT", "EPOCH", "STATE", "OLD PATH", "IDLE")
-	rows := 0
-	for i := range sources {
-		for j := range sources[i].Connections {
-			c := &sources[i].Connections[j]
-			t.row(sources[i].Worker, sources[i].Class, fmt.Sprintf("%08x", c.Hash), peer(c.VTEP), c.Path, orNone(c.Port), c.Epoch, c.State, orNone(c.Old), age(c.Idle))
-			rows++
+		for j := range s.Connections {
+			c := &s.Connections[j]
+			connections.row(s.Worker, s.Class, fmt.Sprintf("%08x", c.Hash), peer(c.VTEP), c.Path, orNone(c.Port), c.Epoch, c.State, orNone(c.Old), age(c.Idle))
+		}
+		for _, b := range s.Busy {
+			busy.row(s.Worker, s.Class, peer(b.VTEP), b.Path, orNone(b.Port), age(b.For))
 		}
 	}
-	t.endUnlessEmpty(w, rows)
-	t = newTable(w, "WORKER", "CLASS", "PEER", "BUSY PATH", "PORT", "FOR")
-	rows = 0
-	for i := range sources {
-		for _, b := range sources[i].Busy {
-			t.row(sources[i].Worker, sources[i].Class, peer(b.VTEP), b.Path, orNone(b.Port), age(b.For))
-			rows++
-		}
-	}
-	t.endUnlessEmpty(w, rows)
+	t.endWithGap()
+	connections.endUnlessEmpty()
+	busy.endUnlessEmpty()
 }
 
 // printAuto shows the times that were derived, and from what.
@@ -92,16 +80,7 @@ func printAuto(w io.Writer, a *dataplane.AutoState) {
 	}
 	t := newTable(w, head...)
 	t.row(cells...)
-	t.end()
-	fmt.Fprintln(w)
-}
-
-// endUnlessEmpty prints a table that has rows, and an empty line.
-func (t table) endUnlessEmpty(w io.Writer, rows int) {
-	if rows > 0 {
-		t.end()
-		fmt.Fprintln(w)
-	}
+	t.endWithGap()
 }
 
 func peer(vtep netip.Addr) string { return either(vtep.IsValid(), vtep.String(), none) }
@@ -110,8 +89,7 @@ func peer(vtep netip.Addr) string { return either(vtep.IsValid(), vtep.String(),
 func printHolds(w io.Writer, s *dataplane.ConWeaveDestination) {
 	t := newTable(w, "RESUME EXTRA", "RESUME DEFAULT", "INACTIVE", "MAX HOLD", "NOTIFY INTERVAL", "ADMISSION")
 	t.row(age(s.ResumeExtra), age(s.ResumeDefault), age(s.Inactive), age(s.MaxHold), age(s.NotifyInterval), either(s.Admission > 0, fmt.Sprintf("%d%%", s.Admission), none))
-	t.end()
-	fmt.Fprintln(w)
+	t.endWithGap()
 	t = newTable(w, "HELD FOR", "QUEUES", "PEAK", "LIMIT", "PACKETS", "PEAK", "LIMIT", "BYTES", "PEAK", "LIMIT")
 	use := func(name string, now, peak, limit *dataplane.HoldUse) {
 		t.row(name, now.Queues, peak.Queues, limit.Queues, now.Packets, peak.Packets, limit.Packets, now.Bytes, peak.Bytes, limit.Bytes)
@@ -121,6 +99,5 @@ func printHolds(w io.Writer, s *dataplane.ConWeaveDestination) {
 		p := &s.Ports[i]
 		use(either(p.Port != "", p.Port, "floods"), &p.Held, &p.Peak, &s.PortLimit)
 	}
-	t.end()
-	fmt.Fprintln(w)
+	t.endWithGap()
 }

@@ -25,8 +25,8 @@ var conweaveAnswer = admin.ConWeave{
 				Scheme: "conweave", Reply: time.Millisecond, PathBusy: time.Millisecond, Inactive: 10 * time.Millisecond,
 				Samples: 2, Selectors: 1, Size: 65536, Active: 4, Asked: 1, Rerouted: 1, Moved: 1,
 				Connections: []dataplane.ConnectionEntry{
-					{Hash: 0xcafe, VTEP: vtep2, State: dataplane.ConnectionRerouted, Epoch: 3, Path: "1.7", Old: "0.7", Port: "eth2", Idle: 1234},
-					{Hash: 0xbeef, VTEP: vtep3, State: dataplane.ConnectionBegins, Path: "2.0", Idle: 9 * time.Millisecond},
+					{Hash: 0xcafe, VTEP: vtep2, State: balance.ConnectionRerouted, Epoch: 3, Path: "1.7", Old: "0.7", Port: "eth2", Idle: 1234},
+					{Hash: 0xbeef, VTEP: vtep3, State: balance.ConnectionBegins, Path: "2.0", Idle: 9 * time.Millisecond},
 				},
 				Busy: []dataplane.BusyPath{{VTEP: vtep2, Path: "0.0", Port: "eth1", For: 654321}},
 			},
@@ -86,8 +86,8 @@ var (
 
 func TestConnectionStates(t *testing.T) {
 	for state, says := range map[string]string{
-		dataplane.ConnectionBegins: "on path 1.2 (eth1), its next packet", dataplane.ConnectionAsked: "on path 1.2 (eth1), asked",
-		dataplane.ConnectionRerouted: "from path 0.2 to path 1.2 (eth1)", dataplane.ConnectionMoved: "moved to path 1.2",
+		balance.ConnectionBegins: "on path 1.2 (eth1), its next packet", balance.ConnectionAsked: "on path 1.2 (eth1), asked",
+		balance.ConnectionRerouted: "from path 0.2 to path 1.2 (eth1)", balance.ConnectionMoved: "moved to path 1.2",
 	} {
 		c := &dataplane.ConnectionEntry{State: state, Path: "1.2", Old: "0.2", Port: "eth1"}
 		if got := connectionState(c); !strings.Contains(got, says) {

@@ -36,7 +36,7 @@ func count(c admin.Counters, f *stat.Field) uint64 {
 }
 
 // printCounters shows the numbers of a table, with a column for each of all under the
-// scheme's name. Of a family it shows what is not 0.
+// scheme's name, and an empty line. Of a family it shows what is not 0.
 func printCounters(w io.Writer, title string, all []admin.Counters, table *stat.Table) {
 	head := []any{title}
 	for _, c := range all {
@@ -56,10 +56,10 @@ func printCounters(w io.Writer, title string, all []admin.Counters, table *stat.
 			t.row(append(cells, meaning(f))...)
 		}
 	}
-	t.end()
+	t.endWithGap()
 }
 
-// printDecisions has a row for each scheme.
+// printDecisions has a row for each scheme, and an empty line.
 func printDecisions(w io.Writer, schemes []admin.Counters) {
 	table := stat.TableOf(&balance.Stats{}, "")
 	head := []any{"SCHEME"}
@@ -74,7 +74,7 @@ func printDecisions(w io.Writer, schemes []admin.Counters) {
 		}
 		t.row(cells...)
 	}
-	t.end()
+	t.endWithGap()
 }
 
 // printMessages has a row for each kind of message that there was, with its share of
@@ -102,7 +102,7 @@ func printMessages(w io.Writer, c admin.Counters, data uint64) {
 	if data > 0 {
 		head = append(head, "SHARE OF DATA")
 	}
-	t, rows := newTable(w, head...), 0
+	t := newTable(w, head...)
 	for _, op := range opcodes {
 		cells, sum := []any{op}, uint64(0)
 		for _, n := range names {
@@ -113,10 +113,9 @@ func printMessages(w io.Writer, c admin.Counters, data uint64) {
 		}
 		if sum > 0 {
 			t.row(cells...)
-			rows++
 		}
 	}
-	t.endUnlessEmpty(w, rows)
+	t.endUnlessEmpty()
 }
 
 // share writes a part of the whole in percent, small ones to three digits.
@@ -171,7 +170,6 @@ func printSchemes(w io.Writer, s *admin.Stats) {
 		return
 	}
 	printDecisions(w, s.Schemes)
-	fmt.Fprintln(w)
 	var times []timesRow
 	show := func(title string, c admin.Counters, like any) {
 		switch table := stat.TableOf(like, ""); {
@@ -181,7 +179,6 @@ func printSchemes(w io.Writer, s *admin.Stats) {
 			fmt.Fprintf(w, "%s %s: nothing\n\n", title, c.Scheme())
 		default:
 			printCounters(w, title, []admin.Counters{c}, table)
-			fmt.Fprintln(w)
 			times = append(times, timesOf(c, table)...)
 		}
 	}

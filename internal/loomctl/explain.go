@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/dataplane"
 )
 
@@ -78,11 +79,11 @@ func printChoice(w io.Writer, p *dataplane.PeerChoice) {
 func connectionState(c *dataplane.ConnectionEntry) string {
 	path := fmt.Sprintf("path %s (%s)", c.Path, orNone(c.Port))
 	switch c.State {
-	case dataplane.ConnectionAsked:
+	case balance.ConnectionAsked:
 		return "on " + path + ", asked for a reply"
-	case dataplane.ConnectionRerouted:
+	case balance.ConnectionRerouted:
 		return "rerouted from path " + c.Old + " to " + path + ", not cleared yet"
-	case dataplane.ConnectionMoved:
+	case balance.ConnectionMoved:
 		return "moved to " + path + " as its own went away"
 	}
 	return "on " + path + ", its next packet asks for a reply"

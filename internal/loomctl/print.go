@@ -19,25 +19,44 @@ import (
 )
 
 // table aligns rows of cells.
-type table struct{ w *tabwriter.Writer }
+type table struct {
+	w    io.Writer
+	tabs *tabwriter.Writer
+	rows int // the head is one
+}
 
-func newTable(w io.Writer, head ...any) table {
-	t := table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+func newTable(w io.Writer, head ...any) *table {
+	t := &table{w: w, tabs: tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 	t.row(head...)
 	return t
 }
 
-func (t table) row(cells ...any) {
+func (t *table) row(cells ...any) {
 	for i, c := range cells {
 		if i > 0 {
-			fmt.Fprint(t.w, "\t")
+			fmt.Fprint(t.tabs, "\t")
 		}
-		fmt.Fprint(t.w, c)
+		fmt.Fprint(t.tabs, c)
 	}
+	fmt.Fprintln(t.tabs)
+	t.rows++
+}
+
+// end prints the table.
+func (t *table) end() { t.tabs.Flush() }
+
+// endWithGap prints the table and an empty line.
+func (t *table) endWithGap() {
+	t.end()
 	fmt.Fprintln(t.w)
 }
 
-func (t table) end() { t.w.Flush() }
+// endUnlessEmpty does the same if there is more than the head.
+func (t *table) endUnlessEmpty() {
+	if t.rows > 1 {
+		t.endWithGap()
+	}
+}
 
 // none is printed where there is nothing.
 const none = "-"
@@ -109,20 +128,17 @@ func header(capable bool) string { return either(capable, "fabric", "plain") }
 
 func printConga(w io.Writer, a *admin.Conga) {
 	t := newTable(w, "PEER", "HEADER", "UPLINK", "PORT", "USABLE", "LOAD", "LOCAL", "REMOTE", "REMOTE AGE")
+	back := newTable(w, "PEER", "ITS UPLINK", "METRIC FED BACK", "AGE")
 	for _, p := range a.Peers {
 		for _, u := range p.Paths {
 			t.row(p.VTEP, header(p.Capable), u.Uplink, u.Port, either(u.Usable, "yes", "no"), percent(u.Utilisation), u.Local, remote(&u), remoteAge(&u))
 		}
-	}
-	t.end()
-	fmt.Fprintln(w)
-	t = newTable(w, "PEER", "ITS UPLINK", "METRIC FED BACK", "AGE")
-	for _, p := range a.Peers {
 		for _, m := range p.FromLeaf {
-			t.row(p.VTEP, m.Tag, m.Metric, age(m.Age))
+			back.row(p.VTEP, m.Tag, m.Metric, age(m.Age))
 		}
 	}
-	t.end()
+	t.endWithGap()
+	back.end()
 }
 
 func remote(p *dataplane.PathState) string {
@@ -139,23 +155,18 @@ func printFlowlets(w io.Writer, a *admin.Flowlets) {
 		return
 	}
 	t := newTable(w, "WORKER", "CLASS", "SCHEME", "SIZE", "USED", "ACTIVE", "STARTED", "MOVED", "KEPT", "EXPIRED")
-	listed := false
+	entries := newTable(w, "WORKER", "CLASS", "SLOT", "UPLINK", "PORT", "STATE", "IDLE")
 	for _, f := range a.Tables {
 		t.row(f.Worker, f.Class, f.Scheme, f.Size, f.Used, f.Active, f.Started, f.Moved, f.Kept, f.Expired)
-		listed = listed || len(f.Entries) > 0
-	}
-	t.end()
-	if !listed {
-		return
-	}
-	fmt.Fprintln(w)
-	t = newTable(w, "WORKER", "CLASS", "SLOT", "UPLINK", "PORT", "STATE", "IDLE")
-	for _, f := range a.Tables {
 		for _, e := range f.Entries {
-			t.row(f.Worker, f.Class, e.Slot, e.Uplink, e.Port, either(e.Active, "active", "ended"), age(e.Idle))
+			entries.row(f.Worker, f.Class, e.Slot, e.Uplink, e.Port, either(e.Active, "active", "ended"), age(e.Idle))
 		}
 	}
 	t.end()
+	if entries.rows > 1 {
+		fmt.Fprintln(w)
+		entries.end()
+	}
 }
 
 func printFDB(w io.Writer, a *dataplane.FDBTable) {
@@ -200,11 +211,8 @@ func printStats(w io.Writer, s *admin.Stats) {
 	}
 	fmt.Fprintln(w)
 	printDecisions(w, s.Schemes)
-	fmt.Fprintln(w)
 	printCounters(w, "FABRIC HEADER", []admin.Counters{s.Exchange}, stat.TableOf(&congestion.ExchangeStats{}, ""))
-	fmt.Fprintln(w)
 	printCounters(w, "LEAF", []admin.Counters{s.Leaf}, stat.TableOf(&leaf.Stats{}, ""))
-	fmt.Fprintln(w)
 	printMessages(w, s.Leaf, 0)
 	printTimes(w, timesOf(s.Leaf, stat.TableOf(&leaf.Stats{}, "")))
 }

@@ -17,7 +17,7 @@ func TestAddsDoNotAllocate(t *testing.T) {
 			t.Errorf("%s: %g allocations", name, allocs)
 		}
 	}
-	if values.Exact() || im.Values().Exact() {
-		t.Errorf("the run was too short: %d values, %d intervals", values.Count(), im.Values().Count())
+	if values.Exact() || im.values.Exact() {
+		t.Errorf("the run was too short: %d values, %d intervals", values.Count(), im.values.Count())
 	}
 }

@@ -57,9 +57,6 @@ func (b *Imbalance) Sample(sent []uint64, up []bool) {
 	}
 }
 
-// Values returns the imbalance of all intervals that count.
-func (b *Imbalance) Values() *Values { return b.values }
-
 // Distributions sums up what several leaves recorded: all of them together, as
 // "all", and each by its name. A leaf of which no interval counts, as it sends
 // nothing but acknowledgements, is left out.

@@ -23,11 +23,11 @@ func TestImbalance(t *testing.T) {
 		b.Sample(sent, allUp)
 	}
 	var got []float64
-	for _, p := range b.Values().CDF(3) {
+	for _, p := range b.values.CDF(3) {
 		got = append(got, p.X)
 	}
-	if !slices.Equal(got, []float64{0, 2.4, 4}) || b.Values().Count() != 3 {
-		t.Errorf("imbalance %v of %d intervals", got, b.Values().Count())
+	if !slices.Equal(got, []float64{0, 2.4, 4}) || b.values.Count() != 3 {
+		t.Errorf("imbalance %v of %d intervals", got, b.values.Count())
 	}
 	o := NewImbalance(4, 100)
 	o.Sample([]uint64{0, 0, 0, 0}, allUp)
@@ -67,7 +67,7 @@ func TestImbalanceCountsWhatCanBeBalanced(t *testing.T) {
 	interval(allUp)
 	interval(allUp, 15_000, 15_000, 15_000, 14_999) // one byte short of ten frames an uplink
 	interval(allUp, 0, 1500)
-	if n := b.Values().Count(); n != 0 {
+	if n := b.values.Count(); n != 0 {
 		t.Errorf("%d intervals with next to no traffic count", n)
 	}
 	interval(allUp, 60_000)                           // four
@@ -76,7 +76,7 @@ func TestImbalanceCountsWhatCanBeBalanced(t *testing.T) {
 	interval(allUp, 20_000, 20_000, 20_000, 1000)     // came back in between
 	interval(allUp, 20_000, 20_000, 20_000, 20_000)   // even
 	interval(failed, 14_000, 14_000, 14_000, 100_000) // what the lost one sent does not count
-	if v := b.Values(); v.Count() != 5 || v.Max() != 4 || !near(v.Mean(), 4.0/5, 1e-9) {
+	if v := b.values; v.Count() != 5 || v.Max() != 4 || !near(v.Mean(), 4.0/5, 1e-9) {
 		t.Errorf("%d intervals, mean %g, largest %g", v.Count(), v.Mean(), v.Max())
 	}
 }

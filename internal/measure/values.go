@@ -47,7 +47,6 @@ func middle(i int) float64 {
 // by one run.
 type Values struct {
 	exact    []float64 // all of them, in any order, while they fit
-	sorted   int       // length up to which exact is sorted
 	limit    int
 	counts   []uint64 // by bucket, once they do not
 	zeros    uint64
@@ -84,7 +83,7 @@ func (s *Values) Add(v float64) {
 		}
 		s.spill()
 	}
-	s.count(v, 1)
+	s.count(v)
 }
 
 // Exact reports whether all numbers are still known.
@@ -93,17 +92,17 @@ func (s *Values) Exact() bool { return s.exact != nil }
 // spill turns to buckets.
 func (s *Values) spill() {
 	for _, v := range s.exact {
-		s.count(v, 1)
+		s.count(v)
 	}
 	s.exact = nil
 }
 
-func (s *Values) count(v float64, n uint64) {
+func (s *Values) count(v float64) {
 	if v == 0 {
-		s.zeros += n
-		return
+		s.zeros++
+	} else {
+		s.counts[bucketOf(v)]++
 	}
-	s.counts[bucketOf(v)] += n
 }
 
 // Count returns how many numbers were added.
@@ -129,34 +128,22 @@ func (s *Values) Quantile(p float64) float64 {
 		return math.NaN()
 	}
 	rank := spread.Rank(p, s.n)
-	if s.Exact() {
-		if s.sorted < len(s.exact) {
-			slices.Sort(s.exact)
-			s.sorted = len(s.exact)
-		}
+	switch {
+	case s.Exact():
+		slices.Sort(s.exact) // which is fast on what is sorted
 		return s.exact[rank-1]
-	}
-	if rank == s.n {
+	case rank == s.n:
 		return s.max
-	}
-	return s.clamp(findRank(s.zeros, s.counts, rank))
-}
-
-// findRank returns the middle of the bucket with so high a rank.
-func findRank(zeros uint64, counts []uint64, rank uint64) float64 {
-	seen := zeros
-	if rank <= seen {
+	case rank <= s.zeros:
 		return 0
 	}
-	for i, n := range counts {
-		if seen += n; rank <= seen {
-			return middle(i)
-		}
+	seen, bucket := s.zeros, -1
+	for seen < rank {
+		bucket++
+		seen += s.counts[bucket]
 	}
-	panic("measure: a rank above the count")
+	return min(max(middle(bucket), s.min), s.max)
 }
-
-func (s *Values) clamp(v float64) float64 { return min(max(v, s.min), s.max) }
 
 // Merge adds all numbers of o.
 func (s *Values) Merge(o *Values) {
@@ -179,7 +166,7 @@ func (s *Values) Merge(o *Values) {
 	}
 	if o.Exact() {
 		for _, v := range o.exact {
-			s.count(v, 1)
+			s.count(v)
 		}
 		return
 	}
@@ -198,18 +185,14 @@ func (s *Values) CDF(limit int) []Point {
 	n := min(uint64(limit), s.n)
 	points := make([]Point, 0, n)
 	for i := uint64(1); i <= n; i++ {
-		points = appendPoint(points, Point{s.Quantile(float64(i) / float64(n)), float64(i) / float64(n)})
+		p := Point{s.Quantile(float64(i) / float64(n)), float64(i) / float64(n)}
+		if last := len(points) - 1; last >= 0 && points[last].X == p.X {
+			points[last] = p
+		} else {
+			points = append(points, p)
+		}
 	}
 	return points
-}
-
-// appendPoint adds a point, or lifts the last one if its value is the same.
-func appendPoint(points []Point, p Point) []Point {
-	if last := len(points) - 1; last >= 0 && points[last].X == p.X {
-		points[last].Y = p.Y
-		return points
-	}
-	return append(points, p)
 }
 
 // curvePoints is how many points of a distribution a result keeps.

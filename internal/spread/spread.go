@@ -48,21 +48,12 @@ func Of(values []float64) Spread {
 	if len(values) == 0 {
 		return Spread{}
 	}
-	mean, half := CI95(values)
-	return Spread{N: len(values), Mean: mean, Min: slices.Min(values), Max: slices.Max(values), CI95: half}
-}
-
-// CI95 returns the mean of values and half the width of its 95 % confidence
-// interval: with that probability an interval that is made so holds the mean of
-// what the values were drawn from. half is 0 for a single value.
-func CI95(values []float64) (mean, half float64) {
-	n := float64(len(values))
-	if n < 2 {
-		return stat.Mean(values, nil), 0
+	s := Spread{N: len(values), Mean: stat.Mean(values, nil), Min: slices.Min(values), Max: slices.Max(values)}
+	if n := float64(s.N); n > 1 {
+		t := distuv.StudentsT{Sigma: 1, Nu: n - 1}
+		s.CI95 = t.Quantile(0.975) * stat.StdErr(stat.StdDev(values, nil), n)
 	}
-	mean, deviation := stat.MeanStdDev(values, nil)
-	t := distuv.StudentsT{Sigma: 1, Nu: n - 1}
-	return mean, t.Quantile(0.975) * stat.StdErr(deviation, n)
+	return s
 }
 
 // Imbalance returns how unevenly links were used: "the maximum throughput (among

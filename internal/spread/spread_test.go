@@ -87,7 +87,7 @@ func TestCI95Covers(t *testing.T) {
 			for i := range values {
 				values[i] = 10 + 3*r.NormFloat64()
 			}
-			if mean, half := CI95(values); math.Abs(mean-10) <= half {
+			if s := Of(values); math.Abs(s.Mean-10) <= s.CI95 {
 				held++
 			}
 		}

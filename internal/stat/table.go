@@ -303,19 +303,6 @@ func Counters(v any) iter.Seq2[string, uint64] {
 	}
 }
 
-// Of lists the fields of type T in the struct that v points to.
-func Of[T any](v any) iter.Seq2[*Field, *T] {
-	return func(yield func(*Field, *T) bool) {
-		t := TableOf(v, "")
-		for i := range t.Fields {
-			f := &t.Fields[i]
-			if p, ok := f.Pointer(v).(*T); ok && !yield(f, p) {
-				return
-			}
-		}
-	}
-}
-
 // ownName returns what the blank field of a struct says.
 func ownName(t reflect.Type) string {
 	if t.Kind() == reflect.Struct && t.NumField() > 0 && t.Field(0).Name == "_" {

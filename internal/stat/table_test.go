@@ -104,16 +104,6 @@ func TestValues(t *testing.T) {
 	if got := maps.Collect(Counters(c)); !maps.Equal(got, want) {
 		t.Errorf("counters %v, want %v", got, want)
 	}
-	n := 0
-	for f, h := range Of[hist](c) {
-		n++
-		if f.Name != "hold_time" || h != &c.Hold {
-			t.Errorf("histogram %s is %v", f.Name, h)
-		}
-	}
-	if n != 1 {
-		t.Errorf("%d histograms", n)
-	}
 	numbers := map[string]float64{"grace": 1.5, "since_timestamp": 100.5, "up": 1, "use": 0, "late_replies": 1}
 	table := TableOf(c, "")
 	for i := range table.Fields {

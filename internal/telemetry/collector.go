@@ -13,7 +13,6 @@ import (
 	"github.com/loomfabric/loom/internal/stat"
 	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
-	"github.com/loomfabric/loom/reorder"
 )
 
 // collector makes metrics of the counters at each scrape. It keeps none, so it
@@ -48,41 +47,52 @@ func declared() []*set {
 			all = append(all, ofOwn(s.Name, own))
 		}
 		if receiver != nil {
-			sum, byWorker := ofReceiver(s.Name, receiver)
-			all = append(all, sum, byWorker)
+			all = append(all, ofReceiver(s.Name, receiver), nowOfReceiver(s.Name, receiver))
 		}
 	}
 	return all
 }
 
+// scrape is what one call of Collect works on.
+type scrape struct {
+	*collector
+	ch      chan<- prometheus.Metric
+	workers []dataplane.WorkerStats
+	sum     dataplane.WorkerStats // of the workers
+	t       *dataplane.Tables
+}
+
 // Collect implements [prometheus.Collector].
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	buildInfo.emit(ch, &buildView{Info: true}, c.Version, runtime.Version(), c.Role)
-	s := c.Stats()
-	// Taken after the counters: tables only grow, so that what was counted has
-	// a name in them.
-	t := c.tables()
-	for i := range s.Workers {
-		c.worker(ch, strconv.Itoa(i), &s.Workers[i])
+	st := c.Stats()
+	s := scrape{c, ch, st.Workers, st.Sum(), c.Tables()}
+	// The tables are taken after the counters: they only grow, so that what was
+	// counted has a name in them.
+	if s.t == nil {
+		s.t = &dataplane.Tables{}
 	}
-	c.ports(ch, &s, t)
-	c.hops(ch, s.Workers, t)
+	for i := range s.workers {
+		s.worker(strconv.Itoa(i), &s.workers[i])
+	}
+	s.ports(st.Ports)
+	s.hops()
 	if c.Role != "spined" {
-		c.leaf(ch, s.Workers)
-		collectVNIs(ch, s.Workers, t)
-		collectPeers(ch, s.Workers, t)
+		s.leaf()
+		s.vnis()
+		s.peers()
 	}
 	if c.Congestion != nil {
-		collectCongestion(ch, c.Congestion())
+		s.congestion(c.Congestion())
 	}
 	if c.Auto != nil {
-		if s := c.Auto(); s != nil {
-			ofAuto.emit(ch, &s.AutoState)
+		if a := c.Auto(); a != nil {
+			ofAuto.emit(ch, &a.AutoState)
 		}
 	}
 	if c.Control != nil {
-		s := c.Control()
-		ofControl.emit(ch, &s)
+		m := c.Control()
+		ofControl.emit(ch, &m)
 	}
 	if c.Reload != nil {
 		r := c.Reload()
@@ -90,178 +100,123 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// tables returns the newest tables, empty ones before the first.
-func (o *Options) tables() *dataplane.Tables {
-	if t := o.Tables(); t != nil {
-		return t
-	}
-	return &dataplane.Tables{}
-}
-
-func (o *Options) portName(id dataplane.PortID) string {
-	if int(id) < len(o.Ports) {
+func (o *Options) portName(id int) string {
+	if id < len(o.Ports) {
 		return o.Ports[id].Name
 	}
-	return strconv.Itoa(int(id))
+	return strconv.Itoa(id)
 }
 
-func (c *collector) worker(ch chan<- prometheus.Metric, worker string, s *dataplane.WorkerStats) {
-	byWorker.emit(ch, s, worker)
-	if c.Role != "spined" {
-		fdbByWorker.emit(ch, &s.FDBStats, worker)
-		lossByWorker.emit(ch, &s.LossStats, worker)
-		exchangeByWorker.emit(ch, &s.Exchange, worker)
-		for _, r := range s.Receivers {
-			_, now := ofReceiver(r.Scheme, r.Stats)
-			now.emit(ch, r.Stats, worker)
+func (s *scrape) worker(worker string, w *dataplane.WorkerStats) {
+	byWorker.emit(s.ch, w, worker)
+	if s.Role != "spined" {
+		fdbByWorker.emit(s.ch, &w.FDBStats, worker)
+		lossByWorker.emit(s.ch, &w.LossStats, worker)
+		exchangeByWorker.emit(s.ch, &w.Exchange, worker)
+		for _, r := range w.Receivers {
+			nowOfReceiver(r.Scheme, r.Stats).emit(s.ch, r.Stats, worker)
 		}
 	}
-	for i := range s.Ports {
-		byPortWorker.emit(ch, &s.Ports[i], c.portName(dataplane.PortID(i)), worker)
+	for i := range w.Ports {
+		byPortWorker.emit(s.ch, &w.Ports[i], s.portName(i), worker)
 	}
 }
 
-func (c *collector) ports(ch chan<- prometheus.Metric, s *dataplane.Stats, t *dataplane.Tables) {
-	for i := range s.Ports {
-		info, state := &s.Ports[i], at(t.Ports, i)
-		v := portView{Open: info.Open, Up: state.Up, MTU: state.MTU, Changed: info.Since}
-		for w := range s.Workers {
-			// Each worker reads the meter that all share, at its own time.
-			p := at(s.Workers[w].Ports, i)
-			v.Utilisation, v.Metric = max(v.Utilisation, p.Utilisation), max(v.Metric, p.Metric)
-		}
-		name := c.portName(dataplane.PortID(i))
-		byPort.emit(ch, &v, name)
-		portInfo.emit(ch, &infoView{Info: true}, name, kindName(info.Kind), info.XDPMode, info.CopyMode)
+func (s *scrape) ports(infos []dataplane.PortInfo) {
+	for i := range infos {
+		// Each worker reads the meter that all share, at its own time.
+		info, state, meter := &infos[i], at(s.t.Ports, i), at(s.sum.Ports, i)
+		name := s.portName(i)
+		byPort.emit(s.ch, &portView{
+			Open: info.Open, Up: state.Up, MTU: state.MTU, Changed: info.Since, Utilisation: meter.Utilisation, Metric: meter.Metric,
+		}, name)
+		portInfo.emit(s.ch, &infoView{Info: true}, name, info.Kind.String(), info.XDPMode, info.CopyMode)
 		for verdict, n := range info.Classifier {
-			byVerdict.emit(ch, &verdictView{Frames: n}, name, verdict)
+			byVerdict.emit(s.ch, &verdictView{Frames: n}, name, verdict)
 		}
-	}
-}
-
-// kindName returns a port kind's label value.
-func kindName(k dataplane.PortKind) string {
-	switch k {
-	case dataplane.Access:
-		return "access"
-	case dataplane.Uplink:
-		return "uplink"
-	case dataplane.SpinePort:
-		return "spine"
-	default:
-		return "kind_" + strconv.Itoa(int(k))
 	}
 }
 
 // Two IDs never have one key at a time, but a scrape with two series of the
 // same labels would fail as a whole. So what follows sums by key.
 
-func collectVNIs(ch chan<- prometheus.Metric, workers []dataplane.WorkerStats, t *dataplane.Tables) {
+func (s *scrape) vnis() {
 	sums := make(map[overlay.VNI]*dataplane.VNIStats)
-	for i := range t.VNIs {
-		s := entry(sums, t.VNIs[i].VNI)
-		for w := range workers {
-			v := at(workers[w].VNIs, i)
-			stat.Add(s, &v)
-		}
+	for i := range s.t.VNIs {
+		v := at(s.sum.VNIs, i)
+		stat.Add(entry(sums, s.t.VNIs[i].VNI), &v)
 	}
 	delete(sums, 0) // the place of a VNI that is gone
-	for vni, s := range sums {
-		byVNI.emit(ch, s, strconv.FormatUint(uint64(vni), 10))
+	for vni, v := range sums {
+		byVNI.emit(s.ch, v, strconv.FormatUint(uint64(vni), 10))
 	}
 }
 
-func collectPeers(ch chan<- prometheus.Metric, workers []dataplane.WorkerStats, t *dataplane.Tables) {
+func (s *scrape) peers() {
 	sums := make(map[netip.Addr]*peerView)
-	for i := range t.Peers {
-		s := entry(sums, t.Peers[i].VTEP)
-		s.NextHops += len(t.Peers[i].Hops)
-		for w := range workers {
-			sent, received := at(workers[w].PeerSent, i), at(workers[w].PeerReceived, i)
-			stat.Add(&s.Sent, &sent)
-			stat.Add(&s.Received, &received)
-		}
+	for i, p := range s.t.Peers {
+		one := peerView{Sent: at(s.sum.PeerSent, i), Received: at(s.sum.PeerReceived, i), NextHops: len(p.Hops)}
+		stat.Add(entry(sums, p.VTEP), &one)
 	}
 	delete(sums, netip.Addr{}) // the place of a peer that is gone
-	for vtep, s := range sums {
-		byPeer.emit(ch, s, vtep.String())
+	for vtep, p := range sums {
+		byPeer.emit(s.ch, p, vtep.String())
 	}
 }
 
-func (c *collector) hops(ch chan<- prometheus.Metric, workers []dataplane.WorkerStats, t *dataplane.Tables) {
+func (s *scrape) hops() {
 	type key struct {
 		port    dataplane.PortID
 		gateway netip.Addr
 	}
 	sums := make(map[key]*hopView)
-	for i, h := range t.Hops {
+	for i, h := range s.t.Hops {
 		if !h.Gateway.IsValid() {
 			continue // the place of a next hop that is gone
 		}
-		s := entry(sums, key{h.Port, h.Gateway})
-		s.Resolved = s.Resolved || h.Resolved
-		for w := range workers {
-			sent := at(workers[w].HopSent, i)
-			stat.Add(&s.Sent, &sent)
-		}
+		v, sent := entry(sums, key{h.Port, h.Gateway}), at(s.sum.HopSent, i)
+		v.Resolved = v.Resolved || h.Resolved
+		stat.Add(&v.Sent, &sent)
 	}
-	for k, s := range sums {
-		byHop.emit(ch, s, c.portName(k.port), k.gateway.String())
+	for k, v := range sums {
+		byHop.emit(s.ch, v, s.portName(int(k.port)), k.gateway.String())
 	}
-}
-
-// leaf shows what a leaf's workers have in common: messages, and what was decided and
-// received under each scheme that was in force since the start.
-func (c *collector) leaf(ch chan<- prometheus.Metric, workers []dataplane.WorkerStats) {
-	var all leaf.Stats
-	var schemes []leaf.SchemeStats
-	var receivers []leaf.ReceiverStats
-	for i := range workers {
-		w := &workers[i]
-		stat.Add(&all, &w.Leaf)
-		schemes = leaf.AddSchemes(schemes, w.Schemes)
-		receivers = leaf.AddReceivers(receivers, w.Receivers)
-	}
-	ofLeaf.emit(ch, &all)
-	for i := range schemes {
-		s := &schemes[i]
-		byScheme.emit(ch, s, s.Scheme)
-		if s.Own != nil {
-			ofOwn(s.Scheme, s.Own).emit(ch, s.Own, s.Scheme)
-		}
-	}
-	for _, r := range receivers {
-		sum, _ := ofReceiver(r.Scheme, r.Stats)
-		sum.emit(ch, r.Stats)
-	}
-	c.waiting(ch, workers)
 }
 
 // floodPort is the label of frames that wait for all members of a VNI.
 const floodPort = "flood"
 
-// waiting shows what waits for each port that leads out of the fabric.
-func (c *collector) waiting(ch chan<- prometheus.Metric, workers []dataplane.WorkerStats) {
-	for i := range len(c.Ports) + 1 {
+// leaf shows what a leaf's workers have in common: messages, what was decided and
+// received under each scheme that was in force since the start, and what waits for
+// each port that leads out of the fabric.
+func (s *scrape) leaf() {
+	ofLeaf.emit(s.ch, &s.sum.Leaf)
+	for i := range s.sum.Schemes {
+		x := &s.sum.Schemes[i]
+		byScheme.emit(s.ch, x, x.Scheme)
+		if x.Own != nil {
+			ofOwn(x.Scheme, x.Own).emit(s.ch, x.Own, x.Scheme)
+		}
+	}
+	for _, r := range s.sum.Receivers {
+		ofReceiver(r.Scheme, r.Stats).emit(s.ch, r.Stats)
+	}
+	for i := range len(s.Ports) + 1 {
 		name := floodPort
-		if i < len(c.Ports) {
-			if c.Ports[i].Kind != dataplane.Access {
+		if i < len(s.Ports) {
+			if s.Ports[i].Kind != dataplane.Access {
 				continue
 			}
-			name = c.Ports[i].Name
+			name = s.Ports[i].Name
 		}
-		var sum reorder.PortUse
-		for w := range workers {
-			u := at(workers[w].Waiting, i)
-			stat.Add(&sum, &u)
-		}
-		waitingByPort.emit(ch, &sum, name)
+		use := at(s.sum.Waiting, i)
+		waitingByPort.emit(s.ch, &use, name)
 	}
 }
 
-// collectCongestion shows the two tables of CONGA §3.3: of each peer at most 16
+// congestion shows the two tables of CONGA §3.3: of each peer at most 16
 // entries each, and only those about which something is known.
-func collectCongestion(ch chan<- prometheus.Metric, peers []dataplane.PeerState) {
+func (s *scrape) congestion(peers []dataplane.PeerState) {
 	seen := make(map[netip.Addr]bool)
 	for i := range peers {
 		p := &peers[i]
@@ -270,14 +225,14 @@ func collectCongestion(ch chan<- prometheus.Metric, peers []dataplane.PeerState)
 		}
 		seen[p.VTEP] = true
 		vtep := p.VTEP.String()
-		peerCapable.emit(ch, &capableView{Capable: p.Capable}, vtep)
-		for _, path := range p.Paths {
-			if path.RemoteKnown {
-				toLeaf.emit(ch, &toLeafView{Metric: path.Remote, Age: path.RemoteAge}, vtep, strconv.Itoa(int(path.Uplink)))
+		peerCapable.emit(s.ch, p, vtep)
+		for i := range p.Paths {
+			if u := &p.Paths[i]; u.RemoteKnown {
+				toLeaf.emit(s.ch, u, vtep, strconv.Itoa(int(u.Uplink)))
 			}
 		}
-		for _, m := range p.FromLeaf {
-			fromLeaf.emit(ch, &fromLeafView{Metric: m.Metric, Age: m.Age}, vtep, strconv.Itoa(int(m.Tag)))
+		for i := range p.FromLeaf {
+			fromLeaf.emit(s.ch, &p.FromLeaf[i], vtep, strconv.Itoa(int(p.FromLeaf[i].Tag)))
 		}
 	}
 }
@@ -292,7 +247,7 @@ func entry[K comparable, V any](m map[K]*V, key K) *V {
 	return v
 }
 
-// at returns s[i], or zero: a worker's slices are as long as the tables it has seen.
+// at returns s[i], or zero: tables and counters may be of different ages.
 func at[T any](s []T, i int) (v T) {
 	if i < len(s) {
 		v = s[i]

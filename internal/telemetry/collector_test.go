@@ -17,6 +17,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/leaf"
@@ -162,7 +163,7 @@ func TestSamples(t *testing.T) {
 		`loom_port_changed_timestamp_seconds{port="host0"}`:                      1700000000.5,
 		`loom_port_info{copy="zero-copy",kind="uplink",port="up0",xdp="native"}`: 1,
 		`loom_classifier_frames_total{port="up0",verdict="no_meta"}`:             20,
-		`loom_control_lists_total{kind="routes"}`:                                float64(f.control.Lists[2]),
+		`loom_control_lists_total{kind="routes"}`:                                float64(f.control.Lists[control.Routes]),
 		`loom_config_last_reload_successful{}`:                                   1,
 		`loom_config_last_reload_success_timestamp_seconds{}`:                    1700000060.5,
 		`loom_control_list_errors_total{kind="links"}`:                           float64(f.control.ListErrors[0]),

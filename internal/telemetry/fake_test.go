@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"log/slog"
 	"net/netip"
 	"reflect"
 	"sync"
@@ -29,7 +30,7 @@ type fake struct {
 
 func (f *fake) options() Options {
 	return Options{
-		Role: "leafd", Version: "v1.2.3",
+		Role: "leafd", Version: "v1.2.3", Log: slog.New(slog.DiscardHandler),
 		Stats: func() dataplane.Stats {
 			f.mu.Lock()
 			defer f.mu.Unlock()
@@ -233,9 +234,9 @@ func numbers(v reflect.Value, path string, into map[string]float64) {
 }
 
 func TestFakeAddsUp(t *testing.T) {
-	for _, b := range balances(newFake().stats.Workers) {
-		if !b.OK || b.Dropped == 0 {
-			t.Errorf("the fake's worker %d does not add up: %+v", b.Worker, b)
+	for i, w := range newFake().stats.Workers {
+		if a := w.Account(); !a.Balances() || a.Dropped == 0 {
+			t.Errorf("the fake's worker %d does not add up: %v", i, a)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package telemetry
 
 import (
-	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -31,8 +30,7 @@ type row struct {
 	desc, longest *prometheus.Desc
 }
 
-// newSet returns the metrics of a table's fields of the given kinds; of all fields if
-// none are given.
+// newSet returns the metrics of a table's fields of the given kinds; none: of all.
 func newSet(t *stat.Table, labels []string, kinds ...stat.Kind) *set {
 	s := &set{labels: labels}
 	for i := range t.Fields {
@@ -135,12 +133,6 @@ type peerView struct {
 	NextHops int               `stat:"next_hops,gauge" help:"Next hops that lead to the peer by a port that is up; 0 when it cannot be reached."`
 }
 
-// capableView is what a peer has proved.
-type capableView struct {
-	_       struct{} `stat:"peer"`
-	Capable bool     `stat:"capable" help:"1 while the peer proves that it reads the fabric's fields; 0: it is sent plain VXLAN."`
-}
-
 // hopView is a next hop as all workers together see it.
 type hopView struct {
 	_        struct{}          `stat:"next_hop"`
@@ -148,87 +140,71 @@ type hopView struct {
 	Resolved bool              `stat:"resolved" help:"1 while the next hop's MAC address is known."`
 }
 
-// toLeafView and fromLeafView are entries of the two tables of CONGA §3.3.
-type (
-	toLeafView struct {
-		_      struct{}      `stat:"congestion_to_leaf"`
-		Metric uint8         `stat:"metric" help:"Congestion of the paths from here to the peer that start on the uplink of this tag, as the peer reported it."`
-		Age    time.Duration `stat:"age" help:"Time since loom_congestion_to_leaf_metric was confirmed, to 1/16 of the ageing time."`
-	}
-	fromLeafView struct {
-		_      struct{}      `stat:"congestion_from_leaf"`
-		Metric uint8         `stat:"metric" help:"Congestion of the paths from the peer to here that start on its uplink of this tag, as it was measured."`
-		Age    time.Duration `stat:"age" help:"Time since loom_congestion_from_leaf_metric was confirmed, to 1/16 of the ageing time."`
-	}
-)
+// fixed are the sets that every node has, or could have.
+var fixed []*set
 
-// Metrics by where they are shown.
+// of returns the metrics of T's table, which are fixed.
+func of[T any](labels ...string) *set {
+	s := newSet(stat.TableOf(new(T), ""), labels)
+	fixed = append(fixed, s)
+	return s
+}
+
+// Metrics by where they are shown, in the order of docs/metrics.md.
 var (
-	buildInfo    = newSet(stat.TableOf(&buildView{}, ""), []string{"version", "goversion", "role"})
-	byWorker     = newSet(stat.TableOf(&dataplane.WorkerStats{}, ""), []string{"worker"})
-	byPortWorker = newSet(stat.TableOf(&dataplane.PortStats{}, ""), []string{"port", "worker"})
-	byPort       = newSet(stat.TableOf(&portView{}, ""), []string{"port"})
-	portInfo     = newSet(stat.TableOf(&infoView{}, ""), []string{"port", "kind", "xdp", "copy"})
-	byVerdict    = newSet(stat.TableOf(&verdictView{}, ""), []string{"port", "verdict"})
-	byHop        = newSet(stat.TableOf(&hopView{}, ""), []string{"port", "gateway"})
-	ofControl    = newSet(stat.TableOf(&control.Stats{}, ""), nil)
-	ofReload     = newSet(stat.TableOf(&Reload{}, ""), nil)
+	buildInfo    = of[buildView]("version", "goversion", "role")
+	byWorker     = of[dataplane.WorkerStats]("worker")
+	byPortWorker = of[dataplane.PortStats]("port", "worker")
+	byPort       = of[portView]("port")
+	portInfo     = of[infoView]("port", "kind", "xdp", "copy")
+	byVerdict    = of[verdictView]("port", "verdict")
+	byHop        = of[hopView]("port", "gateway")
+	ofControl    = of[control.Stats]()
+	ofReload     = of[Reload]()
 
 	// A leaf's only.
-	fdbByWorker      = newSet(stat.TableOf(&dataplane.FDBStats{}, ""), []string{"worker"})
-	lossByWorker     = newSet(stat.TableOf(&dataplane.LossStats{}, ""), []string{"worker"})
-	exchangeByWorker = newSet(stat.TableOf(&congestion.ExchangeStats{}, ""), []string{"worker"})
-	byVNI            = newSet(stat.TableOf(&dataplane.VNIStats{}, ""), []string{"vni"})
-	byPeer           = newSet(stat.TableOf(&peerView{}, ""), []string{"peer"})
-	peerCapable      = newSet(stat.TableOf(&capableView{}, ""), []string{"peer"})
-	toLeaf           = newSet(stat.TableOf(&toLeafView{}, ""), []string{"peer", "tag"})
-	fromLeaf         = newSet(stat.TableOf(&fromLeafView{}, ""), []string{"peer", "tag"})
-	ofLeaf           = newSet(stat.TableOf(&leaf.Stats{}, ""), nil)
-	byScheme         = newSet(stat.TableOf(&leaf.SchemeStats{}, ""), []string{"scheme"})
-	waitingByPort    = newSet(stat.TableOf(&reorder.PortUse{}, ""), []string{"port"})
-	ofAuto           = newSet(stat.TableOf(&leaf.AutoState{}, ""), nil)
+	fdbByWorker      = of[dataplane.FDBStats]("worker")
+	lossByWorker     = of[dataplane.LossStats]("worker")
+	exchangeByWorker = of[congestion.ExchangeStats]("worker")
+	byVNI            = of[dataplane.VNIStats]("vni")
+	byPeer           = of[peerView]("peer")
+	peerCapable      = of[dataplane.PeerState]("peer")
+	toLeaf           = of[dataplane.PathState]("peer", "tag")
+	fromLeaf         = of[dataplane.TagMetric]("peer", "tag")
+	ofLeaf           = of[leaf.Stats]()
+	byScheme         = of[leaf.SchemeStats]("scheme")
+	waitingByPort    = of[reorder.PortUse]("port")
+	ofAuto           = of[leaf.AutoState]()
 )
 
-// fixed are the sets that every node has, or could have.
-var fixed = []*set{
-	buildInfo, byWorker, byPortWorker, byPort, portInfo, byVerdict, byHop, ofControl, ofReload, fdbByWorker, lossByWorker,
-	exchangeByWorker, byVNI, byPeer, peerCapable, toLeaf, fromLeaf, ofLeaf, byScheme, waitingByPort, ofAuto,
-}
+// schemes are the sets of what only one scheme or its receiver counts, by table and
+// labels. They are made when they are first shown.
+var schemes sync.Map
 
-// ownKey tells the sets of schemes apart.
-type ownKey struct {
-	t      reflect.Type
-	scheme string
-}
-
-// ownSets are the sets of schemes' own counters; receiverSets those of receivers: what
-// is summed over the workers, and what is each worker's.
-var ownSets, receiverSets sync.Map
-
-// ofOwn returns the metrics of a scheme's own counters.
-func ofOwn(scheme string, own any) *set {
-	k := ownKey{reflect.TypeOf(own), scheme}
-	s, ok := ownSets.Load(k)
+func ofScheme(v any, name string, labels []string, kinds ...stat.Kind) *set {
+	t := stat.TableOf(v, strings.ReplaceAll(name, "-", "_"))
+	key := struct {
+		*stat.Table
+		labels int
+	}{t, len(labels)}
+	s, ok := schemes.Load(key)
 	if !ok {
-		s, _ = ownSets.LoadOrStore(k, newSet(stat.TableOf(own, tableName(scheme)), []string{"scheme"}))
+		s, _ = schemes.LoadOrStore(key, newSet(t, labels, kinds...))
 	}
 	return s.(*set)
 }
 
-// ofReceiver returns the metrics of a receiver: the counters, which are summed over
-// the workers, and what is there now, which each worker shows.
-func ofReceiver(scheme string, stats any) (sum, byWorker *set) {
-	k := ownKey{reflect.TypeOf(stats), scheme}
-	s, ok := receiverSets.Load(k)
-	if !ok {
-		t := stat.TableOf(stats, tableName(scheme)+"_receiver")
-		s, _ = receiverSets.LoadOrStore(k, [2]*set{
-			newSet(t, nil, stat.Counter, stat.Times), newSet(t, []string{"worker"}, stat.Gauge),
-		})
-	}
-	both := s.([2]*set)
-	return both[0], both[1]
+// ofOwn returns the metrics of a scheme's own counters.
+func ofOwn(scheme string, own any) *set {
+	return ofScheme(own, scheme, []string{"scheme"})
 }
 
-// tableName makes a scheme's name one for metrics.
-func tableName(scheme string) string { return strings.ReplaceAll(scheme, "-", "_") }
+// ofReceiver returns the metrics of what a receiver counts, summed over the workers.
+func ofReceiver(scheme string, stats any) *set {
+	return ofScheme(stats, scheme+"_receiver", nil, stat.Counter, stat.Times)
+}
+
+// nowOfReceiver returns those of what is there now, which each worker shows.
+func nowOfReceiver(scheme string, stats any) *set {
+	return ofScheme(stats, scheme+"_receiver", []string{"worker"}, stat.Gauge)
+}

@@ -1,11 +1,13 @@
+// Package telemetry shows what a daemon counts to Prometheus, says whether it is
+// alive and ready, and answers the lab in JSON. The metrics follow from the tags of
+// the types that count (package stat). It reads copies when it is asked, and keeps
+// no counter of its own; it must not change anything.
 package telemetry
 
 import (
-	"context"
-	"errors"
-	"fmt"
+	"cmp"
+	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/httpd"
 )
 
 // Bounds on what clients can cost. A scrape takes a worker's time between two
@@ -22,10 +25,6 @@ import (
 const (
 	maxScrapes    = 4
 	scrapeTimeout = 10 * time.Second
-	headerTimeout = 5 * time.Second
-	idleTimeout   = 2 * time.Minute
-	// shutdownWait is how long requests in progress have when the daemon ends.
-	shutdownWait = 2 * time.Second
 )
 
 // Options says what is served. Its functions are called at each request, from
@@ -43,7 +42,7 @@ type Options struct {
 	Auto   func() *dataplane.AutoState
 	Reload func() Reload          // may be nil
 	Ports  []dataplane.PortConfig // by PortID
-	Log    *slog.Logger           // may be nil
+	Log    *slog.Logger
 }
 
 // Reload is what became of the configuration file when it was read last.
@@ -57,61 +56,106 @@ type Reload struct {
 // Server answers HTTP: /metrics, /healthz, /readyz and /debug/stats, without
 // authentication.
 type Server struct {
-	Options
-	mux *http.ServeMux
+	http.Handler
+	o Options
 }
 
-// NewServer returns a server; [Server.Serve] does the work.
+// NewServer returns a server.
 func NewServer(o Options) *Server {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	s := &Server{Options: o, mux: http.NewServeMux()}
+	mux := http.NewServeMux()
+	s := &Server{mux, o}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(NewCollector(o), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	s.mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.HTTPErrorOnError,
 		MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout,
 	}))
-	s.mux.HandleFunc("GET /healthz", s.health)
-	s.mux.HandleFunc("GET /readyz", s.ready)
-	s.mux.HandleFunc("GET /debug/stats", s.debug)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "ok\n") // the client is gone: nobody to tell
+	})
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		r, status := s.Readiness(), http.StatusOK
+		if !r.Ready {
+			status = http.StatusServiceUnavailable
+		}
+		httpd.WriteJSON(w, status, r)
+	})
+	mux.HandleFunc("GET /debug/stats", func(w http.ResponseWriter, _ *http.Request) {
+		httpd.WriteJSON(w, http.StatusOK, s.debug())
+	})
 	return s
 }
 
-// ServeHTTP implements [http.Handler].
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
+// Readiness is the answer of /readyz.
+type Readiness struct {
+	Ready   bool     `json:"ready"`
+	Reasons []Reason `json:"reasons"` // why not; empty when ready
+}
 
-// Serve answers requests until ctx ends, lets those in progress finish for a
-// short while, and closes the listener. A nil listener serves nobody: Serve
-// then only waits. The error says why serving ended before ctx did.
-func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	if l == nil {
-		<-ctx.Done()
-		return nil
+// Reason is one thing that a daemon is not ready for.
+type Reason struct {
+	// Name is "no_tables" (the kernel's state has not been read yet), or
+	// "port_closed".
+	Name   string `json:"name"`
+	Port   string `json:"port,omitempty"`
+	Detail string `json:"detail"`
+}
+
+// String is the reason in a log.
+func (r Reason) String() string {
+	if r.Port == "" {
+		return r.Name + ": " + r.Detail
 	}
-	h := &http.Server{
-		Handler: s, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
-		ErrorLog: slog.NewLogLogger(s.Log.Handler(), slog.LevelWarn),
+	return r.Name + " " + r.Port + ": " + r.Detail
+}
+
+// Readiness says whether the workers have tables and every port is open. Links
+// that are down do not count: the daemon does what can be done then.
+func (s *Server) Readiness() Readiness {
+	reasons := []Reason{}
+	if s.o.Tables() == nil {
+		reasons = append(reasons, Reason{Name: "no_tables", Detail: "no tables have been published to the workers yet"})
 	}
-	done := make(chan error, 1)
-	go func() { done <- h.Serve(l) }()
-	s.Log.Info("serving metrics and health", "address", l.Addr().String())
-	select {
-	case err := <-done:
-		return fmt.Errorf("serve metrics at %s: %w", l.Addr(), err)
-	case <-ctx.Done():
+	st := s.o.Stats()
+	for i := range s.o.Ports {
+		if p := at(st.Ports, i); !p.Open {
+			reasons = append(reasons, Reason{Name: "port_closed", Port: s.o.Ports[i].Name, Detail: cmp.Or(p.Error, "its sockets are not bound")})
+		}
 	}
-	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownWait)
-	defer cancel()
-	err := h.Shutdown(wait)
-	if errors.Is(err, context.DeadlineExceeded) {
-		s.Log.Warn("requests were cut off at shutdown", "after", shutdownWait)
-		err = h.Close()
+	return Readiness{Ready: len(reasons) == 0, Reasons: reasons}
+}
+
+// Debug is the answer of /debug/stats: the fields of [dataplane.Stats] at the
+// top, so that it can be read as one, and beside them what they add up to and
+// what their indices stand for.
+type Debug struct {
+	Role    string `json:"role"`
+	Version string `json:"version"`
+	dataplane.Stats
+	Tables  *dataplane.Tables `json:"tables"` // null before the first were published
+	Balance []Balance         `json:"balance"`
+	Drops   map[string]uint64 `json:"drops"` // by reason, of all ports and workers; none that is 0
+	Control *control.Stats    `json:"control,omitempty"`
+}
+
+// Balance is a worker's account.
+type Balance struct {
+	Worker int `json:"worker"`
+	dataplane.Account
+	OK bool `json:"ok"` // it adds up
+}
+
+func (s *Server) debug() *Debug {
+	st := s.o.Stats()
+	d := &Debug{Role: s.o.Role, Version: s.o.Version, Stats: st, Tables: s.o.Tables(), Balance: []Balance{}, Drops: st.Drops()}
+	for i := range st.Workers {
+		a := st.Workers[i].Account()
+		d.Balance = append(d.Balance, Balance{i, a, a.Balances()})
 	}
-	if ended := <-done; err == nil && !errors.Is(ended, http.ErrServerClosed) {
-		err = ended
+	if s.o.Control != nil {
+		c := s.o.Control()
+		d.Control = &c
 	}
-	return err
+	return d
 }

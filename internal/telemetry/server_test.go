@@ -1,18 +1,13 @@
 package telemetry
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/drop"
@@ -109,14 +104,8 @@ func TestDebugStats(t *testing.T) {
 	if d.Role != "leafd" || d.Version != "v1.2.3" {
 		t.Errorf("role %q, version %q", d.Role, d.Version)
 	}
-	want := &DebugTables{
-		Ports: []DebugPort{{"host0", true, 7, 1500}, {"up0", false, 8, 1600}},
-		Hops:  []DebugHop{{"up0", addr("10.0.0.1"), "02:00:00:00:01:01", true}, {"up0", addr("10.0.0.3"), "00:00:00:00:00:00", false}},
-		Peers: []DebugPeer{{addr("192.0.2.2"), []dataplane.HopID{0, 1}}, {addr("192.0.2.3"), []dataplane.HopID{}}},
-		VNIs:  []uint32{100, 200},
-	}
-	if !reflect.DeepEqual(d.Tables, want) {
-		t.Errorf("tables are %+v, want %+v", d.Tables, want)
+	if !reflect.DeepEqual(d.Tables, f.tables) {
+		t.Errorf("tables are %+v, want %+v", d.Tables, f.tables)
 	}
 	w := &f.stats.Workers[0]
 	received := w.Ports[0].Received.Frames + w.Ports[1].Received.Frames
@@ -152,124 +141,5 @@ func TestDebugStatsOfANewDaemon(t *testing.T) {
 	const want = `{"role":"leafd","version":"v1.2.3","Workers":[],"Ports":null,"tables":null,"balance":[],"drops":{}}` + "\n"
 	if status != http.StatusOK || body != want {
 		t.Errorf("%d, %s; want 200, %s", status, body, want)
-	}
-}
-
-// client asks over the socket at path, with a connection a request.
-func client(path string) *http.Client {
-	return &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", path)
-		},
-	}}
-}
-
-// blocked is a server over a socket, with a request in progress that ends when
-// release is closed.
-type blocked struct {
-	path    string
-	release chan struct{}
-	cancel  context.CancelFunc
-	served  chan error
-	answer  chan string // the request's status, or its error
-}
-
-func newBlocked(t *testing.T) *blocked {
-	t.Helper()
-	b := &blocked{path: socketPath(t), release: make(chan struct{}), served: make(chan error, 1), answer: make(chan string, 1)}
-	inside := make(chan struct{})
-	o := newFake().options()
-	stats := o.Stats
-	o.Stats = func() dataplane.Stats {
-		close(inside)
-		<-b.release
-		return stats()
-	}
-	l, err := Listen("unix:" + b.path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	b.cancel = cancel
-	go func() { b.served <- NewServer(o).Serve(ctx, l) }()
-	go func() {
-		r, err := client(b.path).Get("http://daemon/debug/stats")
-		if err != nil {
-			b.answer <- err.Error()
-			return
-		}
-		defer r.Body.Close()
-		if _, err := io.ReadAll(r.Body); err != nil {
-			b.answer <- err.Error()
-			return
-		}
-		b.answer <- r.Status
-	}()
-	<-inside
-	return b
-}
-
-func TestShutdownLetsRequestsFinish(t *testing.T) {
-	b := newBlocked(t)
-	b.cancel()
-	for refused := false; !refused; time.Sleep(time.Millisecond) {
-		c, err := net.Dial("unix", b.path)
-		if refused = err != nil; !refused {
-			c.Close()
-		}
-	}
-	if _, err := os.Stat(b.path); !os.IsNotExist(err) {
-		t.Errorf("the socket is still there: %v", err)
-	}
-	select {
-	case err := <-b.served:
-		t.Errorf("Serve returned %v before the request was answered", err)
-	default:
-	}
-	close(b.release)
-	if got := <-b.answer; got != "200 OK" {
-		t.Errorf("the request in progress got %s", got)
-	}
-	if err := <-b.served; err != nil {
-		t.Errorf("Serve: %v", err)
-	}
-}
-
-func TestShutdownDoesNotWaitForEver(t *testing.T) {
-	t.Parallel()
-	b := newBlocked(t)
-	defer close(b.release)
-	b.cancel()
-	select {
-	case err := <-b.served:
-		if err != nil {
-			t.Errorf("Serve: %v", err)
-		}
-	case <-time.After(shutdownWait + 8*time.Second):
-		t.Fatal("Serve waits for a request that does not end")
-	}
-	if got := <-b.answer; !strings.Contains(got, "EOF") {
-		t.Errorf("the request that does not end got %s", got)
-	}
-}
-
-func TestServeNobody(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	if err := NewServer(newFake().options()).Serve(ctx, nil); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestServeReportsALostListener(t *testing.T) {
-	l, err := Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
-	err = NewServer(newFake().options()).Serve(t.Context(), l)
-	if err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
-		t.Errorf("the error does not name %v: %v", l.Addr(), err)
 	}
 }

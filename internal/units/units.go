@@ -82,55 +82,45 @@ func format(n uint64, units []unit) string {
 	return "0" + units[len(units)-1].suffix
 }
 
-// ParseRate reads a rate.
-func ParseRate(s string) (Rate, error) {
-	s = strings.TrimSuffix(s, "/s")
+// UnmarshalText reads a rate.
+func (r *Rate) UnmarshalText(b []byte) error {
+	s := strings.TrimSuffix(string(b), "/s")
 	if s == "0" {
-		return 0, nil
+		*r = 0
+		return nil
 	}
 	n, err := parse(s, rateUnits)
 	if err != nil {
-		return 0, fmt.Errorf("rate %w; write bits per second as in 10Gbit or 500Mbit", err)
+		return fmt.Errorf("rate %w; write bits per second as in 10Gbit or 500Mbit", err)
 	}
-	return Rate(n), nil
-}
-
-// UnmarshalText is [ParseRate].
-func (r *Rate) UnmarshalText(b []byte) (err error) {
-	*r, err = ParseRate(string(b))
-	return err
+	*r = Rate(n)
+	return nil
 }
 
 // MarshalText is String.
 func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// String writes the rate with the largest unit that divides it; ParseRate reads
-// it back.
+// String writes the rate with the largest unit that divides it, as UnmarshalText
+// reads it.
 func (r Rate) String() string { return format(uint64(r), rateUnits) }
 
-// ParseSize reads a size; a bare number is bytes.
-func ParseSize(s string) (Size, error) {
-	if n, err := strconv.ParseUint(s, 10, 64); err == nil && n <= most {
-		return Size(n), nil
+// UnmarshalText reads a size; a bare number is bytes.
+func (s *Size) UnmarshalText(b []byte) error {
+	n, err := strconv.ParseUint(string(b), 10, 64)
+	if err != nil || n > most {
+		if n, err = parse(string(b), sizeUnits); err != nil {
+			return fmt.Errorf("size %w; write bytes as in 256KiB, 150KB or 1500", err)
+		}
 	}
-	n, err := parse(s, sizeUnits)
-	if err != nil {
-		return 0, fmt.Errorf("size %w; write bytes as in 256KiB, 150KB or 1500", err)
-	}
-	return Size(n), nil
-}
-
-// UnmarshalText is [ParseSize].
-func (s *Size) UnmarshalText(b []byte) (err error) {
-	*s, err = ParseSize(string(b))
-	return err
+	*s = Size(n)
+	return nil
 }
 
 // MarshalText is String.
 func (s Size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// String writes the size with the largest unit that divides it; ParseSize reads
-// it back.
+// String writes the size with the largest unit that divides it, as UnmarshalText
+// reads it.
 func (s Size) String() string { return format(uint64(s), sizeUnits) }
 
 // ParseDuration reads a time span in Go's syntax, as in "50us", "1.5s" or "5m". It

@@ -100,10 +100,10 @@ func TestRoundTrip(t *testing.T) {
 			u := append(rateUnits, sizeUnits...)[r.IntN(len(rateUnits)+len(sizeUnits))]
 			n -= n % u.factor
 		}
-		if got, err := ParseRate(Rate(n).String()); err != nil || got != Rate(n) {
+		if got, err := parseRate(Rate(n).String()); err != nil || got != Rate(n) {
 			t.Fatalf("rate %d is written as %v and read as %d, %v", n, Rate(n), got, err)
 		}
-		if got, err := ParseSize(Size(n).String()); err != nil || got != Size(n) {
+		if got, err := parseSize(Size(n).String()); err != nil || got != Size(n) {
 			t.Fatalf("size %d is written as %v and read as %d, %v", n, Size(n), got, err)
 		}
 		d := time.Duration(n)
@@ -120,13 +120,13 @@ func FuzzParse(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		if v, err := ParseRate(s); err == nil {
-			if again, err := ParseRate(v.String()); err != nil || again != v {
+		if v, err := parseRate(s); err == nil {
+			if again, err := parseRate(v.String()); err != nil || again != v {
 				t.Errorf("rate %q is %d, and then %d, %v", s, v, again, err)
 			}
 		}
-		if v, err := ParseSize(s); err == nil {
-			if again, err := ParseSize(v.String()); err != nil || again != v {
+		if v, err := parseSize(s); err == nil {
+			if again, err := parseSize(v.String()); err != nil || again != v {
 				t.Errorf("size %q is %d, and then %d, %v", s, v, again, err)
 			}
 		}
@@ -136,4 +136,14 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+func parseRate(s string) (r Rate, err error) {
+	err = r.UnmarshalText([]byte(s))
+	return r, err
+}
+
+func parseSize(s string) (n Size, err error) {
+	err = n.UnmarshalText([]byte(s))
+	return n, err
 }

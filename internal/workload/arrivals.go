@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -23,6 +25,27 @@ func Builtin(name string) (*CDF, error) {
 	c, err := ReadCDF(f)
 	if err != nil {
 		return nil, fmt.Errorf("distribution %s: %w", name, err)
+	}
+	return c, nil
+}
+
+// Open returns the distribution in a file whose name ends in .csv, or else the shipped
+// one of that name. A relative file name starts from dir.
+func Open(name, dir string) (*CDF, error) {
+	if !strings.HasSuffix(name, ".csv") {
+		return Builtin(name)
+	}
+	if !filepath.IsAbs(name) {
+		name = filepath.Join(dir, name)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	c, err := ReadCDF(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return c, nil
 }

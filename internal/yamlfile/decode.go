@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -37,7 +38,7 @@ func (n Node) Decode(v any) Errors {
 
 // Get returns what stands under a key, if the value is a mapping that has it.
 func (n Node) Get(key string) (Node, bool) {
-	for _, p := range n.doc.pairs(n.doc.resolve(n.node)) {
+	for _, p := range n.doc.pairs(n.node) {
 		if Text(p.Key) == key {
 			v := n.doc.resolve(p.Value)
 			return Node{n.doc, join(n.path, key), v}, v != nil && v.Type() != ast.NullType
@@ -55,13 +56,11 @@ func (n Node) Given(key string) bool {
 // Errorf returns a mistake at a key of the value, "": at the value itself. The text
 // has the form "problem; remedy".
 func (n Node) Errorf(key, format string, args ...any) *Error {
-	d := n.doc.Of(n.doc.Root)
 	path := n.path
 	if key != "" {
 		path += "." + key
 	}
-	d.Errorf(strings.TrimPrefix(path, "."), format, args...)
-	return d.Errs[0]
+	return n.doc.Mistake(strings.TrimPrefix(path, "."), format, args...)
 }
 
 // Any returns the value as the YAML library decodes it.
@@ -71,13 +70,6 @@ func (n Node) Any() any {
 		return nil // it has been parsed, so it can be decoded
 	}
 	return v
-}
-
-// Make returns a value of YAML that comes from no file; path is for errors.
-func Make(path, text string) (Node, error) {
-	d := Parse("", "", []byte(text))
-	d.lines = nil
-	return Node{d, path, d.Root}, d.Errs.Or()
 }
 
 // Decode fills what v points to. What the file leaves out, or gives as null,
@@ -110,7 +102,7 @@ func (d *Document) value(path string, n ast.Node, v reflect.Value) {
 		p.Interface().(Capturer).Capture(Node{d, path, n})
 	case p.Type().Implements(nodeType):
 		if err := p.Interface().(yaml.NodeUnmarshaler).UnmarshalYAML(n); err != nil {
-			d.nodeError(path, n, err)
+			d.AddYAML(err)
 		}
 	case v.Type() == durationType:
 		d.scalar(path, n, func(b []byte) error {
@@ -168,14 +160,13 @@ func (d *Document) wrong(path string, n ast.Node, v reflect.Value) {
 	if label == "" {
 		label = "the file"
 	}
-	switch n.(type) {
-	case *ast.SequenceNode:
-		d.addAt(n.GetToken(), path, label+" is not a list", "write "+wanted(v.Type()))
-	case *ast.MappingNode, *ast.MappingValueNode:
-		d.addAt(tokenOf(n), path, label+" is not a mapping", "write "+wanted(v.Type()))
-	default:
-		d.addAt(n.GetToken(), path, fmt.Sprintf("%s is %q", label, n.GetToken().Value), "write "+wanted(v.Type()))
+	problem := fmt.Sprintf("%s is %q", label, n.GetToken().Value)
+	if IsMapping(n) {
+		problem = label + " is not a mapping"
+	} else if n.Type() == ast.SequenceType {
+		problem = label + " is not a list"
 	}
+	d.addAt(tokenOf(n), path, problem, "write "+wanted(v.Type()))
 }
 
 func wanted(t reflect.Type) string {
@@ -210,16 +201,17 @@ func (d *Document) structure(path string, n ast.Node, v reflect.Value) {
 			rest = append(rest, p)
 		}
 	}
-next:
 	for _, p := range rest {
 		key := Text(p.Key)
-		for _, at := range k.open {
-			if to := openAt(v, at).Extra(key); to != nil {
-				d.value(join(path, key), p.Value, reflect.ValueOf(to).Elem())
-				continue next
-			}
+		if to := k.extra(v, key); to != nil {
+			d.value(join(path, key), p.Value, reflect.ValueOf(to).Elem())
+			continue
 		}
-		problem, fix := Unknown(key, k.old, k.names(v))
+		var old map[string]string
+		if r, ok := v.Interface().(Renamed); ok {
+			old = r.OldKeys()
+		}
+		problem, fix := Unknown(key, old, k.names(v))
 		d.addAt(p.Key.GetToken(), join(path, key), problem, fix)
 	}
 }
@@ -229,12 +221,8 @@ func Unknown(key string, old map[string]string, names []string) (problem, fix st
 	if now, ok := old[key]; ok {
 		return fmt.Sprintf("%q has another name now", key), "write " + now
 	}
-	if snake := strings.ReplaceAll(key, "-", "_"); snake != key {
-		for _, n := range names {
-			if n == snake {
-				return fmt.Sprintf("%q is spelled %s now", key, snake), "write " + snake
-			}
-		}
+	if snake := strings.ReplaceAll(key, "-", "_"); snake != key && slices.Contains(names, snake) {
+		return fmt.Sprintf("%q is spelled %s now", key, snake), "write " + snake
 	}
 	fix = "the keys here are " + OrList(names)
 	if near := Nearest(key, names); near != "" {
@@ -276,15 +264,6 @@ func (d *Document) scalar(path string, n ast.Node, read func([]byte) error) {
 		fix = "write an address as in 10.255.0.1" // netip's own errors have no remedy
 	}
 	d.addAt(n.GetToken(), path, problem, fix)
-}
-
-func (d *Document) nodeError(path string, n ast.Node, err error) {
-	if _, ok := err.(yaml.Error); ok {
-		d.AddYAML(err)
-		return
-	}
-	problem, fix := cutRemedy(err.Error())
-	d.addAt(tokenOf(n), path, problem, fix)
 }
 
 func join(path, key string) string {

@@ -6,6 +6,7 @@ package yamlfile
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -114,39 +115,34 @@ func (d *Document) token(path string) *token.Token {
 
 // find returns the value at a path, and the token to point at: the key's for
 // mappings and lists, not their bracket.
-func (d *Document) find(path string) (*token.Token, ast.Node) {
-	n := d.resolve(d.Root)
-	var at *token.Token
-	for rest := path; rest != ""; {
-		if n == nil {
-			return nil, nil
-		}
-		key, tail, index := cut(rest)
-		rest = tail
-		if index >= 0 {
-			s, ok := n.(*ast.SequenceNode)
-			if !ok || index >= len(s.Values) {
+func (d *Document) find(path string) (at *token.Token, n ast.Node) {
+	n = d.resolve(d.Root)
+	if path == "" {
+		return nil, n
+	}
+	for _, step := range strings.Split(strings.ReplaceAll(path, "[", ".["), ".") {
+		if s, ok := n.(*ast.SequenceNode); ok {
+			i, err := strconv.Atoi(strings.Trim(step, "[]"))
+			if err != nil || i < 0 || i >= len(s.Values) {
 				return nil, nil
 			}
-			n = d.resolve(s.Values[index])
+			n = d.resolve(s.Values[i])
 			at = tokenOf(n)
 			continue
 		}
-		var value ast.Node
-		for _, p := range d.pairs(n) {
-			if Text(p.Key) == key {
-				value = d.resolve(p.Value)
-				at = place(p, value)
-				break
-			}
+		pairs := d.pairs(n)
+		i := slices.IndexFunc(pairs, func(p *ast.MappingValueNode) bool { return Text(p.Key) == step })
+		if i < 0 {
+			return nil, nil
 		}
-		n = value
+		n = d.resolve(pairs[i].Value)
+		at = tokenOfPair(pairs[i], n)
 	}
 	return at, n
 }
 
-// place returns what to point at for a pair.
-func place(p *ast.MappingValueNode, value ast.Node) *token.Token {
+// tokenOfPair returns what to point at for a pair.
+func tokenOfPair(p *ast.MappingValueNode, value ast.Node) *token.Token {
 	if p.Key.Type() == ast.IntegerType { // a number that a map goes by
 		return p.Key.GetToken()
 	}
@@ -155,22 +151,6 @@ func place(p *ast.MappingValueNode, value ast.Node) *token.Token {
 		return p.Key.GetToken()
 	}
 	return value.GetToken()
-}
-
-// cut takes the first step off a path: a key, or a position (index ≥ 0).
-func cut(path string) (key, rest string, index int) {
-	if inner, ok := strings.CutPrefix(path, "["); ok {
-		number, rest, _ := strings.Cut(inner, "]")
-		if i, err := strconv.Atoi(number); err == nil && i >= 0 {
-			return "", strings.TrimPrefix(rest, "."), i
-		}
-		return path, "", -1
-	}
-	end := strings.IndexAny(path, ".[")
-	if end < 0 {
-		return path, "", -1
-	}
-	return path[:end], strings.TrimPrefix(path[end:], "."), -1
 }
 
 // resolve follows an alias to what it stands for, and an anchor to its value.
@@ -194,27 +174,25 @@ func (d *Document) pairs(n ast.Node) []*ast.MappingValueNode {
 	return d.merged(n, 16)
 }
 
-func (d *Document) merged(n ast.Node, depth int) []*ast.MappingValueNode {
-	own := Pairs(d.resolve(n))
-	if depth == 0 || !hasMerge(own) {
-		return own
+func (d *Document) merged(n ast.Node, depth int) (out []*ast.MappingValueNode) {
+	if depth == 0 { // it merges itself in
+		return nil
 	}
-	var out, below []*ast.MappingValueNode
+	var below []*ast.MappingValueNode
 	seen := make(map[string]bool)
-	for _, p := range own {
+	for _, p := range Pairs(d.resolve(n)) {
 		if !p.Key.IsMergeKey() {
 			out = append(out, p)
 			seen[Text(p.Key)] = true
 			continue
 		}
-		from := d.resolve(p.Value)
-		if list, ok := from.(*ast.SequenceNode); ok {
-			for _, v := range list.Values {
-				below = append(below, d.merged(v, depth-1)...)
-			}
-			continue
+		from := []ast.Node{p.Value}
+		if list, ok := d.resolve(p.Value).(*ast.SequenceNode); ok {
+			from = list.Values
 		}
-		below = append(below, d.merged(from, depth-1)...)
+		for _, v := range from {
+			below = append(below, d.merged(v, depth-1)...)
+		}
 	}
 	for _, p := range below {
 		if !seen[Text(p.Key)] {
@@ -223,15 +201,6 @@ func (d *Document) merged(n ast.Node, depth int) []*ast.MappingValueNode {
 		}
 	}
 	return out
-}
-
-func hasMerge(pairs []*ast.MappingValueNode) bool {
-	for _, p := range pairs {
-		if p.Key.IsMergeKey() {
-			return true
-		}
-	}
-	return false
 }
 
 // Pairs returns the keys and values of a mapping, which the parser has two kinds

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/goccy/go-yaml"
+
 	"github.com/loomfabric/loom/internal/units"
 )
 
@@ -78,9 +80,9 @@ func (p *Part) Extra(key string) any {
 
 func (p *Part) ExtraKeys() []string { return []string{p.Kind} }
 
-func (p *Part) Extras() (out []Extra) {
+func (p *Part) Extras() (out yaml.MapSlice) {
 	for key, n := range p.extra {
-		out = append(out, Extra{key, n.Any()})
+		out = append(out, yaml.MapItem{Key: key, Value: n.Any()})
 	}
 	return out
 }

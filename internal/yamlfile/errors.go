@@ -69,6 +69,25 @@ func (e *Errors) Errorf(path, format string, args ...any) {
 	*e = append(*e, &Error{Path: path, Problem: problem, Fix: fix})
 }
 
+// Add adds mistakes that others found.
+func (e *Errors) Add(found Errors) { *e = append(*e, found...) }
+
+// ErrorIf is [Errors.Errorf] for a mistake that may have been made. It reports
+// whether it has.
+func (e *Errors) ErrorIf(made bool, path, format string, args ...any) bool {
+	if made {
+		e.Errorf(path, format, args...)
+	}
+	return made
+}
+
+// OneOf adds a word that is not in a list as a mistake. What the word is for is part
+// of the text: "profile". It reports whether the word is in the list.
+func (e *Errors) OneOf(path, what, word string, words ...string) bool {
+	_, err := Choose(what, word, words)
+	return !e.ErrorIf(err != nil, path, "%v", err)
+}
+
 // cutRemedy parts "problem; remedy" at the last semicolon: what a file says may
 // be quoted in the problem.
 func cutRemedy(text string) (problem, fix string) {
@@ -78,45 +97,44 @@ func cutRemedy(text string) (problem, fix string) {
 	return text, "correct it, or leave it out"
 }
 
-// addAt reports a mistake at a token; nil stands for the whole file. YAML that comes
-// from no file has no lines.
+// addAt reports a mistake at a token; nil stands for the whole file.
 func (d *Document) addAt(t *token.Token, path, problem, fix string) {
-	e := &Error{File: d.File, Path: path, Problem: problem, Fix: fix}
-	if t != nil && t.Position != nil && t.Position.Line > 0 && d.lines != nil {
+	d.Errs = append(d.Errs, d.place(t, &Error{Path: path, Problem: problem, Fix: fix}))
+}
+
+// place fills in where a mistake is; nil stands for the whole file.
+func (d *Document) place(t *token.Token, e *Error) *Error {
+	e.File = d.File
+	if t != nil && t.Position != nil && t.Position.Line > 0 {
 		e.Line, e.Column = t.Position.Line, t.Position.Column
 		if e.Line <= len(d.lines) {
 			e.Source = strings.TrimRight(d.lines[e.Line-1], "\r")
 		}
 	}
-	d.Errs = append(d.Errs, e)
+	return e
 }
 
-// Add reports a mistake at a path. A value that is not in the file is reported
-// where the mapping or list stands that it belongs in.
-func (d *Document) Add(path, problem, fix string) {
-	d.addAt(d.token(path), path, problem, fix)
-}
-
-// Errorf is [Document.Add] for a text of the form "problem; remedy".
-func (d *Document) Errorf(path, format string, args ...any) {
+// Mistake returns a mistake at a path. The text has the form "problem; remedy".
+func (d *Document) Mistake(path, format string, args ...any) *Error {
 	problem, fix := cutRemedy(fmt.Sprintf(format, args...))
-	d.Add(path, problem, fix)
+	return d.place(d.token(path), &Error{Path: path, Problem: problem, Fix: fix})
 }
 
-// AddAt is [Document.Errorf] for a node; nil stands for the whole file.
+// AddAt reports a mistake at a node; nil stands for the whole file. The text has the
+// form "problem; remedy".
 func (d *Document) AddAt(n ast.Node, path, format string, args ...any) {
 	problem, fix := cutRemedy(fmt.Sprintf(format, args...))
 	d.addAt(tokenOf(n), path, problem, fix)
 }
 
-// Report adds mistakes that have a path and no place yet.
+// Report adds mistakes that have a path and perhaps no place yet. A value that is not
+// in the file is reported where the mapping or list stands that it belongs in.
 func (d *Document) Report(found Errors) {
 	for _, e := range found {
-		if e.File != "" { // another file's, or placed already
-			d.Errs = append(d.Errs, e)
-			continue
+		if e.File == "" { // otherwise another file's, or placed already
+			e = d.place(d.token(e.Path), e)
 		}
-		d.Add(e.Path, e.Problem, e.Fix)
+		d.Errs = append(d.Errs, e)
 	}
 }
 

@@ -4,7 +4,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"sync"
+
+	"github.com/goccy/go-yaml"
 )
 
 // Open is a part of a struct, with the tag `yaml:",inline"`, whose keys the type
@@ -16,13 +17,7 @@ type Open interface {
 	// ExtraKeys returns the keys that Extra knows, for messages.
 	ExtraKeys() []string
 	// Extras returns the values that there are, for [Map].
-	Extras() []Extra
-}
-
-// Extra is a key of an [Open] and its value.
-type Extra struct {
-	Key   string
-	Value any
+	Extras() yaml.MapSlice
 }
 
 // Renamed is a struct that had other keys before. It returns what is to be
@@ -42,27 +37,17 @@ type Field struct {
 type structKeys struct {
 	fields []Field
 	open   [][]int // inlined parts that are Open
-	old    map[string]string
 }
 
-var (
-	structs     sync.Map // *structKeys by reflect.Type
-	openType    = reflect.TypeFor[Open]()
-	renamedType = reflect.TypeFor[Renamed]()
-)
+var openType = reflect.TypeFor[Open]()
 
-// Fields returns the keys of a struct type in the order of its fields. A key of
-// the struct itself wins over one that is inlined.
+// Fields returns the keys of a struct type in the order of its fields. Where two have
+// a key, the first one counts.
 func Fields(t reflect.Type) []Field { return keysOf(t).fields }
 
 func keysOf(t reflect.Type) *structKeys {
-	if k, ok := structs.Load(t); ok {
-		return k.(*structKeys)
-	}
-	k := &structKeys{old: make(map[string]string)}
+	k := new(structKeys)
 	k.add(t, nil)
-	k.fields = k.shadowed()
-	structs.Store(t, k)
 	return k
 }
 
@@ -72,41 +57,23 @@ func (k *structKeys) add(t reflect.Type, at []int) {
 		f := t.Field(i)
 		name, opts, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 		index := append(slices.Clone(at), i)
-		switch {
-		case opts == "inline" && f.Type.Kind() == reflect.Struct:
+		if opts == "inline" && f.Type.Kind() == reflect.Struct {
 			k.add(f.Type, index)
-		case name != "" && name != "-":
+		} else if _, dup := k.find(name); !dup && name != "" && name != "-" {
 			k.fields = append(k.fields, Field{name, index, f.Type, opts == "omitempty", t, f.Name})
 		}
 	}
 	if p := reflect.PointerTo(t); len(k.open) == opens && p.Implements(openType) {
 		k.open = append(k.open, at)
 	}
-	if t.Implements(renamedType) {
-		for old, now := range reflect.Zero(t).Interface().(Renamed).OldKeys() {
-			k.old[old] = now
-		}
-	}
-}
-
-// shadowed leaves out fields whose key a less deeply inlined one has.
-func (k *structKeys) shadowed() (out []Field) {
-	for i := range k.fields {
-		f := &k.fields[i]
-		if !slices.ContainsFunc(k.fields, func(o Field) bool { return o.Key == f.Key && len(o.Index) < len(f.Index) }) {
-			out = append(out, *f)
-		}
-	}
-	return out
 }
 
 func (k *structKeys) find(key string) (Field, bool) {
-	for _, f := range k.fields {
-		if f.Key == key {
-			return f, true
-		}
+	i := slices.IndexFunc(k.fields, func(f Field) bool { return f.Key == key })
+	if i < 0 {
+		return Field{}, false
 	}
-	return Field{}, false
+	return k.fields[i], true
 }
 
 // names returns the keys of a struct, those of its open parts included.
@@ -120,17 +87,35 @@ func (k *structKeys) names(v reflect.Value) (names []string) {
 	return names
 }
 
+// extra returns a pointer to where the value of a key of an open part belongs; nil:
+// none has it.
+func (k *structKeys) extra(v reflect.Value, key string) any {
+	for _, at := range k.open {
+		if to := openAt(v, at).Extra(key); to != nil {
+			return to
+		}
+	}
+	return nil
+}
+
 func openAt(v reflect.Value, at []int) Open { return v.FieldByIndex(at).Addr().Interface().(Open) }
 
-// FieldOf returns a pointer to the field of a key in the struct that v points to;
-// nil: it has no such key. [Open] parts that wrap a struct are made of it.
+// FieldOf returns a pointer to the field of a key, such as drill.samples, in the struct
+// that v points to; nil: it has no such key. [Open] parts that wrap a struct are made
+// of it.
 func FieldOf(v any, key string) any {
-	s := reflect.ValueOf(v).Elem()
-	f, ok := keysOf(s.Type()).find(key)
-	if !ok {
-		return nil
+	for _, step := range strings.Split(key, ".") {
+		s := reflect.ValueOf(v).Elem()
+		if s.Kind() != reflect.Struct {
+			return nil
+		}
+		f, ok := keysOf(s.Type()).find(step)
+		if !ok {
+			return nil
+		}
+		v = s.FieldByIndex(f.Index).Addr().Interface()
 	}
-	return s.FieldByIndex(f.Index).Addr().Interface()
+	return v
 }
 
 // Names returns the keys that the struct which v points to can have, those of its
@@ -138,28 +123,4 @@ func FieldOf(v any, key string) any {
 func Names(v any) []string {
 	s := reflect.ValueOf(v).Elem()
 	return keysOf(s.Type()).names(s)
-}
-
-// KeysOf returns the keys of the struct that v points to.
-func KeysOf(v any) (keys []string) {
-	for _, f := range Fields(reflect.TypeOf(v).Elem()) {
-		keys = append(keys, f.Key)
-	}
-	return keys
-}
-
-// CopyField copies the field of a key such as drill.samples from a struct to
-// another one of its type; both are given by pointers. It reports whether there is
-// such a key.
-func CopyField(to, from any, key string) bool {
-	first, below, nested := strings.Cut(key, ".")
-	a, b := FieldOf(to, first), FieldOf(from, first)
-	if a == nil || nested && reflect.TypeOf(a).Elem().Kind() != reflect.Struct {
-		return false
-	}
-	if nested {
-		return CopyField(a, b, below)
-	}
-	reflect.ValueOf(a).Elem().Set(reflect.ValueOf(b).Elem())
-	return true
 }

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/loomfabric/loom/sim/engine"
@@ -64,22 +65,12 @@ const pauseFrame = 64
 // NewBuffer returns a buffer. [Network.Validate] tells whether it is large
 // enough for the ports that it is given to.
 func NewBuffer(c BufferConfig) *Buffer {
-	if c.Alpha == 0 {
-		c.Alpha = 1
-	}
+	c.Alpha = cmp.Or(c.Alpha, 1)
 	if c.PFC != nil {
 		pfc := *c.PFC
-		c.PFC = &pfc
-		if pfc.Alpha == 0 {
-			c.PFC.Alpha = 1. / 8
-		}
-		if pfc.MTU == 0 {
-			c.PFC.MTU = 1600
-		}
-		if pfc.Hysteresis == 0 {
-			c.PFC.Hysteresis = 2 * uint64(c.PFC.MTU)
-		}
-		c.Alpha = c.PFC.Alpha
+		pfc.MTU = cmp.Or(pfc.MTU, 1600)
+		pfc.Hysteresis = cmp.Or(pfc.Hysteresis, 2*uint64(pfc.MTU))
+		c.Alpha, c.PFC = cmp.Or(pfc.Alpha, 1./8), &pfc
 	}
 	return &Buffer{cfg: c, pool: int64(c.Total)}
 }
@@ -92,7 +83,7 @@ func (b *Buffer) Used() uint64 { return b.used }
 // pause frame is sent and propagates, what is on its way then, and the packet
 // that the peer has just begun to send.
 func headroomOf(rate uint64, delay engine.Time, mtu uint32) uint64 {
-	frame := transmission(pauseFrame, rate)
+	frame := TxTime(pauseFrame, rate)
 	flight := float64(2*delay+frame) / float64(engine.Second) * float64(rate) / 8
 	return uint64(flight) + 1 + 2*uint64(mtu)
 }
@@ -219,4 +210,26 @@ func (b *Buffer) relieve(a *account) bool {
 	b.shared += a.excess
 	a.bytes, a.excess = all, 0
 	return true
+}
+
+// Charge charges a packet to the node's buffer as if it waited in the port's
+// queue of data. A node calls it for a packet that it holds outside of the
+// queues: ConWeave's reordering queues are part of the same memory (§4.1.3).
+// Without room Charge drops the packet and returns false.
+func (p *Port) Charge(now engine.Time, k *Packet) bool {
+	if p.Buffer == nil {
+		return true
+	}
+	why, ok := p.Buffer.admit(now, p, k)
+	if !ok {
+		p.drop(k, why)
+	}
+	return ok
+}
+
+// Release takes back the charge of a packet that is about to be sent.
+func (p *Port) Release(now engine.Time, k *Packet) {
+	if k.charge != nil {
+		p.Buffer.release(now, k)
+	}
 }

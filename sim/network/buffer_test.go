@@ -23,7 +23,7 @@ func TestDynamicThreshold(t *testing.T) {
 			h := l.attach(s, PortConfig{Rate: 10e9})
 			l.Bind(0, nil, &sink{net: l.Network})
 			// 1.5 to 6 times what the port can send.
-			a := newPoisson(s.ports[i], h.Port.TxTime(size)*2/engine.Time(3+3*(i%4)), size, 1<<40, uint64(i))
+			a := newPoisson(s.ports[i], TxTime(size, h.Port.Rate)*2/engine.Time(3+3*(i%4)), size, 1<<40, uint64(i))
 			a.dst = h.ID
 		}
 		if err := l.Validate(); err != nil {

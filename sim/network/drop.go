@@ -83,7 +83,6 @@ type Ledger struct {
 // Ledger counts what is where. It looks at every port.
 func (n *Network) Ledger() Ledger {
 	l := Ledger{Made: n.made, Delivered: n.delivered, Consumed: n.consumed, Dropped: n.dropped}
-	var last Node
 	seen := make(map[Node]bool)
 	for _, p := range n.Ports {
 		for c := range p.queues {
@@ -92,12 +91,8 @@ func (n *Network) Ledger() Ledger {
 		for k := p.first; k != nil; k = k.next {
 			l.Flying++
 		}
-		if p.Node == last || seen[p.Node] {
-			continue
-		}
-		last = p.Node
-		seen[p.Node] = true
-		if h, ok := p.Node.(Holder); ok {
+		if h, ok := p.Node.(Holder); ok && !seen[p.Node] {
+			seen[p.Node] = true
 			l.Held += uint64(h.Held())
 		}
 	}

@@ -12,8 +12,17 @@ type Endpoint interface {
 	Receive(now engine.Time, p *Packet)
 }
 
-// flow is where the packets of a flow go.
-type flow struct{ sender, receiver Endpoint }
+// Flow is what the packets of a flow are between.
+type Flow struct {
+	// ID is what they carry. It is not used again while some may be on their way.
+	ID       FlowID
+	Src, Dst *Host
+	// Hash is the 5-tuple's hash, ReverseHash the other direction's.
+	Hash, ReverseHash uint32
+}
+
+// ends is where the packets of a flow go.
+type ends struct{ sender, receiver Endpoint }
 
 // Host is a machine with one interface. It hands packets to the flows'
 // endpoints, and lets their sources send in turn: packets are made when the
@@ -45,16 +54,16 @@ func (n *Network) NewHost() *Host {
 // to sender. Packets of flows that are not bound are counted and dropped.
 func (n *Network) Bind(f FlowID, sender, receiver Endpoint) {
 	for int(f) >= len(n.flows) {
-		n.flows = append(n.flows, flow{})
+		n.flows = append(n.flows, ends{})
 	}
-	n.flows[f] = flow{sender, receiver}
+	n.flows[f] = ends{sender, receiver}
 }
 
 // Unbind forgets a flow's endpoints. Packets that are still on their way are
 // dropped as [NoFlow] when they arrive.
 func (n *Network) Unbind(f FlowID) {
 	if int(f) < len(n.flows) {
-		n.flows[f] = flow{}
+		n.flows[f] = ends{}
 	}
 }
 
@@ -106,8 +115,8 @@ func (h *Host) Handle(now engine.Time, _ uint64) {
 		return
 	}
 	due := false
-	for len(h.turns.heap) > 0 && h.turns.heap[0].at <= now {
-		h.turns.ready(h.turns.heap[0])
+	for len(h.turns.waiting) > 0 && h.turns.waiting[0].at <= now {
+		h.turns.ready(h.turns.waiting[0])
 		due = true
 	}
 	h.wait()
@@ -118,8 +127,8 @@ func (h *Host) Handle(now engine.Time, _ uint64) {
 
 // wait sets the timer for the first of the sources that wait.
 func (h *Host) wait() {
-	if len(h.turns.heap) > 0 {
-		h.timer.Set(h.net.Engine, h.turns.heap[0].at, h.id, 0)
+	if len(h.turns.waiting) > 0 {
+		h.timer.Set(h.net.Engine, h.turns.waiting[0].at, h.id, 0)
 	} else {
 		h.timer.Off()
 	}

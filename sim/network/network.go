@@ -36,7 +36,7 @@ type Network struct {
 	// Rand is where ports draw from for ECN. A run with another seed replaces it.
 	Rand *rand.Rand
 
-	flows []flow
+	flows []ends
 
 	hops                      uint64
 	made, delivered, consumed uint64
@@ -61,7 +61,6 @@ func (n *Network) Validate() error {
 			errs = append(errs, fmt.Errorf("network: host %d has no port: call NewPort", h.ID))
 		}
 	}
-	var last *Buffer
 	seen := make(map[*Buffer]bool)
 	for _, p := range n.Ports {
 		if p.Peer == nil {
@@ -71,12 +70,9 @@ func (n *Network) Validate() error {
 		if err := p.ECN.validate(); err != nil {
 			errs = append(errs, fmt.Errorf("network: port %s: %w", p.Name, err))
 		}
-		if b := p.Buffer; b != nil && b != last && !seen[b] {
-			last = b
+		if b := p.Buffer; b != nil && !seen[b] {
 			seen[b] = true
-			if err := b.validate(); err != nil {
-				errs = append(errs, err)
-			}
+			errs = append(errs, b.validate())
 		}
 	}
 	return errors.Join(errs...)

@@ -13,7 +13,7 @@ func (p *Port) signal(now engine.Time, what uint64) {
 	} else {
 		p.stats.ResumesSent++
 	}
-	p.Peer.schedule(now+p.TxTime(pauseFrame)+p.Delay, what)
+	p.Peer.schedule(now+TxTime(pauseFrame, p.Rate)+p.Delay, what)
 }
 
 // pause is what a pause or resume frame does to the port that it reaches.

@@ -2,7 +2,6 @@ package network
 
 import (
 	"fmt"
-	"math/bits"
 
 	"github.com/loomfabric/loom/sim/engine"
 )
@@ -40,7 +39,6 @@ type Port struct {
 	epoch   uint32      // of the link: events from before it went down are void
 	free    engine.Time // when the transmitter has sent what it was given
 	delay   engine.Time
-	perByte engine.Time // to send a byte; 0: it is not a whole number of picoseconds
 	wake    engine.Time // of the event that is scheduled for free; Never: none
 	waits   uint64      // bytes in all queues
 	watcher Watcher
@@ -78,9 +76,6 @@ func (n *Network) NewPort(name string, index int, node Node, c PortConfig, watch
 		panic(fmt.Sprintf("network: port %s: a rate of %d bit/s and a delay of %v make no link", name, c.Rate, c.Delay))
 	}
 	p := &Port{Name: name, Index: index, Node: node, PortConfig: c, net: n, delay: c.Delay, watcher: watcher, wake: engine.Never}
-	if b := 8 * uint64(engine.Second); b%c.Rate == 0 {
-		p.perByte = engine.Time(b / c.Rate)
-	}
 	p.id = n.Engine.Register(p)
 	if h, ok := node.(*Host); ok {
 		p.host = h
@@ -174,37 +169,19 @@ func (p *Port) Stats() PortStats {
 	return s
 }
 
-// TxTime returns how long a number of bytes takes on the port's link, rounded up
-// to picoseconds.
-func (p *Port) TxTime(bytes uint32) engine.Time {
-	if p.perByte != 0 {
-		return engine.Time(bytes) * p.perByte
-	}
-	return transmission(bytes, p.Rate)
-}
-
-// transmission returns how long a number of bytes takes at a rate, rounded up.
-func transmission(bytes uint32, rate uint64) engine.Time {
-	hi, lo := bits.Mul64(uint64(bytes)*8, uint64(engine.Second))
-	t, rest := bits.Div64(hi, lo, rate)
-	if rest != 0 {
-		t++
-	}
-	return engine.Time(t)
+// TxTime returns how long a packet of so many bytes takes at a rate, rounded up to
+// picoseconds.
+func TxTime(bytes uint32, rate uint64) engine.Time {
+	return engine.Time((uint64(bytes)*8*uint64(engine.Second) + rate - 1) / rate)
 }
 
 // serialise is TxTime for a packet that is sent: where a byte is no whole
 // number of picoseconds it rounds down and carries the rest to the next packet,
 // so that the rate is exact over time.
 func (p *Port) serialise(bytes uint32) engine.Time {
-	if p.perByte != 0 {
-		return engine.Time(bytes) * p.perByte
-	}
-	hi, lo := bits.Mul64(uint64(bytes)*8, uint64(engine.Second))
-	lo, carry := bits.Add64(lo, p.rest, 0)
-	t, rest := bits.Div64(hi+carry, lo, p.Rate)
-	p.rest = rest
-	return engine.Time(t)
+	bits := uint64(bytes)*8*uint64(engine.Second) + p.rest
+	p.rest = bits % p.Rate
+	return engine.Time(bits / p.Rate)
 }
 
 // What a port's events are: the low bits of their argument. The link's epoch

@@ -16,7 +16,7 @@ func TestIdlePath(t *testing.T) {
 		l := newLab()
 		a := l.hub(nil)
 		src := l.attach(a, PortConfig{Rate: rates[0], Delay: 100 * engine.Nanosecond})
-		want := src.Port.TxTime(size) + 100*engine.Nanosecond
+		want := TxTime(size, src.Port.Rate) + 100*engine.Nanosecond
 		last := a
 		for i, rate := range rates[1:] {
 			next := l.hub(nil)
@@ -50,26 +50,26 @@ func TestIdlePath(t *testing.T) {
 // TestRates: a byte's time is exact where it can be, and carried over where it
 // cannot, so that a million packets are not a picosecond off.
 func TestRates(t *testing.T) {
-	for _, c := range []struct {
-		rate    uint64
-		perByte engine.Time
-	}{{100e9, 80}, {40e9, 200}, {25e9, 320}, {10e9, 800}, {1e9, 8000}, {400e9, 20}, {3e9, 0}, {70_000_001, 0}, {12345678901, 0}, {800e9, 10}} {
-		p := New(engine.New()).NewPort("p", 0, &hub{}, PortConfig{Rate: c.rate}, nil)
-		if p.perByte != c.perByte {
-			t.Errorf("%d bit/s: %d ps a byte, want %d", c.rate, p.perByte, c.perByte)
+	for rate, perByte := range map[uint64]engine.Time{
+		100e9: 80, 40e9: 200, 25e9: 320, 10e9: 800, 1e9: 8000, 400e9: 20, 3e9: 0, 70_000_001: 0, 12345678901: 0, 800e9: 10,
+	} {
+		p := New(engine.New()).NewPort("p", 0, &hub{}, PortConfig{Rate: rate}, nil)
+		if got := p.serialise(1); perByte > 0 && got != perByte {
+			t.Errorf("%d bit/s: %d ps a byte, want %d", rate, got, perByte)
 		}
+		p.rest = 0
 		const n, size = 10000, 1499
 		sum := engine.Time(0)
 		for range n {
 			d := p.serialise(size)
-			if up := p.TxTime(size); d != up && d != up-1 {
-				t.Fatalf("%d bit/s: %v for a packet, TxTime says %v", c.rate, d, up)
+			if up := TxTime(size, p.Rate); d != up && d != up-1 {
+				t.Fatalf("%d bit/s: %v for a packet, TxTime says %v", rate, d, up)
 			}
 			sum += d
 		}
-		exact := float64(n*size*8) / float64(c.rate) * 1e12
+		exact := float64(n*size*8) / float64(rate) * 1e12
 		if math.Abs(float64(sum)-exact) > 1+exact*1e-15 {
-			t.Errorf("%d bit/s: %d packets took %d ps, want %.0f", c.rate, n, sum, exact)
+			t.Errorf("%d bit/s: %d packets took %d ps, want %.0f", rate, n, sum, exact)
 		}
 	}
 }
@@ -170,7 +170,7 @@ func TestMD1(t *testing.T) {
 		s, h := &hub{net: n}, n.NewHost()
 		p := s.port("s", PortConfig{Rate: 10e9, Delay: 5 * engine.Nanosecond})
 		Connect(p, n.NewPort("h", 0, h, PortConfig{Rate: 10e9}, nil))
-		service := p.TxTime(size)
+		service := TxTime(size, p.Rate)
 		w := &waits{net: n, fixed: service + p.Delay, batch: packets / batches}
 		n.Bind(0, nil, w)
 		newPoisson(p, engine.Time(float64(service)/rho), size, packets, uint64(1000*rho))

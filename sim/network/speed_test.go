@@ -16,7 +16,7 @@ func loaded(leaves, spines, hosts int, buffer func() *Buffer, load float64) *lab
 		s, _ := l.flow(h, all[(i+hosts)%len(all)], 1500, -1)
 		s.ect = true
 		if load < 1 {
-			s.gap = engine.Time(float64(h.Port.TxTime(1500)) / load * (0.99 + 0.02*r.Float64()))
+			s.gap = engine.Time(float64(TxTime(1500, h.Port.Rate)) / load * (0.99 + 0.02*r.Float64()))
 		}
 		l.start(s)
 	}

@@ -1,6 +1,10 @@
 package network
 
-import "github.com/loomfabric/loom/sim/engine"
+import (
+	"container/heap"
+
+	"github.com/loomfabric/loom/sim/engine"
+)
 
 // Source is a flow's sender as its host's interface sees it: asked for packets
 // one by one, when the wire is free. A type becomes one by embedding a [Turn]
@@ -24,7 +28,7 @@ type Turn struct {
 	at         engine.Time // when to ask again, of those that wait
 	order      uint64      // of equal times
 	used       uint64      // bytes sent in this turn
-	index      int32       // in the heap of those that wait
+	index      int         // in the heap of those that wait
 	state      turnState
 }
 
@@ -42,7 +46,7 @@ func (t *Turn) turn() *Turn { return t }
 // those that named a time in a heap, so that the host needs one timer.
 type turns struct {
 	first, last *Turn
-	heap        []*Turn
+	waiting     waiting
 	order       uint64
 }
 
@@ -66,9 +70,7 @@ func (q *turns) rotate(t *Turn) {
 func (q *turns) wait(t *Turn, at engine.Time) {
 	q.order++
 	t.at, t.order, t.state = at, q.order, turnWaiting
-	q.heap = append(q.heap, t)
-	t.index = int32(len(q.heap) - 1)
-	q.up(t)
+	heap.Push(&q.waiting, t)
 }
 
 // idle takes t out of where it is.
@@ -77,7 +79,7 @@ func (q *turns) idle(t *Turn) {
 	case turnReady:
 		q.unlink(t)
 	case turnWaiting:
-		q.remove(t)
+		heap.Remove(&q.waiting, t.index)
 	}
 	t.state, t.used = turnIdle, 0
 }
@@ -106,56 +108,32 @@ func (q *turns) unlink(t *Turn) {
 	t.prev, t.next = nil, nil
 }
 
-// before is the order of the heap: of equal times, who named it first.
-func (t *Turn) before(u *Turn) bool {
-	return t.at < u.at || t.at == u.at && t.order < u.order
+// waiting is a heap of turns, for package heap: of equal times, who named it first
+// comes first.
+type waiting []*Turn
+
+func (w waiting) Len() int { return len(w) }
+
+func (w waiting) Less(i, j int) bool {
+	return w[i].at < w[j].at || w[i].at == w[j].at && w[i].order < w[j].order
 }
 
-func (q *turns) put(i int32, t *Turn) {
-	q.heap[i] = t
-	t.index = i
+func (w waiting) Swap(i, j int) {
+	w[i], w[j] = w[j], w[i]
+	w[i].index, w[j].index = i, j
 }
 
-func (q *turns) up(t *Turn) {
-	i := t.index
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !t.before(q.heap[parent]) {
-			break
-		}
-		q.put(i, q.heap[parent])
-		i = parent
-	}
-	q.put(i, t)
+// Push adds a *Turn at the end.
+func (w *waiting) Push(t any) {
+	t.(*Turn).index = len(*w)
+	*w = append(*w, t.(*Turn))
 }
 
-func (q *turns) down(t *Turn) {
-	i, n := t.index, int32(len(q.heap))
-	for {
-		c := 2*i + 1
-		if c >= n {
-			break
-		}
-		if c+1 < n && q.heap[c+1].before(q.heap[c]) {
-			c++
-		}
-		if !q.heap[c].before(t) {
-			break
-		}
-		q.put(i, q.heap[c])
-		i = c
-	}
-	q.put(i, t)
-}
-
-func (q *turns) remove(t *Turn) {
-	last := q.heap[len(q.heap)-1]
-	q.heap[len(q.heap)-1] = nil
-	q.heap = q.heap[:len(q.heap)-1]
-	if last == t {
-		return
-	}
-	q.put(t.index, last)
-	q.up(last)
-	q.down(last)
+// Pop removes the last one.
+func (w *waiting) Pop() any {
+	last := len(*w) - 1
+	t := (*w)[last]
+	(*w)[last] = nil
+	*w = (*w)[:last]
+	return t
 }

@@ -1,8 +1,6 @@
 package node
 
 import (
-	"fmt"
-
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/leaf"
@@ -12,11 +10,10 @@ import (
 // Config is what switches are told. All leaves and spines of a fabric use the
 // same, but for Seed.
 type Config struct {
-	// Scheme balances all traffic, with the Keys of Options; "": ecmp.
+	// Scheme balances all traffic, with the Keys of Options.
 	Scheme  string
 	Options balance.Options
-	// Congestion are CONGA's parameters; the zero value stands for
-	// congestion.Datacenter().
+	// Congestion are CONGA's parameters.
 	Congestion congestion.Params
 	// Sections are the schemes' sections of the configuration, by name. What is left
 	// out has its datacenter values.
@@ -40,18 +37,4 @@ type Config struct {
 // DefaultConfig returns what the data plane does by default.
 func DefaultConfig() Config {
 	return Config{Scheme: "ecmp", Congestion: congestion.Datacenter(), Overhead: overlay.Overhead, Shim: overlay.ShimLen}
-}
-
-// complete fills in defaults and reports what makes no sense.
-func (c *Config) complete() error {
-	if c.Congestion == (congestion.Params{}) {
-		c.Congestion = congestion.Datacenter()
-	}
-	if err := c.Congestion.Validate(); err != nil {
-		return fmt.Errorf("congestion: %w", err)
-	}
-	if c.Scheme == "" {
-		c.Scheme = "ecmp"
-	}
-	return nil
 }

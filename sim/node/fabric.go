@@ -63,7 +63,6 @@ func (l *Leaf) decapsulate(now engine.Time, p *network.Packet, uplink uint8, kin
 		l.net.Drop(p, network.NoRoute)
 		return
 	}
-	l.stats.Decapsulated++
 	if kind == leaf.Plain {
 		port.Send(now, p, p.Class)
 		return

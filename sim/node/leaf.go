@@ -45,13 +45,10 @@ type Leaf struct {
 	stats LeafStats
 }
 
-// LeafStats counts packets, by what became of them.
+// LeafStats counts what leaves tell each other.
 type LeafStats struct {
-	Local        uint64 // host to host behind the leaf
-	Encapsulated uint64 // host to fabric
-	Decapsulated uint64 // fabric to host
-	Control      uint64 // messages and HELLOs that were for this leaf
-	Messages     uint64 // messages and HELLOs that were sent
+	Control  uint64 // messages and HELLOs that were for this leaf
+	Messages uint64 // messages and HELLOs that were sent
 }
 
 // Directory says behind which leaf a host is. It is shared by all leaves.
@@ -61,8 +58,8 @@ type Directory struct{ Leaf []uint16 }
 // reports configurations that make no sense.
 func NewLeaf(net *network.Network, name string, index uint16, leaves int, where *Directory, cfg Config) (*Leaf, error) {
 	l := &Leaf{Name: name, Index: index, net: net, cfg: cfg, where: where, looked: math.MinInt64, timer: engine.NewTimer()}
-	if err := l.cfg.complete(); err != nil {
-		return nil, fmt.Errorf("leaf %s: %w", name, err)
+	if err := cfg.Congestion.Validate(); err != nil {
+		return nil, fmt.Errorf("leaf %s: congestion: %w", name, err)
 	}
 	if _, err := balance.New(l.cfg.Scheme, l.cfg.Options); err != nil {
 		return nil, fmt.Errorf("leaf %s: %w", name, err)
@@ -212,7 +209,6 @@ func (l *Leaf) fromHost(now engine.Time, p *network.Packet) {
 	}
 	dst := l.where.Leaf[p.Dst]
 	if dst == l.Index {
-		l.stats.Local++
 		l.hosts[p.Dst].Send(now, p, p.Class)
 		return
 	}
@@ -260,7 +256,6 @@ func (l *Leaf) depart(now engine.Time, p *network.Packet, path int) {
 	}
 	p.SrcLeaf, p.Overhead = l.Index, overhead
 	p.Size += uint32(overhead)
-	l.stats.Encapsulated++
 	l.uplinks[uplink].port.Send(now, p, p.Class)
 }
 

@@ -44,8 +44,8 @@ type hops struct {
 // reports configurations that make no sense.
 func NewSpine(net *network.Network, name string, index, leaves int, cfg Config) (*Spine, error) {
 	s := &Spine{Name: name, Index: index, net: net, cfg: cfg, hops: make([]hops, leaves), seed: cfg.Seed}
-	if err := s.cfg.complete(); err != nil {
-		return nil, fmt.Errorf("spine %s: %w", name, err)
+	if err := cfg.Congestion.Validate(); err != nil {
+		return nil, fmt.Errorf("spine %s: congestion: %w", name, err)
 	}
 	if cfg.Spine == "" {
 		return s, nil

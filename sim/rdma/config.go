@@ -12,15 +12,10 @@
 // A message is complete when its sender has the ACK of its last packet: ConWeave
 // measures "queue completion events at the RDMA clients" (§2, footnote 2), and
 // its simulation likewise logs a flow when all of it is acknowledged. Message
-// also has the time at which the receiver had every byte in order. What
-// [Config.Ideal] returns for an idle network is consistent with both.
+// also has the time at which the receiver had every byte in order.
 package rdma
 
-import (
-	"fmt"
-
-	"github.com/loomfabric/loom/sim/engine"
-)
+import "github.com/loomfabric/loom/sim/engine"
 
 // Recovery says what happens about packets that do not arrive in order.
 type Recovery string
@@ -176,70 +171,5 @@ func Defaults() Config {
 	}
 }
 
-// Validate reports the first value that cannot be run with.
-func (c *Config) Validate() error {
-	switch c.Recovery {
-	case GoBackN:
-		if c.RTO <= 0 {
-			return fmt.Errorf("rdma: rto is %v; it must be longer than the longest round trip (%v is usual)", c.RTO, Defaults().RTO)
-		}
-		if c.NackInterval < 0 {
-			return fmt.Errorf("rdma: NACK interval is %v; 0 never repeats one", c.NackInterval)
-		}
-	case IRN:
-		if c.RTOLow <= 0 || c.RTOHigh < c.RTOLow {
-			return fmt.Errorf("rdma: irn timeouts are %v and %v; they must be positive, the second one not the shorter", c.RTOLow, c.RTOHigh)
-		}
-		if w := c.window(); w < uint64(c.AckEvery) {
-			return fmt.Errorf("rdma: BDP %d bytes is %d packets of %d, but ACKs come every %d; raise the BDP", c.BDP, w, c.Payload, c.AckEvery)
-		}
-		if c.NackThreshold == 0 {
-			return fmt.Errorf("rdma: NACK threshold is 0; 1 believes in a loss at the first NACK")
-		}
-	default:
-		return fmt.Errorf("rdma: unknown recovery %q; there are %q and %q", c.Recovery, GoBackN, IRN)
-	}
-	if c.Payload == 0 || c.Payload > 1<<16 {
-		return fmt.Errorf("rdma: payload is %d bytes; RoCE has 256 to 4096", c.Payload)
-	}
-	if c.Header == 0 || c.AckBytes == 0 || c.CNPBytes == 0 {
-		return fmt.Errorf("rdma: header %d, ACK %d, CNP %d bytes; none may be 0", c.Header, c.AckBytes, c.CNPBytes)
-	}
-	if c.AckEvery == 0 {
-		return fmt.Errorf("rdma: ACKs every 0 packets; 1 acknowledges each")
-	}
-	if c.CNPInterval < 0 {
-		return fmt.Errorf("rdma: CNP interval is %v; 0 marks ACKs instead", c.CNPInterval)
-	}
-	switch c.Control {
-	case Uncontrolled:
-		return nil
-	case DCQCN:
-		return c.Rates.validate()
-	}
-	return fmt.Errorf("rdma: unknown congestion control %q; there are %q and %q", c.Control, DCQCN, Uncontrolled)
-}
-
-func (r *Rates) validate() error {
-	switch {
-	case !(r.Gain > 0 && r.Gain < 1):
-		return fmt.Errorf("rdma: gain is %v; it must be between 0 and 1 (1/256 is usual)", r.Gain)
-	case r.AlphaInterval <= 0:
-		return fmt.Errorf("rdma: alpha interval is %v; it must be positive", r.AlphaInterval)
-	case r.CutInterval < 0:
-		return fmt.Errorf("rdma: cut interval is %v; 0 cuts at each CNP", r.CutInterval)
-	case r.IncreaseInterval <= 0:
-		return fmt.Errorf("rdma: increase interval is %v; it must be positive", r.IncreaseInterval)
-	case r.Min == 0:
-		return fmt.Errorf("rdma: the lowest rate is 0 bit/s; a flow could stop for ever")
-	}
-	return nil
-}
-
 // window is IRN's BDP in packets.
-func (c *Config) window() uint64 {
-	if c.Payload == 0 {
-		return 0
-	}
-	return max(1, c.BDP/uint64(c.Payload))
-}
+func (c *Config) window() uint64 { return max(1, c.BDP/uint64(c.Payload)) }

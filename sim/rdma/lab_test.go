@@ -79,18 +79,17 @@ func newLabOf(t testing.TB, c Config, port network.PortConfig, rates ...uint64) 
 	if err := l.n.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(l.n, c, l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.s = s
+	l.s = New(l.n, c, l)
 	return l
 }
 
 func (l *lab) open(src, dst int) *QP {
 	l.flows++
-	return l.s.Open(Flow{ID: l.flows, Src: l.hosts[src], Dst: l.hosts[dst], Hash: uint32(l.flows), AckHash: ^uint32(l.flows)})
+	return l.s.Open(network.Flow{ID: l.flows, Src: l.hosts[src], Dst: l.hosts[dst], Hash: uint32(l.flows), ReverseHash: ^uint32(l.flows)})
 }
+
+// Post sends a message that tag is the number of.
+func (q *QP) Post(now engine.Time, bytes, tag uint64) { q.Send(now, network.FlowID(tag), bytes) }
 
 func (s *testSwitch) Receive(now engine.Time, p *network.Packet, _ *network.Port) {
 	if s.meddle != nil {
@@ -163,7 +162,7 @@ func (q *QP) rate(now engine.Time) uint64 {
 func (q *QP) inFlight() uint64 { return q.next - q.una }
 
 // pending returns how many messages are posted and not complete.
-func (q *QP) pending() int { return q.messages.n }
+func (q *QP) pending() int { return q.messages.n() }
 
 // fct returns the completion time: from being posted to the last ACK, with the
 // wait behind earlier messages of the queue pair.

@@ -14,8 +14,7 @@ type hop struct {
 
 // tx is how long a packet of so many bytes takes on the link.
 func (h *hop) tx(bytes uint32) engine.Time {
-	wire := network.Port{PortConfig: network.PortConfig{Rate: h.Rate}}
-	return wire.TxTime(bytes + h.Overhead)
+	return network.TxTime(bytes+h.Overhead, h.Rate)
 }
 
 // ideal returns how long a message takes in a network that is otherwise idle, at

@@ -2,6 +2,7 @@ package rdma
 
 import (
 	"fmt"
+	"sort"
 
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
@@ -19,7 +20,9 @@ type QP struct {
 	number uint32
 	closed bool
 	idle   bool // the host does not know that there is anything to send
-	flow   Flow
+	flow   network.Flow
+
+	oneShot bool // closes with its only message
 
 	// The sender.
 	messages  messages
@@ -58,9 +61,9 @@ type loss struct {
 
 // open readies a queue pair, new or used, for a flow. The timer is not touched:
 // an event of it may be pending.
-func (q *QP) open(f Flow) {
+func (q *QP) open(f network.Flow) {
 	s := q.stack
-	q.closed, q.idle, q.flow = false, true, f
+	q.closed, q.oneShot, q.idle, q.flow = false, false, true, f
 	q.messages.clear()
 	q.posted, q.una, q.next, q.highest, q.paceUntil = 0, 0, 0, 0, 0
 	q.loss = loss{}
@@ -79,16 +82,22 @@ func (q *QP) Counters() Counters {
 	return c
 }
 
-// Post appends a message to what the queue pair sends. One of 0 bytes is a
+// Goodput returns how many bytes have arrived, each once and in order.
+func (q *QP) Goodput() uint64 { return q.n.Delivered }
+
+// Abort closes the queue pair.
+func (q *QP) Abort(engine.Time) { q.stack.Close(q) }
+
+// Send appends a message to what the queue pair sends. One of 0 bytes is a
 // packet without payload.
-func (q *QP) Post(now engine.Time, bytes, tag uint64) {
+func (q *QP) Send(now engine.Time, id network.FlowID, bytes uint64) {
 	if q.closed {
-		panic(fmt.Sprintf("rdma: message %d is posted to a queue pair of flow %d that is closed", tag, q.flow.ID))
+		panic(fmt.Sprintf("rdma: message %d is posted to a queue pair of flow %d that is closed", id, q.flow.ID))
 	}
 	size := uint64(q.stack.c.Payload)
 	packets := max(1, (bytes+size-1)/size)
 	q.messages.push(message{
-		Message: Message{Tag: tag, Bytes: bytes, Posted: now},
+		Message: Message{ID: id, Bytes: bytes, Posted: now},
 		first:   q.posted,
 		end:     q.posted + packets,
 	})
@@ -107,48 +116,35 @@ func (m *message) payload(psn uint64, full uint32) uint32 {
 	return uint32(min(uint64(full), m.Bytes-(psn-m.first)*uint64(full)))
 }
 
-// messages are those that are not complete, oldest first, in a ring.
+// messages are those that are not complete, oldest first.
 type messages struct {
-	ring []message // its length is a power of two
-	head uint64    // number of the oldest
-	n    int
+	list  []message
+	first int // those before it are complete
 }
 
-func (m *messages) clear() { m.head, m.n = 0, 0 }
+func (m *messages) clear() { m.list, m.first = m.list[:0], 0 }
+
+func (m *messages) n() int { return len(m.list) - m.first }
 
 // at returns the i-th oldest.
-func (m *messages) at(i int) *message {
-	return &m.ring[(m.head+uint64(i))&uint64(len(m.ring)-1)]
-}
+func (m *messages) at(i int) *message { return &m.list[m.first+i] }
 
 func (m *messages) push(x message) {
-	if m.n == len(m.ring) {
-		ring := make([]message, max(2, 2*m.n))
-		for i := range m.n {
-			ring[i] = *m.at(i)
-		}
-		m.ring, m.head = ring, 0
+	if len(m.list) == cap(m.list) && m.first > 0 {
+		m.list, m.first = m.list[:copy(m.list, m.list[m.first:])], 0
 	}
-	m.n++
-	*m.at(m.n - 1) = x
+	m.list = append(m.list, x)
 }
 
 func (m *messages) pop() {
-	m.head++
-	m.n--
+	if m.first++; m.first == len(m.list) {
+		m.clear()
+	}
 }
 
 // of returns the message that packet psn is of; it is there.
 func (m *messages) of(psn uint64) *message {
-	low, high := 0, m.n-1
-	for low < high {
-		if mid := (low + high) / 2; m.at(mid).end <= psn {
-			low = mid + 1
-		} else {
-			high = mid
-		}
-	}
-	return m.at(low)
+	return m.at(sort.Search(m.n()-1, func(i int) bool { return m.at(i).end > psn }))
 }
 
 // bitmap has a bit for each packet of a window.

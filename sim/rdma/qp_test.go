@@ -1,12 +1,13 @@
 package rdma
 
 import (
+	"maps"
 	"math/rand/v2"
 	"reflect"
 	"slices"
-	"strings"
 	"testing"
 
+	"github.com/loomfabric/loom/internal/stat"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 )
@@ -40,7 +41,7 @@ func TestMessagesOfAConnectionWaitForEachOther(t *testing.T) {
 		26*84_640 + 4_720 + 2_000_000,
 	}
 	for i, m := range l.done {
-		if m.Tag != uint64(i) || m.Posted != 0 || m.Received != want[i] {
+		if m.ID != network.FlowID(i) || m.Posted != 0 || m.Received != want[i] {
 			t.Errorf("message %d is %+v; want it received at %v", i, m, want[i])
 		}
 	}
@@ -246,7 +247,7 @@ func TestQueuePairsAreUsedAgain(t *testing.T) {
 		left := 400
 		var total uint64
 		l.after = func(now engine.Time, q *QP, m Message) {
-			if m.Tag != uint64(q.flow.ID) || q.n.Delivered != m.Bytes {
+			if m.ID != q.flow.ID || q.n.Delivered != m.Bytes {
 				t.Fatalf("message %+v of flow %d: %+v", m, q.flow.ID, q.n)
 			}
 			total += m.Bytes
@@ -321,8 +322,7 @@ func TestClosedInTheMiddle(t *testing.T) {
 		}
 		fresh := &QP{stack: l.s, number: again.number, timer: again.timer}
 		fresh.open(again.flow)
-		fresh.messages.ring = again.messages.ring // memory without meaning
-		fresh.messages.head = again.messages.head
+		fresh.messages.list = again.messages.list // memory without meaning
 		if fresh.Turn = again.Turn; !reflect.DeepEqual(fresh, again) {
 			t.Errorf("%s: the queue pair remembers: it is\n%+v, a new one is\n%+v", recovery, again, fresh)
 		}
@@ -340,47 +340,21 @@ func TestClosedInTheMiddle(t *testing.T) {
 	}
 }
 
-func TestAddHasEveryCounter(t *testing.T) {
-	c := Counters{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}
-	sum := c
-	sum.Add(&c)
-	one, two := reflect.ValueOf(c), reflect.ValueOf(sum)
-	for i := range one.NumField() {
-		name, want := one.Type().Field(i).Name, 2*one.Field(i).Uint()
-		if strings.HasPrefix(name, "Max") {
-			want /= 2
-		}
-		if got := two.Field(i).Uint(); got != want {
-			t.Errorf("%s of two times %d is %d; want %d", name, one.Field(i).Uint(), got, want)
-		}
+func TestResultsHaveTheCounters(t *testing.T) {
+	names := slices.Sorted(maps.Keys(maps.Collect(stat.Counters(&Counters{}))))
+	if want := []string{
+		"bytes", "cnps", "discarded", "duplicates", "goodput_bytes", "max_gap", "max_reordered_distance", "messages",
+		"nacks", "out_of_order", "packets", "rate_cuts", "reordered", "retransmits", "timeouts",
+	}; !slices.Equal(names, want) {
+		t.Errorf("results have %v, want %v", names, want)
 	}
 }
 
-func TestValidate(t *testing.T) {
-	for want, f := range map[string]func(c *Config){
-		"":                   func(c *Config) {},
-		"unknown recovery":   func(c *Config) { c.Recovery = "tcp" },
-		"unknown congestion": func(c *Config) { c.Control = "hpcc" },
-		"rto":                func(c *Config) { c.RTO = 0 },
-		"NACK interval":      func(c *Config) { c.NackInterval = -1 },
-		"irn timeouts":       func(c *Config) { c.Recovery = IRN; c.RTOHigh = 1 },
-		"NACK threshold":     func(c *Config) { c.Recovery = IRN; c.NackThreshold = 0 },
-		"raise the BDP":      func(c *Config) { c.Recovery = IRN; c.BDP, c.AckEvery = 2000, 3 },
-		"payload":            func(c *Config) { c.Payload = 0 },
-		"header":             func(c *Config) { c.Header = 0 },
-		"every 0":            func(c *Config) { c.AckEvery = 0 },
-		"CNP interval":       func(c *Config) { c.CNPInterval = -1 },
-		"gain":               func(c *Config) { c.Rates.Gain = 1 },
-		"alpha":              func(c *Config) { c.Rates.AlphaInterval = 0 },
-		"cut":                func(c *Config) { c.Rates.CutInterval = -1 },
-		"increase":           func(c *Config) { c.Rates.IncreaseInterval = 0 },
-		"lowest rate":        func(c *Config) { c.Rates.Min = 0 },
-	} {
-		c := Defaults()
-		f(&c)
-		_, err := New(network.New(engine.New()), c, nil)
-		if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
-			t.Errorf("%q: the error is %v", want, err)
-		}
+func TestAddHasEveryCounter(t *testing.T) {
+	c := Counters{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}
+	sum, want := c, c
+	sum.Add(&c)
+	if stat.Add(&want, &c); sum != want {
+		t.Errorf("%+v, want %+v", sum, want)
 	}
 }

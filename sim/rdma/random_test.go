@@ -123,7 +123,7 @@ func survive(t *testing.T, recovery Recovery, seed uint64) {
 	var completed [3]uint64
 	l.after = func(now engine.Time, q *QP, m Message) {
 		f := q.flow.ID
-		if m.Tag != completed[f] || m.Acked != now || m.Received > now || m.Received <= m.Posted {
+		if uint64(m.ID) != completed[f] || m.Acked != now || m.Received > now || m.Received <= m.Posted {
 			t.Fatalf("message %+v of flow %d is complete at %v, after %d others", m, f, now, completed[f])
 		}
 		completed[f]++

@@ -132,7 +132,7 @@ func (q *QP) send(now engine.Time, kind network.Kind, size uint32) {
 
 func (q *QP) packet(now engine.Time, kind network.Kind, size uint32) *network.Packet {
 	p := q.stack.net.Pool.Get()
-	p.Flow, p.Src, p.Dst, p.Hash = q.flow.ID, q.flow.Dst.ID, q.flow.Src.ID, q.flow.AckHash
+	p.Flow, p.Src, p.Dst, p.Hash = q.flow.ID, q.flow.Dst.ID, q.flow.Src.ID, q.flow.ReverseHash
 	p.Kind, p.Size, p.Sent = kind, size, now
 	return p
 }

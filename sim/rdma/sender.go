@@ -192,15 +192,19 @@ func (q *QP) handleIRN(kind network.Kind, expected uint64, b network.Block) {
 
 // complete tells of the messages that are.
 func (q *QP) complete(now engine.Time) {
-	for q.messages.n > 0 && q.messages.at(0).end <= q.una {
+	for q.messages.n() > 0 && q.messages.at(0).end <= q.una {
 		m := q.messages.at(0).Message
 		q.messages.pop()
 		m.Acked = now
 		q.n.Messages++
+		if q.oneShot {
+			q.stack.Close(q)
+		}
 		if q.stack.listen != nil {
-			if q.stack.listen.Completed(now, q, m); q.closed {
-				return
-			}
+			q.stack.listen.Completed(now, q, m)
+		}
+		if q.closed {
+			return
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 
 // Message is a WRITE that was posted to a queue pair.
 type Message struct {
-	Tag   uint64 // whatever the poster wanted it to be known by
+	ID    network.FlowID // whatever the poster wanted it to be known by
 	Bytes uint64
 	// Posted is when, Received when the receiver had all of it and of what was
 	// posted before, Acked when the sender knew: the completion.
@@ -19,14 +19,6 @@ type Listener interface {
 	// Completed is called when a message is complete. It may post further
 	// messages, and close the queue pair.
 	Completed(now engine.Time, q *QP, m Message)
-}
-
-// Flow is what a queue pair is between.
-type Flow struct {
-	ID       network.FlowID
-	Src, Dst *network.Host
-	// Hash is of the headers of data, AckHash of what comes back.
-	Hash, AckHash uint32
 }
 
 // Stack is all queue pairs of a run. Owned by the run's engine; not safe for
@@ -44,17 +36,14 @@ type Stack struct {
 	closed Counters // of queue pairs that are no more
 }
 
-// New returns a stack without queue pairs. It fails if c cannot be run with.
-func New(n *network.Network, c Config, l Listener) (*Stack, error) {
-	if err := c.Validate(); err != nil {
-		return nil, err
-	}
+// New returns a stack without queue pairs.
+func New(n *network.Network, c Config, l Listener) *Stack {
 	s := &Stack{net: n, engine: n.Engine, c: c, listen: l}
 	if c.Recovery == IRN {
 		s.window = c.window()
 	}
 	s.id = n.Engine.Register(s)
-	return s, nil
+	return s
 }
 
 // Config returns what the stack runs with.
@@ -62,7 +51,7 @@ func (s *Stack) Config() *Config { return &s.c }
 
 // Open makes a queue pair, whose rate is its source's line rate. Its FlowID is
 // bound in the network until it is closed.
-func (s *Stack) Open(f Flow) *QP {
+func (s *Stack) Open(f network.Flow) *QP {
 	var q *QP
 	if n := len(s.free); n > 0 {
 		q = s.qps[s.free[n-1]]
@@ -74,6 +63,14 @@ func (s *Stack) Open(f Flow) *QP {
 	q.open(f)
 	s.net.Bind(f.ID, q, (*receiver)(q))
 	return q
+}
+
+// Start sends a message over a queue pair of its own, which is closed when the message
+// is complete.
+func (s *Stack) Start(now engine.Time, f network.Flow, bytes uint64) {
+	q := s.Open(f)
+	q.oneShot = true
+	q.Send(now, f.ID, bytes)
 }
 
 // Close ends a queue pair, and with it what it has not sent yet. Packets on
@@ -116,27 +113,29 @@ type Counters struct {
 	// The sender's.
 	Packets       uint64 // data packets sent, those that were sent before included
 	Bytes         uint64 // of them, with headers
-	Retransmitted uint64 // data packets sent again
+	Retransmitted uint64 `stat:"retransmits"` // data packets sent again
 	Nacks         uint64 // received
 	Timeouts      uint64
-	CNPs          uint64 // received, and ACKs and NACKs that are as good as one
-	Cuts          uint64 // of the rate
+	CNPs          uint64 `stat:"cnps"`      // received, and ACKs and NACKs that are as good as one
+	Cuts          uint64 `stat:"rate_cuts"` // of the rate
 	Messages      uint64 // complete
 
 	// The receiver's.
-	Received    uint64 // data packets
-	Delivered   uint64 // goodput: payload bytes, each once and in order
+	Received    uint64 `stat:"-"`             // data packets
+	Delivered   uint64 `stat:"goodput_bytes"` // payload, each once and in order
 	Duplicates  uint64 // packets that it had
 	OutOfOrder  uint64 // packets that came with a gap before them
 	Discarded   uint64 // of these, those that Go-Back-N dropped
-	Distance    uint64 // of all of these together: packets between the expected one and them
-	MaxDistance uint64
+	Distance    uint64 `stat:"-"` // of all of these together: packets between the expected one and them
+	MaxDistance uint64 `stat:"max_gap,max"`
 	// Reordered are packets, sent for the first time, that came after a later
 	// one (RFC 4737 §3.3); Extent is their distances behind the latest one.
-	Reordered, Extent, MaxExtent uint64
+	Reordered uint64
+	Extent    uint64 `stat:"-"`
+	MaxExtent uint64 `stat:"max_reordered_distance,max"`
 }
 
-// Add adds o to c.
+// Add adds o to c, as stat.Add does, which is not for the end of every flow.
 func (c *Counters) Add(o *Counters) {
 	c.Packets += o.Packets
 	c.Bytes += o.Bytes

@@ -20,8 +20,8 @@ func TestAbort(t *testing.T) {
 		at := engine.Time(rnd.Int64N(int64(2 * ms)))
 		r.run(at)
 		c.Abort(at)
-		if r.stack.live != 0 {
-			t.Fatalf("seed %d: %d connections are there after the only one was aborted", seed, r.stack.live)
+		if r.stack.live() != 0 {
+			t.Fatalf("seed %d: %d connections are there after the only one was aborted", seed, r.stack.live())
 		}
 		const next = 200 * segment
 		r.stack.Start(at, r.flow(1, 2, 1, next)) // the same Conn, another host

@@ -1,8 +1,6 @@
 package tcp
 
 import (
-	"fmt"
-
 	"github.com/loomfabric/loom/sim/engine"
 )
 
@@ -50,17 +48,10 @@ type Config struct {
 	// MinRTO and MaxRTO bound the retransmission timeout (RFC 6298; Linux: 200 ms
 	// and 120 s).
 	MinRTO, MaxRTO engine.Time
-	// InitialRTO is the timeout before there is a round-trip time to compute it
-	// from. 0: one second (RFC 6298 §2.1) with Handshake; without, MinRTO, which
-	// is what a handshake would have led to.
-	InitialRTO engine.Time
 
 	// AckEvery is how many full segments are acknowledged together at most: 2
 	// (RFC 5681 §4.2); 1 acknowledges each.
 	AckEvery uint32
-	// DelayedAck is how long an ACK waits for a further segment. 0: 40 ms, or
-	// half of MinRTO if that is less, for a sender must not time out meanwhile.
-	DelayedAck engine.Time
 	// QuickAcks is how many segments are acknowledged one by one at the start of
 	// a connection and after it was idle for a timeout: 16 (Linux).
 	QuickAcks uint32
@@ -110,36 +101,16 @@ func Defaults() Config {
 // Segment returns how many bytes of payload a full segment carries.
 func (c *Config) Segment() uint32 { return c.MSS - tsOption }
 
-// Validate fills in what is 0 for "as the others make sense" and returns what
-// is wrong.
-func (c *Config) Validate() error {
-	if c.InitialRTO == 0 {
-		if c.InitialRTO = c.MinRTO; c.Handshake {
-			c.InitialRTO = max(c.MinRTO, engine.Second)
-		}
+// initialRTO is the timeout before there is a round-trip time to compute it from: one
+// second (RFC 6298 §2.1) with Handshake; without, MinRTO, which is what a handshake
+// would have led to.
+func (c *Config) initialRTO() engine.Time {
+	if c.Handshake {
+		return max(c.MinRTO, engine.Second)
 	}
-	if c.DelayedAck == 0 {
-		c.DelayedAck = min(40*engine.Millisecond, c.MinRTO/2)
-	}
-	switch {
-	case c.Control != NewReno && c.Control != Cubic && c.Control != DCTCP:
-		return fmt.Errorf("tcp: there is no congestion control %q: use %s, %s or %s", c.Control, NewReno, Cubic, DCTCP)
-	case c.MSS < 100 || c.MSS > 65495:
-		return fmt.Errorf("tcp: an MSS of %d bytes is not between 100 and 65495: use the MTU less 40", c.MSS)
-	case c.InitialWindow == 0:
-		return fmt.Errorf("tcp: an initial window of 0 segments sends nothing: use 10")
-	case c.Window < uint64(c.MSS):
-		return fmt.Errorf("tcp: a receive window of %d bytes is less than a segment of %d", c.Window, c.MSS)
-	case c.MinRTO <= 0 || c.MaxRTO < c.MinRTO || c.InitialRTO < c.MinRTO || c.InitialRTO > c.MaxRTO:
-		return fmt.Errorf("tcp: timeouts of at least %v, at first %v, at most %v: they must be above 0 and in this order", c.MinRTO, c.InitialRTO, c.MaxRTO)
-	case c.DelayedAck < 0 || c.DelayedAck >= c.MinRTO && c.AckEvery > 1:
-		return fmt.Errorf("tcp: ACKs that wait for %v make senders with a timeout of %v retransmit for nothing: delay them by less", c.DelayedAck, c.MinRTO)
-	case c.AckEvery == 0:
-		return fmt.Errorf("tcp: an ACK for every 0 segments: use 2, or 1 for no delayed ACKs")
-	case c.DupThresh == 0:
-		return fmt.Errorf("tcp: a loss after 0 duplicate ACKs: use 3")
-	case c.Control == DCTCP && (c.G <= 0 || c.G > 1):
-		return fmt.Errorf("tcp: DCTCP's gain of %g is not between 0 and 1: use 1/16", c.G)
-	}
-	return nil
+	return c.MinRTO
 }
+
+// delayedAck is how long an ACK waits for a further segment: 40 ms, or half of MinRTO
+// if that is less, for a sender must not time out meanwhile.
+func (c *Config) delayedAck() engine.Time { return min(40*engine.Millisecond, c.MinRTO/2) }

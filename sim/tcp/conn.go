@@ -105,7 +105,7 @@ func (c *Conn) reset(f Flow) {
 		flow: f.ID, src: f.Src, dst: f.Dst, hash: f.Hash, reverse: f.ReverseHash,
 		state:        established,
 		ssthresh:     float64(uint64(1) << 62),
-		timeoutAfter: s.cfg.InitialRTO,
+		timeoutAfter: s.cfg.initialRTO(),
 		sacked:       c.sacked,
 		messages:     c.messages[:0],
 		recv:         receiver{conn: c, timer: c.recv.timer, ooo: c.recv.ooo, quick: s.cfg.QuickAcks},
@@ -122,6 +122,9 @@ func (c *Conn) reset(f Flow) {
 
 // Counters returns what the connection did so far.
 func (c *Conn) Counters() Counters { return c.counters }
+
+// Goodput returns how many bytes have arrived, each once and in order.
+func (c *Conn) Goodput() uint64 { return c.counters.Goodput }
 
 // Send writes a message behind those that are not sent yet. [Done] is told id
 // when the receiver has all of it.
@@ -176,5 +179,15 @@ func (c *Conn) delivered(now engine.Time) {
 		if c.stack.done != nil {
 			c.stack.done.FlowDone(now, id)
 		}
+	}
+}
+
+// Abort ends a connection at once, like closing a socket that does not linger: it
+// drops what is still to be sent. [Done] is not called for its messages, and the
+// network drops packets that are on their way. The connection must not be used
+// afterwards.
+func (c *Conn) Abort(now engine.Time) {
+	if c.state != closed {
+		c.stack.release(now, c)
 	}
 }

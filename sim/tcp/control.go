@@ -22,6 +22,8 @@ type control interface {
 	marked(c *Conn, now engine.Time) float64
 }
 
+var controls = map[Control]control{NewReno: newReno{}, Cubic: cubic{}, DCTCP: dctcp{}}
+
 // least is the smallest window after a cut: two segments (RFC 5681 §3.1).
 func (c *Conn) least(window float64) float64 {
 	return max(window, float64(2*c.stack.cfg.Segment()))

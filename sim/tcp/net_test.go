@@ -116,10 +116,7 @@ func newRig(t *testing.T, cfg Config, links ...link) *rig {
 		network.Connect(a, b)
 		r.box.ports = append(r.box.ports, b)
 	}
-	var err error
-	if r.stack, err = New(net, cfg, r); err != nil {
-		t.Fatal(err)
-	}
+	r.stack = New(net, cfg, r)
 	r.stack.ended = func(id network.FlowID, c *Counters) {
 		if r.onDone == nil {
 			r.closed[id] = *c
@@ -128,8 +125,11 @@ func newRig(t *testing.T, cfg Config, links ...link) *rig {
 	return r
 }
 
+// live returns how many connections are open.
+func (s *Stack) live() int { return len(s.conns) - len(s.free) }
+
 func (r *rig) flow(id network.FlowID, src, dst int, bytes uint64) Flow {
-	return Flow{ID: id, Src: r.net.Hosts[src], Dst: r.net.Hosts[dst], Bytes: bytes, Hash: uint32(id), ReverseHash: ^uint32(id)}
+	return Flow{network.Flow{ID: id, Src: r.net.Hosts[src], Dst: r.net.Hosts[dst], Hash: uint32(id), ReverseHash: ^uint32(id)}, bytes}
 }
 
 func (r *rig) run(until engine.Time) { r.net.Engine.Run(until) }
@@ -138,7 +138,7 @@ func (r *rig) run(until engine.Time) { r.net.Engine.Run(until) }
 func (r *rig) finish() {
 	r.Helper()
 	r.run(engine.Never)
-	if n := r.stack.live; n != 0 {
+	if n := r.stack.live(); n != 0 {
 		r.Errorf("%d connections are still there", n)
 	}
 	if n := r.net.Pool.Out(); n != 0 {

@@ -90,7 +90,7 @@ func anyNetwork(t *testing.T, seed uint64) bool {
 	}
 	r.run(3600 * engine.Second)
 	sum := r.stack.Counters()
-	ok := r.net.Engine.Pending() == 0 && r.stack.live == 0 && r.net.Pool.Out() == 0 && sum.Goodput == total && len(r.done) == len(want)
+	ok := r.net.Engine.Pending() == 0 && r.stack.live() == 0 && r.net.Pool.Out() == 0 && sum.Goodput == total && len(r.done) == len(want)
 	for _, id := range r.done {
 		want[id]--
 	}
@@ -98,7 +98,7 @@ func anyNetwork(t *testing.T, seed uint64) bool {
 		ok = ok && n == 0
 	}
 	if !ok {
-		t.Errorf("%d of %d messages, %d of %d bytes, %d connections, %d packets and %d events are left\n%+v\n%+v", len(r.done), len(want), sum.Goodput, total, r.stack.live, r.net.Pool.Out(), r.net.Engine.Pending(), cfg, sum)
+		t.Errorf("%d of %d messages, %d of %d bytes, %d connections, %d packets and %d events are left\n%+v\n%+v", len(r.done), len(want), sum.Goodput, total, r.stack.live(), r.net.Pool.Out(), r.net.Engine.Pending(), cfg, sum)
 	}
 	ledger := r.net.Ledger()
 	if err := ledger.Check(); err != nil {
@@ -258,11 +258,8 @@ func BenchmarkSegment(b *testing.B) {
 				network.Connect(a, p)
 				box.ports = append(box.ports, p)
 			}
-			s, err := New(net, cfg, nil)
-			if err != nil {
-				b.Fatal(err)
-			}
-			s.Start(0, Flow{Src: net.Hosts[0], Dst: net.Hosts[1], Bytes: Endless})
+			s := New(net, cfg, nil)
+			s.Start(0, Flow{network.Flow{Src: net.Hosts[0], Dst: net.Hosts[1]}, Endless})
 			net.Engine.Run(ms)
 			b.ReportAllocs()
 			b.ResetTimer()

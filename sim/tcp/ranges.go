@@ -1,6 +1,10 @@
 package tcp
 
-import "github.com/loomfabric/loom/sim/network"
+import (
+	"sort"
+
+	"github.com/loomfabric/loom/sim/network"
+)
 
 // ranges is a set of bytes: disjoint blocks in ascending order that do not
 // touch. The sender's scoreboard is one, and what the receiver has out of order.
@@ -16,20 +20,11 @@ func (r *ranges) reset() {
 
 // find returns the index of the first block that ends at or after at.
 func (r *ranges) find(at uint64) int {
-	lo, hi := 0, len(r.blocks)
 	// What is new comes mostly at the end.
-	if hi > 0 && r.blocks[hi-1].To < at {
-		return hi
+	if n := len(r.blocks); n > 0 && r.blocks[n-1].To < at {
+		return n
 	}
-	for lo < hi {
-		mid := (lo + hi) / 2
-		if r.blocks[mid].To < at {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return lo
+	return sort.Search(len(r.blocks), func(i int) bool { return r.blocks[i].To >= at })
 }
 
 // add puts b in and returns how many of its bytes are new.

@@ -65,7 +65,7 @@ func (r *receiver) Receive(now engine.Time, p *network.Packet) {
 	if atOnce || p.Last || r.next-r.acked > uint64(cfg.AckEvery-1)*uint64(cfg.Segment()) {
 		r.ack(now)
 	} else if _, on := r.timer.On(); !on {
-		r.timer.Set(c.stack.engine, now+cfg.DelayedAck, c.stack.id, timerArg(c.index, timerAck))
+		r.timer.Set(c.stack.engine, now+cfg.delayedAck(), c.stack.id, timerArg(c.index, timerAck))
 	}
 	c.stack.net.Pool.Put(p)
 	if r.next > before {

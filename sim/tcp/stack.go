@@ -16,13 +16,8 @@ type Done interface {
 
 // Flow describes a flow, or a persistent connection.
 type Flow struct {
-	// ID is what the flow's packets carry. It is not used again while packets of
-	// the flow may be on their way.
-	ID       network.FlowID
-	Src, Dst *network.Host
-	Bytes    uint64 // at least 1; Endless: no end
-	// Hash is the 5-tuple's hash, ReverseHash the other direction's.
-	Hash, ReverseHash uint32
+	network.Flow
+	Bytes uint64 // at least 1; Endless: no end
 }
 
 // Endless is a flow's size that it does not reach.
@@ -41,29 +36,17 @@ type Stack struct {
 
 	conns []*Conn
 	free  []*Conn
-	live  int
 	sum   Counters // of connections that are closed
 }
 
-// New returns a stack. done may be nil. The error says what is wrong with cfg.
-func New(net *network.Network, cfg Config, done Done) (*Stack, error) {
-	if err := cfg.Validate(); err != nil {
-		return nil, err
-	}
-	s := &Stack{cfg: cfg, net: net, engine: net.Engine, done: done}
-	switch cfg.Control {
-	case Cubic:
-		s.control = cubic{}
-	case DCTCP:
-		s.control = dctcp{}
-	default:
-		s.control = newReno{}
-	}
+// New returns a stack. done may be nil.
+func New(net *network.Network, cfg Config, done Done) *Stack {
+	s := &Stack{cfg: cfg, net: net, engine: net.Engine, done: done, control: controls[cfg.Control]}
 	s.id = s.engine.Register(s)
-	return s, nil
+	return s
 }
 
-// Config returns the configuration, with what [Config.Validate] filled in.
+// Config returns the configuration.
 func (s *Stack) Config() Config { return s.cfg }
 
 // Counters returns the sum over all connections so far. It looks at every one.
@@ -79,16 +62,14 @@ func (s *Stack) Counters() Counters {
 
 // Start sends a flow over a new connection, which ends with it.
 func (s *Stack) Start(now engine.Time, f Flow) {
-	c := s.open(f)
+	c := s.Open(f)
 	c.oneShot = true
 	c.Send(now, f.ID, f.Bytes)
 }
 
 // Open makes a persistent connection; f.Bytes is not looked at. Nothing is sent
 // before the first message, which waits for the handshake if there is one.
-func (s *Stack) Open(f Flow) *Conn { return s.open(f) }
-
-func (s *Stack) open(f Flow) *Conn {
+func (s *Stack) Open(f Flow) *Conn {
 	if f.Src == nil || f.Dst == nil || f.Src == f.Dst {
 		panic(fmt.Sprintf("tcp: flow %d is not between two hosts", f.ID))
 	}
@@ -103,7 +84,6 @@ func (s *Stack) open(f Flow) *Conn {
 		s.conns = append(s.conns, c)
 	}
 	c.reset(f)
-	s.live++
 	s.net.Bind(f.ID, c, &c.recv)
 	return c
 }
@@ -117,7 +97,6 @@ func (s *Stack) release(now engine.Time, c *Conn) {
 	c.recv.timer.Off()
 	s.sum.Add(&c.counters)
 	c.state = closed
-	s.live--
 	if s.ended != nil {
 		s.ended(c.flow, &c.counters)
 	}

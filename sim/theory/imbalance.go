@@ -108,9 +108,7 @@ func (m *Model) pieceSquares() float64 {
 
 // Bound is the leading term of Theorem 2 at time t in seconds: E(χ(t)) ≤
 // 1/√(λe t) + O(1/t), for t sufficiently large.
-func (m *Model) Bound(t float64) float64 { return bound(m.EffectiveRate(), t) }
-
-func bound(effective, t float64) float64 { return 1 / math.Sqrt(effective*t) }
+func (m *Model) Bound(t float64) float64 { return 1 / math.Sqrt(m.EffectiveRate()*t) }
 
 // Imbalance is χ at some times, seen in many trials.
 type Imbalance struct {
@@ -163,7 +161,7 @@ func (m *Model) Run(times []float64, trials int, seed uint64) ([]Imbalance, erro
 	}
 	effective := m.EffectiveRate()
 	for i, t := range times {
-		out[i].Time, out[i].Bound = t, bound(effective, t)
+		out[i].Time, out[i].Bound = t, 1/math.Sqrt(effective*t)
 		out[i].Stderr = math.Sqrt(max(0, sq[i]-out[i].Mean*out[i].Mean) / float64(trials-1))
 	}
 	return out, nil

@@ -3,6 +3,7 @@ package topo
 import (
 	"testing"
 
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/node"
 )
@@ -15,7 +16,7 @@ func TestSwitchesShareTheirMemory(t *testing.T) {
 		for _, pfc := range []*network.PFC{nil, {}} {
 			spec := leafSpine(4, 3, 2, 1)
 			spec.Buffer = &network.BufferConfig{Total: 400_000, PFC: pfc}
-			spec.Fabric.ECN = network.ECN{Kmin: 20_000, Kmax: 80_000, Pmax: 0.2}
+			spec.Links.ECN = vocab.ECN{Kmin: 20_000, Kmax: 80_000, Pmax: 0.2}
 			cfg := node.DefaultConfig()
 			cfg.Scheme = scheme
 			if scheme == "drill" {

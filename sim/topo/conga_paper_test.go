@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/node"
@@ -30,7 +31,7 @@ func TestConga33CEIsTheMaximumAndComesBack(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			spec := leafSpine(4, 1, 2, 1)
-			spec.Fabric.Rate = gbit
+			spec.Links.Rate = gbit
 			cfg := node.DefaultConfig()
 			cfg.Scheme, cfg.Congestion.Tau, cfg.Overhead, cfg.Shim = "conga", 10*time.Millisecond, 0, 0
 			top := mustBuild(t, spec, cfg)
@@ -84,9 +85,10 @@ func TestConga33CEIsTheMaximumAndComesBack(t *testing.T) {
 func figure2(t *testing.T, scheme string, seed uint64) (goodput, lower float64) {
 	const hosts, size, run = 10, 1500, 8 * engine.Millisecond
 	spec := leafSpine(2, 2, hosts, 1)
-	spec.Fabric = network.PortConfig{Rate: 80 * gbit, Delay: us, Limit: 100_000}
-	spec.Access.Rate = 20 * gbit
-	spec.Overrides = []Override{{Link: "L1-S1.0", Down: true, Rate: 40 * gbit}}
+	spec.Links.Link = link(80 * gbit)
+	spec.Links.Queue = 100_000
+	spec.Hosts.Link.Rate = 20 * gbit
+	spec.Overrides = []vocab.Override{{Link: "L1-S1.0", Direction: "down", Rate: rate(40 * gbit)}}
 	cfg := node.DefaultConfig()
 	cfg.Scheme, cfg.Seed, cfg.Overhead, cfg.Shim = scheme, seed, 0, 0
 	// Round trips are short here, and so is the run: a quarter of the paper's

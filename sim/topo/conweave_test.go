@@ -2,8 +2,10 @@ package topo
 
 import (
 	"testing"
+	"time"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 	"github.com/loomfabric/loom/sim/engine"
@@ -66,9 +68,9 @@ func crowd(t *testing.T, spec Spec, scheme string, fanIn int, rate uint64) (top 
 func TestConWeave33HostsSeeNoReordering(t *testing.T) {
 	unequal := func() Spec {
 		s := leafSpine(2, 4, 8, 1)
-		s.Fabric.Rate = 20 * gbit
-		delay := 5 * us
-		s.Overrides = []Override{{Link: "L1-S0.0", Down: true, Rate: 10 * gbit}, {Link: "L1-S1.0", Delay: &delay}}
+		s.Links.Rate = 20 * gbit
+		delay := 5 * time.Microsecond
+		s.Overrides = []vocab.Override{{Link: "L1-S0.0", Direction: "down", Rate: rate(10 * gbit)}, {Link: "L1-S1.0", Delay: &delay}}
 		return s
 	}
 	for _, shape := range []struct {
@@ -83,16 +85,16 @@ func TestConWeave33HostsSeeNoReordering(t *testing.T) {
 		{"two to one", 2, 49 * gbit / 10, unequal},
 		{"fat-tree", 1, 6 * gbit, func() Spec {
 			s := wires()
-			s.Kind, s.K, s.HostsPerLeaf = FatTree, 4, 4
-			s.Fabric.Rate = 20 * gbit
-			s.Overrides = []Override{{Link: "A0-C0.0", Rate: 10 * gbit}, {Link: "A1-C3.0", Rate: 10 * gbit}}
+			s.Kind, s.K, s.Hosts.PerLeaf = FatTree, 4, 4
+			s.Links.Rate = 20 * gbit
+			s.Overrides = []vocab.Override{{Link: "A0-C0.0", Rate: rate(10 * gbit)}, {Link: "A1-C3.0", Rate: rate(10 * gbit)}}
 			return s
 		}},
 	} {
 		t.Run(shape.name, func(t *testing.T) {
-			marking := network.ECN{Kmin: 20_000, Kmax: 80_000, Pmax: 0.2}
+			marking := vocab.ECN{Kmin: 20_000, Kmax: 80_000, Pmax: 0.2}
 			spec := shape.spec()
-			spec.Fabric.ECN = marking
+			spec.Links.ECN = marking
 			top, got, early := crowd(t, spec, "conweave", shape.fanIn, shape.rate)
 			var held, reroutes, expired, replies uint64
 			for _, l := range top.Leaves {
@@ -127,8 +129,8 @@ func TestConWeave33HostsSeeNoReordering(t *testing.T) {
 // the network and with payload truncation" (§3.4), and never reach a host.
 func TestConWeave34ControlPackets(t *testing.T) {
 	spec := leafSpine(2, 2, 4, 1)
-	spec.Fabric.Rate = 10 * gbit
-	spec.Fabric.ECN = network.ECN{Kmin: 10_000, Kmax: 40_000, Pmax: 1}
+	spec.Links.Rate = 10 * gbit
+	spec.Links.ECN = vocab.ECN{Kmin: 10_000, Kmax: 40_000, Pmax: 1}
 	top, _, _ := crowd(t, spec, "conweave", 1, 6*gbit)
 	var packets, bytes uint64
 	for _, name := range []string{"L1->S0", "L1->S1", "S0->L0", "S1->L0"} {
@@ -169,15 +171,15 @@ func TestConWeave34ControlPackets(t *testing.T) {
 // in its memory, and all that is missing was dropped under a name.
 func TestConWeaveSurvivesFailures(t *testing.T) {
 	spec := leafSpine(2, 4, 8, 1)
-	spec.Fabric.Rate = 20 * gbit
-	spec.Fabric.ECN = network.ECN{Kmin: 20_000, Kmax: 80_000, Pmax: 0.2}
+	spec.Links.Rate = 20 * gbit
+	spec.Links.ECN = vocab.ECN{Kmin: 20_000, Kmax: 80_000, Pmax: 0.2}
 	spec.Buffer = &network.BufferConfig{Total: 2_000_000}
-	delay := 5 * us
-	spec.Overrides = []Override{{Link: "L1-S0.0", Down: true, Rate: 10 * gbit}, {Link: "L1-S1.0", Delay: &delay}}
+	delay := 5 * time.Microsecond
+	spec.Overrides = []vocab.Override{{Link: "L1-S0.0", Direction: "down", Rate: rate(10 * gbit)}, {Link: "L1-S1.0", Delay: &delay}}
 	for at := 300 * us; at < 2400*us; at += 300 * us {
 		spec.Faults = append(spec.Faults,
-			Fault{At: at, Link: "h9-L1"}, Fault{At: at + 100*us, Link: "h9-L1", Up: true},
-			Fault{At: at + 50*us, Link: "L1-S2.0"}, Fault{At: at + 150*us, Link: "L1-S2.0", Up: true})
+			fail(at, "h9-L1"), restore(at+100*us, "h9-L1"),
+			fail(at+50*us, "L1-S2.0"), restore(at+150*us, "L1-S2.0"))
 	}
 	top, got, _ := crowd(t, spec, "conweave", 1, 6*gbit)
 	l := top.Network.Ledger()

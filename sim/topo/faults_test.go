@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/node"
@@ -67,7 +68,7 @@ func TestAFailureCostsWhatWasUnderWay(t *testing.T) {
 				// An uplink of the first leaf if it has another one to the last leaf,
 				// a core's link otherwise.
 				failed := whole.Links[0].Name
-				if len(whole.start.next[len(whole.Leaves)-1][0]) < 2 {
+				if len(whole.start[len(whole.Leaves)-1][0]) < 2 {
 					failed = whole.Links[len(whole.plan.links)-1].Name
 				}
 				failAndRepair(t, shape.spec(), cfg, failed)
@@ -78,9 +79,9 @@ func TestAFailureCostsWhatWasUnderWay(t *testing.T) {
 
 func failAndRepair(t *testing.T, spec Spec, cfg node.Config, failed string) {
 	const packets, every, fails, repaired = 250, 1500 * engine.Nanosecond, 100 * us, 250 * us
-	spec.Faults = []Fault{{At: fails, Link: failed}, {At: repaired, Link: failed, Up: true}}
+	spec.Faults = []vocab.Fault{fail(fails, failed), restore(repaired, failed)}
 	top := mustBuild(t, spec, cfg)
-	link, err := top.Link(failed)
+	link, err := top.plan.find(failed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,9 +129,9 @@ func failAndRepair(t *testing.T, spec Spec, cfg node.Config, failed string) {
 // are. A host that is cut off is no business of the routes.
 func TestALeafThatIsCutOff(t *testing.T) {
 	spec := leafSpine(3, 2, 1, 1)
-	spec.Faults = []Fault{
-		{At: 100 * us, Link: "L0-S0.0"}, {At: 110 * us, Link: "L0-S1.0"}, {At: 300 * us, Link: "L0-S1.0", Up: true},
-		{At: 350 * us, Link: "h2-L2"},
+	spec.Faults = []vocab.Fault{
+		fail(100*us, "L0-S0.0"), fail(110*us, "L0-S1.0"), restore(300*us, "L0-S1.0"),
+		fail(350*us, "h2-L2"),
 	}
 	top := mustBuild(t, spec, node.DefaultConfig())
 	_, out := top.stream(0, 0, 1, 400, 1250, 10*gbit)
@@ -152,30 +153,12 @@ func TestALeafThatIsCutOff(t *testing.T) {
 	}
 }
 
-func TestFaultsOfThePastAndOfNoLink(t *testing.T) {
-	top := mustBuild(t, leafSpine(2, 2, 1, 1), node.DefaultConfig())
-	_, _ = top.stream(0, 0, 1, 10, 1000, gbit)
-	top.Network.Engine.Run(5 * us)
-	for _, f := range []Fault{{At: us, Link: "L0-S0.0"}, {At: 9 * us, Link: "L0-S2.0"}} {
-		if top.schedule(f) == nil {
-			t.Errorf("%+v was taken", f)
-		}
-	}
-	if err := top.schedule(Fault{At: 9 * us, Link: "L0-S0.0"}); err != nil {
-		t.Error(err)
-	}
-	top.Network.Engine.Run(10 * us)
-	if link, _ := top.Link("L0-S0.0"); link.A.Up() {
-		t.Error("the link did not fail")
-	}
-}
-
 // The same seed gives the same run: every arrival at the same picosecond.
 func TestRunsRepeat(t *testing.T) {
 	for _, scheme := range []string{"ecmp", "conga", "letflow", "drill", "spray", "conweave"} {
 		run := func(seed uint64) string {
 			spec := leafSpine(4, 4, 2, 1)
-			spec.Faults = []Fault{{At: 60 * us, Link: "L1-S2.0"}}
+			spec.Faults = []vocab.Fault{fail(60*us, "L1-S2.0")}
 			cfg := node.DefaultConfig()
 			cfg.Scheme, cfg.Seed = scheme, seed
 			top := mustBuild(t, spec, cfg)

@@ -32,11 +32,7 @@ func TestAFabricFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec, err := FromFile(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	top := mustBuild(t, spec, node.DefaultConfig())
+	top := mustBuild(t, FromFile(f), node.DefaultConfig())
 	want := f.Expand()
 	if len(top.Hosts) != len(want.Hosts) {
 		t.Fatalf("%d hosts, want %d", len(top.Hosts), len(want.Hosts))

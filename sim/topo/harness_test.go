@@ -2,7 +2,11 @@ package topo
 
 import (
 	"testing"
+	"time"
 
+	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/config/vocab"
+	"github.com/loomfabric/loom/internal/units"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 	"github.com/loomfabric/loom/sim/engine"
@@ -18,17 +22,33 @@ const (
 // leafSpine is a fabric with ten hosts' worth of everything.
 func leafSpine(leaves, spines, hosts, parallel int) Spec {
 	s := wires()
-	s.Kind, s.Leaves, s.Spines, s.HostsPerLeaf, s.Parallel = LeafSpine, leaves, spines, hosts, parallel
+	s.Kind, s.Leaves, s.Spines, s.Hosts.PerLeaf, s.Links.Parallel = LeafSpine, leaves, spines, hosts, parallel
 	return s
 }
 
 // wires has links of 10 Gbit/s to hosts, and of 40 Gbit/s between switches.
 func wires() Spec {
 	return Spec{
-		NIC:    network.PortConfig{Rate: 10 * gbit, Delay: us},
-		Access: network.PortConfig{Rate: 10 * gbit, Delay: us},
-		Fabric: network.PortConfig{Rate: 40 * gbit, Delay: us},
+		NIC:   link(10 * gbit),
+		Hosts: fabric.Hosts{Link: link(10 * gbit)},
+		Links: vocab.Links{Link: link(40 * gbit)},
 	}
+}
+
+func link(r units.Rate) vocab.Link {
+	return vocab.Link{Rate: r, Egress: vocab.Egress{Delay: time.Microsecond}}
+}
+
+func rate(r units.Rate) *units.Rate { return &r }
+
+// fail takes a link down.
+func fail(at engine.Time, link string) vocab.Fault {
+	return vocab.Fault{At: at.Duration(), Fail: link}
+}
+
+// restore brings it up again.
+func restore(at engine.Time, link string) vocab.Fault {
+	return vocab.Fault{At: at.Duration(), Restore: link}
 }
 
 func mustBuild(t testing.TB, s Spec, c node.Config) *Topology {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/sim/engine"
@@ -31,9 +32,9 @@ func TestALeafThatIsCutOffBecomesPlain(t *testing.T) {
 		margin = ms
 	)
 	spec := leafSpine(3, 2, 1, 1)
-	spec.Faults = []Fault{
-		{At: cut, Link: "L0-S0.0"}, {At: cut, Link: "L0-S1.0"},
-		{At: back, Link: "L0-S0.0", Up: true}, {At: back, Link: "L0-S1.0", Up: true},
+	spec.Faults = []vocab.Fault{
+		fail(cut, "L0-S0.0"), fail(cut, "L0-S1.0"),
+		restore(back, "L0-S0.0"), restore(back, "L0-S1.0"),
 	}
 	cfg := node.DefaultConfig()
 	cfg.Scheme = "conga"
@@ -93,7 +94,7 @@ func TestHellosTakeAllPaths(t *testing.T) {
 // that queues make longer for those with traffic.
 func TestAutoInAFabric(t *testing.T) {
 	spec := leafSpine(3, 2, 1, 1)
-	spec.Fabric.Delay, spec.Fabric.Limit = 200*us, 100_000
+	spec.Links.Delay, spec.Links.Queue = 200*time.Microsecond, 100_000
 	cfg := node.DefaultConfig()
 	cfg.Scheme = "conweave"
 	cfg.Auto = leaf.Auto{Reply: true, Inactive: true, ResumeExtra: true, ResumeDefault: true, MaxHold: true}

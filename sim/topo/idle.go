@@ -8,35 +8,38 @@ import (
 	"github.com/loomfabric/loom/sim/network"
 )
 
-// profile is a way between two leaves as an idle network has it: the switches'
-// ports that a packet is sent by. Ways whose ports have the same rates and delays
-// are one.
-type profile []*network.Port
-
-func (a profile) same(b profile) bool {
-	return slices.EqualFunc(a, b, func(p, q *network.Port) bool { return p.Rate == q.Rate && p.Delay == q.Delay })
+// Hop is a link of a way, in the direction of the way.
+type Hop struct {
+	Rate     uint64 // bits per second
+	Delay    engine.Time
+	Overhead uint32 // what the overlay adds to packets there, bytes
 }
 
-// ways returns the profiles between two leaves at time 0.
-func (t *Topology) ways(from, to int) []profile {
+func (h *Hop) time(bytes uint32) engine.Time { return network.TxTime(bytes+h.Overhead, h.Rate) }
+
+func hopOf(p *network.Port, overhead uint32) Hop { return Hop{p.Rate, p.Delay, overhead} }
+
+// between returns the ways between two leaves as an idle network has them at time 0.
+// Those whose links have the same rates and delays are one.
+func (t *Topology) between(from, to int) [][]Hop {
 	key := [2]int{from, to}
-	ways, ok := t.profiles[key]
+	ways, ok := t.ways[key]
 	if !ok {
 		ways = t.waysFrom(from, to)
-		t.profiles[key] = ways
+		t.ways[key] = ways
 	}
 	return ways
 }
 
-func (t *Topology) waysFrom(s, to int) []profile {
+func (t *Topology) waysFrom(s, to int) [][]Hop {
 	if s == to {
-		return []profile{{}}
+		return [][]Hop{{}}
 	}
-	var out []profile
-	for _, l := range t.start.next[to][s] {
-		for _, rest := range t.waysFrom(t.plan.links[l].other(s), to) {
-			way := append(profile{t.end(l, s)}, rest...)
-			if !slices.ContainsFunc(out, way.same) {
+	var out [][]Hop
+	for _, l := range t.start[to][s] {
+		for _, rest := range t.waysFrom(t.Links[l].other(s), to) {
+			way := append([]Hop{hopOf(t.Links[l].end(s), t.overhead)}, rest...)
+			if !slices.ContainsFunc(out, func(known []Hop) bool { return slices.Equal(way, known) }) {
 				out = append(out, way)
 			}
 		}
@@ -44,20 +47,12 @@ func (t *Topology) waysFrom(s, to int) []profile {
 	return out
 }
 
-// hop is one link of a host's way to another, and what the overlay adds there.
-type hop struct {
-	port     *network.Port
-	overhead uint32
-}
-
-// hops returns the links from src to dst by one of the ways between their
-// leaves.
-func (t *Topology) hops(src, dst network.HostID, way profile) []hop {
-	out := []hop{{t.Hosts[src].Port, 0}}
-	for _, p := range way {
-		out = append(out, hop{p, t.overhead})
-	}
-	return append(out, hop{t.Hosts[dst].Port.Peer, 0})
+// Way returns the links by which a packet gets from src to dst fastest in an idle
+// network. bytes is its size on the hosts' wires. The first link's sender is src,
+// the last one's receiver is dst.
+func (t *Topology) Way(src, dst network.HostID, bytes uint32) []Hop {
+	best, _ := t.best(src, dst, 1, bytes, bytes)
+	return best
 }
 
 // IdleOneWay returns the time from a packet's first bit at src to its last one
@@ -74,29 +69,39 @@ func (t *Topology) IdleOneWay(src, dst network.HostID, bytes uint32) engine.Time
 // packet has last bytes on the hosts' wires, and the others have size, which is
 // no less.
 func (t *Topology) IdleFCT(src, dst network.HostID, packets uint64, size, last uint32) engine.Time {
-	best := engine.Time(math.MaxInt64)
-	for _, way := range t.ways(int(t.LeafOf[src]), int(t.LeafOf[dst])) {
-		best = min(best, train(t.hops(src, dst, way), packets, size, last))
+	_, took := t.best(src, dst, packets, size, last)
+	return took
+}
+
+// best returns the way by which IdleFCT is least, and how long it takes.
+func (t *Topology) best(src, dst network.HostID, packets uint64, size, last uint32) (best []Hop, least engine.Time) {
+	least = math.MaxInt64
+	for _, way := range t.between(int(t.LeafOf[src]), int(t.LeafOf[dst])) {
+		hops := append([]Hop{hopOf(t.Hosts[src].Port, 0)}, way...)
+		hops = append(hops, hopOf(t.Hosts[dst].Port.Peer, 0))
+		if took := train(hops, packets, size, last); took < least {
+			best, least = hops, took
+		}
 	}
-	return best
+	return best, least
 }
 
 // train is IdleFCT for one way. Packets of one size leave a link as fast as the
 // slowest link so far lets them: the k-th has left it (k-1) times that link's
 // packet time after the first one. The last packet, if smaller, follows link by
 // link: it can start when it is there and the one before it has left.
-func train(hops []hop, packets uint64, size, last uint32) engine.Time {
+func train(hops []Hop, packets uint64, size, last uint32) engine.Time {
 	var first, slowest, at engine.Time // of the first packet; of all so far; when the last one is there
 	for i := range hops {
 		h := &hops[i]
-		tx := h.port.TxTime(size + h.overhead)
+		tx := h.time(size)
 		slowest = max(slowest, tx)
 		if packets > 1 {
 			left := first + tx + engine.Time(packets-2)*slowest // the one before the last
 			at = max(at, left)
 		}
-		at += h.port.TxTime(last+h.overhead) + h.port.Delay
-		first += tx + h.port.Delay
+		at += h.time(last) + h.Delay
+		first += tx + h.Delay
 	}
 	return at
 }

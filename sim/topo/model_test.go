@@ -14,8 +14,7 @@ func (p *plan) waysUpAndDown(up []bool, from, leaf int, falling bool) (ways [][]
 	if from == leaf {
 		return [][]int{{}}
 	}
-	for i := range p.links {
-		l := &p.links[i]
+	for i, l := range p.links {
 		if !up[i] || l.low != from && l.high != from || falling && l.low == from {
 			continue
 		}
@@ -56,7 +55,7 @@ func TestRoutesAreShortestWays(t *testing.T) {
 				slices.Sort(want)
 				want = slices.Compact(want)
 				// A spine goes down if it can: its ways up are longer by two.
-				if got := r.next[leaf][s]; !slices.Equal(got, want) {
+				if got := r[leaf][s]; !slices.Equal(got, want) {
 					t.Fatalf("%s, trial %d: %s goes to leaf %d by links %v, want %v", shape.name, trial, p.switches[s].name, leaf, got, want)
 				}
 			}

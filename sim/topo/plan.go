@@ -2,8 +2,10 @@ package topo
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 
-	"github.com/loomfabric/loom/sim/network"
+	"github.com/loomfabric/loom/config/vocab"
 )
 
 // plan is a fabric on paper. Switches are numbered leaves first, then tier by
@@ -11,9 +13,10 @@ import (
 type plan struct {
 	leaves   int
 	switches []planSwitch
-	links    []planLink // between switches
-	hosts    []planHost
-	byName   map[string]int // of links and, behind them, hosts' links
+	links    []*Link // between switches
+	access   []*Link // hosts', numbered behind those
+	hosts    []string
+	byName   map[string]*Link
 }
 
 type planSwitch struct {
@@ -21,23 +24,9 @@ type planSwitch struct {
 	tier int // 0: leaf
 }
 
-// planLink is a link between switches; up is what its lower end sends by.
-type planLink struct {
-	name      string
-	low, high int // switches
-	nth       int // among those of the pair
-	up, down  network.PortConfig
-}
-
-type planHost struct {
-	name, link string
-	leaf       int
-	up, down   network.PortConfig
-}
-
 // draw makes the plan of a complete spec.
 func draw(s *Spec) (*plan, error) {
-	p := &plan{leaves: s.Leaves, byName: make(map[string]int)}
+	p := &plan{leaves: s.Leaves, byName: make(map[string]*Link)}
 	p.add("L", s.Leaves, 0)
 	switch s.Kind {
 	case LeafSpine:
@@ -48,30 +37,40 @@ func draw(s *Spec) (*plan, error) {
 	}
 	for l := range s.Leaves {
 		for _, a := range s.above(l) {
-			for n := range s.Parallel {
-				p.connect(l, s.Leaves+a, n, s.Fabric)
+			for n := range s.Links.Parallel {
+				p.connect(l, s.Leaves+a, n, s)
 			}
 		}
 	}
 	for a := range s.Spines {
 		for _, c := range s.coresOf(a) {
-			p.connect(s.Leaves+a, s.Leaves+s.Spines+c, 0, *s.Core)
+			p.connect(s.Leaves+a, s.Leaves+s.Spines+c, 0, s)
 		}
 	}
 	for l := range s.Leaves {
-		for range s.HostsPerLeaf {
+		for range s.Hosts.PerLeaf {
 			p.attach(fmt.Sprintf("h%d", len(p.hosts)), l, s)
 		}
 	}
-	for _, h := range s.Hosts {
-		p.attach(h.Name, h.Leaf, s)
+	for _, h := range s.Hosts.List {
+		number, ok := strings.CutPrefix(h.Leaf, "L")
+		leaf, err := strconv.Atoi(number)
+		if !ok || err != nil {
+			return nil, fmt.Errorf("host %q is behind %q: leaves are called L0, L1 and so on", h.Name, h.Leaf)
+		}
+		if leaf < 0 || leaf >= s.Leaves {
+			return nil, fmt.Errorf("host %q is behind leaf %d: there are %d leaves", h.Name, leaf, s.Leaves)
+		}
+		p.attach(h.Name, leaf, s)
 	}
 	for i := range s.Overrides {
-		if err := p.override(&s.Overrides[i]); err != nil {
-			return nil, err
+		l, err := p.find(s.Overrides[i].Link)
+		if err != nil {
+			return nil, fmt.Errorf("override: %w", err)
 		}
+		s.Overrides[i].Apply(&l.up, &l.down)
 	}
-	return p, p.check()
+	return p, p.check(s)
 }
 
 func (p *plan) add(letter string, n, tier int) {
@@ -80,24 +79,29 @@ func (p *plan) add(letter string, n, tier int) {
 	}
 }
 
-func (p *plan) connect(low, high, nth int, c network.PortConfig) {
-	name := fmt.Sprintf("%s-%s.%d", p.switches[low].name, p.switches[high].name, nth)
-	p.byName[name] = len(p.links)
-	p.links = append(p.links, planLink{name, low, high, nth, c, c})
+func (p *plan) connect(low, high, nth int, s *Spec) {
+	l := &Link{
+		Name: fmt.Sprintf("%s-%s.%d", p.switches[low].name, p.switches[high].name, nth), index: len(p.links),
+		low: low, high: high, nth: nth, up: s.Links.Link, down: s.Links.Link,
+	}
+	p.links, p.byName[l.Name] = append(p.links, l), l
 }
 
 func (p *plan) attach(name string, leaf int, s *Spec) {
-	link := name + "-" + p.switches[leaf].name
-	p.byName[link] = len(p.links) + len(p.hosts)
-	p.hosts = append(p.hosts, planHost{name, link, leaf, s.NIC, s.Access})
+	l := &Link{
+		Name: name + "-" + p.switches[leaf].name, index: len(p.links) + len(p.access),
+		low: len(p.hosts), high: leaf, up: s.NIC, down: s.Hosts.Link,
+	}
+	p.access, p.byName[l.Name] = append(p.access, l), l
+	p.hosts = append(p.hosts, name)
 }
 
 // above returns the spines of a leaf, by their number among spines.
 func (s *Spec) above(leaf int) []int {
 	switch s.Kind {
 	case FatTree, ThreeLayer:
-		per := s.Spines / s.Pods
-		return span(leaf/(s.Leaves/s.Pods)*per, per)
+		per := s.Spines / s.pods
+		return span(leaf/(s.Leaves/s.pods)*per, per)
 	case VL2:
 		return span(2*(leaf%(s.Spines/2)), 2)
 	}
@@ -121,76 +125,37 @@ func span(first, n int) []int {
 	return out
 }
 
-func (p *plan) override(o *Override) error {
-	up, down := o.Up, o.Down
-	if !up && !down {
-		up, down = true, true
+// find returns a link by its name.
+func (p *plan) find(link string) (*Link, error) {
+	if l, ok := p.byName[link]; ok {
+		return l, nil
 	}
-	i, err := p.find(o.Link)
-	if err != nil {
-		return fmt.Errorf("override: %w", err)
-	}
-	var ends [2]*network.PortConfig
-	if i < len(p.links) {
-		ends = [2]*network.PortConfig{&p.links[i].up, &p.links[i].down}
-	} else {
-		h := &p.hosts[i-len(p.links)]
-		ends = [2]*network.PortConfig{&h.up, &h.down}
-	}
-	for i, want := range []bool{up, down} {
-		if !want {
-			continue
-		}
-		c := ends[i]
-		if o.Rate != 0 {
-			c.Rate = o.Rate
-		}
-		if o.Delay != nil {
-			c.Delay = *o.Delay
-		}
-		if o.Limit != nil {
-			c.Limit = *o.Limit
-		}
-		if o.ECN != nil {
-			c.ECN = *o.ECN
-		}
-	}
-	return nil
-}
-
-// find returns the number of a link: those between switches come first.
-func (p *plan) find(link string) (int, error) {
-	if i, ok := p.byName[link]; ok {
-		return i, nil
-	}
-	like := p.hosts[0].link
+	like := p.access[0].Name
 	if len(p.links) > 0 {
-		like = p.links[0].name + " or " + like
+		like = p.links[0].Name + " or " + like
 	}
-	return 0, fmt.Errorf("link %q does not exist: a link is called like %s", link, like)
+	return nil, fmt.Errorf("link %q does not exist: a link is called like %s", link, like)
 }
 
-// check reports what cannot be built.
-func (p *plan) check() error {
-	uplinks := make([]int, p.leaves)
-	for i := range p.links {
-		l := &p.links[i]
-		if err := checkLink(l.name, &l.up, &l.down); err != nil {
-			return err
+// check completes the links, and reports what cannot be built.
+func (p *plan) check(s *Spec) error {
+	for _, l := range append(p.links[:len(p.links):len(p.links)], p.access...) {
+		for _, c := range []*vocab.Link{&l.up, &l.down} {
+			if c.Rate == 0 {
+				c.Rate = s.Unlimited
+			}
+			switch {
+			case c.Rate == 0:
+				return fmt.Errorf("link %s has no rate: a simulated link needs one", l.Name)
+			case c.Delay < 0:
+				return fmt.Errorf("link %s has a delay of %v: it must not be negative", l.Name, c.Delay)
+			}
 		}
+	}
+	uplinks := make([]int, p.leaves)
+	for _, l := range p.links {
 		if l.low < p.leaves {
 			uplinks[l.low]++
-		}
-	}
-	names := make(map[string]bool)
-	for i := range p.hosts {
-		h := &p.hosts[i]
-		if h.name == "" || names[h.name] {
-			return fmt.Errorf("host %d is called %q: each needs a name of its own", i, h.name)
-		}
-		names[h.name] = true
-		if err := checkLink(h.link, &h.up, &h.down); err != nil {
-			return err
 		}
 	}
 	for l, n := range uplinks {
@@ -198,17 +163,12 @@ func (p *plan) check() error {
 			return fmt.Errorf("leaf %s has %d uplinks: at most %d are possible, an LBTag has 4 bits", p.switches[l].name, n, maxNext)
 		}
 	}
-	return nil
-}
-
-func checkLink(name string, up, down *network.PortConfig) error {
-	for _, c := range []*network.PortConfig{up, down} {
-		switch {
-		case c.Rate == 0:
-			return fmt.Errorf("link %s has no rate: a simulated link needs one", name)
-		case c.Delay < 0:
-			return fmt.Errorf("link %s has a delay of %v: it must not be negative", name, c.Delay)
+	names := make(map[string]bool)
+	for i, name := range p.hosts {
+		if name == "" || names[name] {
+			return fmt.Errorf("host %d is called %q: each needs a name of its own", i, name)
 		}
+		names[name] = true
 	}
 	return nil
 }

@@ -2,17 +2,16 @@ package topo
 
 import "math"
 
-// routes are the next hops of every switch to every leaf.
-type routes struct {
-	next [][][]int // by leaf, by switch: links, in the order of their numbers
-}
+// routes are the next hops of every switch to every leaf: by leaf, by switch, the
+// links in the order of their numbers.
+type routes [][][]int
 
 const far = math.MaxInt32
 
 // route computes shortest ways that go up and then down, over links that are
 // up.
-func (p *plan) route(up []bool) *routes {
-	r := &routes{next: make([][][]int, p.leaves)}
+func (p *plan) route(up []bool) routes {
+	r := make(routes, p.leaves)
 	lower, upper := p.neighbours(up)
 	down := make([]int, len(p.switches)) // distance if one only goes down
 	dist := make([]int, len(p.switches))
@@ -45,24 +44,17 @@ func (p *plan) route(up []bool) *routes {
 				}
 			}
 		}
-		r.next[leaf] = next
+		r[leaf] = next
 	}
 	return r
-}
-
-func (l *planLink) other(s int) int {
-	if s == l.low {
-		return l.high
-	}
-	return l.low
 }
 
 // neighbours returns the links that are up to each switch's lower and upper
 // neighbours.
 func (p *plan) neighbours(up []bool) (lower, upper [][]int) {
 	lower, upper = make([][]int, len(p.switches)), make([][]int, len(p.switches))
-	for i := range p.links {
-		if l := &p.links[i]; up[i] {
+	for i, l := range p.links {
+		if up[i] {
 			lower[l.high] = append(lower[l.high], i)
 			upper[l.low] = append(upper[l.low], i)
 		}

@@ -7,7 +7,9 @@ package topo
 import (
 	"fmt"
 
-	"github.com/loomfabric/loom/sim/engine"
+	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/config/vocab"
+	"github.com/loomfabric/loom/internal/units"
 	"github.com/loomfabric/loom/sim/network"
 )
 
@@ -20,10 +22,10 @@ const (
 	LeafSpine Kind = "leaf-spine"
 	// FatTree is the k-ary fat-tree (Al-Fares et al., SIGCOMM 2008 §3): k pods
 	// of k/2 leaves and k/2 spines, and (k/2)² cores. The j-th spines of all pods
-	// share k/2 cores. HostsPerLeaf above k/2 oversubscribes the fabric: 8 hosts
+	// share k/2 cores. More than k/2 hosts a leaf oversubscribe the fabric: 8 hosts
 	// with k=8 are 2:1 (ConWeave §4.1.4).
 	FatTree Kind = "fat-tree"
-	// ThreeLayer has Pods pods of Leaves/Pods leaves and Spines/Pods spines. Each
+	// ThreeLayer has a pod for each two spines, to which leaves are dealt out. Each
 	// pod is a full mesh, and every spine has a link to every core.
 	ThreeLayer Kind = "three-layer"
 	// VL2 is the network of Greenberg et al. (SIGCOMM 2009 §4.1): each leaf has
@@ -38,73 +40,54 @@ type Spec struct {
 	Kind Kind
 
 	Leaves, Spines, Cores int // in all; Spines is the tier above the leaves
-	Pods                  int // ThreeLayer; 0: one for each two spines
 	K                     int // FatTree
-	HostsPerLeaf          int // FatTree: 0 stands for K/2
-	// Hosts adds hosts one by one, after those that every leaf has.
-	Hosts    []Host
-	Parallel int // links of one pair of a leaf and a spine; 0 stands for 1
 
-	NIC    network.PortConfig  // hosts' own interfaces
-	Access network.PortConfig  // leaves' ports towards hosts
-	Fabric network.PortConfig  // all ports between switches
-	Core   *network.PortConfig // those between spines and cores, if they differ
+	Links vocab.Links  // between switches; Parallel, of a leaf and a spine, 0 stands for 1
+	Hosts fabric.Hosts // with leaves' ports towards them; FatTree: none stands for K/2 a leaf
+	NIC   vocab.Link   // hosts' own interfaces
+	// Unlimited is the rate of links that have none; 0: each needs one.
+	Unlimited units.Rate
 	// Buffer is the packet memory of every switch; nil: ports' own limits only.
 	Buffer *network.BufferConfig
 
-	Overrides []Override
+	Overrides []vocab.Override
 	// Faults fail and repair links. Every switch has new routes at once. Faults at
-	// time 0 or before have happened when the run starts.
-	Faults []Fault
+	// time 0 have happened when the run starts.
+	Faults []vocab.Fault
+
+	pods int // FatTree, ThreeLayer
 }
 
-// Host is a host with a name behind a leaf.
-type Host struct {
-	Name string
-	Leaf int
-}
+// Unshaped is what links of a fabric.yaml carry that the lab does not shape, such as
+// hosts' own interfaces: about what a veth does.
+const Unshaped = 10_000_000_000
 
-// Override changes single links.
-type Override struct {
-	Link string // as in Link.Name
-	// Up and Down say which directions; neither: both. Up is away from hosts.
-	Up, Down bool
-	Rate     uint64 // bits per second; 0: unchanged
-	Delay    *engine.Time
-	Limit    *uint64
-	ECN      *network.ECN
-}
-
-// Fault fails or repairs a link.
-type Fault struct {
-	At   engine.Time
-	Link string
-	Up   bool
+// FromFile returns the fabric that a checked fabric.yaml describes: switches,
+// links, hosts, overrides and faults. What it says of schemes, workloads, VNIs
+// and TCP is not topology. A rate that it leaves out, which the lab takes for
+// unlimited, is Unshaped.
+func FromFile(f *fabric.File) Spec {
+	return Spec{
+		Kind: LeafSpine, Leaves: f.Leaves, Spines: f.Spines, Links: f.Links, Hosts: f.Hosts, Unlimited: Unshaped,
+		Overrides: f.Overrides, Faults: f.Faults,
+	}
 }
 
 // complete fills in defaults and reports sizes that make no sense.
 func (s *Spec) complete() error {
-	if s.Parallel == 0 {
-		s.Parallel = 1
-	}
-	if s.Kind == "" {
-		s.Kind = LeafSpine
-	}
+	s.Links.Parallel = max(s.Links.Parallel, 1)
 	if s.Kind == FatTree {
 		if s.K < 2 || s.K%2 != 0 || s.K > 2*maxNext {
 			return fmt.Errorf("fat-tree with k = %d: use an even number from 2 to %d", s.K, 2*maxNext)
 		}
 		half := s.K / 2
-		s.Pods, s.Leaves, s.Spines, s.Cores = s.K, s.K*half, s.K*half, half*half
-		if s.HostsPerLeaf == 0 && len(s.Hosts) == 0 {
-			s.HostsPerLeaf = half
+		s.pods, s.Leaves, s.Spines, s.Cores = s.K, s.K*half, s.K*half, half*half
+		if s.Hosts.PerLeaf == 0 && len(s.Hosts.List) == 0 {
+			s.Hosts.PerLeaf = half
 		}
 	}
-	if s.Kind == ThreeLayer && s.Pods == 0 {
-		s.Pods = max(s.Spines/2, 1)
-	}
-	if s.Core == nil {
-		s.Core = &s.Fabric
+	if s.Kind == ThreeLayer {
+		s.pods = max(s.Spines/2, 1)
 	}
 	return s.checkSizes()
 }
@@ -115,17 +98,12 @@ func (s *Spec) checkSizes() error {
 		return fmt.Errorf("%d leaves: use 1 to %d", s.Leaves, maxLeaves)
 	case s.Spines < 1 && s.Leaves > 1:
 		return fmt.Errorf("%d leaves and no spine: nothing connects them", s.Leaves)
-	case s.Spines < 0 || s.Cores < 0 || s.HostsPerLeaf < 0 || s.Parallel < 0:
-		return fmt.Errorf("a number of switches, hosts or links is negative: %d spines, %d cores, %d hosts per leaf, %d parallel links", s.Spines, s.Cores, s.HostsPerLeaf, s.Parallel)
-	case s.HostsPerLeaf == 0 && len(s.Hosts) == 0:
+	case s.Spines < 0 || s.Cores < 0 || s.Hosts.PerLeaf < 0 || s.Links.Parallel < 0:
+		return fmt.Errorf("a number of switches, hosts or links is negative: %d spines, %d cores, %d hosts per leaf, %d parallel links", s.Spines, s.Cores, s.Hosts.PerLeaf, s.Links.Parallel)
+	case s.Hosts.PerLeaf == 0 && len(s.Hosts.List) == 0:
 		return fmt.Errorf("no hosts: say how many each leaf has")
-	case s.HostsPerLeaf*s.Leaves+len(s.Hosts) > maxHosts:
-		return fmt.Errorf("%d hosts: at most %d are possible", s.HostsPerLeaf*s.Leaves+len(s.Hosts), maxHosts)
-	}
-	for _, h := range s.Hosts {
-		if h.Leaf < 0 || h.Leaf >= s.Leaves {
-			return fmt.Errorf("host %q is behind leaf %d: there are %d leaves", h.Name, h.Leaf, s.Leaves)
-		}
+	case s.Hosts.PerLeaf*s.Leaves+len(s.Hosts.List) > maxHosts:
+		return fmt.Errorf("%d hosts: at most %d are possible", s.Hosts.PerLeaf*s.Leaves+len(s.Hosts.List), maxHosts)
 	}
 	return s.checkTiers()
 }
@@ -134,11 +112,11 @@ func (s *Spec) checkTiers() error {
 	switch s.Kind {
 	case LeafSpine, FatTree:
 	case ThreeLayer:
-		if s.Pods < 1 || s.Leaves%s.Pods != 0 || s.Spines%s.Pods != 0 || s.Spines == 0 {
-			return fmt.Errorf("%d leaves and %d spines cannot be dealt out evenly to %d pods", s.Leaves, s.Spines, s.Pods)
+		if s.pods < 1 || s.Leaves%s.pods != 0 || s.Spines%s.pods != 0 || s.Spines == 0 {
+			return fmt.Errorf("%d leaves and %d spines cannot be dealt out evenly to %d pods", s.Leaves, s.Spines, s.pods)
 		}
-		if s.Cores < 1 && s.Pods > 1 {
-			return fmt.Errorf("%d pods and no core: nothing connects them", s.Pods)
+		if s.Cores < 1 && s.pods > 1 {
+			return fmt.Errorf("%d pods and no core: nothing connects them", s.pods)
 		}
 	case VL2:
 		if s.Spines < 2 || s.Spines%2 != 0 {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/node"
@@ -27,13 +28,12 @@ type Topology struct {
 
 	plan     *plan
 	ports    map[string]*network.Port
-	start    *routes // as they were at time 0
-	startUp  []bool  // links between switches, at time 0
-	up       []bool  // the same, now
-	faults   []Fault
+	start    routes // as they were at time 0
+	up       []bool // links between switches
+	faults   []fault
 	overhead uint32
 	id       engine.ID
-	profiles map[[2]int][]profile
+	ways     map[[2]int][][]Hop
 }
 
 // Link is a link between two nodes.
@@ -41,6 +41,27 @@ type Link struct {
 	Name string // "L0-S1.0", "A3-C0.0", "h5-L1"
 	// A is the end nearer to hosts, B the other one.
 	A, B *network.Port
+
+	index     int // in Topology.Links
+	low, high int // switches; of a host's link the host and its leaf
+	nth       int // among those of the pair
+	up, down  vocab.Link
+}
+
+// end returns the port by which a switch sends over the link.
+func (l *Link) end(s int) *network.Port {
+	if l.low == s {
+		return l.A
+	}
+	return l.B
+}
+
+// other returns the switch at the other end.
+func (l *Link) other(s int) int {
+	if s == l.low {
+		return l.high
+	}
+	return l.low
 }
 
 // Build builds a fabric into an empty network. Each switch gets a seed of its
@@ -49,39 +70,40 @@ type Link struct {
 // topologies that make no sense, and those in which a leaf has no path to
 // another one at time 0.
 func Build(net *network.Network, spec Spec, cfg node.Config) (*Topology, error) {
-	if err := spec.complete(); err != nil {
-		return nil, fmt.Errorf("topology: %w", err)
-	}
-	p, err := draw(&spec)
+	t, err := build(net, &spec, cfg)
 	if err != nil {
 		return nil, fmt.Errorf("topology: %w", err)
 	}
+	return t, nil
+}
+
+func build(net *network.Network, spec *Spec, cfg node.Config) (*Topology, error) {
+	if err := spec.complete(); err != nil {
+		return nil, err
+	}
+	p, err := draw(spec)
+	if err != nil {
+		return nil, err
+	}
 	t := &Topology{
-		Network: net, plan: p, ports: make(map[string]*network.Port),
-		overhead: uint32(cfg.Overhead), profiles: make(map[[2]int][]profile), startUp: make([]bool, len(p.links)),
+		Network: net, HostNames: p.hosts, plan: p, ports: make(map[string]*network.Port),
+		overhead: uint32(cfg.Overhead), ways: make(map[[2]int][][]Hop), up: slices.Repeat([]bool{true}, len(p.links)),
 	}
-	for i := range t.startUp {
-		t.startUp[i] = true
+	if err := t.prepare(spec.Faults); err != nil {
+		return nil, err
 	}
-	if err := t.down(spec.Faults); err != nil {
-		return nil, fmt.Errorf("topology: %w", err)
-	}
-	t.up = slices.Clone(t.startUp)
-	t.start = p.route(t.startUp)
+	t.start = p.route(t.up)
 	if err := t.addSwitches(t.selectors(cfg)); err != nil {
-		return nil, fmt.Errorf("topology: %w", err)
+		return nil, err
 	}
 	if err := t.connect(spec.Buffer); err != nil {
-		return nil, fmt.Errorf("topology: %w", err)
+		return nil, err
 	}
 	t.id = net.Engine.Register(t)
-	if err := t.begin(spec.Faults); err != nil {
-		return nil, fmt.Errorf("topology: %w", err)
+	if err := t.begin(); err != nil {
+		return nil, err
 	}
-	if err := net.Validate(); err != nil {
-		return nil, fmt.Errorf("topology: %w", err)
-	}
-	return t, nil
+	return t, net.Validate()
 }
 
 // selectors completes the sections of schemes with how many choices the next tier has,
@@ -136,33 +158,28 @@ func (t *Topology) connect(buffer *network.BufferConfig) error {
 			t.Buffers[i] = network.NewBuffer(*buffer)
 		}
 	}
-	for i := range p.links {
-		l := &p.links[i]
+	for _, l := range p.links {
 		low, high := p.switches[l.low].name, p.switches[l.high].name
 		suffix := fmt.Sprintf(".%d", l.nth)
-		a, err := t.port(l.low, low+"->"+high+suffix, l.up)
+		a, err := t.port(l.low, low+"->"+high+suffix, &l.up)
 		if err != nil {
 			return err
 		}
-		b, err := t.port(l.high, high+"->"+low+suffix, l.down)
+		b, err := t.port(l.high, high+"->"+low+suffix, &l.down)
 		if err != nil {
 			return err
 		}
-		t.link(l.name, a, b)
+		t.link(l, a, b)
 		if l.nth == 0 { // where there is one link, its number goes without saying
 			t.ports[low+"->"+high], t.ports[high+"->"+low] = a, b
 		}
 	}
-	for i := range p.hosts {
-		h := &p.hosts[i]
-		leaf, host := p.switches[h.leaf].name, t.Network.NewHost()
-		host.Port = t.Network.NewPort(h.name+"->"+leaf, 0, host, h.up, nil)
-		down := h.down
-		down.Buffer = t.buffer(h.leaf)
-		t.link(h.link, host.Port, t.Leaves[h.leaf].AddHost(leaf+"->"+h.name, host.ID, down))
+	for i, l := range p.access {
+		name, leaf, host := p.hosts[i], p.switches[l.high].name, t.Network.NewHost()
+		host.Port = t.Network.NewPort(name+"->"+leaf, 0, host, t.config(&l.up, nil), nil)
+		t.link(l, host.Port, t.Leaves[l.high].AddHost(leaf+"->"+name, host.ID, t.config(&l.down, t.buffer(l.high))))
 		t.Hosts = append(t.Hosts, host)
-		t.HostNames = append(t.HostNames, h.name)
-		t.LeafOf = append(t.LeafOf, uint16(h.leaf))
+		t.LeafOf = append(t.LeafOf, uint16(l.high))
 	}
 	return node.Join(t.Leaves)
 }
@@ -176,26 +193,27 @@ func (t *Topology) buffer(s int) *network.Buffer {
 }
 
 // port makes a switch's end of a link.
-func (t *Topology) port(s int, name string, c network.PortConfig) (*network.Port, error) {
-	c.Buffer = t.buffer(s)
+func (t *Topology) port(s int, name string, l *vocab.Link) (*network.Port, error) {
+	c := t.config(l, t.buffer(s))
 	if s < t.plan.leaves {
 		return t.Leaves[s].AddUplink(name, c)
 	}
 	return t.Spines[s-t.plan.leaves].AddPort(name, c), nil
 }
 
-func (t *Topology) link(name string, a, b *network.Port) {
-	network.Connect(a, b)
-	t.Links = append(t.Links, &Link{name, a, b})
-	t.ports[a.Name], t.ports[b.Name] = a, b
+// config is a direction of a link as ports have it.
+func (t *Topology) config(l *vocab.Link, b *network.Buffer) network.PortConfig {
+	return network.PortConfig{
+		Rate: uint64(l.Rate), Delay: engine.Of(l.Delay), Limit: uint64(l.Queue), Buffer: b,
+		ECN: network.ECN{Kmin: uint64(l.ECN.Kmin), Kmax: uint64(l.ECN.Kmax), Pmax: l.ECN.Pmax},
+	}
 }
 
-// end returns the port by which a switch sends over a link.
-func (t *Topology) end(link, s int) *network.Port {
-	if t.plan.links[link].low == s {
-		return t.Links[link].A
-	}
-	return t.Links[link].B
+func (t *Topology) link(l *Link, a, b *network.Port) {
+	network.Connect(a, b)
+	l.A, l.B = a, b
+	t.Links = append(t.Links, l)
+	t.ports[a.Name], t.ports[b.Name] = a, b
 }
 
 // Port returns a port by its name: "S1->L1.0" is what spine 1 sends to leaf 1
@@ -205,15 +223,6 @@ func (t *Topology) Port(name string) (*network.Port, error) {
 		return p, nil
 	}
 	return nil, fmt.Errorf("port %q does not exist: a port is called like %s or %s", name, t.Links[0].A.Name, t.Links[0].B.Name)
-}
-
-// Link returns a link by its name.
-func (t *Topology) Link(name string) (*Link, error) {
-	i, err := t.plan.find(name)
-	if err != nil {
-		return nil, err
-	}
-	return t.Links[i], nil
 }
 
 // Select resolves selectors as fabric.yaml has them, names of hosts, names of
@@ -228,7 +237,7 @@ func (t *Topology) Select(selectors []string) ([]network.HostID, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("%q is neither a host, nor a leaf with hosts, nor \"all\"; name one of them", s)
+			return nil, fmt.Errorf("%q is neither a host of this fabric (%s to %s), nor a leaf with hosts (as in L0), nor \"all\"", s, t.HostNames[0], t.HostNames[len(t.HostNames)-1])
 		}
 	}
 	var out []network.HostID
@@ -248,19 +257,19 @@ func (t *Topology) Selectors() int {
 	for to := range t.plan.leaves {
 		for s := t.plan.leaves; s < len(t.plan.switches); s++ {
 			if t.plan.switches[s].tier == 1 {
-				most = min(max(most, len(t.start.next[to][s])), maxNext)
+				most = min(max(most, len(t.start[to][s])), maxNext)
 			}
 		}
 	}
 	return most
 }
 
-// UplinkRate returns the sum of the rates of a leaf's uplinks that are up at
-// time 0, bits per second.
+// UplinkRate returns the sum of the rates of a leaf's uplinks that are up, bits per
+// second.
 func (t *Topology) UplinkRate(leaf int) (sum uint64) {
-	for i := range t.plan.links {
-		if l := &t.plan.links[i]; l.low == leaf && t.startUp[i] {
-			sum += l.up.Rate
+	for i, l := range t.plan.links {
+		if l.low == leaf && t.up[i] {
+			sum += l.A.Rate
 		}
 	}
 	return sum

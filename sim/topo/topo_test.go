@@ -3,7 +3,10 @@ package topo
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/node"
@@ -24,20 +27,15 @@ var shapes = []struct {
 	{"3x4, two links a pair", func() Spec { return leafSpine(3, 4, 2, 2) }, 3, 3, 6, 8 * 2, 320 * gbit},
 	{"4x16", func() Spec { return leafSpine(4, 16, 1, 1) }, 3, 3, 4, 16, 640 * gbit},
 	{"fat-tree of 4", func() Spec { s := wires(); s.Kind, s.K = FatTree, 4; return s }, 3, 5, 16, 4, 80 * gbit},
-	{"fat-tree of 8, 2:1", func() Spec { s := wires(); s.Kind, s.K, s.HostsPerLeaf = FatTree, 8, 8; return s }, 3, 5, 256, 16, 160 * gbit},
+	{"fat-tree of 8, 2:1", func() Spec { s := wires(); s.Kind, s.K, s.Hosts.PerLeaf = FatTree, 8, 8; return s }, 3, 5, 256, 16, 160 * gbit},
 	{"three layers", func() Spec {
 		s := wires()
-		s.Kind, s.Leaves, s.Spines, s.Cores, s.HostsPerLeaf = ThreeLayer, 6, 4, 3, 2
+		s.Kind, s.Leaves, s.Spines, s.Cores, s.Hosts.PerLeaf = ThreeLayer, 6, 4, 3, 2
 		return s
 	}, 3, 5, 12, 6, 80 * gbit},
-	{"tree of caar", func() Spec {
-		s := wires()
-		s.Kind, s.Leaves, s.Spines, s.Cores, s.Pods, s.HostsPerLeaf = ThreeLayer, 10, 5, 3, 5, 1
-		return s
-	}, 3, 5, 10, 3, 40 * gbit},
 	{"vl2", func() Spec {
 		s := wires()
-		s.Kind, s.Leaves, s.Spines, s.Cores, s.HostsPerLeaf = VL2, 7, 4, 5, 2
+		s.Kind, s.Leaves, s.Spines, s.Cores, s.Hosts.PerLeaf = VL2, 7, 4, 5, 2
 		return s
 	}, 3, 5, 14, 2, 80 * gbit},
 }
@@ -116,8 +114,8 @@ func TestShapesHaveTheirPathsAndCapacities(t *testing.T) {
 // pathsAtStart counts the paths between two leaves that a leaf can tell apart:
 // uplinks, and the choices of the next tier behind each (overlay.PathID).
 func pathsAtStart(t *Topology, from, to int) (n int) {
-	for _, l := range t.start.next[to][from] {
-		n += min(max(len(t.start.next[to][t.plan.links[l].high]), 1), maxNext)
+	for _, l := range t.start[to][from] {
+		n += min(max(len(t.start[to][t.plan.links[l].high]), 1), maxNext)
 	}
 	return n
 }
@@ -128,32 +126,33 @@ func TestImpossibleTopologiesAreRefused(t *testing.T) {
 		change(&s)
 		return s
 	}
-	delay := -us
+	delay := -time.Microsecond
 	for _, c := range []struct {
 		why  string
 		spec Spec
 	}{
 		{"leaf L0 has no path to leaf L1", base(func(s *Spec) {
-			s.Faults = []Fault{{Link: "L0-S0.0"}, {Link: "L0-S1.0"}}
+			s.Faults = []vocab.Fault{{Fail: "L0-S0.0"}, {Fail: "L0-S1.0"}}
 		})},
 		{"leaf L0 has no path to leaf L1", base(func(s *Spec) {
-			s.Faults = []Fault{{Link: "L0-S0.0"}, {Link: "L1-S1.0"}}
+			s.Faults = []vocab.Fault{{Fail: "L0-S0.0"}, {Fail: "L1-S1.0"}}
 		})},
-		{"link \"L0-S9.0\" does not exist", base(func(s *Spec) { s.Faults = []Fault{{At: us, Link: "L0-S9.0"}} })},
-		{"no rate", base(func(s *Spec) { s.Fabric.Rate = 0 })},
+		{"link \"L0-S9.0\" does not exist", base(func(s *Spec) { s.Faults = []vocab.Fault{fail(us, "L0-S9.0")} })},
+		{"no rate", base(func(s *Spec) { s.Links.Rate = 0 })},
 		{"link h0-L0 has no rate", base(func(s *Spec) { s.NIC.Rate = 0 })},
-		{"delay of -1µs", base(func(s *Spec) { s.Overrides = []Override{{Link: "L1-S1.0", Delay: &delay}} })},
-		{"link \"L3-S0.0\" does not exist", base(func(s *Spec) { s.Overrides = []Override{{Link: "L3-S0.0"}} })},
-		{"L0 has 18 uplinks: at most 16", base(func(s *Spec) { s.Spines, s.Parallel = 6, 3 })},
+		{"delay of -1µs", base(func(s *Spec) { s.Overrides = []vocab.Override{{Link: "L1-S1.0", Delay: &delay}} })},
+		{"link \"L3-S0.0\" does not exist", base(func(s *Spec) { s.Overrides = []vocab.Override{{Link: "L3-S0.0"}} })},
+		{"L0 has 18 uplinks: at most 16", base(func(s *Spec) { s.Spines, s.Links.Parallel = 6, 3 })},
 		{"no spine", base(func(s *Spec) { s.Spines = 0 })},
 		{"0 leaves", base(func(s *Spec) { s.Leaves = 0 })},
-		{"no hosts", base(func(s *Spec) { s.HostsPerLeaf = 0 })},
-		{"there are 3 leaves", base(func(s *Spec) { s.Hosts = []Host{{"x", 3}} })},
-		{"called \"h1\"", base(func(s *Spec) { s.Hosts = []Host{{"h1", 2}} })},
+		{"no hosts", base(func(s *Spec) { s.Hosts.PerLeaf = 0 })},
+		{"leaves are called L0", base(func(s *Spec) { s.Hosts.List = []fabric.NamedHost{{Name: "x", Leaf: "S1"}} })},
+		{"there are 3 leaves", base(func(s *Spec) { s.Hosts.List = []fabric.NamedHost{{Name: "x", Leaf: "L3"}} })},
+		{"called \"h1\"", base(func(s *Spec) { s.Hosts.List = []fabric.NamedHost{{Name: "h1", Leaf: "L2"}} })},
 		{"k = 5", base(func(s *Spec) { s.Kind, s.K = FatTree, 5 })},
 		{"k = 40", base(func(s *Spec) { s.Kind, s.K = FatTree, 40 })},
-		{"evenly to 2 pods", base(func(s *Spec) { s.Kind, s.Pods, s.Cores = ThreeLayer, 2, 1 })},
-		{"no core", base(func(s *Spec) { s.Kind, s.Leaves, s.Pods = ThreeLayer, 4, 2 })},
+		{"evenly to 2 pods", base(func(s *Spec) { s.Kind, s.Spines, s.Cores = ThreeLayer, 4, 1 })},
+		{"no core", base(func(s *Spec) { s.Kind, s.Leaves, s.Spines = ThreeLayer, 4, 4 })},
 		{"pair", base(func(s *Spec) { s.Kind, s.Spines = VL2, 3 })},
 		{"17 next hops", base(func(s *Spec) { s.Kind, s.Spines, s.Cores = VL2, 4, 17 })},
 		{"\"ring\" does not exist", base(func(s *Spec) { s.Kind = "ring" })},
@@ -178,7 +177,7 @@ func TestPortsAndLinksHaveNames(t *testing.T) {
 	if _, err := top.Port("S2->L1"); err == nil || !strings.Contains(err.Error(), "S2->L1") {
 		t.Errorf("a port that does not exist: %v", err)
 	}
-	l, err := top.Link("L1-S0.1")
+	l, err := top.plan.find("L1-S0.1")
 	if err != nil || l.A.Name != "L1->S0.1" || l.B.Name != "S0->L1.1" || l.A.Peer != l.B {
 		t.Errorf("link L1-S0.1: %+v, %v", l, err)
 	}
@@ -191,7 +190,7 @@ func TestPortsAndLinksHaveNames(t *testing.T) {
 
 func TestSelect(t *testing.T) {
 	s := leafSpine(2, 1, 2, 1)
-	s.Hosts = []Host{{"client", 0}}
+	s.Hosts.List = []fabric.NamedHost{{Name: "client", Leaf: "L0"}}
 	top := mustBuild(t, s, node.DefaultConfig())
 	for _, c := range []struct {
 		in   []string

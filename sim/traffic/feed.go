@@ -100,24 +100,24 @@ type Starter interface {
 // Feed starts flows when their time comes. It holds one flow of each source,
 // however many there will be.
 type Feed struct {
+	*Merge
 	engine  *engine.Engine
 	id      engine.ID
 	timer   engine.Timer
-	flows   *Merge
 	starter Starter
 }
 
 // NewFeed returns a feed of all flows of the sources, which begins as soon as
 // the engine runs.
 func NewFeed(e *engine.Engine, s Starter, sources ...Source) *Feed {
-	d := &Feed{engine: e, timer: engine.NewTimer(), flows: NewMerge(sources...), starter: s}
+	d := &Feed{engine: e, timer: engine.NewTimer(), Merge: NewMerge(sources...), starter: s}
 	d.id = e.Register(d)
 	d.arm()
 	return d
 }
 
 func (d *Feed) arm() {
-	if t := d.flows.Start(); t != engine.Never {
+	if t := d.Start(); t != engine.Never {
 		d.timer.Set(d.engine, max(t, d.engine.Now()), d.id, 0)
 	}
 }
@@ -127,8 +127,8 @@ func (d *Feed) Handle(now engine.Time, arg uint64) {
 	if !d.timer.Due(d.engine, now, d.id, arg) {
 		return
 	}
-	for d.flows.Start() <= now {
-		f, _ := d.flows.Next()
+	for d.Start() <= now {
+		f, _ := d.Next()
 		d.starter.StartFlow(now, f)
 	}
 	d.arm()
@@ -136,13 +136,7 @@ func (d *Feed) Handle(now engine.Time, arg uint64) {
 
 // Done says that a flow, as it was started, has ended.
 func (d *Feed) Done(now engine.Time, f Flow) {
-	if d.flows.Done(now, f) {
+	if d.Merge.Done(now, f) {
 		d.arm()
 	}
 }
-
-// Next returns when the next flow starts; engine.Never: none is known of.
-func (d *Feed) Next() engine.Time { return d.flows.Start() }
-
-// Conns bounds the connections' numbers.
-func (d *Feed) Conns() int { return d.flows.Conns() }

@@ -11,12 +11,12 @@ import (
 // of their own, and each source hears of its own flows only.
 func TestMerge(t *testing.T) {
 	a, b := base(), base()
-	a.Conns, a.Hosts, a.Tag = 2, 16, 10
-	b.Conns, b.Hosts, b.Tag, b.Number = 3, 16, 11, 5
-	in := must(NewIncast(IncastConfig{Client: 2, Servers: []network.HostID{4, 5}, Bytes: 2000, Requests: 50, Conns: true, Tag: 12}))
-	l := newLab(func(f Flow) engine.Time { return 20 * engine.Microsecond }, must(NewPoisson(a)), in, must(NewPoisson(b)))
+	a.Conns, a.Number = 2, 10
+	b.Conns, b.Number = 3, 11
+	in := &Incast{Stream: Stream{Number: 12}, Client: 2, Servers: []network.HostID{4, 5}, Bytes: 2000, Requests: 50, Until: engine.Never, Keep: true}
+	l := newLab(func(f Flow) engine.Time { return 20 * engine.Microsecond }, first(a), in, first(b))
 	l.engine.Run(engine.Never)
-	if len(l.flows) != 500+500+100 || l.feed.Next() != engine.Never {
+	if len(l.flows) != 500+500+100 || l.feed.Start() != engine.Never {
 		t.Fatalf("%d flows", len(l.flows))
 	}
 	bound := map[int][2]int{10: {0, 512}, 12: {512, 514}, 11: {514, 514 + 768}}
@@ -34,7 +34,7 @@ func TestMerge(t *testing.T) {
 		t.Errorf("%d connections", l.feed.Conns())
 	}
 	// What a source gives does not depend on its company.
-	for i, f := range record(t, a) {
+	for i, f := range collect(first(a)) {
 		f.ID, f.origin = perTag[10][i].ID, 0
 		if f != perTag[10][i] {
 			t.Fatalf("merged flow %+v, alone %+v", perTag[10][i], f)
@@ -79,7 +79,7 @@ func TestDoneIsTheSourcesOwn(t *testing.T) {
 	if b.done[0] != b.f {
 		t.Errorf("told %+v of %+v", b.done[0], b.f)
 	}
-	if NewMerge(must(NewPoisson(base()))).Done(0, Flow{}) {
+	if NewMerge(NewPoisson(base())).Done(0, Flow{}) {
 		t.Error("an open source has more because a flow ended")
 	}
 }
@@ -87,9 +87,7 @@ func TestDoneIsTheSourcesOwn(t *testing.T) {
 // TestFeedHoldsLittle: a feed schedules one event however many flows there are,
 // and none when there are no more.
 func TestFeedHoldsLittle(t *testing.T) {
-	c := base()
-	c.Flows = 1 << 20
-	l := newLab(func(Flow) engine.Time { return 0 }, must(NewPoisson(c)))
+	l := newLab(func(Flow) engine.Time { return 0 }, NewPoisson(base()))
 	if n := l.engine.Pending(); n != 1 {
 		t.Errorf("%d events are pending, want 1", n)
 	}
@@ -104,11 +102,9 @@ type nobody struct{ n int }
 func (s *nobody) StartFlow(engine.Time, Flow) { s.n++ }
 
 func TestFeedDoesNotAllocate(t *testing.T) {
-	c := base()
-	c.Flows = 1 << 30
 	e := engine.New()
 	s := &nobody{}
-	NewFeed(e, s, must(NewPoisson(c)))
+	NewFeed(e, s, NewPoisson(base()))
 	until := engine.Millisecond
 	e.Run(until)
 	if n := testing.AllocsPerRun(10, func() {

@@ -83,9 +83,10 @@ func (r *Replay) Next() (Flow, bool) {
 func (r *Replay) Conns() int { return r.conns }
 
 // Stream names the randomness of a workload. The same Seed and Number give the
-// same flows; workloads of one experiment differ in Number. Arrivals, sizes,
-// pairs and connections draw from generators of their own, so that a change of
-// one leaves the others' sequences alone.
+// same flows; workloads of one experiment differ in Number, their position in it, which
+// is their flows' Tag. Arrivals, sizes,
+// pairs and connections draw from generators of their own, so that
+// a change of one leaves the others' sequences alone.
 type Stream struct{ Seed, Number uint64 }
 
 // What a stream's generators are for.
@@ -100,6 +101,15 @@ const (
 
 func (s Stream) rand(purpose uint64) *rand.Rand {
 	return workload.NewRand(s.Seed, s.Number*purposes+purpose)
+}
+
+// flow returns the stream's n-th flow, over a connection of its own and until all is
+// sent.
+func (s Stream) flow(n uint64, start engine.Time, p Pair, bytes uint64) Flow {
+	return Flow{
+		ID: network.FlowID(n), Start: start, Src: p.Src, Dst: p.Dst, Bytes: bytes, Until: engine.Never,
+		Conn: NoConn, Tag: int(s.Number), Key: s.key(keyOfFlow, n),
+	}
 }
 
 // key returns the random number that belongs to the connection or flow n.

@@ -27,14 +27,14 @@ func same(v uint64, n int) []uint64 {
 // congaTestbed is CONGA Figure 7(a): two racks of 32 hosts at 10 Gbit/s, and
 // 4 × 40 Gbit/s from each to the spines.
 func congaTestbed() *Fabric {
-	return &Fabric{Rack: racksOf(2, 32), HostRate: same(10e9, 64), Uplinks: same(160e9, 2)}
+	return &Fabric{Rack: racksOf(2, 32), HostRate: same(10e9, 64), Uplinks: same(160e9, 2), Nominal: same(160e9, 2)}
 }
 
 // TestCONGALoad does the arithmetic of §5.2 by hand: at 60 %, both directions
 // together carry 192 Gbit/s.
 func TestCONGALoad(t *testing.T) {
 	pairs := crossing(racksOf(2, 32))
-	rate, err := Load{Percent: 60, Of: OfBisection}.FlowRate(congaTestbed(), pairs, fixed(1e6))
+	rate, err := Load{Percent: 60}.FlowRate(congaTestbed(), pairs, fixed(1e6))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestCONGALoad(t *testing.T) {
 		t.Errorf("%g flows per second, want %g", rate, want)
 	}
 	// 10 Gbit/s × 64 hosts = 640 Gbit/s; half of that is 100 % of the bisection.
-	rate, err = Load{Percent: 50, Of: OfHostLinks}.FlowRate(congaTestbed(), pairs, fixed(1e6))
+	rate, err = Load{Percent: 50, OfHosts: true}.FlowRate(congaTestbed(), pairs, fixed(1e6))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,6 @@ func TestCONGALoad(t *testing.T) {
 // numbers.
 func TestLinkFailureLoad(t *testing.T) {
 	f := congaTestbed()
-	f.Nominal = same(160e9, 2)
 	f.Uplinks = []uint64{160e9, 120e9}
 	pairs := crossing(f.Rack)
 	for _, percent := range []float64{10, 70, 75} {
@@ -83,15 +82,15 @@ func TestLinkFailureLoad(t *testing.T) {
 // TestConWeaveLoad: with any pair at all, flows inside a rack take no uplink:
 // 112 of the 127 other hosts are elsewhere.
 func TestConWeaveLoad(t *testing.T) {
-	f := &Fabric{Rack: racksOf(8, 16), HostRate: same(100e9, 128), Uplinks: same(800e9, 8)}
-	up, err := Load{Percent: 50, Of: OfBisection}.FlowRate(f, anyPair(128), fixed(1e5))
+	f := &Fabric{Rack: racksOf(8, 16), HostRate: same(100e9, 128), Uplinks: same(800e9, 8), Nominal: same(800e9, 8)}
+	up, err := Load{Percent: 50}.FlowRate(f, anyPair(128), fixed(1e5))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := 0.5 * 8 * 800e9 / (112.0 / 127) / 8e5; math.Abs(up/want-1) > 1e-9 {
 		t.Errorf("of the bisection: %g flows per second, want %g", up, want)
 	}
-	hosts, err := Load{Percent: 25, Of: OfHostLinks}.FlowRate(f, anyPair(128), fixed(1e5))
+	hosts, err := Load{Percent: 25, OfHosts: true}.FlowRate(f, anyPair(128), fixed(1e5))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,20 +106,15 @@ func TestLoadRefused(t *testing.T) {
 		name  string
 		f     *Fabric
 		l     Load
-		pairs Pairs
+		pairs *Selection
 		want  string
 	}{
 		{"zero", f, Load{}, cross, "load of 0 %"},
 		{"NaN", f, Load{Percent: math.NaN()}, cross, "NaN"},
 		{"over the bisection", f, Load{Percent: 101}, cross, "ask for at most 100 %"},
-		{"over the bisection, by hosts' links", f, Load{Percent: 60, Of: OfHostLinks}, cross, "ask for at most 50 %"},
-		{"a hot host", f, Load{Percent: 30}, List{{33, 5}, {34, 5}, {35, 5}, {36, 5}, {37, 5}, {38, 5}}, "the link to host 5"},
-		{"inside racks", f, Load{Percent: 30}, List{{0, 1}}, "send nothing over it"},
-		{"no pairs", f, Load{Percent: 30}, nil, "no pairs of hosts"},
-		{"unknown host", f, Load{Percent: 30}, List{{0, 64}}, "there are 64 hosts"},
-		{"racks", &Fabric{Rack: []int{0, 2}, HostRate: same(1, 2), Uplinks: same(1, 2)}, Load{Percent: 1}, cross, "host 1 is in rack 2"},
-		{"links", &Fabric{Rack: []int{0, 1}, HostRate: same(1, 3), Uplinks: same(1, 2)}, Load{Percent: 1}, cross, "3 links"},
-		{"nominal", &Fabric{Rack: []int{0, 1}, HostRate: same(1, 2), Uplinks: same(1, 2), Nominal: same(1, 1)}, Load{Percent: 1}, cross, "1 nominal"},
+		{"over the bisection, by hosts' links", f, Load{Percent: 60, OfHosts: true}, cross, "ask for at most 50 %"},
+		{"a hot host", f, Load{Percent: 30}, &Selection{From: hosts(33, 38), To: hosts(5, 5), Rack: f.Rack}, "the link to host 5"},
+		{"inside racks", f, Load{Percent: 30}, &Selection{From: hosts(0, 0), To: hosts(1, 1), Rack: f.Rack, Any: true}, "send nothing over it"},
 	} {
 		if _, err := c.l.FlowRate(c.f, c.pairs, fixed(1e6)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", c.name, err, c.want)
@@ -134,22 +128,22 @@ func TestLoadRefused(t *testing.T) {
 // TestOfferedBytes: over a long time, generated flows offer the load asked for
 // to each rack's uplinks, within five standard errors of a compound Poisson process.
 func TestOfferedBytes(t *testing.T) {
-	f := &Fabric{Rack: racksOf(4, 4), HostRate: same(100e9, 16), Uplinks: same(200e9, 4)}
+	f := &Fabric{Rack: racksOf(4, 4), HostRate: same(100e9, 16), Uplinks: same(200e9, 4), Nominal: same(200e9, 4)}
 	for _, c := range []struct {
 		name  string
 		sizes string
 		load  Load
-		pairs Pairs
+		pairs *Selection
 	}{
 		{"payload", "web-search", Load{Percent: 60}, crossing(f.Rack)},
 		{"any pair", "meta-hadoop", Load{Percent: 60}, anyPair(16)},
-		{"hosts' links", "solar-rpc", Load{Percent: 40, Of: OfHostLinks}, crossing(f.Rack)},
+		{"hosts' links", "solar-rpc", Load{Percent: 40, OfHosts: true}, crossing(f.Rack)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			sizes := must(workload.Builtin(c.sizes))
 			rate := must(c.load.FlowRate(f, c.pairs, sizes))
 			const flows = 400_000
-			p := must(NewPoisson(PoissonConfig{Stream: Stream{Seed: 3}, Pairs: c.pairs, Sizes: sizes, Rate: rate, Flows: flows}))
+			p := &limited{NewPoisson(PoissonConfig{Stream: Stream{Seed: 3}, Pairs: c.pairs, Sizes: sizes, Rate: rate, Until: engine.Never}), flows}
 			out := make([]float64, 4)
 			var sq, all float64
 			var last Flow
@@ -168,7 +162,7 @@ func TestOfferedBytes(t *testing.T) {
 			}
 			horizon := last.Start.Seconds()
 			full := 200e9
-			if c.load.Of == OfHostLinks {
+			if c.load.OfHosts {
 				full = 400e9
 			}
 			// A share of flows goes out of each rack: the variance of its bytes
@@ -191,7 +185,7 @@ func TestOfferedBytes(t *testing.T) {
 // load.
 func TestShortGaps(t *testing.T) {
 	const n = 400_000
-	p := must(NewPoisson(PoissonConfig{Pairs: anyPair(4), Sizes: fixed(1), Rate: 5e8, Flows: n}))
+	p := &limited{NewPoisson(PoissonConfig{Pairs: anyPair(4), Sizes: fixed(1), Rate: 5e8, Until: engine.Never}), n}
 	var last Flow
 	for f, ok := p.Next(); ok; f, ok = p.Next() {
 		if f.Start < last.Start {

@@ -3,7 +3,6 @@ package traffic
 import (
 	"math"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/loomfabric/loom/sim/engine"
@@ -55,7 +54,7 @@ func TestIncast(t *testing.T) {
 func incast(t *testing.T, interval, every engine.Time) {
 	t.Helper()
 	servers := []network.HostID{1, 2, 3, 4, 5, 6, 7}
-	in := must(NewIncast(IncastConfig{Client: 0, Servers: servers, Bytes: 10e6, Requests: 5, From: engine.Millisecond, Interval: interval, Conns: true}))
+	in := &Incast{Client: 0, Servers: servers, Bytes: 10e6, Requests: 5, Start: engine.Millisecond, Until: engine.Never, Interval: interval, Keep: true}
 	l := newLab(func(f Flow) engine.Time { return engine.Time(f.Src+1) * engine.Millisecond }, in)
 	l.engine.Run(engine.Never)
 	if len(l.flows) != 35 || in.Finished() != 5 {
@@ -82,7 +81,7 @@ func incast(t *testing.T, interval, every engine.Time) {
 // TestShuffle: each ordered pair exchanges its bytes once, and all begin at once.
 func TestShuffle(t *testing.T) {
 	hosts := []network.HostID{3, 5, 8, 9, 11}
-	flows := collect(must(NewShuffle(ShuffleConfig{Hosts: hosts, Bytes: 1000, From: 7})))
+	flows := collect(must(NewBulk(Stream{}, must(Shuffle(hosts, Stream{})), 1, Flow{Start: 7, Bytes: 1000})))
 	seen := make(map[Pair]bool)
 	for i, f := range flows {
 		p := Pair{f.Src, f.Dst}
@@ -97,7 +96,7 @@ func TestShuffle(t *testing.T) {
 }
 
 func TestBulk(t *testing.T) {
-	b := must(NewBulk(BulkConfig{Stream: Stream{Seed: 2}, Pairs: must(Stride(4, 1)), Each: 3, Bytes: Endless, Until: engine.Second, Tag: 4}))
+	b := must(NewBulk(Stream{Seed: 2, Number: 4}, must(Stride(4, 1)), 3, Flow{Bytes: Endless, Until: engine.Second}))
 	flows := collect(b)
 	if len(flows) != 12 {
 		t.Fatalf("%d flows", len(flows))
@@ -114,43 +113,8 @@ func TestBulk(t *testing.T) {
 	if len(count) != 4 || count[Pair{3, 0}] != 3 || len(keys) != 12 {
 		t.Errorf("pairs %v, %d keys", count, len(keys))
 	}
-	udp := collect(must(NewBulk(BulkConfig{Pairs: List{{0, 1}}, Each: 1, Bytes: 1e6, Rate: 5e9, Packet: 1000})))
+	udp := collect(must(NewBulk(Stream{}, []Pair{{0, 1}}, 1, Flow{Bytes: 1e6, Until: engine.Never, Rate: 5e9, Packet: 1000})))
 	if f := udp[0]; f.Rate != 5e9 || f.Packet != 1000 || f.Bytes != 1e6 || f.Until != engine.Never || f.Start != 0 {
 		t.Errorf("UDP flow %+v", f)
-	}
-}
-
-func TestClosedAndBulkRefused(t *testing.T) {
-	ok := BulkConfig{Pairs: List{{0, 1}}, Each: 1, Bytes: 1}
-	bulk := func(change func(*BulkConfig)) error {
-		c := ok
-		change(&c)
-		_, err := NewBulk(c)
-		return err
-	}
-	incast := func(c IncastConfig) error { _, err := NewIncast(c); return err }
-	shuffle := func(c ShuffleConfig) error { _, err := NewShuffle(c); return err }
-	one := []network.HostID{1}
-	for _, c := range []struct {
-		name string
-		err  error
-		want string
-	}{
-		{"no pairs", bulk(func(c *BulkConfig) { c.Pairs = nil }), "list of pairs is empty"},
-		{"no bytes", bulk(func(c *BulkConfig) { c.Bytes = 0 }), "at least one flow"},
-		{"endless", bulk(func(c *BulkConfig) { c.Bytes = Endless }), "never ends"},
-		{"stops first", bulk(func(c *BulkConfig) { c.From, c.Until = 10, 10 }), "would stop"},
-		{"rate alone", bulk(func(c *BulkConfig) { c.Rate = 1 }), "give both"},
-		{"no servers", incast(IncastConfig{Bytes: 1, Requests: 1}), "across 0 servers"},
-		{"no stripes", incast(IncastConfig{Servers: []network.HostID{1, 2}, Bytes: 1, Requests: 1}), "1 bytes cannot be striped"},
-		{"no requests", incast(IncastConfig{Servers: one, Bytes: 1}), "no request"},
-		{"client serves", incast(IncastConfig{Client: 1, Servers: one, Bytes: 1, Requests: 1}), "client and server"},
-		{"incast in the past", incast(IncastConfig{Servers: one, Bytes: 1, Requests: 1, From: -1}), "not negative"},
-		{"shuffle of one", shuffle(ShuffleConfig{Hosts: one, Bytes: 1}), "1 hosts"},
-		{"shuffle of twins", shuffle(ShuffleConfig{Hosts: []network.HostID{1, 1}, Bytes: 1}), "named twice"},
-	} {
-		if c.err == nil || !strings.Contains(c.err.Error(), c.want) {
-			t.Errorf("%s: error %v, want %q", c.name, c.err, c.want)
-		}
 	}
 }

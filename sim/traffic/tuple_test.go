@@ -85,8 +85,8 @@ func TestHashesAreRandom(t *testing.T) {
 	for name, of := range map[string]func(f *Flow) Tuple{"TCP": (*Flow).TCP, "RoCEv2": (*Flow).RoCE} {
 		for seed := range uint64(8) {
 			c := base()
-			c.Seed, c.Pairs, c.Flows = seed, List{{3, 9}}, n
-			p := must(NewPoisson(c))
+			c.Seed, c.Pairs = seed, &Selection{From: hosts(3, 3), To: hosts(9, 9), Rack: make([]int, 10), Any: true}
+			p := &limited{NewPoisson(c), n}
 			counts := make([]float64, uplinks)
 			seen := make(map[uint32]bool)
 			for f, ok := p.Next(); ok; f, ok = p.Next() {

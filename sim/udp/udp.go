@@ -4,9 +4,6 @@
 package udp
 
 import (
-	"fmt"
-	"math/bits"
-
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 )
@@ -20,36 +17,22 @@ const sendBuffer = 212992
 
 // Flow describes a sender and its receiver.
 type Flow struct {
-	// ID is what the flow's packets carry. It is not used again while packets of
-	// the flow may be on their way.
-	ID       network.FlowID
-	Src, Dst *network.Host
-	Hash     uint32 // of the 5-tuple
-	Rate     uint64 // of payload, bit/s
-	Size     uint32 // payload of a datagram, bytes
-	// Until is when sending ends; 0: never.
+	network.Flow
+	Rate uint64 // of payload, bit/s, above 0
+	Size uint32 // payload of a datagram, bytes: 1 to 65507
+	// Until is when sending ends.
 	Until engine.Time
 }
 
 // Counters are what a flow did so far.
 type Counters struct {
-	Sent, SentBytes uint64 // datagrams, and payload in them
-	Skipped         uint64 // datagrams that the interface had no time for
-	Received        uint64 // datagrams
-	Goodput         uint64 // payload in them, bytes
-	Reordered       uint64 // datagrams that one sent later had overtaken
-	MaxDistance     uint64 // most places between
-}
-
-// Add adds other to c.
-func (c *Counters) Add(other *Counters) {
-	c.Sent += other.Sent
-	c.SentBytes += other.SentBytes
-	c.Skipped += other.Skipped
-	c.Received += other.Received
-	c.Goodput += other.Goodput
-	c.Reordered += other.Reordered
-	c.MaxDistance = max(c.MaxDistance, other.MaxDistance)
+	Sent        uint64 `stat:"udp_datagrams"`
+	SentBytes   uint64 `stat:"-"`                              // payload in them
+	Skipped     uint64 `stat:"udp_skipped"`                    // datagrams that the interface had no time for
+	Received    uint64 `stat:"udp_received"`                   // datagrams
+	Goodput     uint64 `stat:"udp_goodput_bytes"`              // payload in them
+	Reordered   uint64 `stat:"udp_reordered"`                  // datagrams that one sent later had overtaken
+	MaxDistance uint64 `stat:"udp_max_reordered_distance,max"` // most places between
 }
 
 // Sender is a flow that is being sent. It is a [network.Source].
@@ -66,20 +49,12 @@ type Sender struct {
 	counters Counters
 }
 
-// Start sends a flow from now on. The error says what is wrong with it.
-func Start(now engine.Time, net *network.Network, f Flow) (*Sender, error) {
-	switch {
-	case f.Src == nil || f.Dst == nil || f.Src == f.Dst:
-		return nil, fmt.Errorf("udp: flow %d is not between two hosts", f.ID)
-	case f.Rate == 0:
-		return nil, fmt.Errorf("udp: flow %d has a rate of 0 bit/s: leave it out, or give it one", f.ID)
-	case f.Size == 0 || f.Size > 65507:
-		return nil, fmt.Errorf("udp: flow %d sends datagrams of %d bytes: 1 to 65507 are possible", f.ID, f.Size)
-	}
+// Start sends a flow from now on.
+func Start(now engine.Time, net *network.Network, f Flow) *Sender {
 	s := &Sender{net: net, flow: f, due: now}
 	net.Bind(f.ID, s, s)
 	f.Src.Ready(now, s)
-	return s, nil
+	return s
 }
 
 // Counters returns what the flow did so far.
@@ -109,38 +84,21 @@ func (s *Sender) Pull(now engine.Time) (*network.Packet, engine.Time) {
 }
 
 // ended reports whether no further datagram becomes due.
-func (s *Sender) ended() bool { return s.flow.Until > 0 && s.due >= s.flow.Until }
+func (s *Sender) ended() bool { return s.due >= s.flow.Until }
 
 // advance makes the next datagram due when the bits of this one have passed at
 // the rate.
 func (s *Sender) advance() {
-	hi, lo := bits.Mul64(uint64(s.flow.Size)*8, uint64(engine.Second))
-	lo, carry := bits.Add64(lo, s.rest, 0)
-	hi += carry
-	if hi >= s.flow.Rate { // a datagram in more than 200 days
-		s.due = engine.Never
-		return
-	}
-	t, rest := bits.Div64(hi, lo, s.flow.Rate)
-	s.rest = rest
-	if t > uint64(engine.Never-s.due) {
-		s.due = engine.Never
-		return
-	}
-	s.due += engine.Time(t)
+	bits := uint64(s.flow.Size)*8*uint64(engine.Second) + s.rest
+	s.rest = bits % s.flow.Rate
+	s.due += min(engine.Time(bits/s.flow.Rate), engine.Never-s.due)
 }
 
 // skip gives up what no longer fits the socket's buffer: the interface was busy
 // with others, or was paused.
 func (s *Sender) skip(now engine.Time) {
-	f := &s.flow
-	// The time that it takes to fill the buffer.
-	hi, lo := bits.Mul64(sendBuffer*8, uint64(engine.Second))
-	if hi >= f.Rate {
-		return
-	}
-	t, _ := bits.Div64(hi, lo, f.Rate)
-	for now-s.due > engine.Time(min(t, uint64(engine.Never))) && !s.ended() {
+	fill := engine.Time(sendBuffer * 8 * uint64(engine.Second) / s.flow.Rate) // how long it takes to fill
+	for now-s.due > fill && !s.ended() {
 		s.advance()
 		s.counters.Skipped++
 	}

@@ -88,7 +88,7 @@ func (f *fab) adopt(program, node string) *daemon {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	if _, err := fmt.Sscanf(string(text), `{"pid":%d,`, &d.pid); err != nil {
+	if _, err := fmt.Sscanf(string(text), `{"pid":%d}`, &d.pid); err != nil {
 		f.t.Fatalf("%s: %v in %q", path(".pid"), err, text)
 	}
 	return d

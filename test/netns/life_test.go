@@ -30,23 +30,37 @@ func (f *fab) ports(node string) (names []string) {
 	return names
 }
 
-// attached lists the ports of a node that carry an XDP program.
-func (f *fab) attached(node string) (names []string) {
+// programs are the XDP programs on a node's ports, by port.
+func (f *fab) programs(node string) map[string]uint32 {
 	f.t.Helper()
+	programs := make(map[string]uint32)
 	for _, p := range f.ports(node) {
-		if xdp(f.t, f.ns[node], p) != 0 {
-			names = append(names, p)
+		if id := xdp(f.t, f.ns[node], p); id != 0 {
+			programs[p] = uint32(id)
 		}
 	}
-	return names
+	return programs
 }
 
-// detached waits until no port of a node has an XDP program.
+// detached waits until no port of a node has an XDP program, but for access ports that
+// are closed without their daemon: all of these keep theirs.
 func (f *fab) detached(node string) {
 	f.t.Helper()
+	closed := make(map[string]bool)
+	for _, h := range f.topo.Hosts {
+		if f.topo.Leaves[h.Leaf].Name == node && f.lab.File.Fallback != "kernel" {
+			closed[h.Port] = true
+		}
+	}
 	eventually(f.t, 3*time.Second, func() string {
-		if left := f.attached(node); len(left) > 0 {
-			return fmt.Sprintf("ports of %s still have an XDP program: %v", node, left)
+		left := f.programs(node)
+		for p := range left {
+			if !closed[p] {
+				return fmt.Sprintf("port %s of %s still has an XDP program", p, node)
+			}
+		}
+		if len(left) != len(closed) {
+			return fmt.Sprintf("closed ports of %s: %v, with a program: %v", node, closed, left)
 		}
 		return ""
 	})
@@ -56,7 +70,7 @@ func (f *fab) detached(node string) {
 // on: connections survive, and nothing else is touched.
 func TestLeafKilled(t *testing.T) {
 	f := up(t, "pair.yaml")
-	if n := len(f.attached("L0")); n != 5 {
+	if n := len(f.programs("L0")); n != 5 {
 		t.Fatalf("%d ports of L0 have an XDP program, want 5", n)
 	}
 	s := startStream(t, f.ns["h0"], f.ns["h3"], f.addr("h3"), 1<<20)

@@ -16,10 +16,10 @@ import (
 var daemons string
 
 // TestMain lets the test binary stand in for loomlab, which starts itself as
-// agent and guard.
+// guard.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && (os.Args[1] == "agent" || os.Args[1] == "guard") {
-		if err := role(os.Args[1], os.Args[2]); err != nil {
+	if len(os.Args) == 3 && os.Args[1] == "guard" {
+		if err := lab.Guard(os.Args[2], os.Stdin); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -40,11 +40,4 @@ func TestMain(m *testing.M) {
 		code = 1
 	}
 	os.Exit(code)
-}
-
-func role(name, arg string) error {
-	if name == "agent" {
-		return lab.Agent(os.Stdin, os.Stdout, arg)
-	}
-	return lab.Guard(arg, os.Stdin)
 }

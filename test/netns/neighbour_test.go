@@ -48,9 +48,10 @@ func (f *fab) answerARP(node, port string, yes bool) {
 // while it is not resolved.
 func (d *daemon) hopMAC(port string) string {
 	d.t.Helper()
-	for _, h := range d.stats().Tables.Hops {
-		if h.Port == port && h.Resolved {
-			return h.MAC
+	s := d.stats()
+	for _, h := range s.Tables.Hops {
+		if s.Ports[h.Port].Name == port && h.Resolved {
+			return h.MAC.String()
 		}
 	}
 	return ""

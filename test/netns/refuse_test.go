@@ -3,6 +3,7 @@ package netns
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -46,6 +47,7 @@ func TestRefusals(t *testing.T) {
 	f := up(t, "trio.yaml")
 	f.daemons["L0"].stop() // its interfaces are free
 	f.detached("L0")
+	programs := f.programs("L0")
 	good := f.goodLeaf()
 	up0 := f.ns["L0"].Link(t, "up-s0-0")
 	for _, c := range []struct {
@@ -93,8 +95,8 @@ func TestRefusals(t *testing.T) {
 						t.Errorf("%s does not say %q:\n%s", verb, w, out)
 					}
 				}
-				if touched := f.attached("L0"); len(touched) > 0 {
-					t.Errorf("%s attached XDP programs to %v", verb, touched)
+				if now := f.programs("L0"); !maps.Equal(now, programs) {
+					t.Errorf("%s touched XDP programs: %v were there, %v are", verb, programs, now)
 				}
 			}
 			if _, err := os.Stat(filepath.Join(f.dir, "refused.sock")); err == nil {
@@ -124,6 +126,7 @@ vnis:
 func TestMissingVTEP(t *testing.T) {
 	f := up(t, "trio.yaml")
 	f.daemons["L0"].stop()
+	programs := f.programs("L0")
 	good := f.goodLeaf()
 	file := filepath.Join(t.TempDir(), "leafd.yaml")
 	if err := os.WriteFile(file, []byte(good), 0o644); err != nil {
@@ -139,8 +142,8 @@ func TestMissingVTEP(t *testing.T) {
 	if code != 0 || !strings.Contains(out, "warning") || !strings.Contains(out, "ip addr add 10.255.0.9/32") {
 		t.Errorf("a VTEP that is not on the machine: exit code %d\n%s", code, out)
 	}
-	if touched := f.attached("L0"); len(touched) > 0 {
-		t.Errorf("check attached XDP programs to %v", touched)
+	if now := f.programs("L0"); !maps.Equal(now, programs) {
+		t.Errorf("check touched XDP programs: %v were there, %v are", programs, now)
 	}
 }
 

@@ -433,7 +433,7 @@ func (s *site) scheme(t *testing.T, i int, scheme string) {
 		t.Fatal(err)
 	}
 	var pid int
-	if _, err := fmt.Sscanf(string(record), `{"pid":%d,`, &pid); err != nil {
+	if _, err := fmt.Sscanf(string(record), `{"pid":%d}`, &pid); err != nil {
 		t.Fatalf("%s.pid: %v in %q", leaf, err, record)
 	}
 	if err := unix.Kill(pid, unix.SIGHUP); err != nil {

@@ -19,10 +19,10 @@ import (
 // compareFlags are those of compare beside what it shares with run.
 type compareFlags struct {
 	runFlags
-	sample         time.Duration
-	minIdle        float64
-	csv, svg, html string
-	metric         string
+	outputs
+	sample      time.Duration
+	minIdle     float64
+	svg, metric string
 }
 
 // CompareCommand returns the command that makes an experiment of a fabric.yaml, the
@@ -152,20 +152,14 @@ func (fl *compareFlags) experiment(file string, f *fabric.File) (*experiment.Exp
 
 // write writes what was asked for.
 func (fl *compareFlags) write(out io.Writer, r *experiment.Results) error {
-	all := []*experiment.Results{r}
-	var errs []error
-	if fl.csv != "" {
-		errs = append(errs, WriteFile(out, fl.csv, func(w io.Writer) error { return report.CSV(w, all) }))
+	fl.title = r.Size.Experiment.Title
+	err := fl.outputs.write(out, []*experiment.Results{r})
+	if fl.svg == "" {
+		return err
 	}
-	if fl.html != "" {
-		errs = append(errs, WriteFile(out, fl.html, func(w io.Writer) error { return report.HTML(w, r.Size.Experiment.Title, all) }))
+	figures := report.Figures(r)
+	if len(figures) == 0 {
+		return errors.Join(err, fmt.Errorf("plot: no run has %q: --csv lists what runs have", fl.metric))
 	}
-	if fl.svg != "" {
-		figures := report.Figures(r)
-		if len(figures) == 0 {
-			return errors.Join(append(errs, fmt.Errorf("plot: no run has %q: --csv lists what runs have", fl.metric))...)
-		}
-		errs = append(errs, WriteFile(out, fl.svg, figures[0].SVG))
-	}
-	return errors.Join(errs...)
+	return errors.Join(err, WriteFile(out, fl.svg, figures[0].SVG))
 }

@@ -186,11 +186,9 @@ func (r *Lab) Check(s *sim.Spec) (problems yamlfile.Errors) {
 func hasLoad(w vocab.Workload) bool { return w.Type == vocab.Poisson || w.Type == vocab.RoCE }
 
 // LabCommands returns the hidden commands by which the lab starts its program
-// again, in a host and as its guard: a program that can run on the lab has them.
+// again, as its guard: a program that can run on the lab has them.
 func LabCommands() []*cobra.Command {
 	return []*cobra.Command{
-		{Use: "agent CONGESTION", Hidden: true, Args: cobra.ExactArgs(1),
-			RunE: func(_ *cobra.Command, args []string) error { return lab.Agent(os.Stdin, os.Stdout, args[0]) }},
 		{Use: "guard NAME", Hidden: true, Args: cobra.ExactArgs(1),
 			RunE: func(_ *cobra.Command, args []string) error { return lab.Guard(args[0], os.Stdin) }},
 	}

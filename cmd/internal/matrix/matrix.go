@@ -5,7 +5,6 @@ package matrix
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"runtime/debug"
@@ -53,27 +52,19 @@ func Version(linked string) string {
 		return linked
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		revision, dirty := "", false
+		set := map[string]string{}
 		for _, s := range info.Settings {
-			switch s.Key {
-			case "vcs.revision":
-				revision = s.Value[:min(len(s.Value), 12)]
-			case "vcs.modified":
-				dirty = s.Value == "true"
-			}
+			set[s.Key] = s.Value
 		}
-		if revision != "" && !dirty {
-			return revision
+		if revision := set["vcs.revision"]; revision != "" && set["vcs.modified"] != "true" {
+			return revision[:min(len(revision), 12)]
 		}
 	}
-	name, err := os.Executable()
-	if err != nil {
-		return "unknown"
-	}
+	name, _ := os.Executable()
 	data, err := os.ReadFile(name)
 	if err != nil {
 		return "unknown"
 	}
 	sum := sha256.Sum256(data)
-	return "build-" + hex.EncodeToString(sum[:6])
+	return fmt.Sprintf("build-%x", sum[:6])
 }

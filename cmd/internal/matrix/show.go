@@ -63,11 +63,11 @@ func (p *Program) stored(args []string, size string) (out []*experiment.Results,
 			if size != "" && s.Name != size {
 				continue
 			}
-			for _, on := range p.Runners {
-				r, err := s.Store(p.results, on.Name()).Results(s)
-				if err != nil {
-					return nil, err
-				}
+			by, err := p.by(s)
+			if err != nil {
+				return nil, err
+			}
+			for _, r := range by {
 				if r.Stored() > 0 {
 					out = append(out, r)
 				}
@@ -107,27 +107,36 @@ func (p *Program) ListCommand() *cobra.Command {
 	}
 }
 
+// by reads what each runner has made of a size.
+func (p *Program) by(s *experiment.Size) (out []*experiment.Results, err error) {
+	for _, on := range p.Runners {
+		r, err := s.Store(p.results, on.Name()).Results(s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
 // counts says what is stored of a size, by each runner that has made any.
 func (p *Program) counts(s *experiment.Size) (string, error) {
 	var parts []string
-	for i, on := range p.Runners {
-		r, err := s.Store(p.results, on.Name()).Results(s)
-		if err != nil {
-			return "", err
-		}
+	by, err := p.by(s)
+	for i, r := range by {
 		if i > 0 && r.Stored()+r.Stale == 0 {
 			continue
 		}
 		text := strconv.Itoa(r.Stored())
 		if i > 0 {
-			text += " in the " + on.Name()
+			text += " in the " + r.On
 		}
 		if r.Stale > 0 {
 			text += fmt.Sprintf(" (and %d of another model)", r.Stale)
 		}
 		parts = append(parts, text)
 	}
-	return strings.Join(parts, ", "), nil
+	return strings.Join(parts, ", "), err
 }
 
 // PlotCommand returns the command that draws figures.
@@ -171,7 +180,7 @@ func plot(out io.Writer, dir string, r *experiment.Results, formats []string) er
 	}
 	for _, f := range report.Figures(r) {
 		for _, format := range formats {
-			name := filepath.Join(dir, report.ID(r)+"-"+f.Name+"."+format)
+			name := filepath.Join(dir, r.Size.ID(r.On)+"-"+f.Name+"."+format)
 			draw := f.SVG
 			if format == "png" {
 				draw = f.PNG
@@ -185,54 +194,57 @@ func plot(out io.Writer, dir string, r *experiment.Results, formats []string) er
 	return nil
 }
 
+// outputs are the files that results can be written into; "" is none.
+type outputs struct{ html, csv, markdown, title string }
+
+func (o *outputs) write(out io.Writer, all []*experiment.Results) (err error) {
+	write := func(name string, content func(io.Writer) error) {
+		if name != "" {
+			err = errors.Join(err, WriteFile(out, name, content))
+		}
+	}
+	write(o.html, func(w io.Writer) error { return report.HTML(w, o.title, all) })
+	write(o.csv, func(w io.Writer) error { return report.CSV(w, all) })
+	write(o.markdown, func(w io.Writer) error {
+		// The document need not exist.
+		old, err := os.ReadFile(o.markdown)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("document: %w", err)
+		}
+		text, err := report.Markdown(string(old), all)
+		if err != nil {
+			return fmt.Errorf("%s: %w", o.markdown, err)
+		}
+		_, err = io.WriteString(w, text)
+		return err
+	})
+	return err
+}
+
 // ReportCommand returns the command that writes pages and CSV.
 func (p *Program) ReportCommand() *cobra.Command {
-	var size, html, csv, markdown, title string
+	var size string
+	var to outputs
 	cmd := &cobra.Command{
 		Use: "report [FILE|DIR]...", Short: "Write what is stored as one page of HTML, as CSV, or into a document",
 		RunE: func(c *cobra.Command, args []string) error {
-			if html == "" && csv == "" && markdown == "" {
-				html = filepath.Join(p.results, "report.html")
+			if to.html == "" && to.csv == "" && to.markdown == "" {
+				to.html = filepath.Join(p.results, "report.html")
 			}
 			all, err := p.stored(args, size)
 			if err != nil {
 				return err
 			}
-			if html != "" {
-				err = errors.Join(err, WriteFile(c.OutOrStdout(), html, func(w io.Writer) error { return report.HTML(w, title, all) }))
-			}
-			if csv != "" {
-				err = errors.Join(err, WriteFile(c.OutOrStdout(), csv, func(w io.Writer) error { return report.CSV(w, all) }))
-			}
-			if markdown != "" {
-				err = errors.Join(err, rewrite(c.OutOrStdout(), markdown, all))
-			}
-			return err
+			return to.write(c.OutOrStdout(), all)
 		},
 	}
 	f := cmd.Flags()
 	f.StringVar(&size, "size", "", "only of this size (default: of each that has results)")
-	f.StringVar(&html, "html", "", "write a page that needs nothing else; - is the standard output (default, if nothing else is asked for: report.html in the results)")
-	f.StringVar(&csv, "csv", "", "write a row for each run; - is the standard output")
-	f.StringVar(&markdown, "markdown", "", "rewrite what is between loomsim's markers in this document, as docs/results.md")
-	f.StringVar(&title, "title", "Experiments", "of the page")
+	f.StringVar(&to.html, "html", "", "write a page that needs nothing else; - is the standard output (default, if nothing else is asked for: report.html in the results)")
+	f.StringVar(&to.csv, "csv", "", "write a row for each run; - is the standard output")
+	f.StringVar(&to.markdown, "markdown", "", "rewrite what is between loomsim's markers in this document, as docs/results.md")
+	f.StringVar(&to.title, "title", "Experiments", "of the page")
 	return cmd
-}
-
-// rewrite replaces the generated parts of a document, which need not exist.
-func rewrite(out io.Writer, name string, all []*experiment.Results) error {
-	old, err := os.ReadFile(name)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("document: %w", err)
-	}
-	text, err := report.Markdown(string(old), all)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	return WriteFile(out, name, func(w io.Writer) error {
-		_, err := io.WriteString(w, text)
-		return err
-	})
 }
 
 // WriteFile writes a file and its name, or to out.

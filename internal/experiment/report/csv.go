@@ -29,10 +29,8 @@ func CSV(out io.Writer, all []*experiment.Results) error {
 			row := []string{rec.Experiment, rec.Size, rec.ID, rec.Scheme, number(rec.Load), rec.Axis,
 				strconv.FormatUint(rec.Seed, 10), rec.Version, rec.Hash, rec.Result.End}
 			values := map[string]string{}
-			for _, field := range experiment.Numbers(rec.Result) {
-				for _, n := range field {
-					values[n.Metric] = number(n.Value)
-				}
+			for _, n := range experiment.Numbers(rec.Result) {
+				values[n.Metric] = number(n.Value)
 			}
 			for _, c := range columns {
 				row = append(row, values[c])
@@ -47,34 +45,24 @@ func CSV(out io.Writer, all []*experiment.Results) error {
 }
 
 // csvColumns are the metrics of all runs: field by field, so that what some runs
-// have more stands with its kind.
+// have more stands with its kind. The runs' own columns have load and seed already.
 func csvColumns(all []*experiment.Results) (columns []string) {
-	var fields [][]string
-	seen := map[string]bool{}
+	field := map[string]int{"load": 0, "seed": 0}
 	for _, r := range all {
 		for _, rec := range r.Records {
 			if rec == nil {
 				continue
 			}
-			numbers := experiment.Numbers(rec.Result)
-			if fields == nil {
-				fields = make([][]string, len(numbers))
-			}
-			for i, field := range numbers {
-				for _, n := range field {
-					if !seen[n.Metric] {
-						seen[n.Metric] = true
-						fields[i] = append(fields[i], n.Metric)
-					}
+			for _, n := range experiment.Numbers(rec.Result) {
+				if _, seen := field[n.Metric]; !seen {
+					field[n.Metric] = n.Field
+					columns = append(columns, n.Metric)
 				}
 			}
 		}
 	}
-	for _, f := range fields {
-		columns = append(columns, f...)
-	}
-	// The runs' own columns have load and seed already.
-	return slices.DeleteFunc(columns, func(c string) bool { return c == "load" || c == "seed" })
+	slices.SortStableFunc(columns, func(a, b string) int { return field[a] - field[b] })
+	return columns
 }
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }

@@ -1,41 +1,20 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/loomfabric/loom/internal/chart"
 	"github.com/loomfabric/loom/internal/experiment"
-	"github.com/loomfabric/loom/internal/measure"
-	"github.com/loomfabric/loom/internal/spread"
 )
 
 // Figure is a plot of an experiment, or one of its panels.
 type Figure struct {
-	Name  string // fit for a file
-	chart *chart.Chart
-}
-
-// SVG writes the figure as SVG.
-func (f *Figure) SVG(w io.Writer) error { return f.write(f.chart.SVG(w)) }
-
-// PNG writes the figure as PNG, 144 dots an inch.
-func (f *Figure) PNG(w io.Writer) error { return f.write(f.chart.PNG(w)) }
-
-func (f *Figure) write(err error) error {
-	if err != nil {
-		return fmt.Errorf("figure %s: %w", f.Name, err)
-	}
-	return nil
-}
-
-// panel is what of the matrix a figure is fixed at; what is its x axis is left zero.
-type panel struct {
-	load float64
-	axis string
+	*chart.Chart
+	Name string // fit for a file
 }
 
 // Figures draws the experiment's plots from what is stored. A plot that fixes
@@ -47,12 +26,13 @@ func Figures(r *experiment.Results) []Figure {
 		p := &r.Size.Experiment.Plots[i]
 		panels := panelsOf(r.Size, p)
 		for _, at := range panels {
-			f := Figure{Name: p.Name, chart: draw(r, p, at)}
+			f := Figure{Name: p.Name, Chart: draw(r, p, at)}
 			if len(panels) > 1 {
-				f.Name += "-" + fileName(point(r.Size, at.load, at.axis))
-				f.chart.Title = strings.TrimPrefix(f.chart.Title+": "+point(r.Size, at.load, at.axis), ": ")
+				f.Name += "-" + experiment.Slug(at.Place())
+				f.Title = strings.TrimPrefix(f.Title+": "+at.Place(), ": ")
 			}
-			if slices.ContainsFunc(f.chart.Series, func(s chart.Series) bool { return hasValue(s.Points) }) {
+			known := func(p chart.Point) bool { return !math.IsNaN(p.Y) }
+			if slices.ContainsFunc(f.Series, func(s chart.Series) bool { return slices.ContainsFunc(s.Points, known) }) {
 				out = append(out, f)
 			}
 		}
@@ -60,162 +40,124 @@ func Figures(r *experiment.Results) []Figure {
 	return out
 }
 
-func hasValue(points []chart.Point) bool {
-	return slices.ContainsFunc(points, func(p chart.Point) bool { return !math.IsNaN(p.Y) })
-}
-
-// fileName makes a label fit for files.
-func fileName(s string) string {
-	fields := strings.FieldsFunc(strings.ToLower(s), func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '.' })
-	return strings.Join(fields, "-")
-}
-
-// panelsOf are the points at which a plot is drawn.
-func panelsOf(s *experiment.Size, p *experiment.Plot) (out []panel) {
-	loads, points := s.LoadPoints(), s.Points()
-	if p.At.Load != nil {
-		loads = []float64{*p.At.Load}
-	}
-	if p.At.Axis != nil {
-		points = []string{*p.At.Axis}
-	}
-	switch p.X {
-	case experiment.XLoad:
-		loads = []float64{0}
-	case experiment.XAxis:
-		points = []string{""}
-	}
-	for _, a := range points {
-		for _, l := range loads {
-			out = append(out, panel{l, a})
+// panelsOf are the points at which a plot is drawn. What is on its x axis is zero.
+func panelsOf(s *experiment.Size, p *experiment.Plot) (out []experiment.Cell) {
+	for _, at := range s.Cells() {
+		if !p.At.Matches(at) {
+			continue
+		}
+		switch p.X {
+		case experiment.XLoad:
+			at.Load = 0
+		case experiment.XAxis:
+			at.Axis = ""
+		}
+		if !slices.Contains(out, at) {
+			out = append(out, at)
 		}
 	}
 	return out
 }
 
 // draw makes the chart of one panel.
-func draw(r *experiment.Results, p *experiment.Plot, at panel) *chart.Chart {
+func draw(r *experiment.Results, p *experiment.Plot, at experiment.Cell) *chart.Chart {
 	d := &drawing{r: r, p: p, at: at, c: &chart.Chart{
 		Title: p.Title, XLabel: p.XLabel, YLabel: p.YLabel, LogX: p.LogX, LogY: p.LogY, ZeroY: true,
 	}}
-	for _, name := range r.Size.Schemes {
-		d.c.Family = append(d.c.Family, d.name(name))
+	schemes := p.Schemes
+	if len(schemes) == 0 {
+		schemes = r.Size.Schemes
+	}
+	for _, name := range schemes {
+		d.c.Series = append(d.c.Series, chart.Series{Label: name, Style: max(slices.Index(r.Size.Schemes, name), 0)})
 	}
 	if p.X == experiment.XCDF {
 		d.cdf()
-		return d.c
+	} else {
+		d.points()
+		d.scale()
 	}
-	d.points()
-	d.scale()
 	return d.c
 }
 
 type drawing struct {
 	r  *experiment.Results
 	p  *experiment.Plot
-	at panel
+	at experiment.Cell
 	c  *chart.Chart
-}
-
-// schemes are those that are drawn.
-func (d *drawing) schemes() []string {
-	if len(d.p.Schemes) > 0 {
-		return d.p.Schemes
-	}
-	return d.r.Size.Schemes
-}
-
-func (d *drawing) name(scheme string) chart.Name {
-	n := chart.Name{Label: scheme}
-	for i := range d.r.Size.Runs {
-		if run := &d.r.Size.Runs[i]; run.Scheme == scheme {
-			n.Scheme = run.Spec.Scheme
-			break
-		}
-	}
-	return n
 }
 
 // place is one position on the x axis.
 type place struct {
 	x      float64
+	name   string
 	metric string
 	cell   experiment.Cell
 }
 
-// places are the positions on the x axis, and their names if it has names.
-func (d *drawing) places() (places []place, names []string) {
-	size, add := d.r.Size, func(x float64, metric string, load float64, axis, name string) {
-		places = append(places, place{x, metric, experiment.Cell{Load: load, Axis: axis}})
-		names = append(names, name)
-	}
-	label, named := "", true
+// places are the positions on the x axis. named tells whether it has their names.
+func (d *drawing) places() (places []place, label string, named bool) {
+	size := d.r.Size
 	switch d.p.X {
 	case experiment.XLoad:
-		for _, l := range size.LoadPoints() {
-			add(l, d.p.Y, l, d.at.axis, fmt.Sprintf("%g", l))
+		for _, l := range size.Loads {
+			places = append(places, place{l, fmt.Sprintf("%g", l), d.p.Y, experiment.Cell{Load: l, Axis: d.at.Axis}})
 		}
-		label, named = "load (%)", d.p.Bars
+		return places, "load (%)", d.p.Bars
 	case experiment.XAxis:
-		for i, a := range size.Points() {
+		for i, name := range size.Points() {
 			x := 0.0
-			if size.Axis != nil && size.Axis.Values != nil {
+			if size.Axis.Values != nil {
 				x = size.Axis.Values[i]
 			}
-			add(x, d.p.Y, d.at.load, a, a)
+			places = append(places, place{x, name, d.p.Y, experiment.Cell{Load: d.at.Load, Axis: name}})
 		}
-		if size.Axis != nil {
-			label, named = size.Axis.Label, d.p.Bars || size.Axis.Values == nil
+		if size.Axis == nil {
+			return nil, "", true
 		}
+		return places, size.Axis.Label, d.p.Bars || size.Axis.Values == nil
 	case experiment.XItems:
-		items, metrics := d.r.Items(d.p.Y, d.at.load, d.at.axis)
+		items, metrics := d.r.Items(d.p.Y, d.at)
 		for i := range items {
-			add(0, metrics[i], d.at.load, d.at.axis, items[i])
+			places = append(places, place{0, items[i], metrics[i], d.at})
 		}
-	default:
-		add(0, d.p.Y, d.at.load, d.at.axis, "")
+		return places, "", true
 	}
-	if d.c.XLabel == "" {
-		d.c.XLabel = label
-	}
-	if !named {
-		names = nil
-	}
-	return places, names
+	return []place{{0, "", d.p.Y, d.at}}, "", true
 }
 
 // points fills in the series of lines and bars.
 func (d *drawing) points() {
-	places, names := d.places()
-	if len(places) == 1 && names == nil { // bars tell schemes apart better than marks above each other
-		names = []string{""}
+	places, label, named := d.places()
+	d.c.XLabel = cmp.Or(d.c.XLabel, label)
+	if len(places) == 1 && !named { // bars tell schemes apart better than marks above each other
 		d.c.XLabel = fmt.Sprintf("%s: %g", d.c.XLabel, places[0].x)
+		places[0].name, named = "", true
 	}
-	d.c.Groups = names
-	for _, scheme := range d.schemes() {
-		s := chart.Series{Name: d.name(scheme)}
-		for _, at := range places {
-			at.cell.Scheme = scheme
-			var v spread.Spread
+	for _, at := range places {
+		if named {
+			d.c.Groups = append(d.c.Groups, at.name)
+		}
+		for i := range d.c.Series {
+			s := &d.c.Series[i]
+			at.cell.Scheme = s.Label
+			v := d.r.Spread(at.metric, at.cell)
 			if d.p.Relative != "" {
 				v = d.r.Relative(at.metric, at.cell, d.p.Relative)
-			} else {
-				v = d.r.Spread(at.metric, at.cell)
 			}
 			pt := chart.Point{X: at.x, Y: v.Mean, Low: v.Min, High: v.Max}
 			if v.N == 0 {
-				pt.Y, pt.Low, pt.High = math.NaN(), math.NaN(), math.NaN()
+				pt.Y = math.NaN()
 			}
 			s.Points = append(s.Points, pt)
 		}
-		d.c.Series = append(d.c.Series, s)
 	}
 }
 
 // scale brings the y axis into a unit that reads well, and names it.
 func (d *drawing) scale() {
 	if d.c.YLabel == "" {
-		d.c.YLabel = label(d.p.Y)
+		d.c.YLabel = experiment.Label(d.p.Y)
 		if d.p.Relative != "" {
 			d.c.YLabel += " ÷ " + d.p.Relative + "'s"
 		}
@@ -226,7 +168,9 @@ func (d *drawing) scale() {
 	greatest := 0.0
 	for _, s := range d.c.Series {
 		for _, p := range s.Points {
-			greatest = max(greatest, nonNaN(p.Y))
+			if p.Y > greatest { // NaN is not
+				greatest = p.Y
+			}
 		}
 	}
 	sc := scaleFor(d.p.Y, greatest)
@@ -239,39 +183,24 @@ func (d *drawing) scale() {
 	}
 }
 
-func nonNaN(v float64) float64 {
-	if math.IsNaN(v) {
-		return 0
-	}
-	return v
-}
-
 // cdf draws distributions.
 func (d *drawing) cdf() {
-	curves := map[string][]measure.Point{}
 	greatest := 0.0
-	for _, scheme := range d.schemes() {
-		curve := d.r.CDF(d.p.Y, experiment.Cell{Scheme: scheme, Load: d.at.load, Axis: d.at.axis})
-		for _, p := range curve {
+	for i := range d.c.Series {
+		s := &d.c.Series[i]
+		s.Curve = true
+		d.at.Scheme = s.Label
+		for _, p := range d.r.CDF(d.p.Y, d.at) {
 			greatest = max(greatest, p.X)
+			s.Points = append(s.Points, chart.Point{X: p.X, Y: p.Y, Low: p.Y, High: p.Y})
 		}
-		curves[scheme] = curve
 	}
-	sc := scaleFor(d.p.Y+".max", greatest)
-	for _, scheme := range d.schemes() {
-		s := chart.Series{Name: d.name(scheme), Curve: true}
-		for _, p := range curves[scheme] {
-			s.Points = append(s.Points, chart.Point{X: p.X * sc.factor, Y: p.Y, Low: p.Y, High: p.Y})
+	sc := scaleFor(d.p.Y, greatest)
+	for _, s := range d.c.Series {
+		for i := range s.Points {
+			s.Points[i].X *= sc.factor
 		}
-		d.c.Series = append(d.c.Series, s)
 	}
-	if d.c.XLabel == "" {
-		d.c.XLabel = strings.TrimSuffix(label(d.p.Y+".x"), " x")
-		d.c.XLabel = strings.Replace(d.c.XLabel, ", x", "", 1)
-	}
-	d.c.XLabel = withUnit(d.c.XLabel, sc.unit)
-	if d.c.YLabel == "" {
-		d.c.YLabel = "CDF"
-	}
-	d.c.TopY = 1
+	d.c.XLabel = withUnit(cmp.Or(d.c.XLabel, experiment.Label(d.p.Y)), sc.unit)
+	d.c.YLabel, d.c.TopY = cmp.Or(d.c.YLabel, "CDF"), 1
 }

@@ -120,7 +120,7 @@ func TestFigures(t *testing.T) {
 	var names []string
 	for _, f := range Figures(r) {
 		names = append(names, f.Name)
-		if p := f.chart.Series[0].Points[0]; f.Name == "small" { // 2/0.7 ms times 1.1, 1.2 and 1.3
+		if p := f.Series[0].Points[0]; f.Name == "small" { // 2/0.7 ms times 1.1, 1.2 and 1.3
 			for got, want := range map[float64]float64{p.Low: 2.2 / 0.7, p.Y: 2.4 / 0.7, p.High: 2.6 / 0.7, p.X: 30} {
 				if math.Abs(got-want) > 1e-9 {
 					t.Errorf("%s begins at %+v", f.Name, p)
@@ -320,17 +320,6 @@ func TestWords(t *testing.T) {
 	for v, want := range map[float64]string{0: "0", 0.9999: "1.00", 0.5: "0.500", 0.0123456: "0.0123", 9.999: "10.0", 12.34: "12.3", 99.99: "100", 12345.6: "12346", 1e-7: "1e-07", -2: "-2.00"} {
 		if got := short(v); got != want {
 			t.Errorf("%g is written as %s, want %s", v, got, want)
-		}
-	}
-	for metric, want := range map[string]string{
-		"fct.all.norm": "mean FCT ÷ idle network's", "fct.small.p999_s": "p99.9 FCT, small flows", "fct.large.slowdown_p99": "p99 FCT slowdown, large flows",
-		"queues.S1->L1.0.p90": "queue, p90, S1->L1.0", "imbalance.all.mean": "imbalance of uplinks, mean", "drops.*": "drops", "drops.queue-full": "drops queue-full",
-		"workloads.incast.effective_percent": "effective throughput, incast", "workloads.web.fct.all.mean_s": "mean FCT, web",
-		"workloads.web.fct.small.p99_s": "p99 FCT, small flows, web", "workloads.rdma.reordering.percent": "reordered, rdma", "phases.L0->S1.0 from 5s.percent": "share, L0->S1.0 from 5s",
-		"reactions.fail L1-S1.0: L0.followed_s": "followed after, fail L1-S1.0: L0", "machine.cpu_idle_percent": "CPU idle", "goodput_bps": "goodput", "events": "events",
-	} {
-		if got := label(metric); got != want {
-			t.Errorf("%s is %q, want %q", metric, got, want)
 		}
 	}
 	for _, tt := range []struct {

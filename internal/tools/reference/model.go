@@ -124,7 +124,7 @@ func (c comments) rows(t reflect.Type) (out []row) {
 	for _, f := range own {
 		r := row{key: f.Key, doc: c.of(f.Owner, f.Name), is: f.Type}
 		if f.Type == reflect.TypeFor[vocab.Congestion]() {
-			r.is, r.of = nil, vocab.CongestionSection()
+			r.is, r.of = nil, vocab.CongestionSection
 		}
 		if f.Key != "scheme" || !slices.Contains(keys, beside[0]) {
 			out = append(out, r)
@@ -209,7 +209,7 @@ func (c comments) sectionRows(s *balance.Section) (out []row) {
 		doc += " With auto " + strings.Join(keys, ", ") + ", those that are left out, follow from the round trips between leaves that a leaf measures and " +
 			"from the time that the full queue of an uplink with a shaper takes; they begin with the lab's."
 	}
-	if s == vocab.CongestionSection() {
+	if s == vocab.CongestionSection {
 		doc += " Default: datacenter (fabric.yaml: lab)."
 	} else {
 		doc += " Default: that of congestion."
@@ -267,7 +267,6 @@ var words = map[reflect.Type]string{
 	reflect.TypeFor[vocab.DSCP]():     "word or number",
 	reflect.TypeFor[config.MAC]():     "MAC address",
 	reflect.TypeFor[config.Prefix]():  "prefix",
-	reflect.TypeFor[config.Addr]():    "address",
 	reflect.TypeFor[netip.Addr]():     "address",
 }
 

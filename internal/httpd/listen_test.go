@@ -1,4 +1,4 @@
-package telemetry
+package httpd
 
 import (
 	"io/fs"
@@ -24,7 +24,7 @@ func socketPath(t *testing.T) string {
 
 func TestListenOff(t *testing.T) {
 	for _, address := range []string{"", "off"} {
-		if l, err := Listen(address); l != nil || err != nil {
+		if l, err := Listen(address, "metrics", "telemetry.listen"); l != nil || err != nil {
 			t.Errorf("Listen(%q) = %v, %v; want nil, nil", address, l, err)
 		}
 	}
@@ -32,7 +32,7 @@ func TestListenOff(t *testing.T) {
 
 func TestListenUnix(t *testing.T) {
 	path := socketPath(t)
-	l, err := Listen("unix:" + path)
+	l, err := Listen("unix:"+path, "metrics", "telemetry.listen")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestListenReplacesTheSocketOfTheDead(t *testing.T) {
 	if _, err := os.Stat(path); err != nil {
 		t.Fatalf("nothing is left behind, so there is nothing to test: %v", err)
 	}
-	l, err := Listen("unix:" + path)
+	l, err := Listen("unix:"+path, "metrics", "telemetry.listen")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func TestListenRefuses(t *testing.T) {
 	}{
 		{"socket in use", func(t *testing.T) string {
 			path := socketPath(t)
-			l, err := Listen("unix:" + path)
+			l, err := Listen("unix:"+path, "metrics", "telemetry.listen")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -114,7 +114,7 @@ func TestListenRefuses(t *testing.T) {
 		{"no directory", func(t *testing.T) string { return "unix:" + socketPath(t) + "/none/x.sock" }, "create the directory"},
 		{"path too long", func(t *testing.T) string { return "unix:" + socketPath(t) + strings.Repeat("x", 108) }, "107 bytes"},
 		{"port in use", func(t *testing.T) string {
-			l, err := Listen("127.0.0.1:0")
+			l, err := Listen("127.0.0.1:0", "metrics", "telemetry.listen")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -127,7 +127,7 @@ func TestListenRefuses(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			address := tt.prepare(t)
-			l, err := Listen(address)
+			l, err := Listen(address, "metrics", "telemetry.listen")
 			if err == nil {
 				l.Close()
 				t.Fatalf("Listen(%q) works", address)

@@ -1,4 +1,4 @@
-package telemetry
+package httpd
 
 import (
 	"errors"
@@ -18,45 +18,45 @@ const socketMode = 0o660
 const dialWait = time.Second
 
 // Listen opens the listener that an address names: HOST:PORT, or unix: and the
-// path of a socket in a directory that exists. For "" and "off" it returns nil, nil,
-// with which [Server.Serve] serves nobody.
+// path of a socket in a directory that exists. For "" and "off" it returns nil, nil:
+// nobody is served. What is served there and the key of the configuration are for
+// errors.
 //
 // A socket file that a dead process left behind is removed. One that is in use,
 // and a file that is no socket, are errors and stay as they are. Every error
 // names the address and says what to do.
-func Listen(address string) (net.Listener, error) {
+func Listen(address, what, key string) (l net.Listener, err error) {
 	if address == "" || address == "off" {
 		return nil, nil
 	}
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
-		return ListenUnix(path, "metrics", "telemetry.listen")
+		l, err = listenUnix(path, key)
+	} else if l, err = net.Listen("tcp", address); err != nil {
+		err = fmt.Errorf("%w: %s", err, remedy(err, key))
 	}
-	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("serve metrics at %s: %w: %s", address, err, remedy(err))
+		return nil, fmt.Errorf("serve %s at %s: %w", what, address, err)
 	}
 	return l, nil
 }
 
 // remedy says what to do about a TCP address that cannot be listened at.
-func remedy(err error) string {
+func remedy(err error, key string) string {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return "another process has the port; stop it, or give this daemon one of its own with telemetry.listen"
+		return "another process has the port; stop it, or give this daemon one of its own with " + key
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return "no interface has this address; set telemetry.listen to one of this machine, as 127.0.0.1:9464"
+		return "no interface has this address; set " + key + " to one of this machine, as 127.0.0.1:9464"
 	case errors.Is(err, syscall.EACCES):
-		return "ports below 1024 need privilege; set telemetry.listen to a higher one, as 127.0.0.1:9464"
+		return "ports below 1024 need privilege; set " + key + " to a higher one, as 127.0.0.1:9464"
 	default:
-		return "set telemetry.listen to HOST:PORT, unix:/path/of/a/socket or off"
+		return "set " + key + " to HOST:PORT, unix:/path/of/a/socket or off"
 	}
 }
 
-// ListenUnix is [Listen] for the path of a socket. What is served there and the key of
-// the configuration are for errors.
-func ListenUnix(path, what, key string) (net.Listener, error) {
+func listenUnix(path, key string) (net.Listener, error) {
 	if err := removeStale(path, key); err != nil {
-		return nil, fmt.Errorf("serve %s at unix:%s: %w", what, path, err)
+		return nil, err
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
@@ -64,10 +64,10 @@ func ListenUnix(path, what, key string) (net.Listener, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			hint = "create the directory, or set " + key + " to a path in one that exists"
 		}
-		return nil, fmt.Errorf("serve %s at unix:%s: %w: %s", what, path, err, hint)
+		return nil, fmt.Errorf("%w: %s", err, hint)
 	}
 	if err := os.Chmod(path, socketMode); err != nil {
-		return nil, errors.Join(fmt.Errorf("serve %s at unix:%s: %w", what, path, err), l.Close())
+		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }
