@@ -279,3 +279,14 @@ func TestBuildSpine(t *testing.T) {
 		"10.255.0.3": both[1:],
 	})
 }
+
+// TestNetworksShareTheFDB: a network that does not say has its part of the table, and
+// few addresses at least.
+func TestNetworksShareTheFDB(t *testing.T) {
+	for _, tt := range []struct{ size, vnis, want int }{{1 << 17, 1, 1 << 17}, {1 << 17, 4, 1 << 15}, {1 << 17, 1000, 1024}, {64, 4, 64}} {
+		o := config.Leaf{FDB: config.FDB{Size: tt.size}, VNIs: make([]config.VNI, tt.vnis)}
+		if got := fdbShare(&o); got != uint32(tt.want) {
+			t.Errorf("of %d addresses each of %d networks has %d, want %d", tt.size, tt.vnis, got, tt.want)
+		}
+	}
+}

@@ -303,3 +303,28 @@ func TestCopiesLeaveFrames(t *testing.T) {
 		t.Errorf("%d frames are left, %d are reserved; drops %v", n, r.w.reserve, r.drops())
 	}
 }
+
+// TestFullFDBOfOneTenant: a host that sends from many addresses fills its network's
+// part of the table, and no other one's.
+func TestFullFDBOfOneTenant(t *testing.T) {
+	cfg, tables := leafConfig(), leafTables()
+	cfg.FDBSize = 1024
+	for i := range tables.VNIs {
+		tables.VNIs[i].FDBLimit = 340
+	}
+	r := newRig(t, cfg, tables)
+	for i := range 5000 {
+		r.send(acc0, udp4(bcast, overlay.MAC{2, 7, 0, 0, byte(i >> 8), byte(i)}, 0, 1, 10))
+	}
+	known := 0
+	for i := range 200 { // of another tenant
+		mac := overlay.MAC{2, 8, 0, 0, 0, byte(i)}
+		r.send(acc1, udp4(bcast, mac, 30, 1, 10))
+		if out := r.send(acc0, udp4(mac, hostA, 20, 1, 10)); len(out[up0])+len(out[up1]) == 0 && len(out[acc1]) == 1 {
+			known++
+		}
+	}
+	if known < 195 { // a bucket may be full
+		t.Errorf("%d of 200 addresses of another tenant were learned", known)
+	}
+}
