@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/dataplane"
 )
 
@@ -16,6 +18,7 @@ type Facts struct {
 	Memlock                        uint64 // soft limit of locked memory, bytes
 	Addrs                          []netip.Addr
 	Ports                          map[string]PortFacts // by name; one that is missing does not exist
+	State                          State                // links and routes
 }
 
 // PortFacts are what the checks know of one interface.
@@ -29,7 +32,8 @@ type PortFacts struct {
 // Finding is something that is wrong with a node as configured, on its machine,
 // and what to do.
 type Finding struct {
-	Fatal        bool // the node cannot forward as configured
+	Fatal        bool   // the node cannot forward as configured
+	Place        string // what it is about: an interface, a key of the file, a capability
 	Problem, Fix string
 }
 
@@ -37,28 +41,33 @@ type Finding struct {
 func (f Finding) String() string { return f.Problem + "\n  fix: " + f.Fix }
 
 // Check holds a configuration against the machine, and against itself where a
-// file that is valid asks for trouble. It touches nothing.
-func Check(c *dataplane.Config, f *Facts) []Finding {
+// file that is valid asks for trouble. o is the leaf's file; nil: c is a spine's. It
+// touches nothing.
+func Check(c *dataplane.Config, o *config.Leaf, f *Facts) []Finding {
 	var out []Finding
-	add := func(fatal bool, problem, fix string, args ...any) {
-		out = append(out, Finding{fatal, problem, fmt.Sprintf(fix, args...)})
+	add := func(fatal bool, place, problem, fix string, args ...any) {
+		out = append(out, Finding{fatal, place, problem, fmt.Sprintf(fix, args...)})
 	}
 	checkPrivilege(c, f, add)
 	for _, p := range c.Ports {
 		checkPort(c, &p, f, add)
 	}
-	out = append(out, CheckGaps(c)...)
+	out = append(out, CheckFile(c)...)
 	if c.Role == dataplane.Leaf {
 		checkOverhead(c, f, add)
+		checkRoutes(c, o, f, add)
 		if !slices.Contains(f.Addrs, c.VTEP) {
-			add(false, fmt.Sprintf("VTEP %v is not an address of this machine: the kernel cannot answer for it, nor take over when the daemon is gone", c.VTEP),
+			add(false, "vtep", fmt.Sprintf("VTEP %v is not an address of this machine: the kernel cannot answer for it, nor take over when the daemon is gone", c.VTEP),
 				"ip addr add %v/32 dev lo", c.VTEP)
 		}
 	}
 	return out
 }
 
-type addFinding func(fatal bool, problem, fix string, args ...any)
+// CheckFile holds a configuration against itself, without a look at the machine.
+func CheckFile(c *dataplane.Config) []Finding { return CheckGaps(c) }
+
+type addFinding func(fatal bool, place, problem, fix string, args ...any)
 
 func checkPrivilege(c *dataplane.Config, f *Facts, add addFinding) {
 	for _, p := range []struct {
@@ -70,7 +79,7 @@ func checkPrivilege(c *dataplane.Config, f *Facts, add addFinding) {
 		{f.BPF, "CAP_BPF", "to load XDP programs"},
 	} {
 		if !p.have {
-			add(true, fmt.Sprintf("%s is missing, which is needed %s", p.name, p.why),
+			add(true, p.name, fmt.Sprintf("%s is missing, which is needed %s", p.name, p.why),
 				"run as root, or with AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW CAP_BPF CAP_PERFMON CAP_IPC_LOCK as in deploy/systemd")
 		}
 	}
@@ -78,7 +87,7 @@ func checkPrivilege(c *dataplane.Config, f *Facts, add addFinding) {
 	// it does about BPF maps.
 	need := umemBytes(c)
 	if !f.IPCLock && f.Memlock < need {
-		add(true, fmt.Sprintf("the limit of locked memory is %d bytes, and packet buffers need %d", f.Memlock, need),
+		add(true, "RLIMIT_MEMLOCK", fmt.Sprintf("the limit of locked memory is %d bytes, and packet buffers need %d", f.Memlock, need),
 			"LimitMEMLOCK=infinity in the systemd unit (ulimit -l unlimited in a shell), or CAP_IPC_LOCK")
 	}
 }
@@ -95,11 +104,11 @@ func umemBytes(c *dataplane.Config) uint64 {
 func checkPort(c *dataplane.Config, p *dataplane.PortConfig, f *Facts, add addFinding) {
 	x, ok := f.Ports[p.Name]
 	if !ok {
-		add(true, fmt.Sprintf("interface %s does not exist", p.Name), "see `ip link` for those that do")
+		add(true, p.Name, fmt.Sprintf("interface %s does not exist", p.Name), "see `ip link` for those that do")
 		return
 	}
 	if x.MTU > dataplane.LargestMTU {
-		add(true, fmt.Sprintf("interface %s has MTU %d, and a packet buffer holds %d", p.Name, x.MTU, dataplane.LargestMTU),
+		add(true, p.Name, fmt.Sprintf("interface %s has MTU %d, and a packet buffer holds %d", p.Name, x.MTU, dataplane.LargestMTU),
 			"ip link set dev %s mtu %d", p.Name, dataplane.LargestMTU)
 	}
 	if x.RXQueues != c.Workers {
@@ -109,17 +118,17 @@ func checkPort(c *dataplane.Config, p *dataplane.PortConfig, f *Facts, add addFi
 		} else {
 			problem += "each worker needs one"
 		}
-		add(true, problem, "ethtool -L %s combined %d (or rx %d tx %d), or workers: %d", p.Name, c.Workers, c.Workers, c.Workers, x.RXQueues)
+		add(true, p.Name, problem, "ethtool -L %s combined %d (or rx %d tx %d), or workers: %d", p.Name, c.Workers, c.Workers, c.Workers, x.RXQueues)
 	} else if x.TXQueues < c.Workers {
-		add(true, fmt.Sprintf("interface %s has %d transmit queues for %d workers", p.Name, x.TXQueues, c.Workers),
+		add(true, p.Name, fmt.Sprintf("interface %s has %d transmit queues for %d workers", p.Name, x.TXQueues, c.Workers),
 			"ethtool -L %s combined %d (or tx %d)", p.Name, c.Workers, c.Workers)
 	}
 	if x.StripsVLAN && (len(p.VLANs) > 0 || p.Transparent) {
-		add(false, fmt.Sprintf("interface %s strips VLAN tags: with most drivers tagged frames then look untagged to XDP, and end in another network", p.Name),
+		add(false, p.Name, fmt.Sprintf("interface %s strips VLAN tags: with most drivers tagged frames then look untagged to XDP, and end in another network", p.Name),
 			"ethtool -K %s rxvlan off", p.Name)
 	}
 	if x.XDP != 0 {
-		add(true, fmt.Sprintf("interface %s already carries XDP program %d", p.Name, x.XDP),
+		add(true, p.Name, fmt.Sprintf("interface %s already carries XDP program %d", p.Name, x.XDP),
 			"stop the other daemon that uses the interface (`bpftool prog show id %d` names the program), or ip link set dev %s xdp off", x.XDP, p.Name)
 	}
 }
@@ -143,8 +152,20 @@ func checkOverhead(c *dataplane.Config, f *Facts, add addFinding) {
 	for _, p := range c.Ports {
 		x, ok := f.Ports[p.Name]
 		if p.Kind == dataplane.Uplink && ok && x.MTU < need {
-			add(true, fmt.Sprintf("uplink %s has MTU %d, and needs %d for the %d of access port %s and %d bytes of VXLAN%s",
+			add(true, p.Name, fmt.Sprintf("uplink %s has MTU %d, and needs %d for the %d of access port %s and %d bytes of VXLAN%s",
 				p.Name, x.MTU, need, widest, from, c.Overhead(), shim), "ip link set dev %s mtu %d", p.Name, need)
+		}
+	}
+}
+
+// checkRoutes warns of peers that no frame can be sent to as things are. Routing
+// daemons may still bring routes.
+func checkRoutes(c *dataplane.Config, o *config.Leaf, f *Facts, add addFinding) {
+	t := NewBuilder(c.Role, c.Ports).Build(&f.State, o, time.Time{})
+	for _, p := range t.Peers {
+		if p.VTEP.IsValid() && len(p.Hops) == 0 {
+			add(false, "peers", fmt.Sprintf("no route leads to peer %v by way of an uplink that is up", p.VTEP),
+				"see `ip route get %v` and `ip link`; add the route, or wait for the routing daemon that does", p.VTEP)
 		}
 	}
 }

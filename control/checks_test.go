@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/testenv"
 	"github.com/loomfabric/loom/overlay"
@@ -36,6 +37,10 @@ func checkConfig() *dataplane.Config {
 	}
 }
 
+func checkOverlay() *config.Leaf {
+	return &config.Leaf{Peers: []netip.Addr{addr("10.255.0.2")}, VNIs: []config.VNI{{VNI: 100}}}
+}
+
 func goodFacts() *Facts {
 	return &Facts{
 		NetAdmin: true, NetRaw: true, BPF: true, IPCLock: true,
@@ -43,6 +48,10 @@ func goodFacts() *Facts {
 		Ports: map[string]PortFacts{
 			"eth1": {MTU: 1550, RXQueues: 2, TXQueues: 2},
 			"eth3": {MTU: 1500, RXQueues: 2, TXQueues: 2},
+		},
+		State: State{
+			Links:  []Link{link(10, "eth1"), link(12, "eth3")},
+			Routes: []Route{{Dst: pfx("10.255.0.2/32"), Hops: []NextHop{hop(10, "10.1.0.0")}}},
 		},
 	}
 }
@@ -80,18 +89,20 @@ func TestCheck(t *testing.T) {
 		{"tags stripped", port("eth3", func(p *PortFacts) { p.StripsVLAN = true }), false, "eth3 strips VLAN tags", "ethtool -K eth3 rxvlan off"},
 		{"tags stripped where none are used", port("eth1", func(p *PortFacts) { p.StripsVLAN = true }), false, "", ""},
 		{"no VTEP", func(f *Facts) { f.Addrs = nil }, false, "VTEP 10.255.0.1 is not an address", "ip addr add 10.255.0.1/32 dev lo"},
+		{"no route to a peer", func(f *Facts) { f.State.Routes = nil }, false, "no route leads to peer 10.255.0.2", "ip route get 10.255.0.2"},
+		{"the uplink to a peer is down", func(f *Facts) { f.State.Links[0].Up = false }, false, "no route leads to peer 10.255.0.2", "ip link"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := goodFacts()
 			tc.change(f)
-			got := Check(checkConfig(), f)
+			got := Check(checkConfig(), checkOverlay(), f)
 			if tc.problem == "" {
 				if len(got) != 0 {
 					t.Errorf("findings %v", got)
 				}
 				return
 			}
-			if len(got) != 1 || got[0].Fatal != tc.fatal || !strings.Contains(got[0].Problem, tc.problem) || !strings.Contains(got[0].Fix, tc.fix) {
+			if len(got) != 1 || got[0].Fatal != tc.fatal || got[0].Place == "" || !strings.Contains(got[0].Problem, tc.problem) || !strings.Contains(got[0].Fix, tc.fix) {
 				t.Errorf("findings %+v, want fatal=%v %q, %q", got, tc.fatal, tc.problem, tc.fix)
 			}
 		})
@@ -142,7 +153,7 @@ func TestCheckCountsTheShim(t *testing.T) {
 		p := f.Ports["eth1"]
 		p.MTU = tc.mtu
 		f.Ports["eth1"] = p
-		got := Check(c, f)
+		got := Check(c, checkOverlay(), f)
 		if tc.problem == "" {
 			if len(got) != 0 {
 				t.Errorf("%s, MTU %d: %v", tc.scheme, tc.mtu, got)

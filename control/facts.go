@@ -36,6 +36,11 @@ func Gather(c *dataplane.Config) (*Facts, error) {
 		return nil, err
 	}
 	defer k.Close()
+	for _, kind := range []Kind{Links, Routes} {
+		if err := k.List(kind, &f.State); err != nil {
+			return nil, err
+		}
+	}
 	addrs, err := k.h.AddrList(nil, netlink.FAMILY_V4)
 	if err != nil {
 		return nil, fmt.Errorf("list this machine's addresses: %w", err)
