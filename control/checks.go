@@ -25,6 +25,8 @@ type Facts struct {
 type PortFacts struct {
 	MTU                int
 	RXQueues, TXQueues int    // in use
+	Speed              uint64 // that the kernel says, bits per second; 0: unknown
+	Up                 bool   // administratively up and with carrier
 	XDP                uint32 // ID of the XDP program that it carries; 0: none, or one that keeps the port closed
 	StripsVLAN         bool   // VLAN tags are taken off before XDP sees them
 }
@@ -101,6 +103,9 @@ func umemBytes(c *dataplane.Config) uint64 {
 	return uint64(c.Workers) * uint64(frames) * uint64(size)
 }
 
+// speedFix says what to do about a link of unknown speed.
+const speedFix = "give the port a link_rate, as in link_rate: 10Gbit"
+
 func checkPort(c *dataplane.Config, p *dataplane.PortConfig, f *Facts, add addFinding) {
 	x, ok := f.Ports[p.Name]
 	if !ok {
@@ -122,6 +127,9 @@ func checkPort(c *dataplane.Config, p *dataplane.PortConfig, f *Facts, add addFi
 	} else if x.TXQueues < c.Workers {
 		add(true, p.Name, fmt.Sprintf("interface %s has %d transmit queues for %d workers", p.Name, x.TXQueues, c.Workers),
 			"ethtool -L %s combined %d (or tx %d)", p.Name, c.Workers, c.Workers)
+	}
+	if rate, _ := p.Egress.Speed(x.Speed); rate == 0 && x.Up && p.Kind != dataplane.Access {
+		add(false, p.Name, fmt.Sprintf("the speed of %s is unknown: its load is not metered, and CONGA and other schemes that look at it are blind there", p.Name), speedFix)
 	}
 	if x.StripsVLAN && (len(p.VLANs) > 0 || p.Transparent) {
 		add(false, p.Name, fmt.Sprintf("interface %s strips VLAN tags: with most drivers tagged frames then look untagged to XDP, and end in another network", p.Name),

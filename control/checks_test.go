@@ -46,8 +46,8 @@ func goodFacts() *Facts {
 		NetAdmin: true, NetRaw: true, BPF: true, IPCLock: true,
 		Addrs: []netip.Addr{addr("10.255.0.1")},
 		Ports: map[string]PortFacts{
-			"eth1": {MTU: 1550, RXQueues: 2, TXQueues: 2},
-			"eth3": {MTU: 1500, RXQueues: 2, TXQueues: 2},
+			"eth1": {MTU: 1550, RXQueues: 2, TXQueues: 2, Up: true, Speed: 10e9},
+			"eth3": {MTU: 1500, RXQueues: 2, TXQueues: 2, Up: true},
 		},
 		State: State{
 			Links:  []Link{link(10, "eth1"), link(12, "eth3")},
@@ -89,6 +89,8 @@ func TestCheck(t *testing.T) {
 		{"tags stripped", port("eth3", func(p *PortFacts) { p.StripsVLAN = true }), false, "eth3 strips VLAN tags", "ethtool -K eth3 rxvlan off"},
 		{"tags stripped where none are used", port("eth1", func(p *PortFacts) { p.StripsVLAN = true }), false, "", ""},
 		{"no VTEP", func(f *Facts) { f.Addrs = nil }, false, "VTEP 10.255.0.1 is not an address", "ip addr add 10.255.0.1/32 dev lo"},
+		{"an uplink of unknown speed", port("eth1", func(p *PortFacts) { p.Speed = 0 }), false, "the speed of eth1 is unknown", "link_rate: 10Gbit"},
+		{"a link that is down has no speed", port("eth1", func(p *PortFacts) { p.Speed, p.Up = 0, false }), false, "", ""},
 		{"no route to a peer", func(f *Facts) { f.State.Routes = nil }, false, "no route leads to peer 10.255.0.2", "ip route get 10.255.0.2"},
 		{"the uplink to a peer is down", func(f *Facts) { f.State.Links[0].Up = false }, false, "no route leads to peer 10.255.0.2", "ip link"},
 	} {
@@ -119,7 +121,7 @@ func TestGather(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p := f.Ports["eth1"]; p.MTU != 1777 || p.RXQueues != 3 || p.TXQueues != 3 || p.XDP != 0 {
+		if p := f.Ports["eth1"]; p.MTU != 1777 || !p.Up || p.Speed != 10e9 || p.RXQueues != 3 || p.TXQueues != 3 || p.XDP != 0 {
 			t.Errorf("eth1: %+v", p)
 		}
 		if _, ok := f.Ports["eth3"]; ok {
@@ -162,6 +164,21 @@ func TestCheckCountsTheShim(t *testing.T) {
 		}
 		if len(got) != 1 || !got[0].Fatal || !strings.Contains(got[0].Problem, tc.problem) || !strings.Contains(got[0].Fix, "mtu 1554") {
 			t.Errorf("%s, MTU %d: %v, want %q", tc.scheme, tc.mtu, got, tc.problem)
+		}
+	}
+}
+
+// Who knows a link's speed otherwise need not ask the kernel.
+func TestCheckTakesConfiguredSpeed(t *testing.T) {
+	f := goodFacts()
+	p := f.Ports["eth1"]
+	p.Speed = 0
+	f.Ports["eth1"] = p
+	for _, e := range []dataplane.EgressConfig{{LinkRate: 1e9}, {Rate: 1e9}} {
+		c := checkConfig()
+		c.Ports[0].Egress = e
+		if got := Check(c, checkOverlay(), f); len(got) != 0 {
+			t.Errorf("%+v: findings %v", e, got)
 		}
 	}
 }

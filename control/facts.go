@@ -62,7 +62,8 @@ func Gather(c *dataplane.Config) (*Facts, error) {
 		if a == nil {
 			continue
 		}
-		x := PortFacts{MTU: a.MTU}
+		x := PortFacts{MTU: a.MTU, Up: running(a)}
+		x.Speed, _ = k.ethtool.Speed(p.Name) // a driver that does not tell leaves it at 0
 		x.RXQueues, x.TXQueues = channels(k.ethtool, a)
 		// A driver that does not tell, does not.
 		x.StripsVLAN, _ = k.ethtool.Get(p.Name, ethtool.RXVLAN)

@@ -246,12 +246,37 @@ func (m *Mirror) publish(fresh bool) (published bool) {
 	return true
 }
 
+// reportSpeed logs that the speed of a link has become unknown, or is known again. What
+// the start-up checks found it does not repeat.
+func (m *Mirror) reportSpeed(c *dataplane.PortConfig, old, p dataplane.PortState) {
+	if c.Kind == dataplane.Access || m.stats.Published <= 1 {
+		return
+	}
+	rate, source := c.Egress.Speed(p.Speed)
+	before, _ := c.Egress.Speed(old.Speed)
+	switch unknown, was := p.Up && rate == 0, old.Up && before == 0; {
+	case unknown && !was:
+		m.Log.Warn("the link's speed is unknown: its load is not metered, and CONGA is blind there", "interface", c.Name, "fix", speedFix)
+	case was && rate != 0:
+		m.Log.Info("the link's speed is known", "interface", c.Name, "rate", rate, "from", source)
+	}
+}
+
+// at returns the i-th element, or zero.
+func at[T any](s []T, i int) (v T) {
+	if i < len(s) {
+		v = s[i]
+	}
+	return v
+}
+
 // report logs what an operator wants to know of a change.
 func (m *Mirror) report(old, t *dataplane.Tables) {
 	if old == nil {
 		old = &dataplane.Tables{}
 	}
 	for i, p := range t.Ports {
+		m.reportSpeed(&m.Ports[i], at(old.Ports, i), p)
 		if i < len(old.Ports) && p.Up == old.Ports[i].Up && p.Ifindex == old.Ports[i].Ifindex {
 			continue
 		}

@@ -1,10 +1,13 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -217,4 +220,60 @@ func TestResolver(t *testing.T) {
 	if len(r.tries) != 0 || r.unresolved != 0 {
 		t.Errorf("all is resolved, but %d tries are left", len(r.tries))
 	}
+}
+
+// lines collects what is logged.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+// take waits for a line with a text, and forgets what was logged.
+func (l *lines) take(t *testing.T, want string) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		l.mu.Lock()
+		got := l.b.String()
+		if strings.Contains(got, want) {
+			l.b.Reset()
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+		if time.Now().After(deadline) {
+			t.Fatalf("%q was not logged, but %q", want, got)
+		}
+	}
+}
+
+// logged starts a mirror of leafPorts and returns what it logs after its first tables.
+func logged(t *testing.T, k *fakeKernel, o Options) *lines {
+	t.Helper()
+	out := new(lines)
+	o.Role, o.Ports, o.Kernel, o.Overlay, o.Log = dataplane.Leaf, leafPorts, k, new(leafOverlay()), slog.New(slog.NewTextHandler(out, nil))
+	m, p := startMirror(t, o)
+	p.until(t, "start", func(*dataplane.Tables) bool { return true })
+	for deadline := time.Now().Add(5 * time.Second); m.Stats().Published == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no tables")
+		}
+	}
+	return out
+}
+
+func TestMirrorLogsUnknownSpeed(t *testing.T) {
+	s := leafState()
+	s.Links[0].Speed, s.Links[1].Speed = 10e9, 10e9
+	k := newFake(s)
+	out := logged(t, k, Options{})
+	k.set(Links, func(f *fakeKernel) { f.state.Links[0].Speed = 0 })
+	out.take(t, `speed is unknown: its load is not metered, and CONGA is blind there" interface=up0 fix="give the port a link_rate`)
+	k.set(Links, func(f *fakeKernel) { f.state.Links[0].Speed = 25e9 })
+	out.take(t, `speed is known" interface=up0 rate=25000000000 from=kernel`)
 }

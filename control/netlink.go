@@ -163,10 +163,7 @@ func (k *Netlink) links(s *State) error {
 	for _, l := range list {
 		a := l.Attrs()
 		link := Link{
-			Index: a.Index, Name: a.Name, MTU: a.MTU,
-			// LOWER_UP is the carrier; RUNNING also knows of RFC 2863's
-			// operational states (dormant, a lower layer that is down).
-			Up: a.RawFlags&(unix.IFF_UP|unix.IFF_LOWER_UP|unix.IFF_RUNNING) == unix.IFF_UP|unix.IFF_LOWER_UP|unix.IFF_RUNNING,
+			Index: a.Index, Name: a.Name, MTU: a.MTU, Up: running(a),
 		}
 		if len(a.HardwareAddr) == len(link.MAC) {
 			link.MAC = overlay.MAC(a.HardwareAddr)
@@ -180,6 +177,14 @@ func (k *Netlink) links(s *State) error {
 	slices.SortFunc(out, func(a, b Link) int { return cmp.Compare(a.Index, b.Index) })
 	s.Links = out
 	return nil
+}
+
+// running reports whether an interface is up and has carrier. LOWER_UP is the carrier;
+// RUNNING also knows of RFC 2863's operational states (dormant, a lower layer that is
+// down).
+func running(a *netlink.LinkAttrs) bool {
+	const all = unix.IFF_UP | unix.IFF_LOWER_UP | unix.IFF_RUNNING
+	return a.RawFlags&all == all
 }
 
 func (k *Netlink) routes(s *State) error {

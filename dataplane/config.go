@@ -264,3 +264,18 @@ type EgressConfig struct {
 	// there is no shaper; 0: what the kernel says, see [PortState].
 	LinkRate uint64
 }
+
+// Speed returns the speed that the link's meter goes by, bits per second, and who says
+// so: the shaper, link_rate or the kernel, which says the given one. 0, "": it is
+// unknown, and the meter shows nothing.
+func (c *EgressConfig) Speed(kernel uint64) (bits uint64, source string) {
+	switch {
+	case c.Rate != 0:
+		return c.Rate, "shaper"
+	case c.LinkRate != 0:
+		return c.LinkRate, "link_rate"
+	case kernel != 0:
+		return kernel, "kernel"
+	}
+	return 0, ""
+}

@@ -115,6 +115,7 @@ type portView struct {
 	Up          bool      `stat:"up" help:"1 while the interface exists, is up and has carrier."`
 	Utilisation float64   `stat:"utilisation_ratio" help:"Share of the link rate that is sent (DRE), all workers together; 0 when the rate is unknown."`
 	Metric      uint8     `stat:"congestion_metric" help:"The same, quantised to Q bits: what CE is raised to."`
+	Rate        uint64    `stat:"link_rate,gauge" unit:"bps" help:"Bits per second of the link, as its meter takes them: those of the shaper, of link_rate or of the kernel; 0 when nobody says them, and CONGA is blind."`
 	MTU         int       `stat:"mtu,gauge" unit:"bytes" help:"MTU of the interface; 0 while it does not exist."`
 	Changed     time.Time `stat:"changed_timestamp" help:"Unix time at which the port was opened or closed last; 0 if never."`
 }
