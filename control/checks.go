@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/loomfabric/loom/balance"
@@ -24,11 +25,13 @@ type Facts struct {
 // PortFacts are what the checks know of one interface.
 type PortFacts struct {
 	MTU                int
-	RXQueues, TXQueues int    // in use
-	Speed              uint64 // that the kernel says, bits per second; 0: unknown
-	Up                 bool   // administratively up and with carrier
-	XDP                uint32 // ID of the XDP program that it carries; 0: none, or one that keeps the port closed
-	StripsVLAN         bool   // VLAN tags are taken off before XDP sees them
+	RXQueues, TXQueues int      // in use
+	Speed              uint64   // that the kernel says, bits per second; 0: unknown
+	Up                 bool     // administratively up and with carrier
+	Bond               bool     // it is a bond or a team
+	Members            []string // of the bond
+	XDP                uint32   // ID of the XDP program that it carries; 0: none, or one that keeps the port closed
+	StripsVLAN         bool     // VLAN tags are taken off before XDP sees them
 }
 
 // Finding is something that is wrong with a node as configured, on its machine,
@@ -103,13 +106,35 @@ func umemBytes(c *dataplane.Config) uint64 {
 	return uint64(c.Workers) * uint64(frames) * uint64(size)
 }
 
+// bondFix returns the commands that take members out of a bond.
+func bondFix(bond string, members []string) string {
+	if len(members) == 0 {
+		return fmt.Sprintf("`ip link show master %s` names them", bond)
+	}
+	commands := make([]string, len(members))
+	for i, m := range members {
+		commands[i] = fmt.Sprintf("ip link set dev %s nomaster", m)
+	}
+	return strings.Join(commands, "; ")
+}
+
 // speedFix says what to do about a link of unknown speed.
 const speedFix = "give the port a link_rate, as in link_rate: 10Gbit"
 
 func checkPort(c *dataplane.Config, p *dataplane.PortConfig, f *Facts, add addFinding) {
 	x, ok := f.Ports[p.Name]
 	if !ok {
+		if p.Optional {
+			add(false, p.Name, fmt.Sprintf("interface %s does not exist: the port opens when it appears", p.Name),
+				"make the interface, or see `ip link` for those that exist; with `required: true` the leaf does not start without it")
+			return
+		}
 		add(true, p.Name, fmt.Sprintf("interface %s does not exist", p.Name), "see `ip link` for those that do")
+		return
+	}
+	if x.Bond {
+		add(true, p.Name, fmt.Sprintf("interface %s is a bond: AF_XDP needs the queues of its members", p.Name),
+			"list the members as ports, each taken out of the bond: %s", bondFix(p.Name, x.Members))
 		return
 	}
 	if x.MTU > dataplane.LargestMTU {

@@ -2,8 +2,11 @@ package control
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/vishvananda/netlink"
 
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/config"
@@ -91,6 +94,9 @@ func TestCheck(t *testing.T) {
 		{"no VTEP", func(f *Facts) { f.Addrs = nil }, false, "VTEP 10.255.0.1 is not an address", "ip addr add 10.255.0.1/32 dev lo"},
 		{"an uplink of unknown speed", port("eth1", func(p *PortFacts) { p.Speed = 0 }), false, "the speed of eth1 is unknown", "link_rate: 10Gbit"},
 		{"a link that is down has no speed", port("eth1", func(p *PortFacts) { p.Speed, p.Up = 0, false }), false, "", ""},
+		{"a bond", port("eth1", func(p *PortFacts) { p.Bond, p.Members = true, []string{"eth4", "eth5"} }), true, "eth1 is a bond",
+			"list the members as ports, each taken out of the bond: ip link set dev eth4 nomaster; ip link set dev eth5 nomaster"},
+		{"an empty bond", port("eth3", func(p *PortFacts) { p.Bond = true }), true, "eth3 is a bond", "`ip link show master eth3` names them"},
 		{"no route to a peer", func(f *Facts) { f.State.Routes = nil }, false, "no route leads to peer 10.255.0.2", "ip route get 10.255.0.2"},
 		{"the uplink to a peer is down", func(f *Facts) { f.State.Links[0].Up = false }, false, "no route leads to peer 10.255.0.2", "ip link"},
 	} {
@@ -179,6 +185,35 @@ func TestCheckTakesConfiguredSpeed(t *testing.T) {
 		c.Ports[0].Egress = e
 		if got := Check(c, checkOverlay(), f); len(got) != 0 {
 			t.Errorf("%+v: findings %v", e, got)
+		}
+	}
+}
+
+// An access port may wait for its interface, unless the file says otherwise.
+func TestCheckOfAbsentPort(t *testing.T) {
+	c, f := checkConfig(), goodFacts()
+	c.Ports[1].Optional = true
+	delete(f.Ports, "eth3")
+	got := Check(c, checkOverlay(), f)
+	if len(got) != 1 || got[0].Fatal || got[0].Place != "eth3" || !strings.Contains(got[0].Problem, "opens when it appears") || !strings.Contains(got[0].Fix, "required: true") {
+		t.Errorf("findings %+v", got)
+	}
+}
+
+func TestBondOf(t *testing.T) {
+	named := func(name string, index, master int) netlink.LinkAttrs {
+		return netlink.LinkAttrs{Name: name, Index: index, MasterIndex: master}
+	}
+	links := []netlink.Link{
+		netlink.NewLinkBond(named("bond0", 3, 0)), &netlink.Device{LinkAttrs: named("eth4", 4, 3)}, &netlink.Device{LinkAttrs: named("eth5", 5, 3)},
+		&netlink.GenericLink{LinkAttrs: named("team0", 6, 0), LinkType: "team"}, &netlink.Bridge{LinkAttrs: named("br0", 7, 0)},
+	}
+	for i, want := range []struct {
+		bond    bool
+		members []string
+	}{{true, []string{"eth4", "eth5"}}, {}, {}, {true, nil}, {}} {
+		if bond, members := bondOf(links[i], links); bond != want.bond || !slices.Equal(members, want.members) {
+			t.Errorf("%s: %v, %v", links[i].Attrs().Name, bond, members)
 		}
 	}
 }

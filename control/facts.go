@@ -53,17 +53,19 @@ func Gather(c *dataplane.Config) (*Facts, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list network interfaces: %w", err)
 	}
-	byName := make(map[string]*netlink.LinkAttrs, len(links))
+	byName := make(map[string]netlink.Link, len(links))
 	for _, l := range links {
-		byName[l.Attrs().Name] = l.Attrs()
+		byName[l.Attrs().Name] = l
 	}
 	for _, p := range c.Ports {
-		a := byName[p.Name]
-		if a == nil {
+		l := byName[p.Name]
+		if l == nil {
 			continue
 		}
+		a := l.Attrs()
 		x := PortFacts{MTU: a.MTU, Up: running(a)}
 		x.Speed, _ = k.ethtool.Speed(p.Name) // a driver that does not tell leaves it at 0
+		x.Bond, x.Members = bondOf(l, links)
 		x.RXQueues, x.TXQueues = channels(k.ethtool, a)
 		// A driver that does not tell, does not.
 		x.StripsVLAN, _ = k.ethtool.Get(p.Name, ethtool.RXVLAN)
@@ -73,6 +75,20 @@ func Gather(c *dataplane.Config) (*Facts, error) {
 		f.Ports[p.Name] = x
 	}
 	return f, nil
+}
+
+// bondOf reports whether l is a bond or a team, and the names of its members among the
+// links.
+func bondOf(l netlink.Link, links []netlink.Link) (bond bool, members []string) {
+	if kind := l.Type(); kind != "bond" && kind != "team" {
+		return false, nil
+	}
+	for _, m := range links {
+		if m.Attrs().MasterIndex == l.Attrs().Index {
+			members = append(members, m.Attrs().Name)
+		}
+	}
+	return true, members
 }
 
 // privilege reads the effective capabilities and the memory limit.

@@ -236,6 +236,8 @@ type PortConfig struct {
 	Name   string // interface
 	Kind   PortKind
 	Egress EgressConfig
+	// Optional lets [Open] do without the interface; the port opens when it appears.
+	Optional bool
 	// Access ports only. VNI of untagged frames (0: none) and of tagged ones.
 	Untagged overlay.VNI
 	VLANs    map[uint16]overlay.VNI

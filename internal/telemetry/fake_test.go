@@ -61,7 +61,7 @@ func (f *fake) options() Options {
 			defer f.mu.Unlock()
 			return f.reload
 		},
-		Ports: []dataplane.PortConfig{{Name: "host0", Kind: dataplane.Access}, {Name: "up0", Kind: dataplane.Uplink}},
+		Ports: []dataplane.PortConfig{{Name: "host0", Kind: dataplane.Access, Optional: true}, {Name: "up0", Kind: dataplane.Uplink}},
 	}
 }
 

@@ -112,6 +112,7 @@ type (
 type portView struct {
 	_           struct{}  `stat:"port"`
 	Open        bool      `stat:"open" help:"1 while the port's sockets are bound."`
+	Exists      bool      `stat:"exists" help:"1 while there is an interface of the port's name."`
 	Up          bool      `stat:"up" help:"1 while the interface exists, is up and has carrier."`
 	Utilisation float64   `stat:"utilisation_ratio" help:"Share of the link rate that is sent (DRE), all workers together; 0 when the rate is unknown."`
 	Metric      uint8     `stat:"congestion_metric" help:"The same, quantised to Q bits: what CE is raised to."`
