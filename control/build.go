@@ -19,10 +19,12 @@ import (
 type Builder struct {
 	role  dataplane.Role
 	ports []dataplane.PortConfig
-	hops  ids[hopKey]
-	peers ids[netip.Addr]
-	vnis  ids[overlay.VNI]
-	prev  *dataplane.Tables
+	// overhead returns what uplinks' MTU must exceed hosts' by.
+	overhead func() int
+	hops     ids[hopKey]
+	peers    ids[netip.Addr]
+	vnis     ids[overlay.VNI]
+	prev     *dataplane.Tables
 }
 
 type hopKey struct {
@@ -33,7 +35,7 @@ type hopKey struct {
 // NewBuilder returns a builder for a node with these ports.
 func NewBuilder(role dataplane.Role, ports []dataplane.PortConfig) *Builder {
 	return &Builder{
-		role: role, ports: ports,
+		role: role, ports: ports, overhead: func() int { return overlay.MTUOverhead },
 		hops:  newIDs[hopKey](dataplane.MaxHops),
 		peers: newIDs[netip.Addr](dataplane.MaxPeers),
 		vnis:  newIDs[overlay.VNI](dataplane.MaxVNIs),
@@ -93,6 +95,10 @@ func (w *build) portStates() {
 		if p.Kind != dataplane.Access { // hosts are never a next hop of the underlay
 			w.byIndex[l.Index] = dataplane.PortID(i)
 		}
+	}
+	need, _ := neededMTU(w.role, w.ports, w.overhead(), func(i int) int { return w.t.Ports[i].MTU })
+	for _, port := range w.byIndex {
+		w.t.Ports[port].NeedMTU = need
 	}
 }
 

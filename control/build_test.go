@@ -115,7 +115,7 @@ func TestBuildLeaf(t *testing.T) {
 func TestBuildLeafTables(t *testing.T) {
 	s, o := leafState(), leafOverlay()
 	tables := NewBuilder(dataplane.Leaf, leafPorts).Build(&s, &o, epoch)
-	if want := (dataplane.PortState{Ifindex: 11, Up: true, MAC: mac(11), MTU: 1600}); tables.Ports[1] != want {
+	if want := (dataplane.PortState{Ifindex: 11, Up: true, MAC: mac(11), MTU: 1600, NeedMTU: 1650}); tables.Ports[1] != want {
 		t.Errorf("port %+v, want %+v", tables.Ports[1], want)
 	}
 	for _, h := range tables.Hops {

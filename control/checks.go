@@ -58,8 +58,8 @@ func Check(c *dataplane.Config, o *config.Leaf, f *Facts) []Finding {
 		checkPort(c, &p, f, add)
 	}
 	out = append(out, CheckFile(c)...)
+	checkOverhead(c, f, add)
 	if c.Role == dataplane.Leaf {
-		checkOverhead(c, f, add)
 		checkRoutes(c, o, f, add)
 		if !slices.Contains(f.Addrs, c.VTEP) {
 			add(false, "vtep", fmt.Sprintf("VTEP %v is not an address of this machine: the kernel cannot answer for it, nor take over when the daemon is gone", c.VTEP),
@@ -166,15 +166,9 @@ func checkPort(c *dataplane.Config, p *dataplane.PortConfig, f *Facts, add addFi
 	}
 }
 
-// checkOverhead holds the uplinks' MTUs against what the hosts may send.
+// checkOverhead holds the MTUs of ports towards the fabric against what they need.
 func checkOverhead(c *dataplane.Config, f *Facts, add addFinding) {
-	widest, from := 0, ""
-	for _, p := range c.Ports {
-		if x := f.Ports[p.Name]; p.Kind == dataplane.Access && x.MTU > widest {
-			widest, from = x.MTU, p.Name
-		}
-	}
-	need := widest + c.Overhead()
+	need, asks := neededMTU(c.Role, c.Ports, c.Overhead(), func(i int) int { return f.Ports[c.Ports[i].Name].MTU })
 	shim := ""
 	for _, name := range schemesOf(c) {
 		if balance.Find(name).Shim {
@@ -184,9 +178,14 @@ func checkOverhead(c *dataplane.Config, f *Facts, add addFinding) {
 	}
 	for _, p := range c.Ports {
 		x, ok := f.Ports[p.Name]
-		if p.Kind == dataplane.Uplink && ok && x.MTU < need {
+		switch {
+		case !ok || x.MTU >= need:
+		case p.Kind == dataplane.Uplink:
 			add(true, p.Name, fmt.Sprintf("uplink %s has MTU %d, and needs %d for the %d of access port %s and %d bytes of VXLAN%s",
-				p.Name, x.MTU, need, widest, from, c.Overhead(), shim), "ip link set dev %s mtu %d", p.Name, need)
+				p.Name, x.MTU, need, need-c.Overhead(), asks, c.Overhead(), shim), "ip link set dev %s mtu %d", p.Name, need)
+		case p.Kind == dataplane.SpinePort:
+			add(false, p.Name, fmt.Sprintf("port %s has MTU %d, and packets of %d may come in by port %s: those that are longer than %d are dropped",
+				p.Name, x.MTU, need, asks, x.MTU), "ip link set dev %s mtu %d", p.Name, need)
 		}
 	}
 }

@@ -217,3 +217,16 @@ func TestBondOf(t *testing.T) {
 		}
 	}
 }
+
+// What comes in by one port of a spine has to go out by another.
+func TestCheckOfSpineMTU(t *testing.T) {
+	c := &dataplane.Config{Role: dataplane.Spine, Workers: 2, RingSize: 256, Ports: []dataplane.PortConfig{
+		{Name: "eth1", Kind: dataplane.SpinePort, Egress: dataplane.EgressConfig{LinkRate: 1e9}},
+		{Name: "eth3", Kind: dataplane.SpinePort, Egress: dataplane.EgressConfig{LinkRate: 1e9}},
+	}}
+	got := Check(c, nil, goodFacts())
+	if len(got) != 1 || got[0].Fatal || got[0].Place != "eth3" || !strings.Contains(got[0].Problem, "has MTU 1500, and packets of 1550 may come in by port eth1") ||
+		got[0].Fix != "ip link set dev eth3 mtu 1550" {
+		t.Errorf("findings %+v", got)
+	}
+}

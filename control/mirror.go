@@ -38,6 +38,7 @@ type Options struct {
 	Kernel     Kernel
 	Overlay    *config.Leaf // leaf: its peers and VNIs
 	Publisher  Publisher
+	Overhead   func() int             // leaf: what uplinks' MTU must exceed hosts' by; nil: always overlay.MTUOverhead
 	Unresolved <-chan dataplane.HopID // next hops that frames wait for; may be nil
 	Log        *slog.Logger
 }
@@ -94,6 +95,9 @@ func NewMirror(o Options) *Mirror {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	m := &Mirror{Options: o, builder: NewBuilder(o.Role, o.Ports), wake: make(chan struct{}, 1)}
+	if o.Overhead != nil {
+		m.builder.overhead = o.Overhead
+	}
 	m.shown.Store(&Stats{})
 	m.resolve = resolver{kernel: o.Kernel, log: o.Log, tries: make(map[target]*try)}
 	return m
@@ -277,6 +281,7 @@ func (m *Mirror) report(old, t *dataplane.Tables) {
 	}
 	for i, p := range t.Ports {
 		m.reportSpeed(&m.Ports[i], at(old.Ports, i), p)
+		m.reportMTU(m.Ports[i].Name, at(old.Ports, i), p)
 		if i < len(old.Ports) && p.Up == old.Ports[i].Up && p.Ifindex == old.Ports[i].Ifindex {
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -276,4 +277,20 @@ func TestMirrorLogsUnknownSpeed(t *testing.T) {
 	out.take(t, `speed is unknown: its load is not metered, and CONGA is blind there" interface=up0 fix="give the port a link_rate`)
 	k.set(Links, func(f *fakeKernel) { f.state.Links[0].Speed = 25e9 })
 	out.take(t, `speed is known" interface=up0 rate=25000000000 from=kernel`)
+}
+
+func TestMirrorWatchesMTU(t *testing.T) {
+	s := leafState()
+	s.Links[2].MTU = 1546
+	k := newFake(s)
+	overhead := atomic.Int64{}
+	overhead.Store(54)
+	out := logged(t, k, Options{Overhead: func() int { return int(overhead.Load()) }})
+	k.set(Links, func(f *fakeKernel) { f.state.Links[1].MTU = 1599 })
+	out.take(t, `long packets are dropped" interface=up1 mtu=1599 needs=1600 fix="ip link set dev up1 mtu 1600"`)
+	overhead.Store(50)
+	k.set(Links, func(f *fakeKernel) { f.state.Links[0].MTU = 2000 }) // any change of a link
+	out.take(t, `large enough again" interface=up1 mtu=1599 needs=1596`)
+	k.set(Links, func(f *fakeKernel) { f.state.Links[2].MTU = 1600 }) // hosts may send more
+	out.take(t, `long packets are dropped" interface=up1 mtu=1599 needs=1650 fix="ip link set dev up1 mtu 1650"`)
 }

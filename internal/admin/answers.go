@@ -25,6 +25,7 @@ type Port struct {
 	Up          bool    `json:"up"`   // administratively up and with carrier
 	MAC         string  `json:"mac"`
 	MTU         int     `json:"mtu"`
+	MTUNeeded   int     `json:"mtu_needed"` // towards the fabric; 0: unknown, or an access port
 	XDPMode     string  `json:"xdp_mode"`
 	CopyMode    string  `json:"copy_mode"`
 	Error       string  `json:"error"`     // why it is not open
@@ -125,7 +126,7 @@ func ports(configs []dataplane.PortConfig, st *dataplane.Stats, t *dataplane.Tab
 		if t != nil {
 			state := at(t.Ports, i)
 			p.Up, p.MAC, p.MTU = state.Up, state.MAC.String(), state.MTU
-			speed = state.Speed
+			p.MTUNeeded, speed = state.NeedMTU, state.Speed
 		}
 		p.Rate, p.RateFrom = c.Egress.Speed(speed)
 		sum := at(counted, i)

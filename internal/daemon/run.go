@@ -87,6 +87,7 @@ func (k Kind) run(ctx context.Context, file string) error {
 		return fmt.Errorf("open the ports: %w", err)
 	}
 	again := &reloader{kind: k, file: file, current: n, plane: plane, log: log, start: read}
+	again.dp.Store(&n.dp)
 	err = k.serve(ctx, n, plane, kernel, listeners{listener, socket}, log, again, reload)
 	if cerr := plane.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("close the ports: %w", cerr))
@@ -113,7 +114,7 @@ type listeners struct{ metrics, admin net.Listener }
 func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel control.Kernel, l listeners, log *slog.Logger, again *reloader, reload <-chan os.Signal) error {
 	overlay, _ := n.file.(*config.Leaf) // nil: a spine's
 	mirror := control.NewMirror(control.Options{
-		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Overlay: overlay,
+		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Overlay: overlay, Overhead: again.overhead,
 		Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
 	})
 	server := telemetry.NewServer(telemetry.Options{

@@ -100,7 +100,7 @@ func printPorts(w io.Writer, a *admin.Ports) {
 		if !p.Open {
 			state = "closed"
 		}
-		t.row(p.Port, p.Kind, state, p.MTU, orNone(strings.Trim(p.XDPMode+"/"+p.CopyMode, "/")), rate(p.Rate), either(p.Rate != 0, p.RateFrom, "unknown"), percent(p.Utilisation), p.Metric,
+		t.row(p.Port, p.Kind, state, mtu(&p), orNone(strings.Trim(p.XDPMode+"/"+p.CopyMode, "/")), rate(p.Rate), either(p.Rate != 0, p.RateFrom, "unknown"), percent(p.Utilisation), p.Metric,
 			p.QueueBytes, p.RxFrames, p.TxFrames, p.Dropped)
 	}
 	t.end()
@@ -109,6 +109,14 @@ func printPorts(w io.Writer, a *admin.Ports) {
 			fmt.Fprintf(w, "\n%s is not open: %s\n", p.Port, p.Error)
 		}
 	}
+}
+
+// mtu shows also what a port needs that has too little.
+func mtu(p *admin.Port) string {
+	if p.MTU > 0 && p.MTU < p.MTUNeeded {
+		return fmt.Sprintf("%d of %d", p.MTU, p.MTUNeeded)
+	}
+	return strconv.Itoa(p.MTU)
 }
 
 func printPeers(w io.Writer, a *admin.Peers) {

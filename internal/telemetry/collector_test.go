@@ -160,6 +160,7 @@ func TestSamples(t *testing.T) {
 		`loom_port_up{port="up0"}`:                                               0,
 		`loom_port_mtu_bytes{port="up0"}`:                                        1600,
 		`loom_port_link_rate_bps{port="up0"}`:                                    25e9,
+		`loom_port_mtu_needed_bytes{port="up0"}`:                                 1554,
 		`loom_port_exists{port="up0"}`:                                           1,
 		`loom_port_link_rate_bps{port="host0"}`:                                  0,
 		`loom_port_open{port="host0"}`:                                           1,

@@ -85,7 +85,7 @@ func newFake() *fake {
 	f := &fake{tables: &dataplane.Tables{
 		Ports: []dataplane.PortState{
 			{Ifindex: 7, Up: true, MAC: overlay.MAC{2, 0, 0, 0, 0, 7}, MTU: 1500},
-			{Ifindex: 8, Up: false, MAC: overlay.MAC{2, 0, 0, 0, 0, 8}, MTU: 1600, Speed: 25e9},
+			{Ifindex: 8, Up: false, MAC: overlay.MAC{2, 0, 0, 0, 0, 8}, MTU: 1600, NeedMTU: 1554, Speed: 25e9},
 		},
 		Hops: []dataplane.Hop{
 			{Port: 1, Gateway: addr("10.0.0.1"), MAC: overlay.MAC{2, 0, 0, 0, 1, 1}, Resolved: true},

@@ -118,6 +118,7 @@ type portView struct {
 	Metric      uint8     `stat:"congestion_metric" help:"The same, quantised to Q bits: what CE is raised to."`
 	Rate        uint64    `stat:"link_rate,gauge" unit:"bps" help:"Bits per second of the link, as its meter takes them: those of the shaper, of link_rate or of the kernel; 0 when nobody says them, and CONGA is blind."`
 	MTU         int       `stat:"mtu,gauge" unit:"bytes" help:"MTU of the interface; 0 while it does not exist."`
+	NeedMTU     int       `stat:"mtu_needed,gauge" unit:"bytes" help:"MTU that a port towards the fabric needs for the longest packets: on a leaf that of its hosts and the tunnel's overhead, on a spine that of its widest port; 0: unknown, or an access port."`
 	Changed     time.Time `stat:"changed_timestamp" help:"Unix time at which the port was opened or closed last; 0 if never."`
 }
 
