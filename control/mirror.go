@@ -118,7 +118,7 @@ func (m *Mirror) Run(ctx context.Context) error {
 		case m.wake <- struct{}{}:
 		default: // one that is waiting covers this one
 		}
-	})
+	}, m.reportWatch)
 	if err != nil {
 		return err
 	}
@@ -144,6 +144,15 @@ func (m *Mirror) Run(ctx context.Context) error {
 		}
 		timer.Reset(time.Until(earlier(m.step(now), nextResync)))
 	}
+}
+
+// reportWatch logs that the kernel's events cannot be read, or can be again.
+func (m *Mirror) reportWatch(err error) {
+	if err != nil {
+		m.Log.Error("cannot read the kernel's events; its state is listed every second instead", "err", err)
+		return
+	}
+	m.Log.Info("the kernel's events can be read again")
 }
 
 // step lists what is due, publishes what changed and resolves what is missing.

@@ -57,7 +57,7 @@ func (f *fakeKernel) Resolve(_ int, a netip.Addr) error {
 	return nil
 }
 
-func (f *fakeKernel) Watch(changed func(Kind)) (func(), error) {
+func (f *fakeKernel) Watch(changed func(Kind), _ func(error)) (func(), error) {
 	f.changed = changed
 	close(f.watching)
 	return func() {}, nil
