@@ -64,8 +64,8 @@ type Access struct {
 	Transparent bool `yaml:"transparent,omitempty"`
 	// Fail says what becomes of frames from hosts while leafd does not serve the
 	// port, as when it was stopped or killed: closed (they are dropped; `ip link
-	// set dev IF xdp off` ends that) or open (they are the kernel's; for ports of
-	// a bridge there). Default: closed.
+	// set dev IF xdp off` ends that) or open (they are the kernel's; only for
+	// ports of a bridge there). Default: closed.
 	Fail   Fail `yaml:"fail,omitempty"`
 	Egress `yaml:",inline"`
 }

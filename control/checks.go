@@ -25,13 +25,16 @@ type Facts struct {
 // PortFacts are what the checks know of one interface.
 type PortFacts struct {
 	MTU                int
-	RXQueues, TXQueues int      // in use
-	Speed              uint64   // that the kernel says, bits per second; 0: unknown
-	Up                 bool     // administratively up and with carrier
-	Bond               bool     // it is a bond or a team
-	Members            []string // of the bond
-	XDP                uint32   // ID of the XDP program that it carries; 0: none, or one that keeps the port closed
-	StripsVLAN         bool     // VLAN tags are taken off before XDP sees them
+	RXQueues, TXQueues int            // in use
+	Speed              uint64         // that the kernel says, bits per second; 0: unknown
+	Up                 bool           // administratively up and with carrier
+	Bond               bool           // it is a bond or a team
+	Members            []string       // of the bond
+	XDP                uint32         // ID of the XDP program that it carries; 0: none, or one that keeps the port closed
+	Addrs              []netip.Prefix // of the kernel's own stack, link-local ones included
+	AcceptsRA          bool           // the kernel takes addresses and routes from router advertisements
+	Bridged            bool           // it, or a VLAN interface on it, is a port of a bridge
+	StripsVLAN         bool           // VLAN tags are taken off before XDP sees them
 }
 
 // Finding is something that is wrong with a node as configured, on its machine,
@@ -56,6 +59,9 @@ func Check(c *dataplane.Config, o *config.Leaf, f *Facts) []Finding {
 	checkPrivilege(c, f, add)
 	for _, p := range c.Ports {
 		checkPort(c, &p, f, add)
+		if x, ok := f.Ports[p.Name]; ok && p.Kind == dataplane.Access {
+			checkTrust(&p, &x, add)
+		}
 	}
 	out = append(out, CheckFile(c)...)
 	checkOverhead(c, f, add)
@@ -104,6 +110,30 @@ func umemBytes(c *dataplane.Config) uint64 {
 		size = 4096
 	}
 	return uint64(c.Workers) * uint64(frames) * uint64(size)
+}
+
+// checkTrust looks for ways from hosts into the leaf's own kernel.
+func checkTrust(p *dataplane.PortConfig, x *PortFacts, add addFinding) {
+	const noIPv6 = "sysctl -w net/ipv6/conf/%s/disable_ipv6=1"
+	v6 := false
+	for _, a := range x.Addrs {
+		if a.Addr().Is6() {
+			v6 = true
+		} else {
+			add(false, p.Name, fmt.Sprintf("access port %s has the address %v: hosts there reach this machine's own services whenever leafd's XDP program is not on it", p.Name, a),
+				"ip addr del %v dev %s", a, p.Name)
+		}
+	}
+	switch {
+	case x.AcceptsRA:
+		add(false, p.Name, fmt.Sprintf("access port %s accepts router advertisements: hosts there give this machine addresses and routes whenever leafd's XDP program is not on it", p.Name), noIPv6, p.Name)
+	case v6:
+		add(false, p.Name, fmt.Sprintf("access port %s has IPv6 addresses: hosts there reach this machine's own services whenever leafd's XDP program is not on it", p.Name), noIPv6, p.Name)
+	}
+	if p.FailOpen && !x.Bridged {
+		add(true, p.Name, fmt.Sprintf("access port %s is `fail: open` and no port of a bridge: without leafd, the kernel would route what hosts send, into the underlay too", p.Name),
+			"remove `fail: open`, or ip link set dev %s master BRIDGE", p.Name)
+	}
 }
 
 // bondFix returns the commands that take members out of a bond.

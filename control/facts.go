@@ -2,6 +2,11 @@ package control
 
 import (
 	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -41,13 +46,18 @@ func Gather(c *dataplane.Config) (*Facts, error) {
 			return nil, err
 		}
 	}
-	addrs, err := k.h.AddrList(nil, netlink.FAMILY_V4)
+	addrs, err := k.h.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, fmt.Errorf("list this machine's addresses: %w", err)
 	}
+	byIndex := make(map[int][]netip.Prefix)
 	for _, a := range addrs {
 		ip, _ := addrOf(a.IP)
-		f.Addrs = append(f.Addrs, ip)
+		bits, _ := a.Mask.Size()
+		byIndex[a.LinkIndex] = append(byIndex[a.LinkIndex], netip.PrefixFrom(ip, bits))
+		if ip.Is4() {
+			f.Addrs = append(f.Addrs, ip)
+		}
 	}
 	links, err := k.h.LinkList()
 	if err != nil {
@@ -63,7 +73,7 @@ func Gather(c *dataplane.Config) (*Facts, error) {
 			continue
 		}
 		a := l.Attrs()
-		x := PortFacts{MTU: a.MTU, Up: running(a)}
+		x := PortFacts{MTU: a.MTU, Up: running(a), Addrs: byIndex[a.Index], AcceptsRA: acceptsRA(p.Name), Bridged: bridged(a, links)}
 		x.Speed, _ = k.ethtool.Speed(p.Name) // a driver that does not tell leaves it at 0
 		x.Bond, x.Members = bondOf(l, links)
 		x.RXQueues, x.TXQueues = channels(k.ethtool, a)
@@ -75,6 +85,32 @@ func Gather(c *dataplane.Config) (*Facts, error) {
 		f.Ports[p.Name] = x
 	}
 	return f, nil
+}
+
+// acceptsRA reports whether the kernel takes router advertisements from an interface. A
+// kernel without IPv6 takes none.
+func acceptsRA(name string) bool {
+	value := func(key string) string {
+		b, err := os.ReadFile(filepath.Join("/proc/sys/net/ipv6/conf", name, key))
+		if err != nil {
+			return "0"
+		}
+		return strings.TrimSpace(string(b))
+	}
+	return value("accept_ra") != "0" && value("disable_ipv6") == "0"
+}
+
+// bridged reports whether a link, or a VLAN interface on it, is a port of a bridge.
+func bridged(a *netlink.LinkAttrs, links []netlink.Link) bool {
+	bridges := make(map[int]bool)
+	for _, l := range links {
+		if l.Type() == "bridge" || l.Type() == "openvswitch" {
+			bridges[l.Attrs().Index] = true
+		}
+	}
+	return bridges[a.MasterIndex] || slices.ContainsFunc(links, func(l netlink.Link) bool {
+		return l.Type() == "vlan" && l.Attrs().ParentIndex == a.Index && bridges[l.Attrs().MasterIndex]
+	})
 }
 
 // bondOf reports whether l is a bond or a team, and the names of its members among the
