@@ -61,7 +61,7 @@ func (l *Leaf) ToDataplane() dataplane.Config {
 		a := &l.Access[i]
 		p := dataplane.PortConfig{
 			Name: a.Interface, Kind: dataplane.Access, Egress: a.Egress.dataplane(),
-			Untagged: overlay.VNI(a.VNI), Transparent: a.Transparent, FailOpen: a.Fail == FailOpen,
+			Untagged: overlay.VNI(a.VNI), Transparent: a.Transparent, FailOpen: a.Fail == FailOpen, Optional: !a.Required,
 			VLANs: make(map[uint16]overlay.VNI, len(a.VLANs)),
 		}
 		for vid, vni := range a.VLANs {

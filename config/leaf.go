@@ -48,6 +48,10 @@ type Uplink struct {
 type Access struct {
 	// Interface is the name of the network interface. Required.
 	Interface string `yaml:"interface"`
+	// Required refuses to start without the interface. Otherwise the leaf starts
+	// with a warning, and the port opens when the interface appears, as that of a
+	// virtual machine does. Default: false.
+	Required bool `yaml:"required,omitempty"`
 	// VNI is the virtual network of untagged frames. Default: untagged frames
 	// are dropped.
 	VNI uint32 `yaml:"vni,omitempty"`
@@ -60,8 +64,8 @@ type Access struct {
 	Transparent bool `yaml:"transparent,omitempty"`
 	// Fail says what becomes of frames from hosts while leafd does not serve the
 	// port, as when it was stopped or killed: closed (they are dropped; `ip link
-	// set dev IF xdp off` ends that) or open (they are the kernel's; for ports of
-	// a bridge there). Default: closed.
+	// set dev IF xdp off` ends that) or open (they are the kernel's; only for
+	// ports of a bridge there). Default: closed.
 	Fail   Fail `yaml:"fail,omitempty"`
 	Egress `yaml:",inline"`
 }

@@ -95,9 +95,10 @@ func (d *checker) listen(metrics, admin string) {
 	}
 }
 
-// port checks a port at a path: its interface and what a frame meets there.
-func (d *checker) port(at, name string, e *Egress) {
-	d.name(at, name)
+// port checks a port at a path: its interface, which has to exist if it is needed, and
+// what a frame meets there.
+func (d *checker) port(at, name string, needed bool, e *Egress) {
+	d.name(at, name, needed)
 	s, queue, burst := e.Shaper, at+".queue", at+".shaper.burst"
 	d.ErrorIf(d.Has(queue) && (e.Queue < 2048 || e.Queue > 1<<30), queue, "a queue of %v; use 2KiB to 1GiB, or leave it out", e.Queue)
 	d.ErrorIf(s.Rate == 0 && s.Burst > 0, at+".shaper", "a shaper without a rate; add rate, as in rate: 1Gbit")
@@ -109,7 +110,7 @@ func (d *checker) port(at, name string, e *Egress) {
 	d.ErrorIf(d.Has(at+".ecn.pmax") && e.ECN.Pmax == 0, at+".ecn.pmax", "pmax 0 is outside (0, 1]; pmax is a probability, as in 0.2")
 }
 
-func (d *checker) name(at, name string) {
+func (d *checker) name(at, name string, needed bool) {
 	if d.ErrorIf(name == "", at, "a port without an interface; add interface, as in interface: eth1") {
 		return
 	}
@@ -121,7 +122,7 @@ func (d *checker) name(at, name string) {
 	case dup:
 		d.Errorf(at, "interface %s is already used on line %d; an interface is one port: remove one of the two", name, d.Line(first))
 		return
-	case d.interfaces != nil && !slices.Contains(d.interfaces, name):
+	case needed && d.interfaces != nil && !slices.Contains(d.interfaces, name):
 		fix := "see `ip link` for those that do"
 		if near := yamlfile.Nearest(name, d.interfaces); near != "" {
 			fix = "did you mean " + near + "? `ip link` shows those that do"
@@ -180,6 +181,6 @@ func (s *Spine) validate(d *checker) {
 	d.ErrorIf(n == 0, "ports", "a spine without ports; list the ports towards the leaves, as in ports: [{interface: eth1}]")
 	d.ErrorIf(n > dataplane.MaxPorts, "ports", "%d ports; use at most %d", n, dataplane.MaxPorts)
 	for i := range s.Ports {
-		d.port(item("ports", i), s.Ports[i].Interface, &s.Ports[i].Egress)
+		d.port(item("ports", i), s.Ports[i].Interface, true, &s.Ports[i].Egress)
 	}
 }

@@ -20,7 +20,7 @@ func (l *Leaf) validate(d *checker) {
 	d.ErrorIf(n == 0, "uplinks", "a leaf without uplinks; list the ports towards the spines, as in uplinks: [{interface: eth1}]")
 	d.ErrorIf(n > dataplane.MaxPaths, "uplinks", "%d uplinks; use at most %d: the fabric header has 4 bits for an uplink", n, dataplane.MaxPaths)
 	for i := range l.Uplinks {
-		d.port(item("uplinks", i), l.Uplinks[i].Interface, &l.Uplinks[i].Egress)
+		d.port(item("uplinks", i), l.Uplinks[i].Interface, true, &l.Uplinks[i].Egress)
 	}
 	vnis := l.validateVNIs(d)
 	l.validateAccess(d, vnis)
@@ -82,7 +82,7 @@ func (l *Leaf) validateAccess(d *checker, vnis map[uint32]string) {
 	d.ErrorIf(n > dataplane.MaxPorts, "access", "%d ports; use at most %d, uplinks included", n, dataplane.MaxPorts)
 	for i := range l.Access {
 		a, at := &l.Access[i], item("access", i)
-		d.port(at, a.Interface, &a.Egress)
+		d.port(at, a.Interface, a.Required, &a.Egress)
 		known := func(at string, vni uint32) {
 			d.ErrorIf(vnis[vni] == "", at, "VNI %d is not among vnis; add it to vnis, as in vnis: [{vni: %d}]", vni, vni)
 		}

@@ -19,10 +19,12 @@ import (
 type Builder struct {
 	role  dataplane.Role
 	ports []dataplane.PortConfig
-	hops  ids[hopKey]
-	peers ids[netip.Addr]
-	vnis  ids[overlay.VNI]
-	prev  *dataplane.Tables
+	// overhead returns what uplinks' MTU must exceed hosts' by.
+	overhead func() int
+	hops     ids[hopKey]
+	peers    ids[netip.Addr]
+	vnis     ids[overlay.VNI]
+	prev     *dataplane.Tables
 }
 
 type hopKey struct {
@@ -33,7 +35,7 @@ type hopKey struct {
 // NewBuilder returns a builder for a node with these ports.
 func NewBuilder(role dataplane.Role, ports []dataplane.PortConfig) *Builder {
 	return &Builder{
-		role: role, ports: ports,
+		role: role, ports: ports, overhead: func() int { return overlay.MTUOverhead },
 		hops:  newIDs[hopKey](dataplane.MaxHops),
 		peers: newIDs[netip.Addr](dataplane.MaxPeers),
 		vnis:  newIDs[overlay.VNI](dataplane.MaxVNIs),
@@ -94,6 +96,10 @@ func (w *build) portStates() {
 			w.byIndex[l.Index] = dataplane.PortID(i)
 		}
 	}
+	need, _ := neededMTU(w.role, w.ports, w.overhead(), func(i int) int { return w.t.Ports[i].MTU })
+	for _, port := range w.byIndex {
+		w.t.Ports[port].NeedMTU = need
+	}
 }
 
 // usable returns the IDs of a route's next hops that lie behind ports of ours
@@ -133,10 +139,8 @@ func (w *build) usable(r *Route, dst netip.Addr) (hops []dataplane.HopID) {
 // addresses.
 func (w *build) overlay(o *config.Leaf) {
 	table := new(bart.Table[*Route])
-	for i := range w.s.Routes {
-		if r := &w.s.Routes[i]; w.alive(r) {
-			table.Insert(r.Dst, r)
-		}
+	for _, r := range w.deciding() {
+		table.Insert(r.Dst, r)
 	}
 	ids := make(map[netip.Addr]dataplane.PeerID, len(o.Peers))
 	var peers []dataplane.Peer
@@ -157,9 +161,22 @@ func (w *build) overlay(o *config.Leaf) {
 	w.networks(o, ids)
 }
 
+// deciding returns the routes that decide for their prefixes: of each the first one
+// that is alive.
+func (w *build) deciding() (routes []*Route) {
+	seen := make(map[netip.Prefix]bool, len(w.s.Routes))
+	for i := range w.s.Routes {
+		if r := &w.s.Routes[i]; !seen[r.Dst] && w.alive(r) {
+			seen[r.Dst] = true
+			routes = append(routes, r)
+		}
+	}
+	return routes
+}
+
 // alive reports whether a route takes part in the lookup. Like the kernel with
 // ignore_routes_with_linkdown, a route all of whose next hops are out gives
-// way to a wider one.
+// way to one with a larger metric, or to a wider one.
 func (w *build) alive(r *Route) bool {
 	if r.Reject {
 		return true
@@ -234,9 +251,8 @@ func grown[T any](s []T, n int) []T {
 func (w *build) routes() {
 	table, groups := new(bart.Table[uint32]), []dataplane.Group{{}}
 	var hiding []netip.Prefix
-	for i := range w.s.Routes {
-		r := &w.s.Routes[i]
-		if !r.Dst.Addr().Is4() || !w.alive(r) {
+	for _, r := range w.deciding() {
+		if !r.Dst.Addr().Is4() {
 			continue
 		}
 		// An on-link route to one address has that address as its gateway. A

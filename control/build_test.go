@@ -96,6 +96,20 @@ func TestBuildLeaf(t *testing.T) {
 			s.Routes[1].Hops = s.Routes[1].Hops[:1]
 			s.Routes = append(s.Routes, Route{Dst: pfx("10.255.0.0/16"), Hops: []NextHop{hop(10, "10.1.0.0")}})
 		}, "10.255.0.2", []string{"up0 10.1.0.0"}},
+		{"a backup route decides when the best one is dead", func(s *State) {
+			s.Routes[1].Hops = []NextHop{hop(11, "10.1.1.0")}
+			s.Routes = append(s.Routes, Route{Dst: pfx("10.255.0.2/32"), Metric: 100, Hops: []NextHop{hop(10, "10.1.0.0")}})
+			s.Links[1].Up = false
+		}, "10.255.0.2", []string{"up0 10.1.0.0"}},
+		{"a backup route does not decide beside a live one", func(s *State) {
+			s.Routes[1].Hops = []NextHop{hop(11, "10.1.1.0")}
+			s.Routes = append(s.Routes, Route{Dst: pfx("10.255.0.2/32"), Metric: 100, Hops: []NextHop{hop(10, "10.1.0.0")}})
+		}, "10.255.0.2", []string{"up1 10.1.1.0"}},
+		{"a backup route goes before a wider one", func(s *State) {
+			s.Routes[1].Hops = []NextHop{hop(11, "10.1.1.0")}
+			s.Routes[1].Hops[0].Dead = true
+			s.Routes = append(s.Routes, Route{Dst: pfx("10.255.0.2/32"), Metric: 100, Reject: true}, Route{Dst: pfx("10.255.0.0/16"), Hops: []NextHop{hop(10, "10.1.0.0")}})
+		}, "10.255.0.2", []string{}},
 		{"an access port is no uplink", func(s *State) { s.Routes[2].Hops[0].Ifindex = 12 }, "10.255.0.3", []string{}},
 		{"an IPv6 gateway", func(s *State) { s.Routes[2].Hops[0] = hop(10, "fe80::1") }, "10.255.0.3", []string{"up0 fe80::1"}},
 	} {
@@ -115,7 +129,7 @@ func TestBuildLeaf(t *testing.T) {
 func TestBuildLeafTables(t *testing.T) {
 	s, o := leafState(), leafOverlay()
 	tables := NewBuilder(dataplane.Leaf, leafPorts).Build(&s, &o, epoch)
-	if want := (dataplane.PortState{Ifindex: 11, Up: true, MAC: mac(11), MTU: 1600}); tables.Ports[1] != want {
+	if want := (dataplane.PortState{Ifindex: 11, Up: true, MAC: mac(11), MTU: 1600, NeedMTU: 1650}); tables.Ports[1] != want {
 		t.Errorf("port %+v, want %+v", tables.Ports[1], want)
 	}
 	for _, h := range tables.Hops {

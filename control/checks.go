@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/dataplane"
 )
 
@@ -16,20 +19,29 @@ type Facts struct {
 	Memlock                        uint64 // soft limit of locked memory, bytes
 	Addrs                          []netip.Addr
 	Ports                          map[string]PortFacts // by name; one that is missing does not exist
+	State                          State                // links and routes
 }
 
 // PortFacts are what the checks know of one interface.
 type PortFacts struct {
 	MTU                int
-	RXQueues, TXQueues int    // in use
-	XDP                uint32 // ID of the XDP program that it carries; 0: none, or one that keeps the port closed
-	StripsVLAN         bool   // VLAN tags are taken off before XDP sees them
+	RXQueues, TXQueues int            // in use
+	Speed              uint64         // that the kernel says, bits per second; 0: unknown
+	Up                 bool           // administratively up and with carrier
+	Bond               bool           // it is a bond or a team
+	Members            []string       // of the bond
+	XDP                uint32         // ID of the XDP program that it carries; 0: none, or one that keeps the port closed
+	Addrs              []netip.Prefix // of the kernel's own stack, link-local ones included
+	AcceptsRA          bool           // the kernel takes addresses and routes from router advertisements
+	Bridged            bool           // it, or a VLAN interface on it, is a port of a bridge
+	StripsVLAN         bool           // VLAN tags are taken off before XDP sees them
 }
 
 // Finding is something that is wrong with a node as configured, on its machine,
 // and what to do.
 type Finding struct {
-	Fatal        bool // the node cannot forward as configured
+	Fatal        bool   // the node cannot forward as configured
+	Place        string // what it is about: an interface, a key of the file, a capability
 	Problem, Fix string
 }
 
@@ -37,28 +49,36 @@ type Finding struct {
 func (f Finding) String() string { return f.Problem + "\n  fix: " + f.Fix }
 
 // Check holds a configuration against the machine, and against itself where a
-// file that is valid asks for trouble. It touches nothing.
-func Check(c *dataplane.Config, f *Facts) []Finding {
+// file that is valid asks for trouble. o is the leaf's file; nil: c is a spine's. It
+// touches nothing.
+func Check(c *dataplane.Config, o *config.Leaf, f *Facts) []Finding {
 	var out []Finding
-	add := func(fatal bool, problem, fix string, args ...any) {
-		out = append(out, Finding{fatal, problem, fmt.Sprintf(fix, args...)})
+	add := func(fatal bool, place, problem, fix string, args ...any) {
+		out = append(out, Finding{fatal, place, problem, fmt.Sprintf(fix, args...)})
 	}
 	checkPrivilege(c, f, add)
 	for _, p := range c.Ports {
 		checkPort(c, &p, f, add)
+		if x, ok := f.Ports[p.Name]; ok && p.Kind == dataplane.Access {
+			checkTrust(&p, &x, add)
+		}
 	}
-	out = append(out, CheckGaps(c)...)
+	out = append(out, CheckFile(c)...)
+	checkOverhead(c, f, add)
 	if c.Role == dataplane.Leaf {
-		checkOverhead(c, f, add)
+		checkRoutes(c, o, f, add)
 		if !slices.Contains(f.Addrs, c.VTEP) {
-			add(false, fmt.Sprintf("VTEP %v is not an address of this machine: the kernel cannot answer for it, nor take over when the daemon is gone", c.VTEP),
+			add(false, "vtep", fmt.Sprintf("VTEP %v is not an address of this machine: the kernel cannot answer for it, nor take over when the daemon is gone", c.VTEP),
 				"ip addr add %v/32 dev lo", c.VTEP)
 		}
 	}
 	return out
 }
 
-type addFinding func(fatal bool, problem, fix string, args ...any)
+// CheckFile holds a configuration against itself, without a look at the machine.
+func CheckFile(c *dataplane.Config) []Finding { return CheckGaps(c) }
+
+type addFinding func(fatal bool, place, problem, fix string, args ...any)
 
 func checkPrivilege(c *dataplane.Config, f *Facts, add addFinding) {
 	for _, p := range []struct {
@@ -70,7 +90,7 @@ func checkPrivilege(c *dataplane.Config, f *Facts, add addFinding) {
 		{f.BPF, "CAP_BPF", "to load XDP programs"},
 	} {
 		if !p.have {
-			add(true, fmt.Sprintf("%s is missing, which is needed %s", p.name, p.why),
+			add(true, p.name, fmt.Sprintf("%s is missing, which is needed %s", p.name, p.why),
 				"run as root, or with AmbientCapabilities=CAP_NET_ADMIN CAP_NET_RAW CAP_BPF CAP_PERFMON CAP_IPC_LOCK as in deploy/systemd")
 		}
 	}
@@ -78,7 +98,7 @@ func checkPrivilege(c *dataplane.Config, f *Facts, add addFinding) {
 	// it does about BPF maps.
 	need := umemBytes(c)
 	if !f.IPCLock && f.Memlock < need {
-		add(true, fmt.Sprintf("the limit of locked memory is %d bytes, and packet buffers need %d", f.Memlock, need),
+		add(true, "RLIMIT_MEMLOCK", fmt.Sprintf("the limit of locked memory is %d bytes, and packet buffers need %d", f.Memlock, need),
 			"LimitMEMLOCK=infinity in the systemd unit (ulimit -l unlimited in a shell), or CAP_IPC_LOCK")
 	}
 }
@@ -92,14 +112,63 @@ func umemBytes(c *dataplane.Config) uint64 {
 	return uint64(c.Workers) * uint64(frames) * uint64(size)
 }
 
+// checkTrust looks for ways from hosts into the leaf's own kernel.
+func checkTrust(p *dataplane.PortConfig, x *PortFacts, add addFinding) {
+	const noIPv6 = "sysctl -w net/ipv6/conf/%s/disable_ipv6=1"
+	v6 := false
+	for _, a := range x.Addrs {
+		if a.Addr().Is6() {
+			v6 = true
+		} else {
+			add(false, p.Name, fmt.Sprintf("access port %s has the address %v: hosts there reach this machine's own services whenever leafd's XDP program is not on it", p.Name, a),
+				"ip addr del %v dev %s", a, p.Name)
+		}
+	}
+	switch {
+	case x.AcceptsRA:
+		add(false, p.Name, fmt.Sprintf("access port %s accepts router advertisements: hosts there give this machine addresses and routes whenever leafd's XDP program is not on it", p.Name), noIPv6, p.Name)
+	case v6:
+		add(false, p.Name, fmt.Sprintf("access port %s has IPv6 addresses: hosts there reach this machine's own services whenever leafd's XDP program is not on it", p.Name), noIPv6, p.Name)
+	}
+	if p.FailOpen && !x.Bridged {
+		add(true, p.Name, fmt.Sprintf("access port %s is `fail: open` and no port of a bridge: without leafd, the kernel would route what hosts send, into the underlay too", p.Name),
+			"remove `fail: open`, or ip link set dev %s master BRIDGE", p.Name)
+	}
+}
+
+// bondFix returns the commands that take members out of a bond.
+func bondFix(bond string, members []string) string {
+	if len(members) == 0 {
+		return fmt.Sprintf("`ip link show master %s` names them", bond)
+	}
+	commands := make([]string, len(members))
+	for i, m := range members {
+		commands[i] = fmt.Sprintf("ip link set dev %s nomaster", m)
+	}
+	return strings.Join(commands, "; ")
+}
+
+// speedFix says what to do about a link of unknown speed.
+const speedFix = "give the port a link_rate, as in link_rate: 10Gbit"
+
 func checkPort(c *dataplane.Config, p *dataplane.PortConfig, f *Facts, add addFinding) {
 	x, ok := f.Ports[p.Name]
 	if !ok {
-		add(true, fmt.Sprintf("interface %s does not exist", p.Name), "see `ip link` for those that do")
+		if p.Optional {
+			add(false, p.Name, fmt.Sprintf("interface %s does not exist: the port opens when it appears", p.Name),
+				"make the interface, or see `ip link` for those that exist; with `required: true` the leaf does not start without it")
+			return
+		}
+		add(true, p.Name, fmt.Sprintf("interface %s does not exist", p.Name), "see `ip link` for those that do")
+		return
+	}
+	if x.Bond {
+		add(true, p.Name, fmt.Sprintf("interface %s is a bond: AF_XDP needs the queues of its members", p.Name),
+			"list the members as ports, each taken out of the bond: %s", bondFix(p.Name, x.Members))
 		return
 	}
 	if x.MTU > dataplane.LargestMTU {
-		add(true, fmt.Sprintf("interface %s has MTU %d, and a packet buffer holds %d", p.Name, x.MTU, dataplane.LargestMTU),
+		add(true, p.Name, fmt.Sprintf("interface %s has MTU %d, and a packet buffer holds %d", p.Name, x.MTU, dataplane.LargestMTU),
 			"ip link set dev %s mtu %d", p.Name, dataplane.LargestMTU)
 	}
 	if x.RXQueues != c.Workers {
@@ -109,30 +178,27 @@ func checkPort(c *dataplane.Config, p *dataplane.PortConfig, f *Facts, add addFi
 		} else {
 			problem += "each worker needs one"
 		}
-		add(true, problem, "ethtool -L %s combined %d (or rx %d tx %d), or workers: %d", p.Name, c.Workers, c.Workers, c.Workers, x.RXQueues)
+		add(true, p.Name, problem, "ethtool -L %s combined %d (or rx %d tx %d), or workers: %d", p.Name, c.Workers, c.Workers, c.Workers, x.RXQueues)
 	} else if x.TXQueues < c.Workers {
-		add(true, fmt.Sprintf("interface %s has %d transmit queues for %d workers", p.Name, x.TXQueues, c.Workers),
+		add(true, p.Name, fmt.Sprintf("interface %s has %d transmit queues for %d workers", p.Name, x.TXQueues, c.Workers),
 			"ethtool -L %s combined %d (or tx %d)", p.Name, c.Workers, c.Workers)
 	}
+	if rate, _ := p.Egress.Speed(x.Speed); rate == 0 && x.Up && p.Kind != dataplane.Access {
+		add(false, p.Name, fmt.Sprintf("the speed of %s is unknown: its load is not metered, and CONGA and other schemes that look at it are blind there", p.Name), speedFix)
+	}
 	if x.StripsVLAN && (len(p.VLANs) > 0 || p.Transparent) {
-		add(false, fmt.Sprintf("interface %s strips VLAN tags: with most drivers tagged frames then look untagged to XDP, and end in another network", p.Name),
+		add(false, p.Name, fmt.Sprintf("interface %s strips VLAN tags: with most drivers tagged frames then look untagged to XDP, and end in another network", p.Name),
 			"ethtool -K %s rxvlan off", p.Name)
 	}
 	if x.XDP != 0 {
-		add(true, fmt.Sprintf("interface %s already carries XDP program %d", p.Name, x.XDP),
+		add(true, p.Name, fmt.Sprintf("interface %s already carries XDP program %d", p.Name, x.XDP),
 			"stop the other daemon that uses the interface (`bpftool prog show id %d` names the program), or ip link set dev %s xdp off", x.XDP, p.Name)
 	}
 }
 
-// checkOverhead holds the uplinks' MTUs against what the hosts may send.
+// checkOverhead holds the MTUs of ports towards the fabric against what they need.
 func checkOverhead(c *dataplane.Config, f *Facts, add addFinding) {
-	widest, from := 0, ""
-	for _, p := range c.Ports {
-		if x := f.Ports[p.Name]; p.Kind == dataplane.Access && x.MTU > widest {
-			widest, from = x.MTU, p.Name
-		}
-	}
-	need := widest + c.Overhead()
+	need, asks := neededMTU(c.Role, c.Ports, c.Overhead(), func(i int) int { return f.Ports[c.Ports[i].Name].MTU })
 	shim := ""
 	for _, name := range schemesOf(c) {
 		if balance.Find(name).Shim {
@@ -142,9 +208,26 @@ func checkOverhead(c *dataplane.Config, f *Facts, add addFinding) {
 	}
 	for _, p := range c.Ports {
 		x, ok := f.Ports[p.Name]
-		if p.Kind == dataplane.Uplink && ok && x.MTU < need {
-			add(true, fmt.Sprintf("uplink %s has MTU %d, and needs %d for the %d of access port %s and %d bytes of VXLAN%s",
-				p.Name, x.MTU, need, widest, from, c.Overhead(), shim), "ip link set dev %s mtu %d", p.Name, need)
+		switch {
+		case !ok || x.MTU >= need:
+		case p.Kind == dataplane.Uplink:
+			add(true, p.Name, fmt.Sprintf("uplink %s has MTU %d, and needs %d for the %d of access port %s and %d bytes of VXLAN%s",
+				p.Name, x.MTU, need, need-c.Overhead(), asks, c.Overhead(), shim), "ip link set dev %s mtu %d", p.Name, need)
+		case p.Kind == dataplane.SpinePort:
+			add(false, p.Name, fmt.Sprintf("port %s has MTU %d, and packets of %d may come in by port %s: those that are longer than %d are dropped",
+				p.Name, x.MTU, need, asks, x.MTU), "ip link set dev %s mtu %d", p.Name, need)
+		}
+	}
+}
+
+// checkRoutes warns of peers that no frame can be sent to as things are. Routing
+// daemons may still bring routes.
+func checkRoutes(c *dataplane.Config, o *config.Leaf, f *Facts, add addFinding) {
+	t := NewBuilder(c.Role, c.Ports).Build(&f.State, o, time.Time{})
+	for _, p := range t.Peers {
+		if p.VTEP.IsValid() && len(p.Hops) == 0 {
+			add(false, "peers", fmt.Sprintf("no route leads to peer %v by way of an uplink that is up", p.VTEP),
+				"see `ip route get %v` and `ip link`; add the route, or wait for the routing daemon that does", p.VTEP)
 		}
 	}
 }

@@ -2,10 +2,14 @@ package control
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/testenv"
 	"github.com/loomfabric/loom/overlay"
@@ -36,13 +40,21 @@ func checkConfig() *dataplane.Config {
 	}
 }
 
+func checkOverlay() *config.Leaf {
+	return &config.Leaf{Peers: []netip.Addr{addr("10.255.0.2")}, VNIs: []config.VNI{{VNI: 100}}}
+}
+
 func goodFacts() *Facts {
 	return &Facts{
 		NetAdmin: true, NetRaw: true, BPF: true, IPCLock: true,
 		Addrs: []netip.Addr{addr("10.255.0.1")},
 		Ports: map[string]PortFacts{
-			"eth1": {MTU: 1550, RXQueues: 2, TXQueues: 2},
-			"eth3": {MTU: 1500, RXQueues: 2, TXQueues: 2},
+			"eth1": {MTU: 1550, RXQueues: 2, TXQueues: 2, Up: true, Speed: 10e9},
+			"eth3": {MTU: 1500, RXQueues: 2, TXQueues: 2, Up: true},
+		},
+		State: State{
+			Links:  []Link{link(10, "eth1"), link(12, "eth3")},
+			Routes: []Route{{Dst: pfx("10.255.0.2/32"), Hops: []NextHop{hop(10, "10.1.0.0")}}},
 		},
 	}
 }
@@ -80,18 +92,32 @@ func TestCheck(t *testing.T) {
 		{"tags stripped", port("eth3", func(p *PortFacts) { p.StripsVLAN = true }), false, "eth3 strips VLAN tags", "ethtool -K eth3 rxvlan off"},
 		{"tags stripped where none are used", port("eth1", func(p *PortFacts) { p.StripsVLAN = true }), false, "", ""},
 		{"no VTEP", func(f *Facts) { f.Addrs = nil }, false, "VTEP 10.255.0.1 is not an address", "ip addr add 10.255.0.1/32 dev lo"},
+		{"an uplink of unknown speed", port("eth1", func(p *PortFacts) { p.Speed = 0 }), false, "the speed of eth1 is unknown", "link_rate: 10Gbit"},
+		{"a link that is down has no speed", port("eth1", func(p *PortFacts) { p.Speed, p.Up = 0, false }), false, "", ""},
+		{"a bond", port("eth1", func(p *PortFacts) { p.Bond, p.Members = true, []string{"eth4", "eth5"} }), true, "eth1 is a bond",
+			"list the members as ports, each taken out of the bond: ip link set dev eth4 nomaster; ip link set dev eth5 nomaster"},
+		{"an empty bond", port("eth3", func(p *PortFacts) { p.Bond = true }), true, "eth3 is a bond", "`ip link show master eth3` names them"},
+		{"an IPv4 address on an access port", port("eth3", func(p *PortFacts) { p.Addrs = []netip.Prefix{pfx("10.0.0.1/24")} }), false,
+			"access port eth3 has the address 10.0.0.1/24", "ip addr del 10.0.0.1/24 dev eth3"},
+		{"an address on an uplink", port("eth1", func(p *PortFacts) { p.Addrs, p.AcceptsRA = []netip.Prefix{pfx("10.1.0.1/31"), pfx("fe80::1/64")}, true }), false, "", ""},
+		{"IPv6 on an access port", port("eth3", func(p *PortFacts) { p.Addrs = []netip.Prefix{pfx("fe80::1/64"), pfx("fd00::1/64")} }), false,
+			"access port eth3 has IPv6 addresses", "sysctl -w net/ipv6/conf/eth3/disable_ipv6=1"},
+		{"router advertisements", port("eth3", func(p *PortFacts) { p.Addrs, p.AcceptsRA = []netip.Prefix{pfx("fe80::1/64")}, true }), false,
+			"access port eth3 accepts router advertisements", "sysctl -w net/ipv6/conf/eth3/disable_ipv6=1"},
+		{"no route to a peer", func(f *Facts) { f.State.Routes = nil }, false, "no route leads to peer 10.255.0.2", "ip route get 10.255.0.2"},
+		{"the uplink to a peer is down", func(f *Facts) { f.State.Links[0].Up = false }, false, "no route leads to peer 10.255.0.2", "ip link"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			f := goodFacts()
 			tc.change(f)
-			got := Check(checkConfig(), f)
+			got := Check(checkConfig(), checkOverlay(), f)
 			if tc.problem == "" {
 				if len(got) != 0 {
 					t.Errorf("findings %v", got)
 				}
 				return
 			}
-			if len(got) != 1 || got[0].Fatal != tc.fatal || !strings.Contains(got[0].Problem, tc.problem) || !strings.Contains(got[0].Fix, tc.fix) {
+			if len(got) != 1 || got[0].Fatal != tc.fatal || got[0].Place == "" || !strings.Contains(got[0].Problem, tc.problem) || !strings.Contains(got[0].Fix, tc.fix) {
 				t.Errorf("findings %+v, want fatal=%v %q, %q", got, tc.fatal, tc.problem, tc.fix)
 			}
 		})
@@ -108,7 +134,7 @@ func TestGather(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p := f.Ports["eth1"]; p.MTU != 1777 || p.RXQueues != 3 || p.TXQueues != 3 || p.XDP != 0 {
+		if p := f.Ports["eth1"]; p.MTU != 1777 || !p.Up || p.Speed != 10e9 || p.RXQueues != 3 || p.TXQueues != 3 || p.XDP != 0 {
 			t.Errorf("eth1: %+v", p)
 		}
 		if _, ok := f.Ports["eth3"]; ok {
@@ -142,7 +168,7 @@ func TestCheckCountsTheShim(t *testing.T) {
 		p := f.Ports["eth1"]
 		p.MTU = tc.mtu
 		f.Ports["eth1"] = p
-		got := Check(c, f)
+		got := Check(c, checkOverlay(), f)
 		if tc.problem == "" {
 			if len(got) != 0 {
 				t.Errorf("%s, MTU %d: %v", tc.scheme, tc.mtu, got)
@@ -151,6 +177,137 @@ func TestCheckCountsTheShim(t *testing.T) {
 		}
 		if len(got) != 1 || !got[0].Fatal || !strings.Contains(got[0].Problem, tc.problem) || !strings.Contains(got[0].Fix, "mtu 1554") {
 			t.Errorf("%s, MTU %d: %v, want %q", tc.scheme, tc.mtu, got, tc.problem)
+		}
+	}
+}
+
+// Who knows a link's speed otherwise need not ask the kernel.
+func TestCheckTakesConfiguredSpeed(t *testing.T) {
+	f := goodFacts()
+	p := f.Ports["eth1"]
+	p.Speed = 0
+	f.Ports["eth1"] = p
+	for _, e := range []dataplane.EgressConfig{{LinkRate: 1e9}, {Rate: 1e9}} {
+		c := checkConfig()
+		c.Ports[0].Egress = e
+		if got := Check(c, checkOverlay(), f); len(got) != 0 {
+			t.Errorf("%+v: findings %v", e, got)
+		}
+	}
+}
+
+// An access port may wait for its interface, unless the file says otherwise.
+func TestCheckOfAbsentPort(t *testing.T) {
+	c, f := checkConfig(), goodFacts()
+	c.Ports[1].Optional = true
+	delete(f.Ports, "eth3")
+	got := Check(c, checkOverlay(), f)
+	if len(got) != 1 || got[0].Fatal || got[0].Place != "eth3" || !strings.Contains(got[0].Problem, "opens when it appears") || !strings.Contains(got[0].Fix, "required: true") {
+		t.Errorf("findings %+v", got)
+	}
+}
+
+func TestBondOf(t *testing.T) {
+	named := func(name string, index, master int) netlink.LinkAttrs {
+		return netlink.LinkAttrs{Name: name, Index: index, MasterIndex: master}
+	}
+	links := []netlink.Link{
+		netlink.NewLinkBond(named("bond0", 3, 0)), &netlink.Device{LinkAttrs: named("eth4", 4, 3)}, &netlink.Device{LinkAttrs: named("eth5", 5, 3)},
+		&netlink.GenericLink{LinkAttrs: named("team0", 6, 0), LinkType: "team"}, &netlink.Bridge{LinkAttrs: named("br0", 7, 0)},
+	}
+	for i, want := range []struct {
+		bond    bool
+		members []string
+	}{{true, []string{"eth4", "eth5"}}, {}, {}, {true, nil}, {}} {
+		if bond, members := bondOf(links[i], links); bond != want.bond || !slices.Equal(members, want.members) {
+			t.Errorf("%s: %v, %v", links[i].Attrs().Name, bond, members)
+		}
+	}
+}
+
+// What comes in by one port of a spine has to go out by another.
+func TestCheckOfSpineMTU(t *testing.T) {
+	c := &dataplane.Config{Role: dataplane.Spine, Workers: 2, RingSize: 256, Ports: []dataplane.PortConfig{
+		{Name: "eth1", Kind: dataplane.SpinePort, Egress: dataplane.EgressConfig{LinkRate: 1e9}},
+		{Name: "eth3", Kind: dataplane.SpinePort, Egress: dataplane.EgressConfig{LinkRate: 1e9}},
+	}}
+	got := Check(c, nil, goodFacts())
+	if len(got) != 1 || got[0].Fatal || got[0].Place != "eth3" || !strings.Contains(got[0].Problem, "has MTU 1500, and packets of 1550 may come in by port eth1") ||
+		got[0].Fix != "ip link set dev eth3 mtu 1550" {
+		t.Errorf("findings %+v", got)
+	}
+}
+
+// TestCheckOfFailOpen: what fails open fails into a bridge.
+func TestCheckOfFailOpen(t *testing.T) {
+	c, f := checkConfig(), goodFacts()
+	c.Ports[1].FailOpen = true
+	got := Check(c, checkOverlay(), f)
+	if len(got) != 1 || !got[0].Fatal || !strings.Contains(got[0].Problem, "eth3 is `fail: open` and no port of a bridge") {
+		t.Errorf("findings %+v", got)
+	}
+	p := f.Ports["eth3"]
+	p.Bridged = true
+	f.Ports["eth3"] = p
+	if got := Check(c, checkOverlay(), f); len(got) != 0 {
+		t.Errorf("in a bridge: findings %+v", got)
+	}
+}
+
+// TestGatherTrust: addresses, router advertisements and bridges as the kernel has them.
+func TestGatherTrust(t *testing.T) {
+	testenv.NeedRoot(t)
+	a, b := testenv.NewNamespace(t, "ctl-trust"), testenv.NewNamespace(t, "ctl-trust")
+	testenv.VethPair(t, a, "eth1", b, "eth1", testenv.VethOptions{})
+	testenv.VethPair(t, a, "eth3", b, "eth3", testenv.VethOptions{})
+	gather := func() (x PortFacts) {
+		t.Helper()
+		a.Do(t, func() {
+			f, err := Gather(checkConfig())
+			if err != nil {
+				t.Fatal(err)
+			}
+			x = f.Ports["eth3"]
+		})
+		return x
+	}
+	if x := gather(); len(x.Addrs) != 0 || x.AcceptsRA || x.Bridged {
+		t.Errorf("a bare port: %+v", x)
+	}
+	run(t, a, "ip link add br0 type bridge")
+	run(t, a, "ip link set dev eth3 master br0")
+	run(t, a, "ip addr add 10.0.0.1/24 dev eth3")
+	a.Sysctl(t, "net/ipv6/conf/eth3/disable_ipv6", "0")
+	run(t, a, "ip addr add fd00::1/64 dev eth3 nodad")
+	x := gather()
+	if !slices.Contains(x.Addrs, pfx("10.0.0.1/24")) || !slices.Contains(x.Addrs, pfx("fd00::1/64")) || !x.AcceptsRA || !x.Bridged {
+		t.Errorf("a port in a bridge: %+v", x)
+	}
+	a.Sysctl(t, "net/ipv6/conf/eth3/accept_ra", "0")
+	run(t, a, "ip link set dev eth3 nomaster")
+	if x := gather(); x.AcceptsRA || x.Bridged {
+		t.Errorf("out of the bridge, without router advertisements: %+v", x)
+	}
+}
+
+// Not every kernel has VLAN interfaces to try it with.
+func TestBridged(t *testing.T) {
+	named := func(name string, index, master, parent int) netlink.LinkAttrs {
+		return netlink.LinkAttrs{Name: name, Index: index, MasterIndex: master, ParentIndex: parent}
+	}
+	links := []netlink.Link{
+		&netlink.Bridge{LinkAttrs: named("br0", 1, 0, 0)}, &netlink.Vrf{LinkAttrs: named("vrf0", 2, 0, 0)}, &netlink.Vlan{LinkAttrs: named("eth3.20", 3, 1, 13)},
+		&netlink.Vlan{LinkAttrs: named("eth4.20", 4, 2, 14)}, &netlink.Macvlan{LinkAttrs: named("mac0", 5, 1, 15)},
+	}
+	for _, tc := range []struct {
+		link netlink.LinkAttrs
+		want bool
+	}{
+		{named("a port", 10, 1, 0), true}, {named("in a VRF", 11, 2, 0), false}, {named("alone", 12, 0, 0), false},
+		{named("with a VLAN in the bridge", 13, 0, 0), true}, {named("with a VLAN in a VRF", 14, 0, 0), false}, {named("with a macvlan in the bridge", 15, 0, 0), false},
+	} {
+		if got := bridged(&tc.link, links); got != tc.want {
+			t.Errorf("%s: %v, want %v", tc.link.Name, got, tc.want)
 		}
 	}
 }

@@ -2,6 +2,11 @@ package control
 
 import (
 	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -36,28 +41,41 @@ func Gather(c *dataplane.Config) (*Facts, error) {
 		return nil, err
 	}
 	defer k.Close()
-	addrs, err := k.h.AddrList(nil, netlink.FAMILY_V4)
+	for _, kind := range []Kind{Links, Routes} {
+		if err := k.List(kind, &f.State); err != nil {
+			return nil, err
+		}
+	}
+	addrs, err := k.h.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, fmt.Errorf("list this machine's addresses: %w", err)
 	}
+	byIndex := make(map[int][]netip.Prefix)
 	for _, a := range addrs {
 		ip, _ := addrOf(a.IP)
-		f.Addrs = append(f.Addrs, ip)
+		bits, _ := a.Mask.Size()
+		byIndex[a.LinkIndex] = append(byIndex[a.LinkIndex], netip.PrefixFrom(ip, bits))
+		if ip.Is4() {
+			f.Addrs = append(f.Addrs, ip)
+		}
 	}
 	links, err := k.h.LinkList()
 	if err != nil {
 		return nil, fmt.Errorf("list network interfaces: %w", err)
 	}
-	byName := make(map[string]*netlink.LinkAttrs, len(links))
+	byName := make(map[string]netlink.Link, len(links))
 	for _, l := range links {
-		byName[l.Attrs().Name] = l.Attrs()
+		byName[l.Attrs().Name] = l
 	}
 	for _, p := range c.Ports {
-		a := byName[p.Name]
-		if a == nil {
+		l := byName[p.Name]
+		if l == nil {
 			continue
 		}
-		x := PortFacts{MTU: a.MTU}
+		a := l.Attrs()
+		x := PortFacts{MTU: a.MTU, Up: running(a), Addrs: byIndex[a.Index], AcceptsRA: acceptsRA(p.Name), Bridged: bridged(a, links)}
+		x.Speed, _ = k.ethtool.Speed(p.Name) // a driver that does not tell leaves it at 0
+		x.Bond, x.Members = bondOf(l, links)
 		x.RXQueues, x.TXQueues = channels(k.ethtool, a)
 		// A driver that does not tell, does not.
 		x.StripsVLAN, _ = k.ethtool.Get(p.Name, ethtool.RXVLAN)
@@ -67,6 +85,46 @@ func Gather(c *dataplane.Config) (*Facts, error) {
 		f.Ports[p.Name] = x
 	}
 	return f, nil
+}
+
+// acceptsRA reports whether the kernel takes router advertisements from an interface. A
+// kernel without IPv6 takes none.
+func acceptsRA(name string) bool {
+	value := func(key string) string {
+		b, err := os.ReadFile(filepath.Join("/proc/sys/net/ipv6/conf", name, key))
+		if err != nil {
+			return "0"
+		}
+		return strings.TrimSpace(string(b))
+	}
+	return value("accept_ra") != "0" && value("disable_ipv6") == "0"
+}
+
+// bridged reports whether a link, or a VLAN interface on it, is a port of a bridge.
+func bridged(a *netlink.LinkAttrs, links []netlink.Link) bool {
+	bridges := make(map[int]bool)
+	for _, l := range links {
+		if l.Type() == "bridge" || l.Type() == "openvswitch" {
+			bridges[l.Attrs().Index] = true
+		}
+	}
+	return bridges[a.MasterIndex] || slices.ContainsFunc(links, func(l netlink.Link) bool {
+		return l.Type() == "vlan" && l.Attrs().ParentIndex == a.Index && bridges[l.Attrs().MasterIndex]
+	})
+}
+
+// bondOf reports whether l is a bond or a team, and the names of its members among the
+// links.
+func bondOf(l netlink.Link, links []netlink.Link) (bond bool, members []string) {
+	if kind := l.Type(); kind != "bond" && kind != "team" {
+		return false, nil
+	}
+	for _, m := range links {
+		if m.Attrs().MasterIndex == l.Attrs().Index {
+			members = append(members, m.Attrs().Name)
+		}
+	}
+	return true, members
 }
 
 // privilege reads the effective capabilities and the memory limit.

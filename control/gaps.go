@@ -66,7 +66,8 @@ func shortPause(p *vocab.Pause, slow *dataplane.PortConfig, drain time.Duration)
 		fixes = []string{fmt.Sprintf("raise %s's rate, or lower its queue", slow.Name)}
 	}
 	return Finding{
-		Fix: strings.Join(fixes, ", or "),
+		Place: p.Key,
+		Fix:   strings.Join(fixes, ", or "),
 		Problem: fmt.Sprintf("a full queue of uplink %s (%v at %v) takes %v, and under %s %s",
 			slow.Name, units.Size(slow.Egress.QueueBytes), units.Rate(slow.Egress.Rate), drain, strings.Join(p.Schemes, " and "), does),
 	}

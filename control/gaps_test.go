@@ -96,12 +96,12 @@ func TestCheckWarnsOfGaps(t *testing.T) {
 	c := checkConfig()
 	c.Scheme, c.Congestion = "conga", congestion.Datacenter()
 	c.Ports[0].Egress.Rate, c.Ports[0].Egress.QueueBytes = 1e9, 512<<10
-	got := Check(c, goodFacts())
+	got := Check(c, checkOverlay(), goodFacts())
 	if len(got) != 1 || got[0].Fatal || !strings.Contains(got[0].Problem, "pause of 500µs") {
 		t.Errorf("findings %v", got)
 	}
 	c.Congestion.FlowletGap = 5 * time.Millisecond
-	if got = Check(c, goodFacts()); len(got) != 0 {
+	if got = Check(c, checkOverlay(), goodFacts()); len(got) != 0 {
 		t.Errorf("findings %v with a gap of 5 ms", got)
 	}
 }

@@ -38,6 +38,7 @@ type Options struct {
 	Kernel     Kernel
 	Overlay    *config.Leaf // leaf: its peers and VNIs
 	Publisher  Publisher
+	Overhead   func() int             // leaf: what uplinks' MTU must exceed hosts' by; nil: always overlay.MTUOverhead
 	Unresolved <-chan dataplane.HopID // next hops that frames wait for; may be nil
 	Log        *slog.Logger
 }
@@ -94,6 +95,9 @@ func NewMirror(o Options) *Mirror {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	m := &Mirror{Options: o, builder: NewBuilder(o.Role, o.Ports), wake: make(chan struct{}, 1)}
+	if o.Overhead != nil {
+		m.builder.overhead = o.Overhead
+	}
 	m.shown.Store(&Stats{})
 	m.resolve = resolver{kernel: o.Kernel, log: o.Log, tries: make(map[target]*try)}
 	return m
@@ -114,7 +118,7 @@ func (m *Mirror) Run(ctx context.Context) error {
 		case m.wake <- struct{}{}:
 		default: // one that is waiting covers this one
 		}
-	})
+	}, m.reportWatch)
 	if err != nil {
 		return err
 	}
@@ -140,6 +144,15 @@ func (m *Mirror) Run(ctx context.Context) error {
 		}
 		timer.Reset(time.Until(earlier(m.step(now), nextResync)))
 	}
+}
+
+// reportWatch logs that the kernel's events cannot be read, or can be again.
+func (m *Mirror) reportWatch(err error) {
+	if err != nil {
+		m.Log.Error("cannot read the kernel's events; its state is listed every second instead", "err", err)
+		return
+	}
+	m.Log.Info("the kernel's events can be read again")
 }
 
 // step lists what is due, publishes what changed and resolves what is missing.
@@ -246,12 +259,38 @@ func (m *Mirror) publish(fresh bool) (published bool) {
 	return true
 }
 
+// reportSpeed logs that the speed of a link has become unknown, or is known again. What
+// the start-up checks found it does not repeat.
+func (m *Mirror) reportSpeed(c *dataplane.PortConfig, old, p dataplane.PortState) {
+	if c.Kind == dataplane.Access || m.stats.Published <= 1 {
+		return
+	}
+	rate, source := c.Egress.Speed(p.Speed)
+	before, _ := c.Egress.Speed(old.Speed)
+	switch unknown, was := p.Up && rate == 0, old.Up && before == 0; {
+	case unknown && !was:
+		m.Log.Warn("the link's speed is unknown: its load is not metered, and CONGA is blind there", "interface", c.Name, "fix", speedFix)
+	case was && rate != 0:
+		m.Log.Info("the link's speed is known", "interface", c.Name, "rate", rate, "from", source)
+	}
+}
+
+// at returns the i-th element, or zero.
+func at[T any](s []T, i int) (v T) {
+	if i < len(s) {
+		v = s[i]
+	}
+	return v
+}
+
 // report logs what an operator wants to know of a change.
 func (m *Mirror) report(old, t *dataplane.Tables) {
 	if old == nil {
 		old = &dataplane.Tables{}
 	}
 	for i, p := range t.Ports {
+		m.reportSpeed(&m.Ports[i], at(old.Ports, i), p)
+		m.reportMTU(m.Ports[i].Name, at(old.Ports, i), p)
 		if i < len(old.Ports) && p.Up == old.Ports[i].Up && p.Ifindex == old.Ports[i].Ifindex {
 			continue
 		}

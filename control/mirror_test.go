@@ -1,11 +1,15 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -53,7 +57,7 @@ func (f *fakeKernel) Resolve(_ int, a netip.Addr) error {
 	return nil
 }
 
-func (f *fakeKernel) Watch(changed func(Kind)) (func(), error) {
+func (f *fakeKernel) Watch(changed func(Kind), _ func(error)) (func(), error) {
 	f.changed = changed
 	close(f.watching)
 	return func() {}, nil
@@ -217,4 +221,76 @@ func TestResolver(t *testing.T) {
 	if len(r.tries) != 0 || r.unresolved != 0 {
 		t.Errorf("all is resolved, but %d tries are left", len(r.tries))
 	}
+}
+
+// lines collects what is logged.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+// take waits for a line with a text, and forgets what was logged.
+func (l *lines) take(t *testing.T, want string) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		l.mu.Lock()
+		got := l.b.String()
+		if strings.Contains(got, want) {
+			l.b.Reset()
+			l.mu.Unlock()
+			return
+		}
+		l.mu.Unlock()
+		if time.Now().After(deadline) {
+			t.Fatalf("%q was not logged, but %q", want, got)
+		}
+	}
+}
+
+// logged starts a mirror of leafPorts and returns what it logs after its first tables.
+func logged(t *testing.T, k *fakeKernel, o Options) *lines {
+	t.Helper()
+	out := new(lines)
+	o.Role, o.Ports, o.Kernel, o.Overlay, o.Log = dataplane.Leaf, leafPorts, k, new(leafOverlay()), slog.New(slog.NewTextHandler(out, nil))
+	m, p := startMirror(t, o)
+	p.until(t, "start", func(*dataplane.Tables) bool { return true })
+	for deadline := time.Now().Add(5 * time.Second); m.Stats().Published == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no tables")
+		}
+	}
+	return out
+}
+
+func TestMirrorLogsUnknownSpeed(t *testing.T) {
+	s := leafState()
+	s.Links[0].Speed, s.Links[1].Speed = 10e9, 10e9
+	k := newFake(s)
+	out := logged(t, k, Options{})
+	k.set(Links, func(f *fakeKernel) { f.state.Links[0].Speed = 0 })
+	out.take(t, `speed is unknown: its load is not metered, and CONGA is blind there" interface=up0 fix="give the port a link_rate`)
+	k.set(Links, func(f *fakeKernel) { f.state.Links[0].Speed = 25e9 })
+	out.take(t, `speed is known" interface=up0 rate=25000000000 from=kernel`)
+}
+
+func TestMirrorWatchesMTU(t *testing.T) {
+	s := leafState()
+	s.Links[2].MTU = 1546
+	k := newFake(s)
+	overhead := atomic.Int64{}
+	overhead.Store(54)
+	out := logged(t, k, Options{Overhead: func() int { return int(overhead.Load()) }})
+	k.set(Links, func(f *fakeKernel) { f.state.Links[1].MTU = 1599 })
+	out.take(t, `long packets are dropped" interface=up1 mtu=1599 needs=1600 fix="ip link set dev up1 mtu 1600"`)
+	overhead.Store(50)
+	k.set(Links, func(f *fakeKernel) { f.state.Links[0].MTU = 2000 }) // any change of a link
+	out.take(t, `large enough again" interface=up1 mtu=1599 needs=1596`)
+	k.set(Links, func(f *fakeKernel) { f.state.Links[2].MTU = 1600 }) // hosts may send more
+	out.take(t, `long packets are dropped" interface=up1 mtu=1599 needs=1650 fix="ip link set dev up1 mtu 1650"`)
 }

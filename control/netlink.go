@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
@@ -78,32 +79,61 @@ func (k *Netlink) Close() {
 }
 
 // Watch calls changed until stop is called, from two goroutines.
-func (k *Netlink) Watch(changed func(Kind)) (stop func(), err error) {
+func (k *Netlink) Watch(changed func(Kind), failing func(error)) (stop func(), err error) {
 	end := make(chan struct{})
 	var both sync.WaitGroup
 	both.Go(func() { pollCarriers(k.ethtool, k.ports, end, func() { changed(Links) }) })
-	both.Go(func() {
-		for {
-			msgs, from, err := k.events.Receive()
-			if k.closed.Load() {
-				return
-			}
-			if err != nil { // ENOBUFS: events were lost; whatever else: as if they were
-				for kind := range numKinds {
-					changed(kind)
-				}
-				continue
-			}
-			if from.Pid == 0 { // only the kernel is believed
-				note(msgs, changed)
-			}
-		}
-	})
+	both.Go(func() { follow(k.events.Receive, k.closed.Load, end, changed, failing) })
 	return func() {
 		close(end)
 		k.closeEvents()
 		both.Wait()
 	}, nil
+}
+
+// The pause after an error of the event socket, which doubles with each one that
+// follows.
+const (
+	firstPause = 10 * time.Millisecond
+	lastPause  = time.Second
+)
+
+// follow passes on what a socket receives until it is closed. An error means that
+// events were lost: all has to be listed. ENOBUFS says so and is over with that. Any
+// other may last, and is reported when it does; meanwhile only the pauses and the
+// mirror's own rounds tell of changes.
+func follow(receive func() ([]syscall.NetlinkMessage, *unix.SockaddrNetlink, error), closed func() bool, end <-chan struct{}, changed func(Kind), failing func(error)) {
+	for failures, pause := 0, firstPause; ; {
+		msgs, from, err := receive()
+		switch {
+		case closed():
+			return
+		case err == nil:
+			if failures > 1 {
+				failing(nil)
+			}
+			failures, pause = 0, firstPause
+			if from.Pid == 0 { // only the kernel is believed
+				note(msgs, changed)
+			}
+			continue
+		}
+		for kind := range numKinds {
+			changed(kind)
+		}
+		if errors.Is(err, unix.ENOBUFS) {
+			continue
+		}
+		if failures++; failures == 2 {
+			failing(err)
+		}
+		select {
+		case <-end:
+			return
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, lastPause)
+	}
 }
 
 // closeEvents marks the end first: the error of a read from a socket that is
@@ -163,10 +193,7 @@ func (k *Netlink) links(s *State) error {
 	for _, l := range list {
 		a := l.Attrs()
 		link := Link{
-			Index: a.Index, Name: a.Name, MTU: a.MTU,
-			// LOWER_UP is the carrier; RUNNING also knows of RFC 2863's
-			// operational states (dormant, a lower layer that is down).
-			Up: a.RawFlags&(unix.IFF_UP|unix.IFF_LOWER_UP|unix.IFF_RUNNING) == unix.IFF_UP|unix.IFF_LOWER_UP|unix.IFF_RUNNING,
+			Index: a.Index, Name: a.Name, MTU: a.MTU, Up: running(a),
 		}
 		if len(a.HardwareAddr) == len(link.MAC) {
 			link.MAC = overlay.MAC(a.HardwareAddr)
@@ -182,6 +209,14 @@ func (k *Netlink) links(s *State) error {
 	return nil
 }
 
+// running reports whether an interface is up and has carrier. LOWER_UP is the carrier;
+// RUNNING also knows of RFC 2863's operational states (dormant, a lower layer that is
+// down).
+func running(a *netlink.LinkAttrs) bool {
+	const all = unix.IFF_UP | unix.IFF_LOWER_UP | unix.IFF_RUNNING
+	return a.RawFlags&all == all
+}
+
 func (k *Netlink) routes(s *State) error {
 	var out []Route
 	err := k.h.RouteListFilteredIter(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE,
@@ -194,11 +229,10 @@ func (k *Netlink) routes(s *State) error {
 	if err != nil {
 		return err
 	}
-	// Of several routes to one prefix that with the smallest metric decides.
 	slices.SortStableFunc(out, func(a, b Route) int {
 		return cmp.Or(a.Dst.Addr().Compare(b.Dst.Addr()), cmp.Compare(a.Dst.Bits(), b.Dst.Bits()), cmp.Compare(a.Metric, b.Metric))
 	})
-	s.Routes = slices.CompactFunc(out, func(a, b Route) bool { return a.Dst == b.Dst })
+	s.Routes = out
 	return nil
 }
 

@@ -130,6 +130,18 @@ func TestKernelRouteReplaced(t *testing.T) {
 	r.hops(t, "next hop object replaced", "up1 10.1.1.1")
 }
 
+// The kernel keeps routes by way of a link that lost its carrier, and calls them dead.
+func TestKernelBackupRoute(t *testing.T) {
+	r := newRig(t)
+	r.run(t, "ip route replace 10.255.0.2/32 via 10.1.0.1 dev up0")
+	r.run(t, "ip route add 10.255.0.2/32 via 10.1.1.1 dev up1 metric 100")
+	r.hops(t, "start", "up0 10.1.0.1")
+	r.spine.SetUp(t, "down0", false)
+	r.hops(t, "carrier lost", "up1 10.1.1.1")
+	r.spine.SetUp(t, "down0", true)
+	r.hops(t, "carrier back", "up0 10.1.0.1")
+}
+
 func TestKernelResolvesNextHops(t *testing.T) {
 	r := newRig(t)
 	r.tables.until(t, "both next hops resolved without traffic", func(tb *dataplane.Tables) bool {

@@ -33,7 +33,7 @@ func (k Kind) String() string {
 // compare and to build tables from; see [Build].
 type State struct {
 	Links      []Link
-	Routes     []Route
+	Routes     []Route // those of one prefix in the order of metric
 	Neighbours []Neighbour
 }
 
@@ -47,8 +47,8 @@ type Link struct {
 	Speed uint64 // bits per second, of ports; 0: unknown
 }
 
-// Route is a route of the main table that decides for its prefix, that is the
-// one with the smallest metric.
+// Route is a route of the main table. Of those of one prefix the first one decides
+// that has a live next hop.
 type Route struct {
 	Dst    netip.Prefix
 	Metric int
@@ -84,8 +84,9 @@ type Kernel interface {
 	Resolve(ifindex int, addr netip.Addr) error
 	// Watch calls changed, from goroutines of its own, for each kind that may
 	// have changed, until stop is called. It reports lost events by naming
-	// every kind.
-	Watch(changed func(Kind)) (stop func(), err error)
+	// every kind. It calls failing, once, with the error for which it has no
+	// events any more, and with nil when it has some again.
+	Watch(changed func(Kind), failing func(error)) (stop func(), err error)
 }
 
 // take copies one kind from o, and reports whether tables may follow from it that

@@ -236,6 +236,8 @@ type PortConfig struct {
 	Name   string // interface
 	Kind   PortKind
 	Egress EgressConfig
+	// Optional lets [Open] do without the interface; the port opens when it appears.
+	Optional bool
 	// Access ports only. VNI of untagged frames (0: none) and of tagged ones.
 	Untagged overlay.VNI
 	VLANs    map[uint16]overlay.VNI
@@ -263,4 +265,19 @@ type EgressConfig struct {
 	// LinkRate is the port's speed in bits per second for the link meter when
 	// there is no shaper; 0: what the kernel says, see [PortState].
 	LinkRate uint64
+}
+
+// Speed returns the speed that the link's meter goes by, bits per second, and who says
+// so: the shaper, link_rate or the kernel, which says the given one. 0, "": it is
+// unknown, and the meter shows nothing.
+func (c *EgressConfig) Speed(kernel uint64) (bits uint64, source string) {
+	switch {
+	case c.Rate != 0:
+		return c.Rate, "shaper"
+	case c.LinkRate != 0:
+		return c.LinkRate, "link_rate"
+	case kernel != 0:
+		return kernel, "kernel"
+	}
+	return 0, ""
 }

@@ -32,6 +32,15 @@ type device struct {
 	past    map[string]uint64 // classifier counters of programs that are gone
 }
 
+// absent reports whether the interface of d does not exist, and notes it.
+func (d *device) absent() bool {
+	if _, err := net.InterfaceByName(d.cfg.Name); err == nil {
+		return false
+	}
+	d.err, d.since = fmt.Errorf("interface %s does not exist; the port opens when it appears", d.cfg.Name), time.Now()
+	return true
+}
+
 // openDevice attaches and binds d. ifindex 0 means: look it up.
 func (n *Node) openDevice(d *device, ifindex int) error {
 	err := n.tryOpen(d, ifindex)

@@ -54,12 +54,9 @@ func newEgress(c *EgressConfig, area []byte, meter *congestion.Meter, worker int
 		shaper:  newShaper(c.Rate, c.Burst),
 		marker:  leaf.Marker{Kmin: uint64(c.Kmin), Kmax: uint64(c.Kmax), Pmax: c.Pmax, RNG: rng},
 		limit:   uint64(c.QueueBytes),
-		rate:    c.Rate,
 		delay:   mono.Time(c.Delay),
 	}
-	if e.rate == 0 {
-		e.rate = c.LinkRate
-	}
+	e.rate, _ = c.Speed(0)
 	e.ruled = e.rate != 0
 	if e.delay > 0 {
 		e.line = newFIFO(delayLineFrames)

@@ -52,6 +52,9 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 	for i := range cfg.Ports {
 		d := &device{id: PortID(i), cfg: &n.cfg.Ports[i]}
 		n.devices = append(n.devices, d)
+		if d.cfg.Optional && d.absent() {
+			continue
+		}
 		if err := n.openDevice(d, 0); err != nil {
 			return nil, errors.Join(err, n.Close())
 		}

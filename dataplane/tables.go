@@ -51,6 +51,7 @@ type PortState struct {
 	Up      bool // administratively up and with carrier
 	MAC     overlay.MAC
 	MTU     int
+	NeedMTU int    // towards the fabric: what MTU has to be for the longest packets; 0: unknown
 	Speed   uint64 // of the link, bits per second; 0: unknown
 }
 

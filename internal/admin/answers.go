@@ -4,7 +4,6 @@
 package admin
 
 import (
-	"cmp"
 	"net/netip"
 
 	"github.com/loomfabric/loom/dataplane"
@@ -26,10 +25,12 @@ type Port struct {
 	Up          bool    `json:"up"`   // administratively up and with carrier
 	MAC         string  `json:"mac"`
 	MTU         int     `json:"mtu"`
+	MTUNeeded   int     `json:"mtu_needed"` // towards the fabric; 0: unknown, or an access port
 	XDPMode     string  `json:"xdp_mode"`
 	CopyMode    string  `json:"copy_mode"`
-	Error       string  `json:"error"` // why it is not open
-	Rate        uint64  `json:"rate"`  // 0: unknown
+	Error       string  `json:"error"`     // why it is not open
+	Rate        uint64  `json:"rate"`      // that the meter goes by; 0: unknown
+	RateFrom    string  `json:"rate_from"` // shaper, link_rate or kernel; "": unknown
 	Utilisation float64 `json:"utilisation"`
 	Metric      uint8   `json:"metric"` // utilisation, quantised
 	QueueBytes  uint64  `json:"queue_bytes"`
@@ -119,12 +120,15 @@ func ports(configs []dataplane.PortConfig, st *dataplane.Stats, t *dataplane.Tab
 		c, info := &configs[i], at(st.Ports, i)
 		p := Port{
 			Port: c.Name, Kind: c.Kind.String(), Open: info.Open, XDPMode: info.XDPMode, CopyMode: info.CopyMode,
-			Error: info.Error, Rate: cmp.Or(c.Egress.Rate, c.Egress.LinkRate),
+			Error: info.Error,
 		}
+		var speed uint64
 		if t != nil {
 			state := at(t.Ports, i)
 			p.Up, p.MAC, p.MTU = state.Up, state.MAC.String(), state.MTU
+			p.MTUNeeded, speed = state.NeedMTU, state.Speed
 		}
+		p.Rate, p.RateFrom = c.Egress.Speed(speed)
 		sum := at(counted, i)
 		p.Utilisation, p.Metric, p.QueueBytes = sum.Utilisation, sum.Metric, sum.QueueBytes
 		p.RxFrames, p.RxBytes, p.TxFrames, p.TxBytes = sum.Received.Frames, sum.Received.Bytes, sum.Sent.Frames, sum.Sent.Bytes

@@ -83,7 +83,7 @@ func (n *fakeNode) Explain(f *dataplane.Flow) (*dataplane.Explanation, error) {
 
 func fakeTables() *dataplane.Tables {
 	return &dataplane.Tables{
-		Ports: []dataplane.PortState{{Up: true, MTU: 1500}, {}},
+		Ports: []dataplane.PortState{{Up: true, MTU: 1500, Speed: 10e9}, {NeedMTU: 1550}},
 		Hops:  []dataplane.Hop{{Port: 1, Gateway: netip.MustParseAddr("192.168.0.1"), Resolved: true}},
 		Peers: []dataplane.Peer{{VTEP: netip.MustParseAddr("10.0.0.2"), Hops: []dataplane.HopID{0}}, {}},
 		VNIs:  []dataplane.VNI{{VNI: 100}},
@@ -130,8 +130,8 @@ func TestAnswers(t *testing.T) {
 	get("/v1/ports", &p)
 	want := []Port{
 		{Port: "acc0", Kind: "access", Open: true, Up: true, MAC: "00:00:00:00:00:00", MTU: 1500, XDPMode: "native", CopyMode: "copy",
-			Utilisation: 0.25, Metric: 2, RxFrames: 30, RxBytes: 3000, TxFrames: 28, TxBytes: 2800, Dropped: 2},
-		{Port: "up0", Kind: "uplink", MAC: "00:00:00:00:00:00", Error: "no such interface", Rate: 1e9, Utilisation: 0.625, Metric: 5},
+			Rate: 10e9, RateFrom: "kernel", Utilisation: 0.25, Metric: 2, RxFrames: 30, RxBytes: 3000, TxFrames: 28, TxBytes: 2800, Dropped: 2},
+		{Port: "up0", Kind: "uplink", MAC: "00:00:00:00:00:00", Error: "no such interface", MTUNeeded: 1550, Rate: 1e9, RateFrom: "link_rate", Utilisation: 0.625, Metric: 5},
 	}
 	if !reflect.DeepEqual(p.Ports, want) {
 		t.Errorf("ports %+v", p.Ports)

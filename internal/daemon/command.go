@@ -92,10 +92,7 @@ func (k Kind) command(out io.Writer) *cobra.Command {
 	root.AddCommand(withFile(&cobra.Command{
 		Use: "run", Short: "Forward frames until SIGTERM or SIGINT" + k.hup,
 		RunE: func(c *cobra.Command, _ []string) error { return k.run(c.Context(), file) },
-	}), withFile(&cobra.Command{
-		Use: "check", Short: "Check the configuration and the machine, and touch nothing",
-		RunE: func(*cobra.Command, []string) error { return k.check(file, out) },
-	}), &cobra.Command{
+	}), withFile(k.checkCommand(&file, out)), &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			_, err := fmt.Fprintf(out, "%s %s %s %s/%s\n", k.name, k.version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
@@ -117,21 +114,4 @@ func recorded() string {
 		}
 	}
 	return info.Main.Version
-}
-
-// check does what run does before it touches anything.
-func (k Kind) check(file string, out io.Writer) error {
-	_, findings, err := k.prepare(file)
-	for _, f := range findings {
-		word := "warning"
-		if f.Fatal {
-			word = "error"
-		}
-		fmt.Fprintf(out, "%s: %v\n", word, f)
-	}
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(out, "%s: OK\n", file)
-	return err
 }

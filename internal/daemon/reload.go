@@ -23,6 +23,7 @@ type reloader struct {
 	kind    Kind
 	file    string
 	current *node
+	dp      atomic.Pointer[dataplane.Config] // current's
 	plane   interface {
 		SetSchemes(scheme string, o balance.Options, classes []dataplane.Class) error
 	}
@@ -38,6 +39,10 @@ func (r *reloader) state() telemetry.Reload {
 	}
 	return telemetry.Reload{Successful: true, LastSuccess: r.start}
 }
+
+// overhead returns what uplinks' MTU must exceed hosts' by under the schemes in force.
+// The control plane asks from a goroutine of its own.
+func (r *reloader) overhead() int { return r.dp.Load().Overhead() }
 
 // note keeps what became of the file that was just read.
 func (r *reloader) note(err error) {
@@ -102,5 +107,6 @@ func (r *reloader) reload() (changed bool, err error) {
 		return false, err
 	}
 	r.current = n
+	r.dp.Store(&n.dp)
 	return true, nil
 }

@@ -115,8 +115,12 @@ func TestReloadFailsWhole(t *testing.T) {
 		t.Fatalf("changed %v, %v", changed, err)
 	}
 	p.err = nil // and so the same file is a change the next time
-	if changed, err := r.reload(); !changed || err != nil || p.scheme != "conga" {
+	if changed, err := r.reload(); !changed || err != nil || p.scheme != "conga" || r.overhead() != 50 {
 		t.Errorf("changed %v, %v, scheme %q", changed, err, p.scheme)
+	}
+	r.write(t, leafFile+"scheme: conweave\n")
+	if changed, err := r.reload(); !changed || err != nil || r.overhead() != 54 {
+		t.Errorf("a scheme with a shim: changed %v, %v, overhead %d", changed, err, r.overhead())
 	}
 	load := r.kind.load
 	r.kind.load = func(string, []string) (*node, error) { panic("odd indentation") }

@@ -22,40 +22,6 @@ import (
 	"github.com/loomfabric/loom/internal/telemetry"
 )
 
-// prepare reads the file and holds it against the machine. It touches nothing.
-// The error says how many findings are fatal; they are for the caller to show.
-func (k Kind) prepare(file string) (*node, []control.Finding, error) {
-	interfaces, err := control.Interfaces()
-	if err != nil {
-		return nil, nil, err
-	}
-	n, err := k.load(file, interfaces)
-	if err != nil {
-		return nil, nil, err
-	}
-	if n.dp.Name == "" {
-		if n.dp.Name, err = os.Hostname(); err != nil {
-			return nil, nil, fmt.Errorf("find the host's name: %w; set name in %s", err, file)
-		}
-	}
-	facts, err := control.Gather(&n.dp)
-	if err != nil {
-		return nil, nil, err
-	}
-	n.adapt(facts)
-	findings := control.Check(&n.dp, facts)
-	fatal := 0
-	for _, f := range findings {
-		if f.Fatal {
-			fatal++
-		}
-	}
-	if fatal > 0 {
-		return nil, findings, fmt.Errorf("%s cannot work on this machine: %d start-up checks failed", file, fatal)
-	}
-	return n, findings, nil
-}
-
 // adapt takes over from the machine what the file leaves open.
 func (n *node) adapt(f *control.Facts) {
 	for i := range n.dp.Ports {
@@ -82,7 +48,7 @@ func (n *node) logger() *slog.Logger {
 // checks, then the addresses for metrics and the admin API, then the ports.
 func (k Kind) run(ctx context.Context, file string) error {
 	read := time.Now()
-	n, findings, err := k.prepare(file)
+	n, findings, err := k.prepare(file, false)
 	if err != nil {
 		errs := []error{err}
 		for _, f := range findings {
@@ -121,6 +87,7 @@ func (k Kind) run(ctx context.Context, file string) error {
 		return fmt.Errorf("open the ports: %w", err)
 	}
 	again := &reloader{kind: k, file: file, current: n, plane: plane, log: log, start: read}
+	again.dp.Store(&n.dp)
 	err = k.serve(ctx, n, plane, kernel, listeners{listener, socket}, log, again, reload)
 	if cerr := plane.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("close the ports: %w", cerr))
@@ -147,7 +114,7 @@ type listeners struct{ metrics, admin net.Listener }
 func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel control.Kernel, l listeners, log *slog.Logger, again *reloader, reload <-chan os.Signal) error {
 	overlay, _ := n.file.(*config.Leaf) // nil: a spine's
 	mirror := control.NewMirror(control.Options{
-		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Overlay: overlay,
+		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Overlay: overlay, Overhead: again.overhead,
 		Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
 	})
 	server := telemetry.NewServer(telemetry.Options{

@@ -36,8 +36,8 @@ func uplink(n uint8) *uint8 { return &n }
 // answers are what the daemon says, by path and query.
 var answers = map[string]any{
 	"/v1/ports": admin.Ports{Ports: []admin.Port{
-		{Port: "eth1", Kind: "uplink", Open: true, Up: true, MTU: 1600, XDPMode: "native", CopyMode: "zero-copy", Rate: 25e9, Utilisation: 0.8125, Metric: 6, QueueBytes: 45000, RxFrames: 12, TxFrames: 1234567, Dropped: 3},
-		{Port: "eth2", Kind: "uplink", Open: true, MTU: 1600, XDPMode: "generic", CopyMode: "copy", Rate: 2.5e6},
+		{Port: "eth1", Kind: "uplink", Open: true, Up: true, MTU: 1600, XDPMode: "native", CopyMode: "zero-copy", Rate: 25e9, RateFrom: "kernel", Utilisation: 0.8125, Metric: 6, QueueBytes: 45000, RxFrames: 12, TxFrames: 1234567, Dropped: 3},
+		{Port: "eth2", Kind: "uplink", Open: true, MTU: 1500, MTUNeeded: 1550, XDPMode: "generic", CopyMode: "copy", Rate: 2.5e6, RateFrom: "link_rate"},
 		{Port: "eth3", Kind: "access", Error: "interface eth3 is gone"},
 	}},
 	"/v1/peers": admin.Peers{Peers: []admin.Peer{

@@ -94,13 +94,13 @@ func rate(bits uint64) string {
 func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
 func printPorts(w io.Writer, a *admin.Ports) {
-	t := newTable(w, "PORT", "KIND", "STATE", "MTU", "XDP", "RATE", "LOAD", "METRIC", "QUEUED", "RX FRAMES", "TX FRAMES", "DROPPED")
+	t := newTable(w, "PORT", "KIND", "STATE", "MTU", "XDP", "RATE", "RATE BY", "LOAD", "METRIC", "QUEUED", "RX FRAMES", "TX FRAMES", "DROPPED")
 	for _, p := range a.Ports {
 		state := either(p.Up, "up", "down")
 		if !p.Open {
 			state = "closed"
 		}
-		t.row(p.Port, p.Kind, state, p.MTU, orNone(strings.Trim(p.XDPMode+"/"+p.CopyMode, "/")), rate(p.Rate), percent(p.Utilisation), p.Metric,
+		t.row(p.Port, p.Kind, state, mtu(&p), orNone(strings.Trim(p.XDPMode+"/"+p.CopyMode, "/")), rate(p.Rate), either(p.Rate != 0, p.RateFrom, "unknown"), percent(p.Utilisation), p.Metric,
 			p.QueueBytes, p.RxFrames, p.TxFrames, p.Dropped)
 	}
 	t.end()
@@ -109,6 +109,14 @@ func printPorts(w io.Writer, a *admin.Ports) {
 			fmt.Fprintf(w, "\n%s is not open: %s\n", p.Port, p.Error)
 		}
 	}
+}
+
+// mtu shows also what a port needs that has too little.
+func mtu(p *admin.Port) string {
+	if p.MTU > 0 && p.MTU < p.MTUNeeded {
+		return fmt.Sprintf("%d of %d", p.MTU, p.MTUNeeded)
+	}
+	return strconv.Itoa(p.MTU)
 }
 
 func printPeers(w io.Writer, a *admin.Peers) {

@@ -126,9 +126,10 @@ func (s *scrape) ports(infos []dataplane.PortInfo) {
 	for i := range infos {
 		// Each worker reads the meter that all share, at its own time.
 		info, state, meter := &infos[i], at(s.t.Ports, i), at(s.sum.Ports, i)
-		name := s.portName(i)
+		name, egress := s.portName(i), at(s.Ports, i).Egress
+		rate, _ := egress.Speed(state.Speed)
 		byPort.emit(s.ch, &portView{
-			Open: info.Open, Up: state.Up, MTU: state.MTU, Changed: info.Since, Utilisation: meter.Utilisation, Metric: meter.Metric,
+			Open: info.Open, Exists: state.Ifindex != 0, Up: state.Up, Rate: rate, MTU: state.MTU, NeedMTU: state.NeedMTU, Changed: info.Since, Utilisation: meter.Utilisation, Metric: meter.Metric,
 		}, name)
 		portInfo.emit(s.ch, &infoView{Info: true}, name, info.Kind.String(), info.XDPMode, info.CopyMode)
 		for verdict, n := range info.Classifier {

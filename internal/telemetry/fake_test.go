@@ -61,7 +61,7 @@ func (f *fake) options() Options {
 			defer f.mu.Unlock()
 			return f.reload
 		},
-		Ports: []dataplane.PortConfig{{Name: "host0", Kind: dataplane.Access}, {Name: "up0", Kind: dataplane.Uplink}},
+		Ports: []dataplane.PortConfig{{Name: "host0", Kind: dataplane.Access, Optional: true}, {Name: "up0", Kind: dataplane.Uplink}},
 	}
 }
 
@@ -85,7 +85,7 @@ func newFake() *fake {
 	f := &fake{tables: &dataplane.Tables{
 		Ports: []dataplane.PortState{
 			{Ifindex: 7, Up: true, MAC: overlay.MAC{2, 0, 0, 0, 0, 7}, MTU: 1500},
-			{Ifindex: 8, Up: false, MAC: overlay.MAC{2, 0, 0, 0, 0, 8}, MTU: 1600},
+			{Ifindex: 8, Up: false, MAC: overlay.MAC{2, 0, 0, 0, 0, 8}, MTU: 1600, NeedMTU: 1554, Speed: 25e9},
 		},
 		Hops: []dataplane.Hop{
 			{Port: 1, Gateway: addr("10.0.0.1"), MAC: overlay.MAC{2, 0, 0, 0, 1, 1}, Resolved: true},

@@ -112,10 +112,13 @@ type (
 type portView struct {
 	_           struct{}  `stat:"port"`
 	Open        bool      `stat:"open" help:"1 while the port's sockets are bound."`
+	Exists      bool      `stat:"exists" help:"1 while there is an interface of the port's name."`
 	Up          bool      `stat:"up" help:"1 while the interface exists, is up and has carrier."`
 	Utilisation float64   `stat:"utilisation_ratio" help:"Share of the link rate that is sent (DRE), all workers together; 0 when the rate is unknown."`
 	Metric      uint8     `stat:"congestion_metric" help:"The same, quantised to Q bits: what CE is raised to."`
+	Rate        uint64    `stat:"link_rate,gauge" unit:"bps" help:"Bits per second of the link, as its meter takes them: those of the shaper, of link_rate or of the kernel; 0 when nobody says them, and CONGA is blind."`
 	MTU         int       `stat:"mtu,gauge" unit:"bytes" help:"MTU of the interface; 0 while it does not exist."`
+	NeedMTU     int       `stat:"mtu_needed,gauge" unit:"bytes" help:"MTU that a port towards the fabric needs for the longest packets: on a leaf that of its hosts and the tunnel's overhead, on a spine that of its widest port; 0: unknown, or an access port."`
 	Changed     time.Time `stat:"changed_timestamp" help:"Unix time at which the port was opened or closed last; 0 if never."`
 }
 

@@ -111,15 +111,18 @@ func (r Reason) String() string {
 }
 
 // Readiness says whether the workers have tables and every port is open. Links
-// that are down do not count: the daemon does what can be done then.
+// that are down do not count, nor interfaces that may be absent and are: the daemon
+// does what can be done then.
 func (s *Server) Readiness() Readiness {
 	reasons := []Reason{}
-	if s.o.Tables() == nil {
+	t := s.o.Tables()
+	if t == nil {
 		reasons = append(reasons, Reason{Name: "no_tables", Detail: "no tables have been published to the workers yet"})
 	}
 	st := s.o.Stats()
 	for i := range s.o.Ports {
-		if p := at(st.Ports, i); !p.Open {
+		absent := t != nil && s.o.Ports[i].Optional && at(t.Ports, i).Ifindex == 0
+		if p := at(st.Ports, i); !p.Open && !absent {
 			reasons = append(reasons, Reason{Name: "port_closed", Port: s.o.Ports[i].Name, Detail: cmp.Or(p.Error, "its sockets are not bound")})
 		}
 	}

@@ -40,6 +40,8 @@ func TestEndpoints(t *testing.T) {
 			"application/json", `{"ready":false,"reasons":[{"name":"port_closed","port":"up0","detail":"interface up0 is gone"}]}`},
 		{"port closed, no word why", func(f *fake) { f.stats.Ports[0].Open = false }, "GET", "/readyz", 503, "application/json",
 			`{"name":"port_closed","port":"host0","detail":"its sockets are not bound"}`},
+		{"an interface that may be absent", func(f *fake) { f.stats.Ports[0].Open, f.tables.Ports[0] = false, dataplane.PortState{} }, "GET", "/readyz", 200,
+			"application/json", `"ready":true`},
 		{"port unknown", func(f *fake) { f.stats.Ports = f.stats.Ports[:1] }, "GET", "/readyz", 503, "application/json", `"port":"up0"`},
 		{"all at once", func(f *fake) { f.tables, f.stats.Ports = nil, nil }, "GET", "/readyz", 503, "application/json",
 			`"name":"no_tables","detail":"no tables have been published to the workers yet"},{"name":"port_closed","port":"host0"`},

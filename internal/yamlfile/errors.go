@@ -24,15 +24,8 @@ type Error struct {
 // the column. The path stands in for a line that is not known.
 func (e *Error) Error() string {
 	var b strings.Builder
-	b.WriteString(e.File)
-	if e.Line > 0 {
-		fmt.Fprintf(&b, ":%d:%d", e.Line, e.Column)
-	}
-	if b.Len() > 0 {
-		b.WriteString(": ")
-	}
-	if e.Line == 0 && e.Path != "" {
-		b.WriteString(e.Path + ": ")
+	if place := e.Place(); place != "" {
+		b.WriteString(place + ": ")
 	}
 	b.WriteString(e.Problem + "\n")
 	if e.Line > 0 && e.Source != "" {
@@ -41,6 +34,17 @@ func (e *Error) Error() string {
 	}
 	fmt.Fprintf(&b, "  fix: %s", e.Fix)
 	return b.String()
+}
+
+// Place gives FILE:LINE:COLUMN; the path stands in for a line that is not known.
+func (e *Error) Place() string {
+	switch {
+	case e.Line > 0:
+		return fmt.Sprintf("%s:%d:%d", e.File, e.Line, e.Column)
+	case e.File == "" || e.Path == "":
+		return e.File + e.Path
+	}
+	return e.File + ": " + e.Path
 }
 
 // Errors are all the mistakes that were found in a file.

@@ -28,7 +28,8 @@ unit and one meaning, whichever file it stands in. Keys that do not exist are mi
 another type of workload. Every mistake in a file is reported at once, with its line and what to do. Rates are written as
 ` + "`10Gbit` or `2.5Gbit` (bits per second), sizes as `256KiB`, `150KB` or `1500` (bytes), times as `50us`, `1.5s` or `5m`" + `.
 
-` + "`leafd check -c FILE` and `spined check -c FILE`" + ` find mistakes without touching anything. Examples stand in
+` + "`leafd check -c FILE` and `spined check -c FILE`" + ` find mistakes of the file and of the machine without touching anything;
+` + "`--offline`" + ` looks at the file alone, ` + "`-o json`" + ` prints each finding with severity, place, text and fix. Examples stand in
 [deploy/examples](../deploy/examples), [test/netns](../test/netns) and [experiments](../experiments).
 
 **In an editor.** [schema/](schema) has a JSON Schema for each kind of file, for completion and checks while you type. The YAML
