@@ -71,11 +71,12 @@ func arrivalPorts(ports int) int { return ports + 1 }
 // newLeafWorker makes a leaf's part of a worker.
 func newLeafWorker(w *worker, frameSize int) (*leafWorker, error) {
 	l := &leafWorker{
-		worker: w, fdb: overlay.NewFDB(w.cfg.FDBSize, w.cfg.FDBAge, MaxVNIs),
+		worker: w, fdb: overlay.NewFDB(w.cfg.FDBSize, w.cfg.FDBAge, MaxVNIs, len(w.ports)),
 		flushed: make([]uint32, len(w.ports)),
 		parked:  make([]parked, len(w.area)/frameSize), shift: uint8(bits.TrailingZeros(uint(frameSize))),
 	}
 	for i := range w.ports {
+		l.fdb.SetPortLimit(uint16(i), int(w.cfg.Ports[i].FDBLimit))
 		if w.ports[i].kind == Uplink {
 			w.ports[i].uplink = uint8(len(l.uplinks))
 			l.uplinks = append(l.uplinks, PortID(i))

@@ -58,7 +58,7 @@ func (l *leafWorker) learnNews(key overlay.FDBKey, at overlay.Dest, now mono.Tim
 	case overlay.LearnedMoved:
 		l.stats.FDBMoved++
 		l.recent.to = overlay.DestNone // it may be the one
-	case overlay.LearnedFull, overlay.LearnedLimit:
+	case overlay.LearnedFull:
 		l.stats.FDBFull++
 		l.recent.at = overlay.DestNone // every frame counts
 		return

@@ -81,3 +81,31 @@ func TestLearnedAddressesDoNotUndoAFlush(t *testing.T) {
 		t.Errorf("%d addresses after the port came up again, want 1", n)
 	}
 }
+
+// TestPortAtItsLimit: a host that sends from many addresses takes none from hosts of its
+// network behind other ports, and new ones of these are learned.
+func TestPortAtItsLimit(t *testing.T) {
+	cfg, tables := leafConfig(), leafTables()
+	cfg.Ports[acc0].FDBLimit = 10
+	tables.VNIs[0].FDBLimit = 21
+	r := newRig(t, cfg, tables)
+	host := func(i int) overlay.MAC { return overlay.MAC{2, 8, 0, 0, 0, byte(i)} }
+	flood := func(from, to int) {
+		for i := from; i < to; i++ {
+			r.send(acc0, udp4(bcast, overlay.MAC{2, 7, 0, 0, byte(i >> 8), byte(i)}, 0, 1, 10))
+		}
+	}
+	flood(0, 300)
+	for i := range 10 {
+		r.send(acc1, udp4(bcast, host(i), 0, 1, 10))
+	}
+	flood(300, 600)
+	for i := range 10 {
+		if out := r.send(up0, wrap(vtep3, own(), 100, udp4(host(i), hostC, 0, 1, 10), nil)); len(out[acc0]) != 0 || len(out[acc1]) != 1 {
+			t.Errorf("host %d behind another port is forgotten", i)
+		}
+	}
+	if s := r.w.snapshot(); s.FDBFull != 0 || s.FDBEntries != 21 {
+		t.Errorf("%d addresses are known, want 21; %d were refused", s.FDBEntries, s.FDBFull)
+	}
+}

@@ -85,7 +85,7 @@ func BenchmarkDecap(b *testing.B) {
 // them: a few stay in the nearest cache, all of them do not.
 func fdbBench() (*FDB, []MAC, mono.Time) {
 	const n = 1 << 16
-	f := NewFDB(n, 300*time.Second, 16)
+	f := NewFDB(n, 300*time.Second, 16, 4)
 	now := mono.Time(time.Hour)
 	macs := make([]MAC, n)
 	for i := range macs {
@@ -142,7 +142,7 @@ func BenchmarkFDBLearn(b *testing.B) {
 		}
 	})
 	b.Run("new", func(b *testing.B) {
-		f := NewFDB(1<<16, time.Second, 16)
+		f := NewFDB(1<<16, time.Second, 16, 4)
 		b.ReportAllocs()
 		now, i := mono.Time(0), uint64(0)
 		for b.Loop() {

@@ -54,10 +54,9 @@ const (
 	LearnedRefreshed                // the entry was older than a quarter of the ageing time; the other workers need to know
 	LearnedNew                      // the address was unknown or had aged
 	LearnedMoved                    // the address lived elsewhere; the last frame wins
-	LearnedFull                     // not learned: the table or the bucket is full
-	LearnedLimit                    // not learned: the VNI has reached its limit
+	LearnedFull                     // not learned: the table or the bucket is full of what other VNIs have a right to
 	LearnedStatic                   // not learned: a static entry says otherwise
-	LearnedRefused                  // not learned: group or zero address, DestNone, or no such VNI
+	LearnedRefused                  // not learned: group or zero address, DestNone, or no such VNI or port
 )
 
 // fdbWays entries share a bucket, which is one cache line.
@@ -79,9 +78,8 @@ func fdbTick(t mono.Time) uint32 { return uint32(t >> fdbTickShift) }
 
 // fdbVNI counts the entries of one VNI.
 type fdbVNI struct {
-	entries uint32
-	learned uint32 // part of entries
-	limit   uint32 // largest learned; 0: none
+	fdbShare
+	entries uint32 // learned and static
 }
 
 // FDB is a worker's table of MAC addresses, per VNI. It is owned by one worker;
@@ -97,24 +95,35 @@ type fdbVNI struct {
 // line. An address is forgotten between three quarters and the whole of the
 // ageing time (and a few ticks) after its last frame. Lookup does not find aged
 // entries; [FDB.Sweep] takes them out of the counts.
+//
+// A VNI or a port at its limit forgets the address that it noted longest ago for
+// each new one. In a full table, or if both of an address's buckets are full, the VNI
+// that is most above its part does: all that learn have the same part. So whoever
+// sends from many addresses takes none from a VNI or a port within its share.
 type FDB struct {
-	buckets []fdbBucket
-	mask    uint32
-	age     int32 // ticks; an entry older than that is aged
-	refresh int32 // ticks; an entry older than that is noted again
-	size    int   // learned entries that are allowed
-	learned int
-	static  int
-	aged    int // taken over by Learn since the last Sweep
-	cursor  uint32
-	vnis    []fdbVNI
+	buckets  []fdbBucket
+	mask     uint32
+	age      int32 // ticks; an entry older than that is aged
+	refresh  int32 // ticks; an entry older than that is noted again
+	size     int   // learned entries that are allowed
+	learned  int
+	static   int
+	aged     int // taken over by Learn since the last Sweep
+	cursor   uint32
+	evicted  uint64
+	vnis     []fdbVNI
+	learning int        // VNIs that have learned something
+	most     uint64     // the largest VNI known, which may have shrunk
+	look     uint64     // the VNI that was compared with it last
+	ports    []fdbShare // of addresses behind local ports
+	links    []fdbLinks // by place, from 1
 }
 
 // NewFDB returns an empty table for up to size learned addresses, rounded up to
-// a power of two, in VNI indices below vnis. The table forgets a learned address
-// that was not seen for age. It never forgets if age is not positive. Longer
-// ageing times than a year count as a year.
-func NewFDB(size int, age time.Duration, vnis int) *FDB {
+// a power of two, in VNI indices below vnis and on local ports below ports. The table
+// forgets a learned address that was not seen for age. It never forgets if age is not
+// positive. Longer ageing times than a year count as a year.
+func NewFDB(size int, age time.Duration, vnis, ports int) *FDB {
 	size = 1 << bits.Len(uint(max(size, 2*fdbWays)-1))
 	n := 2 * size / fdbWays
 	f := &FDB{
@@ -123,6 +132,8 @@ func NewFDB(size int, age time.Duration, vnis int) *FDB {
 		age:     math.MaxInt32,
 		size:    size,
 		vnis:    make([]fdbVNI, vnis),
+		ports:   make([]fdbShare, ports),
+		links:   make([]fdbLinks, n*fdbWays+1),
 	}
 	if age > 0 {
 		age = min(age, 365*24*time.Hour)
@@ -248,37 +259,56 @@ func (f *FDB) LearnKey(k FDBKey, d Dest, now mono.Time) Learned {
 		f.aged++
 		return f.insert(key, d, tick)
 	case b.dest[w] != d:
-		b.dest[w], b.seen[w] = d, tick
-		return LearnedMoved
+		return f.move(b, w, d, tick)
 	case int32(tick-b.seen[w]) > f.refresh:
-		b.seen[w] = tick
+		f.renew(b, w, d, tick)
 		return LearnedRefreshed
 	}
 	return LearnedKnown
 }
 
+// move takes note that an address lives elsewhere now.
+func (f *FDB) move(b *fdbBucket, w int, d Dest, tick uint32) Learned {
+	if !f.known(d) {
+		return LearnedRefused
+	}
+	if old := b.dest[w]; old.Remote() || old.Port() != d.Port() {
+		f.makeRoomBehind(d, tick)
+	}
+	f.renew(b, w, d, tick)
+	return LearnedMoved
+}
+
 // insert adds a learned entry that is not in the table.
 func (f *FDB) insert(key uint64, d Dest, tick uint32) Learned {
-	v := &f.vnis[key>>48]
-	if v.limit != 0 && v.learned >= v.limit {
-		return LearnedLimit
+	if !f.known(d) {
+		return LearnedRefused
 	}
-	if f.learned >= f.size {
+	if !f.makeRoom(key, d, tick) {
 		return LearnedFull
 	}
 	b, w := f.room(key)
 	if b == nil {
-		if b, w = f.oldest(key, tick); b == nil || !f.expired(b, w, tick) {
+		if b, w = f.yields(key, tick); b == nil {
 			return LearnedFull
 		}
-		f.remove(b, w)
-		f.aged++
+		f.crowdOut(b, w, tick)
 	}
-	b.key[w], b.dest[w], b.seen[w] = key, d, tick
-	v.entries++
-	v.learned++
-	f.learned++
+	f.add(b, w, key, d, tick)
 	return LearnedNew
+}
+
+// add fills a free entry with a learned address.
+func (f *FDB) add(b *fdbBucket, w int, key uint64, d Dest, tick uint32) {
+	b.key[w], b.dest[w], b.seen[w] = key, d, tick
+	f.enlist(b, w)
+	v := &f.vnis[key>>48]
+	v.entries++
+	f.learned++
+	if v.learned == 1 {
+		f.learning++
+	}
+	f.noteLarge(key >> 48)
 }
 
 // room returns a free entry for key in the emptier of its buckets, or nil.
@@ -306,20 +336,6 @@ func (b *fdbBucket) free() (n, way int) {
 	return n, way
 }
 
-// oldest returns the learned entry in key's buckets that was noted longest ago,
-// or nil when all are static.
-func (f *FDB) oldest(key uint64, tick uint32) (oldest *fdbBucket, way int) {
-	h, most := fdbHash(key), int32(math.MinInt32)
-	for _, b := range [...]*fdbBucket{f.bucket(h), f.bucket(h >> 32)} {
-		for w, d := range b.dest {
-			if age := int32(tick - b.seen[w]); d != DestNone && d&destStatic == 0 && (oldest == nil || age > most) {
-				oldest, way, most = b, w, age
-			}
-		}
-	}
-	return oldest, way
-}
-
 // remove frees an entry.
 func (f *FDB) remove(b *fdbBucket, w int) {
 	v := &f.vnis[b.key[w]>>48]
@@ -327,8 +343,11 @@ func (f *FDB) remove(b *fdbBucket, w int) {
 	if b.dest[w]&destStatic != 0 {
 		f.static--
 	} else {
-		v.learned--
+		f.delist(b, w)
 		f.learned--
+		if v.learned == 0 {
+			f.learning--
+		}
 	}
 	b.key[w], b.dest[w], b.seen[w] = 0, DestNone, 0
 }
@@ -346,10 +365,8 @@ func (f *FDB) SetStatic(vni uint16, mac MAC, d Dest) bool {
 	if b != nil {
 		f.remove(b, w)
 	} else if b, w = f.room(key); b == nil {
-		// A learned entry makes room, since it can be learned again. Any tick
-		// close to the eight entries' orders their ages.
-		first := f.bucket(fdbHash(key))
-		if b, w = f.oldest(key, first.seen[0]); b == nil {
+		// A learned entry makes room, since it can be learned again.
+		if b, w = f.anyLearned(key); b == nil {
 			return false
 		}
 		f.remove(b, w)
@@ -374,13 +391,24 @@ func (f *FDB) DeleteStatic(vni uint16, mac MAC) bool {
 }
 
 // SetLimit lets the VNI learn at most n addresses. There is no limit if n is not
-// positive. Addresses above a lowered limit stay until they age. Aged entries
-// count until [FDB.Sweep] passes them.
+// positive. Addresses above a lowered limit stay until they age or others are
+// learned. Aged entries count until [FDB.Sweep] passes them.
 func (f *FDB) SetLimit(vni uint16, n int) {
 	if int(vni) < len(f.vnis) {
-		f.vnis[vni].limit = uint32(min(max(n, 0), math.MaxUint32))
+		f.vnis[vni].setLimit(n)
 	}
 }
+
+// SetPortLimit lets a local port learn at most n addresses, in all its VNIs
+// together, as [FDB.SetLimit] does for a VNI.
+func (f *FDB) SetPortLimit(port uint16, n int) {
+	if int(port) < len(f.ports) {
+		f.ports[port].setLimit(n)
+	}
+}
+
+// Evicted returns how many learned addresses had to give way to others so far.
+func (f *FDB) Evicted() uint64 { return f.evicted }
 
 // Count returns the number of the VNI's entries. It includes static entries, and
 // aged entries that Sweep has not passed.
