@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"slices"
 	"time"
 
 	"github.com/loomfabric/loom/internal/mono"
@@ -118,17 +119,30 @@ func (l *leafWorker) adoptFDB(old, v *view) {
 		l.fdb.SetLimit(uint16(i), int(n.FDBLimit))
 	}
 	if old != nil {
-		for _, s := range old.tables.Static {
-			l.fdb.DeleteStatic(uint16(s.VNI), s.MAC)
-		}
 		for i := range v.ports {
 			if old.ports[i].up && !v.ports[i].up && l.ports[i].kind == Access {
-				l.stats.FDBAged += uint64(l.fdb.FlushPort(uint16(i)))
+				l.fdb.FlushPort(uint16(i), l.now)
 				l.flushed[i] = v.seq
 			}
 		}
 	}
-	for _, s := range t.Static {
+	if old == nil {
+		l.setStatics(nil, t.Static)
+	} else {
+		l.setStatics(old.tables.Static, t.Static)
+	}
+}
+
+// setStatics puts configured addresses in the place of others. Most new tables are about
+// something else.
+func (l *leafWorker) setStatics(old, statics []StaticMAC) {
+	if slices.Equal(old, statics) {
+		return
+	}
+	for _, s := range old {
+		l.fdb.DeleteStatic(uint16(s.VNI), s.MAC)
+	}
+	for _, s := range statics {
 		at := overlay.DestRemote(uint16(s.Peer))
 		if s.Port != NoPort {
 			at = overlay.DestLocal(uint16(s.Port), s.VLAN)

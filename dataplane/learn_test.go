@@ -109,3 +109,33 @@ func TestPortAtItsLimit(t *testing.T) {
 		t.Errorf("%d addresses are known, want 21; %d were refused", s.FDBEntries, s.FDBFull)
 	}
 }
+
+// TestStaticsAreLeftAlone: tables that differ in something else do not set the static
+// addresses again.
+func TestStaticsAreLeftAlone(t *testing.T) {
+	tables := func(mtu int, statics ...StaticMAC) *Tables {
+		tables := leafTables()
+		tables.Ports[up0].MTU, tables.Static = mtu, statics
+		return tables
+	}
+	first := StaticMAC{VNI: 0, MAC: hostA, Port: acc0}
+	r := newRig(t, leafConfig(), tables(1600, first))
+	r.settle()
+	f := r.w.leaf.fdb
+	f.DeleteStatic(0, hostA) // to see whether it is set again
+	r.publish(tables(1700, first))
+	r.settle()
+	if f.Len() != 0 {
+		t.Error("static addresses were set again for another reason")
+	}
+	r.publish(tables(1700, first, StaticMAC{VNI: 0, MAC: hostB, Port: NoPort, Peer: 1}))
+	r.settle()
+	if a, b := f.Lookup(0, hostA, r.now), f.Lookup(0, hostB, r.now); a != overlay.DestLocal(uint16(acc0), 0) || b != overlay.DestRemote(1) {
+		t.Errorf("static addresses are at %x and %x", a, b)
+	}
+	r.publish(tables(1700))
+	r.settle()
+	if f.Len() != 0 {
+		t.Error("static addresses outlive their configuration")
+	}
+}

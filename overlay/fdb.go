@@ -105,6 +105,7 @@ type FDB struct {
 	mask     uint32
 	age      int32 // ticks; an entry older than that is aged
 	refresh  int32 // ticks; an entry older than that is noted again
+	doubt    int32 // ticks; an entry older than that may have expired
 	size     int   // learned entries that are allowed
 	learned  int
 	static   int
@@ -112,10 +113,11 @@ type FDB struct {
 	cursor   uint32
 	evicted  uint64
 	vnis     []fdbVNI
-	learning int        // VNIs that have learned something
-	most     uint64     // the largest VNI known, which may have shrunk
-	look     uint64     // the VNI that was compared with it last
-	ports    []fdbShare // of addresses behind local ports
+	learning int    // VNIs that have learned something
+	most     uint64 // the largest VNI known, which may have shrunk
+	look     uint64 // the VNI that was compared with it last
+	ports    []fdbPort
+	flushed  fdbShare   // of addresses behind ports that were flushed since; its list is the ports'
 	links    []fdbLinks // by place, from 1
 }
 
@@ -132,14 +134,14 @@ func NewFDB(size int, age time.Duration, vnis, ports int) *FDB {
 		age:     math.MaxInt32,
 		size:    size,
 		vnis:    make([]fdbVNI, vnis),
-		ports:   make([]fdbShare, ports),
+		ports:   make([]fdbPort, ports),
 		links:   make([]fdbLinks, n*fdbWays+1),
 	}
 	if age > 0 {
 		age = min(age, 365*24*time.Hour)
 		f.age = int32((age + 1<<fdbTickShift - 1) >> fdbTickShift)
 	}
-	f.refresh = f.age / 4
+	f.refresh, f.doubt = f.age/4, f.age
 	return f
 }
 
@@ -207,10 +209,13 @@ func (f *FDB) find(key uint64) (*fdbBucket, int) {
 	return b, w
 }
 
-// expired reports whether entry w has aged at tick now. Time that went back
-// ages nothing.
+// doubtful reports whether entry w may have expired at tick now.
+func (f *FDB) doubtful(b *fdbBucket, w int, now uint32) bool { return int32(now-b.seen[w]) > f.doubt }
+
+// expired reports whether entry w has aged at tick now, or was flushed. Time that went
+// back ages nothing. Ask doubtful first where it matters.
 func (f *FDB) expired(b *fdbBucket, w int, now uint32) bool {
-	return int32(now-b.seen[w]) > f.age && b.dest[w]&destStatic == 0
+	return b.dest[w]&destStatic == 0 && (int32(now-b.seen[w]) > f.age || f.wasFlushed(b, w))
 }
 
 // Lookup returns where mac lives in the VNI with index vni. It returns DestNone
@@ -224,15 +229,15 @@ func (f *FDB) LookupKey(k FDBKey, now mono.Time) Dest {
 	// This is find, written out: a call would cost a third of the lookup.
 	key := uint64(k)
 	h := fdbHash(key)
-	b := f.bucket(h)
+	b := &f.buckets[uint32(h)&f.mask]
 	w := b.way(key)
 	if w < 0 {
-		b = f.bucket(h >> 32)
+		b = &f.buckets[uint32(h>>32)&f.mask]
 		if w = b.way(key); w < 0 {
 			return DestNone
 		}
 	}
-	if f.expired(b, w&(fdbWays-1), fdbTick(now)) {
+	if tick := fdbTick(now); f.doubtful(b, w&(fdbWays-1), tick) && f.expired(b, w&(fdbWays-1), tick) {
 		return DestNone
 	}
 	return b.dest[w&(fdbWays-1)] &^ destStatic
@@ -254,7 +259,7 @@ func (f *FDB) LearnKey(k FDBKey, d Dest, now mono.Time) Learned {
 			return LearnedStatic
 		}
 		return LearnedKnown
-	case f.expired(b, w, tick):
+	case f.doubtful(b, w, tick) && f.expired(b, w, tick):
 		f.remove(b, w)
 		f.aged++
 		return f.insert(key, d, tick)
@@ -300,7 +305,7 @@ func (f *FDB) insert(key uint64, d Dest, tick uint32) Learned {
 
 // add fills a free entry with a learned address.
 func (f *FDB) add(b *fdbBucket, w int, key uint64, d Dest, tick uint32) {
-	b.key[w], b.dest[w], b.seen[w] = key, d, tick
+	b.key[w], b.dest[w], b.seen[w] = key, d, f.stamp(d, tick)
 	f.enlist(b, w)
 	v := &f.vnis[key>>48]
 	v.entries++
@@ -411,7 +416,7 @@ func (f *FDB) SetPortLimit(port uint16, n int) {
 func (f *FDB) Evicted() uint64 { return f.evicted }
 
 // Count returns the number of the VNI's entries. It includes static entries, and
-// aged entries that Sweep has not passed.
+// aged and flushed ones that Sweep has yet to free.
 func (f *FDB) Count(vni uint16) int {
 	if int(vni) >= len(f.vnis) {
 		return 0
@@ -422,11 +427,12 @@ func (f *FDB) Count(vni uint16) int {
 // Len returns the number of the table's entries, counted as by [FDB.Count].
 func (f *FDB) Len() int { return f.learned + f.static }
 
-// Sweep frees the aged entries of the next buckets (of four entries) in turn. It
-// returns the number of entries that aged since the last call; these include the
-// ones that LearnKey replaced.
+// Sweep frees the aged entries of the next buckets (of four entries) in turn, and as
+// many that were flushed. It returns the number of entries that aged or were flushed
+// since the last call; these include the ones that LearnKey replaced.
 func (f *FDB) Sweep(now mono.Time, buckets int) (aged int) {
 	tick := fdbTick(now)
+	f.drain(fdbWays*buckets, tick)
 	for range min(buckets, len(f.buckets)) {
 		b := &f.buckets[f.cursor&f.mask]
 		f.cursor++
@@ -440,21 +446,6 @@ func (f *FDB) Sweep(now mono.Time, buckets int) (aged int) {
 	aged += f.aged
 	f.aged = 0
 	return aged
-}
-
-// FlushPort frees the entries that were learned on a local port, on any VLAN, and
-// returns their number. It walks the whole table.
-func (f *FDB) FlushPort(port uint16) (n int) {
-	for i := range f.buckets {
-		b := &f.buckets[i]
-		for w, d := range b.dest {
-			if d&(destLocal|destStatic) == destLocal && d.Port() == port {
-				f.remove(b, w)
-				n++
-			}
-		}
-	}
-	return n
 }
 
 // FDBEntry is one address, for inspection.

@@ -84,15 +84,20 @@ func (f *FDB) enlist(b *fdbBucket, w int) {
 func (f *FDB) delist(b *fdbBucket, w int) {
 	place := f.place(b, w)
 	f.vnis[b.key[w]>>48].pull(f.links, listVNI, place)
-	if d := b.dest[w]; !d.Remote() {
+	switch d := b.dest[w]; {
+	case d.Remote():
+	case !f.wasFlushed(b, w):
 		f.ports[d.Port()].pull(f.links, listPort, place)
+	default:
+		f.flushed.pull(f.links, listPort, place)
+		f.endFlush()
 	}
 }
 
 // renew makes an entry the newest of its shares, and puts it behind d.
 func (f *FDB) renew(b *fdbBucket, w int, d Dest, tick uint32) {
 	f.delist(b, w)
-	b.dest[w], b.seen[w] = d, tick
+	b.dest[w], b.seen[w] = d, f.stamp(d, tick)
 	f.enlist(b, w)
 }
 
@@ -193,6 +198,7 @@ func (f *FDB) anyLearned(key uint64) (bucket *fdbBucket, way int) {
 // whether it could.
 func (f *FDB) makeRoom(key uint64, d Dest, tick uint32) bool {
 	v, own := &f.vnis[key>>48], key>>48
+	f.drain(fdbWays, tick) // what does not count any more goes first
 	f.makeRoomBehind(d, tick)
 	if v.spent() {
 		f.evict(v.oldest, tick)

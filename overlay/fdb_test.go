@@ -15,8 +15,11 @@ type modelFDB struct {
 	age, refresh int64 // ticks
 	size         int
 	limit        map[uint16]int
-	ports        map[uint16]int // limits
+	ports        map[uint16]int   // limits
+	since        map[uint16]int64 // of ports that were flushed: the oldest tick that counts
+	last         map[uint16]int64 // of ports: the newest entry's tick
 	aged, notes  int
+	flushes      int
 }
 
 type modelKey struct {
@@ -29,6 +32,7 @@ type modelEntry struct {
 	seen   int64
 	note   int // in which order they were noted
 	static bool
+	flush  int // the how manyth flush took it; 0: none
 }
 
 // choose counts the learned entries that match, and returns the one noted longest ago.
@@ -55,7 +59,9 @@ func (m *modelFDB) evict(limit int, now mono.Time, match func(modelKey, *modelEn
 
 func (m *modelFDB) evictBehind(d Dest, now mono.Time) {
 	if !d.Remote() {
-		m.evict(m.ports[d.Port()], now, func(_ modelKey, e *modelEntry) bool { return !e.dest.Remote() && e.dest.Port() == d.Port() })
+		m.evict(m.ports[d.Port()], now, func(_ modelKey, e *modelEntry) bool {
+			return e.flush == 0 && samePort(e.dest, d)
+		})
 	}
 }
 
@@ -94,7 +100,7 @@ func (m *modelFDB) count(vni uint16) (n int) {
 }
 
 func (m *modelFDB) expired(e *modelEntry, now mono.Time) bool {
-	return !e.static && int64(now)>>fdbTickShift-e.seen > m.age
+	return !e.static && (e.flush > 0 || int64(now)>>fdbTickShift-e.seen > m.age)
 }
 
 func (m *modelFDB) lookup(k modelKey, now mono.Time) Dest {
@@ -114,10 +120,11 @@ func (m *modelFDB) learn(k modelKey, d Dest, now mono.Time, f *FDB) Learned {
 	}
 	switch {
 	case e == nil:
+		m.drain(fdbWays)
 		m.evictBehind(d, now)
 		m.evict(m.limit[k.vni], now, func(o modelKey, _ *modelEntry) bool { return o.vni == k.vni })
 		m.crowdOut(k.vni, now, f)
-		m.entries[k] = m.note(d, tick)
+		m.note(k, d, tick)
 		return LearnedNew
 	case e.static && e.dest != d:
 		return LearnedStatic
@@ -127,18 +134,66 @@ func (m *modelFDB) learn(k modelKey, d Dest, now mono.Time, f *FDB) Learned {
 		if e.dest.Remote() || e.dest.Port() != d.Port() {
 			m.evictBehind(d, now)
 		}
-		m.entries[k] = m.note(d, tick)
+		m.note(k, d, tick)
 		return LearnedMoved
 	case tick-e.seen > m.refresh:
-		m.entries[k] = m.note(d, tick)
+		m.note(k, d, tick)
 		return LearnedRefreshed
 	}
 	return LearnedKnown
 }
 
-func (m *modelFDB) note(d Dest, tick int64) *modelEntry {
+// note learns an address. Ticks of a port are after its last flush, and never go back.
+func (m *modelFDB) note(k modelKey, d Dest, tick int64) {
+	delete(m.entries, k)
 	m.notes++
-	return &modelEntry{dest: d, seen: tick, note: m.notes}
+	if m.flushing(); !d.Remote() {
+		tick = max(tick, m.since[d.Port()])
+		if n, _ := m.choose(func(_ modelKey, e *modelEntry) bool { return e.flush == 0 && samePort(e.dest, d) }); n > 0 {
+			tick = max(tick, m.last[d.Port()])
+		}
+		m.last[d.Port()] = tick
+	}
+	m.entries[k] = &modelEntry{dest: d, seen: tick, note: m.notes}
+}
+
+// flushing forgets when ports were flushed, if no such entry is left.
+func (m *modelFDB) flushing() {
+	for _, e := range m.entries {
+		if e.flush > 0 {
+			return
+		}
+	}
+	clear(m.since)
+}
+
+func (m *modelFDB) flush(port uint16, now mono.Time) {
+	m.flushing()
+	m.flushes++
+	for _, e := range m.entries {
+		if !e.static && !e.dest.Remote() && e.dest.Port() == port && e.flush == 0 {
+			e.flush = m.flushes
+			m.since[port] = max(int64(now)>>fdbTickShift, m.last[port]) + 1
+		}
+	}
+}
+
+// drain frees up to n of the entries that were flushed, in the order in which they were.
+func (m *modelFDB) drain(n int) {
+	for ; n > 0; n-- {
+		var first modelKey
+		found := (*modelEntry)(nil)
+		for k, e := range m.entries {
+			if e.flush > 0 && (found == nil || e.flush < found.flush || e.flush == found.flush && e.note < found.note) {
+				first, found = k, e
+			}
+		}
+		if found == nil {
+			return
+		}
+		delete(m.entries, first)
+		m.aged++
+	}
 }
 
 func (m *modelFDB) drop(match func(modelKey, *modelEntry) bool) (n int) {
@@ -176,7 +231,7 @@ func TestFDBModel(t *testing.T) {
 		f := NewFDB(512, age, vnis, 4)
 		f.size = 40
 		ticks := (int64(age) + 1<<fdbTickShift - 1) >> fdbTickShift
-		m := &modelFDB{entries: map[modelKey]*modelEntry{}, age: ticks, refresh: ticks / 4, size: 40, limit: map[uint16]int{}, ports: map[uint16]int{}}
+		m := &modelFDB{entries: map[modelKey]*modelEntry{}, age: ticks, refresh: ticks / 4, size: 40, limit: map[uint16]int{}, ports: map[uint16]int{}, since: map[uint16]int64{}, last: map[uint16]int64{}}
 		now := mono.Time(1<<32<<fdbTickShift - int64(30*time.Second)) // wraps soon
 		if r.IntN(2) == 0 {
 			now = mono.Time(r.Int64N(1 << 55))
@@ -218,8 +273,10 @@ func TestFDBModel(t *testing.T) {
 			case op < 96:
 				got, want = f.Sweep(now, 1<<20), m.sweep(now)
 			case op == 96:
-				got = f.FlushPort(1)
-				want = m.drop(func(_ modelKey, e *modelEntry) bool { return !e.static && !e.dest.Remote() && e.dest.Port() == 1 })
+				for range 1 + r.IntN(2) {
+					f.FlushPort(1, now)
+					m.flush(1, now)
+				}
 			default:
 				got, want = f.Count(k.vni), m.count(k.vni)
 			}
