@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"math/bits"
+	"sync/atomic"
 
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/internal/mono"
@@ -25,8 +26,9 @@ type leafWorker struct {
 	flushed      []uint32 // by PortID: view that took the port's addresses out of the FDB
 	recent       recent
 	sweep        mono.Time
-	looked       mono.Time // when the brain's view of links was filled
-	hurry        bool      // frames do not wait because their scheme says so
+	held         atomic.Uint64 // how often an address began to be held; for [Node.reportMoves]
+	looked       mono.Time     // when the brain's view of links was filled
+	hurry        bool          // frames do not wait because their scheme says so
 
 	learned  *workerRings[learned] // nil with one worker, as the next
 	messages *workerRings[message]

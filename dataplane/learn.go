@@ -63,6 +63,10 @@ func (l *leafWorker) learnNews(key overlay.FDBKey, at overlay.Dest, now mono.Tim
 		l.stats.FDBFull++
 		l.recent.at = overlay.DestNone // every frame counts
 		return
+	case overlay.LearnedHeld:
+		l.stats.FDBHeld++
+		l.recent.at = overlay.DestNone
+		return
 	case overlay.LearnedStatic:
 		l.stats.FDBStatic++
 		l.recent.at = overlay.DestNone
@@ -80,6 +84,7 @@ func (l *leafWorker) age(now mono.Time) {
 	}
 	l.sweep = now + sweepEvery
 	l.stats.FDBAged += uint64(l.fdb.Sweep(now, sweepBuckets))
+	l.held.Store(l.fdb.Held())
 }
 
 // learned is what a worker sends to the others about an address: receive-side

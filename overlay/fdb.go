@@ -54,6 +54,7 @@ const (
 	LearnedRefreshed                // the entry was older than a quarter of the ageing time; the other workers need to know
 	LearnedNew                      // the address was unknown or had aged
 	LearnedMoved                    // the address lived elsewhere; the last frame wins
+	LearnedHeld                     // not moved: the address moved too often, and is held where it is
 	LearnedFull                     // not learned: the table or the bucket is full of what other VNIs have a right to
 	LearnedStatic                   // not learned: a static entry says otherwise
 	LearnedRefused                  // not learned: group or zero address, DestNone, or no such VNI or port
@@ -119,6 +120,7 @@ type FDB struct {
 	ports    []fdbPort
 	flushed  fdbShare   // of addresses behind ports that were flushed since; its list is the ports'
 	links    []fdbLinks // by place, from 1
+	moves    fdbMoves
 }
 
 // NewFDB returns an empty table for up to size learned addresses, rounded up to
@@ -276,6 +278,9 @@ func (f *FDB) LearnKey(k FDBKey, d Dest, now mono.Time) Learned {
 func (f *FDB) move(b *fdbBucket, w int, d Dest, tick uint32) Learned {
 	if !f.known(d) {
 		return LearnedRefused
+	}
+	if !f.mayMove(b.key[w], b.dest[w], d, tick) {
+		return LearnedHeld
 	}
 	if old := b.dest[w]; old.Remote() || old.Port() != d.Port() {
 		f.makeRoomBehind(d, tick)

@@ -20,6 +20,31 @@ type modelFDB struct {
 	last         map[uint16]int64 // of ports: the newest entry's tick
 	aged, notes  int
 	flushes      int
+	moves        map[modelKey]*modelMoves
+}
+
+// modelMoves are an address's moves since a tick, or the time when it began to be held.
+type modelMoves struct {
+	began int64
+	n     int
+	held  bool
+}
+
+// mayMove counts moves, of which there may be five in a second.
+func (m *modelFDB) mayMove(k modelKey, from, to Dest, tick int64) bool {
+	c := m.moves[k]
+	if c == nil || c.held && tick-c.began >= int64(5*time.Second>>fdbTickShift) || !c.held && tick-c.began > int64(time.Second>>fdbTickShift) {
+		m.moves[k] = &modelMoves{tick, 1, false}
+		return true
+	}
+	if c.held {
+		return false
+	}
+	if c.n++; c.n <= 5 {
+		return true
+	}
+	c.began, c.held = tick, true
+	return from.Remote() && !to.Remote() // and is held there
 }
 
 type modelKey struct {
@@ -130,6 +155,8 @@ func (m *modelFDB) learn(k modelKey, d Dest, now mono.Time, f *FDB) Learned {
 		return LearnedStatic
 	case e.static:
 		return LearnedKnown
+	case e.dest != d && !m.mayMove(k, e.dest, d, tick):
+		return LearnedHeld
 	case e.dest != d:
 		if e.dest.Remote() || e.dest.Port() != d.Port() {
 			m.evictBehind(d, now)
@@ -227,11 +254,11 @@ func TestFDBModel(t *testing.T) {
 	const vnis = 3
 	seen := map[Learned]int{}
 	for range 20 {
-		age := time.Duration(1 + r.Int64N(int64(10*time.Second)))
+		age := time.Duration(1 + r.Int64N(int64(10*time.Second)>>(12*r.IntN(2)))) // in the shorter one addresses move often
 		f := NewFDB(512, age, vnis, 4)
 		f.size = 40
 		ticks := (int64(age) + 1<<fdbTickShift - 1) >> fdbTickShift
-		m := &modelFDB{entries: map[modelKey]*modelEntry{}, age: ticks, refresh: ticks / 4, size: 40, limit: map[uint16]int{}, ports: map[uint16]int{}, since: map[uint16]int64{}, last: map[uint16]int64{}}
+		m := &modelFDB{entries: map[modelKey]*modelEntry{}, age: ticks, refresh: ticks / 4, size: 40, limit: map[uint16]int{}, ports: map[uint16]int{}, since: map[uint16]int64{}, last: map[uint16]int64{}, moves: map[modelKey]*modelMoves{}}
 		now := mono.Time(1<<32<<fdbTickShift - int64(30*time.Second)) // wraps soon
 		if r.IntN(2) == 0 {
 			now = mono.Time(r.Int64N(1 << 55))
