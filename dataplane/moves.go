@@ -15,6 +15,9 @@ const movesEvery = 5 * time.Second
 
 // watchMoves logs which addresses are held where they are, until ctx ends.
 func (n *Node) watchMoves(ctx context.Context) {
+	if n.cfg.Role != Leaf {
+		return
+	}
 	tick := time.NewTicker(movesEvery)
 	defer tick.Stop()
 	seen := make([]uint64, len(n.workers))
