@@ -62,7 +62,8 @@ func (l *Leaf) ToDataplane() dataplane.Config {
 		p := dataplane.PortConfig{
 			Name: a.Interface, Kind: dataplane.Access, Egress: a.Egress.dataplane(),
 			Untagged: overlay.VNI(a.VNI), Transparent: a.Transparent, FailOpen: a.Fail == FailOpen, Optional: !a.Required,
-			VLANs: make(map[uint16]overlay.VNI, len(a.VLANs)),
+			FDBLimit: a.FDBLimit,
+			VLANs:    make(map[uint16]overlay.VNI, len(a.VLANs)),
 		}
 		for vid, vni := range a.VLANs {
 			p.VLANs[vid] = overlay.VNI(vni)

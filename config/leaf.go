@@ -66,8 +66,12 @@ type Access struct {
 	// port, as when it was stopped or killed: closed (they are dropped; `ip link
 	// set dev IF xdp off` ends that) or open (they are the kernel's; only for
 	// ports of a bridge there). Default: closed.
-	Fail   Fail `yaml:"fail,omitempty"`
-	Egress `yaml:",inline"`
+	Fail Fail `yaml:"fail,omitempty"`
+	// FDBLimit bounds the MAC addresses learned behind the port, in all its
+	// virtual networks together. For each further one the oldest of them is
+	// forgotten. Default: only the networks' own limits hold.
+	FDBLimit uint32 `yaml:"fdb_limit,omitempty"`
+	Egress   `yaml:",inline"`
 }
 
 // VNI is one virtual network.
@@ -85,8 +89,9 @@ type VNI struct {
 	// Storm bounds the frames that hosts of this leaf may have flooded, and
 	// four times as much what the fabric brings to be flooded.
 	Storm Storm `yaml:"storm,omitempty"`
-	// FDBLimit bounds the learned MAC addresses of this network. Default: its
-	// part of fdb.size, all networks having the same, but at least 1024.
+	// FDBLimit bounds the learned MAC addresses of this network. For each
+	// further one the oldest of them is forgotten. Default: its part of
+	// fdb.size, all networks having the same, but at least 1024.
 	FDBLimit uint32 `yaml:"fdb_limit,omitempty"`
 	// Static are MAC addresses that neither age nor move. Default: none.
 	Static []Static `yaml:"static,omitempty"`

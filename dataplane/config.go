@@ -248,6 +248,7 @@ type PortConfig struct {
 	// ports of a bridge there. Otherwise they are dropped, also when the process is
 	// gone: see bpf.Config.Closed.
 	FailOpen bool
+	FDBLimit uint32 // learned addresses behind the port; 0: only those of its VNIs
 }
 
 // EgressConfig describes what stands between a port's forwarding decision and

@@ -414,8 +414,8 @@ func TestLeafSurvivesFullFDB(t *testing.T) {
 	for i := range 30 {
 		r.send(acc0, udp4(bcast, overlay.MAC{2, 9, 0, 0, 0, byte(i)}, 0, 1, 10))
 	}
-	if r.w.leaf.stats.FDBFull != 20 || r.w.leaf.fdb.Len() != 10 {
-		t.Errorf("%d refused, %d kept", r.w.leaf.stats.FDBFull, r.w.leaf.fdb.Len())
+	if s := r.w.snapshot(); s.FDBEvicted != 20 || s.FDBLearned != 30 || s.FDBEntries != 10 {
+		t.Errorf("%d learned, %d evicted, %d kept", s.FDBLearned, s.FDBEvicted, s.FDBEntries)
 	}
 }
 

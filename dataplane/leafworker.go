@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"math/bits"
+	"sync/atomic"
 
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/internal/mono"
@@ -25,8 +26,9 @@ type leafWorker struct {
 	flushed      []uint32 // by PortID: view that took the port's addresses out of the FDB
 	recent       recent
 	sweep        mono.Time
-	looked       mono.Time // when the brain's view of links was filled
-	hurry        bool      // frames do not wait because their scheme says so
+	held         atomic.Uint64 // how often an address began to be held; for [Node.reportMoves]
+	looked       mono.Time     // when the brain's view of links was filled
+	hurry        bool          // frames do not wait because their scheme says so
 
 	learned  *workerRings[learned] // nil with one worker, as the next
 	messages *workerRings[message]
@@ -71,11 +73,12 @@ func arrivalPorts(ports int) int { return ports + 1 }
 // newLeafWorker makes a leaf's part of a worker.
 func newLeafWorker(w *worker, frameSize int) (*leafWorker, error) {
 	l := &leafWorker{
-		worker: w, fdb: overlay.NewFDB(w.cfg.FDBSize, w.cfg.FDBAge, MaxVNIs),
+		worker: w, fdb: overlay.NewFDB(w.cfg.FDBSize, w.cfg.FDBAge, MaxVNIs, len(w.ports)),
 		flushed: make([]uint32, len(w.ports)),
 		parked:  make([]parked, len(w.area)/frameSize), shift: uint8(bits.TrailingZeros(uint(frameSize))),
 	}
 	for i := range w.ports {
+		l.fdb.SetPortLimit(uint16(i), int(w.cfg.Ports[i].FDBLimit))
 		if w.ports[i].kind == Uplink {
 			w.ports[i].uplink = uint8(len(l.uplinks))
 			l.uplinks = append(l.uplinks, PortID(i))

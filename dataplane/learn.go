@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"slices"
 	"time"
 
 	"github.com/loomfabric/loom/internal/mono"
@@ -58,9 +59,13 @@ func (l *leafWorker) learnNews(key overlay.FDBKey, at overlay.Dest, now mono.Tim
 	case overlay.LearnedMoved:
 		l.stats.FDBMoved++
 		l.recent.to = overlay.DestNone // it may be the one
-	case overlay.LearnedFull, overlay.LearnedLimit:
+	case overlay.LearnedFull:
 		l.stats.FDBFull++
 		l.recent.at = overlay.DestNone // every frame counts
+		return
+	case overlay.LearnedHeld:
+		l.stats.FDBHeld++
+		l.recent.at = overlay.DestNone
 		return
 	case overlay.LearnedStatic:
 		l.stats.FDBStatic++
@@ -79,6 +84,7 @@ func (l *leafWorker) age(now mono.Time) {
 	}
 	l.sweep = now + sweepEvery
 	l.stats.FDBAged += uint64(l.fdb.Sweep(now, sweepBuckets))
+	l.held.Store(l.fdb.Held())
 }
 
 // learned is what a worker sends to the others about an address: receive-side
@@ -118,17 +124,30 @@ func (l *leafWorker) adoptFDB(old, v *view) {
 		l.fdb.SetLimit(uint16(i), int(n.FDBLimit))
 	}
 	if old != nil {
-		for _, s := range old.tables.Static {
-			l.fdb.DeleteStatic(uint16(s.VNI), s.MAC)
-		}
 		for i := range v.ports {
 			if old.ports[i].up && !v.ports[i].up && l.ports[i].kind == Access {
-				l.stats.FDBAged += uint64(l.fdb.FlushPort(uint16(i)))
+				l.fdb.FlushPort(uint16(i), l.now)
 				l.flushed[i] = v.seq
 			}
 		}
 	}
-	for _, s := range t.Static {
+	if old == nil {
+		l.setStatics(nil, t.Static)
+	} else {
+		l.setStatics(old.tables.Static, t.Static)
+	}
+}
+
+// setStatics puts configured addresses in the place of others. Most new tables are about
+// something else.
+func (l *leafWorker) setStatics(old, statics []StaticMAC) {
+	if slices.Equal(old, statics) {
+		return
+	}
+	for _, s := range old {
+		l.fdb.DeleteStatic(uint16(s.VNI), s.MAC)
+	}
+	for _, s := range statics {
 		at := overlay.DestRemote(uint16(s.Peer))
 		if s.Port != NoPort {
 			at = overlay.DestLocal(uint16(s.Port), s.VLAN)

@@ -81,3 +81,61 @@ func TestLearnedAddressesDoNotUndoAFlush(t *testing.T) {
 		t.Errorf("%d addresses after the port came up again, want 1", n)
 	}
 }
+
+// TestPortAtItsLimit: a host that sends from many addresses takes none from hosts of its
+// network behind other ports, and new ones of these are learned.
+func TestPortAtItsLimit(t *testing.T) {
+	cfg, tables := leafConfig(), leafTables()
+	cfg.Ports[acc0].FDBLimit = 10
+	tables.VNIs[0].FDBLimit = 21
+	r := newRig(t, cfg, tables)
+	host := func(i int) overlay.MAC { return overlay.MAC{2, 8, 0, 0, 0, byte(i)} }
+	flood := func(from, to int) {
+		for i := from; i < to; i++ {
+			r.send(acc0, udp4(bcast, overlay.MAC{2, 7, 0, 0, byte(i >> 8), byte(i)}, 0, 1, 10))
+		}
+	}
+	flood(0, 300)
+	for i := range 10 {
+		r.send(acc1, udp4(bcast, host(i), 0, 1, 10))
+	}
+	flood(300, 600)
+	for i := range 10 {
+		if out := r.send(up0, wrap(vtep3, own(), 100, udp4(host(i), hostC, 0, 1, 10), nil)); len(out[acc0]) != 0 || len(out[acc1]) != 1 {
+			t.Errorf("host %d behind another port is forgotten", i)
+		}
+	}
+	if s := r.w.snapshot(); s.FDBFull != 0 || s.FDBEntries != 21 {
+		t.Errorf("%d addresses are known, want 21; %d were refused", s.FDBEntries, s.FDBFull)
+	}
+}
+
+// TestStaticsAreLeftAlone: tables that differ in something else do not set the static
+// addresses again.
+func TestStaticsAreLeftAlone(t *testing.T) {
+	tables := func(mtu int, statics ...StaticMAC) *Tables {
+		tables := leafTables()
+		tables.Ports[up0].MTU, tables.Static = mtu, statics
+		return tables
+	}
+	first := StaticMAC{VNI: 0, MAC: hostA, Port: acc0}
+	r := newRig(t, leafConfig(), tables(1600, first))
+	r.settle()
+	f := r.w.leaf.fdb
+	f.DeleteStatic(0, hostA) // to see whether it is set again
+	r.publish(tables(1700, first))
+	r.settle()
+	if f.Len() != 0 {
+		t.Error("static addresses were set again for another reason")
+	}
+	r.publish(tables(1700, first, StaticMAC{VNI: 0, MAC: hostB, Port: NoPort, Peer: 1}))
+	r.settle()
+	if a, b := f.Lookup(0, hostA, r.now), f.Lookup(0, hostB, r.now); a != overlay.DestLocal(uint16(acc0), 0) || b != overlay.DestRemote(1) {
+		t.Errorf("static addresses are at %x and %x", a, b)
+	}
+	r.publish(tables(1700))
+	r.settle()
+	if f.Len() != 0 {
+		t.Error("static addresses outlive their configuration")
+	}
+}

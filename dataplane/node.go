@@ -114,6 +114,7 @@ func (n *Node) Run(ctx context.Context) error {
 	}
 	g.Go(func() error { n.watchDevices(ctx); return nil })
 	g.Go(func() error { n.tune(ctx); return nil })
+	g.Go(func() error { n.watchMoves(ctx); return nil })
 	return g.Wait()
 }
 

@@ -97,8 +97,10 @@ type FDBStats struct {
 	FDBEntries uint64 `stat:"entries,gauge" help:"MAC addresses in the worker's table."`
 	FDBLearned uint64 `stat:"learned" help:"MAC addresses learned."`
 	FDBMoved   uint64 `stat:"moved" help:"Learned MAC addresses that appeared elsewhere."`
+	FDBHeld    uint64 `stat:"held" unit:"frames" help:"Frames whose source address was not moved, as it had moved more than five times within a second and is held where it was for five."`
 	FDBAged    uint64 `stat:"aged" help:"Learned MAC addresses forgotten because they were not seen for long."`
-	FDBFull    uint64 `stat:"full" help:"MAC addresses not learned because the table, its bucket or the VNI's share was full."`
+	FDBEvicted uint64 `stat:"evicted" help:"Learned MAC addresses forgotten for others: of their VNI or port at its limit, or of a VNI above its part of a full table."`
+	FDBFull    uint64 `stat:"full" help:"MAC addresses not learned because the table or their bucket was full of what other VNIs have a right to."`
 	FDBStatic  uint64 `stat:"static" help:"MAC addresses not learned because they are configured elsewhere."`
 }
 
@@ -230,7 +232,7 @@ func (a Account) String() string {
 // snapshot copies what is a leaf's.
 func (l *leafWorker) snapshot(s *WorkerStats) {
 	s.FDBStats = l.stats.FDBStats
-	s.FDBEntries = uint64(l.fdb.Len())
+	s.FDBEntries, s.FDBEvicted = uint64(l.fdb.Len()), l.fdb.Evicted()
 	s.VNIs = slices.Clone(l.stats.VNIs)
 	s.PeerSent, s.PeerReceived = slices.Clone(l.stats.PeerSent), slices.Clone(l.stats.PeerReceived)
 	for i := range s.VNIs {

@@ -16,7 +16,7 @@ func TestNoAllocation(t *testing.T) {
 	frame := encapped(inner, 100, 7, uint8(ECT0), &fab)
 	buf := make([]byte, 256+1500)
 	copy(buf[256:], inner)
-	f := NewFDB(1024, time.Second, 4)
+	f := NewFDB(1024, time.Second, 4, 4)
 	now := mono.Time(0)
 	var m Meta
 	var d Decapped

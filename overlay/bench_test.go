@@ -85,7 +85,7 @@ func BenchmarkDecap(b *testing.B) {
 // them: a few stay in the nearest cache, all of them do not.
 func fdbBench() (*FDB, []MAC, mono.Time) {
 	const n = 1 << 16
-	f := NewFDB(n, 300*time.Second, 16)
+	f := NewFDB(n, 300*time.Second, 16, 4)
 	now := mono.Time(time.Hour)
 	macs := make([]MAC, n)
 	for i := range macs {
@@ -142,7 +142,7 @@ func BenchmarkFDBLearn(b *testing.B) {
 		}
 	})
 	b.Run("new", func(b *testing.B) {
-		f := NewFDB(1<<16, time.Second, 16)
+		f := NewFDB(1<<16, time.Second, 16, 4)
 		b.ReportAllocs()
 		now, i := mono.Time(0), uint64(0)
 		for b.Loop() {
@@ -155,4 +155,29 @@ func BenchmarkFDBLearn(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkFDBFlush takes 48 ports down, with 128 Ki addresses in the table of which the
+// ports have 1024 each.
+func BenchmarkFDBFlush(b *testing.B) {
+	const ports, each = 48, 1024
+	f := NewFDB(1<<17, 300*time.Second, 16, ports)
+	now := mono.Time(time.Hour)
+	for i := range 1<<17 - ports*each {
+		f.Learn(uint16(i&15), MACFromUint64(0x02<<40|uint64(i)), DestRemote(uint16(i)), now)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		b.StopTimer()
+		for i := range ports * each {
+			f.Learn(uint16(i&15), MACFromUint64(0x06<<40|uint64(i)), DestLocal(uint16(i%ports), 0), now)
+		}
+		b.StartTimer()
+		for p := range uint16(ports) {
+			f.FlushPort(p, now)
+		}
+		b.StopTimer()
+		f.Sweep(now, 1<<20)
+		b.StartTimer()
+	}
 }

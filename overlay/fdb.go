@@ -54,10 +54,10 @@ const (
 	LearnedRefreshed                // the entry was older than a quarter of the ageing time; the other workers need to know
 	LearnedNew                      // the address was unknown or had aged
 	LearnedMoved                    // the address lived elsewhere; the last frame wins
-	LearnedFull                     // not learned: the table or the bucket is full
-	LearnedLimit                    // not learned: the VNI has reached its limit
+	LearnedHeld                     // not moved: the address moved too often, and is held where it is
+	LearnedFull                     // not learned: the table or the bucket is full of what other VNIs have a right to
 	LearnedStatic                   // not learned: a static entry says otherwise
-	LearnedRefused                  // not learned: group or zero address, DestNone, or no such VNI
+	LearnedRefused                  // not learned: group or zero address, DestNone, or no such VNI or port
 )
 
 // fdbWays entries share a bucket, which is one cache line.
@@ -79,9 +79,8 @@ func fdbTick(t mono.Time) uint32 { return uint32(t >> fdbTickShift) }
 
 // fdbVNI counts the entries of one VNI.
 type fdbVNI struct {
-	entries uint32
-	learned uint32 // part of entries
-	limit   uint32 // largest learned; 0: none
+	fdbShare
+	entries uint32 // learned and static
 }
 
 // FDB is a worker's table of MAC addresses, per VNI. It is owned by one worker;
@@ -97,24 +96,38 @@ type fdbVNI struct {
 // line. An address is forgotten between three quarters and the whole of the
 // ageing time (and a few ticks) after its last frame. Lookup does not find aged
 // entries; [FDB.Sweep] takes them out of the counts.
+//
+// A VNI or a port at its limit forgets the address that it noted longest ago for
+// each new one. In a full table, or if both of an address's buckets are full, the VNI
+// that is most above its part does: all that learn have the same part. So whoever
+// sends from many addresses takes none from a VNI or a port within its share.
 type FDB struct {
-	buckets []fdbBucket
-	mask    uint32
-	age     int32 // ticks; an entry older than that is aged
-	refresh int32 // ticks; an entry older than that is noted again
-	size    int   // learned entries that are allowed
-	learned int
-	static  int
-	aged    int // taken over by Learn since the last Sweep
-	cursor  uint32
-	vnis    []fdbVNI
+	buckets  []fdbBucket
+	mask     uint32
+	age      int32 // ticks; an entry older than that is aged
+	refresh  int32 // ticks; an entry older than that is noted again
+	doubt    int32 // ticks; an entry older than that may have expired
+	size     int   // learned entries that are allowed
+	learned  int
+	static   int
+	aged     int // taken over by Learn since the last Sweep
+	cursor   uint32
+	evicted  uint64
+	vnis     []fdbVNI
+	learning int    // VNIs that have learned something
+	most     uint64 // the largest VNI known, which may have shrunk
+	look     uint64 // the VNI that was compared with it last
+	ports    []fdbPort
+	flushed  fdbShare   // of addresses behind ports that were flushed since; its list is the ports'
+	links    []fdbLinks // by place, from 1
+	moves    fdbMoves
 }
 
 // NewFDB returns an empty table for up to size learned addresses, rounded up to
-// a power of two, in VNI indices below vnis. The table forgets a learned address
-// that was not seen for age. It never forgets if age is not positive. Longer
-// ageing times than a year count as a year.
-func NewFDB(size int, age time.Duration, vnis int) *FDB {
+// a power of two, in VNI indices below vnis and on local ports below ports. The table
+// forgets a learned address that was not seen for age. It never forgets if age is not
+// positive. Longer ageing times than a year count as a year.
+func NewFDB(size int, age time.Duration, vnis, ports int) *FDB {
 	size = 1 << bits.Len(uint(max(size, 2*fdbWays)-1))
 	n := 2 * size / fdbWays
 	f := &FDB{
@@ -123,12 +136,14 @@ func NewFDB(size int, age time.Duration, vnis int) *FDB {
 		age:     math.MaxInt32,
 		size:    size,
 		vnis:    make([]fdbVNI, vnis),
+		ports:   make([]fdbPort, ports),
+		links:   make([]fdbLinks, n*fdbWays+1),
 	}
 	if age > 0 {
 		age = min(age, 365*24*time.Hour)
 		f.age = int32((age + 1<<fdbTickShift - 1) >> fdbTickShift)
 	}
-	f.refresh = f.age / 4
+	f.refresh, f.doubt = f.age/4, f.age
 	return f
 }
 
@@ -196,10 +211,13 @@ func (f *FDB) find(key uint64) (*fdbBucket, int) {
 	return b, w
 }
 
-// expired reports whether entry w has aged at tick now. Time that went back
-// ages nothing.
+// doubtful reports whether entry w may have expired at tick now.
+func (f *FDB) doubtful(b *fdbBucket, w int, now uint32) bool { return int32(now-b.seen[w]) > f.doubt }
+
+// expired reports whether entry w has aged at tick now, or was flushed. Time that went
+// back ages nothing. Ask doubtful first where it matters.
 func (f *FDB) expired(b *fdbBucket, w int, now uint32) bool {
-	return int32(now-b.seen[w]) > f.age && b.dest[w]&destStatic == 0
+	return b.dest[w]&destStatic == 0 && (int32(now-b.seen[w]) > f.age || f.wasFlushed(b, w))
 }
 
 // Lookup returns where mac lives in the VNI with index vni. It returns DestNone
@@ -213,15 +231,15 @@ func (f *FDB) LookupKey(k FDBKey, now mono.Time) Dest {
 	// This is find, written out: a call would cost a third of the lookup.
 	key := uint64(k)
 	h := fdbHash(key)
-	b := f.bucket(h)
+	b := &f.buckets[uint32(h)&f.mask]
 	w := b.way(key)
 	if w < 0 {
-		b = f.bucket(h >> 32)
+		b = &f.buckets[uint32(h>>32)&f.mask]
 		if w = b.way(key); w < 0 {
 			return DestNone
 		}
 	}
-	if f.expired(b, w&(fdbWays-1), fdbTick(now)) {
+	if tick := fdbTick(now); f.doubtful(b, w&(fdbWays-1), tick) && f.expired(b, w&(fdbWays-1), tick) {
 		return DestNone
 	}
 	return b.dest[w&(fdbWays-1)] &^ destStatic
@@ -243,42 +261,64 @@ func (f *FDB) LearnKey(k FDBKey, d Dest, now mono.Time) Learned {
 			return LearnedStatic
 		}
 		return LearnedKnown
-	case f.expired(b, w, tick):
+	case f.doubtful(b, w, tick) && f.expired(b, w, tick):
 		f.remove(b, w)
 		f.aged++
 		return f.insert(key, d, tick)
 	case b.dest[w] != d:
-		b.dest[w], b.seen[w] = d, tick
-		return LearnedMoved
+		return f.move(b, w, d, tick)
 	case int32(tick-b.seen[w]) > f.refresh:
-		b.seen[w] = tick
+		f.renew(b, w, d, tick)
 		return LearnedRefreshed
 	}
 	return LearnedKnown
 }
 
+// move takes note that an address lives elsewhere now.
+func (f *FDB) move(b *fdbBucket, w int, d Dest, tick uint32) Learned {
+	if !f.known(d) {
+		return LearnedRefused
+	}
+	if !f.mayMove(b.key[w], b.dest[w], d, tick) {
+		return LearnedHeld
+	}
+	if old := b.dest[w]; old.Remote() || old.Port() != d.Port() {
+		f.makeRoomBehind(d, tick)
+	}
+	f.renew(b, w, d, tick)
+	return LearnedMoved
+}
+
 // insert adds a learned entry that is not in the table.
 func (f *FDB) insert(key uint64, d Dest, tick uint32) Learned {
-	v := &f.vnis[key>>48]
-	if v.limit != 0 && v.learned >= v.limit {
-		return LearnedLimit
+	if !f.known(d) {
+		return LearnedRefused
 	}
-	if f.learned >= f.size {
+	if !f.makeRoom(key, d, tick) {
 		return LearnedFull
 	}
 	b, w := f.room(key)
 	if b == nil {
-		if b, w = f.oldest(key, tick); b == nil || !f.expired(b, w, tick) {
+		if b, w = f.yields(key, tick); b == nil {
 			return LearnedFull
 		}
-		f.remove(b, w)
-		f.aged++
+		f.crowdOut(b, w, tick)
 	}
-	b.key[w], b.dest[w], b.seen[w] = key, d, tick
-	v.entries++
-	v.learned++
-	f.learned++
+	f.add(b, w, key, d, tick)
 	return LearnedNew
+}
+
+// add fills a free entry with a learned address.
+func (f *FDB) add(b *fdbBucket, w int, key uint64, d Dest, tick uint32) {
+	b.key[w], b.dest[w], b.seen[w] = key, d, f.stamp(d, tick)
+	f.enlist(b, w)
+	v := &f.vnis[key>>48]
+	v.entries++
+	f.learned++
+	if v.learned == 1 {
+		f.learning++
+	}
+	f.noteLarge(key >> 48)
 }
 
 // room returns a free entry for key in the emptier of its buckets, or nil.
@@ -306,20 +346,6 @@ func (b *fdbBucket) free() (n, way int) {
 	return n, way
 }
 
-// oldest returns the learned entry in key's buckets that was noted longest ago,
-// or nil when all are static.
-func (f *FDB) oldest(key uint64, tick uint32) (oldest *fdbBucket, way int) {
-	h, most := fdbHash(key), int32(math.MinInt32)
-	for _, b := range [...]*fdbBucket{f.bucket(h), f.bucket(h >> 32)} {
-		for w, d := range b.dest {
-			if age := int32(tick - b.seen[w]); d != DestNone && d&destStatic == 0 && (oldest == nil || age > most) {
-				oldest, way, most = b, w, age
-			}
-		}
-	}
-	return oldest, way
-}
-
 // remove frees an entry.
 func (f *FDB) remove(b *fdbBucket, w int) {
 	v := &f.vnis[b.key[w]>>48]
@@ -327,8 +353,11 @@ func (f *FDB) remove(b *fdbBucket, w int) {
 	if b.dest[w]&destStatic != 0 {
 		f.static--
 	} else {
-		v.learned--
+		f.delist(b, w)
 		f.learned--
+		if v.learned == 0 {
+			f.learning--
+		}
 	}
 	b.key[w], b.dest[w], b.seen[w] = 0, DestNone, 0
 }
@@ -346,10 +375,8 @@ func (f *FDB) SetStatic(vni uint16, mac MAC, d Dest) bool {
 	if b != nil {
 		f.remove(b, w)
 	} else if b, w = f.room(key); b == nil {
-		// A learned entry makes room, since it can be learned again. Any tick
-		// close to the eight entries' orders their ages.
-		first := f.bucket(fdbHash(key))
-		if b, w = f.oldest(key, first.seen[0]); b == nil {
+		// A learned entry makes room, since it can be learned again.
+		if b, w = f.anyLearned(key); b == nil {
 			return false
 		}
 		f.remove(b, w)
@@ -374,16 +401,27 @@ func (f *FDB) DeleteStatic(vni uint16, mac MAC) bool {
 }
 
 // SetLimit lets the VNI learn at most n addresses. There is no limit if n is not
-// positive. Addresses above a lowered limit stay until they age. Aged entries
-// count until [FDB.Sweep] passes them.
+// positive. Addresses above a lowered limit stay until they age or others are
+// learned. Aged entries count until [FDB.Sweep] passes them.
 func (f *FDB) SetLimit(vni uint16, n int) {
 	if int(vni) < len(f.vnis) {
-		f.vnis[vni].limit = uint32(min(max(n, 0), math.MaxUint32))
+		f.vnis[vni].setLimit(n)
 	}
 }
 
+// SetPortLimit lets a local port learn at most n addresses, in all its VNIs
+// together, as [FDB.SetLimit] does for a VNI.
+func (f *FDB) SetPortLimit(port uint16, n int) {
+	if int(port) < len(f.ports) {
+		f.ports[port].setLimit(n)
+	}
+}
+
+// Evicted returns how many learned addresses had to give way to others so far.
+func (f *FDB) Evicted() uint64 { return f.evicted }
+
 // Count returns the number of the VNI's entries. It includes static entries, and
-// aged entries that Sweep has not passed.
+// aged and flushed ones that Sweep has yet to free.
 func (f *FDB) Count(vni uint16) int {
 	if int(vni) >= len(f.vnis) {
 		return 0
@@ -394,11 +432,12 @@ func (f *FDB) Count(vni uint16) int {
 // Len returns the number of the table's entries, counted as by [FDB.Count].
 func (f *FDB) Len() int { return f.learned + f.static }
 
-// Sweep frees the aged entries of the next buckets (of four entries) in turn. It
-// returns the number of entries that aged since the last call; these include the
-// ones that LearnKey replaced.
+// Sweep frees the aged entries of the next buckets (of four entries) in turn, and as
+// many that were flushed. It returns the number of entries that aged or were flushed
+// since the last call; these include the ones that LearnKey replaced.
 func (f *FDB) Sweep(now mono.Time, buckets int) (aged int) {
 	tick := fdbTick(now)
+	f.drain(fdbWays*buckets, tick)
 	for range min(buckets, len(f.buckets)) {
 		b := &f.buckets[f.cursor&f.mask]
 		f.cursor++
@@ -412,21 +451,6 @@ func (f *FDB) Sweep(now mono.Time, buckets int) (aged int) {
 	aged += f.aged
 	f.aged = 0
 	return aged
-}
-
-// FlushPort frees the entries that were learned on a local port, on any VLAN, and
-// returns their number. It walks the whole table.
-func (f *FDB) FlushPort(port uint16) (n int) {
-	for i := range f.buckets {
-		b := &f.buckets[i]
-		for w, d := range b.dest {
-			if d&(destLocal|destStatic) == destLocal && d.Port() == port {
-				f.remove(b, w)
-				n++
-			}
-		}
-	}
-	return n
 }
 
 // FDBEntry is one address, for inspection.
