@@ -15,6 +15,7 @@ import (
 
 	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/config/vocab"
+	"github.com/loomfabric/loom/internal/ethtool"
 	"github.com/loomfabric/loom/internal/namespace"
 )
 
@@ -102,7 +103,7 @@ func (l *Lab) buildLinks(ctx context.Context) error {
 	for _, n := range l.nodes() {
 		err := l.in(n.Name, func() error {
 			for _, p := range l.ports(n) {
-				if err := errors.Join(l.egress(p.name, p.egress), addAddr(p.name, p.addr.String()+"/31"), setUp(p.name)); err != nil {
+				if err := errors.Join(without(p.name, ethtool.TXChecksum), l.egress(p.name, p.egress), addAddr(p.name, p.addr.String()+"/31"), setUp(p.name)); err != nil {
 					return err
 				}
 			}
@@ -146,7 +147,7 @@ func (l *Lab) buildHost(host fabric.Host) error {
 		if err := l.connect("eth0", host.MAC[:], leaf, host.Port, fabric.HostMTU); err != nil {
 			return err
 		}
-		if err := errors.Join(keepTags("eth0"), l.hostSettings()); err != nil {
+		if err := errors.Join(without("eth0", ethtool.TXVLAN), l.hostSettings()); err != nil {
 			return err
 		}
 		if host.VLAN != 0 {

@@ -165,6 +165,9 @@ func (l *Lab) leafConfig(n fabric.Node) *config.Leaf {
 	}
 	for _, h := range l.members(n.Index) {
 		a := config.Access{Interface: h.Port, Egress: egressConfig(h.Access)}
+		if l.File.Fallback == "kernel" {
+			a.Fail = config.FailOpen // there is a bridge that takes over
+		}
 		if h.VLAN == 0 {
 			a.VNI = h.VNI
 		} else {

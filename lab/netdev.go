@@ -71,18 +71,27 @@ func rootOf(link netlink.Link) netlink.QdiscAttrs {
 	return netlink.QdiscAttrs{LinkIndex: link.Attrs().Index, Parent: netlink.HANDLE_ROOT, Handle: netlink.MakeHandle(1, 0)}
 }
 
-// keepTags makes an interface of the calling thread's namespace send VLAN tags in the
-// frames' bytes. With VLAN offload a veth passes the tag on beside them, which a frame
-// that crosses an AF_XDP socket loses. Hosts have the kernel's other offloads: leafd
-// finishes their checksums, and the kernel segments for a veth whose peer has an XDP
-// program.
-func keepTags(name string) error {
+// without turns offloads of an interface of the calling thread's namespace off.
+//
+// Hosts have the kernel's default offloads: leafd finishes their checksums, and the
+// kernel segments for a veth whose peer has an XDP program. Only VLAN tags have to be
+// in the frames' bytes. With that offload a veth passes a tag on beside them, which a
+// frame that crosses an AF_XDP socket loses.
+//
+// The fabric's links stand for network cards and cables, by which no checksum leaves
+// unfinished: not those of hosts inside the VXLAN of a leaf's kernel, either.
+func without(name string, offloads ...ethtool.Feature) error {
 	s, err := ethtool.Open()
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	return s.Set(name, ethtool.TXVLAN, false)
+	for _, f := range offloads {
+		if err := s.Set(name, f, false); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // tagVLAN makes an interface send and receive tagged frames while its stack sees

@@ -280,7 +280,9 @@ func TestMalformedFromHost(t *testing.T) {
 	}
 	// Link-local control frames are the kernel's.
 	before := d.metric("loom_classifier_frames_total", `port="acc-h0"`, `verdict="pass_link_local"`)
-	w.send(frame(overlay.MAC{0x01, 0x80, 0xc2, 0, 0, 0x0e}, h0, 0, "LLDP"))
+	lldp := frame(overlay.MAC{0x01, 0x80, 0xc2, 0, 0, 0x0e}, h0, 0, "LLDP")
+	lldp[12], lldp[13] = 0x88, 0xcc
+	w.send(lldp)
 	eventually(t, 3*time.Second, func() string {
 		if n := d.metric("loom_classifier_frames_total", `port="acc-h0"`, `verdict="pass_link_local"`) - before; n != 1 {
 			return fmt.Sprintf("the kernel got %d link-local frames, want 1", n)
