@@ -16,15 +16,22 @@ const (
 	controlQueueFrames = 256
 	delayLineFrames    = 8192
 	idle               = mono.Time(1<<63 - 1) // no deadline
+
+	// Control packets go before data for a controlShare-th of a shaped port. A burst of
+	// them may be as long as controlBurst, bytes: two answers to each frame of a vector.
+	controlShare = 10
+	controlBurst = 2 * leaf.Burst * 128
 )
 
 // egress is what stands between a forwarding decision and one queue of a
-// port's TX ring: a strict-priority control queue, a byte-limited data queue
-// with ECN marking, a shaper, and a fixed delay. Owned by one worker.
+// port's TX ring: a control queue that has priority for its share of a shaped port, a
+// byte-limited data queue with ECN marking, a shaper, and a fixed delay. Owned by one
+// worker.
 type egress struct {
 	control fifo
 	data    fifo
 	shaper  shaper
+	share   shaper // of the control packets that go before data
 	marker  leaf.Marker
 	marked  Traffic // ECN CE set here
 	limit   uint64  // of the data queue, bytes
@@ -52,6 +59,7 @@ func newEgress(c *EgressConfig, area []byte, meter *congestion.Meter, worker int
 		control: newFIFO(controlQueueFrames),
 		data:    newFIFO(dataQueueFrames),
 		shaper:  newShaper(c.Rate, c.Burst),
+		share:   newShare(c.Rate),
 		marker:  leaf.Marker{Kmin: uint64(c.Kmin), Kmax: uint64(c.Kmax), Pmax: c.Pmax, RNG: rng},
 		limit:   uint64(c.QueueBytes),
 		delay:   mono.Time(c.Delay),
@@ -145,6 +153,8 @@ func (e *egress) leave(now mono.Time, q *fifo, f *frame) {
 	e.stamp(f)
 	if q == &e.data {
 		e.mark(f)
+	} else if e.share.ready(now) { // what left by its share; the rest had to wait for the shaper
+		e.share.charge(now, f.len)
 	}
 	e.shaper.charge(now, f.len)
 }
@@ -197,13 +207,21 @@ func (e *egress) sent(now mono.Time, bytes uint64) {
 
 func (e *egress) lineDue() mono.Time { return e.due[e.line.head&uint32(len(e.due)-1)] }
 
-// pick returns the queue whose front may leave at now, or nil.
+// pick returns the queue whose front may leave at now, or nil. Control packets go ahead
+// within their share, although the shaper has nothing left: its debt is bounded by
+// theirs. Beyond it they get what data leave over, so that a flood of them takes no more
+// than the share from data, and ends in a full control queue.
 func (e *egress) pick(now mono.Time) *fifo {
+	control := e.control.len() > 0
 	switch {
-	case e.control.len() > 0:
-		return &e.control // control frames are few and small: they are charged, never delayed
-	case e.data.len() > 0 && e.shaper.ready(now):
+	case control && e.share.ready(now):
+		return &e.control
+	case !e.shaper.ready(now):
+		return nil
+	case e.data.len() > 0:
 		return &e.data
+	case control:
+		return &e.control
 	}
 	return nil
 }
@@ -213,11 +231,10 @@ func (e *egress) pick(now mono.Time) *fifo {
 func (e *egress) deadline(now mono.Time) mono.Time {
 	t := idle
 	if e.data.len() > 0 || e.control.len() > 0 {
-		if e.control.len() > 0 || e.shaper.ready(now) {
-			t = now
-		} else {
-			t = e.shaper.readyAt()
-		}
+		t = e.shaper.when(now)
+	}
+	if e.control.len() > 0 {
+		t = min(t, e.share.when(now))
 	}
 	if e.delay > 0 && e.line.len() > 0 {
 		t = min(t, e.lineDue())
@@ -254,10 +271,23 @@ func newShaper(rate uint64, burst uint32) shaper {
 	return s
 }
 
+// newShare returns the control packets' part of a shaper.
+func newShare(rate uint64) shaper {
+	if rate == 0 {
+		return shaper{}
+	}
+	return newShaper(max(1, rate/controlShare), controlBurst)
+}
+
 func (s *shaper) ready(now mono.Time) bool { return s.psPerByte == 0 || s.tat-now <= s.depth }
 
-// readyAt returns the first time at which ready is true.
-func (s *shaper) readyAt() mono.Time { return s.tat - s.depth }
+// when returns the first time from now on at which ready is true.
+func (s *shaper) when(now mono.Time) mono.Time {
+	if s.ready(now) {
+		return now
+	}
+	return s.tat - s.depth
+}
 
 func (s *shaper) charge(now mono.Time, n uint16) {
 	if s.psPerByte == 0 {

@@ -244,3 +244,86 @@ func TestMarkedFramesCarryCE(t *testing.T) {
 		}
 	}
 }
+
+// A flood of control packets takes its share of a shaped port from data, and what data
+// leave over. What does not fit its queue is dropped by name.
+func TestControlHasAShareOfThePort(t *testing.T) {
+	const rate, burst, size, control = 1e9, 10000, 1500, 120
+	for _, c := range []struct {
+		name      string
+		data      bool
+		low, high float64 // share of the control packets
+		delay     time.Duration
+	}{
+		{"with data", true, 0.09, 0.105, 0},
+		{"with data and delay", true, 0.09, 0.105, 10 * time.Microsecond},
+		{"alone", false, 0.98, 1.02, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := testEgress(EgressConfig{QueueBytes: 1 << 30, Rate: rate, Burst: burst, Delay: c.delay})
+			length := mono.Time(100 * time.Millisecond)
+			refused, sent := 0, map[bool]float64{}
+			for now := mono.Time(0); now < length; now += 2000 {
+				for range 8 { // 4 Gb/s
+					switch r := e.enqueue(&frame{len: control, kind: kindControl}); r {
+					case drop.None:
+					case drop.ControlFull:
+						refused++
+					default:
+						t.Fatal(r)
+					}
+				}
+				for c.data && e.data.len() < 64 {
+					e.enqueue(&frame{len: size})
+				}
+				for _, d := range leave(e, now) {
+					sent[d.Len == control] += float64(d.Len)
+				}
+				if debt := e.shaper.tat - now; debt > (burst+controlBurst+size+control)*8 { // ns at 1 Gb/s
+					t.Fatalf("the shaper's debt is %v", debt.Sub(0))
+				}
+			}
+			all := rate / 8 * length.Sub(0).Seconds()
+			if got := sent[true] / all; got < c.low || got > c.high {
+				t.Errorf("control packets have %.3f of the port, want %v to %v", got, c.low, c.high)
+			}
+			if got := (sent[true] + sent[false]) / all; got < 0.98 || got > 1.02 {
+				t.Errorf("%.3f of the rate is sent", got)
+			}
+			if refused == 0 {
+				t.Error("the control queue took everything")
+			}
+		})
+	}
+}
+
+// Beyond its share a control packet waits, and the port says until when.
+func TestDeadlineOfControlBeyondItsShare(t *testing.T) {
+	const first = controlBurst/100 + 1                            // leave at once
+	e := testEgress(EgressConfig{QueueBytes: 1 << 20, Rate: 8e6}) // 1 µs a byte, 10 of the share
+	for range first + 2 {
+		e.enqueue(&frame{len: 100, kind: kindControl})
+	}
+	now, left := mono.Time(0), 0
+	for {
+		n := len(leave(e, now))
+		left += n
+		if n > 0 {
+			continue
+		}
+		if now == 0 && left != first {
+			t.Errorf("%d control packets left at once, want %d", left, first)
+		}
+		d := e.deadline(now)
+		if d == idle {
+			break
+		}
+		if d <= now {
+			t.Fatalf("deadline %d at %d, when nothing more could leave", d, now)
+		}
+		now = d
+	}
+	if want := mono.Time(first*100-controlBurst+100) * 10_000; left != first+2 || now != want {
+		t.Errorf("%d control packets left, the last at %v; want %d, at %v", left, now.Sub(0), first+2, want.Sub(0))
+	}
+}

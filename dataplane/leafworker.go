@@ -88,7 +88,7 @@ func newLeafWorker(w *worker, frameSize int) (*leafWorker, error) {
 	var err error
 	l.brain, err = leaf.New[uint32](leaf.Config{
 		Worker: w.id, Seed: w.cfg.Seed, Classes: schemes(rules), Congestion: w.cfg.Congestion, Sections: w.cfg.sections(),
-		Leaves: MaxPeers, Ports: arrivalPorts(len(w.ports)), Uplinks: len(l.uplinks), Links: l,
+		Leaves: MaxPeers, Ports: arrivalPorts(len(w.ports)), Uplinks: len(l.uplinks), Links: l, Answers: answerBudget,
 	}, w.shared.leaf)
 	if err != nil {
 		return nil, err

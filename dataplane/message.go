@@ -1,6 +1,8 @@
 package dataplane
 
 import (
+	"time"
+
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/leaf"
@@ -18,6 +20,12 @@ const (
 	messageL4 = 20
 	messageL2 = overlay.EthernetLen + 2*overlay.VLANLen
 )
+
+// answerBudget is what each worker answers a peer at most. A source is due one answer an
+// epoch, and short flows have the most epochs, at least one each: these are the answers
+// to 10 Gb/s of nothing but flows of 5 kB, more than a worker forwards of one peer. A
+// burst is two answers to each frame of a full ring.
+var answerBudget = leaf.Budget{Interval: 4 * time.Microsecond, Burst: 4096}
 
 // sendMessage sends a packet of the fabric's own: the fabric's header, and the
 // headers of the frame that caused it, by which its flow is known at the other end, or

@@ -135,7 +135,7 @@ type PortStats struct {
 	Sent     Traffic `stat:"sent" help:"sent"`
 	Marked   Traffic `stat:"marked" help:"on which congestion was marked here (ECN CE)"`
 	// Drops are charged to the port that the frame came in by.
-	Drops       drop.Counts `stat:"drops,seen" metric:"loom_drops" help:"Frames discarded, by the port that they came in by. A reason is shown once it has occurred."`
+	Drops       drop.Counts `stat:"-"`
 	QueueBytes  uint64      `stat:"queue_bytes,gauge" unit:"bytes" help:"Bytes in the data queue."`
 	QueuePeak   uint64      `stat:"queue_peak_bytes,max" unit:"bytes" help:"Most bytes that the data queue has held."`
 	QueueFrames uint64      `stat:"queue_frames,gauge" unit:"frames" help:"Frames in the data queue."`

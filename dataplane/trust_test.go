@@ -7,6 +7,7 @@ import (
 
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 )
 
 // TestZeroMACStaysInItsVNI: the address that was found last, in another VNI, is not
@@ -326,5 +327,51 @@ func TestFullFDBOfOneTenant(t *testing.T) {
 	}
 	if known < 195 { // a bucket may be full
 		t.Errorf("%d of 200 addresses of another tenant were learned", known)
+	}
+}
+
+// TestAmplification: requests of one peer cause as many answers as its budget has, and
+// one of another peer is answered all the same. A packet that asks for two answers gets
+// none, and goes nowhere.
+func TestAmplification(t *testing.T) {
+	cfg := leafConfig()
+	cfg.ReversePath = AnyPath
+	r := newRig(t, cfg, leafTables())
+	r.send(acc0, udp4(bcast, hostA, 0, 1, 10))
+	request := func(from netip.Addr, flow uint16, tail bool) []byte {
+		return wrap(from, own(), 100, udp4(hostA, hostB, 0, flow, 10), &overlay.Fabric{
+			Capable: true, Scheme: reorder.SchemeID, Shim: true, Opcode: overlay.OpRTTRequest, Epoch: 1, Tail: tail,
+		})
+	}
+	r.w.leaf.brain.SetHello(idle)
+	start, made, asked := r.now, r.w.made, 0
+	for range 60 {
+		for range 100 {
+			asked++
+			if !r.links[up0].put(request(vtep2, uint16(asked), false)) {
+				t.Fatal("no frame to receive into")
+			}
+		}
+		for r.w.round(r.now) > 0 { // at one time
+		}
+		for _, l := range r.links {
+			l.out = nil
+		}
+	}
+	r.balance()
+	most := uint64(answerBudget.Burst) + uint64(r.now-start)/uint64(answerBudget.Interval)
+	got, unsent := r.w.made-made, r.w.leaf.brain.Stats().Unsent
+	if got > most || got < uint64(answerBudget.Burst) || got+unsent.OverBudget != uint64(asked) {
+		t.Errorf("%d requests: %d answers, at most %d may be; %+v", asked, got, most, unsent)
+	}
+	made = r.w.made
+	r.send(up1, request(vtep3, 1, false))
+	if n := r.w.made - made; n != 1 {
+		t.Errorf("%d answers to another peer", n)
+	}
+	made = r.w.made
+	out := r.send(up1, request(vtep3, 2, true))
+	if n := r.drops()[drop.BadMarks]; n != 1 || r.w.made != made || len(out[acc0]) != 0 {
+		t.Errorf("a request with TAIL: %d dropped as BadMarks, %d answers, %d delivered", n, r.w.made-made, len(out[acc0]))
 	}
 }

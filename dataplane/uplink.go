@@ -94,8 +94,11 @@ func (l *leafWorker) admit(p *port, b []byte, now mono.Time) (PeerID, leaf.Kind,
 		return 0, 0, drop.NotOurMAC
 	}
 	kind := l.brain.Accept(now, peer, &d.Fabric)
-	if kind == leaf.Unknown {
+	switch kind {
+	case leaf.Unknown:
 		return 0, 0, drop.BadOpcode
+	case leaf.Forged:
+		return 0, 0, drop.BadMarks
 	}
 	return PeerID(peer), kind, drop.None
 }

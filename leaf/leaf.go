@@ -36,6 +36,8 @@ type Config struct {
 	Leaves   int // bounds the numbers of leaves
 	Ports    int // egress ports that packets may wait for
 	Uplinks  int // at most balance.MaxPaths
+	// Answers bounds what receivers answer each peer.
+	Answers Budget
 	// Links brings Local and Queue of the leaf's View up to now; nil: the driver
 	// keeps them so.
 	Links balance.Links
@@ -70,6 +72,7 @@ type Leaf[T any] struct {
 	timed     bool   // a class's policy is a balance.Timed
 	hello     hello
 	gate      gate[T]
+	budgets   budgets
 
 	out  Output[T]
 	said []overlay.Message // scratch of Tick
@@ -95,7 +98,7 @@ func New[T any](cfg Config, shared *Shared) (*Leaf[T], error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	l := &Leaf[T]{cfg: cfg, shared: shared}
+	l := &Leaf[T]{cfg: cfg, shared: shared, budgets: newBudgets(cfg.Answers, cfg.Leaves)}
 	l.exchange = congestion.NewExchange(shared.To, shared.From, shared.Capable, cfg.Uplinks)
 	l.view = balance.View{Links: cfg.Links, Local: &l.Local, Queue: &l.Queue, Remote: shared.To, Capable: shared.Capable}
 	if err := l.makeReceivers(); err != nil {
@@ -253,6 +256,7 @@ const (
 	Message             // for Handle
 	Ended               // a HELLO: it ends here
 	Unknown             // a message of a scheme that there is not
+	Forged              // a tenant's packet with marks that no source makes
 )
 
 // Accept reads the fabric's header of a packet from a peer: CE and feedback (CONGA
@@ -262,10 +266,13 @@ func (l *Leaf[T]) Accept(now mono.Time, peer uint16, f *overlay.Fabric) Kind {
 	if f.Opcode >= overlay.OpRTTReply {
 		return l.acceptControl(now, peer, f)
 	}
-	if f.Shim && l.receivers[f.Scheme&(overlay.NumSchemes-1)] != nil {
-		return Marked
+	if !f.Shim || l.receivers[f.Scheme&(overlay.NumSchemes-1)] == nil {
+		return Plain
 	}
-	return Plain
+	if reorder.Forged(f) {
+		return Forged
+	}
+	return Marked
 }
 
 func (l *Leaf[T]) acceptControl(now mono.Time, peer uint16, f *overlay.Fabric) Kind {

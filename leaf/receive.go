@@ -94,7 +94,7 @@ func (l *Leaf[T]) Arrive(now mono.Time, pkts []reorder.Arrival, items []T, uplin
 		} else {
 			rx.r.Receive(now, pkts[first:end])
 			for _, m := range rx.r.Outbox() {
-				l.say(now, m, items[first+int(m.Cause)], uplinks[first+int(m.Cause)])
+				l.answer(now, m, items[first+int(m.Cause)], uplinks[first+int(m.Cause)])
 			}
 			for i := first; i < end; i++ {
 				if pkts[i].Verdict == reorder.Pass {
@@ -168,7 +168,7 @@ func (l *Leaf[T]) expire(now mono.Time, rx *receiver[T]) {
 		if first, ok := rx.holds.Peek(q); ok {
 			for _, m := range rx.r.Outbox() {
 				m.Cause = 0
-				l.say(now, m, first.item, first.uplink)
+				l.answer(now, m, first.item, first.uplink)
 			}
 		}
 		l.drain(rx, q)
@@ -203,6 +203,16 @@ func (l *Leaf[T]) Receiver(id overlay.SchemeID) balance.Receiver {
 		return rx.r
 	}
 	return nil
+}
+
+// answer says what a receiver has to say, unless the leaf that caused it has used its
+// budget up.
+func (l *Leaf[T]) answer(now mono.Time, m overlay.Message, item T, uplink uint8) {
+	if m.Link == overlay.AnyLink && !l.budgets.take(m.Leaf, now) {
+		l.stats.Unsent.OverBudget++
+		return
+	}
+	l.say(now, m, item, uplink)
 }
 
 // say completes a message to a leaf and puts it into the output. It goes back by the

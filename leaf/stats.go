@@ -75,6 +75,8 @@ type Unsent struct {
 	Incapable uint64 `stat:"control_unsent{reason=incapable}" metric:"loom_reorder_control_unsent" help:"Control packets that could not be sent." about:"The leaf no longer reads the fabric's fields."`
 	NoPath    uint64 `stat:"control_unsent{reason=no_path}" metric:"loom_reorder_control_unsent" about:"No next hop with a known MAC address leads there."`
 	NoFrame   uint64 `stat:"control_unsent{reason=no_frame}" metric:"loom_reorder_control_unsent" about:"There was no free packet buffer."`
+	// OverBudget is what a peer's packets asked for beyond [Config.Answers].
+	OverBudget uint64 `stat:"control_unsent{reason=over_budget}" metric:"loom_reorder_control_unsent" about:"The leaf's packets asked for more answers than 10 Gb/s of short flows do."`
 }
 
 // Unknown returns how many messages that came were about nothing that the leaf knows.

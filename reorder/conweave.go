@@ -109,6 +109,13 @@ func (c *ConWeave) Receive(now mono.Time, pkts []Arrival) {
 	c.table.Seen(len(pkts), c.unknown)
 }
 
+// Forged reports whether no source marks a packet so: the request of an epoch goes by
+// the path that the epoch begins with, and the TAIL ends that path when the reply to the
+// request is late (§3.2.2). Two answers to one packet are two for the price of one.
+func Forged(f *overlay.Fabric) bool {
+	return f.Tail && f.Opcode == overlay.OpRTTRequest && f.Scheme == SchemeID
+}
+
 // MayHold reports whether Receive might hold such a packet: one of a NEW path.
 func (c *ConWeave) MayHold(p *Arrival) bool { return p.Fabric.Rerouted }
 

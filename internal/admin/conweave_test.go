@@ -70,7 +70,8 @@ func TestConWeaveShowsEveryCounter(t *testing.T) {
 		{d.Family("unordered_frames"), map[string]uint64{
 			"premature": r.Premature, "late": r.Late, "after_tail": r.AfterTail, "no_queue": r.PassedUnheld, "no_flow": r.NoFlow}},
 		{d.Family("control_unsent"), map[string]uint64{
-			"bad_leaf": r.BadLeaf, "incapable": w.Leaf.Unsent.Incapable, "no_path": w.Leaf.Unsent.NoPath, "no_frame": w.Leaf.Unsent.NoFrame}},
+			"bad_leaf": r.BadLeaf, "incapable": w.Leaf.Unsent.Incapable, "no_path": w.Leaf.Unsent.NoPath, "no_frame": w.Leaf.Unsent.NoFrame,
+			"over_budget": w.Leaf.Unsent.OverBudget}},
 		{d.Family("messages_unknown"), map[string]uint64{"RTT_REPLY": 2, "CLEAR": 3, "NOTIFY": 4, "HELLO": 5, "EXPLORE": 6, "EXTENSION": 7}},
 	} {
 		if !maps.Equal(x.got, x.want) {

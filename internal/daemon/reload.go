@@ -27,9 +27,10 @@ type reloader struct {
 	plane   interface {
 		SetSchemes(scheme string, o balance.Options, classes []dataplane.Class) error
 	}
-	log    *slog.Logger
-	result atomic.Pointer[telemetry.Reload] // nil: nothing was read since the start
-	start  time.Time
+	log     *slog.Logger
+	manager manager
+	result  atomic.Pointer[telemetry.Reload] // nil: nothing was read since the start
+	start   time.Time
 }
 
 // state is for metrics, which ask from goroutines of their own.
@@ -61,8 +62,10 @@ func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
 			return
 		case <-signals:
 		}
+		r.manager.reloading()
 		changed, err := r.reload()
 		r.note(err)
+		r.manager.reloaded(err)
 		switch {
 		case err != nil:
 			r.log.Error("configuration not reloaded: everything stays as it was", "file", r.file, "err", err)

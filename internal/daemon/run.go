@@ -86,7 +86,7 @@ func (k Kind) run(ctx context.Context, file string) error {
 	if err != nil {
 		return fmt.Errorf("open the ports: %w", err)
 	}
-	again := &reloader{kind: k, file: file, current: n, plane: plane, log: log, start: read}
+	again := &reloader{kind: k, file: file, current: n, plane: plane, log: log, start: read, manager: manager{log: log}}
 	again.dp.Store(&n.dp)
 	err = k.serve(ctx, n, plane, kernel, listeners{listener, socket}, log, again, reload)
 	if cerr := plane.Close(); cerr != nil {
@@ -137,15 +137,16 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 		parts.Go(func() error { return httpd.Serve(around, l.admin, api, "the admin API", log) })
 	}
 	parts.Go(func() error { again.run(around, reload); return nil })
-	parts.Go(func() error { announce(around, server, log); return nil })
+	parts.Go(func() error { announce(around, server, &again.manager); return nil })
 
 	// A part that fails ends the data plane, and the other way round.
 	forward, cancel := context.WithCancel(ctx)
 	defer cancel()
+	parts.Go(func() error { again.manager.watch(around, forward.Done(), plane.Await); return nil })
 	defer context.AfterFunc(around, cancel)()
 	defer context.AfterFunc(ctx, func() {
 		log.Info("stopping", "drain", n.dp.Drain)
-		notify(systemd.SdNotifyStopping, log)
+		again.manager.notify(systemd.SdNotifyStopping)
 	})()
 	err := plane.Run(forward)
 	stop()
@@ -153,32 +154,25 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 }
 
 // announce tells systemd, and the log, as soon as the node is ready.
-func announce(ctx context.Context, server *telemetry.Server, log *slog.Logger) {
+func announce(ctx context.Context, server *telemetry.Server, m *manager) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	start := time.Now()
 	for complained := false; ; {
 		r := server.Readiness()
 		if r.Ready {
-			log.Info("ready", "took", time.Since(start).Round(time.Millisecond))
-			notify(systemd.SdNotifyReady, log)
+			m.log.Info("ready", "took", time.Since(start).Round(time.Millisecond))
+			m.isReady()
 			return
 		}
 		if !complained && time.Since(start) > 5*time.Second {
 			complained = true
-			log.Warn("not ready yet", "reasons", r.Reasons)
+			m.log.Warn("not ready yet", "reasons", r.Reasons)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-	}
-}
-
-// notify sends a state to the service manager; without one it does nothing.
-func notify(state string, log *slog.Logger) {
-	if _, err := systemd.SdNotify(false, state); err != nil {
-		log.Warn("cannot notify the service manager", "socket", os.Getenv("NOTIFY_SOCKET"), "state", state, "err", err)
 	}
 }

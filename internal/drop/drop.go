@@ -26,6 +26,7 @@ const (
 	BadVXLANFlags   // VNI flag missing, or a flag RFC 7348 reserves is set
 	ReservedBits    // reserved VXLAN bits set without Capable
 	BadOpcode       // fabric opcode that this node does not know
+	BadMarks        // marks of a scheme that none of its sources makes
 	BadInner        // inner frame is not a possible Ethernet frame
 	InnerVLAN       // decapsulated frame carries a VLAN tag (RFC 7348 §6.1)
 	BadECN          // congestion was marked on a packet that does not do ECN (RFC 6040 §4.2)

@@ -16,6 +16,7 @@ var names = [NumReasons]string{
 	BadVXLANFlags:   "bad_vxlan_flags",
 	ReservedBits:    "reserved_bits",
 	BadOpcode:       "bad_opcode",
+	BadMarks:        "bad_marks",
 	BadInner:        "bad_inner",
 	InnerVLAN:       "inner_vlan",
 	BadECN:          "bad_ecn",

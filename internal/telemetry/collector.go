@@ -22,7 +22,7 @@ type collector struct{ Options }
 // NewCollector returns the collector of every metric whose name begins with
 // loom_; docs/metrics.md describes them. Options.Log is not used.
 //
-// What workers count for a VNI, a peer or a next hop is summed over the workers, so
+// What workers count for a VNI, a peer or a next hop, and what they drop, is summed over the workers, so
 // that the number of series does not grow with the number of cores.
 func NewCollector(o Options) prometheus.Collector { return &collector{o} }
 
@@ -125,11 +125,12 @@ func (s *scrape) worker(worker string, w *dataplane.WorkerStats) {
 func (s *scrape) ports(infos []dataplane.PortInfo) {
 	for i := range infos {
 		// Each worker reads the meter that all share, at its own time.
-		info, state, meter := &infos[i], at(s.t.Ports, i), at(s.sum.Ports, i)
+		info, state, sum := &infos[i], at(s.t.Ports, i), at(s.sum.Ports, i)
 		name, egress := s.portName(i), at(s.Ports, i).Egress
+		dropsByPort.emit(s.ch, &dropsView{Drops: sum.Drops}, name)
 		rate, _ := egress.Speed(state.Speed)
 		byPort.emit(s.ch, &portView{
-			Open: info.Open, Exists: state.Ifindex != 0, Up: state.Up, Rate: rate, MTU: state.MTU, NeedMTU: state.NeedMTU, Changed: info.Since, Utilisation: meter.Utilisation, Metric: meter.Metric,
+			Open: info.Open, Exists: state.Ifindex != 0, Up: state.Up, Rate: rate, MTU: state.MTU, NeedMTU: state.NeedMTU, Changed: info.Since, Utilisation: sum.Utilisation, Metric: sum.Metric,
 		}, name)
 		portInfo.emit(s.ch, &infoView{Info: true}, name, info.Kind.String(), info.XDPMode, info.CopyMode)
 		for verdict, n := range info.Classifier {

@@ -11,6 +11,7 @@ import (
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/internal/stat"
 	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/reorder"
@@ -122,6 +123,14 @@ type portView struct {
 	Changed     time.Time `stat:"changed_timestamp" help:"Unix time at which the port was opened or closed last; 0 if never."`
 }
 
+// dropsView is what all workers together dropped of a port's frames. Each reason is
+// shown from the start, so that a rate sees the first drop; of each worker that would be
+// too many series.
+type dropsView struct {
+	_     struct{}    `stat:"port"`
+	Drops drop.Counts `stat:"drops" metric:"loom_drops" help:"Frames discarded, by the port that they came in by."`
+}
+
 // verdictView is what an XDP program did with frames.
 type verdictView struct {
 	_      struct{} `stat:"classifier"`
@@ -158,6 +167,7 @@ var (
 	buildInfo    = of[buildView]("version", "goversion", "role")
 	byWorker     = of[dataplane.WorkerStats]("worker")
 	byPortWorker = of[dataplane.PortStats]("port", "worker")
+	dropsByPort  = of[dropsView]("port")
 	byPort       = of[portView]("port")
 	portInfo     = of[infoView]("port", "kind", "xdp", "copy")
 	byVerdict    = of[verdictView]("port", "verdict")

@@ -29,7 +29,7 @@ func (l *Leaf) fromFabric(now engine.Time, p *network.Packet, uplink uint8) {
 		l.net.Consume(p)
 	case leaf.Message:
 		l.message(now, p)
-	case leaf.Unknown:
+	case leaf.Unknown, leaf.Forged:
 		l.net.Drop(p, network.Unwanted)
 	}
 }
