@@ -14,7 +14,7 @@ peers: [10.0.0.2, 10.0.0.3]
 uplinks: [{interface: up0}]
 access:
   - {interface: acc0, vni: 100}
-  - {interface: acc1, vni: 100, fail: open}
+  - {interface: acc1, vni: 100, fail: open, fdb_limit: 16}
 vnis:
   - {vni: 100, members: [10.0.0.3], storm: {rate: 7, bandwidth: 8Mbit}}
   - {vni: 200}
@@ -28,7 +28,7 @@ func TestTrust(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := l.ToDataplane()
-	if c.ReversePath != dataplane.FeasiblePath || c.Ports[1].FailOpen || !c.Ports[2].FailOpen {
+	if c.ReversePath != dataplane.FeasiblePath || c.Ports[1].FailOpen || !c.Ports[2].FailOpen || c.Ports[1].FDBLimit != 0 || c.Ports[2].FDBLimit != 16 {
 		t.Errorf("%+v", c)
 	}
 	if v := l.VNIs[0]; len(v.Members) != 1 || v.Members[0] != netip.MustParseAddr("10.0.0.3") || v.Storm != (Storm{Rate: 7, Burst: 1, Bandwidth: 8e6}) {

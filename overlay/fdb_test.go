@@ -332,7 +332,7 @@ func compareAll(t *testing.T, f *FDB, m *modelFDB, now mono.Time) {
 		want := m.entries[k]
 		if want == nil || m.expired(want, now) || want.dest != e.Dest || want.static != e.Static {
 			t.Errorf("Some yields %+v, want %+v", e, want)
-		} else if age := time.Duration(int64(now)>>fdbTickShift-want.seen) << fdbTickShift; !e.Static && e.Age != age {
+		} else if age := time.Duration(max(int64(now)>>fdbTickShift-want.seen, 0)) << fdbTickShift; !e.Static && e.Age != age {
 			t.Errorf("Some yields age %v, want %v", e.Age, age)
 		}
 	}
