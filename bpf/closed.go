@@ -4,6 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
+	"strconv"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
@@ -29,6 +32,7 @@ func (p *Program) attachClosed(ifindex int, mode Mode) error {
 	if err := p.replace(l, mode); err != nil {
 		return errors.Join(err, p.release())
 	}
+	p.note()
 	return nil
 }
 
@@ -41,7 +45,7 @@ func claim(ifindex int) (net.Listener, error) {
 // LeftBehind reports whether an interface's program keeps a closed port closed whose
 // owner is gone. Attach takes its place.
 func LeftBehind(ifindex int, id uint32) bool {
-	if name, err := programName(id); err != nil || name != (&Config{Kind: Access}).name() {
+	if ours, err := isOurs(id, (&Config{Kind: Access}).name()); err != nil || !ours {
 		return false
 	}
 	c, err := claim(ifindex)
@@ -50,6 +54,35 @@ func LeftBehind(ifindex int, id uint32) bool {
 	}
 	c.Close()
 	return true
+}
+
+// records is a directory with a file for each program that was left on a closed port,
+// named by the program's ID, of which a kernel gives each to one program. Reading a
+// program's name takes CAP_SYS_ADMIN, which a daemon under systemd does not have.
+var records = "/run/loom/xdp"
+
+func record(id ebpf.ProgramID) string { return filepath.Join(records, strconv.Itoa(int(id))) }
+
+// note records that a program is ours. A directory that cannot be written to is no
+// obstacle: a process that may read names does without.
+func (p *Program) note() {
+	info, err := p.prog.Info()
+	if err != nil {
+		return
+	}
+	if id, ok := info.ID(); ok && os.MkdirAll(records, 0o755) == nil {
+		_ = os.WriteFile(record(id), nil, 0o644)
+	}
+}
+
+// isOurs reports whether a program has a name of ours, or was recorded as ours.
+func isOurs(id uint32, want string) (bool, error) {
+	name, err := programName(id)
+	if errors.Is(err, os.ErrPermission) {
+		_, err := os.Stat(record(ebpf.ProgramID(id)))
+		return err == nil, nil
+	}
+	return name == want, err
 }
 
 // programName returns the name of a program of the kernel.
@@ -69,14 +102,15 @@ func programName(id uint32) (string, error) {
 // replace puts the program on l in place of none, or of one of its own kind.
 func (p *Program) replace(l netlink.Link, mode Mode) error {
 	if x := l.Attrs().Xdp; x != nil && x.Attached {
-		name, err := programName(x.ProgId)
+		ours, err := isOurs(x.ProgId, p.cfg.name())
 		if err != nil {
 			return err
 		}
-		if name != p.cfg.name() {
+		if !ours {
 			return unix.EBUSY
 		}
-		if was := attachedMode(x); was != mode { // the kernel has one mode at a time
+		defer os.Remove(record(ebpf.ProgramID(x.ProgId))) // it goes
+		if was := attachedMode(x); was != mode {          // the kernel has one mode at a time
 			if err := setXDP(l.Attrs().Index, nil, was); err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -149,6 +150,60 @@ func TestClosedPortHasOneOwner(t *testing.T) {
 		}
 		if w.attached() != id {
 			t.Errorf("%s: program %d took the place of %d", name, w.attached(), id)
+		}
+	}
+}
+
+// TestClosedPortWithoutSysAdmin: a daemon with the capabilities of its unit, which may
+// not read programs' names, knows what its predecessor left behind, and nothing else.
+func TestClosedPortWithoutSysAdmin(t *testing.T) {
+	old := records
+	records = t.TempDir()
+	defer func() { records = old }()
+	w := newClosedWire(t)
+	restart := func(cfg Config, want bool) {
+		t.Helper()
+		p := mustLoad(t, cfg)
+		var err error
+		w.near.Do(t, func() {
+			defer withoutSysAdmin(t)()
+			_, err = p.Attach(w.index, "near0", Native)
+		})
+		if (err == nil) != want {
+			t.Errorf("attached: %v, error %v", err == nil, err)
+		}
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	restart(closed(), true)
+	restart(closed(), true) // in place of the first
+	if left, err := os.ReadDir(records); err != nil || len(left) != 1 {
+		t.Errorf("records %v, %v: want the one of the program that is there", left, err)
+	}
+	if err := os.RemoveAll(records); err != nil {
+		t.Fatal(err)
+	}
+	restart(closed(), false) // for all it knows, somebody else's
+}
+
+// withoutSysAdmin takes CAP_SYS_ADMIN from the thread until the function that it returns
+// is called.
+func withoutSysAdmin(t *testing.T) (again func()) {
+	t.Helper()
+	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	if err := unix.Capget(&h, &sets[0]); err != nil {
+		t.Fatal(err)
+	}
+	less := sets
+	less[0].Effective &^= 1 << unix.CAP_SYS_ADMIN
+	if err := unix.Capset(&h, &less[0]); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := unix.Capset(&h, &sets[0]); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
