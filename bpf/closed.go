@@ -63,14 +63,18 @@ var records = "/run/loom/xdp"
 
 func record(id ebpf.ProgramID) string { return filepath.Join(records, strconv.Itoa(int(id))) }
 
-// note records that a program is ours. A directory that cannot be written to is no
-// obstacle: a process that may read names does without.
+// note records that the program is ours, in a process that may not read names. Without
+// a directory that it can write to, the port opens all the same.
 func (p *Program) note() {
 	info, err := p.prog.Info()
 	if err != nil {
 		return
 	}
-	if id, ok := info.ID(); ok && os.MkdirAll(records, 0o755) == nil {
+	id, ok := info.ID()
+	if _, err := programName(uint32(id)); !ok || !errors.Is(err, os.ErrPermission) {
+		return
+	}
+	if os.MkdirAll(records, 0o755) == nil {
 		_ = os.WriteFile(record(id), nil, 0o644)
 	}
 }
