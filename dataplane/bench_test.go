@@ -231,6 +231,7 @@ func BenchmarkSpine(b *testing.B) {
 // fixLengths makes the outer header of a template whole again: its lengths for
 // this frame's size, the flow's source port, TTL and checksum.
 func fixLengths(f []byte, flow uint32) {
+	copy(f, ownMAC[:]) // a spine has written over it, when the memory was last used
 	binary.BigEndian.PutUint16(f[34:], 0xc000|uint16(flow)>>2)
 	ip := overlay.IPv4(f[14:])
 	total := uint16(len(f) - 14)

@@ -6,6 +6,7 @@ import (
 	"github.com/loomfabric/loom/dataplane/xsk"
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/overlay"
 )
 
 // link is a port's way to the wire for one worker: an AF_XDP socket, or plain
@@ -29,9 +30,11 @@ type link interface {
 type port struct {
 	id       PortID
 	kind     PortKind
-	uplink   uint8     // of an uplink: its LBTag
-	owner    xsk.Owner // its name in the frame pool's ledger
-	link     link      // nil while the interface is gone
+	uplink   uint8          // of an uplink: its LBTag
+	mac      overlay.FDBKey // its address, as a frame's destination is read
+	believed uint32         // of a spine's: the last source that may come by it; 0: none
+	owner    xsk.Owner      // its name in the frame pool's ledger
+	link     link           // nil while the interface is gone
 	egress   egress
 	unkicked int       // frames on the TX ring that the kernel has not been asked to send, or did not take
 	since    mono.Time // when unkicked stopped being 0

@@ -178,16 +178,21 @@ func (s *spineWorker) route(p *port, f *frame, now mono.Time) drop.Reason {
 // believe checks that a packet was sent to this port, and that its source is where it
 // says, or says why it is to be dropped.
 func (s *spineWorker) believe(p *port, b []byte, ip overlay.IPv4) drop.Reason {
-	if overlay.Ethernet(b).Dst() != s.view.ports[p.id].mac {
+	if overlay.Ethernet(b).DstKey(0) != p.mac {
 		return drop.NotOurMAC
 	}
 	if s.cfg.ReversePath == AnyPath {
 		return drop.None
 	}
-	group := s.lookup(ip.Src())
+	src := ip.Src()
+	if src == p.believed && src != 0 {
+		return drop.None
+	}
+	group := s.lookup(src)
 	if group == noGroup || s.view.groups[group].from[p.id/64]>>(p.id%64)&1 == 0 {
 		return drop.ReversePath
 	}
+	p.believed = src
 	return drop.None
 }
 

@@ -184,6 +184,22 @@ func TestReversePathAtSpine(t *testing.T) {
 	}
 }
 
+// TestReversePathFollowsRoutes: a source that a port was believed is asked for again
+// when the routes have changed.
+func TestReversePathFollowsRoutes(t *testing.T) {
+	r := newRig(t, spineConfig(), spineTables())
+	b := wrap(vtep2, vtep3, 100, udp4(hostA, hostB, 0, 1, 64), nil)
+	if out := r.send(dn0, b); len(out[dn2]) != 1 {
+		t.Fatalf("drops: %v", r.drops())
+	}
+	tables := spineTables()
+	tables.Groups[0].Hops = []HopID{1} // vtep2 is behind dn1 only
+	r.publish(tables)
+	if out := r.send(dn0, b); len(out[dn2]) != 0 || r.drops()[drop.ReversePath] != 1 {
+		t.Errorf("%d packets from where vtep2 was were forwarded, drops %v", len(out[dn2]), r.drops())
+	}
+}
+
 // TestOuterMAC: what a switch floods to a node is not taken for its own.
 func TestOuterMAC(t *testing.T) {
 	for port, r := range map[PortID]*rig{up0: newRig(t, leafConfig(), leafTables()), dn0: newRig(t, spineConfig(), spineTables())} {

@@ -90,7 +90,7 @@ func (l *leafWorker) admit(p *port, b []byte, now mono.Time) (PeerID, leaf.Kind,
 		return 0, 0, drop.VTEPUnknown
 	case v.from[peer]>>p.uplink&1 == 0:
 		return 0, 0, drop.ReversePath
-	case overlay.Ethernet(b).Dst() != v.ports[p.id].mac:
+	case overlay.Ethernet(b).DstKey(0) != p.mac:
 		return 0, 0, drop.NotOurMAC
 	}
 	kind := l.brain.Accept(now, peer, &d.Fabric)

@@ -32,6 +32,7 @@ type view struct {
 	tunnels    []tunnel        // by PeerID*MaxPaths+path
 	from       []uint16        // by PeerID: uplinks that its packets may come by, as bits
 	senders    [][]uint64      // by VNIIndex: peers that may send, as bits; nil: all
+	restricted bool            // there are senders that are not nil
 
 	// Spine.
 	routes *bart.Table[uint32]
@@ -202,6 +203,7 @@ func (v *view) bindSenders(t *Tables) {
 		if t.VNIs[i].Peers == nil {
 			continue
 		}
+		v.restricted = true
 		v.senders[i] = make([]uint64, (len(t.Peers)+63)/64)
 		for _, p := range t.VNIs[i].Peers {
 			v.senders[i][p/64] |= 1 << (p % 64)
@@ -211,6 +213,9 @@ func (v *view) bindSenders(t *Tables) {
 
 // mayEnter reports whether a peer may send into a VNI.
 func (v *view) mayEnter(vni uint16, peer PeerID) bool {
+	if !v.restricted {
+		return true
+	}
 	s := v.senders[vni]
 	return s == nil || s[peer/64]>>(peer%64)&1 != 0
 }

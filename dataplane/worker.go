@@ -277,6 +277,8 @@ func (w *worker) adopt(v *view, now mono.Time) {
 	w.view = v
 	w.hopSent = grow(w.hopSent, len(v.hops))
 	for i := range w.ports {
+		w.ports[i].believed = 0
+		w.ports[i].mac = overlay.MakeFDBKey(0, v.ports[i].mac)
 		if e := &w.ports[i].egress; !e.ruled {
 			e.rate = v.tables.Ports[i].Speed
 		}
