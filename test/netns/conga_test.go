@@ -59,32 +59,30 @@ func lowerShare(t *testing.T, rep *lab.Report) float64 {
 //
 // Three repetitions gave L0's uplink to S1 45.6–46.5 % under local and 31.2–35.9 %
 // under conga, and a goodput of 40.8–41.1 and 45.2–47.6 Mbit/s
-// (docs/conga-lab.md). Ten connections sometimes do otherwise, in shorter runs above
-// all: so the whole time of the file counts, and what is held against it is the mean of
-// two pairs of runs, always two. ECMP is not held against: ten connections hash to
-// anything between best and worst.
+// (docs/conga-lab.md). Ten connections sometimes do otherwise, by some 15 points in a single
+// run: so the whole time of the file counts, and what is held against it is the
+// median of three runs each, always three. ECMP is not held against: ten connections
+// hash to anything between best and worst.
 func TestCongaFigure2(t *testing.T) {
-	const pairs = 2
-	var s1, s2, g1, g2 float64
+	share, goodput := make(map[string][]float64), make(map[string][]float64)
 	idle := 1.0
-	for n := 1.0; n <= pairs; n++ {
-		local, conga := congaRun(t, "fig2.yaml", "local"), congaRun(t, "fig2.yaml", "conga")
-		mean := func(of *float64, x float64) { *of += (x - *of) / n }
-		mean(&s1, lowerShare(t, local))
-		mean(&s2, lowerShare(t, conga))
-		mean(&g1, local.Result.Workloads[0].GoodputBps/1e6)
-		mean(&g2, conga.Result.Workloads[0].GoodputBps/1e6)
-		idle = min(idle, *local.Result.Machine.CPUIdlePercent/100, *conga.Result.Machine.CPUIdlePercent/100)
-		t.Logf("%v pairs: local %.1f Mbit/s, %.1f %% through S1; conga %.1f Mbit/s, %.1f %%; CPU idle at least %.0f %%",
-			n, g1, 100*s1, g2, 100*s2, 100*idle)
+	for range 3 {
+		for _, scheme := range []string{"local", "conga"} {
+			rep := congaRun(t, "fig2.yaml", scheme)
+			s, g := lowerShare(t, rep), rep.Result.Workloads[0].GoodputBps/1e6
+			share[scheme], goodput[scheme] = append(share[scheme], s), append(goodput[scheme], g)
+			idle = min(idle, *rep.Result.Machine.CPUIdlePercent/100)
+			t.Logf("%s: %.1f Mbit/s, %.1f %% through S1; CPU idle at least %.0f %%", scheme, g, 100*s, 100*idle)
+		}
 	}
-	if s2 > s1-0.04 {
-		t.Errorf("conga sends %.3f through S1, local %.3f: want at least 0.04 less", s2, s1)
+	median := func(of []float64) float64 { slices.Sort(of); return of[1] }
+	if local, conga := median(share["local"]), median(share["conga"]); conga > local-0.02 {
+		t.Errorf("conga sends %.3f through S1, local %.3f: want at least 0.02 less", conga, local)
 	}
 	// With no CPU left goodput is what the machine gives, not the scheme; the split
 	// above still is. How much more conga delivers is docs/conga-lab.md's to say.
-	if g2 < 0.95*g1 && idle >= 0.05 {
-		t.Errorf("conga delivers %.1f Mbit/s, local %.1f: want no less than 0.95 of it", g2, g1)
+	if local, conga := median(goodput["local"]), median(goodput["conga"]); conga < 0.95*local && idle >= 0.05 {
+		t.Errorf("conga delivers %.1f Mbit/s, local %.1f: want no less than 0.95 of it", conga, local)
 	}
 }
 
