@@ -262,13 +262,20 @@ type shaper struct {
 	rem       uint64 // picoseconds not yet in tat
 }
 
+// newShaper returns a shaper of a rate in bits per second with a burst in bytes; rate 0:
+// none.
 func newShaper(rate uint64, burst uint32) shaper {
 	if rate == 0 {
 		return shaper{}
 	}
-	s := shaper{psPerByte: max(1, 8e12/rate)}
-	s.depth = mono.Time(uint64(burst) * s.psPerByte / 1000)
-	return s
+	return newBucket(8e12/rate, uint64(burst))
+}
+
+// newBucket returns a shaper of which each byte, or whatever else is charged, takes so
+// many picoseconds.
+func newBucket(ps, depth uint64) shaper {
+	ps = max(1, ps)
+	return shaper{psPerByte: ps, depth: mono.Time(min(float64(depth)*float64(ps)/1000, float64(idle/4)))}
 }
 
 // newShare returns the control packets' part of a shaper.

@@ -6,13 +6,8 @@ import (
 	"github.com/loomfabric/loom/overlay"
 )
 
-// storm is a token bucket for flooded frames, and one for their bytes. The zero storm
-// admits everything.
-type storm struct {
-	limit         StormLimit
-	frames, bytes float64 // tokens
-	last          mono.Time
-}
+// storm bounds flooded frames, and their bytes. The zero storm admits everything.
+type storm struct{ frames, bytes shaper }
 
 // StormLimit bounds what a worker floods. The zero value bounds nothing.
 type StormLimit struct {
@@ -20,42 +15,24 @@ type StormLimit struct {
 	Bytes       uint64 // per second, in bursts of a tenth of that; 0: any number
 }
 
-// times returns a limit that is n times as wide.
-func (s StormLimit) times(n uint32) StormLimit {
-	return StormLimit{Rate: s.Rate * n, Burst: s.Burst * n, Bytes: s.Bytes * uint64(n)}
-}
-
-// stormMTU is what a bucket of bytes holds at least: a frame, whatever the rate.
-const stormMTU = 1 << 16
-
-func newStorm(s StormLimit) storm {
-	s.Burst = max(s.Burst, 1)
-	b := storm{limit: s}
-	b.frames, b.bytes = b.most()
+// newStorm returns a storm that is so many times as wide as a limit.
+func newStorm(s StormLimit, times uint64) (b storm) {
+	if s.Rate != 0 {
+		b.frames = newBucket(1e12/(uint64(s.Rate)*times), max(uint64(s.Burst)*times, 1)-1)
+	}
+	if s.Bytes != 0 {
+		b.bytes = newBucket(1e12/(s.Bytes*times), s.Bytes*times/10)
+	}
 	return b
-}
-
-func (b *storm) most() (frames, bytes float64) {
-	return float64(b.limit.Burst), max(float64(b.limit.Bytes)/10, stormMTU)
 }
 
 // take reports whether one more frame of so many bytes may pass at now.
 func (b *storm) take(now mono.Time, bytes uint16) bool {
-	l := &b.limit
-	if l.Rate == 0 && l.Bytes == 0 {
-		return true
-	}
-	if now > b.last {
-		s := float64(now-b.last) * 1e-9
-		f, n := b.most()
-		b.frames, b.bytes = min(f, b.frames+s*float64(l.Rate)), min(n, b.bytes+s*float64(l.Bytes))
-		b.last = now
-	}
-	if l.Rate != 0 && b.frames < 1 || l.Bytes != 0 && b.bytes < float64(bytes) {
+	if !b.frames.ready(now) || !b.bytes.ready(now) {
 		return false
 	}
-	b.frames--
-	b.bytes -= float64(bytes)
+	b.frames.charge(now, 1)
+	b.bytes.charge(now, bytes)
 	return true
 }
 

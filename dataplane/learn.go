@@ -119,7 +119,7 @@ func (l *leafWorker) adoptFDB(old, v *view) {
 		l.storms = grow(l.storms, i+1)
 		l.fabricStorms = grow(l.fabricStorms, i+1)
 		if old == nil || i >= len(old.tables.VNIs) || old.tables.VNIs[i].Storm != n.Storm {
-			l.storms[i], l.fabricStorms[i] = newStorm(n.Storm), newStorm(n.Storm.times(fabricStorm))
+			l.storms[i], l.fabricStorms[i] = newStorm(n.Storm, 1), newStorm(n.Storm, fabricStorm)
 		}
 		l.fdb.SetLimit(uint16(i), int(n.FDBLimit))
 	}

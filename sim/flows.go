@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 
 	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/workload"
@@ -89,21 +88,9 @@ func (r *run) poisson(i int, fabric *traffic.Fabric, c traffic.PoissonConfig) (t
 
 // readSizes returns the distribution of a workload's sizes.
 func readSizes(w *vocab.Workload) (*workload.CDF, error) {
-	var c *workload.CDF
-	if strings.HasSuffix(w.Sizes, ".csv") {
-		f, err := os.Open(w.Sizes)
-		if err != nil {
-			return nil, fmt.Errorf("sizes: %w", err)
-		}
-		defer f.Close()
-		if c, err = workload.ReadCDF(f); err != nil {
-			return nil, fmt.Errorf("sizes: %s: %w", w.Sizes, err)
-		}
-	} else {
-		var err error
-		if c, err = workload.Builtin(w.Sizes); err != nil {
-			return nil, fmt.Errorf("sizes: %w", err)
-		}
+	c, err := workload.Open(w.Sizes, "")
+	if err != nil {
+		return nil, fmt.Errorf("sizes: %w", err)
 	}
 	if w.Scale == 1 {
 		return c, nil

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// maxWorkloads is how many the agents' packets can tell apart.
+	// maxWorkloads is how many the hosts' packets can tell apart.
 	maxWorkloads = 256
 	// minRate is the slowest rate that is paced, maxQueuePairs the largest number of
 	// queue pairs of a pair of hosts.
