@@ -7,18 +7,13 @@ import (
 	"github.com/loomfabric/loom/internal/mono"
 )
 
-// Times of the capability protocol.
-const (
-	// HelloInterval is the time between two HELLOs to a peer.
-	HelloInterval = 250 * time.Millisecond
-	// CapableFor is how long a proof counts; without a new one the peer gets plain
-	// VXLAN again. Three HELLOs may be lost before that. When a daemon dies, its
-	// kernel gets frames that it understands within a second.
-	CapableFor = 900 * time.Millisecond
-)
+// CapableFor is how long a proof counts; without a new one the peer gets plain
+// VXLAN again. Three rounds of HELLOs may be lost before that. When a daemon dies, its
+// kernel gets frames that it understands within a second.
+const CapableFor = 900 * time.Millisecond
 
 // Capability remembers which peers understand the fabric's fields. A peer proves
-// it by sending a header that uses them. All others get plain RFC 7348, since
+// it by a HELLO that echoes what it was sent. All others get plain RFC 7348, since
 // Linux drops frames whose reserved bits are set. This is incremental deployment
 // as in CONGA §7 and ConWeave §5.
 //
@@ -33,7 +28,7 @@ func NewCapability(peers int) *Capability {
 	return &Capability{proved: make([]atomic.Int64, peers)}
 }
 
-// Confirm notes that a capable header came from a peer.
+// Confirm notes that a peer has proved that it reads the fields.
 func (c *Capability) Confirm(peer uint16, now mono.Time) {
 	if int(peer) >= len(c.proved) {
 		return

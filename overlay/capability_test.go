@@ -17,9 +17,9 @@ func TestCapabilityExpiresWithinASecond(t *testing.T) {
 	check(t, "just before the end", c.Capable(1, start.Add(CapableFor)), true)
 	check(t, "after the end", c.Capable(1, start.Add(CapableFor+time.Nanosecond)), false)
 	check(t, "after a second", c.Capable(1, start.Add(time.Second)), false)
-	for now := start; now < start.Add(10*time.Second); now = now.Add(HelloInterval) {
+	for now := start; now < start.Add(10*time.Second); now = now.Add(CapableFor / 3) {
 		c.Confirm(1, now)
-		check(t, "confirmed", c.Capable(1, now.Add(3*HelloInterval)), true)
+		check(t, "confirmed", c.Capable(1, now.Add(CapableFor*2/3)), true)
 	}
 	c.Forget(1)
 	check(t, "forgotten", c.Capable(1, start), false)

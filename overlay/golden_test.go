@@ -84,8 +84,8 @@ var golden = []struct {
 		},
 	},
 	{
-		name: "control-hello", what: "HELLO: of no scheme, its departure and the echo of the peer's last one in the shim",
-		inner: Ethernet{ethType: 0x88, ethType + 1: 0xb5}, tos: DSCPControl,
+		name: "control-hello", what: "HELLO: of no scheme, its departure and the echo of the peer's last one in the shim, and its body",
+		inner: helloFrame(&goldenHello, 0), tos: DSCPControl,
 		fabric: Fabric{Capable: true, Opcode: OpHello, LBTag: 3, Path: MakePathID(3, 5), Tail: true, Shim: true, TxTstamp: 0x2222, Arg: 0x1111},
 	},
 	{

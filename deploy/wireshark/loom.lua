@@ -40,6 +40,21 @@ local f = {
   arg      = ProtoField.uint16("loom.arg", "Arg", base.DEC),
   tail_tx  = ProtoField.uint16("loom.tail_tx_tstamp", "TAIL_TX_TSTAMP (us)", base.DEC),
   echo     = ProtoField.uint16("loom.echo", "Echo of a TX_TSTAMP or TAIL_TX_TSTAMP (us)", base.DEC),
+
+  hello_version     = ProtoField.uint8("loom.hello.version", "Version", base.DEC),
+  hello_large       = ProtoField.bool("loom.hello.large", "Padded", 8, nil, 0x01),
+  hello_echo_tag    = ProtoField.uint8("loom.hello.echo_tag", "Echo tag", base.DEC),
+  hello_present     = ProtoField.uint16("loom.hello.present", "Paths of this round", base.HEX),
+  hello_silent      = ProtoField.uint16("loom.hello.silent", "Silent paths", base.HEX),
+  hello_lossy       = ProtoField.uint16("loom.hello.lossy", "Lossy paths", base.HEX),
+  hello_narrow      = ProtoField.uint16("loom.hello.narrow", "Narrow paths", base.HEX),
+  hello_loss        = ProtoField.uint16("loom.hello.loss", "Loss by the echo tag, of 65535", base.DEC),
+  hello_boot        = ProtoField.uint32("loom.hello.boot", "Boot", base.HEX),
+  hello_round       = ProtoField.uint32("loom.hello.round", "Round", base.DEC),
+  hello_large_round = ProtoField.uint32("loom.hello.large_round", "Last padded round", base.DEC),
+  hello_sent        = ProtoField.uint32("loom.hello.sent", "Packets sent by this path", base.DEC),
+  hello_nonce       = ProtoField.uint64("loom.hello.nonce", "Nonce", base.HEX),
+  hello_echo        = ProtoField.uint64("loom.hello.echo", "Echo of the receiver's nonce", base.HEX),
 }
 loom.fields = f
 
@@ -54,6 +69,19 @@ local ethernet = Dissector.get("eth_withoutfcs")
 local FLAGS, FLAG_VNI, CAPABLE, SHIM, TAIL, REROUTED = 0x0f, 0x08, 0x01, 0x04, 0x08, 0x10
 local CONWEAVE = 1
 local RTT_REPLY, CLEAR, HELLO = 2, 3, 5
+
+-- hello shows the body of a HELLO.
+local function hello(body, tree)
+  local t = tree:add(body, string.format("HELLO, round %d", body(20, 4):uint()))
+  for _, field in ipairs({
+    { "hello_version", 0, 1 }, { "hello_large", 1, 1 }, { "hello_echo_tag", 2, 1 }, { "hello_present", 4, 2 },
+    { "hello_silent", 6, 2 }, { "hello_lossy", 8, 2 }, { "hello_narrow", 10, 2 }, { "hello_loss", 12, 2 },
+    { "hello_boot", 16, 4 }, { "hello_round", 20, 4 }, { "hello_large_round", 24, 4 }, { "hello_sent", 28, 4 },
+    { "hello_nonce", 32, 8 }, { "hello_echo", 40, 8 },
+  }) do
+    t:add(f[field[1]], body(field[2], field[3]))
+  end
+end
 
 -- arg returns what the second half of the shim is: schemes use it as they like.
 local function arg(scheme, op, marks)
@@ -107,6 +135,9 @@ function loom.dissector(tvb, pinfo, tree)
   end
 
   ethernet:call(tvb(length):tvb(), pinfo, tree)
+  if op == HELLO and tvb:len() >= length + 14 + 48 then
+    hello(tvb(length + 14, 48), t)
+  end
   if op >= RTT_REPLY then
     pinfo.cols.info:prepend(opcodes[op] .. " ")
   end

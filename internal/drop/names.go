@@ -17,6 +17,7 @@ var names = [NumReasons]string{
 	ReservedBits:    "reserved_bits",
 	BadOpcode:       "bad_opcode",
 	BadMarks:        "bad_marks",
+	BadHello:        "bad_hello",
 	BadInner:        "bad_inner",
 	InnerVLAN:       "inner_vlan",
 	BadECN:          "bad_ecn",
