@@ -17,7 +17,7 @@ const module = "github.com/loomfabric/loom"
 var layers = [][]string{
 	{"internal/mono", "internal/drop", "internal/units", "internal/field", "internal/stat"},
 	{"overlay", "internal/flowtable"},
-	{"congestion", "reorder"},
+	{"congestion", "reorder", "liveness"},
 	{"balance"},
 	{"leaf"},
 	{"internal/yamlfile"},
@@ -48,7 +48,7 @@ var sameLayer = map[[2]string]bool{
 var free = []string{"test", "internal/archtest", "internal/testenv", "internal/tools"}
 
 // core packages are sans-I/O.
-var core = []string{"internal/mono", "internal/drop", "internal/units", "internal/field", "internal/flowtable", "overlay", "congestion", "reorder", "balance", "leaf"}
+var core = []string{"internal/mono", "internal/drop", "internal/units", "internal/field", "internal/flowtable", "overlay", "congestion", "reorder", "liveness", "balance", "leaf"}
 
 // virtual packages run in virtual time: they drive the core as the data plane
 // does, and know nothing of what is real. Experiments are among them: they know
@@ -73,6 +73,7 @@ var shared = []string{"config/vocab", "config/fabric"}
 var coreImports = []string{
 	"cmp", "encoding/binary", "encoding/hex", "errors", "fmt", "iter", "math", "math/bits",
 	"math/rand/v2", "net/netip", "slices", "sort", "strconv", "strings", "sync/atomic", "time", "unsafe",
+	"github.com/dchest/siphash", // a function of a key and bytes
 }
 
 // coreForbidden are the functions of allowed packages that read a clock, wait
