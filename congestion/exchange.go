@@ -64,9 +64,8 @@ func (x *Exchange) Arrive(leaf uint16, now mono.Time, f *overlay.Fabric) {
 		return
 	}
 	x.stats.Arrived++
-	x.capable.Confirm(leaf, now)
 	if f.Opcode == overlay.OpHello {
-		return // it proves the peer capable; it did not take a data packet's path
+		return // it goes ahead of data and did not meet what data packets meet
 	}
 	if f.CE > 0 {
 		x.stats.CongestedArrived++

@@ -27,9 +27,8 @@ func TestPaperExchange(t *testing.T) {
 	a, toB := exchangeOf(4)
 	b, _ := exchangeOf(4)
 	now := mono.Time(time.Second)
-	hello := overlay.Fabric{Capable: true, Opcode: overlay.OpHello}
-	a.Arrive(0, now, &hello)
-	b.Arrive(0, now, &hello)
+	a.capable.Confirm(0, now)
+	b.capable.Confirm(0, now)
 
 	var f overlay.Fabric
 	if !a.Depart(0, 2, overlay.MakePathID(2, 9), now, &f) {
@@ -74,6 +73,10 @@ func TestPaperIncrementalDeployment(t *testing.T) {
 		t.Error("sent fields to a peer that sends plain VXLAN")
 	}
 	x.Arrive(0, now, &overlay.Fabric{Capable: true})
+	if x.Depart(0, 0, 0, now, &f) {
+		t.Error("sent fields to a peer that has proved nothing: anybody could have sent these")
+	}
+	x.capable.Confirm(0, now)
 	if !x.Depart(0, 0, 0, now, &f) {
 		t.Error("sent plain VXLAN to a capable peer")
 	}
@@ -109,7 +112,7 @@ func TestExchangeCountsStale(t *testing.T) {
 	now := mono.Time(time.Second)
 	x.Arrive(0, now, &overlay.Fabric{Capable: true, LBTag: 3, CE: 5})
 	now = now.Add(Datacenter().Ageing)
-	x.Arrive(0, now, &overlay.Fabric{Capable: true, Opcode: overlay.OpHello}) // no data packet
+	x.capable.Confirm(0, now) // by no data packet
 	var f overlay.Fabric
 	for range 3 {
 		if !x.Depart(0, 0, 0, now, &f) || f.FBValid {

@@ -58,8 +58,10 @@ func TestNothingAllocates(t *testing.T) {
 				turn++
 				s.now = s.now.Add(300 * time.Microsecond)
 				now := overlay.TstampOf(s.now)
-				f = overlay.Fabric{Capable: true, Opcode: overlay.OpHello, Shim: true, TxTstamp: now, Tail: true, Arg: now}
-				s.Accept(s.now, 1, &f)
+				if turn%50 == 0 { // paths come and go
+					s.SetHello(s.now)
+					s.hello(1, overlay.Fabric{TxTstamp: now, Tail: true, Arg: now}, overlay.Hello{Round: turn, Silent: uint16(turn/50%2) << 1})
+				}
 				for i := range pkts {
 					pkts[i] = balance.Packet{Hash: turn/4<<8 | uint32(i), Leaf: 1, Len: 1000}
 				}
@@ -84,6 +86,9 @@ func TestNothingAllocates(t *testing.T) {
 			}
 			if n := testing.AllocsPerRun(200, work); n != 0 {
 				t.Errorf("%v allocations a turn", n)
+			}
+			if s.shared.Paths.Changes() < 10 {
+				t.Error("no path came or went")
 			}
 			if said == 0 || delivered == 0 || s.Stats().RoundTrip.N == 0 {
 				t.Errorf("%d messages, %d packets, %d round trips", said, delivered, s.Stats().RoundTrip.N)

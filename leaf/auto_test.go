@@ -219,8 +219,7 @@ func TestRoundTrips(t *testing.T) {
 		return h.N
 	}
 	reply()
-	f := overlay.Fabric{Capable: true, Opcode: overlay.OpHello, Shim: true, Tail: true, Arg: overlay.TstampOf(s.now)}
-	s.Accept(s.now, 1, &f)
+	s.hello(1, overlay.Fabric{Tail: true, Arg: overlay.TstampOf(s.now)}, overlay.Hello{})
 	if n := count(); n != 2 {
 		t.Errorf("%d round trips, want 2", n)
 	}

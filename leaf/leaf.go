@@ -7,6 +7,7 @@ import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/liveness"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 )
@@ -62,9 +63,13 @@ type Leaf[T any] struct {
 	shared   *Shared
 	exchange *congestion.Exchange
 	view     balance.View
-	classes  []*Class
-	retired  []SchemeStats
-	trips    reorder.Histogram // that policies which are no more have measured
+	paths    []balance.Paths // the driver's; view has what schemes are shown of them
+	judge    *liveness.Judge // the first worker's
+	traffic  *liveness.Traffic
+	quarantine
+	classes []*Class
+	retired []SchemeStats
+	trips   reorder.Histogram // that policies which are no more have measured
 
 	receivers [overlay.NumSchemes]*receiver[T] // by wire number; nil: there is none
 	active    []*receiver[T]
@@ -99,6 +104,10 @@ func New[T any](cfg Config, shared *Shared) (*Leaf[T], error) {
 		return nil, err
 	}
 	l := &Leaf[T]{cfg: cfg, shared: shared, budgets: newBudgets(cfg.Answers, cfg.Leaves)}
+	l.traffic = liveness.NewTraffic(shared.Paths, cfg.Worker)
+	if cfg.Worker == 0 {
+		l.judge = liveness.NewJudge(shared.Paths, l.traffic)
+	}
 	l.exchange = congestion.NewExchange(shared.To, shared.From, shared.Capable, cfg.Uplinks)
 	l.view = balance.View{Links: cfg.Links, Local: &l.Local, Queue: &l.Queue, Remote: shared.To, Capable: shared.Capable}
 	if err := l.makeReceivers(); err != nil {
@@ -193,18 +202,18 @@ func (l *Leaf[T]) SetClasses(classes []*Class) {
 // Classes returns the classes in force. The caller must not change them.
 func (l *Leaf[T]) Classes() []*Class { return l.classes }
 
-// SetPaths says which paths lead to each leaf. The slice stays the driver's, who
-// may change it between two calls.
-func (l *Leaf[T]) SetPaths(paths []balance.Paths) { l.view.Paths = paths }
-
 // View returns what policies are shown, for those who explain decisions.
 func (l *Leaf[T]) View() *balance.View { return &l.view }
 
 // Choose gives every packet of a vector of one class its path. exact is nil unless
 // the class's scheme has Scheme.Exact.
 func (l *Leaf[T]) Choose(now mono.Time, c *Class, pkts []balance.Packet, exact []balance.Exact) {
+	l.follow()
 	l.view.Exact = exact
 	c.choose(now, &l.view, pkts)
+	if l.on {
+		l.translate(pkts, c.Scheme.Copies)
+	}
 }
 
 // choose has the policy choose paths. What the packets add to queues is seen by what is
@@ -246,25 +255,32 @@ func (l *Leaf[T]) Depart(now mono.Time, c *Class, p *balance.Packet, uplink uint
 	return true
 }
 
+// Sent notes that a tenant's packet with the fabric's fields has left for a leaf by an
+// uplink: the driver did not drop it for want of room.
+func (l *Leaf[T]) Sent(leaf uint16, uplink uint8) { l.traffic.Send(leaf, uplink) }
+
 // Kind is what a packet from the fabric is.
 type Kind uint8
 
 // The kinds.
 const (
-	Plain   Kind = iota // a tenant's packet: send it on
-	Marked              // a tenant's packet for Arrive
-	Message             // for Handle
-	Ended               // a HELLO: it ends here
-	Unknown             // a message of a scheme that there is not
-	Forged              // a tenant's packet with marks that no source makes
+	Plain    Kind = iota // a tenant's packet: send it on
+	Marked               // a tenant's packet for Arrive
+	Message              // for Handle
+	Greeting             // for Hello
+	Unknown              // a message of a scheme that there is not
+	Forged               // a tenant's packet with marks that no source makes
 )
 
 // Accept reads the fabric's header of a packet from a peer: CE and feedback (CONGA
-// §3.3, steps 3 and 5), and HELLOs.
+// §3.3, steps 3 and 5). Tenants' packets are counted by path.
 func (l *Leaf[T]) Accept(now mono.Time, peer uint16, f *overlay.Fabric) Kind {
 	l.exchange.Arrive(peer, now, f)
 	if f.Opcode >= overlay.OpRTTReply {
-		return l.acceptControl(now, peer, f)
+		return l.acceptControl(f)
+	}
+	if f.Capable {
+		l.traffic.Arrive(peer, f.LBTag)
 	}
 	if !f.Shim || l.receivers[f.Scheme&(overlay.NumSchemes-1)] == nil {
 		return Plain
@@ -275,11 +291,10 @@ func (l *Leaf[T]) Accept(now mono.Time, peer uint16, f *overlay.Fabric) Kind {
 	return Marked
 }
 
-func (l *Leaf[T]) acceptControl(now mono.Time, peer uint16, f *overlay.Fabric) Kind {
+func (l *Leaf[T]) acceptControl(f *overlay.Fabric) Kind {
 	switch {
 	case f.Opcode == overlay.OpHello:
-		l.acceptHello(now, peer, f)
-		return Ended
+		return Greeting
 	case l.wires>>(f.Scheme&(overlay.NumSchemes-1))&1 == 0:
 		return Unknown
 	}
@@ -313,5 +328,5 @@ func (l *Leaf[T]) Handle(now mono.Time, class int, m *overlay.Message, first boo
 
 // leads reports whether an uplink leads to a leaf.
 func (l *Leaf[T]) leads(leaf uint16, uplink uint8) bool {
-	return int(leaf) < len(l.view.Paths) && l.view.Paths[leaf].Index[uplink&(balance.MaxPaths-1)] >= 0
+	return int(leaf) < len(l.paths) && l.paths[leaf].Index[uplink&(balance.MaxPaths-1)] >= 0
 }

@@ -41,7 +41,7 @@ func TestConfigIsChecked(t *testing.T) {
 		"reply is":    {Classes: one, Sections: conweave(func(p *balance.ConWeaveParams) { p.Source.Reply = 0 })},
 	} {
 		p := congestion.Datacenter()
-		if _, err := New[int](cfg, NewShared(2, &p)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := New[int](cfg, NewShared(2, 1, Secret{}, &p)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
@@ -81,6 +81,7 @@ func TestSectionsReachAll(t *testing.T) {
 func TestDepart(t *testing.T) {
 	s := newSite(t, "ecmp")
 	s.now = s.now.Add(123 * time.Microsecond)
+	s.shared.Capable.Confirm(1, s.now)
 	s.Accept(s.now, 1, &overlay.Fabric{Capable: true, LBTag: 9, CE: 5})
 	p, f, ok := s.send(1, 0x1234567a)
 	uplink := s.View().Paths[1].Uplink[p.Path]

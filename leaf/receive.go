@@ -37,6 +37,8 @@ type Outgoing[T any] struct {
 	overlay.Message
 	Item T   // whose headers it carries; meant unless Cause is overlay.NoCause
 	Path int // index of the leaf's paths by which it leaves; meant unless it is for a neighbour
+	// Hello is the body of a HELLO; meant if the opcode says that it is one.
+	Hello overlay.Hello
 }
 
 // makeReceivers makes the receiving sides of all schemes: whichever scheme a leaf's
@@ -71,8 +73,9 @@ func (l *Leaf[T]) makeReceivers() error {
 	return nil
 }
 
-// reset empties the output.
+// reset empties the output, and begins a call with what is known of paths now.
 func (l *Leaf[T]) reset() *Output[T] {
+	l.follow()
 	o := &l.out
 	o.Messages, o.Deliver, o.Copies, o.Retry = o.Messages[:0], o.Deliver[:0], o.Copies[:0], o.Retry[:0]
 	return o
@@ -239,6 +242,9 @@ func (l *Leaf[T]) say(now mono.Time, m overlay.Message, item T, uplink uint8) {
 		}
 		x.Fabric.LBTag = f.LBTag
 		x.Fabric.FBValid, x.Fabric.FBTag, x.Fabric.FBMetric = f.FBValid, f.FBTag, f.FBMetric
+		if l.on {
+			x.Path = int(l.index[m.Leaf][x.Path])
+		}
 	}
 	l.out.Messages = append(l.out.Messages, x)
 }

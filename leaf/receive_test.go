@@ -156,8 +156,8 @@ func TestAcceptTellsKinds(t *testing.T) {
 		{"EXPLORE of another scheme", overlay.Fabric{Capable: true, Scheme: 9, Opcode: overlay.OpExplore}, Message},
 		{"message of a scheme that there is not", overlay.Fabric{Capable: true, Scheme: 15, Opcode: overlay.OpExtension}, Unknown},
 		{"message of nobody's", overlay.Fabric{Capable: true, Opcode: overlay.OpClear}, Unknown},
-		{"HELLO", overlay.Fabric{Capable: true, Opcode: overlay.OpHello}, Ended},
-		{"HELLO with a scheme", overlay.Fabric{Capable: true, Scheme: 15, Opcode: overlay.OpHello}, Ended},
+		{"HELLO", overlay.Fabric{Capable: true, Opcode: overlay.OpHello}, Greeting},
+		{"HELLO with a scheme", overlay.Fabric{Capable: true, Scheme: 15, Opcode: overlay.OpHello}, Greeting},
 	} {
 		if got := s.Accept(s.now, 1, &tt.f); got != tt.want {
 			t.Errorf("%s: kind %d, want %d", tt.name, got, tt.want)

@@ -1,11 +1,12 @@
 package leaf
 
 import (
-	"sync/atomic"
-	"time"
+	"encoding/binary"
+
+	"github.com/dchest/siphash"
 
 	"github.com/loomfabric/loom/congestion"
-	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/liveness"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -15,16 +16,29 @@ type Shared struct {
 	To      *congestion.ToLeaf
 	From    *congestion.FromLeaf
 	Capable *overlay.Capability
-	hellos  []atomic.Uint64 // by peer: its last HELLO, see noteHello; 0: none
+	Paths   *liveness.Table
+	secret  Secret
+	boot    uint32
 }
 
-// NewShared returns tables for so many peers of which nothing is known. p must be
-// valid.
-func NewShared(peers int, p *congestion.Params) *Shared {
+// Secret is what a leaf knows alone, as long as it runs: its nonces are made of it.
+type Secret [2]uint64
+
+// NewShared returns tables for so many peers of which nothing is known, for a leaf with
+// so many workers. p must be valid.
+func NewShared(peers, workers int, secret Secret, p *congestion.Params) *Shared {
 	return &Shared{
 		To: congestion.NewToLeaf(peers, p), From: congestion.NewFromLeaf(peers, p),
-		Capable: overlay.NewCapability(peers), hellos: make([]atomic.Uint64, peers),
+		Capable: overlay.NewCapability(peers), Paths: liveness.NewTable(peers, workers),
+		secret: secret, boot: uint32(secret.hash(1<<63)) | 1,
 	}
+}
+
+// hash is a keyed hash of a number (SipHash-2-4).
+func (s Secret) hash(x uint64) uint64 {
+	var b [8]byte
+	binary.LittleEndian.PutUint64(b[:], x)
+	return siphash.Hash(s[0], s[1], b[:])
 }
 
 // Forget drops what is known of a peer, as when its place goes to another one.
@@ -32,26 +46,21 @@ func (s *Shared) Forget(peer uint16) {
 	s.Capable.Forget(peer)
 	s.To.Forget(peer)
 	s.From.Forget(peer)
-	s.hellos[peer].Store(0)
+	s.Paths.Forget(peer)
 }
 
-// noteHello keeps what a peer's HELLO is to get back: its timestamp, and when it
-// came, in µs plus one.
-func (s *Shared) noteHello(peer uint16, stamp overlay.Tstamp, now mono.Time) {
-	s.hellos[peer].Store((uint64(now)/1000+1)<<16 | uint64(stamp))
+// nonceRounds is the number of rounds after which a peer gets another nonce, a power of
+// two. The one before counts as long.
+const nonceRounds = 64
+
+// nonce returns what the peer's HELLOs have to echo to prove that it gets this leaf's.
+// It is never 0.
+func (s *Shared) nonce(peer uint16, round uint32) uint64 {
+	return s.secret.hash(uint64(peer)<<32|uint64(round/nonceRounds)) | 1
 }
 
-// echo returns what a peer's last HELLO is to get back at now: its timestamp and
-// the time that has passed since it came. ok is false if that is too long: clocks
-// are not that equal.
-func (s *Shared) echo(peer uint16, now mono.Time) (t overlay.Tstamp, ok bool) {
-	x := s.hellos[peer].Load()
-	if x == 0 {
-		return 0, false
-	}
-	stayed := mono.Time(uint64(now)/1000 - (x>>16 - 1)) // µs
-	if stayed < 0 || stayed > mono.Time(2*overlay.HelloInterval/time.Microsecond) {
-		return 0, false
-	}
-	return overlay.Tstamp(x) + overlay.Tstamp(stayed), true
+// proves reports whether an echo is that of a nonce of late.
+func (s *Shared) proves(peer uint16, echo uint64) bool {
+	round := s.Paths.Round()
+	return echo == s.nonce(peer, round) || echo == s.nonce(peer, round-nonceRounds)
 }

@@ -40,7 +40,7 @@ func newSiteOf(t testing.TB, cfg Config, schemes ...string) *site {
 	for _, s := range schemes {
 		cfg.Classes = append(cfg.Classes, ClassConfig{Scheme: s})
 	}
-	l, err := New[int](cfg, NewShared(sitePeers, &p))
+	l, err := New[int](cfg, NewShared(sitePeers, 1, Secret{1, 2}, &p))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,6 +52,7 @@ func newSiteOf(t testing.TB, cfg Config, schemes ...string) *site {
 // prove makes peers capable at this time.
 func (s *site) prove(peers ...uint16) {
 	for _, p := range peers {
+		s.shared.Capable.Confirm(p, s.now)
 		s.Accept(s.now, p, &overlay.Fabric{Capable: true, LBTag: 1})
 	}
 }
@@ -146,6 +147,17 @@ func (f *fakePolicy) Tick(_ mono.Time, _ *balance.View, out []overlay.Message) [
 // class is the fake's, under a scheme with a wire number.
 func (f *fakePolicy) class(wire overlay.SchemeID) *Class {
 	return &Class{Scheme: &balance.Scheme{Name: f.name, Wire: wire}, Policy: f, messenger: f, timed: f}
+}
+
+// hello takes a HELLO of a peer that gets this leaf's.
+func (s *site) hello(peer uint16, f overlay.Fabric, h overlay.Hello) {
+	s.t.Helper()
+	f.Capable, f.Shim, f.Opcode = true, true, overlay.OpHello
+	if kind := s.Accept(s.now, peer, &f); kind != Greeting {
+		s.t.Fatalf("a HELLO is %d", kind)
+	}
+	h.Boot, h.Round, h.Echo = 1, max(h.Round, 1), s.shared.nonce(peer, s.shared.Paths.Round())
+	s.Hello(s.now, peer, &f, &h)
 }
 
 // toLeaf returns the metric that the site knows of the paths to a leaf by an uplink.

@@ -21,6 +21,7 @@ type Stats struct {
 	Relayed  uint64           `stat:"messages_relayed" help:"Control packets that other workers passed on to this one."`
 	Sent     Messages[Amount] `stat:"control" metric:"loom_reorder_control" help:"sent as control packets to other leaves; bytes are those of ConWeave Table 4, with outer headers"`
 	Unsent   Unsent           `stat:",inline"`
+	Unproved uint64           `stat:"hellos_unproved" help:"HELLOs from a peer's address that did not echo what the peer was sent last: of one that has just started, or forged."`
 	Waited   uint64           `stat:"waited_frames" unit:"frames" help:"Frames that their scheme made wait before they were sent."`
 	GateFull uint64           `stat:"wait_overflow_frames" unit:"frames" help:"Frames that could not wait, because too many did."`
 }

@@ -1,0 +1,211 @@
+package leaf
+
+import (
+	"math/bits"
+	"time"
+
+	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/liveness"
+	"github.com/loomfabric/loom/overlay"
+)
+
+// helloPeers is how many peers get their HELLOs in one tick: the control queue of an
+// uplink holds so many padded ones.
+const helloPeers = 8
+
+// hello is when a leaf sends its peers HELLOs. The first worker does it for all.
+type hello struct {
+	at    mono.Time // when the next tick is due
+	began mono.Time // the present round
+	every time.Duration
+	next  int // peer to go on with; 0: with a new round
+	round uint32
+}
+
+// SetHello has the next round of HELLOs begin at a time; reorder.Never: none will.
+func (l *Leaf[T]) SetHello(at mono.Time) { l.hello.at, l.hello.next = at, 0 }
+
+// sendHellos judges some of the peers' paths, and says HELLO to them, by all paths at
+// once, capable or not. The peers of a round are spread over the interval.
+func (l *Leaf[T]) sendHellos(now mono.Time) {
+	h := &l.hello
+	if h.next == 0 {
+		n := 0
+		for i := range l.paths {
+			n += int(min(l.paths[i].N, 1))
+		}
+		h.round, h.began, h.every = l.judge.Begin(), now, liveness.Interval(n)
+	}
+	first, end := h.next, min(h.next+helloPeers, len(l.paths))
+	h.next, h.at = end, h.began.Add(h.every)
+	if end < len(l.paths) {
+		h.at = h.began.Add(h.every * time.Duration(end) / time.Duration(len(l.paths)))
+	} else {
+		h.next = 0
+	}
+	for peer := first; peer < end; peer++ {
+		l.sayHello(now, uint16(peer), &l.paths[peer])
+	}
+}
+
+// sayHello says HELLO to one peer, by all of its paths, those included that traffic keeps
+// off: how else could they prove themselves? A HELLO has the time of its departure, which
+// comes back with one of the peer's next ones as the Arg of a HELLO with Tail, with the
+// time added for which it stayed there: so leaves measure the round trip between them,
+// over one path there and any path back.
+func (l *Leaf[T]) sayHello(now mono.Time, peer uint16, paths *balance.Paths) {
+	round, t := l.hello.round, l.shared.Paths
+	report := l.judge.From(peer, l.busy(peer, now))
+	used := uint16(0)
+	for _, u := range paths.Uplink[:paths.N] {
+		used |= 1 << u
+	}
+	l.judge.To(peer, used, now)
+	dead := t.Dead(peer)
+	h := overlay.Hello{
+		Boot: l.shared.boot, Round: round, Present: used,
+		Silent: report.Silent, Lossy: report.Lossy, Narrow: report.Narrow,
+		Nonce: l.shared.nonce(peer, round), Echo: t.Nonce(peer),
+	}
+	// Padded ones are in another round for each peer, so that they do not come together.
+	if back := (round + uint32(peer)) % liveness.LargeEvery; back < round {
+		h.LargeRound = round - back
+	}
+	for path := range int(paths.N) {
+		uplink := paths.Uplink[path]
+		h.Sent = l.traffic.Sent(peer, uplink)
+		h.EchoTag = t.EchoTag(peer, int(round)+path)
+		h.Loss = l.judge.Loss(peer, h.EchoTag)
+		// A path that has to prove itself carries long frames as well.
+		h.Large = round == h.LargeRound || dead>>uplink&1 != 0 && round%2 == 0
+		f := overlay.Fabric{
+			Capable: true, Opcode: overlay.OpHello, LBTag: uplink, Path: overlay.MakePathID(uplink, uint8(round)),
+			Shim: true, TxTstamp: overlay.TstampOf(now),
+		}
+		f.Arg, f.Tail = t.Echo(peer, h.EchoTag, now)
+		l.out.Messages = append(l.out.Messages, Outgoing[T]{
+			Message: overlay.Message{Leaf: peer, Link: overlay.AnyLink, Cause: overlay.NoCause, Hash: round, Fabric: f},
+			Path:    path, Hello: h,
+		})
+	}
+}
+
+// busy returns the tags of a peer whose packets met links that are in use for more than
+// half: their queues may have run over.
+func (l *Leaf[T]) busy(peer uint16, now mono.Time) (tags uint16) {
+	full := uint8(1) << (l.cfg.Congestion.Q - 1)
+	for tag := range uint8(liveness.MaxTags) {
+		if m, _, ok := l.shared.From.Entry(peer, tag, now); ok && m >= full {
+			tags |= 1 << tag
+		}
+	}
+	return tags
+}
+
+// Hello takes a peer's HELLO: f is its header, h its body. Only one that echoes a nonce
+// of this leaf's proves that the peer reads the fabric's fields, and only such a one is
+// believed what it says of paths: others can be anybody's.
+func (l *Leaf[T]) Hello(now mono.Time, peer uint16, f *overlay.Fabric, h *overlay.Hello) {
+	if !f.Shim {
+		return
+	}
+	t := l.shared.Paths
+	if h.Echo == 0 || !l.shared.proves(peer, h.Echo) {
+		if t.Nonce(peer) == 0 || !l.shared.Capable.Capable(peer, now) {
+			t.Greet(peer, h.Nonce)
+		}
+		l.stats.Unproved++
+		return
+	}
+	l.shared.Capable.Confirm(peer, now)
+	t.Hear(peer, f.LBTag, h, f.TxTstamp, l.traffic.Came(peer, f.LBTag), now)
+	if f.Tail {
+		if d := overlay.TstampOf(now).Sub(f.Arg); d >= 0 {
+			l.stats.RoundTrip.Add(d)
+			t.RoundTrip(peer, h.EchoTag, d)
+		}
+	}
+}
+
+// quarantine keeps the paths that do not deliver from the schemes: these are shown what
+// is left, and what they choose is translated.
+type quarantine struct {
+	seen   uint32 // changes of the table that are in force
+	on     bool   // a path is kept from schemes
+	usable []balance.Paths
+	index  [][balance.MaxPaths]uint8 // by leaf and path shown: path of the driver
+}
+
+// SetPaths says which paths lead to each leaf. The slice stays the driver's, who calls
+// SetPaths again after it has changed it.
+func (l *Leaf[T]) SetPaths(paths []balance.Paths) {
+	if q := &l.quarantine; len(q.usable) < len(paths) {
+		q.usable, q.index = make([]balance.Paths, len(paths)), make([][balance.MaxPaths]uint8, len(paths))
+	}
+	l.paths = paths
+	l.isolate()
+}
+
+// follow puts in force what has become known of paths.
+func (l *Leaf[T]) follow() {
+	if l.shared.Paths.Changes() != l.seen {
+		l.isolate()
+	}
+}
+
+// isolate brings what schemes are shown in line with paths and with what is known of
+// them.
+func (l *Leaf[T]) isolate() {
+	q, t := &l.quarantine, l.shared.Paths
+	q.seen, q.on = t.Changes(), false
+	for i := range l.paths {
+		if t.Dead(uint16(i)) != 0 {
+			q.on = true
+			break
+		}
+	}
+	l.view.Paths = l.paths
+	if !q.on {
+		return
+	}
+	for i := range l.paths {
+		q.usable[i] = keep(&l.paths[i], t.Dead(uint16(i)), &q.index[i])
+	}
+	l.view.Paths = q.usable[:len(l.paths)]
+}
+
+// keep returns the paths whose tags are not dead, or all of them if there are none, and
+// fills in which ones they were.
+func keep(paths *balance.Paths, dead uint16, index *[balance.MaxPaths]uint8) balance.Paths {
+	uplinks := make([]uint8, 0, balance.MaxPaths)
+	for i, u := range paths.Uplink[:paths.N] {
+		if dead>>u&1 == 0 {
+			index[len(uplinks)] = uint8(i)
+			uplinks = append(uplinks, u)
+		}
+	}
+	if len(uplinks) == 0 {
+		for i := range index {
+			index[i] = uint8(i)
+		}
+		return *paths
+	}
+	return balance.MakePaths(uplinks...)
+}
+
+// translate makes paths that were chosen among those shown the driver's.
+func (q *quarantine) translate(pkts []balance.Packet, copies bool) {
+	for i := range pkts {
+		p := &pkts[i]
+		index := &q.index[p.Leaf]
+		p.Path = index[p.Path&(balance.MaxPaths-1)]
+		if copies {
+			var all uint16
+			for m := p.Copies; m != 0; m &= m - 1 {
+				all |= 1 << index[bits.TrailingZeros16(m)]
+			}
+			p.Copies = all
+		}
+	}
+}
