@@ -64,6 +64,7 @@ func autoNode(t *testing.T, auto leaf.Auto) (*Node, *rig, *strings.Builder) {
 func TestTimesFollowRoundTrips(t *testing.T) {
 	all := leaf.Auto{Reply: true, Inactive: true, ResumeExtra: true, ResumeDefault: true, MaxHold: true, FlowletGap: true}
 	n, r, log := autoNode(t, all)
+	r.prove(0)
 	r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), &overlay.Fabric{Capable: true}))
 	r.send(acc0, udp4(hostB, hostA, 0, 7, 10)) // a connection
 	policy := func() balance.ConWeavePolicy { return r.w.leaf.classes[2].Policy.(balance.ConWeavePolicy) }

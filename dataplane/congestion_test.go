@@ -76,9 +76,9 @@ func (f *twoLeaves) carry(r *rig, out [][][]byte) (uplinks []int) {
 	return uplinks
 }
 
-// sayHello lets both leaves send a HELLO.
+// sayHello lets both leaves send HELLOs, twice: the second ones echo the first ones.
 func (f *twoLeaves) sayHello() {
-	for _, r := range []*rig{f.a, f.b} {
+	for _, r := range []*rig{f.a, f.b, f.a, f.b} {
 		r.w.leaf.brain.SetHello(0)
 		f.carry(r, r.settle())
 		r.w.leaf.brain.SetHello(idle)
@@ -104,19 +104,19 @@ func TestFieldsGoOnlyToProvenPeers(t *testing.T) {
 		t.Fatal("sent fields to a peer about which nothing is known")
 	}
 	f.sayHello()
-	if capable != 2 {
-		t.Fatalf("%d HELLOs, want one each way", capable)
+	if capable != 8 {
+		t.Fatalf("%d HELLOs, want two by each path and each way", capable)
 	}
-	if a, b := f.a.w.consumed, f.b.w.consumed; a != 1 || b != 1 {
+	if a, b := f.a.w.consumed, f.b.w.consumed; a != 4 || b != 4 {
 		t.Errorf("HELLOs consumed: %d, %d", a, b)
 	}
 	f.exchange(f.a, acc0, udp4(hostB, hostA, 0, 1, 10))
-	if capable != 3 {
+	if capable != 9 {
 		t.Error("sent plain VXLAN to a peer that had sent a HELLO")
 	}
 	f.pass(time.Second)
 	f.exchange(f.a, acc0, udp4(hostB, hostA, 0, 1, 10))
-	if capable != 3 {
+	if capable != 9 {
 		t.Error("sent fields to a peer that has been silent for a second")
 	}
 	for _, r := range []*rig{f.a, f.b} {
@@ -346,6 +346,7 @@ func TestSchemeChangeLosesNothing(t *testing.T) {
 
 func TestNewPeerInAnOldPlaceStartsFresh(t *testing.T) {
 	r := newRig(t, leafConfig(), leafTables())
+	r.prove(0)
 	r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10),
 		&overlay.Fabric{Capable: true, CE: 3, FBValid: true, FBTag: 1, FBMetric: 6}))
 	s := r.w.shared.leaf

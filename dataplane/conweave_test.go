@@ -473,6 +473,7 @@ func TestAnswersThatCannotBeSentAreCounted(t *testing.T) {
 			cfg.ReversePath = AnyPath
 			r := newRig(t, cfg, tables)
 			r.send(acc0, udp4(bcast, hostA, 0, 1, 10))
+			r.prove(0)
 			if !r.links[up0].put(wrap(vtep2, own(), 100, udp4(hostA, hostB, 0, 1, 10), request)) {
 				t.Fatal("no frame to receive into")
 			}

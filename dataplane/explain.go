@@ -222,7 +222,7 @@ func (l *leafWorker) whereTo(f *Flow, vni VNIIndex, x *Explanation) []PeerID {
 func (l *leafWorker) explainPeer(p balance.Policy, hash uint32, peer PeerID, now mono.Time) PeerChoice {
 	l.Look(now)
 	e := balance.Explain(p, now, l.brain.View(), &balance.Packet{Hash: hash, Leaf: uint16(peer)})
-	paths := &l.view.paths[peer]
+	paths := &l.brain.View().Paths[peer]
 	c := PeerChoice{
 		VTEP: l.view.tables.Peers[peer].VTEP, Capable: l.shared.leaf.Capable.Capable(uint16(peer), now),
 		Uplinks: []UplinkChoice{}, Fresh: []int{}, Reason: e.Reason,
@@ -235,7 +235,7 @@ func (l *leafWorker) explainPeer(p balance.Policy, hash uint32, peer PeerID, now
 		if e.Fresh&(1<<u) != 0 {
 			c.Fresh = append(c.Fresh, u)
 		}
-		if paths.Index[u] < 0 {
+		if l.view.paths[peer].Index[u] < 0 {
 			continue
 		}
 		choice := UplinkChoice{PathState: l.pathState(peer, uint8(u), now)}

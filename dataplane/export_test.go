@@ -5,7 +5,7 @@ import (
 
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/leaf"
-	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/liveness"
 )
 
 // MemLeaf is a leaf's only worker between links in memory, as tests outside of the
@@ -24,7 +24,7 @@ func NewMemLeaf(t testing.TB, cfg *Config, tables *Tables) MemLeaf {
 		shared.leaf.Capable.Confirm(uint16(peer), 0)
 	}
 	m := MemLeaf{newWorkerRig(t, cfg, 0, shared)}
-	m.Brain().SetHello(mono.Time(overlay.HelloInterval))
+	m.Brain().SetHello(mono.Time(liveness.Interval(1)))
 	m.Publish(0, tables)
 	return m
 }

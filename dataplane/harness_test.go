@@ -183,6 +183,9 @@ func newWorkerRig(t testing.TB, cfg *Config, id int, s *shared) *rig {
 	return r
 }
 
+// prove makes a peer one that reads the fabric's fields.
+func (r *rig) prove(peer uint16) { r.w.shared.leaf.Capable.Confirm(peer, r.now) }
+
 // flowletKeys are the keys of a scheme with a flowlet table of that size.
 func flowletKeys(size int) balance.Params { return &balance.FlowletKeys{Flowlets: size} }
 

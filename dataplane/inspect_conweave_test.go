@@ -89,6 +89,7 @@ func TestConWeaveIsLookedAtInParts(t *testing.T) {
 	}
 	r := newRig(t, cfg, tables)
 	p := &timedPolicy{ConWeavePolicy: r.w.leaf.classes[0].Policy.(balance.ConWeavePolicy)}
+	r.prove(0)
 	r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), &overlay.Fabric{Capable: true}))
 	view := balance.View{Paths: r.w.view.paths, Capable: r.w.shared.leaf.Capable}
 	for i := range uint32(1 << 15) { // twice what there is room for
@@ -148,6 +149,7 @@ func TestSelectorsAreStamped(t *testing.T) {
 		p.Source.Selectors = selectors
 		useConWeave(&cfg, p)
 		r := newRig(t, cfg, leafTables())
+		r.prove(0)
 		r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), &overlay.Fabric{Capable: true}))
 		paths := make(map[overlay.PathID]bool)
 		for flow := range uint16(300) {

@@ -46,6 +46,7 @@ type leafWorker struct {
 
 	decap  overlay.Decapped
 	fields overlay.Fabric
+	hello  overlay.Hello
 	stats  leafStats
 }
 

@@ -63,7 +63,9 @@ func (l *leafWorker) sendMessage(o *leaf.Outgoing[uint32], now mono.Time) {
 		kind: kindControl | kindCapable, hash: o.Hash,
 	}
 	vni, inner := overlay.VNI(0), overlay.EthernetLen
-	if o.Cause != overlay.NoCause {
+	if o.Fabric.Opcode == overlay.OpHello {
+		inner = l.writeHello(l.area[c.off+uint32(overhead):], t, &o.Hello)
+	} else if o.Cause != overlay.NoCause {
 		x := &l.parked[o.Item]
 		b := l.bytes(&x.frame)
 		b = b[:headersLen(b, &x.frame)]
@@ -81,6 +83,32 @@ func (l *leafWorker) sendMessage(o *leaf.Outgoing[uint32], now mono.Time) {
 	if r := l.enqueue(&c, t.port); r != drop.None {
 		l.discard(&c, r)
 	}
+}
+
+// writeHello writes a HELLO's inner frame to b, which is as long as the room in a UMEM
+// frame, and returns its length. A padded one is as long as the longest frame that a host
+// may send by the path.
+func (l *leafWorker) writeHello(b []byte, t *tunnel, h *overlay.Hello) int {
+	n := overlay.EthernetLen + overlay.HelloLen
+	if h.Large {
+		n = max(n, min(int(l.view.longest), int(t.maxFrame))-overlay.MaxOverhead)
+	}
+	b = b[:n]
+	clear(b)
+	overlay.Ethernet(b).SetEtherType(overlay.EtherTypeLocal)
+	h.Encode(b[overlay.EthernetLen:])
+	return n
+}
+
+// acceptHello ends a HELLO.
+func (l *leafWorker) acceptHello(f *frame, peer PeerID, now mono.Time) drop.Reason {
+	d := &l.decap
+	if r := l.hello.Decode(l.bytes(f)[d.Inner:d.End]); r != drop.None {
+		return r
+	}
+	l.brain.Hello(now, uint16(peer), &d.Fabric, &l.hello)
+	l.consume(f)
+	return drop.None
 }
 
 // headersLen returns how many bytes of f, which are b, identify its flow.

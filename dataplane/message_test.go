@@ -65,6 +65,7 @@ func TestAnswersIdentifyTheFlow(t *testing.T) {
 			cfg := leafConfig()
 			cfg.Ports[acc0].VLANs, cfg.Ports[acc0].Transparent, cfg.Seed = nil, true, 99
 			r := newRig(t, cfg, leafTables())
+			r.prove(0)
 			r.send(acc0, udp4(bcast, hostA, 0, 1, 10))
 			request := &overlay.Fabric{Capable: true, Scheme: reorder.SchemeID, Shim: true, Opcode: overlay.OpRTTRequest, Epoch: 2, LBTag: 5,
 				Path: overlay.MakePathID(5, 3), TxTstamp: 777}
@@ -133,6 +134,7 @@ func TestControlPacketsNobodyAskedFor(t *testing.T) {
 			cfg.Scheme = tt.scheme
 			r := newRig(t, cfg, leafTables())
 			r.send(acc0, udp4(bcast, hostB, 0, 1, 10)) // the host that the packet looks meant for
+			r.prove(0)
 			r.send(up0, wrap(vtep2, own(), 100, udp4(hostB, hostA, 0, 1, 10), &overlay.Fabric{Capable: true}))
 			r.send(acc0, udp4(hostA, hostB, 0, 5, 10)) // ConWeave knows the leaf
 			before := r.drops()
@@ -191,6 +193,7 @@ func TestMessagesReachTheWorkerThatKnowsTheFlow(t *testing.T) {
 	useConWeave(&cfg, labConWeave())
 	a, b := pairOf(t, cfg)
 	for _, r := range []*rig{a, b} {
+		r.prove(0)
 		r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), &overlay.Fabric{Capable: true}))
 	}
 	b.send(acc0, udp4(hostB, hostA, 0, 8, 10)) // a flow of its own
@@ -254,6 +257,7 @@ func TestMessagesAboutNothing(t *testing.T) {
 				useConWeave(&cfg, labConWeave())
 				rigs := newRigs(t, cfg, leafTables(), 3)
 				for _, r := range rigs {
+					r.prove(0)
 					r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), &overlay.Fabric{Capable: true}))
 				}
 				rigs[0].send(acc0, udp4(hostB, hostA, 0, 8, 10)) // a flow of its own
@@ -302,6 +306,7 @@ func TestShimAndTheMTU(t *testing.T) {
 		cfg.Scheme = tt.scheme
 		tables.Ports[up0].MTU, tables.Ports[up1].MTU = tt.mtu, tt.mtu
 		r := newRig(t, cfg, tables)
+		r.prove(0)
 		r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), &overlay.Fabric{Capable: true}))
 		b := udp4(hostB, hostA, 0, 7, 1500-28)
 		out := r.send(acc0, b)
@@ -347,6 +352,7 @@ func TestHoldingForNeighboursKeepsOrder(t *testing.T) {
 	tables := leafTables()
 	tables.Hops[0].Resolved, tables.Hops[1].Resolved = false, false
 	r := newRig(t, cfg, tables)
+	r.prove(0)
 	r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), &overlay.Fabric{Capable: true}))
 	for seq := range uint32(20) {
 		r.send(acc0, numbered(7, seq))
@@ -408,9 +414,7 @@ func TestConWeaveDoesNotAllocate(t *testing.T) {
 	for i := range r.links {
 		r.links[i].keep = false
 	}
-	hello := wrap(vtep2, own(), 100, udp4(hostA, hostB, 0, 1, 10), &overlay.Fabric{Capable: true})
 	r.send(acc0, udp4(bcast, hostA, 0, 1, 10))
-	r.send(up0, hello)
 	var frames [][]byte
 	for epoch := range overlay.Epoch(4) { // a request, a rerouted packet that waits, the TAIL; all over and over
 		for _, f := range []overlay.Fabric{
@@ -424,6 +428,7 @@ func TestConWeaveDoesNotAllocate(t *testing.T) {
 	turn := func() {
 		for i, b := range frames {
 			r.now = r.now.Add(time.Millisecond)
+			r.prove(0)
 			overlayStamp(b, overlay.TstampOf(r.now), overlay.TstampOf(r.now)-overlay.Tstamp(i%3))
 			r.links[up0].put(b)
 			r.links[acc0].put(host)
@@ -459,6 +464,7 @@ func TestAnswersGoFirst(t *testing.T) {
 	cfg.Ports[up1].Egress.Rate, cfg.Ports[up1].Egress.Burst = 1e6, 2000 // a frame, and then 12 ms for each
 	cfg.Options.Keys, cfg.Scheme = weights(0, 1), "static"
 	r := newRig(t, cfg, leafTables())
+	r.prove(0)
 	r.send(up1, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), &overlay.Fabric{Capable: true}))
 	r.send(acc0, udp4(bcast, hostA, 0, 1, 10))
 	for range 5 {

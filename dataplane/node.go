@@ -115,6 +115,7 @@ func (n *Node) Run(ctx context.Context) error {
 	g.Go(func() error { n.watchDevices(ctx); return nil })
 	g.Go(func() error { n.tune(ctx); return nil })
 	g.Go(func() error { n.watchMoves(ctx); return nil })
+	g.Go(func() error { n.watchPaths(ctx); return nil })
 	return g.Wait()
 }
 

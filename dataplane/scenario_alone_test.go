@@ -7,6 +7,7 @@ import (
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/leaf"
+	"github.com/loomfabric/loom/liveness"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 )
@@ -18,6 +19,9 @@ type alone struct {
 	now   mono.Time
 	out   outcome
 	one   bool
+	time  mono.Time // up to which all is done
+	said  nonces
+	says  nonces // from the next event on: drivers' packets are looked at after each
 
 	arrivals []reorder.Arrival
 	items    []uint32
@@ -28,7 +32,7 @@ type alone struct {
 func newAlone(t testing.TB, s *setup) harness {
 	t.Helper()
 	params := congestion.Datacenter()
-	shared := leaf.NewShared(peerCount, &params)
+	shared := leaf.NewShared(peerCount, 1, leaf.Secret{}, &params)
 	a := &alone{one: s.Single}
 	for peer := range peerCount {
 		a.paths = append(a.paths, balance.MakePaths(allUplinks()...))
@@ -43,7 +47,7 @@ func newAlone(t testing.TB, s *setup) harness {
 		t.Fatal(err)
 	}
 	a.brain.SetPaths(a.paths)
-	a.brain.SetHello(mono.Time(overlay.HelloInterval))
+	a.brain.SetHello(mono.Time(liveness.Interval(peerCount)))
 	return a
 }
 
@@ -72,6 +76,7 @@ func (a *alone) Step(e *event) outcome {
 	switch {
 	case e.Paths != nil:
 		a.paths[e.Peer] = balance.MakePaths(e.Paths...)
+		a.brain.SetPaths(a.paths)
 	case e.Message != nil:
 		a.message(e)
 	}
@@ -87,14 +92,17 @@ func (a *alone) Step(e *event) outcome {
 		a.send(e, e.Send)
 	}
 	a.until(e.At)
+	a.said = a.says
 	return a.out
 }
 
-// until does what is due up to a time.
+// until does what is due up to a time. Time does not go back: what became due in the
+// past with the last event is done as of now.
 func (a *alone) until(at mono.Time) {
 	for d := a.brain.Deadline(); d <= at; d = a.brain.Deadline() {
-		a.act(a.brain.Tick(d, false))
+		a.act(a.brain.Tick(max(d, a.time), false))
 	}
+	a.time = at
 }
 
 func (a *alone) send(e *event, burst []packet) {
@@ -130,6 +138,10 @@ func (a *alone) receive(e *event, burst []packet) {
 				Hash: p.Hash(false), Len: uint32(p.Size), Leaf: p.Peer, CE: p.CE, Fabric: p.Fabric,
 			})
 			a.items, a.uplinks = append(a.items, p.ID), append(a.uplinks, e.Uplink)
+		case leaf.Greeting:
+			if h := a.said.body(p); h.Round != 0 { // of round 0 are those that cannot be read
+				a.brain.Hello(e.At, p.Peer, &p.Fabric, &h)
+			}
 		}
 	}
 	if len(a.items) > 0 {
@@ -150,6 +162,9 @@ func (a *alone) act(o *leaf.Output[uint32]) {
 	for i := range o.Messages {
 		m := &o.Messages[i]
 		a.brain.Account(m.Fabric.Opcode, 0)
+		if m.Fabric.Opcode == overlay.OpHello {
+			a.says[m.Leaf] = m.Hello.Nonce
+		}
 		a.out.Messages = append(a.out.Messages, departure{Peer: m.Leaf, Uplink: a.paths[m.Leaf].Uplink[m.Path], Fabric: m.Fabric})
 	}
 	a.out.Delivered = append(a.out.Delivered, o.Deliver...)

@@ -17,6 +17,7 @@ type switched struct {
 	host   *network.Host
 	local  *tap // at the host's end
 	remote [peerCount]network.HostID
+	said   nonces
 }
 
 // tap notes what a wire brings.
@@ -107,6 +108,9 @@ func (h *switched) Step(e *event) (o outcome) {
 		for i := range tap.got {
 			p := &tap.got[i]
 			d := departure{ID: uint32(p.Number), Peer: p.DstLeaf - 1, Uplink: uint8(u), Plain: !p.Fabric.Capable, Fabric: p.Fabric}
+			if p.Hello != nil {
+				h.said[d.Peer] = p.Hello.Nonce
+			}
 			if p.Kind == network.Control {
 				d.ID = 0
 				o.Messages = append(o.Messages, d)
@@ -142,6 +146,10 @@ func (h *switched) arrive(s *packet, p *network.Packet, uplink uint8) {
 	p.SrcLeaf, p.DstLeaf, p.Fabric, p.Overhead = s.Peer+1, 0, s.Fabric, overlay.Overhead
 	p.Src, p.Dst = h.remote[s.Peer], h.host.ID
 	p.CE, p.ECT = s.CE, true
+	if s.Fabric.Opcode == overlay.OpHello {
+		body := h.said.body(s)
+		p.Hello = &body
+	}
 	p.Size += uint32(p.Overhead)
 	h.leaf.Receive(h.net.Engine.Now(), p, h.leaf.Uplinks()[uplink])
 }

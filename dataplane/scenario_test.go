@@ -73,6 +73,21 @@ type packet struct {
 	Size   uint16 // of the tenant's frame
 	CE     bool   // the outer header has CE set; Receive
 	Fabric overlay.Fabric
+	// Hello is the body of a HELLO. An Echo other than 0 stands for the nonce that the
+	// leaf has said last to the peer.
+	Hello overlay.Hello
+}
+
+// nonces are what a leaf has said last, by peer.
+type nonces [peerCount]uint64
+
+// body returns a HELLO's body with the nonce that it echoes.
+func (n *nonces) body(p *packet) overlay.Hello {
+	h := p.Hello
+	if h.Echo != 0 {
+		h.Echo = n[p.Peer]
+	}
+	return h
 }
 
 // outcome is what a leaf did since the event before.

@@ -14,6 +14,7 @@ import (
 type scripted struct {
 	dataplane.MemLeaf
 	t      testing.TB
+	said   nonces
 	tables dataplane.Tables
 }
 
@@ -78,10 +79,10 @@ func (h *scripted) Step(e *event) (o outcome) {
 	}
 	up := dataplane.PortID(1 + e.Uplink)
 	if e.Message != nil {
-		h.Put(up, outer(e.Message, true))
+		h.Put(up, h.outer(e.Message, true))
 	}
 	for i := range e.Receive {
-		h.Put(up, outer(&e.Receive[i], false))
+		h.Put(up, h.outer(&e.Receive[i], false))
 	}
 	for i := range e.Send {
 		h.Put(0, e.Send[i].Frame(true))
@@ -99,11 +100,15 @@ func (h *scripted) Step(e *event) (o outcome) {
 }
 
 // outer is a packet as it comes from the fabric.
-func outer(p *packet, message bool) []byte {
+func (h *scripted) outer(p *packet, message bool) []byte {
 	inner := p.Frame(message)
 	vni, tos := overlay.VNI(scriptVNI), uint8(0)
 	if p.Fabric.Opcode == overlay.OpHello {
 		vni = 0
+		body := h.said.body(p)
+		inner = make([]byte, overlay.EthernetLen+overlay.HelloLen)
+		overlay.Ethernet(inner).SetEtherType(overlay.EtherTypeLocal)
+		body.Encode(inner[overlay.EthernetLen:])
 	}
 	if p.CE {
 		tos = uint8(overlay.CE)
@@ -127,6 +132,13 @@ func (h *scripted) departed(o *outcome, uplink uint8, b []byte) {
 		h.t.Fatalf("a frame left that cannot be decapsulated: %v", r)
 	}
 	x := departure{Peer: uint16(d.Dst & 0xff), Uplink: uplink, Plain: !d.Fabric.Capable, Fabric: d.Fabric}
+	if d.Fabric.Opcode == overlay.OpHello {
+		var body overlay.Hello
+		if r := body.Decode(b[d.Inner:d.End]); r != 0 {
+			h.t.Fatalf("a HELLO left that cannot be read: %v", r)
+		}
+		h.said[x.Peer] = body.Nonce
+	}
 	if d.Fabric.Opcode.Control() {
 		o.Messages = append(o.Messages, x)
 		return

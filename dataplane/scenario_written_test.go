@@ -2,6 +2,7 @@ package dataplane_test
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/loomfabric/loom/internal/mono"
@@ -18,10 +19,15 @@ type script struct {
 
 func us(n int64) mono.Time { return mono.Time(n * 1000) }
 
-// hellos are those of one round, by an uplink at a time.
-func hellos(uplink, tx int) (s string) {
-	for peer := range peerCount {
-		s += fmt.Sprintf("  HELLO to %d by %d path %d.%d scheme 0 HELLO epoch 0 tx %d arg 0\n", peer, uplink, uplink, uplink, tx)
+// hellos are those of some rounds, which go by all uplinks.
+func hellos(first, last int) (s string) {
+	for uplink := range uplinkCount {
+		for round := first; round <= last; round++ {
+			for peer := range peerCount {
+				tx := overlay.TstampOf(mono.Time(round) * mono.Time(100*time.Millisecond))
+				s += fmt.Sprintf("  HELLO to %d by %d path %d.%d scheme 0 HELLO epoch 0 tx %d arg 0\n", peer, uplink, uplink, round, tx)
+			}
+		}
 	}
 	return s
 }
@@ -77,24 +83,49 @@ var written = []script{
 	},
 	{
 		// In one driver HELLOs were a formula that never lost one, and packets without the
-		// fabric's fields were not counted.
+		// fabric's fields were not counted. A HELLO that echoes nothing proves nothing.
 		Name: "a peer that falls silent is sent plain VXLAN", Scheme: "conweave",
 		Events: []event{
 			{At: us(10), Send: []packet{{ID: 1, Flow: 1, Peer: 0, Size: leastSize}}},
 			{At: mono.Time(899 * time.Millisecond), Send: []packet{{ID: 2, Flow: 1, Peer: 0, Size: leastSize}}},
 			{At: mono.Time(901 * time.Millisecond), Send: []packet{{ID: 3, Flow: 1, Peer: 0, Size: leastSize}}},
-			{At: mono.Time(902 * time.Millisecond), Uplink: 1, Receive: []packet{
-				{ID: 4, Peer: 0, Size: leastSize, Fabric: overlay.Fabric{Capable: true, Opcode: overlay.OpHello, Shim: true, TxTstamp: 7}},
-			}},
+			{At: mono.Time(902 * time.Millisecond), Uplink: 1, Receive: []packet{hello(4, overlay.Hello{Round: 1})}},
 			{At: mono.Time(903 * time.Millisecond), Send: []packet{{ID: 5, Flow: 1, Peer: 0, Size: leastSize}}},
+			{At: mono.Time(904 * time.Millisecond), Uplink: 1, Receive: []packet{hello(6, overlay.Hello{Round: 1, Echo: 1})}},
+			{At: mono.Time(905 * time.Millisecond), Send: []packet{{ID: 7, Flow: 1, Peer: 0, Size: leastSize}}},
 		},
 		Want: []string{
 			"  packet 1 to 0 by 2 path 2.7 scheme 1 RTT_REQUEST epoch 1 tx 10 arg 10\n",
-			"  packet 2 to 0 by 2 path 2.7 scheme 1 RTT_REQUEST epoch 2 tx 47032 arg 47032\n" +
-				hellos(1, 53392) + hellos(2, 41248) + hellos(3, 29104),
-			"  packet 3 to 0 by 3 plain\n",
+			"  packet 2 to 0 by 2 path 2.7 scheme 1 RTT_REQUEST epoch 2 tx 47032 arg 47032\n" + hellos(1, 8),
+			"  packet 3 to 0 by 3 plain\n" + hellos(9, 9),
 			"",
-			"  packet 5 to 0 by 0 path 0.7 scheme 1 RTT_REQUEST epoch 1 tx 51032 arg 51032\n",
+			"  packet 5 to 0 by 3 plain\n",
+			"",
+			"  packet 7 to 0 by 0 path 0.7 scheme 1 RTT_REQUEST epoch 1 tx 53032 arg 53032\n",
 		},
 	},
+	{
+		// A path that a peer reports is kept from the scheme with the next round of HELLOs.
+		Name: "traffic leaves a path that does not deliver", Scheme: "ecmp",
+		Events: []event{
+			{At: us(100_005)},
+			{At: us(100_010), Uplink: 1, Receive: []packet{hello(1, overlay.Hello{Round: 1, Echo: 1, Silent: 0b0111})}},
+			{At: us(100_020), Send: []packet{{ID: 2, Flow: 1, Peer: 0, Size: leastSize}, {ID: 3, Flow: 2, Peer: 0, Size: leastSize}, {ID: 4, Flow: 5, Peer: 0, Size: leastSize}}},
+			{At: us(200_010)},
+			{At: us(200_020), Send: []packet{{ID: 5, Flow: 1, Peer: 0, Size: leastSize}, {ID: 6, Flow: 2, Peer: 0, Size: leastSize}, {ID: 7, Flow: 5, Peer: 0, Size: leastSize}}},
+		},
+		Want: []string{
+			hellos(1, 1),
+			"",
+			"  packet 4 to 0 by 1 path 1.0 scheme 0\n  packet 2 to 0 by 3 path 3.14 scheme 0\n  packet 3 to 0 by 3 path 3.3 scheme 0\n",
+			strings.Replace(hellos(2, 2), "to 0 by 2 path 2.2 scheme 0 HELLO epoch 0 tx 3392 arg 0", "to 0 by 2 path 2.2 scheme 0 HELLO epoch 0 tx 3392 arg 34461 T", 1),
+			"  packet 5 to 0 by 3 path 3.14 scheme 0\n  packet 6 to 0 by 3 path 3.3 scheme 0\n  packet 7 to 0 by 3 path 3.0 scheme 0\n",
+		},
+	},
+}
+
+// hello is one of peer 0, which has the leaf's uplinks as tags.
+func hello(id uint32, h overlay.Hello) packet {
+	h.Boot, h.Present, h.Nonce = 1, 1<<uplinkCount-1, 9
+	return packet{ID: id, Peer: 0, Size: leastSize, Hello: h, Fabric: overlay.Fabric{Capable: true, Opcode: overlay.OpHello, Shim: true, TxTstamp: 7}}
 }

@@ -1,6 +1,9 @@
 package dataplane
 
 import (
+	"crypto/rand"
+	"encoding/binary"
+
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/leaf"
@@ -21,9 +24,16 @@ func newShared(cfg *Config) *shared {
 		s.meters = append(s.meters, congestion.NewMeter(cfg.Workers, &s.params))
 	}
 	if cfg.Role == Leaf {
-		s.leaf = leaf.NewShared(MaxPeers, &s.params)
+		s.leaf = leaf.NewShared(MaxPeers, cfg.Workers, newSecret(), &s.params)
 	}
 	return s
+}
+
+// newSecret draws what nobody else can know.
+func newSecret() (s leaf.Secret) {
+	var b [16]byte
+	rand.Read(b[:]) // never fails: it ends the program rather
+	return leaf.Secret{binary.LittleEndian.Uint64(b[:]), binary.LittleEndian.Uint64(b[8:])}
 }
 
 // Look brings what policies are shown of links up to now, once a round

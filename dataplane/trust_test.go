@@ -360,7 +360,8 @@ func TestAmplification(t *testing.T) {
 			Capable: true, Scheme: reorder.SchemeID, Shim: true, Opcode: overlay.OpRTTRequest, Epoch: 1, Tail: tail,
 		})
 	}
-	r.w.leaf.brain.SetHello(idle)
+	r.prove(0)
+	r.prove(1)
 	start, made, asked := r.now, r.w.made, 0
 	for range 60 {
 		for range 100 {

@@ -93,5 +93,9 @@ func (l *leafWorker) send(c *class, f *fabricFrame, p *balance.Packet, path int,
 		return l.hold(&f.frame, t.hop, now)
 	}
 	l.hopSent[t.hop].Add(uint32(f.len))
-	return l.enqueue(&f.frame, t.port)
+	r := l.enqueue(&f.frame, t.port)
+	if r == drop.None && fields != nil {
+		l.brain.Sent(uint16(f.peer), t.uplink)
+	}
+	return r
 }

@@ -41,9 +41,8 @@ func (l *leafWorker) fromFabric(p *port, f *frame, now mono.Time) drop.Reason {
 	case reason != drop.None:
 		return reason
 	}
-	if kind == leaf.Ended {
-		l.consume(f)
-		return drop.None
+	if kind == leaf.Greeting {
+		return l.acceptHello(f, peer, now)
 	}
 	vni, ok := l.view.vniNumber.get(uint32(d.VNI))
 	if !ok && (kind != leaf.Message || d.VNI != 0) {

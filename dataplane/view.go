@@ -30,6 +30,7 @@ type view struct {
 	members    [][]member      // by VNIIndex: access ports
 	paths      []balance.Paths // by PeerID
 	tunnels    []tunnel        // by PeerID*MaxPaths+path
+	longest    uint16          // longest frame in a tunnel that a host can cause
 	from       []uint16        // by PeerID: uplinks that its packets may come by, as bits
 	senders    [][]uint64      // by VNIIndex: peers that may send, as bits; nil: all
 	restricted bool            // there are senders that are not nil
@@ -122,6 +123,11 @@ func (v *view) compileLeaf(cfg *Config, t *Tables) error {
 	for p := range cfg.Ports {
 		if err := v.bindAccess(PortID(p), &cfg.Ports[p]); err != nil {
 			return err
+		}
+	}
+	for i := range cfg.Ports {
+		if cfg.Ports[i].Kind == Access {
+			v.longest = max(v.longest, uint16(min(int(v.ports[i].maxFrame)+cfg.Overhead(), math.MaxUint16)))
 		}
 	}
 	vteps := make([]uint32, len(t.Peers))

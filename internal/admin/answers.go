@@ -72,6 +72,11 @@ type Conga struct {
 	Peers []dataplane.PeerState `json:"peers"`
 }
 
+// Paths is the answer of /v1/paths: which paths deliver.
+type Paths struct {
+	Peers []dataplane.PeerPaths `json:"peers"`
+}
+
 // Flowlets is the answer of /v1/flowlets.
 type Flowlets struct {
 	Tables []dataplane.FlowletTable `json:"tables"`

@@ -23,6 +23,7 @@ const (
 type Node interface {
 	Stats() dataplane.Stats
 	Congestion() []dataplane.PeerState
+	Paths() []dataplane.PeerPaths
 	Flowlets(limit int) []dataplane.FlowletTable
 	FDB(limit int) dataplane.FDBTable
 	ConWeave(limit int) *dataplane.ConWeaveState
@@ -61,6 +62,9 @@ var endpoints = []endpoint{
 	}},
 	{"conga", true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		return Conga{orEmpty(o.Node.Congestion())}, nil
+	}},
+	{"paths", true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+		return Paths{orEmpty(o.Node.Paths())}, nil
 	}},
 	{"flowlets", true, []string{"limit"}, defaultFlowlets, func(o *Options, _ url.Values, limit int) (any, error) {
 		return Flowlets{orEmpty(o.Node.Flowlets(limit))}, nil

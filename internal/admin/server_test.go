@@ -61,6 +61,12 @@ func (n *fakeNode) Congestion() []dataplane.PeerState {
 	return []dataplane.PeerState{{VTEP: netip.MustParseAddr("10.0.0.2"), Capable: true}}
 }
 
+func (n *fakeNode) Paths() []dataplane.PeerPaths {
+	return []dataplane.PeerPaths{{VTEP: netip.MustParseAddr("10.0.0.2"), Paths: []dataplane.LivePath{
+		{Uplink: 1, Port: "up1", State: "silent", Avoided: true, RoundTrip: 80 * time.Microsecond, Loss: 0.5, GivenUp: 2},
+	}}}
+}
+
 func (n *fakeNode) Flowlets(limit int) []dataplane.FlowletTable {
 	n.limit = limit
 	return nil

@@ -118,7 +118,7 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 		Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
 	})
 	server := telemetry.NewServer(telemetry.Options{
-		Role: k.name, Version: k.version, Stats: plane.Stats, Tables: mirror.Tables, Control: mirror.Stats, Congestion: plane.Congestion,
+		Role: k.name, Version: k.version, Stats: plane.Stats, Tables: mirror.Tables, Control: mirror.Stats, Congestion: plane.Congestion, Paths: plane.Paths,
 		Reload: again.state, Auto: plane.Auto, Ports: n.dp.Ports, Log: log,
 	})
 

@@ -42,6 +42,7 @@ func Command(out io.Writer) *cobra.Command {
 	root.AddCommand(
 		command(o, "ports", "ports", "Ports: state, load, counters", printPorts),
 		command(o, "peers", "peers", "Peers: whether they speak the fabric's header, next hops, traffic", printPeers),
+		command(o, "paths", "paths", "Paths to each peer: whether they deliver, round trips, losses", printPaths),
 		command(o, "conga", "conga", "Congestion of each uplink towards each peer, and what is fed back", printConga),
 		limited(command(o, "conweave", "conweave", "ConWeave: parameters, counters and times of both sides; with --limit also connections", printConWeave)),
 		limited(command(o, "flowlets", "flowlets", "Flowlet tables, active flowlets first", printFlowlets)),

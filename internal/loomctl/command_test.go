@@ -45,6 +45,11 @@ var answers = map[string]any{
 			{Port: "eth1", Gateway: netip.MustParseAddr("10.254.0.1"), Resolved: true}, {Port: "eth2", Gateway: netip.MustParseAddr("10.254.0.3")}}},
 		{VTEP: vtep3},
 	}},
+	"/v1/paths": admin.Paths{Peers: []dataplane.PeerPaths{{VTEP: netip.MustParseAddr("10.0.0.2"), Paths: []dataplane.LivePath{
+		{Uplink: 0, Port: "up0", State: "alive", Alive: true, RoundTrip: 81234 * time.Nanosecond},
+		{Uplink: 1, Port: "up1", State: "lossy", Avoided: true, RoundTrip: time.Millisecond, Loss: 0.051, GivenUp: 3},
+		{Uplink: 2, Port: "up2", State: "unknown"},
+	}}}},
 	"/v1/conga": admin.Conga{Peers: []dataplane.PeerState{
 		{VTEP: vtep2, Capable: true, Paths: paths, FromLeaf: []dataplane.TagMetric{{Tag: 3, Metric: 7, Age: 42 * time.Second}}},
 		{VTEP: vtep3, Paths: []dataplane.PathState{{Port: "eth1", Local: 6, Utilisation: 0.8125}}},
@@ -150,7 +155,7 @@ func run(args ...string) (string, error) {
 func TestGolden(t *testing.T) {
 	socket := daemon(t)
 	for name, args := range map[string]string{
-		"ports": "ports", "peers": "peers", "conga": "conga", "flowlets": "flowlets", "flowlets-none": "flowlets --limit 3",
+		"ports": "ports", "peers": "peers", "paths": "paths", "conga": "conga", "flowlets": "flowlets", "flowlets-none": "flowlets --limit 3",
 		"conweave": "conweave --limit 5", "conweave-none": "conweave", "explain-conweave": "explain 10.0.0.1 10.0.0.4",
 		"fdb": "fdb", "stats": "stats", "schemes": "schemes", "fdb-json": "-o json fdb",
 		"explain":       "explain 10.0.0.1 10.0.0.2 udp 7 53 --vni 100 --dst-mac 02:00:00:00:00:01",

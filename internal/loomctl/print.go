@@ -134,6 +134,17 @@ func printPeers(w io.Writer, a *admin.Peers) {
 // header names the kind of header that a peer gets.
 func header(capable bool) string { return either(capable, "fabric", "plain") }
 
+func printPaths(w io.Writer, a *admin.Paths) {
+	t := newTable(w, "PEER", "UPLINK", "PORT", "STATE", "TRAFFIC", "ROUND TRIP", "LOSS", "GIVEN UP")
+	for _, p := range a.Peers {
+		for _, x := range p.Paths {
+			t.row(p.VTEP, x.Uplink, x.Port, x.State, either(x.Avoided, "keeps off", "may use it"),
+				either(x.RoundTrip > 0, x.RoundTrip.Round(time.Microsecond).String(), none), percent(x.Loss), x.GivenUp)
+		}
+	}
+	t.end()
+}
+
 func printConga(w io.Writer, a *admin.Conga) {
 	t := newTable(w, "PEER", "HEADER", "UPLINK", "PORT", "USABLE", "LOAD", "LOCAL", "REMOTE", "REMOTE AGE")
 	back := newTable(w, "PEER", "ITS UPLINK", "METRIC FED BACK", "AGE")

@@ -12,6 +12,7 @@ import (
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/stat"
 	"github.com/loomfabric/loom/leaf"
+	"github.com/loomfabric/loom/liveness"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -84,6 +85,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	if c.Congestion != nil {
 		s.congestion(c.Congestion())
+	}
+	if c.Paths != nil {
+		s.paths(c.Paths())
 	}
 	if c.Auto != nil {
 		if a := c.Auto(); a != nil {
@@ -235,6 +239,17 @@ func (s *scrape) congestion(peers []dataplane.PeerState) {
 		}
 		for i := range p.FromLeaf {
 			fromLeaf.emit(s.ch, &p.FromLeaf[i], vtep, strconv.Itoa(int(p.FromLeaf[i].Tag)))
+		}
+	}
+}
+
+// paths shows the paths of which peers have said something of late.
+func (s *scrape) paths(peers []dataplane.PeerPaths) {
+	for i := range peers {
+		for k := range peers[i].Paths {
+			if p := &peers[i].Paths[k]; p.State != liveness.Unknown.String() {
+				livePath.emit(s.ch, p, peers[i].VTEP.String(), strconv.Itoa(int(p.Uplink)))
+			}
 		}
 	}
 }

@@ -24,6 +24,7 @@ type fake struct {
 	tables  *dataplane.Tables
 	control control.Stats
 	peers   []dataplane.PeerState
+	paths   []dataplane.PeerPaths
 	reload  Reload
 	auto    *dataplane.AutoState
 }
@@ -50,6 +51,11 @@ func (f *fake) options() Options {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			return f.peers
+		},
+		Paths: func() []dataplane.PeerPaths {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.paths
 		},
 		Auto: func() *dataplane.AutoState {
 			f.mu.Lock()
@@ -154,6 +160,10 @@ func newFake() *fake {
 		}, FromLeaf: []dataplane.TagMetric{{Tag: 15, Metric: 5, Age: time.Millisecond}}},
 		{VTEP: addr("192.0.2.3")},
 	}
+	f.paths = []dataplane.PeerPaths{{VTEP: addr("192.0.2.2"), Paths: []dataplane.LivePath{
+		{Uplink: 0, Port: "up0", State: "silent", Avoided: true, RoundTrip: time.Millisecond, Loss: 0.25, GivenUp: 77},
+		{Uplink: 1, Port: "up1", State: "unknown"},
+	}}}
 	return f
 }
 

@@ -183,6 +183,7 @@ var (
 	byPeer           = of[peerView]("peer")
 	peerCapable      = of[dataplane.PeerState]("peer")
 	toLeaf           = of[dataplane.PathState]("peer", "tag")
+	livePath         = of[dataplane.LivePath]("peer", "tag")
 	fromLeaf         = of[dataplane.TagMetric]("peer", "tag")
 	ofLeaf           = of[leaf.Stats]()
 	byScheme         = of[leaf.SchemeStats]("scheme")

@@ -37,6 +37,8 @@ type Options struct {
 	Control func() control.Stats     // may be nil
 	// Congestion is what a leaf knows of its peers; may be nil.
 	Congestion func() []dataplane.PeerState
+	// Paths is which of a leaf's paths deliver; may be nil.
+	Paths func() []dataplane.PeerPaths
 	// Auto is what a leaf derives from round trips; may be nil, and so may its
 	// result: nothing is derived.
 	Auto   func() *dataplane.AutoState
