@@ -73,7 +73,9 @@ type Packet struct {
 	Retrans bool        // Data: sent before; Ack: the data it answers was
 	Number  uint64      // of Data packets of a flow in the order first sent: hosts measure reordering by it
 
-	_ [16]byte // three cache lines
+	Hello *overlay.Hello // body of a HELLO between leaves
+
+	_ [8]byte // three cache lines
 }
 
 // Pool keeps packets that nobody owns.

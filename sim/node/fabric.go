@@ -6,6 +6,7 @@ import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/leaf"
+	"github.com/loomfabric/loom/liveness"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 	"github.com/loomfabric/loom/sim/engine"
@@ -24,7 +25,8 @@ func (l *Leaf) fromFabric(now engine.Time, p *network.Packet, uplink uint8) {
 	switch kind {
 	case leaf.Plain, leaf.Marked:
 		l.decapsulate(now, p, uplink, kind)
-	case leaf.Ended:
+	case leaf.Greeting:
+		l.brain.Hello(now.Mono(), p.SrcLeaf, &p.Fabric, p.Hello)
 		l.stats.Control++
 		l.net.Consume(p)
 	case leaf.Message:
@@ -100,12 +102,23 @@ func (l *Leaf) act(now engine.Time, o *leaf.Output[*network.Packet]) {
 // minFrame is the smallest Ethernet frame without its FCS, bytes.
 const minFrame = 60
 
+// longFrame is the length of a padded HELLO, bytes: a frame of an MTU of 1500 without
+// its FCS.
+const longFrame = 1514
+
 // send sends a message to a leaf, with the headers of the packet that caused it and no
 // payload.
 func (l *Leaf) send(now engine.Time, o *leaf.Outgoing[*network.Packet]) {
 	p := l.net.Pool.Get()
 	p.Kind, p.Hash, p.Fabric, p.Size = network.Control, o.Hash, o.Fabric, minFrame
-	if cause := o.Item; o.Cause != overlay.NoCause {
+	if p.Fabric.Opcode == overlay.OpHello {
+		h := o.Hello
+		p.Hello = &h
+		p.Size = overlay.EthernetLen + overlay.HelloLen
+		if h.Large {
+			p.Size = longFrame
+		}
+	} else if cause := o.Item; o.Cause != overlay.NoCause {
 		p.Flow, p.Src, p.Dst = cause.Flow, cause.Dst, cause.Src
 		p.Size = max(cause.Size-min(cause.Len, cause.Size), minFrame)
 	}
@@ -140,6 +153,9 @@ func (l *Leaf) ToLeaf() *congestion.ToLeaf { return l.shared.To }
 
 // FromLeaf is the table of what packets from other leaves met on their way.
 func (l *Leaf) FromLeaf() *congestion.FromLeaf { return l.shared.From }
+
+// Table is what is known of the paths to and from the other leaves.
+func (l *Leaf) Table() *liveness.Table { return l.shared.Paths }
 
 // Metric returns the congestion metric of an uplink's link as of now.
 func (l *Leaf) Metric(now engine.Time, uplink int) uint8 {

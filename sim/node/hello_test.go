@@ -7,7 +7,7 @@ import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/leaf"
-	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/liveness"
 	"github.com/loomfabric/loom/reorder"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
@@ -58,11 +58,11 @@ func (r *couple) capable(i int) bool {
 	return r.leaves[i].Brain().View().Capable.Capable(uint16(1-i), r.net.Engine.Now().Mono())
 }
 
-// hellos is how many HELLOs a leaf has sent to its one peer by a time.
-func hellos(t time.Duration) uint64 { return uint64(t / overlay.HelloInterval) }
+// rounds is how many rounds of HELLOs there were by a time.
+func rounds(t time.Duration) uint64 { return uint64(t / liveness.Interval(1)) }
 
-// Leaves know each other at time 0, and from HelloInterval on they say HELLO, ahead
-// of data and by each uplink in turn: so a leaf stays capable however long nothing else
+// Leaves know each other at time 0, and an interval later they begin to say HELLO, ahead
+// of data and by each uplink: so a leaf stays capable however long nothing else
 // comes from it.
 func TestLeavesStayCapable(t *testing.T) {
 	const long = 20*time.Second + time.Millisecond
@@ -75,21 +75,22 @@ func TestLeavesStayCapable(t *testing.T) {
 	}
 	r.until(long)
 	for i, l := range r.leaves {
-		if s := l.Stats(); s.Messages != hellos(long) || s.Control != hellos(long) {
-			t.Errorf("leaf %d sent %d HELLOs and got %d, want %d", i, s.Messages, s.Control, hellos(long))
+		if s := l.Stats(); s.Messages != 2*rounds(long) || s.Control != 2*rounds(long) {
+			t.Errorf("leaf %d sent %d HELLOs and got %d, want %d", i, s.Messages, s.Control, 2*rounds(long))
 		}
 		for u := range l.uplinks {
 			s := l.uplinks[u].port.Stats()
-			if s.Packets[network.ControlClass] != hellos(long)/2 || s.Packets[network.DataClass] != 0 {
-				t.Errorf("leaf %d, uplink %d: %v packets, want %d HELLOs", i, u, s.Packets, hellos(long)/2)
+			if s.Packets[network.ControlClass] != rounds(long) || s.Packets[network.DataClass] != 0 {
+				t.Errorf("leaf %d, uplink %d: %v packets, want %d HELLOs", i, u, s.Packets, rounds(long))
 			}
 		}
-		// A HELLO's time comes back with the peer's next one, all but the first.
-		if h := l.Brain().Stats().RoundTrip; h.N != hellos(long)-1 || h.Quantile(0) < 15*time.Microsecond || h.Max > 30*time.Microsecond {
+		// A HELLO's time comes back with the peer's next one, once leaves have proved
+		// themselves: with the third round.
+		if h := l.Brain().Stats().RoundTrip; h.N != 2*rounds(long)-4 || h.Quantile(0) < 15*time.Microsecond || h.Max > 30*time.Microsecond {
 			t.Errorf("leaf %d measured %d round trips of %v to %v, want 20µs", i, h.N, h.Quantile(0), h.Max)
 		}
 	}
-	if l := r.net.Ledger(); l.Consumed != 2*hellos(long) || l.Check() != nil || l.TotalDropped() != 0 {
+	if l := r.net.Ledger(); l.Consumed != 4*rounds(long) || l.Check() != nil || l.TotalDropped() != 0 {
 		t.Errorf("ledger %+v", l)
 	}
 }
@@ -144,13 +145,13 @@ func TestTimesFollowRoundTrips(t *testing.T) {
 		if l.tuner.State().Changes != 0 || reply() != lab.Reply {
 			t.Errorf("busy %v: θ_reply is %v before anybody has looked", busy, reply())
 		}
-		r.until(5*leaf.AutoEvery + time.Millisecond) // 39 HELLOs came back
+		r.until(5*leaf.AutoEvery + time.Millisecond) // HELLOs came back
 		s := l.tuner.State()
 		if s.Changes != 1 || s.P50 < 900*time.Microsecond || s.P99 > 1200*time.Microsecond {
 			t.Fatalf("busy %v: %+v, want round trips of 1ms", busy, s)
 		}
-		// The last HELLO came back after the leaf had looked.
-		if n := l.Brain().Stats().RoundTrip.N - 1; !busy && s.Samples != n || busy && s.Samples < 4*n {
+		// The last round came back after the leaf had looked.
+		if n := l.Brain().Stats().RoundTrip.N - 2; !busy && s.Samples != n || busy && s.Samples < 4*n {
 			t.Errorf("busy %v: %d round trips, %d of HELLOs", busy, s.Samples, n)
 		}
 		queue := time.Duration(1<<20) * 8 / 10 // 1 MiB at 10 Gbit/s, in ns

@@ -7,6 +7,7 @@ import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/leaf"
+	"github.com/loomfabric/loom/liveness"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 	"github.com/loomfabric/loom/sim/engine"
@@ -109,7 +110,7 @@ func Join(leaves []*Leaf) error {
 		if int(l.Index) != i || len(leaves) != len(l.paths) {
 			return fmt.Errorf("leaf %s has index %d of %d: it stands at %d of %d", l.Name, l.Index, len(l.paths), i, len(leaves))
 		}
-		l.shared = leaf.NewShared(len(leaves), &l.cfg.Congestion)
+		l.shared = leaf.NewShared(len(leaves), 1, leaf.Secret{l.cfg.Seed, uint64(l.Index)}, &l.cfg.Congestion)
 		for j := range leaves {
 			if i != j {
 				l.shared.Capable.Confirm(uint16(j), 0)
@@ -125,7 +126,7 @@ func Join(leaves []*Leaf) error {
 			return fmt.Errorf("leaf %s: %w", l.Name, err)
 		}
 		l.brain.SetPaths(l.paths)
-		l.brain.SetHello(mono.Time(overlay.HelloInterval))
+		l.brain.SetHello(mono.Time(liveness.Interval(len(leaves) - 1)))
 		l.wake(l.net.Engine.Now())
 		if l.cfg.Auto != (leaf.Auto{}) {
 			l.net.Engine.At(engine.Of(leaf.AutoEvery), l.id, eventTune)
@@ -137,7 +138,12 @@ func Join(leaves []*Leaf) error {
 // SetPaths names the uplinks that lead to a leaf, in a stable order; none: its
 // packets are dropped. Flowlets on an uplink that is no longer among them move
 // with their next packet.
-func (l *Leaf) SetPaths(leaf uint16, uplinks []uint8) { l.paths[leaf] = balance.MakePaths(uplinks...) }
+func (l *Leaf) SetPaths(leaf uint16, uplinks []uint8) {
+	l.paths[leaf] = balance.MakePaths(uplinks...)
+	if l.brain != nil {
+		l.brain.SetPaths(l.paths)
+	}
+}
 
 // LinkChanged takes an uplink whose link went down out of all paths, at once
 // (network.LinkWatcher). One that comes up waits for the routes to say so.
@@ -184,6 +190,9 @@ func (l *Leaf) Receive(now engine.Time, p *network.Packet, in *network.Port) {
 // Departing is what uplinks call (network.Watcher).
 func (l *Leaf) Departing(now engine.Time, p *network.Packet, out *network.Port) {
 	l.uplinks[out.Index].depart(now.Mono(), p)
+	if p.Kind != network.Control && p.Fabric.Capable {
+		l.brain.Sent(p.DstLeaf, p.Fabric.LBTag)
+	}
 }
 
 // Look brings what schemes are shown of links up to now (balance.Links).

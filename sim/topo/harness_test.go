@@ -68,7 +68,7 @@ func mustBuild(t testing.TB, s Spec, c node.Config) *Topology {
 func (t *Topology) settle(tb testing.TB) {
 	tb.Helper()
 	e := t.Network.Engine
-	e.Run(e.Now() + 50*engine.Millisecond)
+	e.Run(e.Now() + 47*engine.Millisecond) // HELLOs begin at multiples of 100
 	if l := t.Network.Ledger(); l.Queued+l.Flying+l.Held != 0 {
 		tb.Errorf("packets are still under way: %+v", l)
 	}
