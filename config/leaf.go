@@ -24,6 +24,11 @@ type Leaf struct {
 	// Peers are the VTEPs of the other leaves; VXLAN from any other address is
 	// dropped. Default: none.
 	Peers []netip.Addr `yaml:"peers,omitempty"`
+	// ControlKeyFile is a file with keys that the fabric's leaves share: a line of 32
+	// hexadecimal digits each. Control packets between leaves get a seal made with
+	// the first one, and those without a seal of any of them are dropped. It is
+	// read at the start. Default: packets are not sealed.
+	ControlKeyFile string `yaml:"control_key_file,omitempty"`
 	// FDB bounds the table of MAC addresses.
 	FDB FDB `yaml:"fdb,omitempty"`
 	// Balancing is the scheme of what no class matches.

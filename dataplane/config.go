@@ -66,8 +66,9 @@ type Config struct {
 	// ReversePath says which packets of the fabric are believed to be from where they
 	// say (RFC 3704).
 	ReversePath ReversePath
-	MaxMTU      int    // largest MTU of a port; decides the size of a UMEM frame
-	Seed        uint64 // hash seed and the seed of the worker's generators
+	Keys        overlay.Keys // leaf: of control packets; nil: they are not sealed
+	MaxMTU      int          // largest MTU of a port; decides the size of a UMEM frame
+	Seed        uint64       // hash seed and the seed of the worker's generators
 
 	FDBSize  int           // leaf: MAC addresses in all
 	FDBAge   time.Duration // leaf: a learned address unseen for so long is forgotten

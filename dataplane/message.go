@@ -76,8 +76,15 @@ func (l *leafWorker) sendMessage(o *leaf.Outgoing[uint32], now mono.Time) {
 		clear(b)
 		overlay.Ethernet(b).SetEtherType(overlay.EtherTypeLocal)
 	}
+	if l.cfg.Keys != nil {
+		inner += overlay.SealLen
+	}
 	c.len = uint16(overhead + inner)
-	t.header.Encap(l.bytes(&c), inner, vni, o.Hash, overlay.DSCPControl, &o.Fabric)
+	b := l.bytes(&c)
+	t.header.Encap(b, inner, vni, o.Hash, overlay.DSCPControl, &o.Fabric)
+	if l.cfg.Keys != nil {
+		l.cfg.Keys.Seal(b)
+	}
 	l.brain.Account(o.Fabric.Opcode, uint32(c.len))
 	l.hopSent[t.hop].Add(uint32(c.len))
 	if r := l.enqueue(&c, t.port); r != drop.None {
@@ -91,7 +98,11 @@ func (l *leafWorker) sendMessage(o *leaf.Outgoing[uint32], now mono.Time) {
 func (l *leafWorker) writeHello(b []byte, t *tunnel, h *overlay.Hello) int {
 	n := overlay.EthernetLen + overlay.HelloLen
 	if h.Large {
-		n = max(n, min(int(l.view.longest), int(t.maxFrame))-overlay.MaxOverhead)
+		long := min(int(l.view.longest), int(t.maxFrame)) - overlay.MaxOverhead
+		if l.cfg.Keys != nil {
+			long -= overlay.SealLen
+		}
+		n = max(n, long)
 	}
 	b = b[:n]
 	clear(b)

@@ -92,6 +92,11 @@ func (l *leafWorker) admit(p *port, b []byte, now mono.Time) (PeerID, leaf.Kind,
 	case overlay.Ethernet(b).DstKey(0) != p.mac:
 		return 0, 0, drop.NotOurMAC
 	}
+	if l.cfg.Keys != nil && d.Fabric.Opcode.Control() {
+		if r := l.cfg.Keys.Unseal(b, d); r != drop.None {
+			return 0, 0, r
+		}
+	}
 	kind := l.brain.Accept(now, peer, &d.Fabric)
 	switch kind {
 	case leaf.Unknown:

@@ -17,6 +17,7 @@ import (
 
 	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/overlay"
 )
 
 // Kind is one of the two daemons.
@@ -45,7 +46,34 @@ func loadLeaf(file string, interfaces []string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &node{file: l, common: l.Common, dp: l.ToDataplane()}, nil
+	n := &node{file: l, common: l.Common, dp: l.ToDataplane()}
+	if l.ControlKeyFile != "" {
+		if n.dp.Keys, err = readKeys(l.ControlKeyFile); err != nil {
+			return nil, err
+		}
+	}
+	return n, nil
+}
+
+// readKeys reads the keys of control packets. Everybody on the machine who could read
+// them, too, could speak for a leaf.
+func readKeys(file string) (overlay.Keys, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, fmt.Errorf("control_key_file: %w", err)
+	}
+	if mode := info.Mode().Perm(); mode&0o007 != 0 {
+		return nil, fmt.Errorf("control_key_file: %s has mode %04o: everybody can use the keys; run `chmod o= %s`", file, mode, file)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("control_key_file: %w", err)
+	}
+	keys, err := overlay.ParseKeys(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("control_key_file: %s: %w", file, err)
+	}
+	return keys, nil
 }
 
 func loadSpine(file string, interfaces []string) (*node, error) {

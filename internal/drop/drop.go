@@ -28,6 +28,7 @@ const (
 	BadOpcode       // fabric opcode that this node does not know
 	BadMarks        // marks of a scheme that none of its sources makes
 	BadHello        // HELLO without a body that this node can read
+	BadSeal         // control packet without a seal of the fabric's keys
 	BadInner        // inner frame is not a possible Ethernet frame
 	InnerVLAN       // decapsulated frame carries a VLAN tag (RFC 7348 §6.1)
 	BadECN          // congestion was marked on a packet that does not do ECN (RFC 6040 §4.2)

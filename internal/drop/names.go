@@ -18,6 +18,7 @@ var names = [NumReasons]string{
 	BadOpcode:       "bad_opcode",
 	BadMarks:        "bad_marks",
 	BadHello:        "bad_hello",
+	BadSeal:         "bad_seal",
 	BadInner:        "bad_inner",
 	InnerVLAN:       "inner_vlan",
 	BadECN:          "bad_ecn",

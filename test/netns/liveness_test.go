@@ -3,6 +3,8 @@ package netns
 import (
 	"fmt"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -226,4 +228,51 @@ func TestForgedHELLO(t *testing.T) {
 	}
 	f.daemons["L1"].start()
 	f.pathBecomes(1, true, 10*time.Second)
+}
+
+// TestSealedControl: leaves with one key understand each other, also while the key is
+// changed for another one; with none in common each drops what the other says, and sends
+// it plain VXLAN.
+func TestSealedControl(t *testing.T) {
+	f := up(t, "pair.yaml")
+	const old, young = "000102030405060708090a0b0c0d0e0f\n", "ffeeddccbbaa99887766554433221100\n"
+	use := func(leaf, keys string) {
+		f.reconfigure(leaf, func(c *config.Leaf) {
+			c.ControlKeyFile = filepath.Join(f.dir, leaf+".key")
+			if err := os.WriteFile(c.ControlKeyFile, []byte(keys), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	d := f.daemons["L0"]
+	capable := func(want uint64) {
+		t.Helper()
+		eventually(t, 5*time.Second, func() string {
+			if n := d.metric("loom_peer_capable"); n != want {
+				return fmt.Sprintf("the peer is capable: %d, want %d", n, want)
+			}
+			return ""
+		})
+	}
+	use("L0", old)
+	eventually(t, 5*time.Second, func() string {
+		if d.drops("bad_seal") == 0 {
+			return "no packet without a seal is dropped"
+		}
+		return ""
+	})
+	capable(0)
+	use("L1", old)
+	capable(1)
+	f.pathBecomes(1, true, 5*time.Second)
+	use("L1", young+old)
+	capable(0) // it seals with the young one, which the other does not have
+	use("L0", young+old)
+	capable(1)
+	if out, ok := ping(t, f.ns["h0"], f.addr("h3"), 1400, 5); !ok {
+		t.Error(out)
+	}
+	if n := d.drops("bad_seal"); n != 0 {
+		t.Errorf("%d packets with good seals were dropped", n)
+	}
 }
