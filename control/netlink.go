@@ -260,7 +260,9 @@ func convertRoute(r *netlink.Route) (Route, bool) {
 		c.Hops = []NextHop{nextHop(r.LinkIndex, r.Gw, r.Via, r.Flags)}
 	}
 	for _, h := range r.MultiPath {
-		c.Hops = append(c.Hops, nextHop(h.LinkIndex, h.Gw, h.Via, h.Flags))
+		hop := nextHop(h.LinkIndex, h.Gw, h.Via, h.Flags)
+		hop.Weight = uint16(h.Hops) + 1 // rtnh_hops
+		c.Hops = append(c.Hops, hop)
 	}
 	return c, r.Tos == 0
 }

@@ -63,7 +63,8 @@ type Route struct {
 type NextHop struct {
 	Ifindex int
 	Gateway netip.Addr
-	Dead    bool // the kernel itself has ruled it out
+	Weight  uint16 // its share among the route's next hops; 0 is 1
+	Dead    bool   // the kernel itself has ruled it out
 }
 
 // Neighbour is an entry of the ARP or neighbour discovery cache.

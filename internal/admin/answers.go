@@ -65,6 +65,7 @@ type NextHop struct {
 	Gateway  netip.Addr `json:"gateway"`
 	MAC      string     `json:"mac"`
 	Resolved bool       `json:"resolved"` // MAC is known
+	Weight   uint16     `json:"weight"`   // its share among the peer's next hops
 }
 
 // Conga is the answer of /v1/conga: CONGA's two tables and the links' meters.
@@ -153,9 +154,9 @@ func peers(configs []dataplane.PortConfig, st *dataplane.Stats, t *dataplane.Tab
 			continue // its place is free
 		}
 		p := Peer{VTEP: peer.VTEP, Capable: capable[peer.VTEP], NextHops: []NextHop{}}
-		for _, h := range peer.Hops {
+		for i, h := range peer.Hops {
 			hop := at(t.Hops, int(h))
-			p.NextHops = append(p.NextHops, NextHop{at(configs, int(hop.Port)).Name, hop.Gateway, hop.MAC.String(), hop.Resolved})
+			p.NextHops = append(p.NextHops, NextHop{at(configs, int(hop.Port)).Name, hop.Gateway, hop.MAC.String(), hop.Resolved, max(at(peer.Weights, i), 1)})
 		}
 		sent, received := at(sum.PeerSent, i), at(sum.PeerReceived, i)
 		p.SentFrames, p.SentBytes, p.ReceivedFrames, p.ReceivedBytes = sent.Frames, sent.Bytes, received.Frames, received.Bytes

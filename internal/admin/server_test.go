@@ -140,7 +140,7 @@ func TestAnswers(t *testing.T) {
 	get("/v1/peers", &peers)
 	if !reflect.DeepEqual(peers.Peers, []Peer{{
 		VTEP: netip.MustParseAddr("10.0.0.2"), Capable: true,
-		NextHops:   []NextHop{{"up0", netip.MustParseAddr("192.168.0.1"), "00:00:00:00:00:00", true}},
+		NextHops:   []NextHop{{"up0", netip.MustParseAddr("192.168.0.1"), "00:00:00:00:00:00", true, 1}},
 		SentFrames: 28, SentBytes: 4200, ReceivedFrames: 2, ReceivedBytes: 300,
 	}}) {
 		t.Errorf("peers %+v", peers)

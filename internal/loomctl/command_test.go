@@ -42,7 +42,7 @@ var answers = map[string]any{
 	}},
 	"/v1/peers": admin.Peers{Peers: []admin.Peer{
 		{VTEP: vtep2, Capable: true, SentFrames: 5, SentBytes: 7500, ReceivedFrames: 4, ReceivedBytes: 6000, NextHops: []admin.NextHop{
-			{Port: "eth1", Gateway: netip.MustParseAddr("10.254.0.1"), Resolved: true}, {Port: "eth2", Gateway: netip.MustParseAddr("10.254.0.3")}}},
+			{Port: "eth1", Gateway: netip.MustParseAddr("10.254.0.1"), Resolved: true}, {Port: "eth2", Gateway: netip.MustParseAddr("10.254.0.3"), Weight: 3}}},
 		{VTEP: vtep3},
 	}},
 	"/v1/conga": admin.Conga{Peers: []dataplane.PeerState{

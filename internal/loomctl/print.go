@@ -124,7 +124,7 @@ func printPeers(w io.Writer, a *admin.Peers) {
 	for _, p := range a.Peers {
 		var hops []string
 		for _, h := range p.NextHops {
-			hops = append(hops, fmt.Sprintf("%v@%s%s", h.Gateway, h.Port, either(h.Resolved, "", "(unresolved)")))
+			hops = append(hops, fmt.Sprintf("%v@%s%s%s", h.Gateway, h.Port, either(h.Weight > 1, fmt.Sprint("*", h.Weight), ""), either(h.Resolved, "", "(unresolved)")))
 		}
 		t.row(p.VTEP, header(p.Capable), orNone(strings.Join(hops, " ")), p.SentFrames, p.SentBytes, p.ReceivedFrames, p.ReceivedBytes)
 	}
