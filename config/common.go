@@ -78,6 +78,10 @@ type Telemetry struct {
 	// keep it on loopback or a management network.
 	// Default: 127.0.0.1:9464 (leafd), 127.0.0.1:9465 (spined).
 	Listen string `yaml:"listen,omitempty"`
+	// PerWorker shows what a port counts of each worker, with a label worker, which
+	// makes a lot of series: ports times workers times 23. Default: false, the sum over
+	// the workers.
+	PerWorker bool `yaml:"per_worker,omitempty"`
 }
 
 // Admin is where people ask the running node, by loomctl.

@@ -119,7 +119,7 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 	})
 	server := telemetry.NewServer(telemetry.Options{
 		Role: k.name, Version: k.version, Stats: plane.Stats, Tables: mirror.Tables, Control: mirror.Stats, Congestion: plane.Congestion,
-		Reload: again.state, Auto: plane.Auto, Ports: n.dp.Ports, Log: log,
+		Reload: again.state, Auto: plane.Auto, Ports: n.dp.Ports, PerWorker: n.common.Telemetry.PerWorker, Log: log,
 	})
 
 	around, stop := context.WithCancel(context.Background())

@@ -22,13 +22,17 @@ type collector struct{ Options }
 // NewCollector returns the collector of every metric whose name begins with
 // loom_; docs/metrics.md describes them. Options.Log is not used.
 //
-// What workers count for a VNI, a peer or a next hop, and what they drop, is summed over the workers, so
-// that the number of series does not grow with the number of cores.
+// What workers count for a port, a VNI, a peer or a next hop is summed over the workers,
+// so that the number of series does not grow with that of ports times cores.
+// Options.PerWorker shows what ports count, but for drops, of each worker.
 func NewCollector(o Options) prometheus.Collector { return &collector{o} }
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, s := range declared() {
+		if c.PerWorker && s == counted {
+			s = countedByWorker
+		}
 		for _, r := range s.rows {
 			ch <- r.desc
 			if r.longest != nil {
@@ -117,8 +121,10 @@ func (s *scrape) worker(worker string, w *dataplane.WorkerStats) {
 			nowOfReceiver(r.Scheme, r.Stats).emit(s.ch, r.Stats, worker)
 		}
 	}
-	for i := range w.Ports {
-		byPortWorker.emit(s.ch, &w.Ports[i], s.portName(i), worker)
+	if s.PerWorker {
+		for i := range w.Ports {
+			countedByWorker.emit(s.ch, &w.Ports[i], s.portName(i), worker)
+		}
 	}
 }
 
@@ -127,6 +133,9 @@ func (s *scrape) ports(infos []dataplane.PortInfo) {
 		// Each worker reads the meter that all share, at its own time.
 		info, state, sum := &infos[i], at(s.t.Ports, i), at(s.sum.Ports, i)
 		name, egress := s.portName(i), at(s.Ports, i).Egress
+		if !s.PerWorker {
+			counted.emit(s.ch, &sum, name)
+		}
 		dropsByPort.emit(s.ch, &dropsView{Drops: sum.Drops}, name)
 		rate, _ := egress.Speed(state.Speed)
 		byPort.emit(s.ch, &portView{

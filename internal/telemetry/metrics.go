@@ -164,16 +164,16 @@ func of[T any](labels ...string) *set {
 
 // Metrics by where they are shown, in the order of docs/metrics.md.
 var (
-	buildInfo    = of[buildView]("version", "goversion", "role")
-	byWorker     = of[dataplane.WorkerStats]("worker")
-	byPortWorker = of[dataplane.PortStats]("port", "worker")
-	dropsByPort  = of[dropsView]("port")
-	byPort       = of[portView]("port")
-	portInfo     = of[infoView]("port", "kind", "xdp", "copy")
-	byVerdict    = of[verdictView]("port", "verdict")
-	byHop        = of[hopView]("port", "gateway")
-	ofControl    = of[control.Stats]()
-	ofReload     = of[Reload]()
+	buildInfo   = of[buildView]("version", "goversion", "role")
+	byWorker    = of[dataplane.WorkerStats]("worker")
+	counted     = of[dataplane.PortStats]("port")
+	dropsByPort = of[dropsView]("port")
+	byPort      = of[portView]("port")
+	portInfo    = of[infoView]("port", "kind", "xdp", "copy")
+	byVerdict   = of[verdictView]("port", "verdict")
+	byHop       = of[hopView]("port", "gateway")
+	ofControl   = of[control.Stats]()
+	ofReload    = of[Reload]()
 
 	// A leaf's only.
 	fdbByWorker      = of[dataplane.FDBStats]("worker")
@@ -189,6 +189,9 @@ var (
 	waitingByPort    = of[reorder.PortUse]("port")
 	ofAuto           = of[leaf.AutoState]()
 )
+
+// countedByWorker is shown in place of counted with Options.PerWorker.
+var countedByWorker = newSet(stat.TableOf(new(dataplane.PortStats), ""), []string{"port", "worker"})
 
 // schemes are the sets of what only one scheme or its receiver counts, by table and
 // labels. They are made when they are first shown.

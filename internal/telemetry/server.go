@@ -42,7 +42,9 @@ type Options struct {
 	Auto   func() *dataplane.AutoState
 	Reload func() Reload          // may be nil
 	Ports  []dataplane.PortConfig // by PortID
-	Log    *slog.Logger
+	// PerWorker shows what ports count of each worker.
+	PerWorker bool
+	Log       *slog.Logger
 }
 
 // Reload is what became of the configuration file when it was read last.
