@@ -67,6 +67,7 @@ func (b *Builder) Build(s *State, o *config.Leaf, now time.Time) *dataplane.Tabl
 	if b.role == dataplane.Leaf {
 		b.peers.begin()
 		b.vnis.begin()
+		w.t.NoVTEP = o.VTEP.IsValid() && !slices.Contains(s.Addresses, o.VTEP)
 		w.overlay(o)
 		b.peers.end(now)
 		b.vnis.end(now)
@@ -312,7 +313,7 @@ func (w *build) hopTable() {
 
 // sameTables reports whether two tables say the same.
 func sameTables(a, b *dataplane.Tables) bool {
-	return (a.Routes == nil || a.Routes.Equal(b.Routes)) &&
+	return (a.Routes == nil || a.Routes.Equal(b.Routes)) && a.NoVTEP == b.NoVTEP &&
 		slices.Equal(a.Ports, b.Ports) && slices.Equal(a.Hops, b.Hops) && slices.Equal(a.Static, b.Static) &&
 		slices.EqualFunc(a.Groups, b.Groups, func(x, y dataplane.Group) bool {
 			return slices.Equal(x.Hops, y.Hops) && slices.Equal(x.Weights, y.Weights)

@@ -186,6 +186,23 @@ func TestWeightsMakeTables(t *testing.T) {
 	}
 }
 
+// A VTEP that is no address of the machine changes nothing but that the tables say so.
+func TestBuildTellsOfTheVTEP(t *testing.T) {
+	b := NewBuilder(dataplane.Leaf, leafPorts)
+	s, o := leafState(), leafOverlay()
+	o.VTEP = addr("10.255.0.1")
+	gone := b.Build(&s, &o, epoch)
+	s.Addresses = []netip.Addr{addr("10.1.0.1"), o.VTEP}
+	there := b.Build(&s, &o, epoch)
+	if !gone.NoVTEP || there.NoVTEP || !slices.EqualFunc(gone.Peers, there.Peers, func(a, b dataplane.Peer) bool { return slices.Equal(a.Hops, b.Hops) }) {
+		t.Errorf("without the address: %v, with it: %v; peers %v, %v", gone.NoVTEP, there.NoVTEP, gone.Peers, there.Peers)
+	}
+	spine := NewBuilder(dataplane.Spine, leafPorts[:2])
+	if spine.Build(&State{Links: s.Links}, nil, epoch).NoVTEP {
+		t.Error("a spine misses a VTEP")
+	}
+}
+
 func TestBuildLeafTables(t *testing.T) {
 	s, o := leafState(), leafOverlay()
 	tables := NewBuilder(dataplane.Leaf, leafPorts).Build(&s, &o, epoch)

@@ -254,12 +254,19 @@ func (n *Node) Stats() Stats {
 		w.call(func() { ws = w.snapshot() })
 		s.Workers = append(s.Workers, ws)
 	}
+	s.Ports = n.PortInfos()
+	return s
+}
+
+// PortInfos returns what ports asked for and what they got, by PortID. No worker is
+// asked.
+func (n *Node) PortInfos() (infos []PortInfo) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, d := range n.devices {
-		s.Ports = append(s.Ports, d.info(n.log))
+		infos = append(infos, d.info(n.log))
 	}
-	return s
+	return infos
 }
 
 // Close detaches the classifier, closes the sockets and frees the memory. Run

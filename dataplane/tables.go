@@ -39,6 +39,7 @@ type Tables struct {
 	Peers  []Peer      // leaf, by PeerID
 	VNIs   []VNI       // leaf, by VNIIndex
 	Static []StaticMAC // leaf
+	NoVTEP bool        // leaf: the VTEP is no address of this machine
 	// Routes is the spine's longest-prefix match: destination to an index
 	// into Groups.
 	Routes *bart.Table[uint32] `json:"-"`

@@ -12,6 +12,15 @@ import (
 // The names in the answers' tags are the API: within /v1 they may be joined by
 // others, and keep their meaning. Times are nanoseconds, rates bits per second.
 
+// Status is the answer of /v1/status: whether the node is ready, as /readyz says.
+type Status struct {
+	Name    string             `json:"name"`
+	Role    string             `json:"role"`
+	Version string             `json:"version"`
+	Ready   bool               `json:"ready"`
+	Reasons []dataplane.Reason `json:"reasons"` // why not; empty when ready
+}
+
 // Ports is the answer of /v1/ports.
 type Ports struct {
 	Ports []Port `json:"ports"`

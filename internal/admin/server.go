@@ -22,6 +22,7 @@ const (
 // Node answers as a [dataplane.Node] does.
 type Node interface {
 	Stats() dataplane.Stats
+	PortInfos() []dataplane.PortInfo
 	Congestion() []dataplane.PeerState
 	Flowlets(limit int) []dataplane.FlowletTable
 	FDB(limit int) dataplane.FDBTable
@@ -51,6 +52,10 @@ type endpoint struct {
 }
 
 var endpoints = []endpoint{
+	{"status", false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+		reasons := dataplane.Unready(o.Ports, o.Node.PortInfos(), o.Tables())
+		return Status{o.Name, o.Role, o.Version, len(reasons) == 0, reasons}, nil
+	}},
 	{"ports", false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		st := o.Node.Stats()
 		return ports(o.Ports, &st, o.Tables()), nil

@@ -57,6 +57,8 @@ func (n *fakeNode) Stats() dataplane.Stats {
 	}
 }
 
+func (n *fakeNode) PortInfos() []dataplane.PortInfo { return n.Stats().Ports }
+
 func (n *fakeNode) Congestion() []dataplane.PeerState {
 	return []dataplane.PeerState{{VTEP: netip.MustParseAddr("10.0.0.2"), Capable: true}}
 }
@@ -125,6 +127,11 @@ func TestAnswers(t *testing.T) {
 		if err := d.Decode(into); err != nil {
 			t.Errorf("%s: %v", path, err)
 		}
+	}
+	var status Status
+	get("/v1/status", &status)
+	if want := (Status{"L0", "leafd", "v1", false, []dataplane.Reason{{Name: "port_closed", Port: "up0", Detail: "no such interface"}}}); !reflect.DeepEqual(status, want) {
+		t.Errorf("status %+v, want %+v", status, want)
 	}
 	var p Ports
 	get("/v1/ports", &p)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -118,7 +119,7 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 		Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
 	})
 	server := telemetry.NewServer(telemetry.Options{
-		Role: k.name, Version: k.version, Stats: plane.Stats, Tables: mirror.Tables, Control: mirror.Stats, Congestion: plane.Congestion,
+		Role: k.name, Version: k.version, Stats: plane.Stats, PortInfos: plane.PortInfos, Tables: mirror.Tables, Control: mirror.Stats, Congestion: plane.Congestion,
 		Reload: again.state, Auto: plane.Auto, Ports: n.dp.Ports, PerWorker: n.common.Telemetry.PerWorker, Log: log,
 	})
 
@@ -137,11 +138,11 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 		parts.Go(func() error { return httpd.Serve(around, l.admin, api, "the admin API", log) })
 	}
 	parts.Go(func() error { again.run(around, reload); return nil })
-	parts.Go(func() error { announce(around, server, &again.manager); return nil })
 
 	// A part that fails ends the data plane, and the other way round.
 	forward, cancel := context.WithCancel(ctx)
 	defer cancel()
+	parts.Go(func() error { announce(forward, server.Readiness, &again.manager); return nil })
 	parts.Go(func() error { again.manager.watch(around, forward.Done(), plane.Await); return nil })
 	defer context.AfterFunc(around, cancel)()
 	defer context.AfterFunc(ctx, func() {
@@ -153,21 +154,39 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 	return errors.Join(err, parts.Wait())
 }
 
-// announce tells systemd, and the log, as soon as the node is ready.
-func announce(ctx context.Context, server *telemetry.Server, m *manager) {
-	tick := time.NewTicker(50 * time.Millisecond)
+const (
+	// startLook and laterLook are how often a node is asked whether it is ready, at its
+	// start and from then on.
+	startLook, laterLook = 50 * time.Millisecond, time.Second
+	// complainAfter is how long a start takes before the log says what it waits for.
+	complainAfter = 5 * time.Second
+)
+
+// announce tells systemd, and the log, as soon as the node forwards, and from then on
+// what it is not ready for.
+func announce(ctx context.Context, ready func() telemetry.Readiness, m *manager) {
+	tick := time.NewTicker(startLook)
 	defer tick.Stop()
 	start := time.Now()
 	for complained := false; ; {
-		r := server.Readiness()
-		if r.Ready {
+		r := ready()
+		waits := slices.ContainsFunc(r.Reasons, func(r dataplane.Reason) bool { return !r.Forwards() })
+		switch started := m.ready.Load(); {
+		case !started && waits:
+			if !complained && time.Since(start) > complainAfter {
+				complained = true
+				m.log.Warn("not ready yet", "reasons", r.Reasons)
+			}
+		case !started:
 			m.log.Info("ready", "took", time.Since(start).Round(time.Millisecond))
+			m.readiness(r.Reasons)
 			m.isReady()
-			return
-		}
-		if !complained && time.Since(start) > 5*time.Second {
-			complained = true
-			m.log.Warn("not ready yet", "reasons", r.Reasons)
+			tick.Reset(laterLook)
+		case !m.readiness(r.Reasons):
+		case r.Ready:
+			m.log.Info("ready again")
+		default:
+			m.log.Warn("not ready", "reasons", r.Reasons)
 		}
 		select {
 		case <-ctx.Done():

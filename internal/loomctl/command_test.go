@@ -35,6 +35,8 @@ func uplink(n uint8) *uint8 { return &n }
 
 // answers are what the daemon says, by path and query.
 var answers = map[string]any{
+	"/v1/status": admin.Status{Name: "L0", Role: "leafd", Version: "v1.2", Reasons: []dataplane.Reason{
+		{Name: "no_vtep", Detail: "the VTEP is no address of this machine: add it to lo"}, {Name: "port_closed", Port: "eth3", Detail: "interface eth3 is gone"}}},
 	"/v1/ports": admin.Ports{Ports: []admin.Port{
 		{Port: "eth1", Kind: "uplink", Open: true, Up: true, MTU: 1600, XDPMode: "native", CopyMode: "zero-copy", Rate: 25e9, RateFrom: "kernel", Utilisation: 0.8125, Metric: 6, QueueBytes: 45000, RxFrames: 12, TxFrames: 1234567, Dropped: 3},
 		{Port: "eth2", Kind: "uplink", Open: true, MTU: 1500, MTUNeeded: 1550, XDPMode: "generic", CopyMode: "copy", Rate: 2.5e6, RateFrom: "link_rate"},
@@ -150,7 +152,7 @@ func run(args ...string) (string, error) {
 func TestGolden(t *testing.T) {
 	socket := daemon(t)
 	for name, args := range map[string]string{
-		"ports": "ports", "peers": "peers", "conga": "conga", "flowlets": "flowlets", "flowlets-none": "flowlets --limit 3",
+		"status": "status", "ports": "ports", "peers": "peers", "conga": "conga", "flowlets": "flowlets", "flowlets-none": "flowlets --limit 3",
 		"conweave": "conweave --limit 5", "conweave-none": "conweave", "explain-conweave": "explain 10.0.0.1 10.0.0.4",
 		"fdb": "fdb", "stats": "stats", "schemes": "schemes", "fdb-json": "-o json fdb",
 		"explain":       "explain 10.0.0.1 10.0.0.2 udp 7 53 --vni 100 --dst-mac 02:00:00:00:00:01",

@@ -202,6 +202,7 @@ const floodPort = "flood"
 // each port that leads out of the fabric.
 func (s *scrape) leaf() {
 	ofLeaf.emit(s.ch, &s.sum.Leaf)
+	ofVTEP.emit(s.ch, &vtepView{Present: !s.t.NoVTEP})
 	for i := range s.sum.Schemes {
 		x := &s.sum.Schemes[i]
 		byScheme.emit(s.ch, x, x.Scheme)

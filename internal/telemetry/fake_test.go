@@ -36,6 +36,11 @@ func (f *fake) options() Options {
 			defer f.mu.Unlock()
 			return cloneStats(f.stats)
 		},
+		PortInfos: func() []dataplane.PortInfo {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return cloneStats(f.stats).Ports
+		},
 		Tables: func() *dataplane.Tables {
 			f.mu.Lock()
 			defer f.mu.Unlock()

@@ -152,6 +152,12 @@ type hopView struct {
 	Resolved bool              `stat:"resolved" help:"1 while the next hop's MAC address is known."`
 }
 
+// vtepView is what is known of a leaf's own VTEP.
+type vtepView struct {
+	_       struct{} `stat:"vtep"`
+	Present bool     `stat:"present" help:"1 while the VTEP is an address of this machine."`
+}
+
 // fixed are the sets that every node has, or could have.
 var fixed []*set
 
@@ -185,6 +191,7 @@ var (
 	toLeaf           = of[dataplane.PathState]("peer", "tag")
 	fromLeaf         = of[dataplane.TagMetric]("peer", "tag")
 	ofLeaf           = of[leaf.Stats]()
+	ofVTEP           = of[vtepView]()
 	byScheme         = of[leaf.SchemeStats]("scheme")
 	waitingByPort    = of[reorder.PortUse]("port")
 	ofAuto           = of[leaf.AutoState]()

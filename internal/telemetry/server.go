@@ -5,7 +5,6 @@
 package telemetry
 
 import (
-	"cmp"
 	"io"
 	"log/slog"
 	"net/http"
@@ -34,7 +33,9 @@ type Options struct {
 	Version string
 	Stats   func() dataplane.Stats
 	Tables  func() *dataplane.Tables // nil result: none were published yet
-	Control func() control.Stats     // may be nil
+	// PortInfos is what Stats says of ports, without the workers.
+	PortInfos func() []dataplane.PortInfo
+	Control   func() control.Stats // may be nil
 	// Congestion is what a leaf knows of its peers; may be nil.
 	Congestion func() []dataplane.PeerState
 	// Auto is what a leaf derives from round trips; may be nil, and so may its
@@ -91,43 +92,14 @@ func NewServer(o Options) *Server {
 
 // Readiness is the answer of /readyz.
 type Readiness struct {
-	Ready   bool     `json:"ready"`
-	Reasons []Reason `json:"reasons"` // why not; empty when ready
+	Ready   bool               `json:"ready"`
+	Reasons []dataplane.Reason `json:"reasons"` // why not; empty when ready
 }
 
-// Reason is one thing that a daemon is not ready for.
-type Reason struct {
-	// Name is "no_tables" (the kernel's state has not been read yet), or
-	// "port_closed".
-	Name   string `json:"name"`
-	Port   string `json:"port,omitempty"`
-	Detail string `json:"detail"`
-}
-
-// String is the reason in a log.
-func (r Reason) String() string {
-	if r.Port == "" {
-		return r.Name + ": " + r.Detail
-	}
-	return r.Name + " " + r.Port + ": " + r.Detail
-}
-
-// Readiness says whether the workers have tables and every port is open. Links
-// that are down do not count, nor interfaces that may be absent and are: the daemon
-// does what can be done then.
+// Readiness says whether the node is ready. No worker is asked: one that is stuck is the
+// watchdog's business.
 func (s *Server) Readiness() Readiness {
-	reasons := []Reason{}
-	t := s.o.Tables()
-	if t == nil {
-		reasons = append(reasons, Reason{Name: "no_tables", Detail: "no tables have been published to the workers yet"})
-	}
-	st := s.o.Stats()
-	for i := range s.o.Ports {
-		absent := t != nil && s.o.Ports[i].Optional && at(t.Ports, i).Ifindex == 0
-		if p := at(st.Ports, i); !p.Open && !absent {
-			reasons = append(reasons, Reason{Name: "port_closed", Port: s.o.Ports[i].Name, Detail: cmp.Or(p.Error, "its sockets are not bound")})
-		}
-	}
+	reasons := dataplane.Unready(s.o.Ports, s.o.PortInfos(), s.o.Tables())
 	return Readiness{Ready: len(reasons) == 0, Reasons: reasons}
 }
 

@@ -36,6 +36,9 @@ func TestEndpoints(t *testing.T) {
 		{"ready with a link down", func(f *fake) { f.tables.Ports[0].Up = false }, "GET", "/readyz", 200, "application/json", `"ready":true`},
 		{"no tables", func(f *fake) { f.tables = nil }, "GET", "/readyz", 503, "application/json",
 			`{"ready":false,"reasons":[{"name":"no_tables","detail":"no tables have been published to the workers yet"}]}`},
+		{"no VTEP", func(f *fake) { f.tables.NoVTEP = true }, "GET", "/readyz", 503, "application/json",
+			`{"ready":false,"reasons":[{"name":"no_vtep","detail":"the VTEP is no address of this machine: add it to lo"}]}`},
+		{"no VTEP, as a metric", func(f *fake) { f.tables.NoVTEP = true }, "GET", "/metrics", 200, "text/plain", "loom_vtep_present 0\n"},
 		{"port closed", func(f *fake) { f.stats.Ports[1].Open, f.stats.Ports[1].Error = false, "interface up0 is gone" }, "GET", "/readyz", 503,
 			"application/json", `{"ready":false,"reasons":[{"name":"port_closed","port":"up0","detail":"interface up0 is gone"}]}`},
 		{"port closed, no word why", func(f *fake) { f.stats.Ports[0].Open = false }, "GET", "/readyz", 503, "application/json",
@@ -62,17 +65,6 @@ func TestEndpoints(t *testing.T) {
 				t.Errorf("%s %s: %d, %s, %s; want %d, %s, %s", tt.method, tt.path, status, contentType, body, tt.status, tt.contentType, tt.body)
 			}
 		})
-	}
-}
-
-func TestReasonsInALog(t *testing.T) {
-	for want, r := range map[string]Reason{
-		"no_tables: none yet":   {Name: "no_tables", Detail: "none yet"},
-		"port_closed up0: gone": {Name: "port_closed", Port: "up0", Detail: "gone"},
-	} {
-		if got := r.String(); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
 	}
 }
 
