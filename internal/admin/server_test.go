@@ -323,3 +323,36 @@ func TestClient(t *testing.T) {
 	defer h.Close()
 	says("admin.listen")
 }
+
+// stuckNode is one of which a worker does not answer.
+type stuckNode struct {
+	fakeNode
+	free chan struct{}
+}
+
+func (n *stuckNode) Stats() dataplane.Stats {
+	<-n.free
+	return n.fakeNode.Stats()
+}
+
+func (n *stuckNode) PortInfos() []dataplane.PortInfo { return n.fakeNode.PortInfos() }
+
+// A worker that does not answer keeps nobody waiting; what asks none is answered.
+func TestStuckWorker(t *testing.T) {
+	n := &stuckNode{free: make(chan struct{})}
+	defer close(n.free)
+	s := NewServer(Options{
+		Node: n, Leaf: true, Tables: fakeTables, Gate: httpd.NewGate("the admin API", 1, 20*time.Millisecond, slog.New(slog.DiscardHandler)),
+		Ports: []dataplane.PortConfig{{Name: "acc0", Kind: dataplane.Access}},
+	})
+	for _, why := range []string{"a worker is stuck", "try again"} {
+		code, body := ask(t, s, "GET", "/v1/stats")
+		var f Failure
+		if err := json.Unmarshal([]byte(body), &f); err != nil || code != http.StatusServiceUnavailable || !strings.Contains(f.Error, why) {
+			t.Errorf("%d %s, want a failure with %q", code, body, why)
+		}
+	}
+	if code, body := ask(t, s, "GET", "/v1/status"); code != http.StatusOK || !strings.Contains(body, `"ready":true`) {
+		t.Errorf("status: %d %s", code, body)
+	}
+}

@@ -110,6 +110,13 @@ func (n *node) portNames() []string {
 // listeners are what a node answers at; nil: it does not.
 type listeners struct{ metrics, admin net.Listener }
 
+// Bounds on requests that ask the workers, of metrics and of the admin API each. An
+// answer takes a worker's time between two bursts, so that few of them are made at once.
+const (
+	maxRequests    = 4
+	requestTimeout = 10 * time.Second
+)
+
 // serve runs the node's parts. When ctx ends the data plane drains, while
 // control, telemetry and the admin API go on; they end after it.
 func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel control.Kernel, l listeners, log *slog.Logger, again *reloader, reload <-chan os.Signal) error {
@@ -118,9 +125,10 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Overlay: overlay, Overhead: again.overhead,
 		Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
 	})
+	gate, adminGate := httpd.NewGate("metrics", maxRequests, requestTimeout, log), httpd.NewGate("the admin API", maxRequests, requestTimeout, log)
 	server := telemetry.NewServer(telemetry.Options{
 		Role: k.name, Version: k.version, Stats: plane.Stats, PortInfos: plane.PortInfos, Tables: mirror.Tables, Control: mirror.Stats, Congestion: plane.Congestion,
-		Reload: again.state, Auto: plane.Auto, Ports: n.dp.Ports, PerWorker: n.common.Telemetry.PerWorker, Log: log,
+		Reload: again.state, Auto: plane.Auto, Ports: n.dp.Ports, PerWorker: n.common.Telemetry.PerWorker, Gate: gate, AdminGate: adminGate, Log: log,
 	})
 
 	around, stop := context.WithCancel(context.Background())
@@ -133,7 +141,7 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 	if l.admin != nil {
 		api := admin.NewServer(admin.Options{
 			Name: n.dp.Name, Role: k.name, Leaf: n.dp.Role == dataplane.Leaf, Version: k.version,
-			Node: plane, Tables: mirror.Tables, Ports: n.dp.Ports,
+			Node: plane, Tables: mirror.Tables, Ports: n.dp.Ports, Gate: adminGate,
 		})
 		parts.Go(func() error { return httpd.Serve(around, l.admin, api, "the admin API", log) })
 	}

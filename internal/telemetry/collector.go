@@ -102,6 +102,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		r := c.Reload()
 		ofReload.emit(ch, &r)
 	}
+	refused := c.Gate.Refused()
+	byServer.emit(ch, &refused, "metrics")
+	if c.AdminGate != nil {
+		refused = c.AdminGate.Refused()
+		byServer.emit(ch, &refused, "admin")
+	}
 }
 
 func (o *Options) portName(id int) string {

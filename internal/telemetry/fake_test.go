@@ -12,6 +12,7 @@ import (
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/httpd"
 	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
@@ -36,6 +37,7 @@ func (f *fake) options() Options {
 			defer f.mu.Unlock()
 			return cloneStats(f.stats)
 		},
+		AdminGate: httpd.NewGate("the admin API", 1, time.Second, slog.New(slog.DiscardHandler)),
 		PortInfos: func() []dataplane.PortInfo {
 			f.mu.Lock()
 			defer f.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/httpd"
 	"github.com/loomfabric/loom/internal/stat"
 	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/reorder"
@@ -180,6 +181,7 @@ var (
 	byHop       = of[hopView]("port", "gateway")
 	ofControl   = of[control.Stats]()
 	ofReload    = of[Reload]()
+	byServer    = of[httpd.Refused]("server")
 
 	// A leaf's only.
 	fdbByWorker      = of[dataplane.FDBStats]("worker")

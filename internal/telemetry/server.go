@@ -19,13 +19,6 @@ import (
 	"github.com/loomfabric/loom/internal/httpd"
 )
 
-// Bounds on what clients can cost. A scrape takes a worker's time between two
-// bursts, so that few of them run at once.
-const (
-	maxScrapes    = 4
-	scrapeTimeout = 10 * time.Second
-)
-
 // Options says what is served. Its functions are called at each request, from
 // several goroutines at a time.
 type Options struct {
@@ -45,7 +38,10 @@ type Options struct {
 	Ports  []dataplane.PortConfig // by PortID
 	// PerWorker shows what ports count of each worker.
 	PerWorker bool
-	Log       *slog.Logger
+	// Gate is what requests that ask the workers pass; nil: they are not bounded.
+	// AdminGate is that of the admin API, whose refusals are shown; nil: there is none.
+	Gate, AdminGate *httpd.Gate
+	Log             *slog.Logger
 }
 
 // Reload is what became of the configuration file when it was read last.
@@ -70,10 +66,9 @@ func NewServer(o Options) *Server {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(NewCollector(o), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", o.Gate.Bound(promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.HTTPErrorOnError,
-		MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout,
-	}))
+	})))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "ok\n") // the client is gone: nobody to tell
 	})
@@ -84,9 +79,9 @@ func NewServer(o Options) *Server {
 		}
 		httpd.WriteJSON(w, status, r)
 	})
-	mux.HandleFunc("GET /debug/stats", func(w http.ResponseWriter, _ *http.Request) {
+	mux.Handle("GET /debug/stats", o.Gate.Bound(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		httpd.WriteJSON(w, http.StatusOK, s.debug())
-	})
+	})))
 	return s
 }
 

@@ -8,9 +8,11 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/httpd"
 )
 
 // get asks a server without a network.
@@ -65,6 +67,36 @@ func TestEndpoints(t *testing.T) {
 				t.Errorf("%s %s: %d, %s, %s; want %d, %s, %s", tt.method, tt.path, status, contentType, body, tt.status, tt.contentType, tt.body)
 			}
 		})
+	}
+}
+
+// A worker that does not answer keeps nobody waiting, and nobody from hearing whether
+// the node lives and is ready.
+func TestStuckWorker(t *testing.T) {
+	f := newFake()
+	o := f.options()
+	stuck := make(chan struct{})
+	stats := o.Stats
+	o.Stats = func() dataplane.Stats { <-stuck; return stats() }
+	o.Gate = httpd.NewGate("metrics", 2, 20*time.Millisecond, o.Log)
+	s := NewServer(o)
+	for path, want := range map[string]int{"/metrics": 503, "/debug/stats": 503, "/readyz": 200, "/healthz": 200} {
+		for range 3 {
+			if status, _, body := get(t, s, "GET", path); status != want {
+				t.Errorf("%s with a worker that is stuck: %d %s, want %d", path, status, body, want)
+			}
+		}
+	}
+	close(stuck)
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		_, _, body := get(t, s, "GET", "/metrics")
+		if strings.Contains(body, `loom_http_requests_refused_total{reason="timeout",server="metrics"} 2`) &&
+			strings.Contains(body, `loom_http_requests_refused_total{reason="busy",server="admin"} 0`) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("when the worker answers again: %.300s", body)
+		}
 	}
 }
 
