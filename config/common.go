@@ -9,7 +9,8 @@ import (
 
 // Common is what leaves and spines have in common.
 type Common struct {
-	// Name is the node's name in logs and metrics. Default: the host name.
+	// Name is the node's name: in the log, in loomctl's answers, and as the label node
+	// of the metric loom_build_info. Default: the host name.
 	Name string `yaml:"name,omitempty"`
 	// Log says how much is logged, and in which form.
 	Log Log `yaml:"log,omitempty"`

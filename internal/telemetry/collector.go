@@ -68,7 +68,7 @@ type scrape struct {
 
 // Collect implements [prometheus.Collector].
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	buildInfo.emit(ch, &buildView{Info: true}, c.Version, runtime.Version(), c.Role)
+	buildInfo.emit(ch, &buildView{Info: true}, c.Version, runtime.Version(), c.Role, c.Name)
 	st := c.Stats()
 	s := scrape{c, ch, st.Workers, st.Sum(), c.Tables()}
 	// The tables are taken after the counters: they only grow, so that what was

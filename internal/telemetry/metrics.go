@@ -171,7 +171,7 @@ func of[T any](labels ...string) *set {
 
 // Metrics by where they are shown, in the order of docs/metrics.md.
 var (
-	buildInfo   = of[buildView]("version", "goversion", "role")
+	buildInfo   = of[buildView]("version", "goversion", "role", "node")
 	byWorker    = of[dataplane.WorkerStats]("worker")
 	counted     = of[dataplane.PortStats]("port")
 	dropsByPort = of[dropsView]("port")

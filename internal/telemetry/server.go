@@ -22,6 +22,7 @@ import (
 // Options says what is served. Its functions are called at each request, from
 // several goroutines at a time.
 type Options struct {
+	Name    string // of the node
 	Role    string // "leafd" or "spined"; the latter has no FDB to show
 	Version string
 	Stats   func() dataplane.Stats

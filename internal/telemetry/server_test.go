@@ -51,6 +51,7 @@ func TestEndpoints(t *testing.T) {
 		{"all at once", func(f *fake) { f.tables, f.stats.Ports = nil, nil }, "GET", "/readyz", 503, "application/json",
 			`"name":"no_tables","detail":"no tables have been published to the workers yet"},{"name":"port_closed","port":"host0"`},
 		{"metrics", nil, "GET", "/metrics", 200, "text/plain", `loom_build_info{goversion="go`},
+		{"the node's name", nil, "GET", "/metrics", 200, "text/plain", `node="L0"`},
 		{"metrics of the Go runtime", nil, "GET", "/metrics", 200, "text/plain", "go_goroutines "},
 		{"metrics of the process", nil, "GET", "/metrics", 200, "text/plain", "process_resident_memory_bytes "},
 		{"elsewhere", nil, "GET", "/", 404, "text/plain", "404"},
