@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -59,13 +58,12 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// TestUnitsAreValid: systemd finds no fault with the units, where it is installed. The
-// type that is new in systemd 253 may be unknown to it.
+// TestUnitsAreValid: systemd finds no fault with the units. The type that is new in
+// systemd 253 may be unknown to it.
 func TestUnitsAreValid(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
-	if errors.Is(err, exec.ErrNotFound) {
-		t.Log("systemd-analyze is not installed: not looked at")
-		return
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, name := range []string{"leafd", "spined"} {
 		b, err := os.ReadFile(units + name + ".service")
