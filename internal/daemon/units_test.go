@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/loomfabric/loom/internal/testenv"
 )
 
 const units = "../../deploy/systemd/"
@@ -29,13 +31,6 @@ func unitKeys(t *testing.T, file string) map[string][]string {
 
 // TestUnits: what the units and the daemon rely on of each other.
 func TestUnits(t *testing.T) {
-	people, err := os.ReadFile(units + "sysusers.d/loom.conf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(string(people), "\nu loom ") {
-		t.Error("sysusers.d/loom.conf makes no user and group loom")
-	}
 	for _, c := range []struct {
 		name  string
 		types []string // systemd before 253 keeps the first
@@ -55,6 +50,28 @@ func TestUnits(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSysusers: systemd makes the user and the group of the units of the file.
+func TestSysusers(t *testing.T) {
+	testenv.NeedRoot(t)
+	file, err := filepath.Abs(units + "sysusers.d/loom.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := t.TempDir()
+	if err := os.Mkdir(filepath.Join(root, "etc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "systemd-sysusers", "--root="+root, file).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, name := range []string{"passwd", "group"} {
+		b, err := os.ReadFile(filepath.Join(root, "etc", name))
+		if err != nil || !strings.HasPrefix(string(b), "loom:") || strings.Count(string(b), "\n") != 1 {
+			t.Errorf("/etc/%s is %q, error %v: want loom and nobody else", name, b, err)
+		}
 	}
 }
 

@@ -24,6 +24,7 @@ var Tools = []Tool{
 	{"sleep", "coreutils"},
 	{"true", "coreutils"},
 	{"systemd-analyze", "systemd"},
+	{"systemd-sysusers", "systemd"},
 }
 
 // NeedTools reports the tools that the machine lacks, all in one error that says which
