@@ -34,7 +34,10 @@ type Paths struct {
 	Weighted bool            // their weights differ
 	Uplink   [MaxPaths]uint8 // LBTag of each path: the uplink that it starts on, below MaxPaths
 	Index    [MaxPaths]int8  // by uplink: the first path that starts on it, -1 if none does
-	Shares   Shares          // of the paths, by the weights of their next hops
+	// Weights are those of the paths' next hops, for who makes paths of some of them; 0
+	// where all are alike. Shares are made of them.
+	Weights [MaxPaths]uint16
+	Shares  Shares
 }
 
 // MakePaths returns paths of equal weight that start on the given uplinks, each below
@@ -46,6 +49,9 @@ func MakeWeightedPaths(uplinks []uint8, weights []uint16) Paths {
 	p := Paths{N: uint8(len(uplinks)), Shares: MakeShares(len(uplinks), weights)}
 	for _, w := range weights {
 		p.Weighted = p.Weighted || w != weights[0]
+	}
+	if p.Weighted {
+		copy(p.Weights[:], weights)
 	}
 	for u := range p.Index {
 		p.Index[u] = -1

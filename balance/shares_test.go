@@ -59,6 +59,10 @@ func TestEqualSharesAreParts(t *testing.T) {
 			}
 		}
 	}
+	weighted := MakeWeightedPaths([]uint8{4, 2}, []uint16{5, 1})
+	if again := MakeWeightedPaths(weighted.Uplink[:2], weighted.Weights[:2]); again != weighted || !weighted.Weighted {
+		t.Errorf("paths made of what paths tell are %+v, want %+v", again, weighted)
+	}
 	if MakePaths(4, 2) != MakeWeightedPaths([]uint8{4, 2}, []uint16{5, 5}) {
 		t.Error("paths of equal weights differ from paths without")
 	}
