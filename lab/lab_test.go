@@ -281,6 +281,19 @@ func TestFailRestore(t *testing.T) {
 	}
 }
 
+// TestUpEndsWithItsCaller: a caller's own deadline is not taken for a fabric that does
+// not get ready.
+func TestUpEndsWithItsCaller(t *testing.T) {
+	l, _ := newLab(t, small)
+	up(t, l)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	testenv.OpenNamespace(t, l.ns("S1")).DeleteLink(t, "dn-l1-0") // it cannot get ready
+	if err := l.waitReady(ctx); !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "not ready") {
+		t.Errorf("a caller that waits for 200 ms gets %v", err)
+	}
+}
+
 func TestFailNeedsUp(t *testing.T) {
 	l, _ := newLab(t, small)
 	if err := l.Fail("L0-S0.0"); err == nil || !strings.Contains(err.Error(), "not up") {
