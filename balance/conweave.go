@@ -325,8 +325,8 @@ func (c *conweave) unmarked(now mono.Time, paths *Paths, p *Packet, e *conn) {
 
 // byHash returns the path that a flow has without ConWeave.
 func (c *conweave) byHash(paths *Paths, hash uint32) overlay.PathID {
-	i := uint64(Remix(uint64(hash)^c.seed)) * uint64(paths.N) >> 32
-	return overlay.MakePathID(paths.Uplink[i%MaxPaths], c.selector(hash))
+	path := paths.Share(Remix(uint64(hash) ^ c.seed))
+	return overlay.MakePathID(paths.Uplink[path%MaxPaths], c.selector(hash))
 }
 
 // selector returns the selector of a flow that does not choose one.

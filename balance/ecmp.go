@@ -2,8 +2,8 @@ package balance
 
 import "github.com/loomfabric/loom/internal/mono"
 
-// ecmp spreads flows evenly over the paths by a hash of the flow (RFC 2992,
-// with the hash's range cut into equal parts). It keeps no state.
+// ecmp spreads flows over the paths by a hash of the flow (RFC 2992, with the hash's
+// range cut in proportion to the paths' weights). It keeps no state.
 type ecmp struct {
 	seed      uint64
 	decisions uint64
@@ -23,9 +23,9 @@ func (e *ecmp) Choose(_ mono.Time, v *View, pkts []Packet) {
 	seed, decisions := e.seed, uint64(0)
 	for i := range pkts {
 		p := &pkts[i]
-		n := uint64(v.Paths[p.Leaf].N)
-		p.Path = uint8(uint64(Remix(uint64(p.Hash)^seed)) * n >> 32)
-		decisions += min(n, 1)
+		paths := &v.Paths[p.Leaf]
+		p.Path = paths.Share(Remix(uint64(p.Hash) ^ seed))
+		decisions += uint64(min(paths.N, 1))
 	}
 	e.decisions += decisions
 }

@@ -195,7 +195,7 @@ func (s *presto) Explain(now mono.Time, v *View, p *Packet) Explanation {
 		return x
 	}
 	twin, flow := *s, e.V
-	twin.place(paths, &flow)
+	twin.place(paths, p.Hash, &flow)
 	x.Path = int(paths.Index[flow.uplink])
 	switch {
 	case flow.cell == e.V.cell:

@@ -6,8 +6,8 @@ import (
 	"github.com/loomfabric/loom/internal/mono"
 )
 
-// letFlow puts each flowlet on a path chosen uniformly at random (Vanini et
-// al., NSDI 2017). It measures nothing: flowlets themselves are elastic, they
+// letFlow puts each flowlet on a path chosen at random, by the paths' weights (Vanini et
+// al., NSDI 2017: all alike). It measures nothing: flowlets themselves are elastic, they
 // grow on a fast path and break up on a slow one.
 type letFlow struct {
 	flowlets
@@ -28,6 +28,6 @@ func (l *letFlow) Choose(now mono.Time, v *View, pkts []Packet) {
 	for i, _ := l.follow(now, v, pkts, 0); i < len(pkts); i, _ = l.follow(now, v, pkts, i+1) {
 		p := &pkts[i]
 		paths := &v.Paths[p.Leaf]
-		l.start(now, paths, p, paths.Uplink[draw(l.rng, int(paths.N))])
+		l.start(now, paths, p, paths.Uplink[paths.draw(l.rng)])
 	}
 }

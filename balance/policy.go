@@ -16,6 +16,8 @@
 package balance
 
 import (
+	"math/rand/v2"
+
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
@@ -28,15 +30,29 @@ const MaxPaths = congestion.MaxTags
 // Paths is the set of usable next hops to one destination leaf, in a stable
 // order. [MakePaths] fills it.
 type Paths struct {
-	N      uint8           // how many of them, at most MaxPaths
-	Uplink [MaxPaths]uint8 // LBTag of each path: the uplink that it starts on, below MaxPaths
-	Index  [MaxPaths]int8  // by uplink: the first path that starts on it, -1 if none does
+	N        uint8           // how many of them, at most MaxPaths
+	Weighted bool            // their weights differ
+	Uplink   [MaxPaths]uint8 // LBTag of each path: the uplink that it starts on, below MaxPaths
+	Index    [MaxPaths]int8  // by uplink: the first path that starts on it, -1 if none does
+	// Weights are those of the paths' next hops, for who makes paths of some of them; 0
+	// where all are alike. Shares are made of them.
+	Weights [MaxPaths]uint16
+	Shares  Shares
 }
 
-// MakePaths returns the paths that start on the given uplinks, each below
-// MaxPaths, of which there are at most MaxPaths.
-func MakePaths(uplinks ...uint8) Paths {
-	p := Paths{N: uint8(len(uplinks))}
+// MakePaths returns paths of equal weight that start on the given uplinks, each below
+// MaxPaths. There are at most MaxPaths.
+func MakePaths(uplinks ...uint8) Paths { return MakeWeightedPaths(uplinks, nil) }
+
+// MakeWeightedPaths is MakePaths for paths with weights, one each; nil: all are alike.
+func MakeWeightedPaths(uplinks []uint8, weights []uint16) Paths {
+	p := Paths{N: uint8(len(uplinks)), Shares: MakeShares(len(uplinks), weights)}
+	for _, w := range weights {
+		p.Weighted = p.Weighted || w != weights[0]
+	}
+	if p.Weighted {
+		copy(p.Weights[:], weights)
+	}
 	for u := range p.Index {
 		p.Index[u] = -1
 	}
@@ -48,6 +64,18 @@ func MakePaths(uplinks ...uint8) Paths {
 	}
 	return p
 }
+
+// Share returns the path that a number belongs to, which is spread evenly over 32 bits:
+// each path in proportion to its weight. It is undefined if there is none.
+func (p *Paths) Share(number uint32) uint8 {
+	if p.Weighted {
+		return p.Shares.Of(number, uint32(p.N))
+	}
+	return uint8(uint64(number) * uint64(p.N) >> 32) // the same, without a look at shares
+}
+
+// draw returns a path at random, in proportion to the weights.
+func (p *Paths) draw(rng *rand.PCG) uint8 { return p.Share(uint32(rng.Uint64() >> 32)) }
 
 // View is what a leaf knows when it decides. The driver fills it before each
 // vector; policies read it.

@@ -95,7 +95,8 @@ func (p *PrestoParams) Limit(packets int) Params {
 }
 
 // presto sends each flowcell of a flow by the next path in turn (§3.1), beginning with
-// one at random. On the wire Arg numbers the flowcells of a flow, from 0 on. Tail marks
+// one at random. Paths with weights have as many turns as they weigh, where the paper
+// names a path several times in the list of turns. On the wire Arg numbers the flowcells of a flow, from 0 on. Tail marks
 // the last packet of each, and Rerouted those of a flowcell that is not to wait for the
 // one before: the flow's first, and one that begins because a path has gone. Epoch tells
 // a flow that began anew from what it was before.
@@ -167,7 +168,7 @@ func (s *presto) Choose(now mono.Time, v *View, pkts []Packet) {
 			s.byHash(paths, p)
 			continue
 		}
-		s.place(paths, e)
+		s.place(paths, p.Hash, e)
 		e.sent += uint32(p.Len)
 		if e.sent >= s.cell {
 			e.state |= prestoEnded
@@ -181,7 +182,7 @@ func (s *presto) Choose(now mono.Time, v *View, pkts []Packet) {
 }
 
 // place begins a flowcell if the flow's last one has ended, or its path has gone.
-func (s *presto) place(paths *Paths, e *prestoFlow) {
+func (s *presto) place(paths *Paths, hash uint32, e *prestoFlow) {
 	at := paths.Index[e.uplink%MaxPaths]
 	switch {
 	case e.state&prestoEnded != 0:
@@ -195,7 +196,13 @@ func (s *presto) place(paths *Paths, e *prestoFlow) {
 	s.stats.Cells++
 	e.cell++
 	e.sent = 0
-	e.uplink = paths.Uplink[(int(at)+1)%int(paths.N)] // the first path, if the last one has gone
+	next := uint8(int(at)+1) % paths.N // the first path, if the last one has gone
+	if paths.Weighted {
+		// Steps of the golden section meet each part of a range in turn, too, as often as
+		// it is large.
+		next = paths.Share(hash + uint32(e.cell)*0x9E3779B9)
+	}
+	e.uplink = paths.Uplink[next%MaxPaths]
 }
 
 // find returns what is known of a packet's flow, as new if it had no entry or has
@@ -219,13 +226,13 @@ func (s *presto) find(now mono.Time, p *Packet, paths *Paths) *prestoFlow {
 		epoch = e.V.epoch.Next()
 	}
 	e.Last = now
-	e.V = prestoFlow{state: prestoAlone, epoch: epoch, uplink: paths.Uplink[draw(s.rng, int(paths.N))%MaxPaths]}
+	e.V = prestoFlow{state: prestoAlone, epoch: epoch, uplink: paths.Uplink[paths.draw(s.rng)%MaxPaths]}
 	return &e.V
 }
 
 // byHash sends a packet as ecmp does.
 func (s *presto) byHash(paths *Paths, p *Packet) {
-	p.Path = uint8(uint64(Remix(uint64(p.Hash)^s.seed)) * uint64(paths.N) >> 32)
+	p.Path = paths.Share(Remix(uint64(p.Hash) ^ s.seed))
 	p.Selector = s.selector(p.Hash)
 }
 

@@ -25,6 +25,8 @@ type promises struct {
 	gap        time.Duration
 	// uniform: over idle links many flows are spread evenly.
 	uniform bool
+	// weighted: over idle links many flows are spread by the weights of the paths.
+	weighted bool
 	// followsLocal, followsRemote, followsQueue: new flows avoid an uplink with
 	// a worse local metric, remote metric or queue.
 	followsLocal, followsRemote, followsQueue bool
@@ -43,15 +45,15 @@ var byFlowlet = looks{fresh: 1, mixed: 1, late: 1}
 
 var conformance = []promises{
 	{name: "static", perFlow: true},
-	{name: "ecmp", perFlow: true, uniform: true},
-	{name: "spray", uniform: true, unforetold: true},
+	{name: "ecmp", perFlow: true, uniform: true, weighted: true},
+	{name: "spray", uniform: true, weighted: true, unforetold: true},
 	{name: "local", perFlowlet: true, gap: 500 * time.Microsecond, uniform: true, followsLocal: true, looks: byFlowlet},
-	{name: "letflow", perFlowlet: true, gap: 500 * time.Microsecond, uniform: true},
+	{name: "letflow", perFlowlet: true, gap: 500 * time.Microsecond, uniform: true, weighted: true},
 	{name: "drill", uniform: true, followsQueue: true, unforetold: true, looks: looks{1, 1, 1, 1, 1}},
 	{name: "conga", perFlowlet: true, gap: 500 * time.Microsecond, uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
 	{name: "conga-flow", perFlowlet: true, gap: 13 * time.Millisecond, uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
 	{name: "conweave", uniform: true},
-	{name: "presto", uniform: true},
+	{name: "presto", uniform: true, weighted: true},
 	{name: "conweave-conga", uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
 }
 

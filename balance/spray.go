@@ -6,7 +6,7 @@ import (
 	"github.com/loomfabric/loom/internal/mono"
 )
 
-// spray sends each packet on a path of its own, chosen uniformly at random:
+// spray sends each packet on a path of its own, chosen at random by the paths' weights:
 // random packet spraying (Dixit et al., INFOCOM 2013; [10] of the CONGA paper).
 // Random and not in turn, because the turns of independent leaves fall into
 // step.
@@ -25,8 +25,8 @@ func (s *spray) Stats() Stats { return Stats{Decisions: s.decisions} }
 func (s *spray) Choose(_ mono.Time, v *View, pkts []Packet) {
 	for i := range pkts {
 		p := &pkts[i]
-		if n := v.Paths[p.Leaf].N; n > 0 {
-			p.Path = uint8(draw(s.rng, int(n)))
+		if paths := &v.Paths[p.Leaf]; paths.N > 0 {
+			p.Path = paths.draw(s.rng)
 			s.decisions++
 		}
 	}

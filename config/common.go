@@ -9,7 +9,8 @@ import (
 
 // Common is what leaves and spines have in common.
 type Common struct {
-	// Name is the node's name in logs and metrics. Default: the host name.
+	// Name is the node's name: in the log, in loomctl's answers, and as the label node
+	// of the metric loom_build_info. Default: the host name.
 	Name string `yaml:"name,omitempty"`
 	// Log says how much is logged, and in which form.
 	Log Log `yaml:"log,omitempty"`
@@ -78,6 +79,10 @@ type Telemetry struct {
 	// keep it on loopback or a management network.
 	// Default: 127.0.0.1:9464 (leafd), 127.0.0.1:9465 (spined).
 	Listen string `yaml:"listen,omitempty"`
+	// PerWorker shows what a port counts of each worker, with a label worker, which
+	// makes a lot of series: ports times workers times 23. Default: false, the sum over
+	// the workers.
+	PerWorker bool `yaml:"per_worker,omitempty"`
 }
 
 // Admin is where people ask the running node, by loomctl.

@@ -2,6 +2,8 @@ package control
 
 import (
 	"cmp"
+	"maps"
+	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -65,6 +67,7 @@ func (b *Builder) Build(s *State, o *config.Leaf, now time.Time) *dataplane.Tabl
 	if b.role == dataplane.Leaf {
 		b.peers.begin()
 		b.vnis.begin()
+		w.t.NoVTEP = o.VTEP.IsValid() && !slices.Contains(s.Addresses, o.VTEP)
 		w.overlay(o)
 		b.peers.end(now)
 		b.vnis.end(now)
@@ -104,10 +107,11 @@ func (w *build) portStates() {
 
 // usable returns the IDs of a route's next hops that lie behind ports of ours
 // that are up, in the order of port and gateway: the order of the kernel's list
-// may change with every replacement of the route. dst is the gateway of a next
+// may change with every replacement of the route. A next hop that is listed twice
+// has the weight of both; weights is nil if all are alike. dst is the gateway of a next
 // hop without one, unless it is not valid.
-func (w *build) usable(r *Route, dst netip.Addr) (hops []dataplane.HopID) {
-	var keys []hopKey
+func (w *build) usable(r *Route, dst netip.Addr) (hops []dataplane.HopID, weights []uint16) {
+	weight := make(map[hopKey]int)
 	for _, h := range r.Hops {
 		port, ours := w.byIndex[h.Ifindex]
 		if !ours || h.Dead || !w.t.Ports[port].Up {
@@ -118,21 +122,25 @@ func (w *build) usable(r *Route, dst netip.Addr) (hops []dataplane.HopID) {
 			gw = dst
 		}
 		if gw.IsValid() {
-			keys = append(keys, hopKey{port, gw})
+			weight[hopKey{port, gw}] += max(int(h.Weight), 1)
 		}
 	}
-	slices.SortFunc(keys, func(a, b hopKey) int {
+	keys := slices.SortedFunc(maps.Keys(weight), func(a, b hopKey) int {
 		return cmp.Or(cmp.Compare(a.port, b.port), a.gateway.Compare(b.gateway))
 	})
-	for _, k := range slices.Compact(keys) {
+	for _, k := range keys {
 		if len(hops) == dataplane.MaxPaths {
 			break
 		}
 		if id, ok := w.hops.get(k, w.now); ok {
 			hops = append(hops, dataplane.HopID(id))
+			weights = append(weights, uint16(min(weight[k], math.MaxUint16)))
 		}
 	}
-	return hops
+	if len(weights) == 0 || slices.Min(weights) == slices.Max(weights) {
+		weights = nil
+	}
+	return hops, weights
 }
 
 // overlay fills a leaf's tables: peers with their next hops, VNIs and static
@@ -151,7 +159,7 @@ func (w *build) overlay(o *config.Leaf) {
 		}
 		p := dataplane.Peer{VTEP: vtep}
 		if r, ok := table.Lookup(vtep); ok {
-			p.Hops = w.usable(r, vtep)
+			p.Hops, p.Weights = w.usable(r, vtep)
 		}
 		peers = grown(peers, i+1)
 		peers[i] = p
@@ -262,15 +270,15 @@ func (w *build) routes() {
 		if r.Dst.IsSingleIP() {
 			dst = r.Dst.Addr()
 		}
-		hops := w.usable(r, dst)
+		hops, weights := w.usable(r, dst)
 		if len(hops) == 0 {
 			hiding = append(hiding, r.Dst)
 			continue
 		}
-		g := slices.IndexFunc(groups, func(g dataplane.Group) bool { return slices.Equal(g.Hops, hops) })
+		g := slices.IndexFunc(groups, func(g dataplane.Group) bool { return slices.Equal(g.Hops, hops) && slices.Equal(g.Weights, weights) })
 		if g < 0 {
 			g = len(groups)
-			groups = append(groups, dataplane.Group{Hops: hops})
+			groups = append(groups, dataplane.Group{Hops: hops, Weights: weights})
 		}
 		table.Insert(r.Dst, uint32(g))
 	}
@@ -305,11 +313,13 @@ func (w *build) hopTable() {
 
 // sameTables reports whether two tables say the same.
 func sameTables(a, b *dataplane.Tables) bool {
-	return (a.Routes == nil || a.Routes.Equal(b.Routes)) &&
+	return (a.Routes == nil || a.Routes.Equal(b.Routes)) && a.NoVTEP == b.NoVTEP &&
 		slices.Equal(a.Ports, b.Ports) && slices.Equal(a.Hops, b.Hops) && slices.Equal(a.Static, b.Static) &&
-		slices.EqualFunc(a.Groups, b.Groups, func(x, y dataplane.Group) bool { return slices.Equal(x.Hops, y.Hops) }) &&
+		slices.EqualFunc(a.Groups, b.Groups, func(x, y dataplane.Group) bool {
+			return slices.Equal(x.Hops, y.Hops) && slices.Equal(x.Weights, y.Weights)
+		}) &&
 		slices.EqualFunc(a.Peers, b.Peers, func(x, y dataplane.Peer) bool {
-			return x.VTEP == y.VTEP && slices.Equal(x.Hops, y.Hops)
+			return x.VTEP == y.VTEP && slices.Equal(x.Hops, y.Hops) && slices.Equal(x.Weights, y.Weights)
 		}) &&
 		slices.EqualFunc(a.VNIs, b.VNIs, func(x, y dataplane.VNI) bool {
 			return x.VNI == y.VNI && slices.Equal(x.Flood, y.Flood) && slices.Equal(x.Peers, y.Peers) && (x.Peers == nil) == (y.Peers == nil) && x.Storm == y.Storm && x.FDBLimit == y.FDBLimit

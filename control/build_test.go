@@ -126,6 +126,83 @@ func TestBuildLeaf(t *testing.T) {
 	}
 }
 
+// Weights come with their next hops, in whatever order the kernel lists them; of those
+// that are out nothing is left, and equal ones are none.
+func TestBuildWeights(t *testing.T) {
+	weighted := func(i int, gw string, weight uint16) NextHop {
+		h := hop(i, gw)
+		h.Weight = weight
+		return h
+	}
+	for _, tc := range []struct {
+		name string
+		hops []NextHop
+		want []uint16
+	}{
+		{"as the kernel lists them", []NextHop{weighted(10, "10.1.0.0", 3), weighted(11, "10.1.1.0", 1)}, []uint16{3, 1}},
+		{"the other way round", []NextHop{weighted(11, "10.1.1.0", 256), weighted(10, "10.1.0.0", 1)}, []uint16{1, 256}},
+		{"equal", []NextHop{weighted(10, "10.1.0.0", 4), weighted(11, "10.1.1.0", 4)}, nil},
+		{"none", []NextHop{hop(10, "10.1.0.0"), weighted(11, "10.1.1.0", 1)}, nil},
+		{"one hop twice", []NextHop{hop(10, "10.1.0.0"), weighted(11, "10.1.1.0", 2), weighted(10, "10.1.0.0", 4)}, []uint16{5, 2}},
+		{"one that is dead", []NextHop{weighted(10, "10.1.0.0", 2), {Ifindex: 11, Gateway: addr("10.1.1.0"), Weight: 9, Dead: true}, weighted(11, "10.1.1.2", 5)}, []uint16{2, 5}},
+		{"one that is left", []NextHop{weighted(10, "10.1.0.0", 2), {Ifindex: 11, Gateway: addr("10.1.1.0"), Weight: 9, Dead: true}}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s, o := leafState(), leafOverlay()
+			s.Routes[1].Hops = tc.hops
+			leaf := NewBuilder(dataplane.Leaf, leafPorts).Build(&s, &o, epoch)
+			if got := leaf.Peers[0].Weights; !slices.Equal(got, tc.want) || (got == nil) != (tc.want == nil) {
+				t.Errorf("weights of the peer's next hops %v, want %v", got, tc.want)
+			}
+			spine := NewBuilder(dataplane.Spine, leafPorts[:2]).Build(&s, nil, epoch)
+			g, _ := spine.Routes.Lookup(addr("10.255.0.2"))
+			if got := spine.Groups[g].Weights; !slices.Equal(got, tc.want) {
+				t.Errorf("weights of the spine's next hops %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+// Routes over the same next hops with other weights are not the same, at once and after
+// a change.
+func TestWeightsMakeTables(t *testing.T) {
+	for _, role := range []dataplane.Role{dataplane.Leaf, dataplane.Spine} {
+		b := NewBuilder(role, leafPorts[:2])
+		s, o := leafState(), leafOverlay()
+		s.Routes = append(s.Routes, Route{Dst: pfx("10.255.9.0/24"), Hops: slices.Clone(s.Routes[1].Hops)})
+		s.Routes[1].Hops[0].Weight = 2
+		first := b.Build(&s, &o, epoch)
+		if role == dataplane.Spine {
+			g1, _ := first.Routes.Lookup(addr("10.255.0.2"))
+			g2, _ := first.Routes.Lookup(addr("10.255.9.1"))
+			if g1 == g2 {
+				t.Error("routes of other weights share their group")
+			}
+		}
+		s.Routes[1].Hops[0].Weight = 3
+		if b.Build(&s, &o, epoch) == first {
+			t.Errorf("role %v: another weight made no new tables", role)
+		}
+	}
+}
+
+// A VTEP that is no address of the machine changes nothing but that the tables say so.
+func TestBuildTellsOfTheVTEP(t *testing.T) {
+	b := NewBuilder(dataplane.Leaf, leafPorts)
+	s, o := leafState(), leafOverlay()
+	o.VTEP = addr("10.255.0.1")
+	gone := b.Build(&s, &o, epoch)
+	s.Addresses = []netip.Addr{addr("10.1.0.1"), o.VTEP}
+	there := b.Build(&s, &o, epoch)
+	if !gone.NoVTEP || there.NoVTEP || !slices.EqualFunc(gone.Peers, there.Peers, func(a, b dataplane.Peer) bool { return slices.Equal(a.Hops, b.Hops) }) {
+		t.Errorf("without the address: %v, with it: %v; peers %v, %v", gone.NoVTEP, there.NoVTEP, gone.Peers, there.Peers)
+	}
+	spine := NewBuilder(dataplane.Spine, leafPorts[:2])
+	if spine.Build(&State{Links: s.Links}, nil, epoch).NoVTEP {
+		t.Error("a spine misses a VTEP")
+	}
+}
+
 func TestBuildLeafTables(t *testing.T) {
 	s, o := leafState(), leafOverlay()
 	tables := NewBuilder(dataplane.Leaf, leafPorts).Build(&s, &o, epoch)

@@ -15,11 +15,10 @@ import (
 // Facts are what the start-up checks know of the machine; [Gather] finds them
 // out.
 type Facts struct {
-	NetAdmin, NetRaw, BPF, IPCLock bool   // effective capabilities
-	Memlock                        uint64 // soft limit of locked memory, bytes
-	Addrs                          []netip.Addr
+	NetAdmin, NetRaw, BPF, IPCLock bool                 // effective capabilities
+	Memlock                        uint64               // soft limit of locked memory, bytes
 	Ports                          map[string]PortFacts // by name; one that is missing does not exist
-	State                          State                // links and routes
+	State                          State                // links, routes and addresses
 }
 
 // PortFacts are what the checks know of one interface.
@@ -67,9 +66,9 @@ func Check(c *dataplane.Config, o *config.Leaf, f *Facts) []Finding {
 	checkOverhead(c, f, add)
 	if c.Role == dataplane.Leaf {
 		checkRoutes(c, o, f, add)
-		if !slices.Contains(f.Addrs, c.VTEP) {
+		if !slices.Contains(f.State.Addresses, c.VTEP) {
 			add(false, "vtep", fmt.Sprintf("VTEP %v is not an address of this machine: the kernel cannot answer for it, nor take over when the daemon is gone", c.VTEP),
-				"ip addr add %v/32 dev lo", c.VTEP)
+				"%s", vtepFix(c.VTEP))
 		}
 	}
 	return out
@@ -231,3 +230,6 @@ func checkRoutes(c *dataplane.Config, o *config.Leaf, f *Facts, add addFinding) 
 		}
 	}
 }
+
+// vtepFix gives the machine the address of a VTEP.
+func vtepFix(vtep netip.Addr) string { return fmt.Sprintf("ip addr add %v/32 dev lo", vtep) }

@@ -47,7 +47,6 @@ func checkOverlay() *config.Leaf {
 func goodFacts() *Facts {
 	return &Facts{
 		NetAdmin: true, NetRaw: true, BPF: true, IPCLock: true,
-		Addrs: []netip.Addr{addr("10.255.0.1")},
 		Ports: map[string]PortFacts{
 			"eth1": {MTU: 1550, RXQueues: 2, TXQueues: 2, Up: true, Speed: 10e9},
 			"eth3": {MTU: 1500, RXQueues: 2, TXQueues: 2, Up: true},
@@ -55,6 +54,8 @@ func goodFacts() *Facts {
 		State: State{
 			Links:  []Link{link(10, "eth1"), link(12, "eth3")},
 			Routes: []Route{{Dst: pfx("10.255.0.2/32"), Hops: []NextHop{hop(10, "10.1.0.0")}}},
+
+			Addresses: []netip.Addr{addr("10.255.0.1")},
 		},
 	}
 }
@@ -91,7 +92,7 @@ func TestCheck(t *testing.T) {
 		{"XDP in use", port("eth1", func(p *PortFacts) { p.XDP = 42 }), true, "already carries XDP program 42", "xdp off"},
 		{"tags stripped", port("eth3", func(p *PortFacts) { p.StripsVLAN = true }), false, "eth3 strips VLAN tags", "ethtool -K eth3 rxvlan off"},
 		{"tags stripped where none are used", port("eth1", func(p *PortFacts) { p.StripsVLAN = true }), false, "", ""},
-		{"no VTEP", func(f *Facts) { f.Addrs = nil }, false, "VTEP 10.255.0.1 is not an address", "ip addr add 10.255.0.1/32 dev lo"},
+		{"no VTEP", func(f *Facts) { f.State.Addresses = nil }, false, "VTEP 10.255.0.1 is not an address", "ip addr add 10.255.0.1/32 dev lo"},
 		{"an uplink of unknown speed", port("eth1", func(p *PortFacts) { p.Speed = 0 }), false, "the speed of eth1 is unknown", "link_rate: 10Gbit"},
 		{"a link that is down has no speed", port("eth1", func(p *PortFacts) { p.Speed, p.Up = 0, false }), false, "", ""},
 		{"a bond", port("eth1", func(p *PortFacts) { p.Bond, p.Members = true, []string{"eth4", "eth5"} }), true, "eth1 is a bond",
@@ -140,7 +141,7 @@ func TestGather(t *testing.T) {
 		if _, ok := f.Ports["eth3"]; ok {
 			t.Error("eth3 exists")
 		}
-		if !f.NetAdmin || !f.NetRaw || !f.BPF || len(f.Addrs) != 2 {
+		if !f.NetAdmin || !f.NetRaw || !f.BPF || len(f.State.Addresses) != 2 {
 			t.Errorf("facts %+v", f)
 		}
 		names, err := Interfaces()

@@ -41,7 +41,7 @@ func Gather(c *dataplane.Config) (*Facts, error) {
 		return nil, err
 	}
 	defer k.Close()
-	for _, kind := range []Kind{Links, Routes} {
+	for _, kind := range []Kind{Links, Routes, Addresses} {
 		if err := k.List(kind, &f.State); err != nil {
 			return nil, err
 		}
@@ -55,9 +55,6 @@ func Gather(c *dataplane.Config) (*Facts, error) {
 		ip, _ := addrOf(a.IP)
 		bits, _ := a.Mask.Size()
 		byIndex[a.LinkIndex] = append(byIndex[a.LinkIndex], netip.PrefixFrom(ip, bits))
-		if ip.Is4() {
-			f.Addrs = append(f.Addrs, ip)
-		}
 	}
 	links, err := k.h.LinkList()
 	if err != nil {

@@ -275,6 +275,17 @@ func (m *Mirror) reportSpeed(c *dataplane.PortConfig, old, p dataplane.PortState
 	}
 }
 
+// reportVTEP logs that the VTEP's address is gone, or there again.
+func (m *Mirror) reportVTEP(gone bool) {
+	vtep := m.Overlay.VTEP
+	if gone {
+		m.Log.Warn("the VTEP is no address of this machine any more: the kernel does not answer for it, and routing daemons may withdraw it",
+			"vtep", vtep, "fix", vtepFix(vtep))
+		return
+	}
+	m.Log.Info("the VTEP is an address of this machine again", "vtep", vtep)
+}
+
 // at returns the i-th element, or zero.
 func at[T any](s []T, i int) (v T) {
 	if i < len(s) {
@@ -287,6 +298,9 @@ func at[T any](s []T, i int) (v T) {
 func (m *Mirror) report(old, t *dataplane.Tables) {
 	if old == nil {
 		old = &dataplane.Tables{}
+	}
+	if t.NoVTEP != old.NoVTEP && m.stats.Published > 1 { // the start-up checks found the rest
+		m.reportVTEP(t.NoVTEP)
 	}
 	for i, p := range t.Ports {
 		m.reportSpeed(&m.Ports[i], at(old.Ports, i), p)

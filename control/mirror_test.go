@@ -45,6 +45,7 @@ func (f *fakeKernel) List(k Kind, s *State) error {
 	c := State{
 		Links:  slices.Clone(f.state.Links),
 		Routes: slices.Clone(f.state.Routes), Neighbours: slices.Clone(f.state.Neighbours),
+		Addresses: slices.Clone(f.state.Addresses),
 	}
 	s.take(k, &c)
 	return nil

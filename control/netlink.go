@@ -48,7 +48,7 @@ func OpenNetlink(ports ...string) (*Netlink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
-	events, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_NEXTHOP)
+	events, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_NEXTHOP, unix.RTNLGRP_IPV4_IFADDR)
 	if err != nil {
 		h.Close()
 		return nil, fmt.Errorf("subscribe to netlink events: %w", err)
@@ -149,6 +149,7 @@ var kindOf = map[uint16]Kind{
 	unix.RTM_NEWLINK: Links, unix.RTM_DELLINK: Links,
 	unix.RTM_NEWROUTE: Routes, unix.RTM_DELROUTE: Routes, unix.RTM_NEWNEXTHOP: Routes, unix.RTM_DELNEXTHOP: Routes,
 	unix.RTM_NEWNEIGH: Neighbours, unix.RTM_DELNEIGH: Neighbours,
+	unix.RTM_NEWADDR: Addresses, unix.RTM_DELADDR: Addresses,
 }
 
 // note names the kinds that messages are about.
@@ -160,17 +161,18 @@ func note(msgs []syscall.NetlinkMessage, changed func(Kind)) {
 		}
 		changed(kind)
 		if kind == Links {
-			// The kernel drops routes and neighbours of a link that goes away,
-			// partly without saying so for each.
+			// The kernel drops routes, neighbours and addresses of a link that goes
+			// away, partly without saying so for each.
 			changed(Routes)
 			changed(Neighbours)
+			changed(Addresses)
 		}
 	}
 }
 
 // List reads one kind.
 func (k *Netlink) List(kind Kind, s *State) error {
-	list := [numKinds]func(*State) error{k.links, k.routes, k.neighbours}[kind]
+	list := [numKinds]func(*State) error{k.links, k.routes, k.neighbours, k.addresses}[kind]
 	var err error
 	for range maxDumps {
 		err = list(s)
@@ -260,7 +262,9 @@ func convertRoute(r *netlink.Route) (Route, bool) {
 		c.Hops = []NextHop{nextHop(r.LinkIndex, r.Gw, r.Via, r.Flags)}
 	}
 	for _, h := range r.MultiPath {
-		c.Hops = append(c.Hops, nextHop(h.LinkIndex, h.Gw, h.Via, h.Flags))
+		hop := nextHop(h.LinkIndex, h.Gw, h.Via, h.Flags)
+		hop.Weight = uint16(h.Hops) + 1 // rtnh_hops
+		c.Hops = append(c.Hops, hop)
 	}
 	return c, r.Tos == 0
 }
@@ -300,6 +304,22 @@ func (k *Netlink) neighbours(s *State) error {
 		return cmp.Or(cmp.Compare(a.Ifindex, b.Ifindex), a.Addr.Compare(b.Addr))
 	})
 	s.Neighbours = out
+	return nil
+}
+
+func (k *Netlink) addresses(s *State) error {
+	list, err := k.h.AddrList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return err
+	}
+	out := make([]netip.Addr, 0, len(list))
+	for _, a := range list {
+		if ip, ok := addrOf(a.IP); ok {
+			out = append(out, ip)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	s.Addresses = slices.Compact(out)
 	return nil
 }
 

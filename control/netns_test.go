@@ -130,6 +130,27 @@ func TestKernelRouteReplaced(t *testing.T) {
 	r.hops(t, "next hop object replaced", "up1 10.1.1.1")
 }
 
+// The kernel tells weights with the route, and of a group of next hop objects as if they
+// were the route's.
+func TestKernelWeights(t *testing.T) {
+	r := newRig(t)
+	weights := func(what string, want ...uint16) {
+		t.Helper()
+		r.tables.until(t, what, func(tb *dataplane.Tables) bool { return slices.Equal(tb.Peers[0].Weights, want) })
+	}
+	r.hops(t, "start", "up0 10.1.0.1", "up1 10.1.1.1")
+	weights("start")
+	r.run(t, "ip route replace 10.255.0.2/32 nexthop via 10.1.1.1 dev up1 weight 256 nexthop via 10.1.0.1 dev up0 weight 3")
+	weights("weights of the route", 3, 256)
+	r.run(t, "ip nexthop add id 7 via 10.1.0.1 dev up0")
+	r.run(t, "ip nexthop add id 8 via 10.1.1.1 dev up1")
+	r.run(t, "ip nexthop add id 9 group 7,5/8,2")
+	r.run(t, "ip route replace 10.255.0.2/32 nhid 9")
+	weights("weights of a group", 5, 2)
+	r.run(t, "ip nexthop replace id 9 group 7,1/8,1")
+	weights("equal weights")
+}
+
 // The kernel keeps routes by way of a link that lost its carrier, and calls them dead.
 func TestKernelBackupRoute(t *testing.T) {
 	r := newRig(t)

@@ -21,12 +21,13 @@ const (
 	Links Kind = iota
 	Routes
 	Neighbours
+	Addresses
 	numKinds
 )
 
 // String is the kind's name in logs and metrics.
 func (k Kind) String() string {
-	return [...]string{"links", "routes", "neighbours"}[k]
+	return [...]string{"links", "routes", "neighbours", "addresses"}[k]
 }
 
 // State is what the kernel says, complete for each kind. It is a value to
@@ -35,6 +36,7 @@ type State struct {
 	Links      []Link
 	Routes     []Route // those of one prefix in the order of metric
 	Neighbours []Neighbour
+	Addresses  []netip.Addr // IPv4, of all interfaces, in order
 }
 
 // Link is a network interface.
@@ -63,7 +65,8 @@ type Route struct {
 type NextHop struct {
 	Ifindex int
 	Gateway netip.Addr
-	Dead    bool // the kernel itself has ruled it out
+	Weight  uint16 // its share among the route's next hops; 0 is 1
+	Dead    bool   // the kernel itself has ruled it out
 }
 
 // Neighbour is an entry of the ARP or neighbour discovery cache.
@@ -101,6 +104,9 @@ func (s *State) take(k Kind, o *State) (differs bool) {
 			return a.Dst == b.Dst && a.Metric == b.Metric && a.Reject == b.Reject && slices.Equal(a.Hops, b.Hops)
 		})
 		s.Routes = o.Routes
+	case Addresses:
+		differs = !slices.Equal(s.Addresses, o.Addresses)
+		s.Addresses = o.Addresses
 	default:
 		differs = !slices.EqualFunc(s.Neighbours, o.Neighbours, func(a, b Neighbour) bool {
 			a.Stale, b.Stale = false, false

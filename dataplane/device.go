@@ -14,85 +14,111 @@ import (
 	"github.com/loomfabric/loom/dataplane/xsk"
 )
 
-// reopenAfter is how long a port that could not be opened is left alone.
-const reopenAfter = 200 * time.Millisecond
+const (
+	// reopenAfter is how long a port that could not be opened is left alone.
+	reopenAfter = 200 * time.Millisecond
+	// busyQueue is how long the opening of a port that returned waits for a busy queue:
+	// the ports behind it wait as long, and it is tried again.
+	busyQueue = 50 * time.Millisecond
+)
 
-// device is a port as the kernel has it: the interface, the attached program,
-// and a socket a worker. Guarded by Node.mu.
+// device is a port as the kernel has it. Node.opening belongs to who opens or closes it,
+// which may take long; Node.mu guards the fields, and is never held for longer than it
+// takes to read or write them.
 type device struct {
-	id      PortID
-	cfg     *PortConfig
+	id  PortID
+	cfg *PortConfig
+	binding
+	err   error // why it is not open
+	since time.Time
+	past  map[string]uint64 // classifier counters of programs that are gone
+}
+
+// binding is what a port that is open holds of the kernel: the interface, the attached
+// program, and a socket a worker.
+type binding struct {
 	ifindex int // 0: not open
 	program *bpf.Program
 	sockets []*xsk.Socket // by worker
 	promisc int           // descriptor that keeps an access port promiscuous; 0: none
 	mode    bpf.Mode
-	err     error // why it is not open
-	since   time.Time
-	past    map[string]uint64 // classifier counters of programs that are gone
 }
 
 // absent reports whether the interface of d does not exist, and notes it.
-func (d *device) absent() bool {
+func (n *Node) absent(d *device) bool {
 	if _, err := net.InterfaceByName(d.cfg.Name); err == nil {
 		return false
 	}
-	d.err, d.since = fmt.Errorf("interface %s does not exist; the port opens when it appears", d.cfg.Name), time.Now()
+	n.note(d, fmt.Errorf("interface %s does not exist; the port opens when it appears", d.cfg.Name))
 	return true
+}
+
+// note says why d is not open.
+func (n *Node) note(d *device, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	d.err, d.since = err, time.Now()
 }
 
 // openDevice attaches and binds d. ifindex 0 means: look it up.
 func (n *Node) openDevice(d *device, ifindex int) error {
-	err := n.tryOpen(d, ifindex)
+	b, err := n.tryOpen(d, ifindex)
 	if err != nil {
-		err = fmt.Errorf("port %s: %w", d.cfg.Name, errors.Join(err, n.closeDevice(d)))
+		err = fmt.Errorf("port %s: %w", d.cfg.Name, errors.Join(err, n.release(d, &b)))
+		b = binding{}
 	}
-	d.err, d.since = err, time.Now()
-	n.setOpened(d.id, d.ifindex)
+	n.mu.Lock()
+	d.binding, d.err, d.since = b, err, time.Now()
+	n.mu.Unlock()
+	n.setOpened(d.id, b.ifindex)
 	return err
 }
 
-func (n *Node) tryOpen(d *device, ifindex int) error {
-	if ifindex == 0 {
-		i, err := net.InterfaceByName(d.cfg.Name)
-		if err != nil {
-			return fmt.Errorf("find interface: %w", err)
-		}
-		ifindex = i.Index
-	}
-	if d.cfg.Kind == Access {
-		fd, err := promiscuous(ifindex)
-		if err != nil {
-			return err
-		}
-		d.promisc = fd
-	}
-	p, err := bpf.Load(n.programConfig(d))
+// tryOpen returns a binding of d, half done with an error. It touches no interface of
+// another name: an index that tables were made with may have gone to another one since.
+func (n *Node) tryOpen(d *device, ifindex int) (b binding, err error) {
+	i, err := net.InterfaceByName(d.cfg.Name)
 	if err != nil {
-		return err
+		return b, fmt.Errorf("find interface: %w", err)
 	}
-	d.program, d.ifindex = p, ifindex
-	if d.mode, err = p.Attach(ifindex, d.cfg.Name, xdpModes[n.cfg.XDPMode]); err != nil {
-		return err
+	retry := xsk.DefaultRetry
+	if ifindex != 0 {
+		retry = busyQueue
+	}
+	if ifindex != 0 && ifindex != i.Index {
+		return b, fmt.Errorf("the interface has index %d, and the tables say %d: it waits for the next ones", i.Index, ifindex)
+	}
+	ifindex = i.Index
+	if d.cfg.Kind == Access {
+		if b.promisc, err = promiscuous(ifindex); err != nil {
+			return b, err
+		}
+	}
+	if b.program, err = bpf.Load(n.programConfig(d)); err != nil {
+		return b, err
+	}
+	b.ifindex = ifindex
+	if b.mode, err = b.program.Attach(ifindex, d.cfg.Name, xdpModes[n.cfg.XDPMode]); err != nil {
+		return b, err
 	}
 	for q, w := range n.workers {
 		s, err := xsk.Open(n.umems[q], xsk.SocketConfig{
-			Ifindex: ifindex, Name: d.cfg.Name, Queue: q,
+			Ifindex: ifindex, Name: d.cfg.Name, Queue: q, Retry: retry,
 			RX: n.cfg.RingSize, TX: n.cfg.RingSize, Fill: n.cfg.RingSize, Completion: n.cfg.RingSize,
-			CopyMode: copyModes[n.cfg.CopyMode], Generic: d.mode == bpf.Generic,
+			CopyMode: copyModes[n.cfg.CopyMode], Generic: b.mode == bpf.Generic,
 		})
 		if err != nil {
-			return err
+			return b, err
 		}
-		d.sockets = append(d.sockets, s)
+		b.sockets = append(b.sockets, s)
 		w.call(func() { w.attach(&w.ports[d.id], s) })
-		if err := p.SetSocket(q, s.FD()); err != nil {
-			return err
+		if err := b.program.SetSocket(q, s.FD()); err != nil {
+			return b, err
 		}
 	}
-	n.log.Info("port open", "port", d.cfg.Name, "ifindex", ifindex, "xdp", d.mode.String(), "copy", d.copyMode(),
+	n.log.Info("port open", "port", d.cfg.Name, "ifindex", ifindex, "xdp", b.mode.String(), "copy", b.copyMode(),
 		"asked_xdp", xdpModes[n.cfg.XDPMode].String())
-	return nil
+	return b, nil
 }
 
 var (
@@ -108,11 +134,17 @@ func (n *Node) programConfig(d *device) bpf.Config {
 	}
 }
 
-// closeDevice undoes openDevice, whole or half done, and gives the frames that
-// the sockets held back to the workers.
+// closeDevice undoes openDevice.
 func (n *Node) closeDevice(d *device) error {
+	b := d.binding // nobody else writes it
+	return n.release(d, &b)
+}
+
+// release gives up a binding of d, whole or half done, and gives the frames that the
+// sockets held back to the workers.
+func (n *Node) release(d *device, b *binding) error {
 	var errs []error
-	for q, s := range d.sockets {
+	for q, s := range b.sockets {
 		w := n.workers[q]
 		p := &w.ports[d.id]
 		w.call(func() { w.detach(p) })
@@ -122,14 +154,16 @@ func (n *Node) closeDevice(d *device) error {
 		}
 		w.call(func() { w.reclaim(p) })
 	}
-	if d.program != nil {
-		d.keepCounters()
-		errs = append(errs, d.program.Close())
+	n.mu.Lock() // from here on nobody reads the program's counters
+	d.keepCounters(b.program)
+	d.binding = binding{}
+	n.mu.Unlock()
+	if b.program != nil {
+		errs = append(errs, b.program.Close())
 	}
-	if d.promisc != 0 {
-		errs = append(errs, unix.Close(d.promisc))
+	if b.promisc != 0 {
+		errs = append(errs, unix.Close(b.promisc))
 	}
-	d.sockets, d.program, d.promisc, d.ifindex = nil, nil, 0, 0
 	return errors.Join(errs...)
 }
 
@@ -157,8 +191,8 @@ func (n *Node) followDevices() (again bool) {
 	if v == nil {
 		return false
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.opening.Lock()
+	defer n.opening.Unlock()
 	for i, d := range n.devices {
 		want := v.tables.Ports[i].Ifindex
 		if d.ifindex == want {
@@ -170,7 +204,7 @@ func (n *Node) followDevices() (again bool) {
 			if err := n.closeDevice(d); err != nil {
 				n.log.Warn("close port", "port", d.cfg.Name, "error", err)
 			}
-			d.err, d.since = fmt.Errorf("interface %s is gone; the port opens again when it returns", d.cfg.Name), time.Now()
+			n.note(d, fmt.Errorf("interface %s is gone; the port opens again when it returns", d.cfg.Name))
 		}
 		if want == 0 {
 			continue
@@ -186,8 +220,8 @@ func (n *Node) followDevices() (again bool) {
 	return again
 }
 
-func (d *device) copyMode() string {
-	for _, s := range d.sockets {
+func (b *binding) copyMode() string {
+	for _, s := range b.sockets {
 		if !s.ZeroCopy() {
 			return "copy"
 		}
@@ -195,9 +229,13 @@ func (d *device) copyMode() string {
 	return "zero-copy"
 }
 
-// keepCounters saves the classifier's counts from a program about to go.
-func (d *device) keepCounters() {
-	now, err := d.program.Counters()
+// keepCounters saves the classifier's counts from a program about to go; nil: there is
+// none.
+func (d *device) keepCounters(p *bpf.Program) {
+	if p == nil {
+		return
+	}
+	now, err := p.Counters()
 	if err != nil {
 		return // the program goes either way, and its counts with it
 	}

@@ -27,12 +27,13 @@ type Node struct {
 	shared  *shared
 	tuner   tuner
 
-	mu      sync.Mutex // guards devices and closed
-	devices []*device  // by PortID
+	opening sync.Mutex // held while ports are opened and closed; guards closed
 	closed  bool
+	mu      sync.Mutex    // guards what devices say; taken after opening, and never for long
+	devices []*device     // by PortID
 	changed chan struct{} // tables came whose interfaces may differ
 
-	publishing sync.Mutex // guards tables and opened; taken after mu
+	publishing sync.Mutex // guards tables and opened; taken after opening
 	tables     *Tables    // as published last
 	opened     []int      // by PortID: ifindex of the interface that the port is open on; 0: not open
 }
@@ -52,7 +53,7 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 	for i := range cfg.Ports {
 		d := &device{id: PortID(i), cfg: &n.cfg.Ports[i]}
 		n.devices = append(n.devices, d)
-		if d.cfg.Optional && d.absent() {
+		if d.cfg.Optional && n.absent(d) {
 			continue
 		}
 		if err := n.openDevice(d, 0); err != nil {
@@ -254,19 +255,26 @@ func (n *Node) Stats() Stats {
 		w.call(func() { ws = w.snapshot() })
 		s.Workers = append(s.Workers, ws)
 	}
+	s.Ports = n.PortInfos()
+	return s
+}
+
+// PortInfos returns what ports asked for and what they got, by PortID. No worker is
+// asked.
+func (n *Node) PortInfos() (infos []PortInfo) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, d := range n.devices {
-		s.Ports = append(s.Ports, d.info(n.log))
+		infos = append(infos, d.info(n.log))
 	}
-	return s
+	return infos
 }
 
 // Close detaches the classifier, closes the sockets and frees the memory. Run
 // must have returned.
 func (n *Node) Close() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.opening.Lock()
+	defer n.opening.Unlock()
 	if n.closed {
 		return nil
 	}

@@ -41,6 +41,73 @@ func TestPathsOfPeers(t *testing.T) {
 	}
 }
 
+// A weight stays with its next hop, whatever others are out of use, and takes no more
+// than that one path: LBTags are few.
+func TestPathsHaveWeights(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*Tables)
+		want   balance.Paths
+	}{
+		{"both", func(*Tables) {}, balance.MakeWeightedPaths([]uint8{0, 1}, []uint16{2, 100})},
+		{"the other way round", func(t *Tables) { t.Peers[0].Hops = []HopID{1, 0} }, balance.MakeWeightedPaths([]uint8{1, 0}, []uint16{2, 100})},
+		{"first down", func(t *Tables) { t.Ports[up0].Up = false }, balance.MakePaths(1)},
+		{"first without MAC", func(t *Tables) { t.Hops[0].Resolved = false }, balance.MakePaths(1)},
+		{"one with a MAC on a port that is down", func(t *Tables) { t.Ports[up0].Up, t.Hops[1].Resolved = false, false }, balance.MakePaths(1)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			cfg, tables := leafConfig(), leafTables()
+			cfg.VTEP = netip.MustParseAddr(testVTEP)
+			tables.Peers[0].Weights = []uint16{2, 100}
+			tt.change(tables)
+			v, err := compile(&cfg, tables)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if v.paths[0] != tt.want {
+				t.Errorf("paths %+v, want %+v", v.paths[0], tt.want)
+			}
+		})
+	}
+	for _, weights := range [][]uint16{{1}, {1, 2, 3}, {0, 1}, {}} {
+		cfg, tables := leafConfig(), leafTables()
+		tables.Peers[0].Weights = weights
+		if _, err := compile(&cfg, tables); err == nil {
+			t.Errorf("weights %v of two next hops are taken", weights)
+		}
+	}
+}
+
+// A spine spreads by weight what has a selector, in sixteenths, and what has none.
+func TestSpineSpreadsByWeight(t *testing.T) {
+	tables := spineTables()
+	tables.Groups[0].Weights = []uint16{3, 1}
+	cfg := spineConfig()
+	v, err := compile(&cfg, tables)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &v.groups[0]
+	var selected, hashed [2]int
+	for s := range uint8(16) {
+		selected[g.choice.Of(true, s, 0)]++
+	}
+	for i := range uint32(1000) {
+		hashed[g.choice.Of(false, 0, i*0x9E3779B1)]++
+	}
+	if selected != [2]int{12, 4} || hashed[0] < 745 || hashed[0] > 755 {
+		t.Errorf("%v of 16 selectors and %v of 1000 hashes, want three quarters for the first next hop", selected, hashed)
+	}
+	tables.Ports[v.hops[g.hops[0]].port].Up = false
+	if v, err = compile(&cfg, tables); err != nil || v.groups[0].n != 1 || v.groups[0].choice.Of(true, 0, 0) != 0 {
+		t.Errorf("one next hop left: %+v, error %v", v.groups[0], err)
+	}
+	tables.Groups[0].Weights = []uint16{3}
+	if _, err := compile(&cfg, tables); err == nil {
+		t.Error("one weight of two next hops is taken")
+	}
+}
+
 func TestUplinksAreLimited(t *testing.T) {
 	cfg := leafConfig()
 	cfg.VTEP, cfg.Workers, cfg.RingSize, cfg.FDBSize = netip.MustParseAddr(testVTEP), 1, 512, 1

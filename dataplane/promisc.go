@@ -14,12 +14,12 @@ import (
 func promiscuous(ifindex int) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return -1, fmt.Errorf("open packet socket to receive frames to all addresses: %w (needs CAP_NET_RAW; under systemd AF_PACKET in RestrictAddressFamilies)", err)
+		return 0, fmt.Errorf("open packet socket to receive frames to all addresses: %w (needs CAP_NET_RAW; under systemd AF_PACKET in RestrictAddressFamilies)", err)
 	}
 	m := unix.PacketMreq{Ifindex: int32(ifindex), Type: unix.PACKET_MR_PROMISC}
 	if err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &m); err != nil {
 		unix.Close(fd)
-		return -1, fmt.Errorf("receive frames to all addresses: %w", err)
+		return 0, fmt.Errorf("receive frames to all addresses: %w", err)
 	}
 	return fd, nil
 }

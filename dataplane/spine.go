@@ -71,7 +71,7 @@ func (s *spineWorker) adopt(v *view) {
 		for h, id := range g.hops[:g.n] {
 			ports[h] = int(v.hops[id].port)
 		}
-		if err := s.brain.SetRoute(i, ports); err != nil {
+		if err := s.brain.SetRoute(i, ports, g.weights); err != nil {
 			panic(err) // a group is no longer than a route may be, and the scheme was made before
 		}
 	}
@@ -172,7 +172,7 @@ func (s *spineWorker) route(p *port, f *frame, now mono.Time) drop.Reason {
 		return drop.None
 	}
 	// The hash has this node's seed in it, so tiers do not polarise.
-	return s.forward(f, g.hops[leaf.NextHop(capable, selector, f.hash, g.n)], now)
+	return s.forward(f, g.hops[g.choice.Of(capable, selector, f.hash)%MaxPaths], now)
 }
 
 // believe checks that a packet was sent to this port, and that its source is where it

@@ -137,7 +137,7 @@ type PortStats struct {
 	// Drops are charged to the port that the frame came in by.
 	Drops       drop.Counts `stat:"-"`
 	QueueBytes  uint64      `stat:"queue_bytes,gauge" unit:"bytes" help:"Bytes in the data queue."`
-	QueuePeak   uint64      `stat:"queue_peak_bytes,max" unit:"bytes" help:"Most bytes that the data queue has held."`
+	QueuePeak   uint64      `stat:"queue_peak_bytes,max" unit:"bytes" help:"Most bytes that one worker's data queue has held."`
 	QueueFrames uint64      `stat:"queue_frames,gauge" unit:"frames" help:"Frames in the data queue."`
 	// Utilisation is a share of the link's rate, all workers together; 0 when that is
 	// unknown. Metric is the same, quantised: what CE is raised to.

@@ -39,6 +39,7 @@ type Tables struct {
 	Peers  []Peer      // leaf, by PeerID
 	VNIs   []VNI       // leaf, by VNIIndex
 	Static []StaticMAC // leaf
+	NoVTEP bool        // leaf: the VTEP is no address of this machine
 	// Routes is the spine's longest-prefix match: destination to an index
 	// into Groups.
 	Routes *bart.Table[uint32] `json:"-"`
@@ -63,17 +64,19 @@ type Hop struct {
 	Resolved bool // MAC is known
 }
 
-// Group is a set of equal-cost next hops, in a stable order.
+// Group is the set of a route's next hops, in a stable order.
 type Group struct {
-	Hops []HopID // at most MaxPaths
+	Hops    []HopID  // at most MaxPaths
+	Weights []uint16 // of Hops, in their order, each above 0; nil: all are alike
 }
 
 // Peer is a remote VTEP and the next hops that the kernel's routes give for it.
 // Hops holds only those whose port is up; their order is stable, so that the
 // loss of one moves as few flows as possible.
 type Peer struct {
-	VTEP netip.Addr
-	Hops []HopID // at most MaxPaths
+	VTEP    netip.Addr
+	Hops    []HopID  // at most MaxPaths
+	Weights []uint16 // of Hops, in their order, each above 0; nil: all are alike
 }
 
 // VNI is one virtual network.

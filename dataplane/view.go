@@ -10,6 +10,7 @@ import (
 	"github.com/gaissmai/bart"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -75,9 +76,11 @@ type tunnel struct {
 }
 
 type viewGroup struct {
-	n    uint32
-	hops [MaxPaths]HopID
-	from [MaxPorts / 64]uint64 // ports that packets of its destinations may come by, as bits
+	n       uint32
+	hops    [MaxPaths]HopID
+	choice  leaf.NextHops
+	weights []uint16              // of hops; nil: all are alike
+	from    [MaxPorts / 64]uint64 // ports that packets of its destinations may come by, as bits
 }
 
 // compile turns t into a view for a node configured as cfg. It reports tables
@@ -163,6 +166,9 @@ func checkLeaf(t *Tables) error {
 				return fmt.Errorf("peer %v names next hop %d of %d", p.VTEP, h, len(t.Hops))
 			}
 		}
+		if err := checkWeights("peer "+p.VTEP.String(), p.Hops, p.Weights); err != nil {
+			return err
+		}
 	}
 	for _, s := range t.Static {
 		if int(s.VNI) >= len(t.VNIs) || s.Port == NoPort && int(s.Peer) >= len(t.Peers) ||
@@ -239,33 +245,49 @@ func mayArrive(cfg *Config, v *view, p *Peer) (bits uint16) {
 	return bits
 }
 
-// usable returns the next hops of a list that frames may take, at most MaxPaths: those
-// behind ports that are up. Those without a MAC take part only when there is none with
-// one: a frame then waits for the first answer.
-func (v *view) usable(hops []HopID) []HopID {
-	resolved := slices.ContainsFunc(hops, func(h HopID) bool { return v.hops[h].resolved })
-	usable := slices.DeleteFunc(slices.Clone(hops), func(h HopID) bool {
-		return !v.ports[v.hops[h].port].up || resolved && !v.hops[h].resolved
-	})
-	return usable[:min(len(usable), MaxPaths)]
+// usable returns the next hops of a list that frames may take, at most MaxPaths, and
+// their weights: those behind ports that are up and, at a leaf, uplinks. Those without a
+// MAC take part only when there is none with one: a frame then waits for the first
+// answer.
+func (v *view) usable(cfg *Config, hops []HopID, weights []uint16) (usable []HopID, share []uint16) {
+	out := func(h HopID) bool {
+		port := v.hops[h].port
+		return !v.ports[port].up || cfg.Role == Leaf && cfg.Ports[port].Kind != Uplink
+	}
+	resolved := slices.ContainsFunc(hops, func(h HopID) bool { return !out(h) && v.hops[h].resolved })
+	for i, h := range hops {
+		if out(h) || resolved && !v.hops[h].resolved || len(usable) == MaxPaths {
+			continue
+		}
+		usable = append(usable, h)
+		if weights != nil {
+			share = append(share, weights[i])
+		}
+	}
+	return usable, share
+}
+
+// checkWeights reports weights that do not fit their next hops.
+func checkWeights(of string, hops []HopID, weights []uint16) error {
+	if weights != nil && len(weights) != len(hops) || slices.Contains(weights, 0) {
+		return fmt.Errorf("%s has weights %v for %d next hops: there has to be one above 0 for each", of, weights, len(hops))
+	}
+	return nil
 }
 
 // bindPeer prepares the paths to one peer.
 func (v *view) bindPeer(cfg *Config, i int, p *Peer) {
-	var uplinks []uint8
-	for _, h := range v.usable(p.Hops) {
+	hops, weights := v.usable(cfg, p.Hops, p.Weights)
+	uplinks := make([]uint8, len(hops))
+	for path, h := range hops {
 		hop := &v.hops[h]
-		if cfg.Ports[hop.port].Kind != Uplink {
-			continue
-		}
-		uplink := uplinkIndex(cfg, hop.port)
-		v.tunnels[i*MaxPaths+len(uplinks)] = tunnel{
+		uplinks[path] = uplinkIndex(cfg, hop.port)
+		v.tunnels[i*MaxPaths+path] = tunnel{
 			header: overlay.MakeTunnel(cfg.VTEP, p.VTEP, hop.src, hop.dst, cfg.VXLANPort),
-			hop:    h, port: hop.port, maxFrame: hop.maxFrame, resolved: hop.resolved, uplink: uplink,
+			hop:    h, port: hop.port, maxFrame: hop.maxFrame, resolved: hop.resolved, uplink: uplinks[path],
 		}
-		uplinks = append(uplinks, uplink)
 	}
-	v.paths[i] = balance.MakePaths(uplinks...)
+	v.paths[i] = balance.MakeWeightedPaths(uplinks, weights)
 	v.from[i] = mayArrive(cfg, v, p)
 }
 
@@ -287,6 +309,9 @@ func (v *view) compileSpine(cfg *Config, t *Tables) error {
 				return fmt.Errorf("route group names next hop %d of %d", h, len(v.hops))
 			}
 		}
+		if err := checkWeights("route group", g.Hops, g.Weights); err != nil {
+			return err
+		}
 		vg := viewGroup{}
 		for _, h := range g.Hops {
 			port := v.hops[h].port
@@ -295,7 +320,10 @@ func (v *view) compileSpine(cfg *Config, t *Tables) error {
 		if cfg.ReversePath != StrictPath && len(g.Hops) > 0 {
 			vg.from = [MaxPorts / 64]uint64{math.MaxUint64, math.MaxUint64, math.MaxUint64, math.MaxUint64}
 		}
-		vg.n = uint32(copy(vg.hops[:], v.usable(g.Hops)))
+		var hops []HopID
+		hops, vg.weights = v.usable(cfg, g.Hops, g.Weights)
+		vg.n = uint32(copy(vg.hops[:], hops))
+		vg.choice = leaf.MakeNextHops(len(hops), vg.weights)
 		v.groups = append(v.groups, vg)
 	}
 	return nil

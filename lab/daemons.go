@@ -228,8 +228,8 @@ func (l *Lab) get(ctx context.Context, node, path string) ([]byte, error) {
 
 // waitReady waits until every daemon reports ready and the neighbours on the links
 // are resolved.
-func (l *Lab) waitReady(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readyWait)
+func (l *Lab) waitReady(caller context.Context) error {
+	ctx, cancel := context.WithTimeout(caller, readyWait)
 	defer cancel()
 	for {
 		err := l.ready(ctx)
@@ -241,10 +241,10 @@ func (l *Lab) waitReady(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("not ready after %v: %w", readyWait, err)
+			if caller.Err() != nil { // it has had enough, by its own deadline perhaps
+				return caller.Err()
 			}
-			return ctx.Err()
+			return fmt.Errorf("not ready after %v: %w", readyWait, err)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}

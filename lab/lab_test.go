@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -156,6 +157,12 @@ func inHost(t *testing.T, file, host string, argv ...string) (int, string) {
 	return 0, string(out)
 }
 
+// pingFrom pings once from a host.
+func pingFrom(t *testing.T, l *Lab, host, to string, payload int, source ...netip.Addr) (report string, ok bool) {
+	t.Helper()
+	return testenv.Ping(t, testenv.OpenNamespace(t, l.ns(host)), netip.MustParseAddr(to), payload, 1, source...)
+}
+
 func TestUpTwiceExecDown(t *testing.T) {
 	l, file := newLab(t, small)
 	up(t, l)
@@ -227,7 +234,7 @@ func kernelHops(t *testing.T, l *Lab, node string, leaf int) (out []string) {
 }
 
 func TestFailRestore(t *testing.T) {
-	l, file := newLab(t, small)
+	l, _ := newLab(t, small)
 	up(t, l)
 	check := func(when, node string, leaf int, want ...string) {
 		t.Helper()
@@ -237,7 +244,7 @@ func TestFailRestore(t *testing.T) {
 	}
 	reach := func(when string) {
 		t.Helper()
-		if code, out := inHost(t, file, "h0", "ping", "-c", "1", "-W", "2", "10.100.0.3"); code != 0 {
+		if out, ok := pingFrom(t, l, "h0", "10.100.0.3", 56); !ok {
 			t.Errorf("%s: h0 cannot reach h2: %s", when, out)
 		}
 	}
@@ -274,6 +281,19 @@ func TestFailRestore(t *testing.T) {
 	}
 }
 
+// TestUpEndsWithItsCaller: a caller's own deadline is not taken for a fabric that does
+// not get ready.
+func TestUpEndsWithItsCaller(t *testing.T) {
+	l, _ := newLab(t, small)
+	up(t, l)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	testenv.OpenNamespace(t, l.ns("S1")).DeleteLink(t, "dn-l1-0") // it cannot get ready
+	if err := l.waitReady(ctx); !errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "not ready") {
+		t.Errorf("a caller that waits for 200 ms gets %v", err)
+	}
+}
+
 func TestFailNeedsUp(t *testing.T) {
 	l, _ := newLab(t, small)
 	if err := l.Fail("L0-S0.0"); err == nil || !strings.Contains(err.Error(), "not up") {
@@ -289,14 +309,14 @@ func TestFailNeedsUp(t *testing.T) {
 // beginning of the other's, do not touch each other.
 func TestTwoLabs(t *testing.T) {
 	a, fileA := newLab(t, small)
-	b, fileB := newLab(t, small)
+	b, _ := newLab(t, small)
 	up(t, a)
 	up(t, b)
 	if err := a.Down(); err != nil {
 		t.Fatal(err)
 	}
 	gone(t, a, 0)
-	if code, out := inHost(t, fileB, "h0", "ping", "-c", "1", "-W", "2", "10.100.0.3"); code != 0 {
+	if out, ok := pingFrom(t, b, "h0", "10.100.0.3", 56); !ok {
 		t.Errorf("the other lab was hurt: %s", out)
 	}
 	if code, _ := inHost(t, fileA, "h0", "true"); code == 0 {
@@ -307,24 +327,24 @@ func TestTwoLabs(t *testing.T) {
 func TestIsolationAndVLAN(t *testing.T) {
 	l, file := newLab(t, small)
 	up(t, l)
-	tenants(t, file)
+	tenants(t, l, file)
 }
 
 // tenants looks at the networks of the fabric "small", whatever carries it: a
 // tagged port takes full frames and IPv6, and one VNI does not reach another.
-func tenants(t *testing.T, file string) {
+func tenants(t *testing.T, l *Lab, file string) {
 	t.Helper()
-	if code, out := inHost(t, file, "h1", "ping", "-c", "1", "-W", "2", "-s", "1472", "-M", "do", "10.101.0.4"); code != 0 {
+	if out, ok := pingFrom(t, l, "h1", "10.101.0.4", 1472); !ok {
 		t.Errorf("full-size frame over VLAN 5: %s", out)
 	}
-	if code, out := inHost(t, file, "h1", "ping", "-6", "-c", "1", "-W", "2", "fd00::14:0:0:0:4"); code != 0 {
+	if out, ok := pingFrom(t, l, "h1", "fd00::14:0:0:0:4", 56); !ok {
 		t.Errorf("IPv6: %s", out)
 	}
 	// h1 gives itself an address of the other VNI; nobody there may answer.
 	if code, out := inHost(t, file, "h1", "ip", "addr", "add", "10.100.0.2/16", "dev", "eth0"); code != 0 {
 		t.Fatalf("ip addr add: %s", out)
 	}
-	if code, _ := inHost(t, file, "h1", "ping", "-c", "1", "-W", "1", "-I", "10.100.0.2", "10.100.0.3"); code == 0 {
+	if _, ok := pingFrom(t, l, "h1", "10.100.0.3", 56, netip.MustParseAddr("10.100.0.2")); ok {
 		t.Error("VNI 20 reaches VNI 10")
 	}
 }

@@ -79,7 +79,7 @@ func TestRunLoom(t *testing.T) {
 func TestLoomTenants(t *testing.T) {
 	l, file := withDaemons(t, small)
 	up(t, l)
-	tenants(t, file)
+	tenants(t, l, file)
 }
 
 // TestDeadDaemon: a daemon that dies during a run ends the run with its name,

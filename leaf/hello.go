@@ -179,10 +179,11 @@ func (l *Leaf[T]) isolate() {
 // fills in which ones they were.
 func keep(paths *balance.Paths, dead uint16, index *[balance.MaxPaths]uint8) balance.Paths {
 	uplinks := make([]uint8, 0, balance.MaxPaths)
+	weights := make([]uint16, 0, balance.MaxPaths)
 	for i, u := range paths.Uplink[:paths.N] {
 		if dead>>u&1 == 0 {
 			index[len(uplinks)] = uint8(i)
-			uplinks = append(uplinks, u)
+			uplinks, weights = append(uplinks, u), append(weights, paths.Weights[i])
 		}
 	}
 	if len(uplinks) == 0 {
@@ -191,7 +192,7 @@ func keep(paths *balance.Paths, dead uint16, index *[balance.MaxPaths]uint8) bal
 		}
 		return *paths
 	}
-	return balance.MakePaths(uplinks...)
+	return balance.MakeWeightedPaths(uplinks, weights)
 }
 
 // translate makes paths that were chosen among those shown the driver's.

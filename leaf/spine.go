@@ -11,17 +11,6 @@ import (
 	"github.com/loomfabric/loom/reorder"
 )
 
-// NextHop returns which of n next hops a packet takes at a spine without a scheme:
-// the one that the selector of a packet with the fabric's fields names, for all
-// others the one that the hash says. The hash has to differ from node to node, or the
-// tiers of a fabric polarise.
-func NextHop(capable bool, selector uint8, hash, n uint32) uint32 {
-	if capable {
-		return uint32(selector) % n
-	}
-	return uint32(uint64(hash) * uint64(n) >> 32)
-}
-
 // SpineConfig is what one worker of a spine with a scheme of its own is told.
 type SpineConfig struct {
 	Scheme     string
@@ -118,9 +107,9 @@ type Bundle struct {
 }
 
 // SetRoute names the ports that lead to a destination, at most balance.MaxPaths, in a
-// stable order. A route that has lost some of its next hops stays in the bundle that
+// stable order, and their weights; nil: all are alike. A route that has lost some of its next hops stays in the bundle that
 // it had.
-func (s *Spine) SetRoute(dest int, ports []int) error {
+func (s *Spine) SetRoute(dest int, ports []int, weights []uint16) error {
 	for dest >= len(s.by) {
 		s.by = append(s.by, nil)
 	}
@@ -149,7 +138,7 @@ func (s *Spine) SetRoute(dest int, ports []int) error {
 	for i, p := range ports {
 		numbers[i] = uint8(b.number(p))
 	}
-	b.view.Paths[dest] = balance.MakePaths(numbers[:len(ports)]...)
+	b.view.Paths[dest] = balance.MakeWeightedPaths(numbers[:len(ports)], weights)
 	s.by[dest] = b
 	return nil
 }

@@ -1,7 +1,6 @@
 package leaf
 
 import (
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -9,29 +8,6 @@ import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/mono"
 )
-
-// The selector is the next hop's place in the route, modulo their number; all other
-// packets go by their hash, evenly.
-func TestNextHop(t *testing.T) {
-	for n := uint32(1); n <= 16; n++ {
-		for selector := range uint8(16) {
-			if got := NextHop(true, selector, 0xdeadbeef, n); got != uint32(selector)%n {
-				t.Errorf("selector %d of %d: next hop %d", selector, n, got)
-			}
-		}
-		used := make([]int, n)
-		rng := rand.New(rand.NewPCG(1, uint64(n)))
-		for range 10_000 {
-			used[NextHop(false, 7, rng.Uint32(), n)]++
-		}
-		if want := 10_000 / int(n); slices.Min(used) < want*8/10 || slices.Max(used) > want*12/10 {
-			t.Errorf("of %d next hops are used %v", n, used)
-		}
-		if NextHop(false, 0, 0, n) != 0 || NextHop(false, 0, 1<<32-1, n) != n-1 {
-			t.Errorf("the ends of the hashes' range miss %d next hops", n)
-		}
-	}
-}
 
 // fakeLinks are the queues of a spine's ports.
 type fakeLinks struct {
@@ -55,7 +31,7 @@ func newTestSpine(t *testing.T, scheme string, links SpineLinks) *Spine {
 
 func setRoute(t *testing.T, s *Spine, dest int, ports ...int) {
 	t.Helper()
-	if err := s.SetRoute(dest, ports); err != nil {
+	if err := s.SetRoute(dest, ports, nil); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -12,6 +12,15 @@ import (
 // The names in the answers' tags are the API: within /v1 they may be joined by
 // others, and keep their meaning. Times are nanoseconds, rates bits per second.
 
+// Status is the answer of /v1/status: whether the node is ready, as /readyz says.
+type Status struct {
+	Name    string             `json:"name"`
+	Role    string             `json:"role"`
+	Version string             `json:"version"`
+	Ready   bool               `json:"ready"`
+	Reasons []dataplane.Reason `json:"reasons"` // why not; empty when ready
+}
+
 // Ports is the answer of /v1/ports.
 type Ports struct {
 	Ports []Port `json:"ports"`
@@ -65,6 +74,7 @@ type NextHop struct {
 	Gateway  netip.Addr `json:"gateway"`
 	MAC      string     `json:"mac"`
 	Resolved bool       `json:"resolved"` // MAC is known
+	Weight   uint16     `json:"weight"`   // its share among the peer's next hops
 }
 
 // Conga is the answer of /v1/conga: CONGA's two tables and the links' meters.
@@ -158,9 +168,9 @@ func peers(configs []dataplane.PortConfig, st *dataplane.Stats, t *dataplane.Tab
 			continue // its place is free
 		}
 		p := Peer{VTEP: peer.VTEP, Capable: capable[peer.VTEP], NextHops: []NextHop{}}
-		for _, h := range peer.Hops {
+		for i, h := range peer.Hops {
 			hop := at(t.Hops, int(h))
-			p.NextHops = append(p.NextHops, NextHop{at(configs, int(hop.Port)).Name, hop.Gateway, hop.MAC.String(), hop.Resolved})
+			p.NextHops = append(p.NextHops, NextHop{at(configs, int(hop.Port)).Name, hop.Gateway, hop.MAC.String(), hop.Resolved, max(at(peer.Weights, i), 1)})
 		}
 		sent, received := at(sum.PeerSent, i), at(sum.PeerReceived, i)
 		p.SentFrames, p.SentBytes, p.ReceivedFrames, p.ReceivedBytes = sent.Frames, sent.Bytes, received.Frames, received.Bytes

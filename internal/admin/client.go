@@ -68,7 +68,7 @@ func (c *Client) explain(err error) error {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nobody listens at %s: the daemon that made it is gone; start it again", c.Socket)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("no permission to connect to %s: it is for the daemon's user and group; use sudo", c.Socket)
+		return fmt.Errorf("no permission to connect to %s: it is for the daemon's user and group (loom, if systemd runs it); join the group, or use sudo", c.Socket)
 	}
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {

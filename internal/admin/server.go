@@ -22,6 +22,7 @@ const (
 // Node answers as a [dataplane.Node] does.
 type Node interface {
 	Stats() dataplane.Stats
+	PortInfos() []dataplane.PortInfo
 	Congestion() []dataplane.PeerState
 	Paths() []dataplane.PeerPaths
 	Flowlets(limit int) []dataplane.FlowletTable
@@ -40,50 +41,56 @@ type Options struct {
 	Node    Node
 	Tables  func() *dataplane.Tables // nil result: none were published yet
 	Ports   []dataplane.PortConfig   // by PortID
+	Gate    *httpd.Gate              // what requests that ask the workers pass; nil: they are not bounded
 }
 
 // endpoint answers a query; the error is a mistake of the caller's.
 type endpoint struct {
 	path       string
 	leaf       bool     // a spine has nothing to say
+	atOnce     bool     // no worker is asked
 	parameters []string // that it knows
 	limit      int      // of entries, if the caller does not say
 	answer     func(o *Options, q url.Values, limit int) (any, error)
 }
 
 var endpoints = []endpoint{
-	{"ports", false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+	{"status", false, true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+		reasons := dataplane.Unready(o.Ports, o.Node.PortInfos(), o.Tables())
+		return Status{o.Name, o.Role, o.Version, len(reasons) == 0, reasons}, nil
+	}},
+	{"ports", false, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		st := o.Node.Stats()
 		return ports(o.Ports, &st, o.Tables()), nil
 	}},
-	{"peers", true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+	{"peers", true, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		st := o.Node.Stats()
 		return peers(o.Ports, &st, o.Tables(), o.Node.Congestion()), nil
 	}},
-	{"conga", true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+	{"conga", true, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		return Conga{orEmpty(o.Node.Congestion())}, nil
 	}},
-	{"paths", true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+	{"paths", true, true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		return Paths{orEmpty(o.Node.Paths())}, nil
 	}},
-	{"flowlets", true, []string{"limit"}, defaultFlowlets, func(o *Options, _ url.Values, limit int) (any, error) {
+	{"flowlets", true, false, []string{"limit"}, defaultFlowlets, func(o *Options, _ url.Values, limit int) (any, error) {
 		return Flowlets{orEmpty(o.Node.Flowlets(limit))}, nil
 	}},
-	{"conweave", true, []string{"limit"}, 0, func(o *Options, _ url.Values, limit int) (any, error) {
+	{"conweave", true, false, []string{"limit"}, 0, func(o *Options, _ url.Values, limit int) (any, error) {
 		st := o.Node.Stats()
 		return conweave(&st, o.Node.ConWeave(limit)), nil
 	}},
-	{"fdb", true, []string{"limit"}, defaultFDB, func(o *Options, _ url.Values, limit int) (any, error) {
+	{"fdb", true, false, []string{"limit"}, defaultFDB, func(o *Options, _ url.Values, limit int) (any, error) {
 		return o.Node.FDB(limit), nil
 	}},
-	{"explain", true, flowParameters, 0, func(o *Options, q url.Values, _ int) (any, error) {
+	{"explain", true, false, flowParameters, 0, func(o *Options, q url.Values, _ int) (any, error) {
 		f, err := parseFlow(q, o.Tables())
 		if err != nil {
 			return nil, err
 		}
 		return o.Node.Explain(f)
 	}},
-	{"stats", false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+	{"stats", false, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		st := o.Node.Stats()
 		answer := stats(&st)
 		answer.Name, answer.Role, answer.Version = o.Name, o.Role, o.Version
@@ -118,13 +125,17 @@ func NewServer(o Options) http.Handler {
 	for i := range endpoints {
 		e := &endpoints[i]
 		known[i] = "/v1/" + e.path
-		mux.HandleFunc(known[i], func(w http.ResponseWriter, r *http.Request) {
+		var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			status, answer := e.serve(&o, r)
 			if status == http.StatusMethodNotAllowed {
 				w.Header().Set("Allow", "GET, HEAD")
 			}
 			httpd.WriteJSON(w, status, answer)
 		})
+		if !e.atOnce {
+			h = o.Gate.Bound(h)
+		}
+		mux.Handle(known[i], h)
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		httpd.WriteJSON(w, http.StatusNotFound, Failure{fmt.Sprintf("%s does not exist; there are %s", r.URL.Path, strings.Join(known, ", "))})

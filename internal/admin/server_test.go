@@ -57,6 +57,8 @@ func (n *fakeNode) Stats() dataplane.Stats {
 	}
 }
 
+func (n *fakeNode) PortInfos() []dataplane.PortInfo { return n.Stats().Ports }
+
 func (n *fakeNode) Congestion() []dataplane.PeerState {
 	return []dataplane.PeerState{{VTEP: netip.MustParseAddr("10.0.0.2"), Capable: true}}
 }
@@ -132,6 +134,11 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
+	var status Status
+	get("/v1/status", &status)
+	if want := (Status{"L0", "leafd", "v1", false, []dataplane.Reason{{Name: "port_closed", Port: "up0", Detail: "no such interface"}}}); !reflect.DeepEqual(status, want) {
+		t.Errorf("status %+v, want %+v", status, want)
+	}
 	var p Ports
 	get("/v1/ports", &p)
 	want := []Port{
@@ -146,7 +153,7 @@ func TestAnswers(t *testing.T) {
 	get("/v1/peers", &peers)
 	if !reflect.DeepEqual(peers.Peers, []Peer{{
 		VTEP: netip.MustParseAddr("10.0.0.2"), Capable: true,
-		NextHops:   []NextHop{{"up0", netip.MustParseAddr("192.168.0.1"), "00:00:00:00:00:00", true}},
+		NextHops:   []NextHop{{"up0", netip.MustParseAddr("192.168.0.1"), "00:00:00:00:00:00", true, 1}},
 		SentFrames: 28, SentBytes: 4200, ReceivedFrames: 2, ReceivedBytes: 300,
 	}}) {
 		t.Errorf("peers %+v", peers)
@@ -321,4 +328,37 @@ func TestClient(t *testing.T) {
 	go func() { _ = h.Serve(other) }()
 	defer h.Close()
 	says("admin.listen")
+}
+
+// stuckNode is one of which a worker does not answer.
+type stuckNode struct {
+	fakeNode
+	free chan struct{}
+}
+
+func (n *stuckNode) Stats() dataplane.Stats {
+	<-n.free
+	return n.fakeNode.Stats()
+}
+
+func (n *stuckNode) PortInfos() []dataplane.PortInfo { return n.fakeNode.PortInfos() }
+
+// A worker that does not answer keeps nobody waiting; what asks none is answered.
+func TestStuckWorker(t *testing.T) {
+	n := &stuckNode{free: make(chan struct{})}
+	defer close(n.free)
+	s := NewServer(Options{
+		Node: n, Leaf: true, Tables: fakeTables, Gate: httpd.NewGate("the admin API", 1, 20*time.Millisecond, slog.New(slog.DiscardHandler)),
+		Ports: []dataplane.PortConfig{{Name: "acc0", Kind: dataplane.Access}},
+	})
+	for _, why := range []string{"a worker is stuck", "try again"} {
+		code, body := ask(t, s, "GET", "/v1/stats")
+		var f Failure
+		if err := json.Unmarshal([]byte(body), &f); err != nil || code != http.StatusServiceUnavailable || !strings.Contains(f.Error, why) {
+			t.Errorf("%d %s, want a failure with %q", code, body, why)
+		}
+	}
+	if code, body := ask(t, s, "GET", "/v1/status"); code != http.StatusOK || !strings.Contains(body, `"ready":true`) {
+		t.Errorf("status: %d %s", code, body)
+	}
 }

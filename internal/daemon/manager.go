@@ -6,11 +6,14 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/dataplane"
 )
 
 // manager is the service manager, which is told by sd_notify(3) how the node is. Without
@@ -18,6 +21,10 @@ import (
 type manager struct {
 	log   *slog.Logger
 	ready atomic.Bool // it has been told so
+
+	mu      sync.Mutex
+	reasons string // why the node is not ready, as it was told last
+	refused string // why the last reload was refused
 }
 
 // notify sends a state.
@@ -29,8 +36,41 @@ func (m *manager) notify(state ...string) {
 
 // isReady ends the start of the service.
 func (m *manager) isReady() {
-	m.notify(systemd.SdNotifyReady, "STATUS=forwarding")
+	m.notify(systemd.SdNotifyReady, m.status())
 	m.ready.Store(true)
+}
+
+// status is the line that `systemctl status` shows. A line break would begin the next
+// field.
+func (m *manager) status() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := "STATUS=forwarding"
+	if m.reasons != "" {
+		s += "; not ready: " + m.reasons
+	}
+	if m.refused != "" {
+		s += "; configuration not reloaded: " + m.refused
+	}
+	return strings.ReplaceAll(s, "\n", "; ")
+}
+
+// readiness tells the manager what has become of the node's readiness since its start.
+// It reports whether that is news.
+func (m *manager) readiness(reasons []dataplane.Reason) (news bool) {
+	words := make([]string, len(reasons))
+	for i := range reasons {
+		words[i] = reasons[i].String()
+	}
+	m.mu.Lock()
+	before := m.reasons
+	m.reasons = strings.Join(words, "; ")
+	news = m.reasons != before
+	m.mu.Unlock()
+	if news && m.ready.Load() {
+		m.notify(m.status())
+	}
+	return news
 }
 
 // reloading begins a reload. The manager, which has sent the signal, tells by the time
@@ -51,14 +91,15 @@ func (m *manager) reloading() {
 // reloaded ends a reload. The protocol has no word for one that was refused, after which
 // the service is ready as before: the status says it.
 func (m *manager) reloaded(err error) {
-	if !m.ready.Load() {
-		return
+	m.mu.Lock()
+	m.refused = ""
+	if err != nil {
+		m.refused = err.Error()
 	}
-	status := "forwarding"
-	if err != nil { // a line break would begin the next field
-		status = "forwarding; configuration not reloaded: " + strings.ReplaceAll(err.Error(), "\n", "; ")
+	m.mu.Unlock()
+	if m.ready.Load() {
+		m.notify(systemd.SdNotifyReady, m.status())
 	}
-	m.notify(systemd.SdNotifyReady, "STATUS="+status)
 }
 
 // watch feeds the manager's watchdog, if it has one, while workers return: they do so when

@@ -9,11 +9,15 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/telemetry"
 )
 
 // notifySocket is a service manager's end of NOTIFY_SOCKET.
@@ -145,4 +149,45 @@ func TestNoWatchdog(t *testing.T) {
 	t.Setenv("WATCHDOG_USEC", "")
 	m := manager{log: slog.New(slog.DiscardHandler)}
 	m.watch(t.Context(), nil, func() { t.Error("the workers are asked") })
+}
+
+// TestAnnounce: a node that forwards is started, whatever it lacks besides; what it lacks
+// is in the status as long as it lacks it, beside a reload that was refused.
+func TestAnnounce(t *testing.T) {
+	s := newNotifySocket(t)
+	reason := func(name string) telemetry.Readiness {
+		return telemetry.Readiness{Reasons: []dataplane.Reason{{Name: name, Detail: "for now"}}}
+	}
+	var now atomic.Pointer[telemetry.Readiness]
+	set := func(r telemetry.Readiness) { now.Store(&r) }
+	set(reason(dataplane.ReasonPortClosed))
+	m := manager{log: slog.New(slog.DiscardHandler)}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { announce(ctx, func() telemetry.Readiness { return *now.Load() }, &m); close(done) }()
+	defer func() { cancel(); <-done }()
+
+	if got := s.next(4 * startLook); got != nil {
+		t.Fatalf("with a port closed the manager is told %v", got)
+	}
+	set(reason(dataplane.ReasonNoVTEP))
+	for _, step := range []struct {
+		do     func()
+		ready  string
+		status string
+	}{
+		{func() {}, "1", "forwarding; not ready: no_vtep: for now"},
+		{func() { set(telemetry.Readiness{Ready: true}) }, "", "forwarding"},
+		{func() { set(reason(dataplane.ReasonPortClosed)) }, "", "forwarding; not ready: port_closed: for now"},
+		{func() { m.reloaded(errors.New("one\ntwo")) }, "1", "forwarding; not ready: port_closed: for now; configuration not reloaded: one; two"},
+		{func() { set(telemetry.Readiness{Ready: true}) }, "", "forwarding; configuration not reloaded: one; two"},
+	} {
+		step.do()
+		if got := s.next(5 * time.Second); got["READY"] != step.ready || got["STATUS"] != step.status {
+			t.Errorf("the manager is told %v, want READY %q and the status %q", got, step.ready, step.status)
+		}
+	}
+	if got := s.next(laterLook + 500*time.Millisecond); got != nil {
+		t.Errorf("without news the manager is told %v", got)
+	}
 }

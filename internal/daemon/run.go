@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 
@@ -109,6 +110,13 @@ func (n *node) portNames() []string {
 // listeners are what a node answers at; nil: it does not.
 type listeners struct{ metrics, admin net.Listener }
 
+// Bounds on requests that ask the workers, of metrics and of the admin API each. An
+// answer takes a worker's time between two bursts, so that few of them are made at once.
+const (
+	maxRequests    = 4
+	requestTimeout = 10 * time.Second
+)
+
 // serve runs the node's parts. When ctx ends the data plane drains, while
 // control, telemetry and the admin API go on; they end after it.
 func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel control.Kernel, l listeners, log *slog.Logger, again *reloader, reload <-chan os.Signal) error {
@@ -117,9 +125,10 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Overlay: overlay, Overhead: again.overhead,
 		Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
 	})
+	gate, adminGate := httpd.NewGate("metrics", maxRequests, requestTimeout, log), httpd.NewGate("the admin API", maxRequests, requestTimeout, log)
 	server := telemetry.NewServer(telemetry.Options{
-		Role: k.name, Version: k.version, Stats: plane.Stats, Tables: mirror.Tables, Control: mirror.Stats, Congestion: plane.Congestion, Paths: plane.Paths,
-		Reload: again.state, Auto: plane.Auto, Ports: n.dp.Ports, Log: log,
+		Name: n.dp.Name, Role: k.name, Version: k.version, Stats: plane.Stats, PortInfos: plane.PortInfos, Tables: mirror.Tables, Control: mirror.Stats, Congestion: plane.Congestion, Paths: plane.Paths,
+		Reload: again.state, Auto: plane.Auto, Ports: n.dp.Ports, PerWorker: n.common.Telemetry.PerWorker, Gate: gate, AdminGate: adminGate, Log: log,
 	})
 
 	around, stop := context.WithCancel(context.Background())
@@ -132,16 +141,16 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 	if l.admin != nil {
 		api := admin.NewServer(admin.Options{
 			Name: n.dp.Name, Role: k.name, Leaf: n.dp.Role == dataplane.Leaf, Version: k.version,
-			Node: plane, Tables: mirror.Tables, Ports: n.dp.Ports,
+			Node: plane, Tables: mirror.Tables, Ports: n.dp.Ports, Gate: adminGate,
 		})
 		parts.Go(func() error { return httpd.Serve(around, l.admin, api, "the admin API", log) })
 	}
 	parts.Go(func() error { again.run(around, reload); return nil })
-	parts.Go(func() error { announce(around, server, &again.manager); return nil })
 
 	// A part that fails ends the data plane, and the other way round.
 	forward, cancel := context.WithCancel(ctx)
 	defer cancel()
+	parts.Go(func() error { announce(forward, server.Readiness, &again.manager); return nil })
 	parts.Go(func() error { again.manager.watch(around, forward.Done(), plane.Await); return nil })
 	defer context.AfterFunc(around, cancel)()
 	defer context.AfterFunc(ctx, func() {
@@ -153,21 +162,39 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 	return errors.Join(err, parts.Wait())
 }
 
-// announce tells systemd, and the log, as soon as the node is ready.
-func announce(ctx context.Context, server *telemetry.Server, m *manager) {
-	tick := time.NewTicker(50 * time.Millisecond)
+const (
+	// startLook and laterLook are how often a node is asked whether it is ready, at its
+	// start and from then on.
+	startLook, laterLook = 50 * time.Millisecond, time.Second
+	// complainAfter is how long a start takes before the log says what it waits for.
+	complainAfter = 5 * time.Second
+)
+
+// announce tells systemd, and the log, as soon as the node forwards, and from then on
+// what it is not ready for.
+func announce(ctx context.Context, ready func() telemetry.Readiness, m *manager) {
+	tick := time.NewTicker(startLook)
 	defer tick.Stop()
 	start := time.Now()
 	for complained := false; ; {
-		r := server.Readiness()
-		if r.Ready {
+		r := ready()
+		waits := slices.ContainsFunc(r.Reasons, func(r dataplane.Reason) bool { return !r.Forwards() })
+		switch started := m.ready.Load(); {
+		case !started && waits:
+			if !complained && time.Since(start) > complainAfter {
+				complained = true
+				m.log.Warn("not ready yet", "reasons", r.Reasons)
+			}
+		case !started:
 			m.log.Info("ready", "took", time.Since(start).Round(time.Millisecond))
+			m.readiness(r.Reasons)
 			m.isReady()
-			return
-		}
-		if !complained && time.Since(start) > 5*time.Second {
-			complained = true
-			m.log.Warn("not ready yet", "reasons", r.Reasons)
+			tick.Reset(laterLook)
+		case !m.readiness(r.Reasons):
+		case r.Ready:
+			m.log.Info("ready again")
+		default:
+			m.log.Warn("not ready", "reasons", r.Reasons)
 		}
 		select {
 		case <-ctx.Done():

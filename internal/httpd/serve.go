@@ -11,6 +11,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"golang.org/x/net/netutil"
 )
 
 // Bounds on what clients can cost.
@@ -18,8 +20,13 @@ const (
 	// AnswerTimeout is how long an answer may take.
 	AnswerTimeout = 30 * time.Second
 
+	// headerTimeout is how long a request may take to come. Nobody is asked for more
+	// than a line and a few headers.
 	headerTimeout = 5 * time.Second
-	idleTimeout   = 2 * time.Minute
+	maxHeader     = 16 << 10
+	idleTimeout   = 30 * time.Second
+	// maxConnections is how many clients are served at a time; the others wait.
+	maxConnections = 128
 	// shutdownWait is how long requests in progress have when the daemon ends.
 	shutdownWait = 2 * time.Second
 )
@@ -29,11 +36,11 @@ const (
 // ctx did; what is served there is for it and for the log.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, what string, log *slog.Logger) error {
 	s := &http.Server{
-		Handler: h, ReadHeaderTimeout: headerTimeout, WriteTimeout: AnswerTimeout, IdleTimeout: idleTimeout,
+		Handler: h, ReadTimeout: headerTimeout, WriteTimeout: AnswerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(l) }()
+	go func() { done <- s.Serve(netutil.LimitListener(l, maxConnections)) }()
 	log.Info("serving "+what, "address", l.Addr().String())
 	select {
 	case err := <-done:

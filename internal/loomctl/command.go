@@ -40,6 +40,7 @@ func Command(out io.Writer) *cobra.Command {
 	root.PersistentFlags().StringVar(&o.socket, "socket", "", "the daemon's admin socket (default: the first of "+strings.Join(Sockets, ", ")+" that exists)")
 	root.PersistentFlags().StringVarP(&o.output, "output", "o", "table", "table or json")
 	root.AddCommand(
+		command(o, "status", "status", "Whether the node is ready, and if not, why", printStatus),
 		command(o, "ports", "ports", "Ports: state, load, counters", printPorts),
 		command(o, "peers", "peers", "Peers: whether they speak the fabric's header, next hops, traffic", printPeers),
 		command(o, "paths", "paths", "Paths to each peer: whether they deliver, round trips, losses", printPaths),

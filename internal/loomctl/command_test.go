@@ -35,6 +35,8 @@ func uplink(n uint8) *uint8 { return &n }
 
 // answers are what the daemon says, by path and query.
 var answers = map[string]any{
+	"/v1/status": admin.Status{Name: "L0", Role: "leafd", Version: "v1.2", Reasons: []dataplane.Reason{
+		{Name: "no_vtep", Detail: "the VTEP is no address of this machine: add it to lo"}, {Name: "port_closed", Port: "eth3", Detail: "interface eth3 is gone"}}},
 	"/v1/ports": admin.Ports{Ports: []admin.Port{
 		{Port: "eth1", Kind: "uplink", Open: true, Up: true, MTU: 1600, XDPMode: "native", CopyMode: "zero-copy", Rate: 25e9, RateFrom: "kernel", Utilisation: 0.8125, Metric: 6, QueueBytes: 45000, RxFrames: 12, TxFrames: 1234567, Dropped: 3},
 		{Port: "eth2", Kind: "uplink", Open: true, MTU: 1500, MTUNeeded: 1550, XDPMode: "generic", CopyMode: "copy", Rate: 2.5e6, RateFrom: "link_rate"},
@@ -42,7 +44,7 @@ var answers = map[string]any{
 	}},
 	"/v1/peers": admin.Peers{Peers: []admin.Peer{
 		{VTEP: vtep2, Capable: true, SentFrames: 5, SentBytes: 7500, ReceivedFrames: 4, ReceivedBytes: 6000, NextHops: []admin.NextHop{
-			{Port: "eth1", Gateway: netip.MustParseAddr("10.254.0.1"), Resolved: true}, {Port: "eth2", Gateway: netip.MustParseAddr("10.254.0.3")}}},
+			{Port: "eth1", Gateway: netip.MustParseAddr("10.254.0.1"), Resolved: true}, {Port: "eth2", Gateway: netip.MustParseAddr("10.254.0.3"), Weight: 3}}},
 		{VTEP: vtep3},
 	}},
 	"/v1/paths": admin.Paths{Peers: []dataplane.PeerPaths{{VTEP: netip.MustParseAddr("10.0.0.2"), Paths: []dataplane.LivePath{
@@ -155,7 +157,7 @@ func run(args ...string) (string, error) {
 func TestGolden(t *testing.T) {
 	socket := daemon(t)
 	for name, args := range map[string]string{
-		"ports": "ports", "peers": "peers", "paths": "paths", "conga": "conga", "flowlets": "flowlets", "flowlets-none": "flowlets --limit 3",
+		"status": "status", "ports": "ports", "peers": "peers", "paths": "paths", "conga": "conga", "flowlets": "flowlets", "flowlets-none": "flowlets --limit 3",
 		"conweave": "conweave --limit 5", "conweave-none": "conweave", "explain-conweave": "explain 10.0.0.1 10.0.0.4",
 		"fdb": "fdb", "stats": "stats", "schemes": "schemes", "fdb-json": "-o json fdb",
 		"explain":       "explain 10.0.0.1 10.0.0.2 udp 7 53 --vni 100 --dst-mac 02:00:00:00:00:01",

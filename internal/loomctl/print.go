@@ -93,6 +93,19 @@ func rate(bits uint64) string {
 
 func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }
 
+func printStatus(w io.Writer, a *admin.Status) {
+	fmt.Fprintf(w, "%s (%s %s) is %s\n", a.Name, a.Role, a.Version, either(a.Ready, "ready", "not ready"))
+	if a.Ready {
+		return
+	}
+	fmt.Fprintln(w)
+	t := newTable(w, "REASON", "PORT", "DETAIL")
+	for _, r := range a.Reasons {
+		t.row(r.Name, orNone(r.Port), r.Detail)
+	}
+	t.end()
+}
+
 func printPorts(w io.Writer, a *admin.Ports) {
 	t := newTable(w, "PORT", "KIND", "STATE", "MTU", "XDP", "RATE", "RATE BY", "LOAD", "METRIC", "QUEUED", "RX FRAMES", "TX FRAMES", "DROPPED")
 	for _, p := range a.Ports {
@@ -124,7 +137,7 @@ func printPeers(w io.Writer, a *admin.Peers) {
 	for _, p := range a.Peers {
 		var hops []string
 		for _, h := range p.NextHops {
-			hops = append(hops, fmt.Sprintf("%v@%s%s", h.Gateway, h.Port, either(h.Resolved, "", "(unresolved)")))
+			hops = append(hops, fmt.Sprintf("%v@%s%s%s", h.Gateway, h.Port, either(h.Weight > 1, fmt.Sprint("*", h.Weight), ""), either(h.Resolved, "", "(unresolved)")))
 		}
 		t.row(p.VTEP, header(p.Capable), orNone(strings.Join(hops, " ")), p.SentFrames, p.SentBytes, p.ReceivedFrames, p.ReceivedBytes)
 	}

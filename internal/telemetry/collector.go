@@ -23,13 +23,17 @@ type collector struct{ Options }
 // NewCollector returns the collector of every metric whose name begins with
 // loom_; docs/metrics.md describes them. Options.Log is not used.
 //
-// What workers count for a VNI, a peer or a next hop, and what they drop, is summed over the workers, so
-// that the number of series does not grow with the number of cores.
+// What workers count for a port, a VNI, a peer or a next hop is summed over the workers,
+// so that the number of series does not grow with that of ports times cores.
+// Options.PerWorker shows what ports count, but for drops, of each worker.
 func NewCollector(o Options) prometheus.Collector { return &collector{o} }
 
 // Describe implements [prometheus.Collector].
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, s := range declared() {
+		if c.PerWorker && s == counted {
+			s = countedByWorker
+		}
 		for _, r := range s.rows {
 			ch <- r.desc
 			if r.longest != nil {
@@ -65,7 +69,7 @@ type scrape struct {
 
 // Collect implements [prometheus.Collector].
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	buildInfo.emit(ch, &buildView{Info: true}, c.Version, runtime.Version(), c.Role)
+	buildInfo.emit(ch, &buildView{Info: true}, c.Version, runtime.Version(), c.Role, c.Name)
 	st := c.Stats()
 	s := scrape{c, ch, st.Workers, st.Sum(), c.Tables()}
 	// The tables are taken after the counters: they only grow, so that what was
@@ -102,6 +106,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		r := c.Reload()
 		ofReload.emit(ch, &r)
 	}
+	refused := c.Gate.Refused()
+	byServer.emit(ch, &refused, "metrics")
+	if c.AdminGate != nil {
+		refused = c.AdminGate.Refused()
+		byServer.emit(ch, &refused, "admin")
+	}
 }
 
 func (o *Options) portName(id int) string {
@@ -121,8 +131,10 @@ func (s *scrape) worker(worker string, w *dataplane.WorkerStats) {
 			nowOfReceiver(r.Scheme, r.Stats).emit(s.ch, r.Stats, worker)
 		}
 	}
-	for i := range w.Ports {
-		byPortWorker.emit(s.ch, &w.Ports[i], s.portName(i), worker)
+	if s.PerWorker {
+		for i := range w.Ports {
+			countedByWorker.emit(s.ch, &w.Ports[i], s.portName(i), worker)
+		}
 	}
 }
 
@@ -131,6 +143,9 @@ func (s *scrape) ports(infos []dataplane.PortInfo) {
 		// Each worker reads the meter that all share, at its own time.
 		info, state, sum := &infos[i], at(s.t.Ports, i), at(s.sum.Ports, i)
 		name, egress := s.portName(i), at(s.Ports, i).Egress
+		if !s.PerWorker {
+			counted.emit(s.ch, &sum, name)
+		}
 		dropsByPort.emit(s.ch, &dropsView{Drops: sum.Drops}, name)
 		rate, _ := egress.Speed(state.Speed)
 		byPort.emit(s.ch, &portView{
@@ -197,6 +212,7 @@ const floodPort = "flood"
 // each port that leads out of the fabric.
 func (s *scrape) leaf() {
 	ofLeaf.emit(s.ch, &s.sum.Leaf)
+	ofVTEP.emit(s.ch, &vtepView{Present: !s.t.NoVTEP})
 	for i := range s.sum.Schemes {
 		x := &s.sum.Schemes[i]
 		byScheme.emit(s.ch, x, x.Scheme)

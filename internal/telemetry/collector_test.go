@@ -115,11 +115,13 @@ func TestSamples(t *testing.T) {
 	w[0].Ports[1].Metric, w[1].Ports[1].Metric = 5, 6
 	got := values(gather(t, f.options()))
 	for name, want := range map[string]float64{
-		`loom_port_received_frames_total{port="host0",worker="1"}`:               float64(w[1].Ports[0].Received.Frames),
-		`loom_port_sent_bytes_total{port="up0",worker="0"}`:                      float64(w[0].Ports[1].Sent.Bytes),
+		`loom_port_received_frames_total{port="host0"}`:                          float64(w[0].Ports[0].Received.Frames + w[1].Ports[0].Received.Frames),
+		`loom_port_sent_bytes_total{port="up0"}`:                                 float64(w[0].Ports[1].Sent.Bytes + w[1].Ports[1].Sent.Bytes),
+		`loom_port_queue_bytes{port="up0"}`:                                      float64(w[0].Ports[1].QueueBytes + w[1].Ports[1].QueueBytes),
+		`loom_port_queue_peak_bytes{port="up0"}`:                                 float64(max(w[0].Ports[1].QueuePeak, w[1].Ports[1].QueuePeak)), // they were not at one time
 		`loom_port_utilisation_ratio{port="up0"}`:                                0.25,
 		`loom_port_congestion_metric{port="up0"}`:                                6, // the larger, not the sum
-		`loom_port_ce_raised_frames_total{port="up0",worker="1"}`:                float64(w[1].Ports[1].CERaised),
+		`loom_port_ce_raised_frames_total{port="up0"}`:                           float64(w[0].Ports[1].CERaised + w[1].Ports[1].CERaised),
 		`loom_scheme_decisions_total{scheme="conga"}`:                            float64(w[0].Schemes[0].Decisions + w[1].Schemes[0].Decisions),
 		`loom_scheme_flowlets_moved_total{scheme="ecmp"}`:                        float64(w[0].Schemes[1].Flowlets.Moved + w[1].Schemes[1].Flowlets.Moved),
 		`loom_conweave_cutoffs_total{scheme="conweave"}`:                         float64(own(w, 0).CutOffs + own(w, 1).CutOffs),
@@ -246,6 +248,46 @@ func TestIncompleteTables(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A worker more is a few series more, whatever the number of ports, unless the
+// configuration asks for each worker's; then sums over the label are what they were.
+func TestSeriesOfPortsAndWorkers(t *testing.T) {
+	series := func(workers, ports int, perWorker bool) (of map[string]float64) {
+		f := newFake()
+		o := f.options()
+		o.PerWorker = perWorker
+		w := f.stats.Workers[0]
+		f.stats.Workers = f.stats.Workers[:0]
+		for len(w.Ports) < ports {
+			o.Ports = append(o.Ports, dataplane.PortConfig{Name: fmt.Sprint("more", len(w.Ports)), Kind: dataplane.Uplink})
+			w.Ports = append(w.Ports, w.Ports[0])
+			f.tables.Ports, f.stats.Ports = append(f.tables.Ports, dataplane.PortState{}), append(f.stats.Ports, dataplane.PortInfo{})
+		}
+		for range workers {
+			f.stats.Workers = append(f.stats.Workers, w)
+		}
+		return values(gather(t, o))
+	}
+	of := func(workers, ports int, perWorker bool) int { return len(series(workers, ports, perWorker)) }
+	if few, many := of(2, 3, false)-of(1, 3, false), of(2, 40, false)-of(1, 40, false); few != many || few > 60 {
+		t.Errorf("one more worker is %d more series with 3 ports, %d with 40", few, many)
+	}
+	if few, many := of(2, 3, true)-of(1, 3, true), of(2, 40, true)-of(1, 40, true); many-few != 37*len(counted.rows) {
+		t.Errorf("with per_worker one more worker is %d more series for 37 more ports, want %d for each", many-few, len(counted.rows))
+	}
+	sum, each := series(3, 3, false), series(3, 3, true)
+	name := func(worker string) string { return `loom_port_sent_frames_total{port="up0"` + worker + `}` }
+	parts := 0.0
+	for q := range 3 {
+		parts += each[name(fmt.Sprintf(",worker=\"%d\"", q))]
+	}
+	if parts == 0 || parts != sum[name("")] {
+		t.Errorf("the workers' frames add up to %v, the port's are %v", parts, sum[name("")])
+	}
+	if _, ok := each[name("")]; ok {
+		t.Error("with per_worker the sum is there, too: a sum over it would count twice")
 	}
 }
 

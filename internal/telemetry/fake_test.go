@@ -12,6 +12,7 @@ import (
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/httpd"
 	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
@@ -31,11 +32,17 @@ type fake struct {
 
 func (f *fake) options() Options {
 	return Options{
-		Role: "leafd", Version: "v1.2.3", Log: slog.New(slog.DiscardHandler),
+		Name: "L0", Role: "leafd", Version: "v1.2.3", Log: slog.New(slog.DiscardHandler),
 		Stats: func() dataplane.Stats {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			return cloneStats(f.stats)
+		},
+		AdminGate: httpd.NewGate("the admin API", 1, time.Second, slog.New(slog.DiscardHandler)),
+		PortInfos: func() []dataplane.PortInfo {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return cloneStats(f.stats).Ports
 		},
 		Tables: func() *dataplane.Tables {
 			f.mu.Lock()

@@ -12,6 +12,7 @@ import (
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/httpd"
 	"github.com/loomfabric/loom/internal/stat"
 	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/reorder"
@@ -152,6 +153,12 @@ type hopView struct {
 	Resolved bool              `stat:"resolved" help:"1 while the next hop's MAC address is known."`
 }
 
+// vtepView is what is known of a leaf's own VTEP.
+type vtepView struct {
+	_       struct{} `stat:"vtep"`
+	Present bool     `stat:"present" help:"1 while the VTEP is an address of this machine."`
+}
+
 // fixed are the sets that every node has, or could have.
 var fixed []*set
 
@@ -164,16 +171,17 @@ func of[T any](labels ...string) *set {
 
 // Metrics by where they are shown, in the order of docs/metrics.md.
 var (
-	buildInfo    = of[buildView]("version", "goversion", "role")
-	byWorker     = of[dataplane.WorkerStats]("worker")
-	byPortWorker = of[dataplane.PortStats]("port", "worker")
-	dropsByPort  = of[dropsView]("port")
-	byPort       = of[portView]("port")
-	portInfo     = of[infoView]("port", "kind", "xdp", "copy")
-	byVerdict    = of[verdictView]("port", "verdict")
-	byHop        = of[hopView]("port", "gateway")
-	ofControl    = of[control.Stats]()
-	ofReload     = of[Reload]()
+	buildInfo   = of[buildView]("version", "goversion", "role", "node")
+	byWorker    = of[dataplane.WorkerStats]("worker")
+	counted     = of[dataplane.PortStats]("port")
+	dropsByPort = of[dropsView]("port")
+	byPort      = of[portView]("port")
+	portInfo    = of[infoView]("port", "kind", "xdp", "copy")
+	byVerdict   = of[verdictView]("port", "verdict")
+	byHop       = of[hopView]("port", "gateway")
+	ofControl   = of[control.Stats]()
+	ofReload    = of[Reload]()
+	byServer    = of[httpd.Refused]("server")
 
 	// A leaf's only.
 	fdbByWorker      = of[dataplane.FDBStats]("worker")
@@ -186,10 +194,14 @@ var (
 	livePath         = of[dataplane.LivePath]("peer", "tag")
 	fromLeaf         = of[dataplane.TagMetric]("peer", "tag")
 	ofLeaf           = of[leaf.Stats]()
+	ofVTEP           = of[vtepView]()
 	byScheme         = of[leaf.SchemeStats]("scheme")
 	waitingByPort    = of[reorder.PortUse]("port")
 	ofAuto           = of[leaf.AutoState]()
 )
+
+// countedByWorker is shown in place of counted with Options.PerWorker.
+var countedByWorker = newSet(stat.TableOf(new(dataplane.PortStats), ""), []string{"port", "worker"})
 
 // schemes are the sets of what only one scheme or its receiver counts, by table and
 // labels. They are made when they are first shown.

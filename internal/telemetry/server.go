@@ -5,7 +5,6 @@
 package telemetry
 
 import (
-	"cmp"
 	"io"
 	"log/slog"
 	"net/http"
@@ -20,21 +19,17 @@ import (
 	"github.com/loomfabric/loom/internal/httpd"
 )
 
-// Bounds on what clients can cost. A scrape takes a worker's time between two
-// bursts, so that few of them run at once.
-const (
-	maxScrapes    = 4
-	scrapeTimeout = 10 * time.Second
-)
-
 // Options says what is served. Its functions are called at each request, from
 // several goroutines at a time.
 type Options struct {
+	Name    string // of the node
 	Role    string // "leafd" or "spined"; the latter has no FDB to show
 	Version string
 	Stats   func() dataplane.Stats
 	Tables  func() *dataplane.Tables // nil result: none were published yet
-	Control func() control.Stats     // may be nil
+	// PortInfos is what Stats says of ports, without the workers.
+	PortInfos func() []dataplane.PortInfo
+	Control   func() control.Stats // may be nil
 	// Congestion is what a leaf knows of its peers; may be nil.
 	Congestion func() []dataplane.PeerState
 	// Paths is which of a leaf's paths deliver; may be nil.
@@ -44,7 +39,12 @@ type Options struct {
 	Auto   func() *dataplane.AutoState
 	Reload func() Reload          // may be nil
 	Ports  []dataplane.PortConfig // by PortID
-	Log    *slog.Logger
+	// PerWorker shows what ports count of each worker.
+	PerWorker bool
+	// Gate is what requests that ask the workers pass; nil: they are not bounded.
+	// AdminGate is that of the admin API, whose refusals are shown; nil: there is none.
+	Gate, AdminGate *httpd.Gate
+	Log             *slog.Logger
 }
 
 // Reload is what became of the configuration file when it was read last.
@@ -69,10 +69,9 @@ func NewServer(o Options) *Server {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(NewCollector(o), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+	mux.Handle("GET /metrics", o.Gate.Bound(promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.HTTPErrorOnError,
-		MaxRequestsInFlight: maxScrapes, Timeout: scrapeTimeout,
-	}))
+	})))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "ok\n") // the client is gone: nobody to tell
 	})
@@ -83,51 +82,22 @@ func NewServer(o Options) *Server {
 		}
 		httpd.WriteJSON(w, status, r)
 	})
-	mux.HandleFunc("GET /debug/stats", func(w http.ResponseWriter, _ *http.Request) {
+	mux.Handle("GET /debug/stats", o.Gate.Bound(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		httpd.WriteJSON(w, http.StatusOK, s.debug())
-	})
+	})))
 	return s
 }
 
 // Readiness is the answer of /readyz.
 type Readiness struct {
-	Ready   bool     `json:"ready"`
-	Reasons []Reason `json:"reasons"` // why not; empty when ready
+	Ready   bool               `json:"ready"`
+	Reasons []dataplane.Reason `json:"reasons"` // why not; empty when ready
 }
 
-// Reason is one thing that a daemon is not ready for.
-type Reason struct {
-	// Name is "no_tables" (the kernel's state has not been read yet), or
-	// "port_closed".
-	Name   string `json:"name"`
-	Port   string `json:"port,omitempty"`
-	Detail string `json:"detail"`
-}
-
-// String is the reason in a log.
-func (r Reason) String() string {
-	if r.Port == "" {
-		return r.Name + ": " + r.Detail
-	}
-	return r.Name + " " + r.Port + ": " + r.Detail
-}
-
-// Readiness says whether the workers have tables and every port is open. Links
-// that are down do not count, nor interfaces that may be absent and are: the daemon
-// does what can be done then.
+// Readiness says whether the node is ready. No worker is asked: one that is stuck is the
+// watchdog's business.
 func (s *Server) Readiness() Readiness {
-	reasons := []Reason{}
-	t := s.o.Tables()
-	if t == nil {
-		reasons = append(reasons, Reason{Name: "no_tables", Detail: "no tables have been published to the workers yet"})
-	}
-	st := s.o.Stats()
-	for i := range s.o.Ports {
-		absent := t != nil && s.o.Ports[i].Optional && at(t.Ports, i).Ifindex == 0
-		if p := at(st.Ports, i); !p.Open && !absent {
-			reasons = append(reasons, Reason{Name: "port_closed", Port: s.o.Ports[i].Name, Detail: cmp.Or(p.Error, "its sockets are not bound")})
-		}
-	}
+	reasons := dataplane.Unready(s.o.Ports, s.o.PortInfos(), s.o.Tables())
 	return Readiness{Ready: len(reasons) == 0, Reasons: reasons}
 }
 

@@ -8,9 +8,11 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/httpd"
 )
 
 // get asks a server without a network.
@@ -36,6 +38,9 @@ func TestEndpoints(t *testing.T) {
 		{"ready with a link down", func(f *fake) { f.tables.Ports[0].Up = false }, "GET", "/readyz", 200, "application/json", `"ready":true`},
 		{"no tables", func(f *fake) { f.tables = nil }, "GET", "/readyz", 503, "application/json",
 			`{"ready":false,"reasons":[{"name":"no_tables","detail":"no tables have been published to the workers yet"}]}`},
+		{"no VTEP", func(f *fake) { f.tables.NoVTEP = true }, "GET", "/readyz", 503, "application/json",
+			`{"ready":false,"reasons":[{"name":"no_vtep","detail":"the VTEP is no address of this machine: add it to lo"}]}`},
+		{"no VTEP, as a metric", func(f *fake) { f.tables.NoVTEP = true }, "GET", "/metrics", 200, "text/plain", "loom_vtep_present 0\n"},
 		{"port closed", func(f *fake) { f.stats.Ports[1].Open, f.stats.Ports[1].Error = false, "interface up0 is gone" }, "GET", "/readyz", 503,
 			"application/json", `{"ready":false,"reasons":[{"name":"port_closed","port":"up0","detail":"interface up0 is gone"}]}`},
 		{"port closed, no word why", func(f *fake) { f.stats.Ports[0].Open = false }, "GET", "/readyz", 503, "application/json",
@@ -46,6 +51,7 @@ func TestEndpoints(t *testing.T) {
 		{"all at once", func(f *fake) { f.tables, f.stats.Ports = nil, nil }, "GET", "/readyz", 503, "application/json",
 			`"name":"no_tables","detail":"no tables have been published to the workers yet"},{"name":"port_closed","port":"host0"`},
 		{"metrics", nil, "GET", "/metrics", 200, "text/plain", `loom_build_info{goversion="go`},
+		{"the node's name", nil, "GET", "/metrics", 200, "text/plain", `node="L0"`},
 		{"metrics of the Go runtime", nil, "GET", "/metrics", 200, "text/plain", "go_goroutines "},
 		{"metrics of the process", nil, "GET", "/metrics", 200, "text/plain", "process_resident_memory_bytes "},
 		{"elsewhere", nil, "GET", "/", 404, "text/plain", "404"},
@@ -65,13 +71,36 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-func TestReasonsInALog(t *testing.T) {
-	for want, r := range map[string]Reason{
-		"no_tables: none yet":   {Name: "no_tables", Detail: "none yet"},
-		"port_closed up0: gone": {Name: "port_closed", Port: "up0", Detail: "gone"},
-	} {
-		if got := r.String(); got != want {
-			t.Errorf("%q, want %q", got, want)
+// A worker that does not answer keeps nobody waiting, and nobody from hearing whether
+// the node lives and is ready.
+func TestStuckWorker(t *testing.T) {
+	f := newFake()
+	o := f.options()
+	stuck := make(chan struct{})
+	stats := o.Stats
+	o.Stats = func() dataplane.Stats { <-stuck; return stats() }
+	o.Gate = httpd.NewGate("metrics", 2, 100*time.Millisecond, o.Log)
+	s := NewServer(o)
+	for path, want := range map[string]int{"/metrics": 503, "/debug/stats": 503, "/readyz": 200, "/healthz": 200} {
+		for range 3 {
+			if status, _, body := get(t, s, "GET", path); status != want {
+				t.Errorf("%s with a worker that is stuck: %d %s, want %d", path, status, body, want)
+			}
+		}
+	}
+	close(stuck)
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		_, _, body := get(t, s, "GET", "/metrics")
+		if strings.Contains(body, `loom_http_requests_refused_total{reason="busy",server="admin"} 0`) {
+			for _, nobody := range []string{`{reason="timeout",server="metrics"} 0`, `{reason="busy",server="metrics"} 0`} {
+				if strings.Contains(body, nobody) {
+					t.Errorf("requests were refused, and the metrics say %s", nobody)
+				}
+			}
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("when the worker answers again: %.300s", body)
 		}
 	}
 }

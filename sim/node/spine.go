@@ -11,7 +11,7 @@ import (
 )
 
 // Spine is a switch between leaves, of any tier: the simulator's spined. It
-// routes by destination leaf. Among several next hops [leaf.NextHop] chooses, with a
+// routes by destination leaf. Among several next hops [leaf.NextHops] chooses, with a
 // hash that has a seed of the node's own in it, or a scheme ([leaf.Spine]).
 type Spine struct {
 	Name  string
@@ -36,8 +36,9 @@ type SpineStats struct {
 
 // hops are the next hops to a leaf, in a stable order.
 type hops struct {
-	n  uint8
-	to [balance.MaxPaths]*network.Port
+	n      uint8
+	to     [balance.MaxPaths]*network.Port
+	choice leaf.NextHops
 }
 
 // NewSpine returns a spine of a fabric with so many leaves, without ports. It
@@ -89,19 +90,19 @@ func (s *Spine) LinkChanged(_ engine.Time, p *network.Port, up bool) {
 
 // SetRoute names the ports that lead to a leaf, in a stable order; none: its
 // packets are dropped. There are at most balance.MaxPaths.
-func (s *Spine) SetRoute(leaf uint16, ports []int) error {
+func (s *Spine) SetRoute(dest uint16, ports []int) error {
 	if len(ports) > balance.MaxPaths {
-		return fmt.Errorf("spine %s: %d next hops to leaf %d: at most %d are possible", s.Name, len(ports), leaf, balance.MaxPaths)
+		return fmt.Errorf("spine %s: %d next hops to leaf %d: at most %d are possible", s.Name, len(ports), dest, balance.MaxPaths)
 	}
-	h := &s.hops[leaf]
-	*h = hops{n: uint8(len(ports))}
+	h := &s.hops[dest]
+	*h = hops{n: uint8(len(ports)), choice: leaf.MakeNextHops(len(ports), nil)}
 	for i, p := range ports {
 		h.to[i] = s.ports[p].port
 	}
 	if s.brain == nil {
 		return nil
 	}
-	if err := s.brain.SetRoute(int(leaf), ports); err != nil {
+	if err := s.brain.SetRoute(int(dest), ports, nil); err != nil {
 		return fmt.Errorf("spine %s: %w", s.Name, err)
 	}
 	return nil
@@ -110,7 +111,7 @@ func (s *Spine) SetRoute(leaf uint16, ports []int) error {
 // Receive forwards a packet.
 func (s *Spine) Receive(now engine.Time, p *network.Packet, _ *network.Port) {
 	h := &s.hops[p.DstLeaf]
-	pick := uint32(0)
+	pick := uint8(0)
 	switch {
 	case h.n == 0:
 		s.net.Drop(p, network.NoRoute)
@@ -119,12 +120,12 @@ func (s *Spine) Receive(now engine.Time, p *network.Packet, _ *network.Port) {
 	case s.brain != nil:
 		s.one[0] = balance.Packet{Hash: p.Hash, Leaf: p.DstLeaf, Len: uint16(p.Size)}
 		s.brain.Bundle(int(p.DstLeaf)).Choose(now.Mono(), s.one[:])
-		pick = uint32(s.one[0].Path)
+		pick = s.one[0].Path
 	default:
 		if p.Fabric.Capable {
 			s.stats.Pinned++
 		}
-		pick = leaf.NextHop(p.Fabric.Capable, p.Fabric.Path.Selector(), balance.Remix(uint64(p.Hash)^s.seed), uint32(h.n))
+		pick = h.choice.Of(p.Fabric.Capable, p.Fabric.Path.Selector(), balance.Remix(uint64(p.Hash)^s.seed))
 	}
 	s.stats.Forwarded++
 	h.to[pick&(balance.MaxPaths-1)].Send(now, p, p.Class)

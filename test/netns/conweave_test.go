@@ -101,7 +101,7 @@ func TestConWeavePutsInOrder(t *testing.T) {
 	send := func() order {
 		return sendNumbered(t, f.ns["h0"], f.ns["h2"], f.addr("h2"), 8, 2*time.Millisecond, 1000, 5*time.Second)
 	}
-	if _, ok := ping(t, f.ns["h0"], f.addr("h2"), 56, 5); !ok {
+	if _, ok := testenv.Ping(t, f.ns["h0"], f.addr("h2"), 56, 5); !ok {
 		t.Fatal("no way from h0 to h2")
 	}
 	// How often it comes to a reroute depends on what else the machine does: on an
@@ -143,7 +143,7 @@ func TestConWeavePutsInOrder(t *testing.T) {
 	for _, leaf := range []string{"L0", "L1"} {
 		f.reconfigure(leaf, func(c *config.Leaf) { c.Scheme = "spray" })
 	}
-	if _, ok := ping(t, f.ns["h0"], f.addr("h2"), 56, 5); !ok {
+	if _, ok := testenv.Ping(t, f.ns["h0"], f.addr("h2"), 56, 5); !ok {
 		t.Fatal("no way from h0 to h2 under spray")
 	}
 	s := send()

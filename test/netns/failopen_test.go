@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/internal/testenv"
 )
 
 // failOpen is how long a leaf without its daemon may be cut off. The project
@@ -124,7 +126,7 @@ func TestFailOpen(t *testing.T) {
 	kernel()
 	for _, p := range pairs {
 		// Full frames, and connections that begin only now.
-		if out, ok := ping(t, f.ns[p.from], f.addr(p.to), 1472, 3); !ok {
+		if out, ok := testenv.Ping(t, f.ns[p.from], f.addr(p.to), 1472, 3); !ok {
 			t.Errorf("full-size frames from %s to %s without the daemon:\n%s", p.from, p.to, out)
 		}
 		transfer(t, f.ns[p.from], f.ns[p.to], f.addr(p.to), 1<<20)

@@ -17,6 +17,7 @@ import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/config/vocab"
+	"github.com/loomfabric/loom/internal/testenv"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -269,7 +270,7 @@ func TestSealedControl(t *testing.T) {
 	capable(0) // it seals with the young one, which the other does not have
 	use("L0", young+old)
 	capable(1)
-	if out, ok := ping(t, f.ns["h0"], f.addr("h3"), 1400, 5); !ok {
+	if out, ok := testenv.Ping(t, f.ns["h0"], f.addr("h3"), 1400, 5); !ok {
 		t.Error(out)
 	}
 	if n := d.drops("bad_seal"); n != 0 {

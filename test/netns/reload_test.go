@@ -11,6 +11,7 @@ import (
 
 	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/config/vocab"
+	"github.com/loomfabric/loom/internal/testenv"
 )
 
 // reload sends SIGHUP and waits for a new line of the log that has all parts.
@@ -61,7 +62,7 @@ func TestReload(t *testing.T) {
 	d := f.daemons["L0"]
 	s := startStream(t, f.ns["h0"], f.ns["h3"], f.addr("h3"), 2<<20)
 	back := startStream(t, f.ns["h4"], f.ns["h1"], f.addr("h1"), 1<<20)
-	if out, ok := ping(t, f.ns["h0"], f.addr("h4"), 56, 2); !ok { // addresses are learned
+	if out, ok := testenv.Ping(t, f.ns["h0"], f.addr("h4"), 56, 2); !ok { // addresses are learned
 		t.Fatal(out)
 	}
 	start := time.Now()

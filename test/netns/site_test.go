@@ -164,10 +164,10 @@ func TestKernelVXLAN(t *testing.T) {
 	spine := s.runSpine()
 	leaf := s.runLeaf("leaf0", s.leaf0, vtep0, vtep1)
 
-	if out, ok := ping(t, s.host0, addr1, 1472, 3); !ok {
+	if out, ok := testenv.Ping(t, s.host0, addr1, 1472, 3); !ok {
 		t.Errorf("full-size frames to the host behind the kernel's VTEP:\n%s", out)
 	}
-	if out, ok := ping(t, host1, addr0, 1472, 3); !ok {
+	if out, ok := testenv.Ping(t, host1, addr0, 1472, 3); !ok {
 		t.Errorf("full-size frames to the host behind Loom's leaf:\n%s", out)
 	}
 	transfer(t, s.host0, host1, addr1, 4<<20)

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/loomfabric/loom/internal/testenv"
 )
 
 // TestTCP: frames of the hosts' full MTU cross the fabric and a leaf, both
@@ -14,7 +16,7 @@ func TestTCP(t *testing.T) {
 	for _, pair := range [][2]string{{"h0", "h3"}, {"h3", "h0"}, {"h0", "h1"}, {"h4", "h3"}, {"h2", "h5"}} {
 		from, to := pair[0], pair[1]
 		// 1500 = 20 IPv4 + 8 ICMP + 1472.
-		if out, ok := ping(t, f.ns[from], f.addr(to), 1472, 3); !ok {
+		if out, ok := testenv.Ping(t, f.ns[from], f.addr(to), 1472, 3); !ok {
 			t.Errorf("full-size frames from %s to %s:\n%s", from, to, out)
 		}
 		transfer(t, f.ns[from], f.ns[to], f.addr(to), 4<<20)
@@ -52,7 +54,7 @@ func TestIPv6(t *testing.T) {
 	for _, pair := range [][2]string{{"h0", "h3"}, {"h4", "h1"}, {"h0", "h1"}} {
 		from, to := f.host(pair[0]), f.host(pair[1])
 		// 1500 = 40 IPv6 + 8 ICMPv6 + 1452.
-		if out, ok := ping(t, f.ns[from.Name], to.Addr6.Addr(), 1452, 2); !ok {
+		if out, ok := testenv.Ping(t, f.ns[from.Name], to.Addr6.Addr(), 1452, 2); !ok {
 			t.Errorf("full-size frames from %s to %s:\n%s", from.Name, to.Name, out)
 		}
 		transfer(t, f.ns[from.Name], f.ns[to.Name], to.Addr6.Addr(), 2<<20)
@@ -89,7 +91,7 @@ func TestUnderlayPasses(t *testing.T) {
 		// Only VTEPs are routed, so that only from one there is an answer.
 		{"a VTEP through a spine", f.topo.Leaves[1].VTEP, "L0", []netip.Addr{f.topo.Leaves[0].VTEP}},
 	} {
-		if out, ok := ping(t, f.ns[c.on], c.to, 1472, 2, c.from...); !ok {
+		if out, ok := testenv.Ping(t, f.ns[c.on], c.to, 1472, 2, c.from...); !ok {
 			t.Errorf("ping %s:\n%s", c.what, out)
 		}
 	}

@@ -99,7 +99,7 @@ func TestTaggedTCP(t *testing.T) {
 	})
 	for _, pair := range [][2]string{{"h1", "h3"}, {"h3", "h1"}} {
 		from, to := pair[0], pair[1]
-		if out, ok := ping(t, f.ns[from], f.addr(to), 1472, 3); !ok {
+		if out, ok := testenv.Ping(t, f.ns[from], f.addr(to), 1472, 3); !ok {
 			t.Errorf("full-size frames from %s to %s:\n%s", from, to, out)
 		}
 		transfer(t, f.ns[from], f.ns[to], f.addr(to), 2<<20)

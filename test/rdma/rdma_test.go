@@ -83,7 +83,7 @@ func TestRDMA(t *testing.T) {
 	}
 	s.unaltered()
 	for i, leaf := range s.leaves {
-		labels := fmt.Sprintf(`{port="%s",worker="0"}`, s.lab.Topo.Hosts[i].Port)
+		labels := fmt.Sprintf(`{port="%s"}`, s.lab.Topo.Hosts[i].Port)
 		t.Logf("%s parsed %d of the %d frames from its tap again for want of the XDP program's metadata", leaf,
 			s.metric(leaf, "loom_port_metadata_missing_frames_total"+labels), s.metric(leaf, "loom_port_received_frames_total"+labels))
 	}

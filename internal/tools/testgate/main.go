@@ -1,10 +1,11 @@
-// Testgate runs the project's tests: those that need root with root if that is
+// Testgate runs the project's tests, if all programs are there that they need: those that need root with root if that is
 // to be had, the race detector where there are goroutines. It fails on a failed
 // test and, where tests ran as root, on a skipped one: root on a supported
 // kernel has all that they need. The last line counts what happened.
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -46,6 +47,9 @@ type gate struct {
 }
 
 func (g *gate) run(race []string) error {
+	if err := needTools(); err != nil {
+		return err
+	}
 	for _, part := range []struct {
 		title    string
 		patterns []string
@@ -68,6 +72,15 @@ func (g *gate) run(race []string) error {
 		}
 	}
 	return g.finish()
+}
+
+// needTools reports programs that tests would miss after minutes.
+func needTools() error {
+	compiler := ""
+	if out, err := exec.Command("go", "env", "CC").Output(); err == nil {
+		compiler, _, _ = strings.Cut(strings.TrimSpace(string(out)), " ") // flags may follow
+	}
+	return testenv.NeedTools(testenv.Tools, exec.LookPath, cmp.Or(compiler, "gcc"))
 }
 
 // listPackages returns the packages that have tests; privileged are those that need

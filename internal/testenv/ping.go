@@ -1,4 +1,4 @@
-package netns
+package testenv
 
 import (
 	"fmt"
@@ -13,15 +13,13 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
-
-	"github.com/loomfabric/loom/internal/testenv"
 )
 
-// ping sends echo requests of a payload size with DF set, one every 50 ms, and reports
+// Ping sends echo requests of a payload size with DF set, one every 50 ms, and reports
 // what became of each, and whether all were answered. It needs no program that a
 // machine may not have. source is the address to send from, if the kernel is not to
 // choose it.
-func ping(t *testing.T, from *testenv.Namespace, to netip.Addr, payload, count int, source ...netip.Addr) (report string, ok bool) {
+func Ping(t testing.TB, from *Namespace, to netip.Addr, payload, count int, source ...netip.Addr) (report string, ok bool) {
 	t.Helper()
 	c := listenICMP(t, from, to, source)
 	defer c.Close()
@@ -49,7 +47,7 @@ func ping(t *testing.T, from *testenv.Namespace, to netip.Addr, payload, count i
 }
 
 // listenICMP opens a raw socket in a namespace that does not let the kernel fragment.
-func listenICMP(t *testing.T, ns *testenv.Namespace, to netip.Addr, source []netip.Addr) *net.IPConn {
+func listenICMP(t testing.TB, ns *Namespace, to netip.Addr, source []netip.Addr) *net.IPConn {
 	t.Helper()
 	network, level, option := "ip4:icmp", unix.IPPROTO_IP, unix.IP_MTU_DISCOVER
 	if to.Is6() {
