@@ -34,7 +34,8 @@ type PortFacts struct {
 	Addrs              []netip.Prefix // of the kernel's own stack, link-local ones included
 	AcceptsRA          bool           // the kernel takes addresses and routes from router advertisements
 	Bridged            bool           // it, or a VLAN interface on it, is a port of a bridge
-	StripsVLAN         bool           // VLAN tags are taken off before XDP sees them
+	// TagsHidden says why XDP may not see all VLAN tags; "": it does.
+	TagsHidden, TagsFix string
 }
 
 // Finding is something that is wrong with a node as configured, on its machine,
@@ -105,11 +106,7 @@ func checkPrivilege(c *dataplane.Config, f *Facts, add addFinding) {
 
 // umemBytes is what the workers' packet buffers take.
 func umemBytes(c *dataplane.Config) uint64 {
-	frames, size := c.UMEMFrames(), 2048
-	if c.MaxMTU > dataplane.MaxMTU(size) {
-		size = 4096
-	}
-	return uint64(c.Workers) * uint64(frames) * uint64(size)
+	return uint64(c.Workers) * uint64(c.UMEMFrames()) * uint64(c.FrameSize())
 }
 
 // checkTrust looks for ways from hosts into the leaf's own kernel.
@@ -167,28 +164,18 @@ func checkPort(c *dataplane.Config, p *dataplane.PortConfig, f *Facts, add addFi
 			"list the members as ports, each taken out of the bond: %s", bondFix(p.Name, x.Members))
 		return
 	}
-	if x.MTU > dataplane.LargestMTU {
-		add(true, p.Name, fmt.Sprintf("interface %s has MTU %d, and a packet buffer holds %d", p.Name, x.MTU, dataplane.LargestMTU),
-			"ip link set dev %s mtu %d", p.Name, dataplane.LargestMTU)
+	if most := dataplane.MaxMTU(c.FrameSize()); x.MTU > most {
+		add(true, p.Name, fmt.Sprintf("interface %s has MTU %d, and a packet buffer holds %d", p.Name, x.MTU, most),
+			"ip link set dev %s mtu %d", p.Name, most)
 	}
-	if x.RXQueues != c.Workers {
-		problem := fmt.Sprintf("interface %s has %d receive queues for %d workers: ", p.Name, x.RXQueues, c.Workers)
-		if x.RXQueues > c.Workers {
-			problem += "what arrives on the others would not be forwarded"
-		} else {
-			problem += "each worker needs one"
-		}
-		add(true, p.Name, problem, "ethtool -L %s combined %d (or rx %d tx %d), or workers: %d", p.Name, c.Workers, c.Workers, c.Workers, x.RXQueues)
-	} else if x.TXQueues < c.Workers {
-		add(true, p.Name, fmt.Sprintf("interface %s has %d transmit queues for %d workers", p.Name, x.TXQueues, c.Workers),
-			"ethtool -L %s combined %d (or tx %d)", p.Name, c.Workers, c.Workers)
+	if problem, fix := c.WrongQueues(p.Name, x.RXQueues, x.TXQueues); problem != "" {
+		add(true, p.Name, problem, "%s", fix)
 	}
 	if rate, _ := p.Egress.Speed(x.Speed); rate == 0 && x.Up && p.Kind != dataplane.Access {
 		add(false, p.Name, fmt.Sprintf("the speed of %s is unknown: its load is not metered, and CONGA and other schemes that look at it are blind there", p.Name), speedFix)
 	}
-	if x.StripsVLAN && (len(p.VLANs) > 0 || p.Transparent) {
-		add(false, p.Name, fmt.Sprintf("interface %s strips VLAN tags: with most drivers tagged frames then look untagged to XDP, and end in another network", p.Name),
-			"ethtool -K %s rxvlan off", p.Name)
+	if problem, fatal := p.WithoutTags(x.TagsHidden); problem != "" {
+		add(fatal, p.Name, problem, "%s", x.TagsFix)
 	}
 	if x.XDP != 0 {
 		add(true, p.Name, fmt.Sprintf("interface %s already carries XDP program %d", p.Name, x.XDP),

@@ -13,7 +13,6 @@ import (
 
 	"github.com/loomfabric/loom/bpf"
 	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/internal/ethtool"
 )
 
 // Interfaces lists the names of the network interfaces.
@@ -76,15 +75,29 @@ func Gather(c *dataplane.Config) (*Facts, error) {
 		x := PortFacts{MTU: a.MTU, Up: running(a), Addrs: byIndex[a.Index], AcceptsRA: acceptsRA(p.Name), Bridged: bridged(a, links)}
 		x.Speed, _ = k.ethtool.Speed(p.Name) // a driver that does not tell leaves it at 0
 		x.Bond, x.Members = bondOf(l, links)
-		x.RXQueues, x.TXQueues = channels(k.ethtool, a)
-		// A driver that does not tell, does not.
-		x.StripsVLAN, _ = k.ethtool.Get(p.Name, ethtool.RXVLAN)
+		x.RXQueues, x.TXQueues = k.ethtool.Queues(p.Name, a.NumRxQueues, a.NumTxQueues)
+		if p.Kind == dataplane.Access {
+			if x.TagsHidden, x.TagsFix, err = hiddenTags(a.Index, c.XDPMode); err != nil {
+				return nil, err
+			}
+		}
 		if a.Xdp != nil && a.Xdp.Attached && !(p.Kind == dataplane.Access && bpf.LeftBehind(a.Index, a.Xdp.ProgId)) {
 			x.XDP = a.Xdp.ProgId
 		}
 		f.Ports[p.Name] = x
 	}
 	return f, nil
+}
+
+// hiddenTags says why the XDP program of an access port would not see every VLAN tag,
+// and what to do about it.
+func hiddenTags(ifindex int, mode dataplane.XDPMode) (why, fix string, err error) {
+	if mode != dataplane.XDPGeneric {
+		if told, err := bpf.TellsTags(ifindex); told || err != nil {
+			return "", "", err
+		}
+	}
+	return bpf.HidesTags(ifindex)
 }
 
 // acceptsRA reports whether the kernel takes router advertisements from an interface. A
@@ -142,13 +155,4 @@ func (f *Facts) privilege() error {
 	}
 	f.Memlock = limit.Cur
 	return nil
-}
-
-// channels asks for the queues in use. A driver that cannot tell uses all that
-// the interface has.
-func channels(e *ethtool.Socket, a *netlink.LinkAttrs) (rx, tx int) {
-	if rx, tx, err := e.Channels(a.Name); err == nil && rx > 0 {
-		return rx, tx
-	}
-	return max(a.NumRxQueues, 1), max(a.NumTxQueues, 1)
 }

@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,9 +12,6 @@ import (
 	"github.com/loomfabric/loom/bpf"
 	"github.com/loomfabric/loom/dataplane/xsk"
 )
-
-// reopenAfter is how long a port that could not be opened is left alone.
-const reopenAfter = 200 * time.Millisecond
 
 // device is a port as the kernel has it: the interface, the attached program,
 // and a socket a worker. Guarded by Node.mu.
@@ -67,12 +63,15 @@ func (n *Node) tryOpen(d *device, ifindex int) error {
 		}
 		d.promisc = fd
 	}
-	p, err := bpf.Load(n.programConfig(d))
+	p, err := bpf.Load(n.programConfig(d, ifindex))
 	if err != nil {
 		return err
 	}
 	d.program, d.ifindex = p, ifindex
 	if d.mode, err = p.Attach(ifindex, d.cfg.Name, xdpModes[n.cfg.XDPMode]); err != nil {
+		return err
+	}
+	if err := n.fits(d); err != nil {
 		return err
 	}
 	for q, w := range n.workers {
@@ -101,10 +100,13 @@ var (
 	kinds     = map[PortKind]bpf.Kind{Access: bpf.Access, Uplink: bpf.Uplink, SpinePort: bpf.Spine}
 )
 
-func (n *Node) programConfig(d *device) bpf.Config {
+func (n *Node) programConfig(d *device, ifindex int) bpf.Config {
+	if d.cfg.Kind != Access || n.cfg.XDPMode == XDPGeneric {
+		ifindex = 0 // tags are of no concern, or out of reach
+	}
 	return bpf.Config{
 		Kind: kinds[d.cfg.Kind], VTEP: n.cfg.VTEP, Remotes: n.cfg.Remotes, VXLANPort: n.cfg.VXLANPort,
-		Seed: uint32(n.cfg.Seed), Queues: max(n.cfg.Workers, 1), Closed: d.cfg.Kind == Access && !d.cfg.FailOpen,
+		Seed: uint32(n.cfg.Seed), Queues: max(n.cfg.Workers, 1), Closed: d.cfg.Kind == Access && !d.cfg.FailOpen, Device: ifindex,
 	}
 }
 
@@ -131,59 +133,6 @@ func (n *Node) closeDevice(d *device) error {
 	}
 	d.sockets, d.program, d.promisc, d.ifindex = nil, nil, 0, 0
 	return errors.Join(errs...)
-}
-
-// watchDevices follows interfaces that vanish and return.
-func (n *Node) watchDevices(ctx context.Context) {
-	retry := time.NewTimer(reopenAfter)
-	defer retry.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-n.changed:
-		case <-retry.C:
-		}
-		if n.followDevices() {
-			retry.Reset(reopenAfter)
-		}
-	}
-}
-
-// followDevices closes and opens ports so that they match the newest tables.
-// It reports whether one of them is to be tried again.
-func (n *Node) followDevices() (again bool) {
-	v := n.view.Load()
-	if v == nil {
-		return false
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for i, d := range n.devices {
-		want := v.tables.Ports[i].Ifindex
-		if d.ifindex == want {
-			continue
-		}
-		if d.ifindex != 0 {
-			n.log.Warn("interface is gone: port closed", "port", d.cfg.Name, "ifindex", d.ifindex)
-			n.setOpened(d.id, 0)
-			if err := n.closeDevice(d); err != nil {
-				n.log.Warn("close port", "port", d.cfg.Name, "error", err)
-			}
-			d.err, d.since = fmt.Errorf("interface %s is gone; the port opens again when it returns", d.cfg.Name), time.Now()
-		}
-		if want == 0 {
-			continue
-		}
-		first := d.err
-		if err := n.openDevice(d, want); err != nil {
-			again = true
-			if first == nil || first.Error() != err.Error() {
-				n.log.Error("cannot open port; trying again", "error", err, "every", reopenAfter)
-			}
-		}
-	}
-	return again
 }
 
 func (d *device) copyMode() string {

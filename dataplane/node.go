@@ -63,7 +63,7 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 }
 
 func (n *Node) openWorkers() error {
-	size := n.frameSize()
+	size := n.cfg.FrameSize()
 	frames := n.cfg.UMEMFrames()
 	if uint64(frames)*uint64(size) > maxArea {
 		return fmt.Errorf("%d packet buffers of %d bytes a worker are more than 4 GiB: lower `ring_size` or `frames`", frames, size)
@@ -95,14 +95,6 @@ func (n *Node) openWorkers() error {
 		n.workers = append(n.workers, w)
 	}
 	return nil
-}
-
-// frameSize returns the smallest frame that holds what the node's rings must.
-func (n *Node) frameSize() int {
-	if n.cfg.MaxMTU > MaxMTU(2048) {
-		return 4096
-	}
-	return 2048
 }
 
 // Run forwards frames until ctx ends, sends what is queued then, and returns.
