@@ -46,6 +46,14 @@ type Finding struct {
 	Problem, Fix string
 }
 
+// Severity is the word for how bad it is: error or warning.
+func (f Finding) Severity() string {
+	if f.Fatal {
+		return "error"
+	}
+	return "warning"
+}
+
 // String gives problem and remedy.
 func (f Finding) String() string { return f.Problem + "\n  fix: " + f.Fix }
 
@@ -71,6 +79,22 @@ func Check(c *dataplane.Config, o *config.Leaf, f *Facts) []Finding {
 		if !slices.Contains(f.Addrs, c.VTEP) {
 			add(false, "vtep", fmt.Sprintf("VTEP %v is not an address of this machine: the kernel cannot answer for it, nor take over when the daemon is gone", c.VTEP),
 				"ip addr add %v/32 dev lo", c.VTEP)
+		}
+	}
+	return out
+}
+
+// CheckPorts holds interfaces against a configuration, as [Check] does, while the node
+// runs: ports come and change. It leaves out what the mirror and the data plane report
+// by themselves: absent interfaces, links' speeds, and MTUs that the fabric needs.
+func CheckPorts(c *dataplane.Config, f *Facts) []Finding {
+	var out []Finding
+	add := func(fatal bool, place, problem, fix string, args ...any) {
+		out = append(out, Finding{fatal, place, problem, fmt.Sprintf(fix, args...)})
+	}
+	for _, p := range c.Ports {
+		if x, ok := f.Ports[p.Name]; ok && checkInterface(c, &p, &x, add) && p.Kind == dataplane.Access {
+			checkTrust(&p, &x, add)
 		}
 	}
 	return out
@@ -159,10 +183,24 @@ func checkPort(c *dataplane.Config, p *dataplane.PortConfig, f *Facts, add addFi
 		add(true, p.Name, fmt.Sprintf("interface %s does not exist", p.Name), "see `ip link` for those that do")
 		return
 	}
+	if !checkInterface(c, p, &x, add) {
+		return
+	}
+	if rate, _ := p.Egress.Speed(x.Speed); rate == 0 && x.Up && p.Kind != dataplane.Access {
+		add(false, p.Name, fmt.Sprintf("the speed of %s is unknown: its load is not metered, and CONGA and other schemes that look at it are blind there", p.Name), speedFix)
+	}
+	if x.XDP != 0 {
+		add(true, p.Name, fmt.Sprintf("interface %s already carries XDP program %d", p.Name, x.XDP),
+			"stop the other daemon that uses the interface (`bpftool prog show id %d` names the program), or ip link set dev %s xdp off", x.XDP, p.Name)
+	}
+}
+
+// checkInterface looks for what an interface cannot do. False: it cannot be a port.
+func checkInterface(c *dataplane.Config, p *dataplane.PortConfig, x *PortFacts, add addFinding) bool {
 	if x.Bond {
 		add(true, p.Name, fmt.Sprintf("interface %s is a bond: AF_XDP needs the queues of its members", p.Name),
 			"list the members as ports, each taken out of the bond: %s", bondFix(p.Name, x.Members))
-		return
+		return false
 	}
 	if most := dataplane.MaxMTU(c.FrameSize()); x.MTU > most {
 		add(true, p.Name, fmt.Sprintf("interface %s has MTU %d, and a packet buffer holds %d", p.Name, x.MTU, most),
@@ -171,16 +209,10 @@ func checkPort(c *dataplane.Config, p *dataplane.PortConfig, f *Facts, add addFi
 	if problem, fix := c.WrongQueues(p.Name, x.RXQueues, x.TXQueues); problem != "" {
 		add(true, p.Name, problem, "%s", fix)
 	}
-	if rate, _ := p.Egress.Speed(x.Speed); rate == 0 && x.Up && p.Kind != dataplane.Access {
-		add(false, p.Name, fmt.Sprintf("the speed of %s is unknown: its load is not metered, and CONGA and other schemes that look at it are blind there", p.Name), speedFix)
-	}
 	if problem, fatal := p.WithoutTags(x.TagsHidden); problem != "" {
 		add(fatal, p.Name, problem, "%s", x.TagsFix)
 	}
-	if x.XDP != 0 {
-		add(true, p.Name, fmt.Sprintf("interface %s already carries XDP program %d", p.Name, x.XDP),
-			"stop the other daemon that uses the interface (`bpftool prog show id %d` names the program), or ip link set dev %s xdp off", x.XDP, p.Name)
-	}
+	return true
 }
 
 // checkOverhead holds the MTUs of ports towards the fabric against what they need.

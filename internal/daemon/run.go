@@ -87,8 +87,9 @@ func (k Kind) run(ctx context.Context, file string) error {
 		return fmt.Errorf("open the ports: %w", err)
 	}
 	again := &reloader{kind: k, file: file, current: n, plane: plane, log: log, start: read, manager: manager{log: log}}
+	ports := newWatcher(&n.dp, findings, log)
 	again.dp.Store(&n.dp)
-	err = k.serve(ctx, n, plane, kernel, listeners{listener, socket}, log, again, reload)
+	err = k.serve(ctx, n, plane, kernel, listeners{listener, socket}, log, again, ports, reload)
 	if cerr := plane.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("close the ports: %w", cerr))
 	}
@@ -111,7 +112,7 @@ type listeners struct{ metrics, admin net.Listener }
 
 // serve runs the node's parts. When ctx ends the data plane drains, while
 // control, telemetry and the admin API go on; they end after it.
-func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel control.Kernel, l listeners, log *slog.Logger, again *reloader, reload <-chan os.Signal) error {
+func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel control.Kernel, l listeners, log *slog.Logger, again *reloader, ports *watcher, reload <-chan os.Signal) error {
 	overlay, _ := n.file.(*config.Leaf) // nil: a spine's
 	mirror := control.NewMirror(control.Options{
 		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Overlay: overlay, Overhead: again.overhead,
@@ -119,7 +120,7 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 	})
 	server := telemetry.NewServer(telemetry.Options{
 		Role: k.name, Version: k.version, Stats: plane.Stats, Tables: mirror.Tables, Control: mirror.Stats, Congestion: plane.Congestion,
-		Reload: again.state, Auto: plane.Auto, Ports: n.dp.Ports, Log: log,
+		Reload: again.state, Findings: ports.findings, Auto: plane.Auto, Ports: n.dp.Ports, Log: log,
 	})
 
 	around, stop := context.WithCancel(context.Background())
@@ -137,6 +138,7 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 		parts.Go(func() error { return httpd.Serve(around, l.admin, api, "the admin API", log) })
 	}
 	parts.Go(func() error { again.run(around, reload); return nil })
+	parts.Go(func() error { ports.run(around); return nil })
 	parts.Go(func() error { announce(around, server, &again.manager); return nil })
 
 	// A part that fails ends the data plane, and the other way round.

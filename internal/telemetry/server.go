@@ -40,9 +40,11 @@ type Options struct {
 	// Auto is what a leaf derives from round trips; may be nil, and so may its
 	// result: nothing is derived.
 	Auto   func() *dataplane.AutoState
-	Reload func() Reload          // may be nil
-	Ports  []dataplane.PortConfig // by PortID
-	Log    *slog.Logger
+	Reload func() Reload // may be nil
+	// Findings are what is wrong with interfaces now; may be nil.
+	Findings func() []control.Finding
+	Ports    []dataplane.PortConfig // by PortID
+	Log      *slog.Logger
 }
 
 // Reload is what became of the configuration file when it was read last.
