@@ -62,6 +62,8 @@ type worker struct {
 
 	made, consumed, bursts, sleeps uint64
 	hopSent                        []Traffic
+
+	passed passed // for what arrives when routes have just changed
 }
 
 // newWorker makes a worker without links. area and pool are its own UMEM.
@@ -274,6 +276,7 @@ func (w *worker) adopt(v *view, now mono.Time) {
 	if w.leaf != nil {
 		w.leaf.leave(v, now)
 	}
+	w.passed.replace(old, v, now)
 	w.view = v
 	w.hopSent = grow(w.hopSent, len(v.hops))
 	for i := range w.ports {
