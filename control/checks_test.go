@@ -79,9 +79,9 @@ func TestCheck(t *testing.T) {
 		{"no CAP_NET_RAW", func(f *Facts) { f.NetRaw = false }, true, "CAP_NET_RAW is missing", "AmbientCapabilities"},
 		{"no CAP_BPF", func(f *Facts) { f.BPF = false }, true, "CAP_BPF is missing", "run as root"},
 		{"little memory", func(f *Facts) { f.IPCLock, f.Memlock = false, 8<<20 }, true, "limit of locked memory is 8388608", "LimitMEMLOCK=infinity"},
-		// Two workers, with 8192 buffers for rings, 4096 for a queue and 1000 to hold.
-		{"not quite enough memory", func(f *Facts) { f.IPCLock, f.Memlock = false, 2*2048*(8192+4096+1000)-1 }, true, "packet buffers need 54427648", "LimitMEMLOCK=infinity"},
-		{"enough memory", func(f *Facts) { f.IPCLock, f.Memlock = false, 2*2048*(8192+4096+1000) }, false, "", ""},
+		// Two workers, with 8192 buffers for rings, 512 and 4096 for queues and 1000 to hold.
+		{"not quite enough memory", func(f *Facts) { f.IPCLock, f.Memlock = false, 2*2048*(8192+512+4096+1000)-1 }, true, "packet buffers need 56524800", "LimitMEMLOCK=infinity"},
+		{"enough memory", func(f *Facts) { f.IPCLock, f.Memlock = false, 2*2048*(8192+512+4096+1000) }, false, "", ""},
 		{"no interface", func(f *Facts) { delete(f.Ports, "eth3") }, true, "eth3 does not exist", "ip link"},
 		{"MTU too small", port("eth1", func(p *PortFacts) { p.MTU = 1549 }), true, "uplink eth1 has MTU 1549, and needs 1550", "ip link set dev eth1 mtu 1550"},
 		{"MTU too large", port("eth1", func(p *PortFacts) { p.MTU = 9000 }), true, "eth1 has MTU 9000", "ip link set dev eth1 mtu"},
@@ -89,7 +89,9 @@ func TestCheck(t *testing.T) {
 		{"too many queues", port("eth3", func(p *PortFacts) { p.RXQueues = 8 }), true, "would not be forwarded", "workers: 8"},
 		{"too few transmit queues", port("eth3", func(p *PortFacts) { p.TXQueues = 1 }), true, "1 transmit queues for 2", "ethtool -L eth3"},
 		{"XDP in use", port("eth1", func(p *PortFacts) { p.XDP = 42 }), true, "already carries XDP program 42", "xdp off"},
-		{"tags hidden", port("eth3", func(p *PortFacts) { p.TagsHidden, p.TagsFix = "eth3 strips VLAN tags (rxvlan)", "ethtool -K eth3 rxvlan off" }), false, "eth3 has VLANs, and eth3 strips VLAN tags", "ethtool -K eth3 rxvlan off"},
+		{"tags hidden", port("eth3", func(p *PortFacts) {
+			p.TagsHidden, p.TagsFix = "eth3 strips VLAN tags (rxvlan)", "ethtool -K eth3 rxvlan off"
+		}), false, "eth3 has VLANs, and eth3 strips VLAN tags", "ethtool -K eth3 rxvlan off"},
 		{"tags hidden where none are used", port("eth1", func(p *PortFacts) { p.TagsHidden = "eth1 strips VLAN tags" }), false, "", ""},
 		{"no VTEP", func(f *Facts) { f.Addrs = nil }, false, "VTEP 10.255.0.1 is not an address", "ip addr add 10.255.0.1/32 dev lo"},
 		{"an uplink of unknown speed", port("eth1", func(p *PortFacts) { p.Speed = 0 }), false, "the speed of eth1 is unknown", "link_rate: 10Gbit"},

@@ -120,13 +120,13 @@ func holdable(sections map[string]balance.Params) (n int) {
 }
 
 // UMEMFrames returns how many UMEM frames a worker has. If the configuration does
-// not say: for every ring full, one data queue full, and all that may wait to be
-// put in order besides.
+// not say: for every port's rings full and its queue's share, as many as one queue may
+// hold for all of them, and all that may wait to be put in order besides.
 func (c *Config) UMEMFrames() int {
 	if c.Frames != 0 {
 		return c.Frames
 	}
-	frames := len(c.Ports)*2*c.RingSize + dataQueueFrames
+	frames := len(c.Ports)*(2*c.RingSize+queueShare) + dataQueueFrames
 	if c.Role == Leaf {
 		frames += holdable(c.sections())
 	}

@@ -515,7 +515,7 @@ func TestFramesToHold(t *testing.T) {
 		return sections["conweave"].(balance.Holder).Holds(), holdable(sections)
 	}
 	held, all := hold()
-	if got, want := cfg.UMEMFrames(), 5*2*512+dataQueueFrames+all; got != want || held != 1000 {
+	if got, want := cfg.UMEMFrames(), 5*(2*512+queueShare)+dataQueueFrames+all; got != want || held != 1000 {
 		t.Errorf("%d frames, want %d; %d of them for ConWeave", got, want, held)
 	}
 	cfg.Frames = 2000
@@ -523,7 +523,7 @@ func TestFramesToHold(t *testing.T) {
 		t.Errorf("%d frames, %d of them to hold, %d for ConWeave", cfg.UMEMFrames(), all, held)
 	}
 	spine := Config{Role: Spine, Ports: make([]PortConfig, 2), RingSize: 512, Sections: cfg.Sections}
-	if got := spine.UMEMFrames(); got != 2*2*512+dataQueueFrames {
+	if got := spine.UMEMFrames(); got != 2*(2*512+queueShare)+dataQueueFrames {
 		t.Errorf("a spine has %d frames", got)
 	}
 }

@@ -408,7 +408,7 @@ func TestCopiesLeaveFrames(t *testing.T) {
 		r.links[p].stuck = true
 		r.w.ports[p].egress.limit = 1 << 40
 	}
-	for r.drops()[drop.NoFrame] == 0 {
+	for r.drops()[drop.NoFrame]+r.drops()[drop.NoBuffer] == 0 {
 		if !r.links[acc0].put(udp4(bcast, hostA, 0, 1, 10)) {
 			t.Fatal("nothing is left to receive into")
 		}
