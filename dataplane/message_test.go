@@ -339,6 +339,33 @@ func TestReloadChecksTheShimAgainstTheMTU(t *testing.T) {
 	}
 }
 
+// What a reload asks of the uplinks is more or less than under the schemes in force, not
+// than at the start: by now their MTU may be another one.
+func TestReloadChecksTheMTUOfNow(t *testing.T) {
+	cfg, tables := leafConfig(), leafTables()
+	useConWeave(&cfg, labConWeave())
+	tables.Ports[up0].MTU = 1554
+	r := newRig(t, cfg, tables)
+	n := node(r)
+	n.tables = tables
+	for i, step := range []struct {
+		scheme string
+		mtu    int // of an uplink, when the file is read
+		ok     bool
+	}{
+		{"ecmp", 1554, true}, {"conweave", 1550, false}, {"conga", 1550, true}, {"conweave-conga", 1553, false},
+		{"conweave", 1554, true}, {"conweave-conga", 1550, true}, // no worse than it is
+	} {
+		now := *tables
+		now.Ports = slices.Clone(tables.Ports)
+		now.Ports[up0].MTU = step.mtu
+		n.tables = &now
+		if err := n.SetSchemes(step.scheme, balance.Options{}, nil); (err == nil) != step.ok {
+			t.Errorf("step %d, to %s over MTU %d: %v", i, step.scheme, step.mtu, err)
+		}
+	}
+}
+
 // Frames that wait for a neighbour leave in the order they came in, and before
 // what comes after them: ConWeave counts on each path's being one FIFO.
 func TestHoldingForNeighboursKeepsOrder(t *testing.T) {

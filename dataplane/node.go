@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,9 +33,10 @@ type Node struct {
 	closed  bool
 	changed chan struct{} // tables came whose interfaces may differ
 
-	publishing sync.Mutex // guards tables and opened; taken after mu
+	publishing sync.Mutex // guards tables, opened and overhead; taken after mu
 	tables     *Tables    // as published last
 	opened     []int      // by PortID: ifindex of the interface that the port is open on; 0: not open
+	overhead   int        // under the schemes that a reload put in force; 0: cfg's
 }
 
 // Open creates the workers, attaches the classifier to every port and binds
@@ -206,16 +208,19 @@ func (n *Node) SetSchemes(scheme string, o balance.Options, classes []Class) err
 			errs[q] = w.leaf.brain.Retime(w.now, &times)
 		})
 	}
+	n.publishing.Lock()
+	defer n.publishing.Unlock()
+	n.overhead = cfg.Overhead()
 	return errors.Join(errs...)
 }
 
-// checkMTU reports an uplink that hosts' longest frames would not fit through
-// under other schemes, though they do now. Interfaces that the tables do not know
+// checkMTU reports an uplink that hosts' longest frames would not fit through under
+// other schemes, if these have longer headers than those in force. Interfaces that the tables do not know
 // are not its business.
 func (n *Node) checkMTU(cfg *Config) error {
 	n.publishing.Lock()
 	defer n.publishing.Unlock()
-	if n.tables == nil || cfg.Overhead() <= n.cfg.Overhead() {
+	if n.tables == nil || cfg.Overhead() <= cmp.Or(n.overhead, n.cfg.Overhead()) {
 		return nil
 	}
 	widest := 0
