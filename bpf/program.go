@@ -9,7 +9,6 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -33,19 +32,17 @@ type Program struct {
 // name returns the program's name, which the kernel shows on the interface.
 func (c *Config) name() string { return "loom_" + c.Kind.String() }
 
-// On reports whether the program is on an interface, as l says. Where the kernel names
-// no program, as while the driver has another one, too, the answer is yes.
-func (p *Program) On(l netlink.Link) bool {
-	x := l.Attrs().Xdp
-	if x == nil || !x.Attached || p.prog == nil {
+// Is reports whether the program has an ID of the kernel's.
+func (p *Program) Is(id uint32) bool {
+	if p.prog == nil {
 		return false
 	}
 	info, err := p.prog.Info()
-	if err != nil || x.ProgId == 0 {
-		return true
+	if err != nil {
+		return false
 	}
-	id, ok := info.ID()
-	return !ok || uint32(id) == x.ProgId
+	have, ok := info.ID()
+	return ok && uint32(have) == id
 }
 
 // ReadsTags reports whether the program sees VLAN tags that the driver took off.

@@ -8,8 +8,6 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
-
-	"github.com/loomfabric/loom/internal/ethtool"
 )
 
 // The kernel's generic netlink family "netdev" (linux/netdev.h), since Linux 6.3.
@@ -53,47 +51,4 @@ func TellsTags(ifindex int) (bool, error) {
 		}
 	}
 	return false, nil
-}
-
-// HidesTags says why XDP programs that drivers tell nothing may see frames of an
-// interface without their VLAN tags, and what to do about it; "": they see all tags.
-// It asks in the network namespace of the calling thread.
-func HidesTags(ifindex int) (why, fix string, err error) {
-	l, err := netlink.LinkByIndex(ifindex)
-	if err != nil {
-		return "", "", fmt.Errorf("find interface %d: %w", ifindex, err)
-	}
-	s, err := ethtool.Open()
-	if err != nil {
-		return "", "", err
-	}
-	defer s.Close()
-	name := l.Attrs().Name
-	if l.Type() == "veth" {
-		return hiddenByPeer(s, l)
-	}
-	// A driver that does not tell of the offload does not have it.
-	if strips, _ := s.Get(name, ethtool.RXVLAN); strips {
-		return fmt.Sprintf("%s strips VLAN tags (rxvlan)", name), fmt.Sprintf("ethtool -K %s rxvlan off", name), nil
-	}
-	return "", "", nil
-}
-
-// hiddenByPeer is HidesTags for a veth: what it receives is as its peer sends it, and
-// its own offload, which can be turned off, changes nothing.
-func hiddenByPeer(s *ethtool.Socket, l netlink.Link) (why, fix string, err error) {
-	name, a := l.Attrs().Name, l.Attrs()
-	if a.NetNsID < 0 { // the peer is in this namespace
-		if peer, err := netlink.LinkByIndex(a.ParentIndex); err == nil {
-			p := peer.Attrs().Name
-			on, err := s.Get(p, ethtool.TXVLAN)
-			if err != nil || !on {
-				return "", "", err
-			}
-			return fmt.Sprintf("%s, the peer of %s, hands VLAN tags over beside the frames (txvlan)", p, name),
-				fmt.Sprintf("ethtool -K %s txvlan off", p), nil
-		}
-	}
-	return fmt.Sprintf("the peer of %s, which is in another network namespace, may hand VLAN tags over beside the frames (txvlan)", name),
-		"use a kernel of 6.8 or newer and native XDP, which see them", nil
 }

@@ -100,7 +100,7 @@ func (f *Facts) ports(c *dataplane.Config, h *netlink.Handle, e *ethtool.Socket)
 		x.Bond, x.Members = bondOf(l, links)
 		x.RXQueues, x.TXQueues = e.Queues(p.Name, a.NumRxQueues, a.NumTxQueues)
 		if p.Kind == dataplane.Access {
-			if x.TagsHidden, x.TagsFix, err = hiddenTags(a.Index, c.XDPMode); err != nil {
+			if x.TagsHidden, x.TagsFix, err = hiddenTags(e, l, c.XDPMode); err != nil {
 				return err
 			}
 		}
@@ -110,17 +110,6 @@ func (f *Facts) ports(c *dataplane.Config, h *netlink.Handle, e *ethtool.Socket)
 		f.Ports[p.Name] = x
 	}
 	return nil
-}
-
-// hiddenTags says why the XDP program of an access port would not see every VLAN tag,
-// and what to do about it.
-func hiddenTags(ifindex int, mode dataplane.XDPMode) (why, fix string, err error) {
-	if mode != dataplane.XDPGeneric {
-		if told, err := bpf.TellsTags(ifindex); told || err != nil {
-			return "", "", err
-		}
-	}
-	return bpf.HidesTags(ifindex)
 }
 
 // acceptsRA reports whether the kernel takes router advertisements from an interface. A

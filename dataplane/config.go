@@ -73,6 +73,10 @@ type Config struct {
 	FDBAge   time.Duration // leaf: a learned address unseen for so long is forgotten
 	HoldTime time.Duration // how long a frame waits for a neighbour's MAC
 	Drain    time.Duration // how long Run goes on sending what is queued after its context ended
+
+	// Look asks the machine about an interface, when a port is opened and every second.
+	// An error of a look at an open port is left to the next one. Nil: nobody is asked.
+	Look func(ifindex int) (Interface, error)
 }
 
 // Overhead returns what the uplinks' MTU must exceed the hosts' by, bytes.

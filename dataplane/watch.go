@@ -5,11 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"time"
-
-	"github.com/vishvananda/netlink"
-
-	"github.com/loomfabric/loom/bpf"
-	"github.com/loomfabric/loom/internal/ethtool"
 )
 
 const (
@@ -103,32 +98,38 @@ func (n *Node) lookAtDevices() {
 	}
 }
 
+// Interface is what the machine says of an interface.
+type Interface struct {
+	Name               string
+	RXQueues, TXQueues int    // in use
+	XDP                bool   // it has an XDP program
+	Program            uint32 // its ID; 0: the kernel does not name one, as where there are two
+	// TagsHidden says why an XDP program that its driver tells nothing may not see all
+	// VLAN tags, and TagsFix what to do; "": it sees them.
+	TagsHidden, TagsFix string
+}
+
 // fits reports, as unfit, what keeps a port with a program from forwarding as it was
 // told: what the start-up checks refuse. An interface that is gone is not its business.
 func (n *Node) fits(d *device) error {
-	l, err := netlink.LinkByIndex(d.ifindex)
-	if err != nil || l.Attrs().Name != d.cfg.Name {
+	if n.cfg.Look == nil {
+		return nil
+	}
+	i, err := n.cfg.Look(d.ifindex)
+	if err != nil || i.Name != d.cfg.Name {
 		return err
 	}
-	s, err := ethtool.Open()
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	a := l.Attrs()
-	rx, tx := s.Queues(a.Name, a.NumRxQueues, a.NumTxQueues)
-	if problem, fix := n.cfg.WrongQueues(a.Name, rx, tx); problem != "" {
+	if problem, fix := n.cfg.WrongQueues(i.Name, i.RXQueues, i.TXQueues); problem != "" {
 		return unfit(problem + "; fix: " + fix)
 	}
-	if !d.program.On(l) {
+	if !i.XDP || i.Program != 0 && !d.program.Is(i.Program) {
 		return unfit("its XDP program was taken off the interface")
 	}
 	if d.cfg.Kind != Access || d.program.ReadsTags() {
 		return nil
 	}
-	why, fix, err := bpf.HidesTags(d.ifindex)
-	if problem, fatal := d.cfg.WithoutTags(why); fatal {
-		return unfit(problem + "; fix: " + fix)
+	if problem, fatal := d.cfg.WithoutTags(i.TagsHidden); fatal {
+		return unfit(problem + "; fix: " + i.TagsFix)
 	}
-	return err
+	return nil
 }

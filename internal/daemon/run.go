@@ -82,6 +82,7 @@ func (k Kind) run(ctx context.Context, file string) error {
 		return err
 	}
 	defer kernel.Close()
+	n.dp.Look = control.Look
 	plane, err := dataplane.Open(n.dp, log)
 	if err != nil {
 		return fmt.Errorf("open the ports: %w", err)
