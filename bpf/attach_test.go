@@ -14,23 +14,20 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/loomfabric/loom/internal/ethtool"
 	"github.com/loomfabric/loom/internal/testenv"
 )
 
 // wire is a veth pair: near carries the program, frames are sent into far.
 type wire struct {
-	t         *testing.T
+	t         testing.TB
 	near, far *testenv.Namespace
 	index     int // of near0
 }
 
-func newWire(t *testing.T, opt testenv.VethOptions) *wire {
+func newWire(t testing.TB, opt testenv.VethOptions) *wire {
 	t.Helper()
 	testenv.NeedRoot(t)
 	w := &wire{t: t, near: testenv.NewNamespace(t, "loombpf"), far: testenv.NewNamespace(t, "loombpf")}
@@ -46,6 +43,13 @@ func (w *wire) attach(p *Program, mode Mode) (got Mode, err error) {
 	return got, err
 }
 
+// load loads a program where near0 is.
+func (w *wire) load(cfg Config) (p *Program, err error) {
+	w.t.Helper()
+	w.near.Do(w.t, func() { p, err = Load(cfg) })
+	return p, err
+}
+
 // attached returns the id of the program on near0, 0 if there is none.
 func (w *wire) attached() uint32 {
 	w.t.Helper()
@@ -57,7 +61,7 @@ func (w *wire) attached() uint32 {
 }
 
 // packet opens an AF_PACKET socket on an interface for every EtherType.
-func packet(t *testing.T, n *testenv.Namespace, name string) int {
+func packet(t testing.TB, n *testenv.Namespace, name string) int {
 	t.Helper()
 	index := n.Link(t, name).Attrs().Index
 	fd := -1
@@ -75,7 +79,7 @@ func packet(t *testing.T, n *testenv.Namespace, name string) int {
 	return fd
 }
 
-func mustLoad(t *testing.T, cfg Config) *Program {
+func mustLoad(t testing.TB, cfg Config) *Program {
 	t.Helper()
 	p, err := Load(cfg)
 	if err != nil {
@@ -90,7 +94,7 @@ func mustLoad(t *testing.T, cfg Config) *Program {
 }
 
 // eventually waits for something that the kernel does in its own time.
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -334,70 +338,6 @@ func TestQueueWithoutSocket(t *testing.T) {
 	}
 	if n := r.read(); n["redirect"] != 1 || n["pass_no_socket"] != 1 {
 		t.Errorf("counters %v, want one redirect and one pass_no_socket", n)
-	}
-}
-
-// A veth whose peer has VLAN transmit offload hands the tag over beside the
-// frame, where no XDP program and no AF_XDP socket sees it: tagged frames look
-// untagged. Only with the offload off can an access port tell VLANs apart.
-func TestVLANOffloadHidesTags(t *testing.T) {
-	for _, mode := range []Mode{Native, Generic} {
-		for offload, want := range map[string]string{"off": "pass_not_ours", "on": "pass_no_socket"} {
-			t.Run(fmt.Sprintf("%v, offload %s", mode, offload), func(t *testing.T) {
-				w := newWire(t, testenv.VethOptions{})
-				far := w.far.Link(t, "far0").Attrs().Index
-				push, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-					Type:    ebpf.SchedCLS,
-					License: "Apache-2.0",
-					Instructions: asm.Instructions{
-						asm.Mov.Imm(asm.R2, 0x0081), // 802.1Q in network byte order
-						asm.Mov.Imm(asm.R3, 5),
-						asm.FnSkbVlanPush.Call(),
-						asm.Mov.Imm(asm.R0, 0), // TC_ACT_OK
-						asm.Return(),
-					},
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer push.Close()
-				w.far.Do(t, func() {
-					setTXVLAN(t, "far0", offload == "on")
-					l, err := link.AttachTCX(link.TCXOptions{Interface: far, Program: push, Attach: ebpf.AttachTCXEgress})
-					if err != nil {
-						t.Fatal(err)
-					}
-					t.Cleanup(func() { _ = l.Close() })
-				})
-				// An uplink shows whether it sees the tag: tagged VXLAN is not ours.
-				p := mustLoad(t, config(Uplink))
-				if _, err := w.attach(p, mode); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := unix.Write(packet(t, w.far, "far0"), vxlanFrame); err != nil {
-					t.Fatal(err)
-				}
-				eventually(t, "one frame counted as "+want, func() bool {
-					n, err := p.Counters()
-					if err != nil {
-						t.Fatal(err)
-					}
-					return n[want] == 1
-				})
-			})
-		}
-	}
-}
-
-// setTXVLAN turns VLAN offload on or off in the namespace of the calling thread.
-func setTXVLAN(t *testing.T, name string, on bool) {
-	t.Helper()
-	s, err := ethtool.Open()
-	if err == nil {
-		err = errors.Join(s.Set(name, ethtool.TXVLAN, on), s.Close())
-	}
-	if err != nil {
-		t.Fatal(err)
 	}
 }
 

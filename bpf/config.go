@@ -66,6 +66,10 @@ type Config struct {
 	// kernel's, and the program goes with the process.
 	Closed bool
 	Queues int // receive queues, 1 to 4096
+	// Device, on an access port, is the index of the one interface that the program is
+	// for, in native mode. Where its driver tells which VLAN tags it took off, the
+	// program puts them back. 0: it is for any interface, and for generic mode.
+	Device int
 }
 
 // maxQueues is the most that Linux lets an interface have.
@@ -73,6 +77,9 @@ const maxQueues = 4096
 
 // check reports the first field that makes no sense, without touching the kernel.
 func (c *Config) check() error {
+	if c.Device != 0 && c.Kind != Access {
+		return fmt.Errorf("device %d: only programs of access ports are for one interface", c.Device)
+	}
 	switch c.Kind {
 	case Access:
 	case Uplink:

@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"slices"
@@ -14,19 +15,27 @@ import (
 	"github.com/loomfabric/loom/internal/testenv"
 )
 
-var kinds = []Kind{Access, Uplink, Spine}
-
 // The verifier takes every program, at a cost that leaves room: it gives up at
 // a million instructions.
 func TestVerifier(t *testing.T) {
 	testenv.NeedRoot(t)
-	for _, kind := range kinds {
-		t.Run(kind.String(), func(t *testing.T) {
-			p, err := Load(config(kind))
+	w := newWire(t, testenv.VethOptions{})
+	for _, c := range []struct {
+		kind   Kind
+		device int
+	}{{Access, 0}, {Access, w.index}, {Uplink, 0}, {Spine, 0}} {
+		kind := c.kind
+		t.Run(fmt.Sprintf("%v %d", kind, c.device), func(t *testing.T) {
+			cfg := config(kind)
+			cfg.Device = c.device
+			p, err := w.load(cfg)
 			if err != nil {
 				t.Fatalf("%+v", err)
 			}
 			defer p.Close()
+			if p.ReadsTags() != (c.device != 0) {
+				t.Errorf("the program reads tags: %v", p.ReadsTags())
+			}
 			info, err := p.prog.Info()
 			if err != nil {
 				t.Fatal(err)
@@ -60,6 +69,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"too many queues", Access, func(c *Config) { c.Queues = 4097 }, "4097"},
 		{"IPv6 VTEP", Uplink, func(c *Config) { c.VTEP = v6 }, v6.String()},
 		{"no VTEP", Uplink, func(c *Config) { c.VTEP = netip.Addr{} }, "IPv4"},
+		{"a device", Uplink, func(c *Config) { c.Device = 2 }, "access"},
 		{"no port", Uplink, func(c *Config) { c.VXLANPort = 0 }, "4789"},
 		{"no remotes", Spine, func(c *Config) { c.Remotes = nil }, "prefixes"},
 		{"IPv6 remote", Spine, func(c *Config) { c.Remotes = []netip.Prefix{netip.PrefixFrom(v6, 64)} }, "2001:db8::1/64"},
@@ -83,7 +93,7 @@ func TestLoadRefuses(t *testing.T) {
 // Everything that Load opens is closed by Close, and by a Load that fails at
 // whichever descriptor it cannot have.
 func TestNoDescriptorLeak(t *testing.T) {
-	testenv.NeedRoot(t)
+	w := newWire(t, testenv.VethOptions{})
 	once := func(cfg Config) error {
 		p, err := Load(cfg)
 		if err != nil {
@@ -97,28 +107,37 @@ func TestNoDescriptorLeak(t *testing.T) {
 		}
 		return nil
 	}
-	for _, kind := range kinds {
-		cfg := config(kind)
-		if err := once(cfg); err != nil { // opens what the ebpf package keeps
-			t.Fatal(err)
+	ofDevice := config(Access)
+	ofDevice.Device = w.index
+	w.near.Do(t, func() {
+		for _, cfg := range []Config{config(Access), ofDevice, config(Uplink), config(Spine)} {
+			leaks(t, cfg, once)
 		}
-		before := descriptors(t)
-		failed := 0
-		for room := 0; ; room++ {
-			restore := limitDescriptors(t, room)
-			err := once(cfg)
-			restore()
-			if after := descriptors(t); !slices.Equal(after, before) {
-				t.Fatalf("%v, room for %d descriptors, error %v: open before %v, after %v", kind, room, err, before, after)
-			}
-			if err == nil {
-				break
-			}
-			failed++
+	})
+}
+
+// leaks loads cfg with room for ever more descriptors, until it succeeds.
+func leaks(t *testing.T, cfg Config, once func(Config) error) {
+	t.Helper()
+	if err := once(cfg); err != nil { // opens what the ebpf package keeps
+		t.Fatal(err)
+	}
+	before := descriptors(t)
+	failed := 0
+	for room := 0; ; room++ {
+		restore := limitDescriptors(t, room)
+		err := once(cfg)
+		restore()
+		if after := descriptors(t); !slices.Equal(after, before) {
+			t.Fatalf("%v, room for %d descriptors, error %v: open before %v, after %v", cfg.Kind, room, err, before, after)
 		}
-		if failed < 3 {
-			t.Errorf("%v: Load failed only %d times: it cannot have opened its maps and program", kind, failed)
+		if err == nil {
+			break
 		}
+		failed++
+	}
+	if failed < 3 {
+		t.Errorf("%v: Load failed only %d times: it cannot have opened its maps and program", cfg.Kind, failed)
 	}
 }
 
@@ -196,7 +215,7 @@ func TestSocketsAndCounters(t *testing.T) {
 		t.Error("SetSocket took a descriptor that is no AF_XDP socket")
 	}
 
-	want := map[string]uint64{"redirect": 3, "no_meta": 0, "pass_not_ours": 0, "pass_link_local": 0, "pass_no_socket": 1, "neighbour": 0, "drop_no_socket": 0}
+	want := map[string]uint64{"redirect": 3, "no_meta": 0, "pass_not_ours": 0, "pass_link_local": 0, "pass_no_socket": 1, "neighbour": 0, "drop_no_socket": 0, "drop_no_room": 0}
 	got := r.read()
 	for name, n := range want {
 		if got[name] != n {

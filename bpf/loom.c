@@ -1,13 +1,14 @@
 //go:build ignore
 
-// SPDX-License-Identifier: Apache-2.0
+// SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-or-later
 /* The XDP classifier: which frames belong to the fabric's user space, and which
  * stay with the kernel. One program for each kind of port. A frame that is ours
  * goes to the AF_XDP socket of its queue, with the flow hash and the header
  * offsets in the metadata area before it; everything else is XDP_PASS. What is
  * malformed and addressed to us goes to user space, too, which discards it under
- * a named reason. The programs drop one thing themselves: what comes from hosts
- * by a closed access port while nobody serves its queue.
+ * a named reason. The programs themselves drop only what comes from hosts: by a
+ * closed access port while nobody serves its queue, and where a VLAN tag that the
+ * driver took off cannot be put back.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
@@ -15,7 +16,14 @@
 
 #include "loom.h"
 
-char _license[] SEC("license") = "Apache-2.0"; /* no helper here is GPL-only */
+/* The kernel lets programs under the GPL alone read what drivers know of a frame. */
+char _license[] SEC("license") = "GPL";
+
+/* Tells which VLAN tag the driver took off a frame: TPID in network, TCI in host
+ * byte order. 0: there was one. Since Linux 6.8, for programs that are loaded for
+ * one device.
+ */
+extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *tpid, __u16 *tci) __ksym;
 
 /* Set by the loader before the programs are verified. */
 const volatile __u32 vtep_addr;  /* uplink: own VTEP, network byte order */
@@ -349,14 +357,36 @@ static __always_inline int for_kernel(const struct frame *f)
 	return l->frames++ < LINK_LOCAL_LIMIT;
 }
 
-SEC("xdp")
-int loom_access(struct xdp_md *ctx)
+/* put_tag puts a VLAN tag in front of what follows the MAC addresses. False when
+ * the driver gives no room.
+ */
+static __always_inline int put_tag(struct xdp_md *ctx, __be16 tpid, __u16 tci)
+{
+	void *p;
+
+	if (bpf_xdp_adjust_head(ctx, -VLAN_LEN))
+		return 0;
+	p = (void *)(long)ctx->data;
+	if (p + VLAN_LEN + ETH_LEN > (void *)(long)ctx->data_end)
+		return 0;
+	load64(p) = load64(p + VLAN_LEN);
+	load32(p + 8) = load32(p + VLAN_LEN + 8);
+	load16(p + 12) = tpid;
+	load16(p + 14) = bpf_htons(tci);
+	return 1;
+}
+
+/* access decides about a frame from hosts, of which the driver took a tag off unless
+ * tpid is 0. The kernel still knows of that tag; user space gets the frame as the host
+ * sent it.
+ */
+static __always_inline int access(struct xdp_md *ctx, __be16 tpid, __u16 tci)
 {
 	struct frame f = whole(ctx);
 	struct loom_meta m = {};
 
-	/* 01:80:c2:00:00:00 to 0f belong to the link (IEEE 802.1Q §8.6.3). */
-	if (f.start + ETH_LEN <= f.end && load32(f.start) == bpf_htonl(0x0180C200) &&
+	/* 01:80:c2:00:00:00 to 0f belong to the link (IEEE 802.1Q §8.6.3), without a tag. */
+	if (!tpid && f.start + ETH_LEN <= f.end && load32(f.start) == bpf_htonl(0x0180C200) &&
 	    (load16(f.start + 4) & bpf_htons(0xFFF0)) == 0 && for_kernel(&f))
 		return count(LOOM_PASS_LINK_LOCAL, XDP_PASS);
 	if (redirect_to(ctx) != XDP_REDIRECT) {
@@ -364,9 +394,32 @@ int loom_access(struct xdp_md *ctx)
 			return count(LOOM_DROP_NO_SOCKET, XDP_DROP);
 		return count(LOOM_PASS_NO_SOCKET, XDP_PASS);
 	}
+	if (tpid) {
+		if (!put_tag(ctx, tpid, tci))
+			return count(LOOM_DROP_NO_ROOM, XDP_DROP);
+		f = whole(ctx);
+	}
 	if (dissect(&f, &m) && put_meta(ctx, &m))
 		return count(LOOM_REDIRECT, XDP_REDIRECT);
 	return count(LOOM_REDIRECT_NO_META, XDP_REDIRECT);
+}
+
+SEC("xdp")
+int loom_access(struct xdp_md *ctx)
+{
+	return access(ctx, 0, 0);
+}
+
+/* loom_access_tags is loom_access for drivers that say which tag they took off. */
+SEC("xdp")
+int loom_access_tags(struct xdp_md *ctx)
+{
+	__be16 tpid = 0;
+	__u16 tci = 0;
+
+	if (bpf_xdp_metadata_rx_vlan_tag(ctx, &tpid, &tci))
+		tpid = 0;
+	return access(ctx, tpid, tci);
 }
 
 SEC("xdp")

@@ -38,6 +38,7 @@ enum loom_verdict {
 	LOOM_PASS_NO_SOCKET,     /* to the kernel: nobody serves this queue */
 	LOOM_REDIRECT_NEIGHBOUR, /* to the socket: a message of the node at the link's other end */
 	LOOM_DROP_NO_SOCKET,     /* dropped: nobody serves this queue, and the port is closed */
+	LOOM_DROP_NO_ROOM,       /* dropped: no room for the VLAN tag that the driver took off */
 	LOOM_VERDICTS,
 };
 

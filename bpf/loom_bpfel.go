@@ -29,17 +29,18 @@ type loomLpmKey struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	loomMapCounters    = "counters"
-	loomMapLinkLocal   = "link_local"
-	loomMapRemotes     = "remotes"
-	loomMapXsks        = "xsks"
-	loomProgLoomAccess = "loom_access"
-	loomProgLoomSpine  = "loom_spine"
-	loomProgLoomUplink = "loom_uplink"
-	loomVarHashSeed    = "hash_seed"
-	loomVarNoSocket    = "no_socket"
-	loomVarVtepAddr    = "vtep_addr"
-	loomVarVxlanPort   = "vxlan_port"
+	loomMapCounters        = "counters"
+	loomMapLinkLocal       = "link_local"
+	loomMapRemotes         = "remotes"
+	loomMapXsks            = "xsks"
+	loomProgLoomAccess     = "loom_access"
+	loomProgLoomAccessTags = "loom_access_tags"
+	loomProgLoomSpine      = "loom_spine"
+	loomProgLoomUplink     = "loom_uplink"
+	loomVarHashSeed        = "hash_seed"
+	loomVarNoSocket        = "no_socket"
+	loomVarVtepAddr        = "vtep_addr"
+	loomVarVxlanPort       = "vxlan_port"
 )
 
 // loadLoom returns the embedded CollectionSpec for loom.
@@ -84,9 +85,10 @@ type loomSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type loomProgramSpecs struct {
-	LoomAccess *ebpf.ProgramSpec `ebpf:"loom_access"`
-	LoomSpine  *ebpf.ProgramSpec `ebpf:"loom_spine"`
-	LoomUplink *ebpf.ProgramSpec `ebpf:"loom_uplink"`
+	LoomAccess     *ebpf.ProgramSpec `ebpf:"loom_access"`
+	LoomAccessTags *ebpf.ProgramSpec `ebpf:"loom_access_tags"`
+	LoomSpine      *ebpf.ProgramSpec `ebpf:"loom_spine"`
+	LoomUplink     *ebpf.ProgramSpec `ebpf:"loom_uplink"`
 }
 
 // loomMapSpecs contains maps before they are loaded into the kernel.
@@ -158,14 +160,16 @@ type loomVariables struct {
 //
 // It can be passed to loadLoomObjects or ebpf.CollectionSpec.LoadAndAssign.
 type loomPrograms struct {
-	LoomAccess *ebpf.Program `ebpf:"loom_access"`
-	LoomSpine  *ebpf.Program `ebpf:"loom_spine"`
-	LoomUplink *ebpf.Program `ebpf:"loom_uplink"`
+	LoomAccess     *ebpf.Program `ebpf:"loom_access"`
+	LoomAccessTags *ebpf.Program `ebpf:"loom_access_tags"`
+	LoomSpine      *ebpf.Program `ebpf:"loom_spine"`
+	LoomUplink     *ebpf.Program `ebpf:"loom_uplink"`
 }
 
 func (p *loomPrograms) Close() error {
 	return _LoomClose(
 		p.LoomAccess,
+		p.LoomAccessTags,
 		p.LoomSpine,
 		p.LoomUplink,
 	)

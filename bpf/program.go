@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
 )
 
 // Program is the loaded classifier of one port. Any goroutine may call Counters
@@ -19,6 +20,7 @@ type Program struct {
 	sockets  *ebpf.Map // XSKMAP: AF_XDP socket by queue
 	counters *ebpf.Map // per CPU, by verdict
 	remotes  *ebpf.Map // spine; nil otherwise
+	tags     bool      // it reads VLAN tags that the driver took off
 	link     link.Link // nil when not attached, or closed
 
 	// Of a closed port.
@@ -27,8 +29,24 @@ type Program struct {
 	mode    Mode
 }
 
-// name returns the program's name in loom.c, which the kernel shows on the interface.
+// name returns the program's name, which the kernel shows on the interface.
 func (c *Config) name() string { return "loom_" + c.Kind.String() }
+
+// Is reports whether the program has an ID of the kernel's.
+func (p *Program) Is(id uint32) bool {
+	if p.prog == nil {
+		return false
+	}
+	info, err := p.prog.Info()
+	if err != nil {
+		return false
+	}
+	have, ok := info.ID()
+	return ok && uint32(have) == id
+}
+
+// ReadsTags reports whether the program sees VLAN tags that the driver took off.
+func (p *Program) ReadsTags() bool { return p.tags }
 
 // Load verifies and loads the program for cfg. The caller closes it. Errors name the
 // kind of port. Without the privileges the error matches [os.ErrPermission].
@@ -36,7 +54,14 @@ func Load(cfg Config) (*Program, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("XDP program of %v port: %w", cfg.Kind, err)
 	}
-	p, err := load(cfg)
+	tags, err := cfg.tellsTags()
+	if err != nil {
+		return nil, fmt.Errorf("load XDP program %s: %w", cfg.name(), err)
+	}
+	p, err := load(cfg, tags)
+	if tags && errors.Is(err, ebpf.ErrNotSupported) { // no BTF, or no JIT
+		p, err = load(cfg, false)
+	}
 	if errors.Is(err, os.ErrPermission) {
 		return nil, fmt.Errorf("load XDP program %s: %w (needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW)", cfg.name(), err)
 	}
@@ -46,7 +71,15 @@ func Load(cfg Config) (*Program, error) {
 	return p, nil
 }
 
-func load(cfg Config) (*Program, error) {
+// tellsTags reports whether the program can learn of tags from the driver.
+func (c *Config) tellsTags() (bool, error) {
+	if c.Device == 0 {
+		return false, nil
+	}
+	return TellsTags(c.Device)
+}
+
+func load(cfg Config, tags bool) (*Program, error) {
 	// Kernels before 5.11 charge maps to RLIMIT_MEMLOCK; newer ones do not
 	// and the call does nothing.
 	if err := rlimit.RemoveMemlock(); err != nil {
@@ -56,7 +89,7 @@ func load(cfg Config) (*Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read embedded object: %w", err)
 	}
-	if err := specialise(spec, &cfg); err != nil {
+	if err := specialise(spec, &cfg, tags); err != nil {
 		return nil, err
 	}
 	coll, err := ebpf.NewCollection(spec)
@@ -70,6 +103,7 @@ func load(cfg Config) (*Program, error) {
 		sockets:  coll.DetachMap("xsks"),
 		counters: coll.DetachMap("counters"),
 		remotes:  coll.DetachMap("remotes"),
+		tags:     tags,
 	}
 	for _, r := range cfg.Remotes {
 		if p.remotes == nil {
@@ -84,8 +118,13 @@ func load(cfg Config) (*Program, error) {
 }
 
 // specialise removes the programs and maps that cfg's kind of port does not need,
-// and sets constants and sizes.
-func specialise(spec *ebpf.CollectionSpec, cfg *Config) error {
+// and sets constants and sizes. With tags, the program is bound to its device.
+func specialise(spec *ebpf.CollectionSpec, cfg *Config, tags bool) error {
+	if tags {
+		p := spec.Programs[cfg.name()+"_tags"]
+		p.Name, p.Ifindex, p.Flags = cfg.name(), uint32(cfg.Device), unix.BPF_F_XDP_DEV_BOUND_ONLY
+		spec.Programs[cfg.name()] = p
+	}
 	for name := range spec.Programs {
 		if name != cfg.name() {
 			delete(spec.Programs, name)

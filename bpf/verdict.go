@@ -16,4 +16,5 @@ var verdictNames = [...]string{
 	"pass_no_socket",  // to the kernel: nobody serves the queue
 	"neighbour",       // to the socket, without metadata: a message of the node at the link's other end
 	"drop_no_socket",  // dropped: nobody serves the queue, and the port is closed
+	"drop_no_room",    // dropped: no room for the VLAN tag that the driver took off
 }

@@ -43,8 +43,9 @@ type Common struct {
 	// RingSize is the number of entries of each AF_XDP ring; a power of two
 	// from 256 to 16384. Default: 2048.
 	RingSize int `yaml:"ring_size,omitempty"`
-	// Frames is the number of packet buffers of each worker. Default: enough
-	// for the rings and queues of all ports.
+	// Frames is the number of packet buffers of each worker. Default: enough for
+	// the rings of all ports, for 256 packets in each data queue, and for 4096 more
+	// in any of them.
 	Frames int `yaml:"frames,omitempty"`
 	// Seed seeds flow hash and generators; give every run of an experiment the
 	// same one to repeat it. Default: random at every start.

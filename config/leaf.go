@@ -61,8 +61,9 @@ type Access struct {
 	// are dropped.
 	VNI uint32 `yaml:"vni,omitempty"`
 	// VLANs maps VLAN IDs (1 to 4094) to the virtual networks of frames with
-	// that tag; the tag itself stays on the port. Default: tagged frames are
-	// dropped.
+	// that tag; the tag itself stays on the port. With vni besides, native XDP and
+	// a kernel of 6.8 or newer are needed where the network card, or the peer of a
+	// veth, takes tags off frames. Default: tagged frames are dropped.
 	VLANs map[uint16]uint32 `yaml:"vlans,omitempty"`
 	// Transparent carries VLAN tags through the tunnel: every frame of the
 	// port, tagged or not, belongs to vni. Default: false.

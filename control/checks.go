@@ -33,7 +33,8 @@ type PortFacts struct {
 	Addrs              []netip.Prefix // of the kernel's own stack, link-local ones included
 	AcceptsRA          bool           // the kernel takes addresses and routes from router advertisements
 	Bridged            bool           // it, or a VLAN interface on it, is a port of a bridge
-	StripsVLAN         bool           // VLAN tags are taken off before XDP sees them
+	// TagsHidden says why XDP may not see all VLAN tags; "": it does.
+	TagsHidden, TagsFix string
 }
 
 // Finding is something that is wrong with a node as configured, on its machine,
@@ -42,6 +43,14 @@ type Finding struct {
 	Fatal        bool   // the node cannot forward as configured
 	Place        string // what it is about: an interface, a key of the file, a capability
 	Problem, Fix string
+}
+
+// Severity is the word for how bad it is: error or warning.
+func (f Finding) Severity() string {
+	if f.Fatal {
+		return "error"
+	}
+	return "warning"
 }
 
 // String gives problem and remedy.
@@ -69,6 +78,22 @@ func Check(c *dataplane.Config, o *config.Leaf, f *Facts) []Finding {
 		if !slices.Contains(f.State.Addresses, c.VTEP) {
 			add(false, "vtep", fmt.Sprintf("VTEP %v is not an address of this machine: the kernel cannot answer for it, nor take over when the daemon is gone", c.VTEP),
 				"%s", vtepFix(c.VTEP))
+		}
+	}
+	return out
+}
+
+// CheckPorts holds interfaces against a configuration, as [Check] does, while the node
+// runs: ports come and change. It leaves out what the mirror and the data plane report
+// by themselves: absent interfaces, links' speeds, and MTUs that the fabric needs.
+func CheckPorts(c *dataplane.Config, f *Facts) []Finding {
+	var out []Finding
+	add := func(fatal bool, place, problem, fix string, args ...any) {
+		out = append(out, Finding{fatal, place, problem, fmt.Sprintf(fix, args...)})
+	}
+	for _, p := range c.Ports {
+		if x, ok := f.Ports[p.Name]; ok && checkInterface(c, &p, &x, add) && p.Kind == dataplane.Access {
+			checkTrust(&p, &x, add)
 		}
 	}
 	return out
@@ -104,11 +129,7 @@ func checkPrivilege(c *dataplane.Config, f *Facts, add addFinding) {
 
 // umemBytes is what the workers' packet buffers take.
 func umemBytes(c *dataplane.Config) uint64 {
-	frames, size := c.UMEMFrames(), 2048
-	if c.MaxMTU > dataplane.MaxMTU(size) {
-		size = 4096
-	}
-	return uint64(c.Workers) * uint64(frames) * uint64(size)
+	return uint64(c.Workers) * uint64(c.UMEMFrames()) * uint64(c.FrameSize())
 }
 
 // checkTrust looks for ways from hosts into the leaf's own kernel.
@@ -161,38 +182,36 @@ func checkPort(c *dataplane.Config, p *dataplane.PortConfig, f *Facts, add addFi
 		add(true, p.Name, fmt.Sprintf("interface %s does not exist", p.Name), "see `ip link` for those that do")
 		return
 	}
-	if x.Bond {
-		add(true, p.Name, fmt.Sprintf("interface %s is a bond: AF_XDP needs the queues of its members", p.Name),
-			"list the members as ports, each taken out of the bond: %s", bondFix(p.Name, x.Members))
+	if !checkInterface(c, p, &x, add) {
 		return
-	}
-	if x.MTU > dataplane.LargestMTU {
-		add(true, p.Name, fmt.Sprintf("interface %s has MTU %d, and a packet buffer holds %d", p.Name, x.MTU, dataplane.LargestMTU),
-			"ip link set dev %s mtu %d", p.Name, dataplane.LargestMTU)
-	}
-	if x.RXQueues != c.Workers {
-		problem := fmt.Sprintf("interface %s has %d receive queues for %d workers: ", p.Name, x.RXQueues, c.Workers)
-		if x.RXQueues > c.Workers {
-			problem += "what arrives on the others would not be forwarded"
-		} else {
-			problem += "each worker needs one"
-		}
-		add(true, p.Name, problem, "ethtool -L %s combined %d (or rx %d tx %d), or workers: %d", p.Name, c.Workers, c.Workers, c.Workers, x.RXQueues)
-	} else if x.TXQueues < c.Workers {
-		add(true, p.Name, fmt.Sprintf("interface %s has %d transmit queues for %d workers", p.Name, x.TXQueues, c.Workers),
-			"ethtool -L %s combined %d (or tx %d)", p.Name, c.Workers, c.Workers)
 	}
 	if rate, _ := p.Egress.Speed(x.Speed); rate == 0 && x.Up && p.Kind != dataplane.Access {
 		add(false, p.Name, fmt.Sprintf("the speed of %s is unknown: its load is not metered, and CONGA and other schemes that look at it are blind there", p.Name), speedFix)
-	}
-	if x.StripsVLAN && (len(p.VLANs) > 0 || p.Transparent) {
-		add(false, p.Name, fmt.Sprintf("interface %s strips VLAN tags: with most drivers tagged frames then look untagged to XDP, and end in another network", p.Name),
-			"ethtool -K %s rxvlan off", p.Name)
 	}
 	if x.XDP != 0 {
 		add(true, p.Name, fmt.Sprintf("interface %s already carries XDP program %d", p.Name, x.XDP),
 			"stop the other daemon that uses the interface (`bpftool prog show id %d` names the program), or ip link set dev %s xdp off", x.XDP, p.Name)
 	}
+}
+
+// checkInterface looks for what an interface cannot do. False: it cannot be a port.
+func checkInterface(c *dataplane.Config, p *dataplane.PortConfig, x *PortFacts, add addFinding) bool {
+	if x.Bond {
+		add(true, p.Name, fmt.Sprintf("interface %s is a bond: AF_XDP needs the queues of its members", p.Name),
+			"list the members as ports, each taken out of the bond: %s", bondFix(p.Name, x.Members))
+		return false
+	}
+	if most := dataplane.MaxMTU(c.FrameSize()); x.MTU > most {
+		add(true, p.Name, fmt.Sprintf("interface %s has MTU %d, and a packet buffer holds %d", p.Name, x.MTU, most),
+			"ip link set dev %s mtu %d", p.Name, most)
+	}
+	if problem, fix := c.WrongQueues(p.Name, x.RXQueues, x.TXQueues); problem != "" {
+		add(true, p.Name, problem, "%s", fix)
+	}
+	if problem, fatal := p.WithoutTags(x.TagsHidden); problem != "" {
+		add(fatal, p.Name, problem, "%s", x.TagsFix)
+	}
+	return true
 }
 
 // checkOverhead holds the MTUs of ports towards the fabric against what they need.

@@ -80,9 +80,9 @@ func TestCheck(t *testing.T) {
 		{"no CAP_NET_RAW", func(f *Facts) { f.NetRaw = false }, true, "CAP_NET_RAW is missing", "AmbientCapabilities"},
 		{"no CAP_BPF", func(f *Facts) { f.BPF = false }, true, "CAP_BPF is missing", "run as root"},
 		{"little memory", func(f *Facts) { f.IPCLock, f.Memlock = false, 8<<20 }, true, "limit of locked memory is 8388608", "LimitMEMLOCK=infinity"},
-		// Two workers, with 8192 buffers for rings, 4096 for a queue and 1000 to hold.
-		{"not quite enough memory", func(f *Facts) { f.IPCLock, f.Memlock = false, 2*2048*(8192+4096+1000)-1 }, true, "packet buffers need 54427648", "LimitMEMLOCK=infinity"},
-		{"enough memory", func(f *Facts) { f.IPCLock, f.Memlock = false, 2*2048*(8192+4096+1000) }, false, "", ""},
+		// Two workers, with 8192 buffers for rings, 512 and 4096 for queues and 1000 to hold.
+		{"not quite enough memory", func(f *Facts) { f.IPCLock, f.Memlock = false, 2*2048*(8192+512+4096+1000)-1 }, true, "packet buffers need 56524800", "LimitMEMLOCK=infinity"},
+		{"enough memory", func(f *Facts) { f.IPCLock, f.Memlock = false, 2*2048*(8192+512+4096+1000) }, false, "", ""},
 		{"no interface", func(f *Facts) { delete(f.Ports, "eth3") }, true, "eth3 does not exist", "ip link"},
 		{"MTU too small", port("eth1", func(p *PortFacts) { p.MTU = 1549 }), true, "uplink eth1 has MTU 1549, and needs 1550", "ip link set dev eth1 mtu 1550"},
 		{"MTU too large", port("eth1", func(p *PortFacts) { p.MTU = 9000 }), true, "eth1 has MTU 9000", "ip link set dev eth1 mtu"},
@@ -90,8 +90,10 @@ func TestCheck(t *testing.T) {
 		{"too many queues", port("eth3", func(p *PortFacts) { p.RXQueues = 8 }), true, "would not be forwarded", "workers: 8"},
 		{"too few transmit queues", port("eth3", func(p *PortFacts) { p.TXQueues = 1 }), true, "1 transmit queues for 2", "ethtool -L eth3"},
 		{"XDP in use", port("eth1", func(p *PortFacts) { p.XDP = 42 }), true, "already carries XDP program 42", "xdp off"},
-		{"tags stripped", port("eth3", func(p *PortFacts) { p.StripsVLAN = true }), false, "eth3 strips VLAN tags", "ethtool -K eth3 rxvlan off"},
-		{"tags stripped where none are used", port("eth1", func(p *PortFacts) { p.StripsVLAN = true }), false, "", ""},
+		{"tags hidden", port("eth3", func(p *PortFacts) {
+			p.TagsHidden, p.TagsFix = "eth3 strips VLAN tags (rxvlan)", "ethtool -K eth3 rxvlan off"
+		}), false, "eth3 has VLANs, and eth3 strips VLAN tags", "ethtool -K eth3 rxvlan off"},
+		{"tags hidden where none are used", port("eth1", func(p *PortFacts) { p.TagsHidden = "eth1 strips VLAN tags" }), false, "", ""},
 		{"no VTEP", func(f *Facts) { f.State.Addresses = nil }, false, "VTEP 10.255.0.1 is not an address", "ip addr add 10.255.0.1/32 dev lo"},
 		{"an uplink of unknown speed", port("eth1", func(p *PortFacts) { p.Speed = 0 }), false, "the speed of eth1 is unknown", "link_rate: 10Gbit"},
 		{"a link that is down has no speed", port("eth1", func(p *PortFacts) { p.Speed, p.Up = 0, false }), false, "", ""},
@@ -123,6 +125,59 @@ func TestCheck(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Tags that XDP does not see are fatal where a tagged frame would be one of another
+// network.
+func TestCheckOfHiddenTags(t *testing.T) {
+	vlans := map[uint16]overlay.VNI{10: 100}
+	for _, tc := range []struct {
+		port    dataplane.PortConfig
+		fatal   bool
+		problem string // "" when nothing is wrong
+	}{
+		{dataplane.PortConfig{Untagged: 200, VLANs: vlans}, true, "eth3 has VNI 200 for untagged frames besides those of its VLANs, and eth3 strips tags: VLANs' frames would look untagged, and end in VNI 200"},
+		{dataplane.PortConfig{VLANs: vlans}, false, "eth3 has VLANs, and eth3 strips tags"},
+		{dataplane.PortConfig{Untagged: 200, Transparent: true}, false, "eth3 is transparent, and eth3 strips tags"},
+		{dataplane.PortConfig{Untagged: 200}, false, ""},
+	} {
+		c, f := checkConfig(), goodFacts()
+		i := slices.IndexFunc(c.Ports, func(p dataplane.PortConfig) bool { return p.Name == "eth3" })
+		tc.port.Name, tc.port.Kind = "eth3", dataplane.Access
+		c.Ports[i] = tc.port
+		p := f.Ports["eth3"]
+		p.TagsHidden, p.TagsFix = "eth3 strips tags", "turn it off"
+		f.Ports["eth3"] = p
+		got := Check(c, checkOverlay(), f)
+		if tc.problem == "" && len(got) != 0 ||
+			tc.problem != "" && (len(got) != 1 || got[0].Fatal != tc.fatal || !strings.Contains(got[0].Problem, tc.problem) || got[0].Fix != "turn it off") {
+			t.Errorf("%+v: findings %v, want fatal=%v %q", tc.port, got, tc.fatal, tc.problem)
+		}
+	}
+}
+
+// A veth's tags are read in native mode; in generic mode they may be hidden.
+func TestGatherTags(t *testing.T) {
+	testenv.NeedRoot(t)
+	a, b := testenv.NewNamespace(t, "ctl-facts"), testenv.NewNamespace(t, "ctl-facts")
+	testenv.VethPair(t, a, "eth3", b, "eth0", testenv.VethOptions{})
+	testenv.VethPair(t, a, "eth1", b, "eth1", testenv.VethOptions{})
+	a.Do(t, func() {
+		for mode, hidden := range map[dataplane.XDPMode]bool{dataplane.XDPAuto: false, dataplane.XDPNative: false, dataplane.XDPGeneric: true} {
+			c := checkConfig()
+			c.XDPMode = mode
+			f, err := Gather(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p := f.Ports["eth3"]; (p.TagsHidden != "") != hidden || (p.TagsFix != "") != hidden {
+				t.Errorf("mode %d: eth3 %+v", mode, p)
+			}
+			if p := f.Ports["eth1"]; p.TagsHidden != "" {
+				t.Errorf("mode %d: uplink eth1 %+v", mode, p)
+			}
+		}
+	})
 }
 
 func TestGather(t *testing.T) {

@@ -46,9 +46,31 @@ func Gather(c *dataplane.Config) (*Facts, error) {
 			return nil, err
 		}
 	}
-	addrs, err := k.h.AddrList(nil, netlink.FAMILY_ALL)
+	return f, f.ports(c, k.h, k.ethtool)
+}
+
+// GatherPorts finds out what [CheckPorts] needs, in the network namespace of the calling
+// thread. It changes nothing.
+func GatherPorts(c *dataplane.Config) (*Facts, error) {
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
-		return nil, fmt.Errorf("list this machine's addresses: %w", err)
+		return nil, fmt.Errorf("open a netlink socket: %w", err)
+	}
+	defer h.Close()
+	e, err := ethtool.Open()
+	if err != nil {
+		return nil, err
+	}
+	defer e.Close()
+	f := &Facts{Ports: make(map[string]PortFacts)}
+	return f, f.ports(c, h, e)
+}
+
+// ports finds out about interfaces and addresses.
+func (f *Facts) ports(c *dataplane.Config, h *netlink.Handle, e *ethtool.Socket) error {
+	addrs, err := h.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("list this machine's addresses: %w", err)
 	}
 	byIndex := make(map[int][]netip.Prefix)
 	for _, a := range addrs {
@@ -56,9 +78,9 @@ func Gather(c *dataplane.Config) (*Facts, error) {
 		bits, _ := a.Mask.Size()
 		byIndex[a.LinkIndex] = append(byIndex[a.LinkIndex], netip.PrefixFrom(ip, bits))
 	}
-	links, err := k.h.LinkList()
+	links, err := h.LinkList()
 	if err != nil {
-		return nil, fmt.Errorf("list network interfaces: %w", err)
+		return fmt.Errorf("list network interfaces: %w", err)
 	}
 	byName := make(map[string]netlink.Link, len(links))
 	for _, l := range links {
@@ -71,17 +93,20 @@ func Gather(c *dataplane.Config) (*Facts, error) {
 		}
 		a := l.Attrs()
 		x := PortFacts{MTU: a.MTU, Up: running(a), Addrs: byIndex[a.Index], AcceptsRA: acceptsRA(p.Name), Bridged: bridged(a, links)}
-		x.Speed, _ = k.ethtool.Speed(p.Name) // a driver that does not tell leaves it at 0
+		x.Speed, _ = e.Speed(p.Name) // a driver that does not tell leaves it at 0
 		x.Bond, x.Members = bondOf(l, links)
-		x.RXQueues, x.TXQueues = channels(k.ethtool, a)
-		// A driver that does not tell, does not.
-		x.StripsVLAN, _ = k.ethtool.Get(p.Name, ethtool.RXVLAN)
+		x.RXQueues, x.TXQueues = e.Queues(p.Name, a.NumRxQueues, a.NumTxQueues)
+		if p.Kind == dataplane.Access {
+			if x.TagsHidden, x.TagsFix, err = hiddenTags(e, l, c.XDPMode); err != nil {
+				return err
+			}
+		}
 		if a.Xdp != nil && a.Xdp.Attached && !(p.Kind == dataplane.Access && bpf.LeftBehind(a.Index, a.Xdp.ProgId)) {
 			x.XDP = a.Xdp.ProgId
 		}
 		f.Ports[p.Name] = x
 	}
-	return f, nil
+	return nil
 }
 
 // acceptsRA reports whether the kernel takes router advertisements from an interface. A
@@ -139,13 +164,4 @@ func (f *Facts) privilege() error {
 	}
 	f.Memlock = limit.Cur
 	return nil
-}
-
-// channels asks for the queues in use. A driver that cannot tell uses all that
-// the interface has.
-func channels(e *ethtool.Socket, a *netlink.LinkAttrs) (rx, tx int) {
-	if rx, tx, err := e.Channels(a.Name); err == nil && rx > 0 {
-		return rx, tx
-	}
-	return max(a.NumRxQueues, 1), max(a.NumTxQueues, 1)
 }

@@ -74,6 +74,10 @@ type Config struct {
 	FDBAge   time.Duration // leaf: a learned address unseen for so long is forgotten
 	HoldTime time.Duration // how long a frame waits for a neighbour's MAC
 	Drain    time.Duration // how long Run goes on sending what is queued after its context ended
+
+	// Look asks the machine about an interface, when a port is opened and every second.
+	// An error of a look at an open port is left to the next one. Nil: nobody is asked.
+	Look func(ifindex int) (Interface, error)
 }
 
 // Overhead returns what the uplinks' MTU must exceed the hosts' by, bytes.
@@ -121,17 +125,45 @@ func holdable(sections map[string]balance.Params) (n int) {
 }
 
 // UMEMFrames returns how many UMEM frames a worker has. If the configuration does
-// not say: for every ring full, one data queue full, and all that may wait to be
-// put in order besides.
+// not say: for every port's rings full and its queue's share, as many as one queue may
+// hold for all of them, and all that may wait to be put in order besides.
 func (c *Config) UMEMFrames() int {
 	if c.Frames != 0 {
 		return c.Frames
 	}
-	frames := len(c.Ports)*2*c.RingSize + dataQueueFrames
+	frames := len(c.Ports)*(2*c.RingSize+queueShare) + dataQueueFrames
 	if c.Role == Leaf {
 		frames += holdable(c.sections())
 	}
 	return frames
+}
+
+// FrameSize returns the size of a UMEM frame, bytes: the smallest that holds the ports'
+// packets.
+func (c *Config) FrameSize() int {
+	if c.MaxMTU > MaxMTU(2048) {
+		return 4096
+	}
+	return 2048
+}
+
+// WrongQueues says what is wrong with the queues of an interface, receive and transmit,
+// and what to do about it; "": nothing.
+func (c *Config) WrongQueues(name string, rx, tx int) (problem, fix string) {
+	switch w := c.Workers; {
+	case rx != w:
+		problem = fmt.Sprintf("interface %s has %d receive queues for %d workers: ", name, rx, w)
+		if rx > w {
+			problem += "what arrives on the others would not be forwarded"
+		} else {
+			problem += "each worker needs one"
+		}
+		return problem, fmt.Sprintf("ethtool -L %s combined %d (or rx %d tx %d), or workers: %d", name, w, w, w, rx)
+	case tx < w:
+		return fmt.Sprintf("interface %s has %d transmit queues for %d workers", name, tx, w),
+			fmt.Sprintf("ethtool -L %s combined %d (or tx %d)", name, w, w)
+	}
+	return "", ""
 }
 
 // MaxMTU returns the largest MTU whose packets, with an Ethernet header and a
@@ -250,6 +282,24 @@ type PortConfig struct {
 	// gone: see bpf.Config.Closed.
 	FailOpen bool
 	FDBLimit uint32 // learned addresses behind the port; 0: only those of its VNIs
+}
+
+// WithoutTags says what is wrong with the port if its XDP program does not see all VLAN
+// tags, for the given reason; "": nothing. It is fatal if a frame would end in another
+// network than its tag's.
+func (c *PortConfig) WithoutTags(why string) (problem string, fatal bool) {
+	switch {
+	case why == "":
+		return "", false
+	case c.Untagged != 0 && len(c.VLANs) > 0:
+		return fmt.Sprintf("access port %s has VNI %d for untagged frames besides those of its VLANs, and %s: VLANs' frames would look untagged, and end in VNI %[2]d",
+			c.Name, c.Untagged, why), true
+	case len(c.VLANs) > 0:
+		return fmt.Sprintf("access port %s has VLANs, and %s: frames that look untagged then are dropped", c.Name, why), false
+	case c.Transparent:
+		return fmt.Sprintf("access port %s is transparent, and %s: frames then arrive without their tags", c.Name, why), false
+	}
+	return "", false
 }
 
 // EgressConfig describes what stands between a port's forwarding decision and

@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -14,13 +13,9 @@ import (
 	"github.com/loomfabric/loom/dataplane/xsk"
 )
 
-const (
-	// reopenAfter is how long a port that could not be opened is left alone.
-	reopenAfter = 200 * time.Millisecond
-	// busyQueue is how long the opening of a port that returned waits for a busy queue:
-	// the ports behind it wait as long, and it is tried again.
-	busyQueue = 50 * time.Millisecond
-)
+// busyQueue is how long the opening of a port that returned waits for a busy queue: the
+// ports behind it wait as long, and it is tried again.
+const busyQueue = 50 * time.Millisecond
 
 // device is a port as the kernel has it. Node.opening belongs to who opens or closes it,
 // which may take long; Node.mu guards the fields, and is never held for longer than it
@@ -94,11 +89,14 @@ func (n *Node) tryOpen(d *device, ifindex int) (b binding, err error) {
 			return b, err
 		}
 	}
-	if b.program, err = bpf.Load(n.programConfig(d)); err != nil {
+	if b.program, err = bpf.Load(n.programConfig(d, ifindex)); err != nil {
 		return b, err
 	}
 	b.ifindex = ifindex
 	if b.mode, err = b.program.Attach(ifindex, d.cfg.Name, xdpModes[n.cfg.XDPMode]); err != nil {
+		return b, err
+	}
+	if err := n.fits(d, &b); err != nil {
 		return b, err
 	}
 	for q, w := range n.workers {
@@ -127,10 +125,13 @@ var (
 	kinds     = map[PortKind]bpf.Kind{Access: bpf.Access, Uplink: bpf.Uplink, SpinePort: bpf.Spine}
 )
 
-func (n *Node) programConfig(d *device) bpf.Config {
+func (n *Node) programConfig(d *device, ifindex int) bpf.Config {
+	if d.cfg.Kind != Access || n.cfg.XDPMode == XDPGeneric {
+		ifindex = 0 // tags are of no concern, or out of reach
+	}
 	return bpf.Config{
 		Kind: kinds[d.cfg.Kind], VTEP: n.cfg.VTEP, Remotes: n.cfg.Remotes, VXLANPort: n.cfg.VXLANPort,
-		Seed: uint32(n.cfg.Seed), Queues: max(n.cfg.Workers, 1), Closed: d.cfg.Kind == Access && !d.cfg.FailOpen,
+		Seed: uint32(n.cfg.Seed), Queues: max(n.cfg.Workers, 1), Closed: d.cfg.Kind == Access && !d.cfg.FailOpen, Device: ifindex,
 	}
 }
 
@@ -165,59 +166,6 @@ func (n *Node) release(d *device, b *binding) error {
 		errs = append(errs, unix.Close(b.promisc))
 	}
 	return errors.Join(errs...)
-}
-
-// watchDevices follows interfaces that vanish and return.
-func (n *Node) watchDevices(ctx context.Context) {
-	retry := time.NewTimer(reopenAfter)
-	defer retry.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-n.changed:
-		case <-retry.C:
-		}
-		if n.followDevices() {
-			retry.Reset(reopenAfter)
-		}
-	}
-}
-
-// followDevices closes and opens ports so that they match the newest tables.
-// It reports whether one of them is to be tried again.
-func (n *Node) followDevices() (again bool) {
-	v := n.view.Load()
-	if v == nil {
-		return false
-	}
-	n.opening.Lock()
-	defer n.opening.Unlock()
-	for i, d := range n.devices {
-		want := v.tables.Ports[i].Ifindex
-		if d.ifindex == want {
-			continue
-		}
-		if d.ifindex != 0 {
-			n.log.Warn("interface is gone: port closed", "port", d.cfg.Name, "ifindex", d.ifindex)
-			n.setOpened(d.id, 0)
-			if err := n.closeDevice(d); err != nil {
-				n.log.Warn("close port", "port", d.cfg.Name, "error", err)
-			}
-			n.note(d, fmt.Errorf("interface %s is gone; the port opens again when it returns", d.cfg.Name))
-		}
-		if want == 0 {
-			continue
-		}
-		first := d.err
-		if err := n.openDevice(d, want); err != nil {
-			again = true
-			if first == nil || first.Error() != err.Error() {
-				n.log.Error("cannot open port; trying again", "error", err, "every", reopenAfter)
-			}
-		}
-	}
-	return again
 }
 
 func (b *binding) copyMode() string {

@@ -13,6 +13,7 @@ import (
 
 const (
 	dataQueueFrames    = 4096 // a data queue is limited in bytes first; this bounds its memory
+	queueShare         = 256  // of these, each queue may have so many however few are free
 	controlQueueFrames = 256
 	delayLineFrames    = 8192
 	idle               = mono.Time(1<<63 - 1) // no deadline

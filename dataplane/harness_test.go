@@ -31,6 +31,7 @@ type memLink struct {
 	size   int        // of each ring
 	stuck  bool       // the kernel takes nothing
 	down   bool       // likewise, as the interface is down
+	pace   int        // it takes so many frames at a time; 0: all
 	kicks  int
 	keep   bool
 	sent   int
@@ -74,14 +75,18 @@ func (l *memLink) Kick() xsk.KickResult {
 	if l.stuck {
 		return xsk.KickAgain
 	}
-	for _, d := range l.tx {
+	n := len(l.tx)
+	if l.pace > 0 {
+		n = min(n, l.pace)
+	}
+	for _, d := range l.tx[:n] {
 		if l.keep {
 			l.out = append(l.out, append([]byte(nil), l.area[d.Addr:d.Addr+uint64(d.Len)]...))
 		}
 		l.done = append(l.done, d.Addr)
 	}
-	l.sent += len(l.tx)
-	l.tx = l.tx[:0]
+	l.sent += n
+	l.tx = l.tx[:copy(l.tx, l.tx[n:])]
 	return xsk.KickDone
 }
 
@@ -164,7 +169,7 @@ func newRigs(t testing.TB, cfg Config, tables *Tables, workers int) []*rig {
 // newWorkerRig makes one worker of a node.
 func newWorkerRig(t testing.TB, cfg *Config, id int, s *shared) *rig {
 	t.Helper()
-	frames := len(cfg.Ports)*2*cfg.RingSize + dataQueueFrames
+	frames := len(cfg.Ports)*(2*cfg.RingSize+queueShare) + dataQueueFrames // none to wait to be put in order
 	area := make([]byte, frames*testFrameSize)
 	r := &rig{t: t, now: mono.Time(time.Second), ask: make(chan HopID, 16)}
 	var err error

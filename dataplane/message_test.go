@@ -344,6 +344,33 @@ func TestReloadChecksTheShimAgainstTheMTU(t *testing.T) {
 	}
 }
 
+// What a reload asks of the uplinks is more or less than under the schemes in force, not
+// than at the start: by now their MTU may be another one.
+func TestReloadChecksTheMTUOfNow(t *testing.T) {
+	cfg, tables := leafConfig(), leafTables()
+	useConWeave(&cfg, labConWeave())
+	tables.Ports[up0].MTU = 1554
+	r := newRig(t, cfg, tables)
+	n := node(r)
+	n.tables = tables
+	for i, step := range []struct {
+		scheme string
+		mtu    int // of an uplink, when the file is read
+		ok     bool
+	}{
+		{"ecmp", 1554, true}, {"conweave", 1550, false}, {"conga", 1550, true}, {"conweave-conga", 1553, false},
+		{"conweave", 1554, true}, {"conweave-conga", 1550, true}, // no worse than it is
+	} {
+		now := *tables
+		now.Ports = slices.Clone(tables.Ports)
+		now.Ports[up0].MTU = step.mtu
+		n.tables = &now
+		if err := n.SetSchemes(step.scheme, balance.Options{}, nil); (err == nil) != step.ok {
+			t.Errorf("step %d, to %s over MTU %d: %v", i, step.scheme, step.mtu, err)
+		}
+	}
+}
+
 // Frames that wait for a neighbour leave in the order they came in, and before
 // what comes after them: ConWeave counts on each path's being one FIFO.
 func TestHoldingForNeighboursKeepsOrder(t *testing.T) {
@@ -521,7 +548,7 @@ func TestFramesToHold(t *testing.T) {
 		return sections["conweave"].(balance.Holder).Holds(), holdable(sections)
 	}
 	held, all := hold()
-	if got, want := cfg.UMEMFrames(), 5*2*512+dataQueueFrames+all; got != want || held != 1000 {
+	if got, want := cfg.UMEMFrames(), 5*(2*512+queueShare)+dataQueueFrames+all; got != want || held != 1000 {
 		t.Errorf("%d frames, want %d; %d of them for ConWeave", got, want, held)
 	}
 	cfg.Frames = 2000
@@ -529,7 +556,7 @@ func TestFramesToHold(t *testing.T) {
 		t.Errorf("%d frames, %d of them to hold, %d for ConWeave", cfg.UMEMFrames(), all, held)
 	}
 	spine := Config{Role: Spine, Ports: make([]PortConfig, 2), RingSize: 512, Sections: cfg.Sections}
-	if got := spine.UMEMFrames(); got != 2*2*512+dataQueueFrames {
+	if got := spine.UMEMFrames(); got != 2*(2*512+queueShare)+dataQueueFrames {
 		t.Errorf("a spine has %d frames", got)
 	}
 }

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,9 +34,10 @@ type Node struct {
 	devices []*device     // by PortID
 	changed chan struct{} // tables came whose interfaces may differ
 
-	publishing sync.Mutex // guards tables and opened; taken after opening
+	publishing sync.Mutex // guards tables, opened and overhead; taken after opening
 	tables     *Tables    // as published last
 	opened     []int      // by PortID: ifindex of the interface that the port is open on; 0: not open
+	overhead   int        // under the schemes that a reload put in force; 0: cfg's
 }
 
 // Open creates the workers, attaches the classifier to every port and binds
@@ -64,7 +66,7 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 }
 
 func (n *Node) openWorkers() error {
-	size := n.frameSize()
+	size := n.cfg.FrameSize()
 	frames := n.cfg.UMEMFrames()
 	if uint64(frames)*uint64(size) > maxArea {
 		return fmt.Errorf("%d packet buffers of %d bytes a worker are more than 4 GiB: lower `ring_size` or `frames`", frames, size)
@@ -96,14 +98,6 @@ func (n *Node) openWorkers() error {
 		n.workers = append(n.workers, w)
 	}
 	return nil
-}
-
-// frameSize returns the smallest frame that holds what the node's rings must.
-func (n *Node) frameSize() int {
-	if n.cfg.MaxMTU > MaxMTU(2048) {
-		return 4096
-	}
-	return 2048
 }
 
 // Run forwards frames until ctx ends, sends what is queued then, and returns.
@@ -216,16 +210,19 @@ func (n *Node) SetSchemes(scheme string, o balance.Options, classes []Class) err
 			errs[q] = w.leaf.brain.Retime(w.now, &times)
 		})
 	}
+	n.publishing.Lock()
+	defer n.publishing.Unlock()
+	n.overhead = cfg.Overhead()
 	return errors.Join(errs...)
 }
 
-// checkMTU reports an uplink that hosts' longest frames would not fit through
-// under other schemes, though they do now. Interfaces that the tables do not know
+// checkMTU reports an uplink that hosts' longest frames would not fit through under
+// other schemes, if these have longer headers than those in force. Interfaces that the tables do not know
 // are not its business.
 func (n *Node) checkMTU(cfg *Config) error {
 	n.publishing.Lock()
 	defer n.publishing.Unlock()
-	if n.tables == nil || cfg.Overhead() <= n.cfg.Overhead() {
+	if n.tables == nil || cfg.Overhead() <= cmp.Or(n.overhead, n.cfg.Overhead()) {
 		return nil
 	}
 	widest := 0

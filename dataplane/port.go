@@ -51,7 +51,7 @@ func (w *worker) refill(p *port) {
 	p.starved = false
 	for want > 0 {
 		addrs := w.addrs[:min(want, len(w.addrs))]
-		n := w.pool.GetFor(p.owner, addrs)
+		n := w.pool.GetFor(p.owner, addrs[:min(len(addrs), max(0, w.pool.Free()-w.spare))])
 		p.starved = n < len(addrs)
 		if n == 0 {
 			return

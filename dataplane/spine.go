@@ -189,7 +189,10 @@ func (s *spineWorker) believe(p *port, b []byte, ip overlay.IPv4) drop.Reason {
 		return drop.None
 	}
 	group := s.lookup(src)
-	if group == noGroup || s.view.groups[group].from[p.id/64]>>(p.id%64)&1 == 0 {
+	if group == noGroup || !s.view.groups[group].leadsTo(p.id) {
+		if s.passed.spine(src, p.id, s.now) {
+			return drop.None
+		}
 		return drop.ReversePath
 	}
 	p.believed = src

@@ -165,7 +165,7 @@ type SocketStats struct {
 
 	RXDropped  uint64 `stat:"rx_dropped" help:"Frames that the kernel dropped before the RX ring for another reason than a full ring."`
 	RXRingFull uint64 `stat:"rx_ring_full" help:"Frames that the kernel dropped because the RX ring was full."`
-	FillEmpty  uint64 `stat:"fill_ring_empty" help:"Times the kernel found no frame to receive into."`
+	FillEmpty  uint64 `stat:"fill_ring_empty" help:"Times the kernel found no frame to receive into; what arrived then was lost, before any worker could count it by name."`
 	RXInvalid  uint64 `stat:"rx_invalid_descriptors" help:"Descriptors on the fill ring that the kernel refused."`
 	TXInvalid  uint64 `stat:"tx_invalid_descriptors" help:"Descriptors on the TX ring that the kernel refused."`
 	TXEmpty    uint64 `stat:"tx_ring_empty" help:"Times the kernel found the TX ring empty."`

@@ -3,9 +3,12 @@ package dataplane
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 )
@@ -154,6 +157,7 @@ func TestReversePathAtLeaf(t *testing.T) {
 		tables = leafTables()
 		tables.Peers[0].Hops = nil
 		r.publish(tables)
+		r.now += grace
 		out := r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), nil))
 		if delivered := len(out[acc0]) == 1; delivered != (check == AnyPath) {
 			t.Errorf("check %d: from a peer without a route %v", check, delivered)
@@ -195,8 +199,101 @@ func TestReversePathFollowsRoutes(t *testing.T) {
 	tables := spineTables()
 	tables.Groups[0].Hops = []HopID{1} // vtep2 is behind dn1 only
 	r.publish(tables)
+	r.now += grace
 	if out := r.send(dn0, b); len(out[dn2]) != 0 || r.drops()[drop.ReversePath] != 1 {
 		t.Errorf("%d packets from where vtep2 was were forwarded, drops %v", len(out[dn2]), r.drops())
+	}
+}
+
+// TestReversePathHasAGrace: what was under way when the routes to its source changed is
+// not taken for forged, however they changed, for as long as it may be under way. What
+// could not have come that way before cannot now.
+func TestReversePathHasAGrace(t *testing.T) {
+	b := wrap(vtep2, vtep3, 100, udp4(hostA, hostB, 0, 1, 64), nil)
+	for name, change := range map[string]func(*Tables){
+		"another next hop": func(t *Tables) { t.Groups[0].Hops = []HopID{1} },
+		"no next hop":      func(t *Tables) { t.Groups[0].Hops = nil },
+		"no route":         func(t *Tables) { t.Routes.Delete(netip.MustParsePrefix("10.0.0.2/32")) },
+	} {
+		r := newRig(t, spineConfig(), spineTables())
+		tables := spineTables()
+		change(tables)
+		r.publish(tables)
+		for range 2 { // views that change nothing for it
+			again := *tables
+			r.publish(&again)
+		}
+		changed := r.now
+		for _, at := range []mono.Time{0, grace / 2, grace - 1} {
+			r.now = changed + at
+			if out := r.send(dn0, b); len(out[dn2]) != 1 {
+				t.Errorf("%s: a packet that was under way was dropped: %v", name, r.drops())
+			}
+		}
+		r.now = changed + grace
+		if out := r.send(dn0, b); len(out[dn2]) != 0 || r.drops()[drop.ReversePath] != 1 {
+			t.Errorf("%s: after the grace %d packets were forwarded, drops %v", name, len(out[dn2]), r.drops())
+		}
+	}
+
+	r := newRig(t, spineConfig(), spineTables())
+	for range graceViews + 1 {
+		r.publish(spineTables())
+	}
+	if out := r.send(dn2, wrap(vtep2, own(), 100, udp4(hostA, hostB, 0, 1, 64), nil)); len(out[dn0])+len(out[dn1])+len(out[dn2]) != 0 {
+		t.Error("a forged source was forwarded, as tables have changed")
+	}
+
+	tables := leafTables()
+	r = newRig(t, leafConfig(), tables)
+	broadcast := wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), nil)
+	tables = leafTables()
+	tables.Peers[0].Hops = tables.Peers[0].Hops[1:] // not by up0
+	r.publish(tables)
+	if out := r.send(up0, broadcast); len(out[acc0]) != 1 {
+		t.Errorf("a packet that was under way to a leaf was dropped: %v", r.drops())
+	}
+	r.now += grace
+	if out := r.send(up0, broadcast); len(out[acc0]) != 0 || r.drops()[drop.ReversePath] != 1 {
+		t.Errorf("after the grace a leaf took %d packets, drops %v", len(out[acc0]), r.drops())
+	}
+}
+
+// TestReversePathOfAPortThatReturns: packets may come by a link that has returned before
+// the routes have, for some time, on the ways on which it led before: also when the
+// routes went before the link did. By another interface of that name they may not.
+func TestReversePathOfAPortThatReturns(t *testing.T) {
+	b := wrap(vtep2, vtep3, 100, udp4(hostA, hostB, 0, 1, 64), nil)
+	forged := wrap(vtep3, vtep2, 100, udp4(hostA, hostB, 0, 1, 64), nil)
+	for name, c := range map[string]struct {
+		index int
+		want  uint64
+	}{"the same": {1, 1}, "another": {9, 0}} {
+		r := newRig(t, spineConfig(), spineTables())
+		routeless := spineTables()
+		routeless.Groups[0].Hops = []HopID{1}
+		r.publish(routeless)
+		r.now += grace / 2
+		down, back := *routeless, *routeless
+		down.Ports, back.Ports = slices.Clone(down.Ports), slices.Clone(back.Ports)
+		down.Ports[dn0].Up, back.Ports[dn0].Ifindex = false, c.index
+		r.publish(&down)
+		r.now += mono.Time(time.Minute)
+		r.publish(&back)
+		returned := r.now
+		r.now += returning / 2
+		r.send(dn0, forged)
+		if n := r.drops()[drop.ReversePath]; n != 1 {
+			t.Errorf("%s interface: a forged source was believed", name)
+		}
+		r.now = returned + returning - 1
+		if out := r.send(dn0, b); len(out[dn2]) != int(c.want) {
+			t.Errorf("%s interface: %d packets before the routes returned, want %d; drops %v", name, len(out[dn2]), c.want, r.drops())
+		}
+		r.now = returned + returning
+		if out := r.send(dn0, b); len(out[dn2]) != 0 {
+			t.Errorf("%s interface: a packet long before the routes returned was forwarded", name)
+		}
 	}
 }
 
@@ -311,7 +408,7 @@ func TestCopiesLeaveFrames(t *testing.T) {
 		r.links[p].stuck = true
 		r.w.ports[p].egress.limit = 1 << 40
 	}
-	for r.drops()[drop.NoFrame] == 0 {
+	for r.drops()[drop.NoFrame]+r.drops()[drop.NoBuffer] == 0 {
 		if !r.links[acc0].put(udp4(bcast, hostA, 0, 1, 10)) {
 			t.Fatal("nothing is left to receive into")
 		}

@@ -87,7 +87,7 @@ func (l *leafWorker) admit(p *port, b []byte, now mono.Time) (PeerID, leaf.Kind,
 	switch {
 	case !ok:
 		return 0, 0, drop.VTEPUnknown
-	case v.from[peer]>>p.uplink&1 == 0:
+	case v.from[peer]>>p.uplink&1 == 0 && !l.passed.leaf(d.Src, p, now):
 		return 0, 0, drop.ReversePath
 	case overlay.Ethernet(b).DstKey(0) != p.mac:
 		return 0, 0, drop.NotOurMAC

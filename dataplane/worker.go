@@ -21,8 +21,13 @@ const (
 	kickDelay = mono.Time(20 * time.Microsecond)
 )
 
-// copyReserve is how many free frames of the pool copies do not take, if it is large.
-const copyReserve = 512
+// Frames are first of all to be received into, and for control packets. If the pool is
+// large, copies leave copyReserve frames in it, data queues beyond their share as many,
+// and fill rings controlReserve.
+const (
+	copyReserve    = 512
+	controlReserve = 64
+)
 
 // worker forwards the frames of one queue of every port, on one OS thread: the
 // rings, the frames' memory, and what is a leaf's or a spine's besides. Everything in
@@ -35,7 +40,8 @@ type worker struct {
 	area      []byte // the UMEM
 	pool      *xsk.Pool
 	frameMask uint64 // frame size - 1
-	reserve   int    // frames that are not for copies: for control packets, and to receive into
+	reserve   int    // frames that are neither for copies nor for long queues
+	spare     int    // those of them that are not to be received into
 	ports     []port
 	view      *view
 	views     *atomic.Pointer[view] // the newest one
@@ -62,14 +68,16 @@ type worker struct {
 
 	made, consumed, bursts, sleeps uint64
 	hopSent                        []Traffic
+
+	passed passed // for what arrives when routes have just changed
 }
 
 // newWorker makes a worker without links. area and pool are its own UMEM.
 func newWorker(id int, cfg *Config, area []byte, pool *xsk.Pool, frameSize int, s *shared) (*worker, error) {
 	w := &worker{
 		id: id, cfg: cfg, seed: uint32(cfg.Seed), area: area, pool: pool, frameMask: uint64(frameSize - 1),
-		reserve: min(copyReserve, pool.Frames()/16),
-		views:   new(atomic.Pointer[view]), holds: newHolds(mono.Time(cfg.HoldTime)), shared: s,
+		reserve: min(copyReserve, pool.Frames()/16), spare: min(controlReserve, pool.Frames()/128),
+		views: new(atomic.Pointer[view]), holds: newHolds(mono.Time(cfg.HoldTime)), shared: s,
 	}
 	w.mail.init()
 	w.ports = make([]port, len(cfg.Ports))
@@ -186,6 +194,9 @@ func (w *worker) enqueue(f *frame, id PortID) drop.Reason {
 		return drop.PortDown
 	}
 	p.dirty = true
+	if p.egress.data.len() >= queueShare && f.kind&kindControl == 0 && w.pool.Free() <= w.reserve {
+		return drop.NoBuffer
+	}
 	return p.egress.enqueue(f)
 }
 
@@ -274,6 +285,7 @@ func (w *worker) adopt(v *view, now mono.Time) {
 	if w.leaf != nil {
 		w.leaf.leave(v, now)
 	}
+	w.passed.replace(old, v, now)
 	w.view = v
 	w.hopSent = grow(w.hopSent, len(v.hops))
 	for i := range w.ports {

@@ -147,7 +147,7 @@ func (l *Lab) buildHost(host fabric.Host) error {
 		if err := l.connect("eth0", host.MAC[:], leaf, host.Port, fabric.HostMTU); err != nil {
 			return err
 		}
-		if err := errors.Join(without("eth0", ethtool.TXVLAN), l.hostSettings()); err != nil {
+		if err := l.hostSettings(); err != nil {
 			return err
 		}
 		if host.VLAN != 0 {

@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/config/fabric"
-	"github.com/loomfabric/loom/internal/ethtool"
 )
 
 // kernelLeaf makes Linux itself carry a leaf's overlay. Each VNI has a bridge with
@@ -61,7 +60,7 @@ func (l *Lab) kernelVNI(n fabric.Node, vni uint32) error {
 			continue
 		}
 		// The bridge works on untagged frames; the port tags and untags.
-		if err := errors.Join(without(host.Port, ethtool.TXVLAN), tagVLAN(host.Port, host.VLAN)); err != nil {
+		if err := tagVLAN(host.Port, host.VLAN); err != nil {
 			return err
 		}
 	}

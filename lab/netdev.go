@@ -73,10 +73,9 @@ func rootOf(link netlink.Link) netlink.QdiscAttrs {
 
 // without turns offloads of an interface of the calling thread's namespace off.
 //
-// Hosts have the kernel's default offloads: leafd finishes their checksums, and the
-// kernel segments for a veth whose peer has an XDP program. Only VLAN tags have to be
-// in the frames' bytes. With that offload a veth passes a tag on beside them, which a
-// frame that crosses an AF_XDP socket loses.
+// Hosts have the kernel's default offloads: leafd finishes their checksums and reads
+// the VLAN tags that a veth passes on beside the frames, and the kernel segments for a
+// veth whose peer has an XDP program.
 //
 // The fabric's links stand for network cards and cables, by which no checksum leaves
 // unfinished: not those of hosts inside the VXLAN of a leaf's kernel, either.

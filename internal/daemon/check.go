@@ -87,21 +87,13 @@ func (k Kind) checkCommand(file *string, out io.Writer) *cobra.Command {
 func (k Kind) check(file string, offline bool, out io.Writer) error {
 	_, findings, err := k.prepare(file, offline)
 	for _, f := range findings {
-		fmt.Fprintf(out, "%s: %v\n", severity(f.Fatal), f)
+		fmt.Fprintf(out, "%s: %v\n", f.Severity(), f)
 	}
 	if err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(out, "%s: OK\n", file)
 	return err
-}
-
-// severity is the word for a finding.
-func severity(fatal bool) string {
-	if fatal {
-		return "error"
-	}
-	return "warning"
 }
 
 // verdict is what `check -o json` prints. The names in the tags are a promise.
@@ -126,17 +118,17 @@ func (k Kind) checkJSON(file string, offline bool, out io.Writer) error {
 	_, findings, err := k.prepare(file, offline)
 	v := verdict{File: file, OK: err == nil, Findings: []finding{}}
 	for _, f := range findings {
-		v.Findings = append(v.Findings, finding{severity(f.Fatal), f.Place, f.Problem, f.Fix})
+		v.Findings = append(v.Findings, finding{f.Severity(), f.Place, f.Problem, f.Fix})
 	}
 	var mistakes yamlfile.Errors
 	switch {
 	case errors.As(err, &mistakes):
 		for _, m := range mistakes {
-			v.Findings = append(v.Findings, finding{severity(true), m.Place(), m.Problem, m.Fix})
+			v.Findings = append(v.Findings, finding{"error", m.Place(), m.Problem, m.Fix})
 		}
 		err = fmt.Errorf("%s has %d mistakes", file, len(mistakes))
 	case err != nil && len(findings) == 0:
-		v.Findings = append(v.Findings, finding{severity(true), file, err.Error(), ""})
+		v.Findings = append(v.Findings, finding{"error", file, err.Error(), ""})
 	}
 	e := json.NewEncoder(out)
 	e.SetIndent("", "  ")

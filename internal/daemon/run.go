@@ -83,13 +83,15 @@ func (k Kind) run(ctx context.Context, file string) error {
 		return err
 	}
 	defer kernel.Close()
+	n.dp.Look = control.Look
 	plane, err := dataplane.Open(n.dp, log)
 	if err != nil {
 		return fmt.Errorf("open the ports: %w", err)
 	}
 	again := &reloader{kind: k, file: file, current: n, plane: plane, log: log, start: read, manager: manager{log: log}}
+	ports := newWatcher(&n.dp, findings, log)
 	again.dp.Store(&n.dp)
-	err = k.serve(ctx, n, plane, kernel, listeners{listener, socket}, log, again, reload)
+	err = k.serve(ctx, n, plane, kernel, listeners{listener, socket}, log, again, ports, reload)
 	if cerr := plane.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("close the ports: %w", cerr))
 	}
@@ -119,7 +121,7 @@ const (
 
 // serve runs the node's parts. When ctx ends the data plane drains, while
 // control, telemetry and the admin API go on; they end after it.
-func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel control.Kernel, l listeners, log *slog.Logger, again *reloader, reload <-chan os.Signal) error {
+func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel control.Kernel, l listeners, log *slog.Logger, again *reloader, ports *watcher, reload <-chan os.Signal) error {
 	overlay, _ := n.file.(*config.Leaf) // nil: a spine's
 	mirror := control.NewMirror(control.Options{
 		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Overlay: overlay, Overhead: again.overhead,
@@ -128,7 +130,7 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 	gate, adminGate := httpd.NewGate("metrics", maxRequests, requestTimeout, log), httpd.NewGate("the admin API", maxRequests, requestTimeout, log)
 	server := telemetry.NewServer(telemetry.Options{
 		Name: n.dp.Name, Role: k.name, Version: k.version, Stats: plane.Stats, PortInfos: plane.PortInfos, Tables: mirror.Tables, Control: mirror.Stats, Congestion: plane.Congestion, Paths: plane.Paths,
-		Reload: again.state, Auto: plane.Auto, Ports: n.dp.Ports, PerWorker: n.common.Telemetry.PerWorker, Gate: gate, AdminGate: adminGate, Log: log,
+		Reload: again.state, Findings: ports.findings, Auto: plane.Auto, Ports: n.dp.Ports, PerWorker: n.common.Telemetry.PerWorker, Gate: gate, AdminGate: adminGate, Log: log,
 	})
 
 	around, stop := context.WithCancel(context.Background())
@@ -146,6 +148,7 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 		parts.Go(func() error { return httpd.Serve(around, l.admin, api, "the admin API", log) })
 	}
 	parts.Go(func() error { again.run(around, reload); return nil })
+	parts.Go(func() error { ports.run(around); return nil })
 
 	// A part that fails ends the data plane, and the other way round.
 	forward, cancel := context.WithCancel(ctx)

@@ -61,6 +61,7 @@ const (
 	// Frames for which there was no room.
 	TooBig      // longer than the egress port's MTU
 	QueueFull   // egress data queue at its byte limit
+	NoBuffer    // egress data queue has its share of UMEM frames, and few are free
 	FloodYields // flooded, and the egress data queue is half full
 	ControlFull // egress control queue full
 	NoFrame     // no free UMEM frame for a copy

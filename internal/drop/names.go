@@ -47,6 +47,7 @@ var names = [NumReasons]string{
 	Copy:            "copy",
 	TooBig:          "too_big",
 	QueueFull:       "queue_full",
+	NoBuffer:        "no_buffer",
 	FloodYields:     "flood_yields",
 	ControlFull:     "control_full",
 	NoFrame:         "no_frame",

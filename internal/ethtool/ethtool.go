@@ -86,6 +86,16 @@ func (s *Socket) Channels(name string) (rx, tx int, err error) {
 	return int(v.rx + v.combined), int(v.tx + v.combined), nil
 }
 
+// Queues returns how many receive and transmit queues of an interface are in use. A
+// driver that cannot tell uses all that the interface has, which netlink knows and the
+// caller gives.
+func (s *Socket) Queues(name string, allRX, allTX int) (rx, tx int) {
+	if rx, tx, err := s.Channels(name); err == nil && rx > 0 {
+		return rx, tx
+	}
+	return max(allRX, 1), max(allTX, 1)
+}
+
 // linkSettings is struct ethtool_link_settings with room for the link modes:
 // three bitmaps of at most 127 words each.
 type linkSettings struct {

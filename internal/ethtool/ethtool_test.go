@@ -52,6 +52,11 @@ func TestChannels(t *testing.T) {
 	if _, _, err := s.Channels("lo"); !errors.Is(err, unix.EOPNOTSUPP) {
 		t.Errorf("channels of lo, which does not tell: %v", err)
 	}
+	for name, want := range map[string][2]int{"lmet0": {3, 3}, "lo": {5, 6}} {
+		if rx, tx := s.Queues(name, 5, 6); rx != want[0] || tx != want[1] {
+			t.Errorf("queues of %s: %d, %d; want %v", name, rx, tx, want)
+		}
+	}
 }
 
 // Each feature is turned off and on by itself; the others stay as they were.

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/stat"
 	"github.com/loomfabric/loom/leaf"
@@ -102,6 +103,9 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		m := c.Control()
 		ofControl.emit(ch, &m)
 	}
+	if c.Findings != nil {
+		s.findings(c.Findings())
+	}
 	if c.Reload != nil {
 		r := c.Reload()
 		ofReload.emit(ch, &r)
@@ -155,6 +159,18 @@ func (s *scrape) ports(infos []dataplane.PortInfo) {
 		for verdict, n := range info.Classifier {
 			byVerdict.emit(s.ch, &verdictView{Frames: n}, name, verdict)
 		}
+	}
+}
+
+// findings counts findings by place and severity.
+func (s *scrape) findings(all []control.Finding) {
+	type key struct{ place, severity string }
+	sums := make(map[key]*findingsView)
+	for _, f := range all {
+		entry(sums, key{f.Place, f.Severity()}).Findings++
+	}
+	for k, v := range sums {
+		findings.emit(s.ch, v, k.place, k.severity)
 	}
 }
 

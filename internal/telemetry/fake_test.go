@@ -69,6 +69,9 @@ func (f *fake) options() Options {
 			defer f.mu.Unlock()
 			return f.auto
 		},
+		Findings: func() []control.Finding {
+			return []control.Finding{{Place: "host0", Problem: "a"}, {Place: "host0", Problem: "b"}, {Place: "up0", Fatal: true}}
+		},
 		Reload: func() Reload {
 			f.mu.Lock()
 			defer f.mu.Unlock()

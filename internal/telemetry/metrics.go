@@ -124,6 +124,12 @@ type portView struct {
 	Changed     time.Time `stat:"changed_timestamp" help:"Unix time at which the port was opened or closed last; 0 if never."`
 }
 
+// findingsView is how much the checks find that are repeated while the node runs.
+type findingsView struct {
+	_        struct{} `stat:"check"`
+	Findings uint64   `stat:"findings,gauge" help:"Start-up checks, repeated every 5 s, that find something wrong with an interface now, by interface and severity (warning, error); the log says what. No series: nothing."`
+}
+
 // dropsView is what all workers together dropped of a port's frames. Each reason is
 // shown from the start, so that a rate sees the first drop; of each worker that would be
 // too many series.
@@ -177,6 +183,7 @@ var (
 	dropsByPort = of[dropsView]("port")
 	byPort      = of[portView]("port")
 	portInfo    = of[infoView]("port", "kind", "xdp", "copy")
+	findings    = of[findingsView]("port", "severity")
 	byVerdict   = of[verdictView]("port", "verdict")
 	byHop       = of[hopView]("port", "gateway")
 	ofControl   = of[control.Stats]()

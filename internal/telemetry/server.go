@@ -37,8 +37,10 @@ type Options struct {
 	// Auto is what a leaf derives from round trips; may be nil, and so may its
 	// result: nothing is derived.
 	Auto   func() *dataplane.AutoState
-	Reload func() Reload          // may be nil
-	Ports  []dataplane.PortConfig // by PortID
+	Reload func() Reload // may be nil
+	// Findings are what is wrong with interfaces now; may be nil.
+	Findings func() []control.Finding
+	Ports    []dataplane.PortConfig // by PortID
 	// PerWorker shows what ports count of each worker.
 	PerWorker bool
 	// Gate is what requests that ask the workers pass; nil: they are not bounded.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -185,6 +186,42 @@ func TestAccessPortsArePromiscuous(t *testing.T) {
 	want(0, 0)
 	d.start()
 	d.ready()
+}
+
+// TestFailedLinkIsNoForgery: links fail and return under load. What was under way then is
+// not taken for forged, neither by spines nor by leaves; nor, by spines, what comes by a
+// link that has returned before the routes have.
+func TestFailedLinkIsNoForgery(t *testing.T) {
+	f := up(t, "pair.yaml")
+	for _, pair := range [][2]string{{"h0", "h3"}, {"h3", "h0"}} {
+		startStream(t, f.ns[pair[0]], f.ns[pair[1]], f.addr(pair[1]), 256<<10)
+		startProbe(t, f.ns[pair[0]], f.ns[pair[1]], f.addr(pair[1]), 64, 200*time.Microsecond)
+	}
+	forged := make(map[string]uint64)
+	none := func(when string, names ...string) {
+		t.Helper()
+		time.Sleep(300 * time.Millisecond)
+		for name, d := range f.daemons {
+			n := d.drops("reverse_path")
+			if n != forged[name] && slices.Contains(names, name) {
+				t.Errorf("%s: %s dropped %d packets as reverse_path", when, name, n-forged[name])
+			}
+			forged[name] = n
+		}
+	}
+	none("before", "S0", "S1", "L0", "L1")
+	for range 3 {
+		for _, link := range []string{"L0-S0.0", "L1-S1.0"} {
+			if err := f.lab.Fail(link); err != nil {
+				t.Fatal(err)
+			}
+			none(link+" has failed", "S0", "S1", "L0", "L1")
+			if err := f.lab.Restore(link); err != nil {
+				t.Fatal(err)
+			}
+			none(link+" has returned", "S0", "S1")
+		}
+	}
 }
 
 // TestUnfinishedChecksums: hosts with their kernel's own offloads talk TCP and UDP
