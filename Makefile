@@ -15,7 +15,7 @@ BENCH_PKGS := ./overlay ./congestion ./reorder ./balance ./dataplane
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate reference generate-check lint test test-rdma demo bench bench-sim experiments bench-peers fuzz clean
+.PHONY: help build generate reference generate-check lint test test-rdma demo bench bench-sim experiments bench-peers fuzz soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,10 @@ bench-peers: build ## compare encapsulation with Open vSwitch and the kernel (sk
 
 fuzz: ## fuzz every target for FUZZTIME (20s) each
 	GO='$(GO)' internal/tools/fuzz.sh $(FUZZTIME)
+
+soak: ## execute the parsers' fuzz targets SOAK (10000000) times each, without the fuzzer
+	$(GO) test ./overlay -run TestSoak -soak $(or $(SOAK),10000000) -timeout 0 -v
+	$(GO) test -exec '$(SUDO)' ./bpf -run TestSoak -soak $(or $(SOAK),10000000) -timeout 0 -v
 
 clean: ## remove what was built
 	rm -rf bin

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/testenv"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -208,4 +209,24 @@ func FuzzClassify(f *testing.F) {
 		}
 		c.frame(t, frame)
 	})
+}
+
+var soak = flag.Uint64("soak", 0, "executions of FuzzClassify without the fuzzer, for TestSoak")
+
+// TestSoak holds the programs and package overlay against each other for frames that are
+// changed at random, faster than the fuzzer does.
+func TestSoak(t *testing.T) {
+	if *soak == 0 {
+		t.Skip("a soak takes long: give -soak N")
+	}
+	rng := generator(t)
+	c, frames, buf := newCheckAgainstGo(t), corpus(), make([]byte, 0, 4096)
+	for n := uint64(0); n < *soak; {
+		b := testenv.Mutate(rng, append(buf[:0], frames[rng.IntN(len(frames))]...), frames)
+		if len(b) < 14 || len(b) > 1500 {
+			continue
+		}
+		c.frame(t, b)
+		n++
+	}
 }

@@ -109,35 +109,37 @@ func FuzzExactKey(f *testing.F) {
 		f.Add(g.inner, uint16(0))
 	}
 	f.Add(tagged(tcp4Frame(1, 2, 40000, 80, 10), EtherTypeVLAN, 5), uint16(33))
-	f.Fuzz(func(t *testing.T, frame []byte, at uint16) {
-		m := dissected(frame, 0)
-		var k, again FlowKey
-		flags := ExactKey(frame, m.L3, &m, &k)
-		switch {
-		case len(frame) < EthernetLen:
-			check(t, "key of a piece", k, FlowKey{})
-			return
-		case k.Version == 2 != (m.L3 == 0), k.Version == 2 && (k.Proto != 0 || k.SrcPort != k.DstPort),
-			k.Version != 2 && k.Version != 4 && k.Version != 6,
-			m.Flags&FlagPorts == 0 && k.Version != 2 && (k.SrcPort|k.DstPort) != 0,
-			flags != 0 && k.Proto != ProtoTCP:
-			t.Fatalf("contradiction: %+v, flags %#x of %+v", k, flags, m)
-		}
-		check(t, "reverse of the reverse", k.Reverse().Reverse(), k)
-		// One byte of the frame changes.
-		if int(at) >= len(frame) {
-			return
-		}
-		other := bytes.Clone(frame)
-		other[at] ^= 0x55
-		mo := dissected(other, 0)
-		ExactKey(other, mo.L3, &mo, &again)
-		if k == again && k.Version != 2 && m.Flags == mo.Flags && m.Flags&FlagRoCE == 0 && m.Hash != mo.Hash {
-			t.Fatalf("byte %d decides about the hash, and not about the key %+v", at, k)
-		}
-		if k.Version == again.Version && k.Version != 2 && k != again && m.Flags == mo.Flags &&
-			m.Hash == mo.Hash && dissected(frame, 1).Hash == dissected(other, 1).Hash {
-			t.Fatalf("byte %d decides about the key, %+v or %+v, and not about the hash", at, k, again)
-		}
-	})
+	f.Fuzz(tryExactKey)
+}
+
+func tryExactKey(t *testing.T, frame []byte, at uint16) {
+	m := dissected(frame, 0)
+	var k, again FlowKey
+	flags := ExactKey(frame, m.L3, &m, &k)
+	switch {
+	case len(frame) < EthernetLen:
+		check(t, "key of a piece", k, FlowKey{})
+		return
+	case k.Version == 2 != (m.L3 == 0), k.Version == 2 && (k.Proto != 0 || k.SrcPort != k.DstPort),
+		k.Version != 2 && k.Version != 4 && k.Version != 6,
+		m.Flags&FlagPorts == 0 && k.Version != 2 && (k.SrcPort|k.DstPort) != 0,
+		flags != 0 && k.Proto != ProtoTCP:
+		t.Fatalf("contradiction: %+v, flags %#x of %+v", k, flags, m)
+	}
+	check(t, "reverse of the reverse", k.Reverse().Reverse(), k)
+	// One byte of the frame changes.
+	if int(at) >= len(frame) {
+		return
+	}
+	other := bytes.Clone(frame)
+	other[at] ^= 0x55
+	mo := dissected(other, 0)
+	ExactKey(other, mo.L3, &mo, &again)
+	if k == again && k.Version != 2 && m.Flags == mo.Flags && m.Flags&FlagRoCE == 0 && m.Hash != mo.Hash {
+		t.Fatalf("byte %d decides about the hash, and not about the key %+v", at, k)
+	}
+	if k.Version == again.Version && k.Version != 2 && k != again && m.Flags == mo.Flags &&
+		m.Hash == mo.Hash && dissected(frame, 1).Hash == dissected(other, 1).Hash {
+		t.Fatalf("byte %d decides about the key, %+v or %+v, and not about the hash", at, k, again)
+	}
 }
