@@ -137,7 +137,7 @@ func (g *generator) arrival(peer uint16, uplink uint8) packet {
 		}
 		p.Hello = overlay.Hello{
 			Boot: 1, Round: 1 + uint32(g.now/mono.Time(100*time.Millisecond)), Present: 1<<uplinkCount - 1,
-			Silent:  uint16(g.rng.IntN(1<<uplinkCount)) & uint16(g.rng.IntN(1<<uplinkCount)),
+			Silent:  uint16(g.rng.IntN(1<<uplinkCount) &^ g.rng.IntN(1<<uplinkCount)),
 			EchoTag: uint8(g.rng.IntN(uplinkCount)), Nonce: 9, Echo: uint64(g.rng.IntN(8)),
 		}
 	}

@@ -106,8 +106,6 @@ type pair struct {
 	site [2]*site
 	// lost says whether a path of one of them, 0 or 1, loses a HELLO.
 	lost func(from int, uplink uint8, large bool) bool
-	back mono.Time // delay from the second to the first, besides there
-	stay mono.Time // between a HELLO's arrival and the next one's departure
 }
 
 func newPair(t *testing.T, schemes ...string) *pair {

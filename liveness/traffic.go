@@ -16,7 +16,6 @@ const shareEvery = mono.Time(5 * time.Millisecond)
 type Traffic struct {
 	table      *Table
 	worker     int
-	peers      int // that copies are made of
 	sent, came []uint32
 	dirty      bool
 	at         mono.Time // before which no copies are made

@@ -30,4 +30,3 @@ func Mutate(rng *rand.Rand, b []byte, others [][]byte) []byte {
 	}
 	return b
 }
-
