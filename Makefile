@@ -43,7 +43,7 @@ test-rdma: build guest ## run RDMA clients in two virtual machines over a fabric
 	$(GO) test -tags rdma -exec '$(IN_VM)' -count 1 -v -run TestRDMA -timeout 10m ./test/rdma
 
 test-vm: build guest ## run leafd in virtual machines with stock Debian kernels and under systemd (needs QEMU, see test/vm/README.md)
-	$(GO) test -tags vm -exec '$(IN_VM)' -count 1 -v -run 'TestVM' -timeout 20m ./test/vm
+	$(GO) test -tags vm -exec '$(IN_VM)' -count 1 -v -run TestVM -timeout 40m ./test/vm
 
 guest: # what runs in the tests' virtual machines
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/vm/guest ./test/machine/guest

@@ -15,8 +15,9 @@ import (
 	"github.com/loomfabric/loom/test/machine/proto"
 )
 
-// Modules are what every machine needs of its kernel: the devices of QEMU's microvm.
-var Modules = []string{"virtio_mmio", "virtio_console", "virtio_net"}
+// Modules are what every machine needs of its kernel: drivers of its
+// devices.
+var Modules = []string{"virtio_mmio", "virtio_pci", "virtio_console", "virtio_net"}
 
 // Image is a machine's first file system while it is written. The first error ends it;
 // WriteImage returns it.
@@ -59,6 +60,9 @@ func (i *Image) File(name string, data []byte, mode fs.FileMode) {
 	i.put(name, regular|uint32(mode.Perm()), data)
 }
 
+// Link adds a symbolic link.
+func (i *Image) Link(name, target string) { i.put(name, symlink|0o777, []byte(target)) }
+
 // Program adds a program of this machine, by its name in PATH, or a file such as a library.
 // All libraries that it needs come with it.
 func (i *Image) Program(name, from string) {
@@ -100,7 +104,7 @@ func (i *Image) Tree(dir string) {
 		case d.Type() == fs.ModeSymlink:
 			var target string
 			if target, err = os.Readlink(file); err == nil {
-				i.put(name, symlink|0o777, []byte(target))
+				i.Link(name, target)
 			}
 		case d.Type().IsRegular():
 			i.Add(name, file, info.Mode())

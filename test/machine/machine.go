@@ -71,14 +71,14 @@ func (m *Machine) Command() *exec.Cmd {
 		init = proto.Program
 	}
 	line := []string{
-		"console=ttyS0", "quiet", "panic=-1", "reboot=t", "audit=0", "rdinit=" + init, "mitigations=off", "nopti", "nokaslr",
+		"console=ttyS0", "panic=-1", "reboot=t", "audit=0", "rdinit=" + init, "mitigations=off", "nopti", "nokaslr",
 		// The machine has no timer to measure its time-stamp counter with; on a
 		// busy host that fails, and with it the boot.
 		"tsc=reliable", fmt.Sprintf("tsc_early_khz=%d", tscKHz()),
 		"net.ifnames=0",
 	}
 	cmd := exec.Command("qemu-system-x86_64",
-		"-M", "microvm,acpi=on,rtc=on", "-global", "virtio-mmio.force-legacy=false",
+		"-M", "microvm,acpi=on,pcie=on,rtc=on", "-global", "virtio-mmio.force-legacy=false",
 		"-accel", "tcg,tb-size=128", "-cpu", "qemu64", "-smp", strconv.Itoa(max(m.CPUs, 1)), "-m", strconv.Itoa(cmp.Or(m.Memory, 256)),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-kernel", m.Kernel.Vmlinux, "-initrd", m.Image, "-append", strings.Join(line, " "),
@@ -86,9 +86,7 @@ func (m *Machine) Command() *exec.Cmd {
 		"-chardev", "socket,id=port,server=on,wait=off,path="+m.path("sock"),
 		"-device", "virtio-serial-device", "-device", "virtserialport,chardev=port,name="+proto.Port,
 	)
-	// The first device on the bus is the last of the command line.
-	for i := len(m.NICs) - 1; i >= 0; i-- {
-		n := m.NICs[i]
+	for i, n := range m.NICs {
 		var fds []string
 		for _, q := range n.Tap.queues {
 			fds = append(fds, strconv.Itoa(firstExtra+len(cmd.ExtraFiles)))
@@ -100,9 +98,10 @@ func (m *Machine) Command() *exec.Cmd {
 		}
 		cmd.Args = append(cmd.Args,
 			"-netdev", "tap,id="+net+",fds="+strings.Join(fds, ":"),
-			"-device", fmt.Sprintf("virtio-net-device,netdev=%s,mac=%s,host_mtu=%d,mq=%s%s", net, n.MAC, n.MTU, mq, n.Properties),
-			// An XDP program on the tap hides frames from tcpdump.
-			"-object", fmt.Sprintf("filter-dump,id=dump%d,netdev=%s,file=%s", i, net, m.Capture(i)))
+			"-device", fmt.Sprintf("virtio-net-pci,disable-legacy=on,romfile=,netdev=%s,mac=%s,host_mtu=%d,mq=%s%s", net, n.MAC, n.MTU, mq, n.Properties))
+		if len(fds) == 1 { // QEMU's filters know one queue. An XDP program on the tap hides frames from tcpdump
+			cmd.Args = append(cmd.Args, "-object", fmt.Sprintf("filter-dump,id=dump%d,netdev=%s,file=%s", i, net, m.Capture(i)))
+		}
 	}
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	return cmd
@@ -114,7 +113,8 @@ const firstExtra = 3
 
 func (m *Machine) path(ext string) string { return filepath.Join(m.Dir, m.Name+"."+ext) }
 
-// Capture is the file with all frames that the machine sent and received by a device.
+// Capture is the file with all frames that the machine sent and received by a device of
+// one queue.
 func (m *Machine) Capture(nic int) string { return m.path(fmt.Sprintf("eth%d.pcap", nic)) }
 
 // tscKHz is the host's time-stamp counter's rate, which QEMU hands through.

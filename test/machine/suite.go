@@ -60,6 +60,13 @@ func OpenSuite(name string) (*Suite, error) {
 	if _, err := s.apt("", "update"); err != nil {
 		return nil, err
 	}
+	kept, err := filepath.Glob(s.path("closure of *"))
+	for _, k := range kept {
+		err = errors.Join(err, os.Remove(k))
+	}
+	if err != nil {
+		return nil, err
+	}
 	return s, os.WriteFile(s.path("updated"), nil, 0o644)
 }
 
@@ -78,8 +85,13 @@ func (s *Suite) apt(dir string, args ...string) (string, error) {
 	return output(dir, "apt-get", append(options, args...)...)
 }
 
-// closure returns the names of packages and of all that they depend on, sorted.
+// closure returns the names of packages and of all that they depend on, sorted. The answer
+// is kept until the lists are updated.
 func (s *Suite) closure(packages ...string) (names []string, err error) {
+	kept := s.path("closure of " + strings.Join(packages, " "))
+	if text, err := os.ReadFile(kept); err == nil {
+		return strings.Fields(string(text)), nil
+	}
 	out, err := s.apt("", append([]string{"-s", "install"}, packages...)...)
 	if err != nil {
 		return nil, err
@@ -91,7 +103,7 @@ func (s *Suite) closure(packages ...string) (names []string, err error) {
 		}
 	}
 	slices.Sort(names)
-	return names, nil
+	return names, os.WriteFile(kept, []byte(strings.Join(names, " ")), 0o644)
 }
 
 // unpack downloads packages and unpacks them into a new tree, in which /bin, /lib and
