@@ -90,8 +90,11 @@ func (n *Node) tryOpen(d *device, ifindex int) error {
 			return err
 		}
 	}
-	n.log.Info("port open", "port", d.cfg.Name, "ifindex", ifindex, "xdp", d.mode.String(), "copy", d.copyMode(),
-		"asked_xdp", xdpModes[n.cfg.XDPMode].String())
+	granted := []any{"port", d.cfg.Name, "ifindex", ifindex, "xdp", d.mode.String(), "copy", d.copyMode(), "asked_xdp", xdpModes[n.cfg.XDPMode].String()}
+	if err := d.sockets[0].Refusal(); err != nil { // there is a worker at least
+		granted = append(granted, "no_zero_copy", err)
+	}
+	n.log.Info("port open", granted...)
 	return nil
 }
 

@@ -95,7 +95,11 @@ func (u *Umem) open(cfg *SocketConfig) (*Socket, error) {
 	if err == nil || cfg.CopyMode == ForceZero || !copyMayHelp(err) {
 		return s, err
 	}
-	return u.openIn(&u.copy, cfg, unix.XDP_COPY)
+	refusal := err
+	if s, err = u.openIn(&u.copy, cfg, unix.XDP_COPY); err == nil {
+		s.refusal = refusal
+	}
+	return s, err
 }
 
 // copyMayHelp reports whether copy mode may work after zero-copy failed with err.
