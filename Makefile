@@ -12,10 +12,11 @@ FUZZTIME   ?= 20s
 BENCH      ?= .
 EXPERIMENTS ?= experiments/con*.yaml
 BENCH_PKGS := ./overlay ./congestion ./reorder ./balance ./dataplane
+IN_VM      := $(SUDO) env LOOM_DAEMONS=$(CURDIR)/bin LOOM_VM_GUEST=$(CURDIR)/bin/vm/guest
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate reference generate-check lint test test-rdma demo bench bench-sim experiments bench-peers fuzz soak clean
+.PHONY: help build generate reference generate-check lint test test-rdma test-vm guest demo bench bench-sim experiments bench-peers fuzz soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -38,10 +39,14 @@ lint: ## run golangci-lint, import graph included (compiles it the first time: m
 test: ## run all tests; with root or sudo the kernel's part too
 	$(GO) run ./internal/tools/testgate -timeout 8m -race '$(RACE)'
 
-test-rdma: build ## run RDMA clients in two virtual machines over a fabric (needs QEMU, see test/rdma/README.md)
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/rdma/guest ./test/rdma/guest
-	$(GO) test -tags rdma -exec '$(SUDO) env LOOM_DAEMONS=$(CURDIR)/bin LOOM_RDMA_GUEST=$(CURDIR)/bin/rdma/guest' \
-		-count 1 -v -run TestRDMA -timeout 10m ./test/rdma
+test-rdma: build guest ## run RDMA clients in two virtual machines over a fabric (needs QEMU, see test/rdma/README.md)
+	$(GO) test -tags rdma -exec '$(IN_VM)' -count 1 -v -run TestRDMA -timeout 10m ./test/rdma
+
+test-vm: build guest ## run leafd in virtual machines with stock Debian kernels and under systemd (needs QEMU, see test/vm/README.md)
+	$(GO) test -tags vm -exec '$(IN_VM)' -count 1 -v -run TestVM -timeout 40m ./test/vm
+
+guest: # what runs in the tests' virtual machines
+	CGO_ENABLED=0 $(GO) build -trimpath -o bin/vm/guest ./test/machine/guest
 
 demo: build ## run a fabric of 2 leaves and 2 spines with 8 hosts, load it, fail a link; under ECMP, then CONGA
 	$(SUDO) bin/loomlab run -f $(DEMO) --scheme ecmp

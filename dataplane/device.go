@@ -114,8 +114,11 @@ func (n *Node) tryOpen(d *device, ifindex int) (b binding, err error) {
 			return b, err
 		}
 	}
-	n.log.Info("port open", "port", d.cfg.Name, "ifindex", ifindex, "xdp", b.mode.String(), "copy", b.copyMode(),
-		"asked_xdp", xdpModes[n.cfg.XDPMode].String())
+	granted := []any{"port", d.cfg.Name, "ifindex", ifindex, "xdp", b.mode.String(), "copy", b.copyMode(), "asked_xdp", xdpModes[n.cfg.XDPMode].String()}
+	if err := b.sockets[0].Refusal(); err != nil { // there is a worker at least
+		granted = append(granted, "no_zero_copy", err)
+	}
+	n.log.Info("port open", granted...)
 	return b, nil
 }
 

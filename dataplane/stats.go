@@ -145,7 +145,7 @@ type PortStats struct {
 	Metric      uint8   `stat:"-,max"`
 	CERaised    uint64  `stat:"ce_raised" unit:"frames" help:"Frames whose CE, the congestion that they met so far, was raised to the port's metric."`
 	TXAbandoned uint64  `stat:"tx_abandoned" unit:"frames" help:"Frames counted as sent that were on the TX ring when the interface vanished."`
-	Finished    uint64  `stat:"checksums_finished" unit:"frames" help:"Frames from hosts whose TCP or UDP checksum was left to a network card, and was computed here."`
+	Finished    uint64  `stat:"checksums_finished" unit:"frames" help:"Frames from hosts, and out of tunnels, whose TCP or UDP checksum was left to a network card, and was computed here."`
 	MetaMissing uint64  `stat:"metadata_missing" unit:"frames" help:"Frames parsed again because the XDP program left no metadata."`
 	SocketStats
 }

@@ -66,30 +66,49 @@ func TestDeliveryChecksMembership(t *testing.T) {
 }
 
 // TestUnfinishedChecksum: what a host with checksum offload sends comes out finished,
-// by the fabric and by the leaf's other ports, and is counted.
+// by the fabric and by the leaf's other ports, and is counted. So does what another
+// kernel's VTEP has left unfinished in its tunnel, as on one hypervisor with the leaf.
 func TestUnfinishedChecksum(t *testing.T) {
 	r := newRig(t, leafConfig(), leafTables())
-	b := udp4(hostC, hostA, 20, 7, 100) // udp4 sends no checksum
+	b, want := unfinished(udp4(hostC, hostA, 20, 7, 100))
+	const udp = 14 + 4 + 20
+	check := func(out [][][]byte, at map[PortID]int) {
+		t.Helper()
+		for port, inner := range at {
+			for _, got := range out[port] {
+				if c := binary.BigEndian.Uint16(got[inner+6:]); c != want {
+					t.Errorf("port %d: checksum %#x, want %#x", port, c, want)
+				}
+			}
+		}
+	}
+	out := r.send(acc0, b)
+	check(out, map[PortID]int{acc1: udp, up0: 50 + udp - 4, up1: 50 + udp - 4})
+	if len(out[acc1]) != 1 || len(out[up0])+len(out[up1]) != 1 {
+		t.Errorf("%d frames to the host, %d and %d to the fabric", len(out[acc1]), len(out[up0]), len(out[up1]))
+	}
+	inner := append(append([]byte(nil), b[:12]...), b[16:]...) // VXLAN carries it untagged
+	out = r.send(up0, wrap(vtep2, own(), 200, inner, nil))
+	check(out, map[PortID]int{acc0: udp, acc1: udp})
+	if len(out[acc0])+len(out[acc1]) == 0 {
+		t.Error("no frame came out of the tunnel")
+	}
+	for _, p := range []PortID{acc0, up0} {
+		if n := r.w.ports[p].snapshot(r.now).Finished; n != 1 {
+			t.Errorf("port %d: %d checksums were finished", p, n)
+		}
+	}
+}
+
+// unfinished gives a tagged UDP datagram of 100 bytes the checksum that a host with
+// offload stores. The other result is the finished one.
+func unfinished(b []byte) (frame []byte, want uint16) { // udp4 sends no checksum
 	const udp = 14 + 4 + 20
 	binary.BigEndian.PutUint16(b[udp+4:], 108)
 	binary.BigEndian.PutUint16(b[udp+6:], pseudo(b[18:38], 108))
 	whole := append(binary.BigEndian.AppendUint16(nil, pseudo(b[18:38], 108)), b[udp:]...)
 	copy(whole[2+6:], []byte{0, 0})
-	want := ^ones(whole)
-	out := r.send(acc0, b)
-	for port, inner := range map[PortID]int{acc1: udp, up0: 50 + udp - 4, up1: 50 + udp - 4} {
-		for _, got := range out[port] {
-			if c := binary.BigEndian.Uint16(got[inner+6:]); c != want {
-				t.Errorf("port %d: checksum %#x, want %#x", port, c, want)
-			}
-		}
-	}
-	if len(out[acc1]) != 1 || len(out[up0])+len(out[up1]) != 1 {
-		t.Errorf("%d frames to the host, %d and %d to the fabric", len(out[acc1]), len(out[up0]), len(out[up1]))
-	}
-	if n := r.w.ports[acc0].snapshot(r.now).Finished; n != 1 {
-		t.Errorf("%d checksums were finished", n)
-	}
+	return b, ^ones(whole)
 }
 
 // pseudo is the folded sum of the pseudo-header of a UDP datagram with that IPv4

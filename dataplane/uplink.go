@@ -115,6 +115,9 @@ func (l *leafWorker) fromTunnel(p *port, f *frame, m *overlay.Meta, vni VNIIndex
 	if !overlay.DecapECN(b, f.l3, f.flags, d.TOS) {
 		return drop.BadECN
 	}
+	if overlay.FinishChecksum(b, f.l3, m) { // of a kernel's VTEP behind a veth pair or a tap
+		p.stats.Finished++
+	}
 	eth := overlay.Ethernet(b)
 	src, dst := eth.SrcKey(uint16(vni)), eth.DstKey(uint16(vni))
 	if !src.Unicast() {

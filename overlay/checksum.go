@@ -12,9 +12,9 @@ const (
 )
 
 // FinishChecksum computes the checksum of a TCP segment or UDP datagram that its
-// sender left to a network card: hosts behind veth pairs and taps send such frames.
-// The checksum field then has the folded sum of the pseudo-header alone (Linux:
-// CHECKSUM_PARTIAL), by which they are known. One finished frame in 65536 looks the
+// sender left to a network card: hosts behind veth pairs and taps send such frames, and
+// kernels' VTEPs pass them on. The checksum field then has the folded sum of the
+// pseudo-header alone (Linux: CHECKSUM_PARTIAL), by which they are known. One finished frame in 65536 looks the
 // same and does not change, since its checksum comes out as it was, if it was right.
 // FinishChecksum reports whether the frame was changed or might have been.
 //

@@ -95,7 +95,11 @@ func (u *Umem) open(cfg *SocketConfig) (*Socket, error) {
 	if err == nil || cfg.CopyMode == ForceZero || !copyMayHelp(err) {
 		return s, err
 	}
-	return u.openIn(&u.copy, cfg, unix.XDP_COPY)
+	refusal := err
+	if s, err = u.openIn(&u.copy, cfg, unix.XDP_COPY); err == nil {
+		s.refusal = refusal
+	}
+	return s, err
 }
 
 // copyMayHelp reports whether copy mode may work after zero-copy failed with err.
@@ -293,7 +297,7 @@ func (u *Umem) remedy(cfg *SocketConfig, err error) string {
 		return fmt.Sprintf("another process owns queue %d of %s: stop it, or use another queue", cfg.Queue, cfg.Name)
 	case errors.Is(err, unix.ENODEV):
 		return "the interface does not exist in this network namespace"
-	case errors.Is(err, unix.EOPNOTSUPP):
+	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOENT): // virtio-net on a bus that cannot reset a queue
 		return "the driver cannot do this: use copy mode"
 	case errors.Is(err, unix.EAFNOSUPPORT):
 		return "the kernel was built without AF_XDP: CONFIG_XDP_SOCKETS is needed"

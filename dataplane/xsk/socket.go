@@ -43,6 +43,7 @@ type Socket struct {
 	pending    int // transmitted and not yet completed
 	kickLimit  int // most system calls of one Kick
 	zeroCopy   bool
+	refusal    error
 	needWakeup bool
 	counters   Counters
 
@@ -57,6 +58,10 @@ func (s *Socket) FD() int { return int(s.fd) }
 
 // ZeroCopy reports whether the driver moves frames without a copy.
 func (s *Socket) ZeroCopy() bool { return s.zeroCopy }
+
+// Refusal says why the driver does not do zero-copy although [CopyAuto] tried it; nil: it
+// does, or was not asked.
+func (s *Socket) Refusal() error { return s.refusal }
 
 // Receive takes up to len(d) packets off the RX ring and returns their number. The
 // caller owns the frames then.

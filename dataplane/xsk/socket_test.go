@@ -1,6 +1,7 @@
 package xsk
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -25,6 +26,10 @@ func TestBursts(t *testing.T) {
 			b := openOn(t, ns, "b", ub, pb, 0, cfg, 1500)
 			if a.ZeroCopy() || !a.needWakeup {
 				t.Errorf("veth: zero-copy %v, need_wakeup %v", a.ZeroCopy(), a.needWakeup)
+			}
+			// Generic XDP always copies; the veth's driver was asked, and could not.
+			if refused := errors.Is(a.Refusal(), unix.EOPNOTSUPP); refused == generic {
+				t.Errorf("zero-copy was refused: %v", a.Refusal())
 			}
 			for round := range 3 {
 				a.send(t, round*1000, 1000)

@@ -7,12 +7,12 @@ import (
 	"os/exec"
 )
 
-// DaemonsVar names the environment variable with the folder of leafd and spined.
+// DaemonsVar names the environment variable with the folder of leafd, spined and loomctl.
 // testgate sets it when a test binary that the caller built runs as root. Root must
 // not fill the caller's build cache, and may have no Go toolchain.
 const DaemonsVar = "LOOM_DAEMONS"
 
-// Daemons returns a folder with leafd and spined. That is $LOOM_DAEMONS if it is set;
+// Daemons returns a folder with leafd, spined and loomctl. That is $LOOM_DAEMONS if it is set;
 // otherwise Daemons builds them, with the race detector if race is set. The caller
 // calls remove when no daemon runs any more.
 func Daemons(race bool) (dir string, remove func() error, err error) {
@@ -28,9 +28,12 @@ func Daemons(race bool) (dir string, remove func() error, err error) {
 		args = append(args, "-race")
 	}
 	const cmds = "github.com/loomfabric/loom/cmd/"
-	cmd := exec.Command("go", append(args, cmds+"leafd", cmds+"spined")...)
+	cmd := exec.Command("go", append(args, cmds+"leafd", cmds+"spined", cmds+"loomctl")...)
+	if !race { // programs that run in a machine with other libraries, too
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", nil, errors.Join(fmt.Errorf("build leafd and spined (or name a folder that has them in $%s): %w\n%s", DaemonsVar, err, out), remove())
+		return "", nil, errors.Join(fmt.Errorf("build leafd, spined and loomctl (or name a folder that has them in $%s): %w\n%s", DaemonsVar, err, out), remove())
 	}
 	return dir, remove, nil
 }

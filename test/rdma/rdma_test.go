@@ -8,14 +8,12 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/config"
@@ -25,14 +23,12 @@ import (
 	"github.com/loomfabric/loom/internal/yamlfile"
 	"github.com/loomfabric/loom/lab"
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/test/machine"
 )
 
-// Environment variables of the test.
-const (
-	cacheVar = "LOOM_RDMA_CACHE" // folder of the downloaded kernel; default: in the user's cache
-	guestVar = "LOOM_RDMA_GUEST" // the guest program; default: built
-	keepVar  = "LOOM_RDMA_KEEP"  // folder that the machines' captures and logs are left in; default: they go
-)
+// keepVar names the environment variable with the folder that the machines' captures and
+// logs are left in; by default they go.
+const keepVar = "LOOM_RDMA_KEEP"
 
 // want says what may happen to RDMA under a scheme between paths of unequal delay.
 type want struct {
@@ -69,12 +65,12 @@ type site struct {
 	lab    *lab.Lab
 	dir    string // the lab's state
 	leaves []string
-	vms    [2]*VM
+	vms    [2]*machine.VM
 }
 
 func TestRDMA(t *testing.T) {
 	testenv.NeedRoot(t)
-	if err := Missing(); err != nil {
+	if err := machine.Missing(needs()...); err != nil {
 		t.Fatal(err)
 	}
 	s := newSite(t)
@@ -123,10 +119,11 @@ func newSite(t *testing.T) *site {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	for _, v := range s.vms {
+	for i, v := range s.vms {
 		if err := v.Ready(ctx); err != nil {
 			t.Fatal(err)
 		}
+		s.equip(v, s.lab.Topo.Hosts[i].Addr)
 	}
 	t.Logf("two machines with kernel %s are ready after %v", kernel.Version, time.Since(begun).Round(100*time.Millisecond))
 	for i, leaf := range s.leaves {
@@ -147,32 +144,18 @@ func newSite(t *testing.T) *site {
 }
 
 // image gets the kernel and makes what the guests boot.
-func (s *site) image() (*Kernel, string) {
+func (s *site) image() (*machine.Kernel, string) {
 	s.t.Helper()
-	cache := os.Getenv(cacheVar)
-	if cache == "" {
-		user, err := os.UserCacheDir()
-		if err != nil {
-			s.t.Fatalf("%v: or set %s", err, cacheVar)
-		}
-		cache = filepath.Join(user, "loom-rdma")
-	}
-	kernel, err := FetchKernel(cache, GuestModules...)
+	suite, err := machine.OpenSuite("bookworm")
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	dir := s.t.TempDir()
-	guest := os.Getenv(guestVar)
-	if guest == "" {
-		guest = filepath.Join(dir, "guest")
-		cmd := exec.Command("go", "build", "-o", guest, "./guest")
-		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			s.t.Fatalf("build the guest program (or name it in $%s): %v\n%s", guestVar, err, out)
-		}
+	kernel, err := suite.Kernel(append(machine.Modules, modules...)...)
+	if err != nil {
+		s.t.Fatal(err)
 	}
-	image := filepath.Join(dir, "image")
-	if err := WriteImage(image, guest, kernel); err != nil {
+	image := filepath.Join(s.t.TempDir(), "image")
+	if err := machine.WriteImage(image, machine.Guest(s.t), kernel, addPrograms); err != nil {
 		s.t.Fatal(err)
 	}
 	return kernel, image
@@ -180,22 +163,17 @@ func (s *site) image() (*Kernel, string) {
 
 // plug puts a tap in the place of a host's access port and starts the machine
 // behind it.
-func (s *site) plug(i int, kernel *Kernel, image string) {
+//
+// Offloads are off, in the device and on the tap: frames leave the guest whole,
+// with their checksums in them, and can be compared with what arrives.
+func (s *site) plug(i int, kernel *machine.Kernel, image string) {
 	s.t.Helper()
 	host := s.lab.Topo.Hosts[i]
 	leaf := s.lab.Topo.Leaves[host.Leaf].Name
 	s.leaves = append(s.leaves, leaf)
 	ns := testenv.OpenNamespace(s.t, "loom-"+s.lab.File.Name+"-"+leaf)
 	ns.DeleteLink(s.t, host.Port)
-	ns.Do(s.t, func() {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name = host.Port
-		tap := &netlink.Tuntap{LinkAttrs: attrs, Mode: netlink.TUNTAP_MODE_TAP}
-		if err := netlink.LinkAdd(tap); err != nil {
-			s.t.Fatalf("make tap %s in %s: %v", host.Port, leaf, err)
-		}
-	})
-	ns.SetUp(s.t, host.Port, true)
+	tap := machine.NewTap(s.t, ns, host.Port, machine.TapOptions{})
 	dir := s.t.TempDir()
 	if keep := os.Getenv(keepVar); keep != "" {
 		if err := os.MkdirAll(keep, 0o755); err != nil {
@@ -203,18 +181,33 @@ func (s *site) plug(i int, kernel *Kernel, image string) {
 		}
 		dir = keep
 	}
-	v, err := Start(Machine{
-		Name: host.Name, Dir: dir, Kernel: kernel, Image: image, Tap: host.Port,
-		MAC: overlay.MAC(host.MAC).String(), Addr: host.Addr, MTU: fabric.HostMTU,
-	}, func(cmd *exec.Cmd) (err error) {
-		ns.Do(s.t, func() { err = cmd.Start() })
-		return err
+	v, err := machine.Start(machine.Machine{
+		Name: host.Name, Dir: dir, Kernel: kernel, Image: image,
+		NICs: []machine.NIC{{MAC: overlay.MAC(host.MAC).String(), MTU: fabric.HostMTU, Tap: tap, Properties: machine.NoOffloads}},
 	})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.vms[i] = v
 	s.t.Cleanup(v.Stop)
+}
+
+// equip gives a machine its address and an RDMA device (Soft-RoCE).
+func (s *site) equip(v *machine.VM, addr netip.Prefix) {
+	s.t.Helper()
+	// Of the GIDs that an address makes, that of IPv4 is then always number 1.
+	if err := v.Put("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1"); err != nil {
+		s.t.Fatal(err)
+	}
+	for _, line := range []string{
+		"ip link set lo up", "ip address add " + addr.String() + " dev eth0", "ip link set eth0 up", "rdma link add rxe0 type rxe netdev eth0",
+	} {
+		argv := strings.Fields(line)
+		argv[0] = "/usr/bin/" + argv[0]
+		if out, err := v.Go(10*time.Second, argv...)(); err != nil {
+			s.t.Fatalf("%v: %s", err, out)
+		}
+	}
 }
 
 // row runs all transfers under one scheme.
@@ -229,7 +222,7 @@ func (s *site) row(t *testing.T, w want) {
 		return c
 	}
 	before, loom, excused, dropped := counters(), s.counters(w), s.all(s.leaves, unordered), s.all(s.nodes(), drops)
-	for _, p := range phases(s.vms[1].Addr.Addr(), w.ordered) {
+	for _, p := range phases(s.lab.Topo.Hosts[1].Addr.Addr(), w.ordered) {
 		start := time.Now()
 		out, err := s.transfer(p)
 		took := time.Since(start).Round(100 * time.Millisecond)
@@ -454,11 +447,11 @@ func (s *site) unaltered() {
 	for from := range s.vms {
 		to := 1 - from
 		mac := overlay.MAC(s.lab.Topo.Hosts[from].MAC)
-		sent, err := RoCE(s.vms[from].Capture(), mac)
+		sent, err := RoCE(s.vms[from].Capture(0), mac)
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		arrived, err := RoCE(s.vms[to].Capture(), mac)
+		arrived, err := RoCE(s.vms[to].Capture(0), mac)
 		if err != nil {
 			s.t.Fatal(err)
 		}

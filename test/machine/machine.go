@@ -1,20 +1,24 @@
-package rdma
+// Package machine runs small virtual machines with kernels of Debian for tests: it
+// downloads what they boot, starts QEMU on taps, and commands the guest. Only tests
+// import it.
+package machine
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/loomfabric/loom/test/rdma/proto"
+	"github.com/loomfabric/loom/test/machine/proto"
 )
 
 // Machine describes a virtual machine.
@@ -23,11 +27,27 @@ type Machine struct {
 	Dir    string // for its sockets, logs and captures
 	Kernel *Kernel
 	Image  string
-	Tap    string // its network device's other end; must exist in the namespace
-	MAC    string
-	Addr   netip.Prefix
-	MTU    int
+	Init   string // first process; "": the guest program
+	CPUs   int    // 0: 1
+	Memory int    // MiB; 0: 256
+	NICs   []NIC
 }
+
+// NIC is a virtio-net device of a machine, and the tap behind it. The guest calls the
+// first eth0.
+type NIC struct {
+	MAC string
+	MTU int
+	Tap *Tap
+	// Properties are those of the device that QEMU shall not have its default for,
+	// beginning with a comma.
+	Properties string
+}
+
+// NoOffloads are the properties of a device which leaves nothing to the other side: frames
+// are whole, with their checksums in them.
+const NoOffloads = ",csum=off,guest_csum=off,gso=off,guest_tso4=off,guest_tso6=off,guest_ufo=off,guest_ecn=off" +
+	",host_tso4=off,host_tso6=off,host_ufo=off,host_ecn=off,mrg_rxbuf=off,ctrl_guest_offloads=off"
 
 // VM is a machine that runs.
 type VM struct {
@@ -44,42 +64,58 @@ type VM struct {
 	broken  error // why there will be no more replies
 }
 
-// Command is the program that is the machine. It is to be started in the
-// namespace of the tap.
-//
-// Offloads are off, in the device and on the tap: frames leave the guest whole,
-// with their checksums in them. An unfinished checksum is known to the kernel
-// only, and is lost when AF_XDP takes a frame from a tap.
+// Command is the program that is the machine.
 func (m *Machine) Command() *exec.Cmd {
-	const off = "csum=off,guest_csum=off,gso=off,guest_tso4=off,guest_tso6=off,guest_ufo=off,guest_ecn=off," +
-		"host_tso4=off,host_tso6=off,host_ufo=off,host_ecn=off,mrg_rxbuf=off,ctrl_guest_offloads=off"
+	init := m.Init
+	if init == "" {
+		init = proto.Program
+	}
 	line := []string{
-		"console=ttyS0", "quiet", "panic=-1", "reboot=t", "audit=0", "rdinit=/init", "mitigations=off", "nopti", "nokaslr",
+		"console=ttyS0", "panic=-1", "reboot=t", "audit=0", "rdinit=" + init, "mitigations=off", "nopti", "nokaslr",
 		// The machine has no timer to measure its time-stamp counter with; on a
 		// busy host that fails, and with it the boot.
 		"tsc=reliable", fmt.Sprintf("tsc_early_khz=%d", tscKHz()),
-		proto.KeyAddr + "=" + m.Addr.String(), fmt.Sprintf("%s=%d", proto.KeyMTU, m.MTU),
+		"net.ifnames=0",
 	}
 	cmd := exec.Command("qemu-system-x86_64",
-		"-M", "microvm,acpi=on,rtc=on", "-accel", "tcg,tb-size=128", "-cpu", "qemu64", "-smp", "1", "-m", "256",
+		"-M", "microvm,acpi=on,pcie=on,rtc=on", "-global", "virtio-mmio.force-legacy=false",
+		"-accel", "tcg,tb-size=128", "-cpu", "qemu64", "-smp", strconv.Itoa(max(m.CPUs, 1)), "-m", strconv.Itoa(cmp.Or(m.Memory, 256)),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-kernel", m.Kernel.Vmlinux, "-initrd", m.Image, "-append", strings.Join(line, " "),
 		"-chardev", "file,id=log,path="+m.path("console"), "-serial", "chardev:log",
 		"-chardev", "socket,id=port,server=on,wait=off,path="+m.path("sock"),
 		"-device", "virtio-serial-device", "-device", "virtserialport,chardev=port,name="+proto.Port,
-		"-netdev", "tap,id=net,script=no,downscript=no,vnet_hdr=off,ifname="+m.Tap,
-		"-device", fmt.Sprintf("virtio-net-device,netdev=net,mac=%s,host_mtu=%d,%s", m.MAC, m.MTU, off),
-		// An XDP program on the tap hides frames from tcpdump.
-		"-object", "filter-dump,id=dump,netdev=net,file="+m.path("pcap"),
 	)
+	for i, n := range m.NICs {
+		var fds []string
+		for _, q := range n.Tap.queues {
+			fds = append(fds, strconv.Itoa(firstExtra+len(cmd.ExtraFiles)))
+			cmd.ExtraFiles = append(cmd.ExtraFiles, q)
+		}
+		net, mq := fmt.Sprintf("net%d", i), "off"
+		if len(fds) > 1 {
+			mq = "on"
+		}
+		cmd.Args = append(cmd.Args,
+			"-netdev", "tap,id="+net+",fds="+strings.Join(fds, ":"),
+			"-device", fmt.Sprintf("virtio-net-pci,disable-legacy=on,romfile=,netdev=%s,mac=%s,host_mtu=%d,mq=%s%s", net, n.MAC, n.MTU, mq, n.Properties))
+		if len(fds) == 1 { // QEMU's filters know one queue. An XDP program on the tap hides frames from tcpdump
+			cmd.Args = append(cmd.Args, "-object", fmt.Sprintf("filter-dump,id=dump%d,netdev=%s,file=%s", i, net, m.Capture(i)))
+		}
+	}
 	cmd.Env = append(os.Environ(), "LC_ALL=C")
 	return cmd
 }
 
+// firstExtra is the number under which a program finds the first of a command's
+// ExtraFiles.
+const firstExtra = 3
+
 func (m *Machine) path(ext string) string { return filepath.Join(m.Dir, m.Name+"."+ext) }
 
-// Capture is the file with all frames that the machine sent and received.
-func (m *Machine) Capture() string { return m.path("pcap") }
+// Capture is the file with all frames that the machine sent and received by a device of
+// one queue.
+func (m *Machine) Capture(nic int) string { return m.path(fmt.Sprintf("eth%d.pcap", nic)) }
 
 // tscKHz is the host's time-stamp counter's rate, which QEMU hands through.
 func tscKHz() int {
@@ -98,10 +134,12 @@ func tscKHz() int {
 	return 0
 }
 
-// Start starts a machine by start, which starts a command in the tap's namespace.
-// [VM.Ready] waits for it.
-func Start(m Machine, start func(*exec.Cmd) error) (*VM, error) {
-	v := &VM{Machine: m, cmd: m.Command(), done: make(chan struct{}), hello: make(chan proto.Reply, 1)}
+// Start starts a machine, which takes over its taps. [VM.Ready] waits for it.
+func Start(m Machine) (*VM, error) { return start(m, m.Command()) }
+
+// start starts cmd as a machine.
+func start(m Machine, cmd *exec.Cmd) (*VM, error) {
+	v := &VM{Machine: m, cmd: cmd, done: make(chan struct{}), hello: make(chan proto.Reply, 1)}
 	v.waiting = map[int]chan proto.Reply{0: v.hello}
 	log, err := os.Create(m.path("qemu"))
 	if err != nil {
@@ -109,8 +147,13 @@ func Start(m Machine, start func(*exec.Cmd) error) (*VM, error) {
 	}
 	defer log.Close() // the child has its own descriptor
 	v.cmd.Stdout, v.cmd.Stderr = log, log
-	if err := start(v.cmd); err != nil {
+	if err := v.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", m.Name, err)
+	}
+	for _, n := range m.NICs {
+		if err := n.Tap.close(); err != nil { // QEMU has them; a tap goes when the last one closes
+			return nil, fmt.Errorf("start %s: %w", m.Name, err)
+		}
 	}
 	go func() {
 		_ = v.cmd.Wait() // it does not end by itself; how it ended is in its log
@@ -235,17 +278,30 @@ func (v *VM) Go(timeout time.Duration, argv ...string) (result func() (string, e
 
 // Files reads files of the machine, by base name.
 func (v *VM) Files(glob string) (map[string]string, error) {
-	reply, err := v.ask(proto.Request{Glob: glob})
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), grace)
-	defer cancel()
-	rep, err := v.wait(ctx, reply)
+	rep, err := v.do(proto.Request{Glob: glob})
 	if err != nil {
 		return nil, fmt.Errorf("read %s of machine %s: %w", glob, v.Name, err)
 	}
 	return rep.Files, nil
+}
+
+// Put writes a file of the machine.
+func (v *VM) Put(name, text string) error {
+	if _, err := v.do(proto.Request{Put: name, Text: text}); err != nil {
+		return fmt.Errorf("write %s of machine %s: %w", name, v.Name, err)
+	}
+	return nil
+}
+
+// do waits for the answer to a request that takes no time.
+func (v *VM) do(req proto.Request) (proto.Reply, error) {
+	reply, err := v.ask(req)
+	if err != nil {
+		return proto.Reply{}, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	return v.wait(ctx, reply)
 }
 
 // Stop ends the machine.

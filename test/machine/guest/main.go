@@ -1,6 +1,6 @@
-// Command guest is the first process of a virtual machine of the RDMA test: it
-// loads modules, gives eth0 an address and an RDMA device (Soft-RoCE) and then
-// runs what the host asks for (package proto).
+// Command guest runs in a virtual machine of a test: it loads modules and then does what
+// the host asks for (package proto). As the first process it mounts the file systems that
+// programs expect, too; otherwise an init has done so.
 package main
 
 import (
@@ -13,15 +13,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/loomfabric/loom/test/rdma/proto"
+	"github.com/loomfabric/loom/test/machine/proto"
 )
 
 func main() {
@@ -29,7 +27,7 @@ func main() {
 	if err != nil {
 		fmt.Println("guest:", err)
 	}
-	for { // a connection ends when the host hangs up; process 1 may not
+	for { // a connection ends when the host hangs up; the guest does not
 		if perr := serve(err); perr != nil {
 			fmt.Println("guest:", perr)
 		}
@@ -38,7 +36,18 @@ func main() {
 }
 
 func setUp() error {
-	for _, m := range []struct{ kind, at string }{{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/dev/shm"}, {"tmpfs", "/tmp"}} {
+	if os.Getpid() == 1 {
+		if err := mount(); err != nil {
+			return err
+		}
+	}
+	return loadModules()
+}
+
+func mount() error {
+	for _, m := range []struct{ kind, at string }{
+		{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/dev/shm"}, {"tmpfs", "/tmp"}, {"tmpfs", "/run"},
+	} {
 		if err := os.MkdirAll(m.at, 0o755); err != nil {
 			return err
 		}
@@ -46,23 +55,7 @@ func setUp() error {
 			return fmt.Errorf("mount %s: %w", m.at, err)
 		}
 	}
-	if err := loadModules(); err != nil {
-		return err
-	}
-	line, err := os.ReadFile("/proc/cmdline")
-	if err != nil {
-		return err
-	}
-	settings := map[string]string{}
-	for _, word := range strings.Fields(string(line)) {
-		key, value, _ := strings.Cut(word, "=")
-		settings[key] = value
-	}
-	// Of the GIDs that an address makes, that of IPv4 is then always number 1.
-	if err := os.WriteFile("/proc/sys/net/ipv6/conf/all/disable_ipv6", []byte("1"), 0); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return network(settings[proto.KeyAddr], settings[proto.KeyMTU])
+	return nil
 }
 
 func loadModules() error {
@@ -79,46 +72,6 @@ func loadModules() error {
 		f.Close()
 		if err != nil && !errors.Is(err, unix.EEXIST) {
 			return fmt.Errorf("load %s: %w", name, err)
-		}
-	}
-	return nil
-}
-
-// network brings eth0 up, and an RDMA device on it.
-func network(cidr, mtu string) error {
-	lo, err := netlink.LinkByName("lo")
-	if err == nil {
-		err = netlink.LinkSetUp(lo)
-	}
-	if err != nil {
-		return fmt.Errorf("lo: %w", err)
-	}
-	var eth netlink.Link
-	for range 100 { // the device appears some time after its driver
-		if eth, err = netlink.LinkByName("eth0"); err == nil {
-			break
-		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	if err != nil {
-		return fmt.Errorf("eth0: %w", err)
-	}
-	size, err := strconv.Atoi(mtu)
-	if err != nil {
-		return fmt.Errorf("%s: %w", proto.KeyMTU, err)
-	}
-	addr, err := netlink.ParseAddr(cidr)
-	if err != nil {
-		return fmt.Errorf("%s: %w", proto.KeyAddr, err)
-	}
-	for _, do := range []func() error{
-		func() error { return netlink.LinkSetMTU(eth, size) },
-		func() error { return netlink.AddrAdd(eth, addr) },
-		func() error { return netlink.LinkSetUp(eth) },
-		func() error { return netlink.RdmaLinkAdd("rxe0", "rxe", "eth0") },
-	} {
-		if err := do(); err != nil {
-			return fmt.Errorf("set eth0 and rxe0 up: %w", err)
 		}
 	}
 	return nil
@@ -173,8 +126,11 @@ func serve(ready error) error {
 }
 
 func perform(req *proto.Request) proto.Reply {
-	if req.Glob != "" {
+	switch {
+	case req.Glob != "":
 		return read(req)
+	case req.Put != "":
+		return write(req)
 	}
 	rep := proto.Reply{ID: req.ID}
 	ctx, cancel := context.WithTimeout(context.Background(), req.Timeout)
@@ -206,6 +162,14 @@ func read(req *proto.Request) proto.Reply {
 			break
 		}
 		rep.Files[filepath.Base(n)] = strings.TrimSpace(string(text))
+	}
+	return rep
+}
+
+func write(req *proto.Request) proto.Reply {
+	rep := proto.Reply{ID: req.ID}
+	if err := os.WriteFile(req.Put, []byte(req.Text), 0o644); err != nil {
+		rep.Err = err.Error()
 	}
 	return rep
 }

@@ -1,4 +1,4 @@
-package rdma
+package machine
 
 import (
 	"bytes"
@@ -10,6 +10,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -22,19 +24,25 @@ type Kernel struct {
 	Order []string
 }
 
-// FetchKernel downloads Debian's current kernel package with apt-get, once, and
-// keeps below dir its image and the modules of these names, with all that they
-// need. Nothing is installed.
-func FetchKernel(dir string, modules ...string) (*Kernel, error) {
-	name, err := kernelPackage()
+// Kernel downloads the suite's current kernel, once, and keeps its image and the
+// modules of these names, with all that they need.
+func (s *Suite) Kernel(modules ...string) (*Kernel, error) {
+	names, err := s.closure("linux-image-amd64")
 	if err != nil {
 		return nil, err
 	}
-	home := filepath.Join(dir, name)
-	k := &Kernel{
-		Version: strings.TrimPrefix(name, "linux-image-"),
-		Vmlinux: filepath.Join(home, "vmlinux"), Modules: filepath.Join(home, "modules"),
+	names = slices.DeleteFunc(names, func(n string) bool { return !kernelPart.MatchString(n) })
+	k := &Kernel{}
+	for _, n := range names {
+		if version, ok := strings.CutPrefix(n, "linux-image-"); ok {
+			k.Version = version
+		}
 	}
+	if k.Version == "" {
+		return nil, fmt.Errorf("linux-image-amd64 of %s depends on no kernel: %v", s.Name, names)
+	}
+	home := s.path("linux-" + k.Version)
+	k.Vmlinux, k.Modules = filepath.Join(home, "vmlinux"), filepath.Join(home, "modules")
 	// The list says for which modules the folder was made, and is written last.
 	list, asked := filepath.Join(home, "modules.list"), strings.Join(modules, " ")
 	if text, err := os.ReadFile(list); err == nil {
@@ -47,32 +55,32 @@ func FetchKernel(dir string, modules ...string) (*Kernel, error) {
 		return nil, err
 	}
 	tree := filepath.Join(home, "tree")
-	if err := k.unpack(tree, name, modules); err != nil {
+	if err := s.unpack(tree, names); err != nil {
+		return nil, err
+	}
+	if err := k.take(tree, modules); err != nil {
 		return nil, err
 	}
 	text := asked + "\n" + strings.Join(k.Order, "\n")
 	return k, errors.Join(os.RemoveAll(tree), os.WriteFile(list, []byte(text), 0o644))
 }
 
-// unpack downloads the package into a folder, and takes out what is needed.
-func (k *Kernel) unpack(tree, name string, modules []string) error {
-	if err := os.MkdirAll(tree, 0o755); err != nil {
-		return err
-	}
-	if _, err := output(tree, "apt-get", "-q", "download", name); err != nil {
-		return err
-	}
-	debs, err := filepath.Glob(filepath.Join(tree, name+"_*.deb"))
-	if err != nil || len(debs) != 1 {
-		return fmt.Errorf("apt-get download %s left %v in %s, %v", name, debs, tree, err)
-	}
-	if _, err := output(tree, "dpkg", "-x", debs[0], tree); err != nil {
-		return err
-	}
+// kernelPart matches the packages that make up a kernel; of what it depends on besides,
+// nothing is needed to boot it.
+var kernelPart = regexp.MustCompile(`^linux-(image|binary|modules|base)-[0-9]`)
+
+// take takes what is needed out of a kernel's unpacked packages.
+func (k *Kernel) take(tree string, modules []string) error {
 	if _, err := output(tree, "depmod", "-b", tree, k.Version); err != nil {
 		return err
 	}
-	image, err := os.ReadFile(filepath.Join(tree, "boot/vmlinuz-"+k.Version))
+	var image []byte
+	var err error
+	for _, at := range []string{"boot/vmlinuz-" + k.Version, "lib/modules/" + k.Version + "/vmlinuz"} { // before and since 7.0
+		if image, err = os.ReadFile(filepath.Join(tree, at)); !errors.Is(err, os.ErrNotExist) {
+			break
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -84,32 +92,6 @@ func (k *Kernel) unpack(tree, name string, modules []string) error {
 		return err
 	}
 	return k.takeModules(filepath.Join(tree, "lib/modules", k.Version), modules)
-}
-
-// kernelPackage asks apt which package the architecture's kernel is.
-func kernelPackage() (string, error) {
-	out, err := output("", "apt-cache", "depends", "linux-image-amd64")
-	if err != nil {
-		return "", err
-	}
-	for line := range strings.Lines(out) {
-		if _, name, ok := strings.Cut(strings.TrimSpace(line), "Depends: linux-image-"); ok {
-			return "linux-image-" + name, nil
-		}
-	}
-	return "", errors.New("apt knows no linux-image-amd64: run apt-get update")
-}
-
-// output runs a program in a folder; an error has what it printed.
-func output(dir, name string, args ...string) (string, error) {
-	cmd := exec.Command(name, args...)
-	cmd.Dir = dir
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &errs
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s: %w\n%s%s", strings.Join(cmd.Args, " "), err, out.String(), errs.String())
-	}
-	return out.String(), nil
 }
 
 // Offsets in a bzImage's header (Linux Documentation/arch/x86/boot.rst; the

@@ -1,10 +1,12 @@
-package rdma
+package machine
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"os"
 	"path"
 	"testing"
 )
@@ -55,8 +57,8 @@ func TestArchive(t *testing.T) {
 			data[j] = byte(rng.Uint32())
 		}
 		want[name] = data
-		a.file(name, data, 0o640)
-		a.file(name, []byte("again"), 0o600) // stays what it was
+		a.put(name, regular|0o640, data)
+		a.put(name, regular|0o600, []byte("again")) // stays what it was
 	}
 	if err := a.close(); err != nil {
 		t.Fatal(err)
@@ -87,16 +89,55 @@ func TestArchive(t *testing.T) {
 
 // A file that cannot be read, or an archive that cannot be written, fails it.
 func TestArchiveFails(t *testing.T) {
-	a := newArchive(&bytes.Buffer{})
-	a.add("/x", t.TempDir()+"/missing", 0o644)
-	a.file("/y", nil, 0o644)
-	if err := a.close(); err == nil {
-		t.Error("a file that does not exist was archived")
+	missing := t.TempDir() + "/missing"
+	for name, add := range map[string]func(i *Image){
+		"file":    func(i *Image) { i.Add("/x", missing, 0o644) },
+		"program": func(i *Image) { i.Program("/x", missing) },
+		"tree":    func(i *Image) { i.Tree(missing) },
+	} {
+		i := &Image{*newArchive(&bytes.Buffer{})}
+		add(i)
+		i.File("/y", nil, 0o644)
+		if err := i.close(); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("a %s that does not exist: error %v", name, err)
+		}
 	}
-	a = newArchive(full{})
-	a.file("/y", nil, 0o644)
+	a := newArchive(full{})
+	a.put("/y", regular, nil)
 	if err := a.close(); !errors.Is(err, errFull) {
 		t.Errorf("error %v, want %v", err, errFull)
+	}
+}
+
+// TestTree: files, symbolic links and empty folders of a tree become those of the root,
+// but for names that the image has already.
+func TestTree(t *testing.T) {
+	dir := t.TempDir()
+	err := errors.Join(os.MkdirAll(dir+"/usr/bin", 0o755), os.MkdirAll(dir+"/proc", 0o755), os.Symlink("usr/bin", dir+"/bin"),
+		os.WriteFile(dir+"/usr/bin/sh", []byte("a shell"), 0o755), os.WriteFile(dir+"/passwd", []byte("the tree's"), 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	i := &Image{*newArchive(&b)}
+	i.File("/passwd", []byte("ours"), 0o600)
+	i.Tree(dir)
+	if err := i.close(); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := readArchive(b.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, e := range entries {
+		got[e.name] = fmt.Sprintf("%o %s", e.mode, e.data)
+	}
+	want := map[string]string{
+		"passwd": "100600 ours", "usr": "40755 ", "usr/bin": "40755 ", "usr/bin/sh": "100755 a shell", "bin": "120777 usr/bin", "proc": "40755 ",
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -1,6 +1,5 @@
-// Package proto is what the RDMA test and the program in its virtual machines
-// say to each other: JSON values over a virtio serial port, requests one way and
-// replies the other. Several requests may be under way at a time.
+// Package proto is what a test and the program in its virtual machines say to each other: JSON
+// values over a virtio serial port, requests one way and replies the other. Several requests may be under way at a time.
 package proto
 
 import "time"
@@ -8,14 +7,9 @@ import "time"
 // Port is the name of the virtio serial port.
 const Port = "loom"
 
-// Keys of the guest's settings on the kernel's command line.
+// Names in the guest's first file system.
 const (
-	KeyAddr = "loom.addr" // address and prefix length of eth0
-	KeyMTU  = "loom.mtu"
-)
-
-// Files in the guest's first file system that the host writes and the guest reads.
-const (
+	Program    = "/guest"        // the guest program
 	ModuleDir  = "/modules"      // kernel modules, flat
 	ModuleList = "/modules.list" // their file names, in the order to load them
 )
@@ -28,6 +22,9 @@ type Request struct {
 	Timeout time.Duration `json:"timeout,omitempty"`
 	// Glob names files to read instead.
 	Glob string `json:"glob,omitempty"`
+	// Put names a file to write Text to instead.
+	Put  string `json:"put,omitempty"`
+	Text string `json:"text,omitempty"`
 }
 
 // Reply answers a request; the one with ID 0 says that the guest is ready.

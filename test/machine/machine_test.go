@@ -1,4 +1,4 @@
-package rdma
+package machine
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/loomfabric/loom/test/rdma/proto"
+	"github.com/loomfabric/loom/test/machine/proto"
 )
 
 // fakeVM is a machine whose guest is the test: an idle process in QEMU's place,
@@ -23,10 +23,7 @@ func fakeVM(t *testing.T) (v *VM, guest func() net.Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	v, err = Start(m, func(cmd *exec.Cmd) error {
-		*cmd = *exec.Command("sleep", "60")
-		return cmd.Start()
-	})
+	v, err = start(m, exec.Command("sleep", "60"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,10 +107,7 @@ func TestVMNotReady(t *testing.T) {
 	if err := v.Ready(t.Context()); err == nil || !strings.Contains(err.Error(), "rdma_rxe") {
 		t.Errorf("ready: %v", err)
 	}
-	dead, err := Start(Machine{Name: "d", Dir: t.TempDir(), Kernel: &Kernel{}}, func(cmd *exec.Cmd) error {
-		*cmd = *exec.Command("true")
-		return cmd.Start()
-	})
+	dead, err := start(Machine{Name: "d", Dir: t.TempDir(), Kernel: &Kernel{}}, exec.Command("true"))
 	if err != nil {
 		t.Fatal(err)
 	}
