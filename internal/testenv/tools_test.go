@@ -18,7 +18,7 @@ import (
 func TestToolsAreAll(t *testing.T) {
 	const root = "../.."
 	// They bring their own lists, and are no part of `make test`.
-	others := []string{"test/rdma", "test/peers"}
+	others := []string{"test/rdma", "test/vm", "test/machine", "test/peers"}
 	var started []string
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		rel, _ := filepath.Rel(root, path)
