@@ -32,6 +32,7 @@ workers: 2
 polling: interrupt
 xdp_mode: %s
 copy_mode: %s
+telemetry: {per_worker: true}
 uplinks:
   - {interface: eth2, link_rate: 1Gbit}
 access:
