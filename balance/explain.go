@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"fmt"
 	"math/bits"
 	"math/rand/v2"
 
@@ -204,6 +205,44 @@ func (s *presto) Explain(now mono.Time, v *View, p *Packet) Explanation {
 		x.Reason = "the path of its flowcell is gone: another flowcell begins"
 	default:
 		x.Reason = "its flowcell is full, and it is the next path's turn"
+	}
+	return x
+}
+
+// Explain makes the step on a copy of the flow.
+func (b *plb) Explain(now mono.Time, v *View, p *Packet) Explanation {
+	paths := &v.Paths[p.Leaf]
+	x := newExplanation(paths)
+	v.look(now)
+	twin := *b
+	for _, u := range paths.Uplink[:paths.N] {
+		x.Combined[u] = int(twin.metric(now, v, p.Leaf, u))
+	}
+	// A draw from paths that share an uplink ends on the first of them.
+	hashed := uint8(paths.Index[paths.Uplink[b.hashed(paths, p.Hash)]])
+	e := b.flows.Find(p.Hash, p.Leaf)
+	if e == nil {
+		x.take(paths, hashed, "it is new, so its hash decides")
+		if !b.flows.Room(now, p.Hash) {
+			x.Reason = "the table of flows has no room, so its hash decides"
+		}
+		return x
+	}
+	flow := *e
+	switch twin.step(now, v, &flow, now.Apart(flow.V.began, b.round)) {
+	case plbStays:
+		x.take(paths, uint8(paths.Index[flow.V.uplink]), fmt.Sprintf("it stays there: its path was congested for %d rounds in a row", flow.V.rounds))
+		x.Fresh = 1 << paths.Uplink[hashed]
+		return x
+	case plbIdle:
+		x.Reason = fmt.Sprintf("its path was congested for %d rounds and it has paused, so it takes a path at random", flow.V.rounds)
+	case plbForced:
+		x.Reason = fmt.Sprintf("its path was congested for %d rounds without a pause, so it takes a path at random", flow.V.rounds)
+	case plbLost:
+		x.Reason = "its path is gone, so it takes one at random"
+	}
+	if paths.N == 1 {
+		x.Path = 0
 	}
 	return x
 }

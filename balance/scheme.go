@@ -49,7 +49,8 @@ type Scheme struct {
 	NeedsPeer bool
 
 	// Gap returns the pause after which a flow may move, and the key of the
-	// section "congestion" that sets it; nil: the scheme keeps no flowlets.
+	// section "congestion" that sets it; nil: the scheme does not go by pauses, or has
+	// one of its own ([Pauser]).
 	Gap func(*congestion.Params) (gap time.Duration, key string)
 	// Fixed says that a flow stays on its path for life: no reordering is expected.
 	Fixed bool

@@ -20,6 +20,8 @@ type promises struct {
 	// perFlow: a flow's packets take one path as long as the paths stay,
 	// whatever the pauses.
 	perFlow bool
+	// byHash: a new flow's path does not depend on the worker.
+	byHash bool
 	// perFlowlet: they do as long as none of its pauses exceeds gap.
 	perFlowlet bool
 	gap        time.Duration
@@ -54,6 +56,7 @@ var conformance = []promises{
 	{name: "conga-flow", perFlowlet: true, gap: 13 * time.Millisecond, uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
 	{name: "conweave", uniform: true},
 	{name: "presto", uniform: true, weighted: true},
+	{name: "plb", byHash: true, uniform: true, weighted: true, looks: looks{late: 1}},
 	{name: "conweave-conga", uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
 }
 
@@ -367,7 +370,7 @@ func TestReproducible(t *testing.T) {
 		if s.uniform == slices.Equal(a, run(s.name, Options{Seed: 2})) {
 			t.Errorf("%s: the seed makes no difference, or should not", s.name)
 		}
-		byHash := s.perFlow
+		byHash := s.perFlow || s.byHash
 		if byHash != slices.Equal(a, run(s.name, Options{Seed: 1, Worker: 1})) {
 			t.Errorf("%s: a flow's path by hash must not depend on the worker, a random one must", s.name)
 		}
