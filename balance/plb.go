@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/flowtable"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/reorder"
@@ -248,10 +247,6 @@ func (b *plb) step(now mono.Time, v *View, e *flowtable.Entry[plbFlow], due bool
 
 // metric returns the congestion of the path to a leaf that starts on an uplink.
 func (b *plb) metric(now mono.Time, v *View, leaf uint16, uplink uint8) uint8 {
-	local := v.Local[uplink%congestion.MaxTags]
-	if v.Remote == nil {
-		return local
-	}
-	v.Remote.Metrics(leaf, now, &b.remote)
-	return max(local, b.remote[uplink%congestion.MaxTags])
+	v.remote(leaf, now, &b.remote)
+	return max(v.Local[uplink%MaxPaths], b.remote[uplink%MaxPaths])
 }

@@ -135,6 +135,13 @@ func TestPLBTableIsFull(t *testing.T) {
 	if send(4); b.stats.Overflow != 2 || b.stats.Flows != 5 {
 		t.Errorf("no entry was free after a pause: %+v", b.stats)
 	}
+	now = now.Add(b.gap.Sub(0) + 1)
+	if err := b.Retime(now, &reorder.Times{FlowletGap: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	if send(5); b.stats.Overflow != 3 {
+		t.Errorf("a flow lost its entry before a pause of the new flowlet gap: %+v", b.stats)
+	}
 }
 
 // The pause is the flowlet gap, which may follow from round trips.

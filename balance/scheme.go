@@ -27,7 +27,7 @@ type Scheme struct {
 	// Wire is the number under which the scheme's marks and messages travel in
 	// the fabric's header; 0: it has neither.
 	Wire overlay.SchemeID
-	// Shim says that packets to capable leaves carry the shim, which uplinks' MTU
+	// Shim says that packets to capable leaves can carry the shim, which uplinks' MTU
 	// has to allow for.
 	Shim bool
 	// Receiver makes a worker's receiving side, which every leaf has whatever its

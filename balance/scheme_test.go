@@ -57,6 +57,7 @@ var conformance = []promises{
 	{name: "conweave", uniform: true},
 	{name: "presto", uniform: true, weighted: true},
 	{name: "plb", byHash: true, uniform: true, weighted: true, looks: looks{late: 1}},
+	{name: "flowcut", perFlowlet: true, gap: 13 * time.Millisecond, uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
 	{name: "conweave-conga", uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
 }
 
@@ -394,6 +395,9 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"drill", "drill.samples", Options{Keys: &DRILLKeys{DRILL{0, 1}}}},
 		{"drill", "drill.memory", Options{Keys: &DRILLKeys{DRILL{2, 17}}}},
 		{"drill", "drill.memory", Options{Keys: &DRILLKeys{DRILL{2, -1}}}},
+		{"flowcut", "flowcuts", Options{Keys: &FlowcutKeys{2}}},
+		{"flowcut", "flowcuts", Options{Keys: &FlowcutKeys{100}}},
+		{"flowcut", "flowcuts", Options{Keys: &FlowcutKeys{1 << 25}}},
 		{"static", "weights", Options{Keys: &StaticKeys{make([]uint32, 17)}}},
 		{"static", "weights", Options{Keys: &StaticKeys{[]uint32{0, 0}}}},
 		{"static", "weights", Options{Keys: &StaticKeys{[]uint32{1 << 31, 1 << 31}}}},
