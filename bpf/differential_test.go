@@ -211,14 +211,11 @@ func FuzzClassify(f *testing.F) {
 	})
 }
 
-var soak = flag.Uint64("soak", 0, "executions of FuzzClassify without the fuzzer, for TestSoak")
+var soak = flag.Uint64("soak", 2000, "executions of FuzzClassify without the fuzzer, for TestSoak")
 
 // TestSoak holds the programs and package overlay against each other for frames that are
 // changed at random, faster than the fuzzer does.
 func TestSoak(t *testing.T) {
-	if *soak == 0 {
-		t.Skip("a soak takes long: give -soak N")
-	}
 	rng := generator(t)
 	c, frames, buf := newCheckAgainstGo(t), corpus(), make([]byte, 0, 4096)
 	for n := uint64(0); n < *soak; {

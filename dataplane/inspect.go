@@ -72,6 +72,7 @@ type PathState struct {
 	Uplink      uint8   `json:"uplink" stat:"-"` // its LBTag
 	Port        string  `json:"port"`
 	Usable      bool    `json:"usable" stat:"-"`       // a next hop of the peer is behind it
+	Avoided     bool    `json:"avoided" stat:"-"`      // traffic keeps off it: the peer says that it does not deliver
 	Local       uint8   `json:"local_metric" stat:"-"` // of its own link
 	Utilisation float64 `json:"utilisation" stat:"-"`  // of its own link, share of the rate; 0: rate unknown
 	Remote      uint8   `json:"remote_metric" stat:"metric" help:"Congestion of the paths from here to the peer that start on the uplink of this tag, as the peer reported it."`
@@ -139,7 +140,8 @@ func (l *leafWorker) pathState(peer PeerID, uplink uint8, now mono.Time) PathSta
 	e := &l.ports[l.uplinks[uplink]].egress
 	s := PathState{
 		Uplink: uplink, Port: l.uplinkName(uplink), Usable: l.view.paths[peer].Index[uplink] >= 0,
-		Local: e.meter.Metric(now, e.rate), Utilisation: e.meter.Utilisation(now, e.rate),
+		Avoided: l.shared.leaf.Paths.Dead(uint16(peer))>>uplink&1 != 0,
+		Local:   e.meter.Metric(now, e.rate), Utilisation: e.meter.Utilisation(now, e.rate),
 	}
 	if m, age, ok := l.shared.leaf.To.Entry(uint16(peer), uplink, now); ok {
 		s.Remote, s.RemoteAge, s.RemoteKnown = m, age, true

@@ -16,15 +16,12 @@ import (
 	"github.com/loomfabric/loom/internal/testenv"
 )
 
-var soak = flag.Uint64("soak", 0, "executions of each fuzz target without the fuzzer, for TestSoak")
+var soak = flag.Uint64("soak", 20_000, "executions of each fuzz target without the fuzzer, for TestSoak")
 
 // TestSoak executes the fuzz targets with bytes that are changed at random, some hundred
 // times as fast as the fuzzer does, which looks at what each execution covers: it finds
 // inputs that are worth having, and this tries many around each of them.
 func TestSoak(t *testing.T) {
-	if *soak == 0 {
-		t.Skip("a soak takes long: give -soak N")
-	}
 	var frames [][]byte
 	for _, g := range golden {
 		frames = append(frames, g.inner, encapped(g.inner, g.vni, 7, g.tos, &g.fabric))

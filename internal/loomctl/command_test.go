@@ -26,7 +26,7 @@ var (
 	vtep2, vtep3 = netip.MustParseAddr("10.255.0.2"), netip.MustParseAddr("10.255.0.3")
 	paths        = []dataplane.PathState{
 		{Uplink: 0, Port: "eth1", Usable: true, Local: 6, Utilisation: 0.8125, Remote: 3, RemoteKnown: true, RemoteAge: 1234567},
-		{Uplink: 1, Port: "eth2", Usable: true, Local: 1, Utilisation: 0.14},
+		{Uplink: 1, Port: "eth2", Usable: true, Avoided: true, Local: 1, Utilisation: 0.14},
 	}
 )
 

@@ -69,6 +69,8 @@ func printChoice(w io.Writer, p *dataplane.PeerChoice) {
 			taken = "now"
 		case slices.Contains(p.Fresh, int(u.Uplink)):
 			taken = either(p.Uplink == nil, "maybe", "if it started now")
+		case u.Avoided:
+			taken = "avoided: it does not deliver"
 		}
 		t.row(u.Uplink, u.Port, percent(u.Utilisation), u.Local, remote(&u.PathState), remoteAge(&u.PathState), combined, taken)
 	}

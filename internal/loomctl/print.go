@@ -163,7 +163,7 @@ func printConga(w io.Writer, a *admin.Conga) {
 	back := newTable(w, "PEER", "ITS UPLINK", "METRIC FED BACK", "AGE")
 	for _, p := range a.Peers {
 		for _, u := range p.Paths {
-			t.row(p.VTEP, header(p.Capable), u.Uplink, u.Port, either(u.Usable, "yes", "no"), percent(u.Utilisation), u.Local, remote(&u), remoteAge(&u))
+			t.row(p.VTEP, header(p.Capable), u.Uplink, u.Port, usable(&u), percent(u.Utilisation), u.Local, remote(&u), remoteAge(&u))
 		}
 		for _, m := range p.FromLeaf {
 			back.row(p.VTEP, m.Tag, m.Metric, age(m.Age))
@@ -171,6 +171,14 @@ func printConga(w io.Writer, a *admin.Conga) {
 	}
 	t.endWithGap()
 	back.end()
+}
+
+// usable says whether traffic may take a path.
+func usable(p *dataplane.PathState) string {
+	if p.Usable && p.Avoided {
+		return "avoided"
+	}
+	return either(p.Usable, "yes", "no")
 }
 
 func remote(p *dataplane.PathState) string {
