@@ -51,12 +51,8 @@ func (c *conga) Choose(now mono.Time, v *View, pkts []Packet) {
 			v.look(now)
 		}
 		paths := &v.Paths[p.Leaf]
-		switch {
-		case !c.global: // remote stays zero
-		case v.Remote != nil:
-			v.Remote.Metrics(p.Leaf, now, &c.remote)
-		default:
-			c.remote = [MaxPaths]uint8{}
+		if c.global { // else remote stays zero
+			v.remote(p.Leaf, now, &c.remote)
 		}
 		uplink := c.decision.Pick(paths.Uplink[:paths.N], v.Local, &c.remote, last, c.rng)
 		c.start(now, paths, p, uplink)

@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"fmt"
 	"math/bits"
 	"math/rand/v2"
 
@@ -147,31 +148,34 @@ func (c *conga) Explain(now mono.Time, v *View, p *Packet) Explanation {
 	x := newExplanation(paths)
 	v.look(now)
 	var remote [MaxPaths]uint8
-	if c.global && v.Remote != nil {
-		v.Remote.Metrics(p.Leaf, now, &remote)
+	if c.global {
+		v.remote(p.Leaf, now, &remote)
 	}
 	x.compare(c.decision, paths, v.Local, &remote)
 	x.Fresh = equallyGood(c.decision, paths.Uplink[:paths.N], v.Local, &remote, *c.rng)
 	last, yes := c.follows(now, paths, p, &x)
-	if last < MaxPaths && x.Fresh&(1<<last) != 0 {
-		// Among equally good ones the flow's last one goes first (CONGA §3.5).
-		x.Fresh = 1 << last
-		if !yes {
-			x.Path = int(paths.Index[last])
-			x.Reason += ", and no uplink is less congested than the one it took"
-		}
-		return x
-	}
-	if yes {
-		return x
-	}
-	if x.Fresh&(x.Fresh-1) != 0 {
-		x.Reason += ", and of the least congested uplinks one is drawn at random"
-		return x
-	}
-	x.Path = int(paths.Index[bits.TrailingZeros16(x.Fresh)])
-	x.Reason += ", and this uplink is the least congested"
+	x.least(paths, last, yes)
 	return x
+}
+
+// least says what the least congested uplinks, which are in Fresh, mean for a flow that
+// took an uplink last, or congestion.NoUplink. stays says that it does not move.
+func (e *Explanation) least(paths *Paths, last uint8, stays bool) {
+	kept := last < MaxPaths && e.Fresh&(1<<last) != 0
+	if kept { // among equally good ones the flow's last one goes first (CONGA §3.5)
+		e.Fresh = 1 << last
+	}
+	switch {
+	case stays:
+	case kept:
+		e.Path = int(paths.Index[last])
+		e.Reason += ", and no uplink is less congested than the one it took"
+	case e.Fresh&(e.Fresh-1) != 0:
+		e.Reason += ", and of the least congested uplinks one is drawn at random"
+	default:
+		e.Path = int(paths.Index[bits.TrailingZeros16(e.Fresh)])
+		e.Reason += ", and this uplink is the least congested"
+	}
 }
 
 // Explain makes the choice on a copy of the flow.
@@ -205,5 +209,90 @@ func (s *presto) Explain(now mono.Time, v *View, p *Packet) Explanation {
 	default:
 		x.Reason = "its flowcell is full, and it is the next path's turn"
 	}
+	return x
+}
+
+// Explain makes the step on a copy of the flow.
+func (b *plb) Explain(now mono.Time, v *View, p *Packet) Explanation {
+	paths := &v.Paths[p.Leaf]
+	x := newExplanation(paths)
+	v.look(now)
+	twin := *b
+	for _, u := range paths.Uplink[:paths.N] {
+		x.Combined[u] = int(twin.metric(now, v, p.Leaf, u))
+	}
+	// A draw from paths that share an uplink ends on the first of them.
+	hashed := uint8(paths.Index[paths.Uplink[b.hashed(paths, p.Hash)]])
+	e := b.flows.Find(p.Hash, p.Leaf)
+	if e == nil {
+		x.take(paths, hashed, "it is new, so its hash decides")
+		if !b.flows.Room(now, p.Hash) {
+			x.Reason = "the table of flows has no room, so its hash decides"
+		}
+		return x
+	}
+	flow := *e
+	switch twin.step(now, v, &flow, now.Apart(flow.V.began, b.round)) {
+	case plbStays:
+		x.take(paths, uint8(paths.Index[flow.V.uplink]), fmt.Sprintf("it stays there: its path was congested for %d rounds in a row", flow.V.rounds))
+		x.Fresh = 1 << paths.Uplink[hashed]
+		return x
+	case plbIdle:
+		x.Reason = fmt.Sprintf("its path was congested for %d rounds and it has paused, so it takes a path at random", flow.V.rounds)
+	case plbForced:
+		x.Reason = fmt.Sprintf("its path was congested for %d rounds without a pause, so it takes a path at random", flow.V.rounds)
+	case plbLost:
+		x.Reason = "its path is gone, so it takes one at random"
+	}
+	if paths.N == 1 {
+		x.Path = 0
+	}
+	return x
+}
+
+// Explain says whether the flow may move, and decides as Choose does.
+func (c *flowcut) Explain(now mono.Time, v *View, p *Packet) Explanation {
+	paths := &v.Paths[p.Leaf]
+	x := newExplanation(paths)
+	hashed := uint8(paths.Index[paths.Uplink[c.share(paths, p.Hash)]])
+	e := c.flows.Find(p.Hash, p.Leaf)
+	why := c.cut(now, paths, e)
+	if v.Capable != nil && !v.Capable.Capable(p.Leaf, now) {
+		x.take(paths, hashed, "the leaf does not read the fabric's fields, so the flow's hash decides")
+		if why == flowcutStays || why == flowcutCut {
+			x.Path, x.Reason = int(paths.Index[e.V.uplink]), "the leaf does not read the fabric's fields, so the flow stays there until it pauses"
+		}
+		return x
+	}
+	switch {
+	case e == nil && !c.flows.Room(now, p.Hash):
+		x.take(paths, hashed, "the table of flows has no room, so the flow's hash decides")
+		return x
+	case e == nil && c.hashed && !now.Apart(c.unmarked, c.gap):
+		x.take(paths, hashed, "it is new, and packets of it may be in flight on its hash's path")
+		return x
+	}
+	v.look(now)
+	var remote [MaxPaths]uint8
+	v.remote(p.Leaf, now, &remote)
+	x.compare(c.decision, paths, v.Local, &remote)
+	x.Fresh = equallyGood(c.decision, paths.Uplink[:paths.N], v.Local, &remote, *c.rng)
+	last := uint8(congestion.NoUplink)
+	if e != nil {
+		last = e.V.uplink
+	}
+	switch why {
+	case flowcutStays:
+		x.Path, x.Reason = int(paths.Index[last]), "packets of it are in flight there"
+	case flowcutNew:
+		x.Reason = "it is new"
+	case flowcutLost:
+		x.Reason = "its path is gone"
+	case flowcutPaused:
+		x.Reason = "it has paused for longer than flow_gap"
+	case flowcutCut:
+		x.Reason = "its last packet has arrived"
+	}
+	x.least(paths, last, why == flowcutStays)
 	return x
 }

@@ -28,10 +28,15 @@ func TestExplainForetellsChoose(t *testing.T) {
 					k.Weights = []uint32{3, 1, 2}
 				}
 			})}
-			if name == "presto" { // so that flowcells fill, and the table does
-				section := newPrestoParams(Datacenter).(*PrestoParams)
-				section.Cell, section.Flows = 3000, 64
-				o.Section = section
+			switch section := Find(name).Section; section {
+			case prestoSection: // so that flowcells fill, and the table does
+				p := section.New(Datacenter).(*PrestoParams)
+				p.Cell, p.Flows = 3000, 64
+				o.Section = p
+			case plbSection: // so that flows move
+				p := section.New(Datacenter).(*PLBParams)
+				p.Threshold, p.IdleRounds, p.ForcedRounds, p.Flows = 0.2, 1, 2, 64
+				o.Section = p
 			}
 			asked, err := New(name, o)
 			if err != nil {

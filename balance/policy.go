@@ -110,6 +110,15 @@ func (v *View) look(now mono.Time) {
 	}
 }
 
+// remote sets m to the metrics that a leaf fed back, 0 where nothing is known.
+func (v *View) remote(leaf uint16, now mono.Time, m *[MaxPaths]uint8) {
+	if v.Remote == nil {
+		*m = [MaxPaths]uint8{}
+		return
+	}
+	v.Remote.Metrics(leaf, now, m)
+}
+
 // Packet is what a policy is told of a packet, and its answer.
 type Packet struct {
 	Hash uint32 // of the flow, as overlay.Dissect computes it

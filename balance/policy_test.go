@@ -41,10 +41,11 @@ func TestGap(t *testing.T) {
 	for _, name := range Names() {
 		p := mustNew(t, name, 1)
 		scheme := Find(name)
-		if _, keeps := p.(FlowletPolicy); keeps != (scheme.Gap != nil) {
-			t.Errorf("scheme %s: a gap %v, a flowlet table %v", name, scheme.Gap != nil, keeps)
+		if _, keeps := p.(FlowletPolicy); !keeps {
+			continue
 		}
 		if scheme.Gap == nil {
+			t.Errorf("scheme %s has a flowlet table and no gap", name)
 			continue
 		}
 		gap, _ := scheme.Gap(&params)

@@ -32,6 +32,7 @@ type way struct {
 	answers  []answer
 	last     [MaxPaths]mono.Time // arrival by uplink
 	lose     float64
+	slowest  time.Duration // that an answer takes
 
 	arrived, discarded int
 	seen               map[[2]int]bool
@@ -74,7 +75,7 @@ func newWay(t *testing.T, s *Scheme, seed uint64, section Params) *way {
 	return &way{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), scheme: s, now: mono.Time(time.Hour),
 		source: source, view: newView(firstPaths(0), firstPaths(4)), receiver: r, holds: reorder.NewHolds[parcel](queues, packets, perQueue),
-		seen: map[[2]int]bool{}, highest: map[int]int{},
+		seen: map[[2]int]bool{}, highest: map[int]int{}, slowest: max(4*time.Duration(r.Grace()), time.Microsecond),
 	}
 }
 
@@ -199,7 +200,7 @@ func (w *way) answer() {
 		if f := &m.Fabric; f.Scheme != w.scheme.Wire || !f.Opcode.Control() || m.Leaf != 1 {
 			w.t.Fatalf("said %+v", m)
 		}
-		a := answer{w.now.Add(time.Duration(w.rng.Int64N(4 * int64(w.receiver.Grace())))), m}
+		a := answer{w.now.Add(time.Duration(w.rng.Int64N(int64(w.slowest)))), m}
 		i, _ := slices.BinarySearchFunc(w.answers, a.at+1, func(b answer, at mono.Time) int { return int(b.at - at) })
 		w.answers = slices.Insert(w.answers, i, a)
 	}
@@ -248,11 +249,11 @@ func TestPrestoStartsInOrder(t *testing.T) {
 	}
 }
 
-// forReceivers runs f for each scheme with a shim and each profile that its section
-// has.
+// forReceivers runs f for each scheme whose receiver holds packets, and each profile
+// that its section has.
 func forReceivers(t *testing.T, f func(t *testing.T, s *Scheme, section Params, seed uint64)) {
 	for _, s := range Schemes() {
-		if !s.Shim {
+		if !s.Shim || s.Section == nil {
 			continue
 		}
 		for _, profile := range s.Section.Profiles {

@@ -43,7 +43,10 @@ func TestDescriptorsAreTrue(t *testing.T) {
 			}
 			v := newView(firstPaths(4))
 			shim := false
-			for i := range 200 {
+			for i := range 400 {
+				if i == 100 { // flows that may not move want to
+					v.Local[0], v.Local[1], v.Local[2] = 7, 7, 7
+				}
 				pkts := []Packet{{Hash: uint32(i%3) * 0x9E3779B1, Len: 1500}}
 				p.Choose(mono.Time(i)*1000, v, pkts)
 				shim = shim || pkts[0].Shim

@@ -27,7 +27,7 @@ type Scheme struct {
 	// Wire is the number under which the scheme's marks and messages travel in
 	// the fabric's header; 0: it has neither.
 	Wire overlay.SchemeID
-	// Shim says that packets to capable leaves carry the shim, which uplinks' MTU
+	// Shim says that packets to capable leaves can carry the shim, which uplinks' MTU
 	// has to allow for.
 	Shim bool
 	// Receiver makes a worker's receiving side, which every leaf has whatever its
@@ -49,7 +49,8 @@ type Scheme struct {
 	NeedsPeer bool
 
 	// Gap returns the pause after which a flow may move, and the key of the
-	// section "congestion" that sets it; nil: the scheme keeps no flowlets.
+	// section "congestion" that sets it; nil: the scheme does not go by pauses, or has
+	// one of its own ([Pauser]).
 	Gap func(*congestion.Params) (gap time.Duration, key string)
 	// Fixed says that a flow stays on its path for life: no reordering is expected.
 	Fixed bool

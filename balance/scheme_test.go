@@ -20,6 +20,8 @@ type promises struct {
 	// perFlow: a flow's packets take one path as long as the paths stay,
 	// whatever the pauses.
 	perFlow bool
+	// byHash: a new flow's path does not depend on the worker.
+	byHash bool
 	// perFlowlet: they do as long as none of its pauses exceeds gap.
 	perFlowlet bool
 	gap        time.Duration
@@ -54,6 +56,8 @@ var conformance = []promises{
 	{name: "conga-flow", perFlowlet: true, gap: 13 * time.Millisecond, uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
 	{name: "conweave", uniform: true},
 	{name: "presto", uniform: true, weighted: true},
+	{name: "plb", byHash: true, uniform: true, weighted: true, looks: looks{late: 1}},
+	{name: "flowcut", perFlowlet: true, gap: 13 * time.Millisecond, uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
 	{name: "conweave-conga", uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
 }
 
@@ -367,7 +371,7 @@ func TestReproducible(t *testing.T) {
 		if s.uniform == slices.Equal(a, run(s.name, Options{Seed: 2})) {
 			t.Errorf("%s: the seed makes no difference, or should not", s.name)
 		}
-		byHash := s.perFlow
+		byHash := s.perFlow || s.byHash
 		if byHash != slices.Equal(a, run(s.name, Options{Seed: 1, Worker: 1})) {
 			t.Errorf("%s: a flow's path by hash must not depend on the worker, a random one must", s.name)
 		}
@@ -391,6 +395,9 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"drill", "drill.samples", Options{Keys: &DRILLKeys{DRILL{0, 1}}}},
 		{"drill", "drill.memory", Options{Keys: &DRILLKeys{DRILL{2, 17}}}},
 		{"drill", "drill.memory", Options{Keys: &DRILLKeys{DRILL{2, -1}}}},
+		{"flowcut", "flowcuts", Options{Keys: &FlowcutKeys{2}}},
+		{"flowcut", "flowcuts", Options{Keys: &FlowcutKeys{100}}},
+		{"flowcut", "flowcuts", Options{Keys: &FlowcutKeys{1 << 25}}},
 		{"static", "weights", Options{Keys: &StaticKeys{make([]uint32, 17)}}},
 		{"static", "weights", Options{Keys: &StaticKeys{[]uint32{0, 0}}}},
 		{"static", "weights", Options{Keys: &StaticKeys{[]uint32{1 << 31, 1 << 31}}}},

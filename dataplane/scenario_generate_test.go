@@ -130,6 +130,9 @@ func (g *generator) arrival(peer uint16, uplink uint8) packet {
 		if f.Tail = g.rng.IntN(3) == 0; f.Tail {
 			g.cells[key]++
 		}
+	case n < 9 && g.rng.IntN(2) == 0:
+		f.Scheme, f.Shim, f.TxTstamp, f.Opcode = 3, true, stamp, overlay.Opcode(g.rng.IntN(2))
+		f.Epoch, f.Arg = overlay.Epoch(g.rng.IntN(4)), overlay.Tstamp(g.rng.IntN(1<<16))
 	case n < 9:
 		f.Opcode, f.Shim, f.TxTstamp, f.FBValid = overlay.OpHello, true, stamp, false
 		if f.Tail = g.rng.IntN(2) == 0; f.Tail {
@@ -166,11 +169,14 @@ func (g *generator) message() *packet {
 func (g *generator) answer(e *event, o *outcome) {
 	for _, d := range o.Departed {
 		f := &d.Fabric
-		if f.Scheme != 1 || f.Opcode != overlay.OpRTTRequest && !f.Tail || g.rng.IntN(5) == 0 {
+		if f.Scheme != 1 && f.Scheme != 3 || f.Opcode != overlay.OpRTTRequest && !f.Tail || g.rng.IntN(5) == 0 {
 			continue
 		}
-		m := overlay.Fabric{Capable: true, Scheme: 1, Epoch: f.Epoch, Path: f.Path, Shim: true, Opcode: overlay.OpRTTReply, Arg: f.TxTstamp}
-		if f.Tail {
+		m := overlay.Fabric{Capable: true, Scheme: f.Scheme, Epoch: f.Epoch, Path: f.Path, Shim: true, Opcode: overlay.OpRTTReply, Arg: f.TxTstamp}
+		switch {
+		case f.Scheme == 3:
+			m.Arg = f.Arg
+		case f.Tail:
 			m.Opcode, m.Arg = overlay.OpClear, f.Arg
 		}
 		var flow uint32

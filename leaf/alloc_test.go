@@ -13,9 +13,9 @@ import (
 // burst fills a vector with packets of new flows from leaf 1: of each three of
 // ConWeave's one is a request, one is rerouted, and the third is the TAIL of half of the
 // flows; of each four of Presto's the last one ends a flowcell that was waited for, in
-// half of the flows.
+// half of the flows; flowcut's all ask for an answer.
 func burst(turn uint32, tx overlay.Tstamp, pkts []reorder.Arrival) {
-	const presto = 48
+	const presto, flowcut = 48, 60
 	for i := range pkts[:presto] {
 		p := data(tx)
 		flow := i / 3
@@ -30,13 +30,18 @@ func burst(turn uint32, tx overlay.Tstamp, pkts []reorder.Arrival) {
 		p.Hash, p.CE, p.Port = turn<<8|uint32(flow), i%5 == 0, uint16(i%4)
 		pkts[i] = p
 	}
-	for i := range pkts[presto:] {
+	for i := range pkts[presto:flowcut] {
 		p := data(tx)
 		flow := i / 4
 		p.Fabric.Scheme, p.Fabric.Arg = 2, overlay.Tstamp([4]uint8{0, 1, 1, 0}[i%4])
 		p.Fabric.Tail = i%4 == 2 || i%4 == 3 && flow%2 == 0
 		p.Hash = turn<<8 | uint32(flow)
 		pkts[presto+i] = p
+	}
+	for i := range pkts[flowcut:] {
+		p := request(tx)
+		p.Fabric.Scheme, p.Hash = 3, turn<<8|uint32(i)
+		pkts[flowcut+i] = p
 	}
 }
 
@@ -69,8 +74,12 @@ func TestNothingAllocates(t *testing.T) {
 				for i := range pkts {
 					p := &pkts[i]
 					s.Depart(s.now, c, p, s.View().Paths[1].Uplink[p.Path], &f)
+					echo := f.TxTstamp
+					if f.Scheme == 3 {
+						echo = f.Arg
+					}
 					m = overlay.Message{Leaf: 1, Link: overlay.AnyLink, Hash: p.Hash, Fabric: overlay.Fabric{
-						Capable: true, Scheme: f.Scheme, Opcode: overlay.OpRTTReply, Epoch: f.Epoch, Shim: true, Arg: f.TxTstamp,
+						Capable: true, Scheme: f.Scheme, Opcode: overlay.OpRTTReply, Epoch: f.Epoch, Shim: true, Arg: echo,
 					}}
 					s.Handle(s.now, 0, &m, true)
 				}
@@ -98,6 +107,10 @@ func TestNothingAllocates(t *testing.T) {
 				case *reorder.Stats:
 					if st.Held == 0 || st.Expiries == 0 || st.TailFlushes == 0 || st.Notifies == 0 {
 						t.Errorf("ConWeave: %d held, %d expiries, %d TAILs, %d NOTIFYs", st.Held, st.Expiries, st.TailFlushes, st.Notifies)
+					}
+				case *balance.FlowcutReceiverStats:
+					if st.Replies == 0 {
+						t.Errorf("flowcut: %+v", st)
 					}
 				case *balance.PrestoReceiverStats:
 					if st.Held == 0 || st.Flushes == 0 || st.Waiting == int(st.Held) {

@@ -152,7 +152,8 @@ func checkSum(t *testing.T, path string, got, a, b reflect.Value) {
 func TestCoreAddsUpWhole(t *testing.T) {
 	for _, s := range []any{
 		&congestion.FlowletStats{}, &congestion.ExchangeStats{}, &reorder.Histogram{}, &reorder.Stats{}, &reorder.PortUse{},
-		&balance.ConWeaveStats{}, &balance.PrestoStats{}, &balance.PrestoReceiverStats{}, &leaf.Stats{}, &leaf.Unsent{}, &leaf.Amount{},
+		&balance.ConWeaveStats{}, &balance.PrestoStats{}, &balance.PrestoReceiverStats{}, &balance.PLBStats{}, &balance.FlowcutStats{}, &balance.FlowcutReceiverStats{},
+		&leaf.Stats{}, &leaf.Unsent{}, &leaf.Amount{},
 	} {
 		a, b := stat.Clone(s), stat.Clone(s)
 		next := uint64(1)
