@@ -1,6 +1,8 @@
 package bpf
 
 import (
+	"encoding/binary"
+	"fmt"
 	"net/netip"
 	"os"
 	"regexp"
@@ -380,6 +382,43 @@ func TestSpineVerdicts(t *testing.T) {
 				t.Errorf("L3 %d, L4 %d, flags %#x; want 14, %d, %#x", m.L3, m.L4, m.Flags, l4, fV4|fPort)
 			}
 		})
+	}
+}
+
+// Whoever has the other end of a veth pair can send frames by XDP_REDIRECT, and the
+// kernel keeps the metadata that they come with. User space believes what stands right
+// in front of a frame, and nothing else may stand there.
+func TestForeignMetadata(t *testing.T) {
+	forged := overlay.Meta{Magic: overlay.MetaMagic, Hash: 1, VLAN: 7, Flags: fVLAN | fV4 | fPort, L3: 250, L4: 254, Inner: 50}
+	before, err := binary.Append(nil, binary.NativeEndian, &forged)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := tenantFrames[0].frame
+	short := encap(frame)[:14+20+8] // of VXLAN no more than the port
+	for _, c := range []struct {
+		name    string
+		kind    Kind
+		frame   []byte
+		verdict string
+	}{
+		{"access", Access, frame, "redirect"},
+		{"access, link-local", Access, join([]byte{0x01, 0x80, 0xc2, 0, 0, 0x0e}, frame[6:12], be(0x88cc), frame[14:]), "pass_link_local"},
+		{"uplink", Uplink, encap(frame), "redirect"},
+		{"uplink, no metadata", Uplink, short, "no_meta"},
+		{"uplink, kernel's", Uplink, notVXLAN[0].frame, "pass_not_ours"},
+		{"spine", Spine, encap(frame), "redirect"},
+	} {
+		for _, n := range []int{4, 16, 32} { // the kernel takes multiples of four
+			t.Run(fmt.Sprintf("%s, %d bytes", c.name, n), func(t *testing.T) {
+				r := newRunner(t, config(c.kind))
+				want := r.expect(c.frame, c.verdict)
+				r.meta = append(make([]byte, max(n-len(before), 0)), before[max(len(before)-n, 0):]...)
+				if got := r.expect(c.frame, c.verdict); got != want {
+					t.Errorf("metadata %+v, without the forged one %+v", got, want)
+				}
+			})
+		}
 	}
 }
 

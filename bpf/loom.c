@@ -277,6 +277,18 @@ static __always_inline struct frame whole(struct xdp_md *ctx)
 	return f;
 }
 
+/* arrived is whole for a frame as it comes. A sender at the other end of a veth pair can
+ * leave metadata of its own in front of it, which put_meta would put ours before.
+ */
+static __always_inline struct frame arrived(struct xdp_md *ctx)
+{
+	long left = (void *)(long)ctx->data - (void *)(long)ctx->data_meta;
+
+	if (left > 0)
+		bpf_xdp_adjust_meta(ctx, left);
+	return whole(ctx);
+}
+
 /* vxlan_l4 returns the offset of the UDP header if the frame is an unfragmented
  * IPv4 datagram to the VXLAN port, else 0. Lengths and checksums are left to
  * user space, which counts what is wrong.
@@ -382,7 +394,7 @@ static __always_inline int put_tag(struct xdp_md *ctx, __be16 tpid, __u16 tci)
  */
 static __always_inline int access(struct xdp_md *ctx, __be16 tpid, __u16 tci)
 {
-	struct frame f = whole(ctx);
+	struct frame f = arrived(ctx);
 	struct loom_meta m = {};
 
 	/* 01:80:c2:00:00:00 to 0f belong to the link (IEEE 802.1Q §8.6.3), without a tag. */
@@ -425,7 +437,7 @@ int loom_access_tags(struct xdp_md *ctx)
 SEC("xdp")
 int loom_uplink(struct xdp_md *ctx)
 {
-	struct frame f = whole(ctx), in;
+	struct frame f = arrived(ctx), in;
 	struct loom_meta m = {};
 	__u32 l4 = vxlan_l4(&f);
 
@@ -442,7 +454,7 @@ int loom_uplink(struct xdp_md *ctx)
 SEC("xdp")
 int loom_spine(struct xdp_md *ctx)
 {
-	struct frame f = whole(ctx);
+	struct frame f = arrived(ctx);
 	struct loom_meta m = {};
 	struct lpm_key key = {.prefixlen = 32};
 

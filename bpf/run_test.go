@@ -25,7 +25,8 @@ type xdpMD struct {
 type runner struct {
 	t testing.TB
 	*Program
-	out []byte
+	meta []byte // that frames come with
+	out  []byte
 }
 
 func config(kind Kind) Config {
@@ -75,8 +76,8 @@ func socket(t testing.TB) int {
 // frame itself must come out as it went in.
 func (r *runner) run(frame []byte) (action uint32, m overlay.Meta, meta bool) {
 	r.t.Helper()
-	in, out := xdpMD{DataEnd: uint32(len(frame))}, xdpMD{}
-	opts := ebpf.RunOptions{Data: frame, DataOut: r.out, Context: in, ContextOut: &out}
+	in, out := xdpMD{Data: uint32(len(r.meta)), DataEnd: uint32(len(r.meta) + len(frame))}, xdpMD{}
+	opts := ebpf.RunOptions{Data: append(r.meta[:len(r.meta):len(r.meta)], frame...), DataOut: r.out, Context: in, ContextOut: &out}
 	action, err := r.prog.Run(&opts)
 	if err != nil {
 		r.t.Fatalf("test run of %d bytes %x: %v", len(frame), frame, err)

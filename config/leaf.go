@@ -53,9 +53,10 @@ type Uplink struct {
 type Access struct {
 	// Interface is the name of the network interface. Required.
 	Interface string `yaml:"interface"`
-	// Required refuses to start without the interface. Otherwise the leaf starts
-	// with a warning, and the port opens when the interface appears, as that of a
-	// virtual machine does. Default: false.
+	// Required refuses to start without the interface, and while the kernel keeps its
+	// queues for a socket of before. Otherwise the leaf starts with a warning, and the
+	// port opens when the interface appears, as that of a virtual machine does, or its
+	// queues are free. Default: false.
 	Required bool `yaml:"required,omitempty"`
 	// VNI is the virtual network of untagged frames. Default: untagged frames
 	// are dropped.

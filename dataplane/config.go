@@ -269,7 +269,8 @@ type PortConfig struct {
 	Name   string // interface
 	Kind   PortKind
 	Egress EgressConfig
-	// Optional lets [Open] do without the interface; the port opens when it appears.
+	// Optional lets [Open] do without the interface, or without its queues as long as the
+	// kernel keeps them for a socket of before; the port opens when it can.
 	Optional bool
 	// Access ports only. VNI of untagged frames (0: none) and of tagged ones.
 	Untagged overlay.VNI

@@ -448,6 +448,25 @@ func TestMarksComeBackAsNotify(t *testing.T) {
 	}
 }
 
+// RFC 6040 §4.1: a host's own CE is in the outer header, too. It says nothing of paths:
+// a host could keep all tenants off them.
+func TestMarksOfHostsAreNoNotify(t *testing.T) {
+	l := fastLab(t)
+	for seq := range uint32(20) {
+		b := numbered(7, seq)
+		b[15] = 3
+		fixChecksum(b[14:])
+		l.step(b)
+	}
+	l.drainAir()
+	if l.seen[overlay.OpNotify] != 0 {
+		t.Errorf("%d NOTIFYs sent", l.seen[overlay.OpNotify])
+	}
+	if n := len(l.got); n != 20 {
+		t.Errorf("the host got %d packets of 20", n)
+	}
+}
+
 // A peer from which nothing came lately is not answered, nor is one to
 // which no path leads: its source takes the silence for congestion.
 func TestAnswersThatCannotBeSentAreCounted(t *testing.T) {

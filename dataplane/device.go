@@ -105,6 +105,9 @@ func (n *Node) tryOpen(d *device, ifindex int) (b binding, err error) {
 			RX: n.cfg.RingSize, TX: n.cfg.RingSize, Fill: n.cfg.RingSize, Completion: n.cfg.RingSize,
 			CopyMode: copyModes[n.cfg.CopyMode], Generic: b.mode == bpf.Generic,
 		})
+		if errors.Is(err, unix.EBUSY) {
+			return b, taken{err}
+		}
 		if err != nil {
 			return b, err
 		}

@@ -58,7 +58,12 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 		if d.cfg.Optional && n.absent(d) {
 			continue
 		}
-		if err := n.openDevice(d, 0); err != nil {
+		err := n.openDevice(d, 0)
+		if d.cfg.Optional && errors.As(err, new(taken)) {
+			n.log.Error("cannot open port; trying again", "error", err)
+			continue
+		}
+		if err != nil {
 			return nil, errors.Join(err, n.Close())
 		}
 	}

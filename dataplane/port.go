@@ -38,7 +38,8 @@ type port struct {
 	egress   egress
 	unkicked int       // frames on the TX ring that the kernel has not been asked to send, or did not take
 	since    mono.Time // when unkicked stopped being 0
-	rest     mono.Time // no kick before, as the interface was down at the last one
+	rest     mono.Time // no kick before, as the interface was down at the last one, or is stuck
+	took     mono.Time // when a kick last found that the kernel takes frames
 	dirty    bool      // egress may have something to send
 	starved  bool      // the pool ran out before the fill ring was full
 	stats    PortStats
@@ -112,13 +113,28 @@ func (w *worker) transmit(p *port, now mono.Time) {
 // nothing leaves, and asking again and again would keep the worker awake.
 const downWait = mono.Time(20 * time.Millisecond)
 
+// A port is stuck when the kernel has taken nothing for stuckAfter: whoever is at the
+// other end of a veth pair may keep what comes for as long as it likes. It is asked every
+// stuckWait then, since each system call takes time from all other ports.
+const (
+	stuckAfter = mono.Time(5 * time.Millisecond)
+	stuckWait  = mono.Time(time.Millisecond)
+)
+
 // kick lets the kernel send. Frames that it does not take now are asked for
-// again at the next round, or after a rest if the interface is down.
+// again at the next round, or after a rest if the interface is down or stuck.
 func (w *worker) kick(p *port) {
-	if r := p.link.Kick(); r == xsk.KickDown || r == xsk.KickGone {
-		p.rest = w.now + downWait
-	}
+	queued := p.link.TXQueued()
+	r := p.link.Kick()
 	p.unkicked = p.link.TXQueued()
+	switch {
+	case r == xsk.KickDown || r == xsk.KickGone:
+		p.rest = w.now + downWait
+	case r != xsk.KickAgain || p.unkicked < queued || w.now < p.took:
+		p.took = w.now
+	case w.now-max(p.took, p.since) >= stuckAfter:
+		p.rest = w.now + stuckWait
+	}
 	w.complete(p)
 }
 

@@ -17,6 +17,8 @@ type Reason struct {
 	Name   string `json:"name"`
 	Port   string `json:"port,omitempty"`
 	Detail string `json:"detail"`
+
+	optional bool // the node does without the port
 }
 
 // String is the reason in a log.
@@ -29,7 +31,7 @@ func (r Reason) String() string {
 
 // Forwards reports whether the node forwards all the same. Others should rather not
 // send to it, but its start is over.
-func (r Reason) Forwards() bool { return r.Name == ReasonNoVTEP }
+func (r Reason) Forwards() bool { return r.Name == ReasonNoVTEP || r.optional }
 
 // Unready returns why a node with these ports is not ready; empty: it is. Links that are
 // down do not count, nor interfaces that may be absent and are: the node does what can
@@ -49,7 +51,7 @@ func Unready(ports []PortConfig, infos []PortInfo, t *Tables) []Reason {
 		}
 		absent := t != nil && ports[i].Optional && (i >= len(t.Ports) || t.Ports[i].Ifindex == 0)
 		if !info.Open && !absent {
-			reasons = append(reasons, Reason{Name: ReasonPortClosed, Port: ports[i].Name, Detail: cmp.Or(info.Error, "its sockets are not bound")})
+			reasons = append(reasons, Reason{Name: ReasonPortClosed, Port: ports[i].Name, Detail: cmp.Or(info.Error, "its sockets are not bound"), optional: ports[i].Optional})
 		}
 	}
 	return reasons

@@ -112,7 +112,8 @@ func (l *leafWorker) admit(p *port, b []byte, now mono.Time) (PeerID, leaf.Kind,
 func (l *leafWorker) fromTunnel(p *port, f *frame, m *overlay.Meta, vni VNIIndex, peer PeerID, kind leaf.Kind, now mono.Time) drop.Reason {
 	b, d := l.bytes(f), &l.decap
 	f.hash, f.l3, f.flags = m.Hash, m.L3, m.Flags
-	if !overlay.DecapECN(b, f.l3, f.flags, d.TOS) {
+	marked, ok := overlay.DecapECN(b, f.l3, f.flags, d.TOS)
+	if !ok {
 		return drop.BadECN
 	}
 	if overlay.FinishChecksum(b, f.l3, m) { // of a kernel's VTEP behind a veth pair or a tap
@@ -145,13 +146,13 @@ func (l *leafWorker) fromTunnel(p *port, f *frame, m *overlay.Meta, vni VNIIndex
 	if kind == leaf.Plain && l.n == 0 {
 		return l.release(f, vni, out, now)
 	}
-	l.park(p, f, vni, peer, out)
+	l.park(p, f, vni, peer, out, marked)
 	return drop.None
 }
 
 // park puts a frame into the vector that the brain decides about. There is always
 // room: it is as long as a burst.
-func (l *leafWorker) park(p *port, f *frame, vni VNIIndex, peer PeerID, to member) {
+func (l *leafWorker) park(p *port, f *frame, vni VNIIndex, peer PeerID, to member, marked bool) {
 	number := f.off >> l.shift
 	x := &l.parked[number] // field by field, as in fifo.push
 	x.off, x.len, x.in, x.hash = f.off, f.len, f.in, f.hash
@@ -164,7 +165,7 @@ func (l *leafWorker) park(p *port, f *frame, vni VNIIndex, peer PeerID, to membe
 	n, d := l.n, &l.decap
 	a := &l.arrivals[n]
 	a.Hash, a.Len, a.Leaf, a.Port = f.hash, uint32(f.len), uint16(peer), uint16(port)
-	a.CE = overlay.ECN(d.TOS&3) == overlay.CE
+	a.CE = marked
 	a.Fabric = d.Fabric // by itself: two at a time are copied twice
 	l.numbers[n], l.from[n] = number, p.uplink
 	l.n = n + 1

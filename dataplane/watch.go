@@ -20,6 +20,13 @@ type unfit string
 
 func (e unfit) Error() string { return string(e) }
 
+// taken is the error of a queue that the kernel keeps for a socket of before. Of a veth
+// pair's it does so as long as the other end keeps packets that were sent to it, which may
+// be for ever: such a port is its host's affair, and none of the others'.
+type taken struct{ error }
+
+func (e taken) Unwrap() error { return e.error }
+
 // watchDevices follows interfaces that vanish, return and change.
 func (n *Node) watchDevices(ctx context.Context) {
 	retry, look := time.NewTimer(reopenAfter), time.NewTicker(lookEvery)

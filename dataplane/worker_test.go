@@ -77,6 +77,29 @@ func TestOpenRefusesMemoryThatOffsetsCannotReach(t *testing.T) {
 	}
 }
 
+// TestStuckPortLeavesTheWorkerItsTime: a host that keeps what it is sent costs the other
+// ports no system call a round.
+func TestStuckPortLeavesTheWorkerItsTime(t *testing.T) {
+	r := newRig(t, leafConfig(), leafTables())
+	r.send(acc1, udp4(bcast, hostB, 0, 1, 10))
+	l := r.links[acc1]
+	l.stuck, l.kicks = true, 0
+	r.send(acc0, udp4(hostB, hostA, 0, 1, 10))
+	rounds := 0
+	for end := r.now.Add(time.Second); r.now < end; rounds++ {
+		r.now = r.now.Add(10 * time.Microsecond) // others keep the worker busy
+		r.w.round(r.now)
+	}
+	if l.kicks > 2000 || l.kicks < 1200 {
+		t.Errorf("%d kicks in a second and %d rounds", l.kicks, rounds)
+	}
+	l.stuck = false
+	r.now = r.now + stuckWait
+	if out := r.settle(); len(out[acc1]) != 1 {
+		t.Errorf("%d frames left when the port took them again", len(out[acc1]))
+	}
+}
+
 // TestPortThatIsDownLetsTheWorkerSleep: what stands on the TX ring of a port that is
 // down is not asked for again and again, and leaves when the port is up.
 func TestPortThatIsDownLetsTheWorkerSleep(t *testing.T) {

@@ -46,13 +46,15 @@ func CombineECN(inner, outer ECN) (result ECN, ok bool) {
 }
 
 // DecapECN combines the ECN field of a decapsulated frame with the outer header's
-// TOS octet, and updates the IPv4 checksum. It returns false if the frame must be
-// dropped, see [CombineECN]. l3 and flags are the frame's, from [Meta]. A frame
-// without IP counts as not ECN-capable.
-func DecapECN(frame []byte, l3 uint8, flags uint16, outerTOS uint8) bool {
+// TOS octet, and updates the IPv4 checksum. ok is false if the frame must be
+// dropped, see [CombineECN]. marked says that a link of the fabric has set CE: the
+// outer header has it, and did not get it from the inner one, where a host can write
+// what it likes. l3 and flags are the frame's, from [Meta]. A frame without IP counts as
+// not ECN-capable.
+func DecapECN(frame []byte, l3 uint8, flags uint16, outerTOS uint8) (marked, ok bool) {
 	outer := ECN(outerTOS & ecnMask)
 	if outer == NotECT {
-		return true // every inner codepoint stays as it is
+		return false, true // every inner codepoint stays as it is
 	}
 	tos := FrameTOS(frame, l3, flags)
 	inner := ECN(tos & ecnMask)
@@ -60,7 +62,7 @@ func DecapECN(frame []byte, l3 uint8, flags uint16, outerTOS uint8) bool {
 	if result != inner {
 		setTOS(frame, l3, flags, tos&^ecnMask|uint8(result))
 	}
-	return ok
+	return outer == CE && inner != CE, ok
 }
 
 // FrameTOS returns the TOS octet or traffic class of the IP header at l3. It

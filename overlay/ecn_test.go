@@ -50,9 +50,10 @@ func TestDecapECN(t *testing.T) {
 				if !c.ip {
 					_, wantOK = CombineECN(NotECT, outer)
 				}
-				ok := DecapECN(frame, m.L3, m.Flags, 48<<2|uint8(outer))
-				if ok != wantOK || ok && !bytes.Equal(frame, want) {
-					t.Errorf("%s, inner %02b, outer %02b: % x, %v", c.name, inner, outer, frame, ok)
+				wantMarked := outer == CE && (inner != CE || !c.ip)
+				marked, ok := DecapECN(frame, m.L3, m.Flags, 48<<2|uint8(outer))
+				if ok != wantOK || marked != wantMarked || ok && !bytes.Equal(frame, want) {
+					t.Errorf("%s, inner %02b, outer %02b: % x, marked %v, %v", c.name, inner, outer, frame, marked, ok)
 				}
 			}
 		}

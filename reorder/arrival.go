@@ -13,7 +13,7 @@ type Arrival struct {
 	Len    uint32 // of the tenant's frame, bytes
 	Leaf   uint16 // that sent it
 	Port   uint16 // egress port; packets for several ports have one that stands for all of them
-	CE     bool   // the outer IP header had CE set
+	CE     bool   // a link of the fabric set CE in the outer IP header
 	Fabric overlay.Fabric
 
 	// The answer.

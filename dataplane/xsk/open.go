@@ -294,7 +294,8 @@ func (u *Umem) remedy(cfg *SocketConfig, err error) string {
 	case errors.Is(err, unix.ENOBUFS), errors.Is(err, unix.ENOMEM):
 		return "raise the limit of locked memory (ulimit -l, LimitMEMLOCK=infinity in the unit), grant CAP_IPC_LOCK, or use fewer frames"
 	case busy:
-		return fmt.Sprintf("another process owns queue %d of %s: stop it, or use another queue", cfg.Queue, cfg.Name)
+		return fmt.Sprintf("another process owns queue %d of %s: stop it, or use another queue; "+
+			"or the other end of a veth pair keeps packets that were sent to it: see what stands in its queues (tc -s qdisc), or make the pair anew", cfg.Queue, cfg.Name)
 	case errors.Is(err, unix.ENODEV):
 		return "the interface does not exist in this network namespace"
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.ENOENT): // virtio-net on a bus that cannot reset a queue
