@@ -56,7 +56,7 @@ func (l *Leaf[T]) sendHellos(now mono.Time) {
 // over one path there and any path back.
 func (l *Leaf[T]) sayHello(now mono.Time, peer uint16, paths *balance.Paths) {
 	round, t := l.hello.round, l.shared.Paths
-	report := l.judge.From(peer, l.busy(peer, now))
+	report := l.judge.From(peer)
 	used := uint16(0)
 	for _, u := range paths.Uplink[:paths.N] {
 		used |= 1 << u
@@ -89,18 +89,6 @@ func (l *Leaf[T]) sayHello(now mono.Time, peer uint16, paths *balance.Paths) {
 			Path:    path, Hello: h,
 		})
 	}
-}
-
-// busy returns the tags of a peer whose packets met links that are in use for more than
-// half: their queues may have run over.
-func (l *Leaf[T]) busy(peer uint16, now mono.Time) (tags uint16) {
-	full := uint8(1) << (l.cfg.Congestion.Q - 1)
-	for tag := range uint8(liveness.MaxTags) {
-		if m, _, ok := l.shared.From.Entry(peer, tag, now); ok && m >= full {
-			tags |= 1 << tag
-		}
-	}
-	return tags
 }
 
 // Hello takes a peer's HELLO: f is its header, h its body. Only one that echoes a nonce

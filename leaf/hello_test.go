@@ -244,6 +244,18 @@ func TestHellosDoNotMeasureCongestion(t *testing.T) {
 	}
 }
 
+// Packets that met a link in use for more than half are known as such, by path.
+func TestPacketsThatMetBusyLinks(t *testing.T) {
+	s := newSite(t, "ecmp")
+	for ce := range uint8(8) {
+		s.Accept(s.now, 1, &overlay.Fabric{Capable: true, CE: ce, LBTag: 3})
+	}
+	s.Accept(s.now, 1, &overlay.Fabric{CE: 7, LBTag: 3}) // not the fabric's
+	if came, hot := s.traffic.Came(1, 3), s.traffic.Hot(1, 3); came != 8 || hot != 4 {
+		t.Errorf("%d packets came, %d of them met busy links; want 8 and 4", came, hot)
+	}
+}
+
 // Two leaves measure the round trip between them, by each path: what is there and back,
 // and not how long the peer kept the HELLO. Their clocks differ.
 func TestHellosMeasureTheRoundTrip(t *testing.T) {

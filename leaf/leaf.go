@@ -66,6 +66,7 @@ type Leaf[T any] struct {
 	paths    []balance.Paths // the driver's; view has what schemes are shown of them
 	judge    *liveness.Judge // the first worker's
 	traffic  *liveness.Traffic
+	half     uint8 // the CE of a link that is in use for more than half: its queue may run over
 	quarantine
 	classes []*Class
 	retired []SchemeStats
@@ -104,6 +105,7 @@ func New[T any](cfg Config, shared *Shared) (*Leaf[T], error) {
 		return nil, err
 	}
 	l := &Leaf[T]{cfg: cfg, shared: shared, budgets: newBudgets(cfg.Answers, cfg.Leaves)}
+	l.half = 1 << (cfg.Congestion.Q - 1)
 	l.traffic = liveness.NewTraffic(shared.Paths, cfg.Worker)
 	if cfg.Worker == 0 {
 		l.judge = liveness.NewJudge(shared.Paths, l.traffic)
@@ -281,6 +283,9 @@ func (l *Leaf[T]) Accept(now mono.Time, peer uint16, f *overlay.Fabric) Kind {
 	}
 	if f.Capable {
 		l.traffic.Arrive(peer, f.LBTag)
+		if f.CE >= l.half {
+			l.traffic.ArriveHot(peer, f.LBTag)
+		}
 	}
 	if !f.Shim || l.receivers[f.Scheme&(overlay.NumSchemes-1)] == nil {
 		return Plain

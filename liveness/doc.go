@@ -34,8 +34,9 @@ const (
 	missedLarge = 2
 	// WindowRounds is how many rounds of a path's packets are looked at together. A path
 	// is lossy if in eight such windows in a row at least one packet in fifty is missing,
-	// and a far larger part than of the peer's other paths, and no link on the way is busy:
-	// nodes that have no time lose packets, too, but here and there, and not for long.
+	// and a far larger part than of the peer's other paths, rounds that met busy links not
+	// counted: nodes that have no time lose packets, too, but here and there, and not for
+	// long.
 	WindowRounds = 10
 	lossyWindows = 8
 	// alone is how many windows it takes where other paths carry too little to compare.

@@ -25,7 +25,6 @@ type judgedPeer struct {
 	present uint16
 	report  Report
 	said    Report // what the peer says of the paths to it
-	busy    uint16 // paths that have met busy links in the present window
 }
 
 // judged is one path from a peer.
@@ -40,15 +39,25 @@ type judged struct {
 	window
 }
 
-// window is a path's packets over some rounds.
+// window is a path's packets over some rounds. Rounds in which a packet met a busy link do
+// not count, nor do those before them: what they miss may have had no room, and what a
+// HELLO overtook in a queue comes with the next one.
 type window struct {
+	hot       uint32 // packets that met a busy link, as of the last round
+	flying    int32  // packets sent and not come, and
+	counted   uint32 // sent, as of the last round
+	owed      int32  // how these two grew in the last round, which may yet not count
+	owedSent  uint32
+	cool      bool // owed and owedSent are meant
+	missing   int32
+	delivered uint32 // sums over rounds that count: of flying and of counted
+
 	began  bool   // sent and before are meant
 	fresh  bool   // least is meant
 	bad    uint8  // windows in a row that were too lossy
 	sent   uint32 // at its beginning
-	latest uint32
-	before int32 // least of the window before
-	least  int32 // the fewest packets that were sent and had not come
+	before int32  // least of the window before
+	least  int32  // the fewest packets that were sent and had not come
 	loss   uint16
 }
 
@@ -61,9 +70,8 @@ func NewJudge(t *Table, traffic *Traffic) *Judge {
 func (j *Judge) Begin() uint32 { return j.table.round.Add(1) }
 
 // From judges the paths from a peer by what came since the last call, and returns what
-// the peer is to be told. busy are tags whose packets meet a busy link: what they lose of
-// data may have had no room.
-func (j *Judge) From(p uint16, busy uint16) Report {
+// the peer is to be told.
+func (j *Judge) From(p uint16) Report {
 	s, t := &j.peers[p], &j.table.peers[p]
 	newest := t.newest.Load()
 	round, large := uint32(newest>>32), uint32(newest)
@@ -83,7 +91,6 @@ func (j *Judge) From(p uint16, busy uint16) Report {
 		rows[bits.TrailingZeros16(m)] = judged{} // the peer has no such path any more
 	}
 	s.present = present
-	s.busy |= busy
 	steady := j.steady(p, round)
 	for m := present; m != 0; m &= m - 1 {
 		tag := bits.TrailingZeros16(m)
@@ -91,12 +98,11 @@ func (j *Judge) From(p uint16, busy uint16) Report {
 		if came := j.traffic.Came(p, uint8(tag)); came != x.came {
 			x.came, x.alive = came, round
 		}
-		j.look(x, &j.table.from[int(p)*MaxTags+tag], s, round, large, steady)
+		j.look(x, &j.table.from[int(p)*MaxTags+tag], s, round, large, j.traffic.Hot(p, uint8(tag)), steady)
 	}
 	if round-s.window >= WindowRounds {
 		s.window = round
-		j.weigh(rows, round, s.busy)
-		s.busy = busy
+		j.weigh(rows, round)
 	}
 	s.round, s.large = round, max(large, s.large)
 	s.report = Report{}
@@ -133,7 +139,7 @@ func (j *Judge) steady(p uint16, round uint32) bool {
 }
 
 // look judges one path by its HELLOs.
-func (j *Judge) look(x *judged, h *heard, s *judgedPeer, round, large uint32, steady bool) {
+func (j *Judge) look(x *judged, h *heard, s *judgedPeer, round, large, hot uint32, steady bool) {
 	run := h.run.Load()
 	last, row := uint32(run>>32), uint32(run)
 	if x.state != Alive {
@@ -161,10 +167,24 @@ func (j *Judge) look(x *judged, h *heard, s *judgedPeer, round, large uint32, st
 	}
 	if last == round {
 		counts := h.counts.Load()
-		x.latest = uint32(counts >> 32)
-		if d := int32(x.latest - uint32(counts)); !x.fresh || d-x.least < 0 {
-			x.least, x.fresh = d, true
+		x.count(uint32(counts>>32), uint32(counts), hot)
+	}
+}
+
+// count takes a round's packets into the window.
+func (x *window) count(sent, came, hot uint32) {
+	flying := int32(sent - came)
+	if hot != x.hot {
+		x.cool = false
+	} else {
+		if x.cool {
+			x.missing, x.delivered = x.missing+x.owed, x.delivered+x.owedSent
 		}
+		x.owed, x.owedSent, x.cool = flying-x.flying, sent-x.counted, true
+	}
+	x.hot, x.flying, x.counted = hot, flying, sent
+	if !x.fresh || x.missing-x.least < 0 {
+		x.least, x.fresh = x.missing, true
 	}
 }
 
@@ -182,7 +202,7 @@ func (x *judged) giveUp(why State, round uint32) {
 }
 
 // weigh ends a window of a peer's paths: it compares what each one lost.
-func (j *Judge) weigh(rows []judged, round uint32, busy uint16) {
+func (j *Judge) weigh(rows []judged, round uint32) {
 	var sent, lost [MaxTags]uint32
 	var allSent, allLost uint32
 	for i := range rows {
@@ -191,10 +211,10 @@ func (j *Judge) weigh(rows []judged, round uint32, busy uint16) {
 			continue
 		}
 		if x.began {
-			sent[i], lost[i] = x.latest-x.sent, uint32(max(x.least-x.before, 0))
+			sent[i], lost[i] = x.delivered-x.sent, uint32(max(x.least-x.before, 0))
 			allSent, allLost = allSent+sent[i], allLost+lost[i]
 		}
-		x.began, x.sent, x.before, x.fresh = true, x.latest, x.least, false
+		x.began, x.sent, x.before, x.fresh = true, x.delivered, x.least, false
 	}
 	for i := range rows {
 		x := &rows[i]
@@ -205,7 +225,7 @@ func (j *Judge) weigh(rows []judged, round uint32, busy uint16) {
 		restSent, restLost := uint64(allSent-sent[i]), uint64(allLost-lost[i])
 		compared := restSent >= leastSent
 		switch {
-		case lost[i]*lossyShare < sent[i], busy>>i&1 != 0,
+		case lost[i]*lossyShare < sent[i],
 			compared && uint64(lost[i])*restSent <= lossyFactor*restLost*uint64(sent[i]):
 			x.bad = 0
 			continue

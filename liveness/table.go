@@ -54,7 +54,7 @@ type told struct {
 }
 
 // counters are copies of what a worker counts, by peer*MaxTags+tag.
-type counters struct{ sent, came []atomic.Uint32 }
+type counters struct{ sent, came, hot []atomic.Uint32 }
 
 // NewTable returns a table for peers 0 to peers-1 and so many workers. Nothing is known
 // yet.
@@ -65,7 +65,7 @@ func NewTable(peers, workers int) *Table {
 	}
 	if workers > 1 {
 		for i := range t.counters {
-			t.counters[i] = counters{make([]atomic.Uint32, peers*MaxTags), make([]atomic.Uint32, peers*MaxTags)}
+			t.counters[i] = counters{make([]atomic.Uint32, peers*MaxTags), make([]atomic.Uint32, peers*MaxTags), make([]atomic.Uint32, peers*MaxTags)}
 		}
 	}
 	return t

@@ -17,13 +17,14 @@ type Traffic struct {
 	table      *Table
 	worker     int
 	sent, came []uint32
+	hot        []uint32 // of came, those that have met a busy link
 	dirty      bool
 	at         mono.Time // before which no copies are made
 }
 
 // NewTraffic returns the counts of a worker, all 0.
 func NewTraffic(t *Table, worker int) *Traffic {
-	return &Traffic{table: t, worker: worker, sent: make([]uint32, len(t.to)), came: make([]uint32, len(t.to))}
+	return &Traffic{table: t, worker: worker, sent: make([]uint32, len(t.to)), came: make([]uint32, len(t.to)), hot: make([]uint32, len(t.to))}
 }
 
 // Send notes a packet to a peer by own uplink tag.
@@ -37,6 +38,9 @@ func (c *Traffic) Arrive(p uint16, tag uint8) {
 	c.came[int(p)*MaxTags+int(tag&(MaxTags-1))]++
 	c.dirty = true
 }
+
+// ArriveHot notes, of a packet that was noted by Arrive, that it has met a busy link.
+func (c *Traffic) ArriveHot(p uint16, tag uint8) { c.hot[int(p)*MaxTags+int(tag&(MaxTags-1))]++ }
 
 // Sent returns how many packets all workers have sent to a peer by own uplink tag.
 func (c *Traffic) Sent(p uint16, tag uint8) uint32 {
@@ -57,6 +61,18 @@ func (c *Traffic) Came(p uint16, tag uint8) uint32 {
 	for w := range c.table.counters {
 		if w != c.worker {
 			n += c.table.counters[w].came[i].Load()
+		}
+	}
+	return n
+}
+
+// Hot returns how many of these have met a busy link.
+func (c *Traffic) Hot(p uint16, tag uint8) uint32 {
+	i := int(p)*MaxTags + int(tag&(MaxTags-1))
+	n := c.hot[i]
+	for w := range c.table.counters {
+		if w != c.worker {
+			n += c.table.counters[w].hot[i].Load()
 		}
 	}
 	return n
@@ -83,6 +99,9 @@ func (c *Traffic) Share(now mono.Time, peers int) {
 		}
 		if own.came[i].Load() != c.came[i] {
 			own.came[i].Store(c.came[i])
+		}
+		if own.hot[i].Load() != c.hot[i] {
+			own.hot[i].Store(c.hot[i])
 		}
 	}
 }
