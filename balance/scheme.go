@@ -34,8 +34,12 @@ type Scheme struct {
 	// own classes are: other leaves may use the scheme. nil: there is none. Schemes
 	// of one Wire share one, and one of them names it.
 	Receiver func(*Options) (Receiver, error)
+	// Shared makes what the policies and the receivers of all workers of a leaf have in
+	// common, which becomes Options.Shared: atomic words, as workers run at a time. nil:
+	// nothing. Schemes of one Wire share one.
+	Shared func(*Options) any
 	// Exact says that the scheme wants each packet's exact keys and TCP flags
-	// ([View.Exact]).
+	// ([View.Exact]), and its receiver those of packets with its shim.
 	Exact bool
 	// Waits and Copies say that the scheme may use Packet.Until and Packet.Copies.
 	Waits, Copies bool
@@ -172,8 +176,8 @@ func (s *Scheme) check() error {
 		return errors.New("it needs a name, a summary and a constructor")
 	case s.Wire != 0 && !s.Wire.Valid():
 		return fmt.Errorf("wire number %d: use 1 to %d but for 8, or 0 for none", s.Wire, overlay.NumSchemes-1)
-	case s.Wire == 0 && (s.Shim || s.Receiver != nil):
-		return errors.New("a shim or a receiver needs a wire number")
+	case s.Wire == 0 && (s.Shim || s.Receiver != nil || s.Shared != nil):
+		return errors.New("a shim, a receiver or what workers share needs a wire number")
 	}
 	for _, o := range schemes {
 		if o.Name == s.Name {

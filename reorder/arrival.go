@@ -14,7 +14,12 @@ type Arrival struct {
 	Leaf   uint16 // that sent it
 	Port   uint16 // egress port; packets for several ports have one that stands for all of them
 	CE     bool   // a link of the fabric set CE in the outer IP header
+	Uplink uint8  // that it came by; the leaf fills it in
 	Fabric overlay.Fabric
+	// Key and TCPFlags are what the headers say of the flow exactly. They are meant if
+	// the scheme of a packet with the shim wants to know.
+	Key      overlay.FlowKey
+	TCPFlags uint8
 
 	// The answer.
 	Verdict Verdict
