@@ -9,6 +9,7 @@ import (
 
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/field"
+	"github.com/loomfabric/loom/internal/units"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -117,6 +118,14 @@ type Selecting interface {
 	Selectors() int
 	// WithSelectors returns the same parameters with another number.
 	WithSelectors(n int) Params
+}
+
+// Reserver is Params of a scheme that tells flows by ports which hosts reserve.
+type Reserver interface {
+	Params
+	// Reserves returns the source ports that a host uses for a flow of so many bytes;
+	// empty: any.
+	Reserves(bytes uint64) units.Ports
 }
 
 // FieldError is what Validate says of one field.

@@ -149,7 +149,7 @@ func (l *leafWorker) toFabric(f *frame, vni VNIIndex, peer PeerID, m *overlay.Me
 	s.peer, s.vni = peer, vni
 	p := &c.choice[c.n]
 	p.Hash, p.Leaf, p.Len = f.hash, uint16(peer), f.len
-	p.Copies, p.Until = 0, 0
+	p.Copies, p.Selectors, p.Until = 0, 0, 0
 	if c.exact != nil {
 		x := &c.exact[c.n]
 		x.TCPFlags = overlay.ExactKey(l.bytes(f), f.l3, m, &x.Key)

@@ -72,6 +72,11 @@ func (l *Leaf) decapsulate(now engine.Time, p *network.Packet, uplink uint8, kin
 	l.arrival[0] = reorder.Arrival{
 		Hash: p.Hash, Len: p.Size, Leaf: p.SrcLeaf, Port: uint16(port.Index - balance.MaxPaths), CE: p.CE, Fabric: p.Fabric,
 	}
+	if a := &l.arrival[0]; l.cfg.Exact != nil && l.brain.Exact(&a.Fabric) {
+		var x balance.Exact
+		l.cfg.Exact(p, &x)
+		a.Key, a.TCPFlags = x.Key, x.TCPFlags
+	}
 	// One that may have to wait and finds no room in the leaf's memory is lost before
 	// anybody counts on it.
 	if l.brain.MayHold(&l.arrival[0]) && !port.Charge(now, p) {

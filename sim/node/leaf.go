@@ -38,6 +38,7 @@ type Leaf struct {
 
 	// The one packet that the brain is asked about.
 	choice  [1]balance.Packet
+	exact   [1]balance.Exact
 	arrival [1]reorder.Arrival
 	item    [1]*network.Packet
 	from    [1]uint8
@@ -230,8 +231,13 @@ func (l *Leaf) toFabric(now engine.Time, p *network.Packet) {
 	c, t := l.class(), now.Mono()
 	choice := &l.choice[0]
 	choice.Hash, choice.Leaf, choice.Len = p.Hash, p.DstLeaf, uint16(p.Size)
-	choice.Copies, choice.Until = 0, 0
-	l.brain.Choose(t, c, l.choice[:], nil)
+	choice.Copies, choice.Selectors, choice.Until = 0, 0, 0
+	var exact []balance.Exact
+	if c.Scheme.Exact && l.cfg.Exact != nil {
+		exact = l.exact[:]
+		l.cfg.Exact(p, &exact[0])
+	}
+	l.brain.Choose(t, c, l.choice[:], exact)
 	paths := &l.paths[p.DstLeaf]
 	if paths.N == 0 {
 		l.net.Drop(p, network.NoRoute)
@@ -241,12 +247,8 @@ func (l *Leaf) toFabric(now engine.Time, p *network.Packet) {
 		l.wake(now)
 		return
 	}
-	if c.Scheme.Copies {
-		for path := range int(paths.N) {
-			if path != int(choice.Path) && choice.Copies>>path&1 != 0 {
-				l.depart(now, l.net.Copy(p), path)
-			}
-		}
+	if c.Scheme.Copies && choice.Copies|choice.Selectors != 0 {
+		choice.EachCopy(paths.N, func(path uint8) { l.depart(now, l.net.Copy(p), int(path)) })
 	}
 	l.depart(now, p, int(choice.Path))
 }
