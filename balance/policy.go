@@ -122,14 +122,18 @@ func (v *View) remote(leaf uint16, now mono.Time, m *[MaxPaths]uint8) {
 
 // EachCopy calls send for each packet that is to go by the paths, of which there are so
 // many, besides the one that goes by Path with Marks.Selector as it is. Meanwhile
-// Marks.Selector is that of the copy. It is for drivers, and for few packets.
+// Marks.Selector is that of the copy. The path behind Path comes first, so that flows with
+// different Paths begin with different ones. It is for drivers, and for few packets.
 func (p *Packet) EachCopy(paths uint8, send func(path uint8)) {
 	first, all := p.Selector, p.Selectors
 	if all == 0 {
 		all = 1 << (first & (maxSelectors - 1))
 	}
-	for at := (p.Copies | 1<<p.Path) & (1<<paths - 1); at != 0; at &= at - 1 {
-		path := uint8(bits.TrailingZeros16(at))
+	for i := range paths {
+		path := (p.Path + 1 + i) % paths
+		if (p.Copies|1<<p.Path)>>path&1 == 0 {
+			continue
+		}
 		for of := all; of != 0; of &= of - 1 {
 			p.Selector = uint8(bits.TrailingZeros16(of))
 			if path != p.Path || p.Selector != first&(maxSelectors-1) {

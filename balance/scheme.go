@@ -42,6 +42,10 @@ type Scheme struct {
 	// Exact says that the scheme wants each packet's exact keys and TCP flags
 	// ([View.Exact]), and its receiver those of packets with its shim.
 	Exact bool
+	// Explores reports whether a packet with such a header is a copy that explores a path:
+	// switches that do not know where hosts are would send it on by all their links. nil:
+	// none is.
+	Explores func(*overlay.Fabric) bool
 	// Waits and Copies say that the scheme may use Packet.Until and Packet.Copies.
 	Waits, Copies bool
 	// Queues says that the scheme decides by the queues of links, so that what one

@@ -16,6 +16,7 @@ var _ = register(Scheme{
 	Name: "tcp-path", Summary: "the path by which the first copy of a connection's SYN arrived",
 	New: newTCPPath, Keys: newTCPPathKeys, Fixed: true,
 	Wire: tcpPathID, Shim: true, NeedsPeer: true, Exact: true, Copies: true, Section: tcpPathSection,
+	Explores: tcpPathExplores,
 	Shared:   newTCPPathShared,
 	Receiver: func(o *Options) (Receiver, error) { return newTCPPathReceiver(o), nil },
 })
@@ -24,7 +25,8 @@ var _ = register(Scheme{
 	Name: "tfe", Summary: "tcp-path for connections with a reserved port, a flow's hash for the others",
 	New: newTFE, Keys: newTFEKeys, Fixed: true,
 	Wire: tcpPathID, Shim: true, NeedsPeer: true, Exact: true, Copies: true, Section: tcpPathSection,
-	Shared: newTCPPathShared,
+	Explores: tcpPathExplores,
+	Shared:   newTCPPathShared,
 })
 
 const tcpPathID overlay.SchemeID = 5
@@ -40,6 +42,11 @@ const tcpPathID overlay.SchemeID = 5
 // A request's Arg is the PathID of the copy that is to be delivered where there is no
 // room in the table, a reply's is the exploration's number: the TX_TSTAMP of its copies.
 const tcpPathPair overlay.Epoch = 1 // Epoch of a request: its path is for all packets between the two hosts
+
+// tcpPathExplores reports whether a packet is a request.
+func tcpPathExplores(f *overlay.Fabric) bool {
+	return f.Scheme == tcpPathID && f.Shim && f.Opcode == overlay.OpData && f.Rerouted == f.Tail
+}
 
 // tcpPath sends a connection both ways by the path on which the first copy of its SYN
 // arrived (Alvarez-Horcajo et al., TCP-Path, 2020). The decision is made once, by what

@@ -35,6 +35,7 @@ func (r *run) build() error {
 	if balance.Find(r.spec.Scheme).Exact {
 		cfg.Exact = r.exact
 	}
+	cfg.Flood = r.spec.Topology.Flood
 	r.uneven = len(spec.Overrides) > 0 || len(spec.Faults) > 0
 	r.topo, err = topo.Build(r.net, spec, cfg)
 	return err

@@ -25,6 +25,8 @@ type collector struct {
 	leaves    []string // whose uplinks are compared
 	imbalance []*measure.Imbalance
 	reorder   *reordering // nil: nobody asked for it
+	tables    *tables     // likewise
+	started   explorations
 
 	// When the window opens and closes; a run that ended before has no end yet.
 	opened, closed engine.Time
@@ -101,6 +103,7 @@ func newCollector(r *run) (*collector, error) {
 		return nil, err
 	}
 	c.watchReordering()
+	c.watchTables()
 	c.watchUplinks()
 	return c, nil
 }
@@ -229,6 +232,7 @@ func (c *collector) begin(f *traffic.Flow) {
 		return
 	}
 	c.open++
+	c.started.add(f)
 	if c.counts(f) {
 		c.measured++
 		c.workloads[f.Tag].flows++
@@ -427,6 +431,7 @@ func (c *collector) shares(from, to []uint64, suffix string) (out []measure.Link
 func (r *run) switches(out *measure.Result) {
 	out.Scheduler = r.schemeCounters()
 	r.conweaveResult(out)
+	r.explored(out)
 	if u := r.datagrams.counters(); u.Sent > 0 {
 		maps.Insert(out.Transport, stat.Counters(&u))
 	}

@@ -96,7 +96,7 @@ func def[T comparable](v *T, value T) { *v = cmp.Or(*v, value) }
 func (c *completer) topology(dir string) {
 	t := &c.spec.Topology
 	def(&t.Kind, "leaf-spine")
-	kinds := []string{"leaf-spine", "fat-tree", "three-layer", "vl2", "file"}
+	kinds := []string{"leaf-spine", "fat-tree", "three-layer", "altoona", "vl2", "file"}
 	c.oneOf("topology.kind", t.Kind, kinds...)
 	if t.Kind == "file" && t.File == "" {
 		c.errorf("topology.file", "kind file without a file; give the name of a fabric.yaml")
@@ -295,6 +295,7 @@ func (c *completer) measure() {
 	}
 	c.positive("measure.imbalance", m.Imbalance)
 	c.positive("measure.reorder", m.Reorder)
+	c.positive("measure.tables", m.Tables)
 }
 
 // within returns a file's name relative to dir unless it is absolute.

@@ -9,13 +9,13 @@ import (
 
 // The types that keys belong to which not every type of their section has.
 var (
-	built   = []string{"leaf-spine", "fat-tree", "three-layer", "vl2"}
-	counted = []string{"leaf-spine", "three-layer", "vl2"}
+	built   = []string{"leaf-spine", "fat-tree", "three-layer", "altoona", "vl2"}
+	counted = []string{"leaf-spine", "three-layer", "altoona", "vl2"}
 
 	topologyKeys = map[string][]string{
 		"file": {"file"}, "load": {"file"},
-		"leaves": counted, "spines": counted, "cores": {"three-layer", "vl2"}, "k": {"fat-tree"},
-		"links": built, "hosts": built, "buffer": built, "alpha": built, "pfc": built, "overrides": built,
+		"leaves": counted, "spines": counted, "cores": {"three-layer", "altoona", "vl2"}, "k": {"fat-tree"},
+		"links": built, "hosts": built, "buffer": built, "alpha": built, "pfc": built, "overrides": built, "flood": {"leaf-spine"},
 	}
 	transportKeys = map[string][]string{
 		"mtu": {"tcp"}, "min_rto": {"tcp"}, "window": {"tcp"}, "burst": {"tcp"},

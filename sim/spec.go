@@ -51,7 +51,7 @@ type Spec struct {
 
 // Topology is a fabric: its switches, links and hosts.
 type Topology struct {
-	// Kind is leaf-spine, fat-tree, three-layer, vl2 or file. Default: leaf-spine.
+	// Kind is leaf-spine, fat-tree, three-layer, altoona, vl2 or file. Default: leaf-spine.
 	Kind string `yaml:"kind,omitempty"`
 	// File is a fabric.yaml, for kind file, relative to the experiment file. What
 	// it says holds as far as the experiment is silent: scheme, congestion, the schemes'
@@ -63,10 +63,10 @@ type Topology struct {
 
 	// Leaves is the number of leaves; not for fat-tree.
 	Leaves int `yaml:"leaves,omitempty"`
-	// Spines is the number of spines. In three-layer and vl2 they are the tier in the
+	// Spines is the number of spines. In three-layer, altoona and vl2 they are the tier in the
 	// middle. Not for fat-tree.
 	Spines int `yaml:"spines,omitempty"`
-	// Cores is the number of core switches of three-layer and vl2.
+	// Cores is the number of core switches of three-layer, altoona and vl2.
 	Cores int `yaml:"cores,omitempty"`
 	// K is the size of a fat-tree.
 	K int `yaml:"k,omitempty"`
@@ -88,6 +88,10 @@ type Topology struct {
 	// Overhead is what the overlay adds to a packet between leaves, bytes; 0 compares
 	// with papers that do not count it. Default: 50.
 	Overhead *int `yaml:"overhead,omitempty"`
+	// Flood lets spines send what explores to all leaves, as switches do that do not know
+	// where a host is (TCP-Path §III-B). Leaves drop what is not for their hosts.
+	// Default: false.
+	Flood bool `yaml:"flood,omitempty"`
 	// Overrides change single links or single directions of them. Default: none.
 	Overrides []vocab.Override `yaml:"overrides,omitempty"`
 }
@@ -142,4 +146,7 @@ type Measure struct {
 	// Reorder samples the queues and bytes of ConWeave's receivers at this interval; 0:
 	// not.
 	Reorder time.Duration `yaml:"reorder,omitempty"`
+	// Tables is the interval at which the flows in leaves' tables are counted, for
+	// schemes that keep exact ones; 0: not.
+	Tables time.Duration `yaml:"tables,omitempty"`
 }

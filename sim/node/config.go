@@ -33,6 +33,8 @@ type Config struct {
 	// Exact tells what the headers of a host's packet say of its flow exactly, for
 	// schemes with Scheme.Exact; nil: nobody knows.
 	Exact func(p *network.Packet, x *balance.Exact)
+	// Flood lets spines send what explores (balance.Scheme.Explores) to all leaves.
+	Flood bool
 	// Seed decides all that is random in a node, and its hashes. Each node
 	// needs another one, or tiers polarise.
 	Seed uint64

@@ -44,13 +44,17 @@ type Leaf struct {
 	from    [1]uint8
 	note    overlay.Message // the message that is handled
 
-	stats LeafStats
+	explores func(*overlay.Fabric) bool // the scheme's
+	stats    LeafStats
 }
 
 // LeafStats counts what leaves tell each other.
 type LeafStats struct {
 	Control  uint64 // messages and HELLOs that were for this leaf
 	Messages uint64 // messages and HELLOs that were sent
+	// What explores that came, all copies, and what it was on the wire; and the payload of
+	// what went into the fabric for hosts and came out of it. Counted if the scheme explores.
+	Requests, RequestBytes, DataBytes uint64
 }
 
 // Directory says behind which leaf a host is. It is shared by all leaves.
@@ -66,6 +70,7 @@ func NewLeaf(net *network.Network, name string, index uint16, leaves int, where 
 	if _, err := balance.New(l.cfg.Scheme, l.cfg.Options); err != nil {
 		return nil, fmt.Errorf("leaf %s: %w", name, err)
 	}
+	l.explores = balance.Find(cfg.Scheme).Explores
 	l.paths = make([]balance.Paths, leaves)
 	for i := range l.paths {
 		l.paths[i] = balance.MakePaths()
@@ -223,6 +228,9 @@ func (l *Leaf) fromHost(now engine.Time, p *network.Packet) {
 		return
 	}
 	p.DstLeaf = dst
+	if l.explores != nil && p.Kind == network.Data {
+		l.stats.DataBytes += uint64(p.Len)
+	}
 	l.toFabric(now, p)
 }
 
