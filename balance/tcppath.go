@@ -150,7 +150,7 @@ func newTCPPath(o *Options) Policy { return makeTCPPath(o, o.Keys.(*TCPPathKeys)
 
 func newTFE(o *Options) Policy {
 	k := o.Keys.(*TFEKeys)
-	return makeTCPPath(o, &k.TCPPathKeys, k.Ports)
+	return makeTCPPath(o, &k.TCPPathKeys, k.ElephantPorts)
 }
 
 func makeTCPPath(o *Options, k *TCPPathKeys, only units.Ports) Policy {

@@ -97,13 +97,13 @@ func (k *TCPPathKeys) Validate() error {
 // TFEKeys are what tfe is told beside its name.
 type TFEKeys struct {
 	TCPPathKeys `yaml:",inline"`
-	// Ports is the range of TCP ports that hosts reserve for elephants (§V-B). A flow
+	// ElephantPorts is the range of TCP ports that hosts reserve for elephants (§V-B). A flow
 	// is one if it has one of them at either end. Linux gives none of the default range
 	// to connections that ask for no port (ip_local_port_range).
-	Ports units.Ports `yaml:"ports"`
-	// Above is the size above which hosts of the simulator use these ports (§IV: 10 MB).
+	ElephantPorts units.Ports `yaml:"elephant_ports"`
+	// ElephantSize is the size above which hosts of the simulator use these ports (§IV: 10 MB).
 	// Real hosts decide for themselves.
-	Above units.Size `yaml:"above"`
+	ElephantSize units.Size `yaml:"elephant_size"`
 }
 
 func newTFEKeys() Params {
@@ -112,8 +112,8 @@ func newTFEKeys() Params {
 
 // Validate reports what makes no sense.
 func (k *TFEKeys) Validate() error {
-	if k.Ports.Number() == 0 {
-		return fieldError("ports", "use a range, as in 61000-65535", "a range without ports")
+	if k.ElephantPorts.Number() == 0 {
+		return fieldError("elephant_ports", "use a range, as in 61000-65535", "a range without ports")
 	}
 	return k.TCPPathKeys.Validate()
 }
@@ -121,8 +121,8 @@ func (k *TFEKeys) Validate() error {
 // Reserves returns the source ports that a host uses for a flow of so many bytes; empty:
 // any.
 func (k *TFEKeys) Reserves(bytes uint64) units.Ports {
-	if bytes > uint64(k.Above) {
-		return k.Ports
+	if bytes > uint64(k.ElephantSize) {
+		return k.ElephantPorts
 	}
 	return units.Ports{}
 }

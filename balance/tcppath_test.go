@@ -537,7 +537,7 @@ func TestTFETellsByPorts(t *testing.T) {
 		t.Errorf("UDP: %d copies", len(h))
 	}
 	k := newTFEKeys().(*TFEKeys)
-	if k.Reserves(10_000_000).Number() != 0 || k.Reserves(10_000_001) != k.Ports {
+	if k.Reserves(10_000_000).Number() != 0 || k.Reserves(10_000_001) != k.ElephantPorts {
 		t.Errorf("hosts reserve %v for 10 MB and %v for more", k.Reserves(10_000_000), k.Reserves(10_000_001))
 	}
 }

@@ -58,7 +58,7 @@ func TestTFE(t *testing.T) {
 		s := paperFabric(scheme)
 		s.Measure.Tables = 50 * time.Millisecond
 		if scheme == "tfe" {
-			give("above", "1MB")(s)
+			give("elephant_size", "1MB")(s)
 		}
 		res := must(t, s)
 		for _, c := range res.FCT {
