@@ -173,10 +173,9 @@ func makeTCPPath(o *Options, k *TCPPathKeys, only units.Ports) Policy {
 // tcpPathHashSeed returns the seed of a leaf's tags.
 func tcpPathHashSeed(o *Options) uint64 { return o.Seed ^ 0x7463702d70617468 }
 
-// tcpPathTag tells flows apart, and those of leaves.
-func tcpPathTag(hash uint64, leaf uint16) uint64 {
-	return flowtable.Tag(hash ^ uint64(leaf)*0x9e3779b97f4a7c15)
-}
+// tcpPathTag tells flows apart, and those of leaves. The leaf's number does not say which
+// set of the table a flow is in.
+func tcpPathTag(hash uint64, leaf uint16) uint64 { return flowtable.Tag(hash ^ uint64(leaf)<<48) }
 
 // Stats returns the counters.
 func (t *tcpPath) Stats() Stats {

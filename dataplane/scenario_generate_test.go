@@ -25,8 +25,9 @@ type generator struct {
 
 // answer is a message that a peer will send.
 type answer struct {
-	at mono.Time
-	p  packet
+	at     mono.Time
+	p      packet
+	tenant bool // a tenant's packet answers
 }
 
 // generate returns so many random events, the same for the same seed.
@@ -59,7 +60,9 @@ func (g *generator) event() event {
 	e := event{At: g.now, Uplink: uint8(g.rng.IntN(uplinkCount))}
 	for i := range g.due {
 		if g.due[i].at <= g.now {
-			e.Message = &g.due[i].p
+			if e.Message = &g.due[i].p; g.due[i].tenant {
+				e.Message, e.Receive = nil, []packet{g.due[i].p}
+			}
 			g.due = append(g.due[:i:i], g.due[i+1:]...)
 			return e
 		}
@@ -70,6 +73,7 @@ func (g *generator) event() event {
 			p := g.packet()
 			p.Flow = uint32(g.rng.IntN(flows))
 			p.Peer = uint16(p.Flow % peerCount)
+			p.Flags = g.flags(p.Flow)
 			e.Send = append(e.Send, p)
 		}
 	case n < 88:
@@ -91,6 +95,15 @@ func (g *generator) event() event {
 	return e
 }
 
+// flags returns the flags of a packet if its flow is TCP's: of each two one is.
+func (g *generator) flags(flow uint32) uint8 {
+	if flow%2 == 0 {
+		return 0
+	}
+	const syn, rst, ack = overlay.TCPSyn, overlay.TCPRst, overlay.TCPAck
+	return []uint8{syn, syn | ack, ack, ack, rst | ack}[g.rng.IntN(5)]
+}
+
 func (g *generator) packet() packet {
 	g.id++
 	return packet{ID: g.id, Size: uint16(leastSize + g.rng.IntN(1400))}
@@ -101,6 +114,7 @@ func (g *generator) packet() packet {
 func (g *generator) arrival(peer uint16, uplink uint8) packet {
 	p := g.packet()
 	p.Peer, p.Flow = peer, uint32(g.rng.IntN(flows))
+	p.Flags = g.flags(p.Flow)
 	f := &p.Fabric
 	if g.rng.IntN(8) == 0 {
 		return p
@@ -111,7 +125,9 @@ func (g *generator) arrival(peer uint16, uplink uint8) packet {
 		FBValid: g.rng.IntN(2) == 0, FBTag: uint8(g.rng.IntN(uplinkCount + 1)), FBMetric: uint8(g.rng.IntN(8)),
 	}
 	stamp := overlay.TstampOf(g.now.Add(-time.Duration(g.rng.IntN(80)) * time.Microsecond))
-	switch n := g.rng.IntN(10); {
+	switch n := g.rng.IntN(12); {
+	case n >= 10:
+		g.explores(&p)
 	case n < 4:
 		f.Scheme, f.Shim, f.TxTstamp, f.Epoch = 1, true, stamp, overlay.Epoch(g.rng.IntN(2))
 		switch g.rng.IntN(5) {
@@ -147,6 +163,17 @@ func (g *generator) arrival(peer uint16, uplink uint8) packet {
 	return p
 }
 
+// explores makes a packet one of TCP-Path's: a request, of which some are of one
+// exploration, or an answer to nothing.
+func (g *generator) explores(p *packet) {
+	f := &p.Fabric
+	f.Scheme, f.Shim, f.TxTstamp, f.Epoch = 5, true, overlay.Tstamp(p.Flow), overlay.Epoch(g.rng.IntN(2))
+	f.Rerouted, f.Tail, f.Arg = g.rng.IntN(4) == 0, g.rng.IntN(4) == 0, overlay.Tstamp(f.Path)
+	if g.rng.IntN(3) == 0 {
+		f.TxTstamp, f.Arg = overlay.TstampOf(g.now), overlay.Tstamp(g.rng.IntN(256))
+	}
+}
+
 // message is one that nobody has asked for: a NOTIFY of some path, an answer to
 // nothing, of any scheme and opcode.
 func (g *generator) message() *packet {
@@ -158,7 +185,8 @@ func (g *generator) message() *packet {
 		Epoch: overlay.Epoch(g.rng.IntN(4)), Rerouted: g.rng.IntN(8) == 0,
 	}
 	if g.rng.IntN(2) == 0 {
-		p.Fabric.Scheme = overlay.SchemeID(g.rng.IntN(4))
+		p.Fabric.Scheme = overlay.SchemeID(g.rng.IntN(6))
+		p.Fabric.Tail = g.rng.IntN(2) == 0
 		p.Fabric.Opcode = []overlay.Opcode{overlay.OpRTTReply, overlay.OpClear, overlay.OpExplore, overlay.OpExtension}[g.rng.IntN(4)]
 	}
 	return &p
@@ -169,6 +197,9 @@ func (g *generator) message() *packet {
 func (g *generator) answer(e *event, o *outcome) {
 	for _, d := range o.Departed {
 		f := &d.Fabric
+		if f.Scheme == 5 && f.Shim && f.Rerouted == f.Tail && g.rng.IntN(3) == 0 {
+			g.replies(e, &d)
+		}
 		if f.Scheme != 1 && f.Scheme != 3 || f.Opcode != overlay.OpRTTRequest && !f.Tail || g.rng.IntN(5) == 0 {
 			continue
 		}
@@ -187,6 +218,22 @@ func (g *generator) answer(e *event, o *outcome) {
 		}
 		g.id++
 		delay := time.Duration(1+g.rng.IntN(40)) * time.Microsecond
-		g.due = append(g.due, answer{g.now.Add(delay), packet{ID: g.id, Flow: flow, Peer: d.Peer, Size: leastSize, Fabric: m}})
+		g.due = append(g.due, answer{g.now.Add(delay), packet{ID: g.id, Flow: flow, Peer: d.Peer, Size: leastSize, Fabric: m}, false})
 	}
+}
+
+// replies has a peer's host answer a packet that explored, by the leaf's uplink d.
+func (g *generator) replies(e *event, d *departure) {
+	g.id++
+	p := packet{ID: g.id, Peer: d.Peer, Size: leastSize, Flags: overlay.TCPSyn | overlay.TCPAck}
+	for i := range e.Send {
+		if e.Send[i].ID == d.ID {
+			p.Flow = e.Send[i].Flow
+		}
+	}
+	p.Fabric = overlay.Fabric{
+		Capable: true, LBTag: d.Uplink, Scheme: 5, Shim: true, Rerouted: true, Epoch: d.Fabric.Epoch,
+		TxTstamp: overlay.TstampOf(g.now), Arg: d.Fabric.TxTstamp, Path: d.Fabric.Path,
+	}
+	g.due = append(g.due, answer{g.now.Add(time.Duration(1+g.rng.IntN(40)) * time.Microsecond), p, true})
 }
