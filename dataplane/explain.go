@@ -176,8 +176,13 @@ func (l *leafWorker) explain(f *Flow) (*Explanation, error) {
 	if p, ok := c.Policy.(balance.ConWeavePolicy); ok {
 		x.Connection = l.connectionOf(p, m.Hash)
 	}
+	var exact []balance.Exact
+	if c.exact != nil {
+		exact = make([]balance.Exact, 1)
+		overlay.ExactKey(b, m.L3, &m, &exact[0].Key)
+	}
 	for _, peer := range l.whereTo(f, vni, x) {
-		x.Peers = append(x.Peers, l.explainPeer(c.Policy, m.Hash, peer, l.now))
+		x.Peers = append(x.Peers, l.explainPeer(c, m.Hash, exact, peer, l.now))
 	}
 	return x, nil
 }
@@ -219,10 +224,12 @@ func (l *leafWorker) whereTo(f *Flow, vni VNIIndex, x *Explanation) []PeerID {
 }
 
 // explainPeer asks the policy, shown what it is shown of a packet.
-func (l *leafWorker) explainPeer(p balance.Policy, hash uint32, peer PeerID, now mono.Time) PeerChoice {
+func (l *leafWorker) explainPeer(by *class, hash uint32, exact []balance.Exact, peer PeerID, now mono.Time) PeerChoice {
 	l.Look(now)
-	e := balance.Explain(p, now, l.brain.View(), &balance.Packet{Hash: hash, Leaf: uint16(peer)})
-	paths := &l.brain.View().Paths[peer]
+	v := *l.brain.View()
+	v.Exact = exact
+	e := balance.Explain(by.Policy, now, &v, &balance.Packet{Hash: hash, Leaf: uint16(peer)})
+	paths := &v.Paths[peer]
 	c := PeerChoice{
 		VTEP: l.view.tables.Peers[peer].VTEP, Capable: l.shared.leaf.Capable.Capable(uint16(peer), now),
 		Uplinks: []UplinkChoice{}, Fresh: []int{}, Reason: e.Reason,

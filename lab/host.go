@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/internal/workload/roce"
 )
@@ -38,6 +40,8 @@ type host struct {
 	fabric.Host
 	space, home netns.NsHandle // the host's namespace, and this process's
 	congestion  string         // of its TCP connections
+	// reserver says from which ports a connection has to begin, for its size; nil: from any.
+	reserver balance.Reserver
 
 	tcp  net.Listener
 	udp  *net.UDPConn
@@ -62,8 +66,9 @@ func (l *Lab) openHosts() (hosts []*host, stop func(), err error) {
 			h.close()
 		}
 	}
+	reserver := l.reserver()
 	for _, t := range l.Topo.Hosts {
-		h := &host{Host: t, congestion: l.File.TCP, receivers: map[queuePairID]*roceReceiver{}, nics: map[uint32]*roceNIC{}}
+		h := &host{Host: t, congestion: l.File.TCP, reserver: reserver, receivers: map[queuePairID]*roceReceiver{}, nics: map[uint32]*roceNIC{}}
 		hosts = append(hosts, h)
 		if err := h.open(l.ns(t.Name)); err != nil {
 			stop()
@@ -154,9 +159,38 @@ func (h *host) setCongestion(fd int) error {
 // ip returns the address that the host is reached by.
 func (h *host) ip() netip.Addr { return h.Addr.Addr() }
 
-// dial connects to a server by TCP, unless ctx ends. Only the socket is made inside
-// the namespace: while it connects, others may use the thread.
-func (h *host) dial(ctx context.Context, server *host) (net.Conn, error) {
+// reserver returns the keys of the scheme, or of the first class, that tells flows by
+// ports which hosts reserve; nil: none does.
+func (l *Lab) reserver() balance.Reserver {
+	r, ok := l.File.Params.(balance.Reserver)
+	for i := 0; !ok && i < len(l.File.Classes); i++ {
+		r, ok = l.File.Classes[i].Params.(balance.Reserver)
+	}
+	return r
+}
+
+// bind gives a socket one of the ports that are reserved for connections which carry so
+// many bytes, if there are such ports.
+func (h *host) bind(fd int, bytes uint64) (err error) {
+	if h.reserver == nil {
+		return nil
+	}
+	ports := h.reserver.Reserves(bytes)
+	for range min(ports.Number(), 100) { // some of them may be in use
+		port := int(ports.First) + rand.IntN(ports.Number())
+		if err = unix.Bind(fd, &unix.SockaddrInet4{Port: port}); err == nil {
+			return nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("bind to one of the reserved ports %v: %w", ports, err)
+	}
+	return nil
+}
+
+// dial connects to a server by TCP, for so many bytes, unless ctx ends. Only the socket is
+// made inside the namespace: while it connects, others may use the thread.
+func (h *host) dial(ctx context.Context, server *host, bytes uint64) (net.Conn, error) {
 	var f *os.File
 	err := h.inside(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
@@ -164,7 +198,7 @@ func (h *host) dial(ctx context.Context, server *host) (net.Conn, error) {
 			return fmt.Errorf("socket: %w", err)
 		}
 		f = os.NewFile(uintptr(fd), "socket")
-		return h.setCongestion(fd)
+		return errors.Join(h.setCongestion(fd), h.bind(fd, bytes))
 	})
 	if f != nil {
 		defer f.Close() // the connection has a descriptor of its own

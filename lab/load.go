@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -204,7 +205,7 @@ func (t *task) bulk(ctx context.Context) {
 }
 
 func (t *task) bulkFlow(ctx context.Context, peer *host) error {
-	c, err := t.at.dial(ctx, peer)
+	c, err := t.at.dial(ctx, peer, math.MaxUint64)
 	if err != nil {
 		return err
 	}
@@ -277,7 +278,7 @@ func (p *pool) close() {
 func (t *task) one(ctx context.Context, p *pool, server *host, n uint64) (err error) {
 	c := p.take(server)
 	if c == nil {
-		if c, err = t.at.dial(ctx, server); err != nil {
+		if c, err = t.at.dial(ctx, server, n); err != nil {
 			return err
 		}
 	}
