@@ -101,8 +101,8 @@ type TFEKeys struct {
 	// is one if it has one of them at either end. Linux gives none of the default range
 	// to connections that ask for no port (ip_local_port_range).
 	ElephantPorts units.Ports `yaml:"elephant_ports"`
-	// ElephantSize is the size above which hosts of the simulator use these ports (§IV: 10 MB).
-	// Real hosts decide for themselves.
+	// ElephantSize is the size above which hosts of the simulator and of the lab use these
+	// ports (§IV: 10 MB). Real hosts decide for themselves.
 	ElephantSize units.Size `yaml:"elephant_size"`
 }
 
