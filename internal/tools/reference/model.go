@@ -150,7 +150,7 @@ func (c comments) valueRows(dc, lab reflect.Value) (out []row) {
 	for _, f := range yamlfile.Fields(dc.Type()) {
 		a, b := dc.FieldByIndex(f.Index), lab.FieldByIndex(f.Index)
 		r := row{key: f.Key, is: f.Type, doc: sentences(c.of(f.Owner, f.Name), defaults(a, b))}
-		if f.Type.Kind() == reflect.Struct {
+		if f.Type.Kind() == reflect.Struct && words[f.Type] == "" {
 			r.value = a
 		}
 		out = append(out, r)
