@@ -4,6 +4,7 @@ import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/sim/theory"
 	"github.com/loomfabric/loom/sim/traffic"
 )
 
@@ -52,9 +53,7 @@ func (e *explorations) add(f *traffic.Flow) {
 	}
 }
 
-// explored fills in what the tables had and what it cost to explore. Equation 3 of
-// TCP-Path (§V-D.2) is of flows that all explore, and of requests that each spine sends
-// to all leaves but one; without flooding one leaf has them.
+// explored fills in what the tables had and what it cost to explore.
 func (r *run) explored(out *measure.Result) {
 	if t := r.collect.tables; t != nil {
 		out.Tables = append(out.Tables, t.all.Distribution("all"))
@@ -79,12 +78,11 @@ func (r *run) explored(out *measure.Result) {
 		return
 	}
 	x.Percent = 100 * float64(x.RequestBytes) / float64(x.DataBytes)
-	others := 1.
+	leaves := 2 // without flooding one leaf has a request
 	if r.spec.Topology.Flood {
-		others = float64(len(r.topo.Leaves) - 1)
+		leaves = len(r.topo.Leaves)
 	}
-	spines := float64(len(r.topo.Leaves[0].Uplinks()))
 	request, flow := float64(x.RequestBytes)/float64(x.Requests), float64(e.bytes)/float64(e.flows)
-	x.FormulaPercent = 100 * spines * others / 2 * request / flow * explored / float64(e.flows)
+	x.FormulaPercent = 100 * theory.ExploringShare(len(r.topo.Leaves[0].Uplinks()), leaves, request, flow) * explored / float64(e.flows)
 	x.OfFormula = x.Percent / x.FormulaPercent
 }
