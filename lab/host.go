@@ -238,6 +238,7 @@ func (h *host) dialUDP(to *host, port uint16) (c *net.UDPConn, err error) {
 const (
 	wantBytes = 'R' // answer with a number of bytes
 	sinkBytes = 'B' // read all that follows
+	pushBytes = 'P' // read a number of bytes that follow, and answer with one
 )
 
 // header begins each request on a connection to a host, and each datagram.
@@ -295,6 +296,17 @@ func (h *host) serveConn(c net.Conn) {
 				if _, err := c.Write(zeros[:min(left, chunk)]); err != nil {
 					return
 				}
+			}
+		case pushBytes:
+			w := h.load.Load().work(head.Workload)
+			if w == nil {
+				return
+			}
+			if got, err := w.drain(io.LimitReader(c, int64(head.Bytes))); err != nil || uint64(got) < head.Bytes {
+				return
+			}
+			if _, err := c.Write(zeros[:1]); err != nil {
+				return
 			}
 		case sinkBytes:
 			if w := h.load.Load().work(head.Workload); w != nil {

@@ -238,6 +238,18 @@ func (t *task) receive(c net.Conn, n uint64) error {
 	return err
 }
 
+// push sends n bytes on an open connection, and waits until they have been read.
+func (t *task) push(c net.Conn, n uint64) error {
+	_, err := c.Write(header{Op: pushBytes, Workload: t.index, Bytes: n}.encode())
+	for ; err == nil && n > 0; n -= min(n, chunk) {
+		_, err = c.Write(zeros[:min(n, chunk)])
+	}
+	if err == nil {
+		_, err = io.ReadFull(c, make([]byte, 1))
+	}
+	return err
+}
+
 // pool keeps idle connections by server, if it is to keep any.
 type pool struct {
 	keep bool
@@ -283,7 +295,11 @@ func (t *task) one(ctx context.Context, p *pool, server *host, n uint64) (err er
 		}
 	}
 	stop := context.AfterFunc(ctx, func() { c.Close() })
-	if err := t.receive(c, n); err != nil || !stop() {
+	transfer := t.receive
+	if t.Push {
+		transfer = t.push
+	}
+	if err := transfer(c, n); err != nil || !stop() {
 		c.Close()
 		return err
 	}
