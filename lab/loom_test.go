@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,20 +15,22 @@ import (
 	"github.com/loomfabric/loom/internal/testenv"
 )
 
-// withDaemons finds or builds leafd and spined for a lab and makes its data plane loom.
+// daemons finds or builds leafd and spined, once for all tests. TestMain calls removeDaemons.
+var daemons = sync.OnceValues(func() (dir string, err error) {
+	dir, removeDaemons, err = testenv.Daemons(false)
+	return dir, err
+})
+
+var removeDaemons = func() error { return nil }
+
+// withDaemons gives a lab leafd and spined, and makes its data plane loom.
 func withDaemons(t *testing.T, text string) (l *Lab, file string) {
 	t.Helper()
 	l, file = newLab(t, strings.Replace(text, "dataplane: kernel", "dataplane: loom", 1))
-	dir, remove, err := testenv.Daemons(false)
-	if err != nil {
+	var err error
+	if l.Binaries, err = daemons(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	l.Binaries = dir
 	return l, file
 }
 
