@@ -21,8 +21,7 @@ func congaRun(t *testing.T, file, scheme string) *lab.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fabs++
-	f.Name = fmt.Sprintf("n%d_%d", os.Getpid(), fabs)
+	f.Name = fmt.Sprintf("n%d_%d", os.Getpid(), fabs.Add(1))
 	l := lab.New(f)
 	l.Binaries, l.BaseDir = daemons, "conga"
 	rep, err := l.Run(context.Background(), lab.RunOptions{Scheme: scheme, Sample: 50 * time.Millisecond})

@@ -200,6 +200,7 @@ func TestGrayPath(t *testing.T) {
 		{"long packets", 1, 1000, false, "path delivers short packets only"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel() // it waits for windows of a second, and sends little
 			f := up(t, "pair.yaml")
 			f.daemons["S1"].stop()
 			f.write("S1", "net/ipv4/ip_forward", "1")
