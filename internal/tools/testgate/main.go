@@ -126,8 +126,12 @@ func (g *gate) goTest(pkgs []string, race, asRoot bool, flags ...string) error {
 	}
 	args := append([]string{"test", "-json", "-timeout", g.timeout, "-race=" + strconv.FormatBool(race)}, flags...)
 	cmd := exec.Command("go", append(args, pkgs...)...)
+	cmd.Env = os.Environ()
 	if g.isRoot {
-		cmd.Env = append(os.Environ(), testenv.DaemonsVar+"="+g.daemons)
+		cmd.Env = append(cmd.Env, testenv.DaemonsVar+"="+g.daemons)
+	}
+	if race {
+		cmd.Env = append(cmd.Env, "CGO_ENABLED=1") // the detector's runtime needs it
 	}
 	return g.read(cmd, asRoot)
 }
