@@ -78,13 +78,6 @@ func TestRunLoom(t *testing.T) {
 	}
 }
 
-// TestLoomTenants: tagged access ports, IPv6 and isolation through the daemons.
-func TestLoomTenants(t *testing.T) {
-	l, file := withDaemons(t, small)
-	up(t, l)
-	tenants(t, l, file)
-}
-
 // TestDeadDaemon: a daemon that dies during a run ends the run with its name,
 // and nothing stays behind.
 func TestDeadDaemon(t *testing.T) {
