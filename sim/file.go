@@ -34,7 +34,9 @@ func (r *run) adopt(f *fabric.File) error {
 	}
 	_ = s.Adopt(f) // what is wrong with it is said below
 	if s.Transport.Type != "rdma" {
-		def(&s.Transport.CongestionControl, f.TCP)
+		if s.Transport.Type != "mptcp" {
+			def(&s.Transport.CongestionControl, f.TCP)
+		}
 		def(&s.Transport.Burst, hostMTU)
 	}
 	if len(s.Workloads) == 0 {
