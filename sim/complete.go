@@ -179,7 +179,7 @@ func (c *completer) transport() {
 		return
 	}
 	if t.Type == "mptcp" {
-		def(&t.CongestionControl, "lia")
+		c.def(&t.CongestionControl, "lia")
 		c.oneOf("transport.cc", t.CongestionControl, "lia", "newreno", "cubic")
 		if def(&t.Subflows, 8); t.Subflows < 1 || t.Subflows > tcp.MaxSubflows {
 			c.errorf("transport.subflows", "%d subflows; use 1 to %d", t.Subflows, tcp.MaxSubflows)

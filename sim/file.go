@@ -34,8 +34,9 @@ func (r *run) adopt(f *fabric.File) error {
 	}
 	_ = s.Adopt(f) // what is wrong with it is said below
 	if s.Transport.Type != "rdma" {
-		if s.Transport.Type != "mptcp" {
-			def(&s.Transport.CongestionControl, f.TCP)
+		def(&s.Transport.CongestionControl, f.TCP)
+		if f.Subflows > 0 && s.Transport.Type == "tcp" {
+			s.Transport.Type, s.Transport.Subflows = "mptcp", f.Subflows
 		}
 		def(&s.Transport.Burst, hostMTU)
 	}

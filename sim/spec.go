@@ -107,7 +107,8 @@ type Transport struct {
 	Type string `yaml:"type,omitempty"`
 	// CongestionControl is newreno, cubic or dctcp for tcp, dcqcn or none for rdma. For
 	// mptcp it is lia, which couples the subflows (RFC 6356), or newreno or cubic, which
-	// leave each subflow for itself. Default: cubic (tcp), lia (mptcp), dcqcn (rdma).
+	// leave each subflow for itself. Default: cubic (tcp), lia
+	// (mptcp), dcqcn (rdma).
 	CongestionControl string `yaml:"cc,omitempty"`
 
 	// Subflows is how many subflows a connection of mptcp has, up to 64. Default: 8.
