@@ -10,7 +10,7 @@ RACE       := ./congestion ./leaf ./control/... ./dataplane/... ./lab/... ./inte
 DEMO       ?= test/netns/demo.yaml
 FUZZTIME   ?= 20s
 BENCH      ?= .
-EXPERIMENTS ?= experiments/con*.yaml
+EXPERIMENTS ?= experiments/con*.yaml experiments/mptcp*.yaml
 BENCH_PKGS := ./overlay ./congestion ./reorder ./balance ./dataplane
 IN_VM      := $(SUDO) env LOOM_DAEMONS=$(CURDIR)/bin LOOM_VM_GUEST=$(CURDIR)/bin/vm/guest
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)

@@ -293,7 +293,7 @@ func slowerThanIdle(took, idle engine.Time) error {
 // that were simulated, are good for a part in a hundred.
 func (r *run) floor(f *traffic.Flow, idle engine.Time) engine.Time {
 	s := r.spec
-	single := s.Scheme == "ecmp" || s.Scheme == "static"
+	single := balance.Find(s.Scheme).Fixed && s.Transport.Subflows < 2
 	if single && !r.uneven {
 		return idle - idle/100
 	}

@@ -11,6 +11,7 @@ import (
 var (
 	built   = []string{"leaf-spine", "fat-tree", "three-layer", "vl2"}
 	counted = []string{"leaf-spine", "three-layer", "vl2"}
+	overTCP = []string{"tcp", "mptcp"}
 
 	topologyKeys = map[string][]string{
 		"file": {"file"}, "load": {"file"},
@@ -18,7 +19,7 @@ var (
 		"links": built, "hosts": built, "buffer": built, "alpha": built, "pfc": built, "overrides": built,
 	}
 	transportKeys = map[string][]string{
-		"mtu": {"tcp"}, "min_rto": {"tcp"}, "window": {"tcp"}, "burst": {"tcp"},
+		"mtu": overTCP, "min_rto": overTCP, "window": overTCP, "burst": overTCP, "subflows": {"mptcp"},
 		"recovery": {"rdma"}, "payload": {"rdma"},
 	}
 )

@@ -103,13 +103,17 @@ func (Topology) OldKeys() map[string]string {
 
 // Transport is the hosts' transport protocol.
 type Transport struct {
-	// Type is tcp or rdma. Workloads of type udp need none. Default: tcp.
+	// Type is tcp, mptcp or rdma. Workloads of type udp need none. Default: tcp.
 	Type string `yaml:"type,omitempty"`
-	// CongestionControl is newreno, cubic or dctcp for tcp, dcqcn or none for rdma.
-	// Default: cubic (tcp), dcqcn (rdma).
+	// CongestionControl is newreno, cubic or dctcp for tcp, dcqcn or none for rdma. For
+	// mptcp it is lia, which couples the subflows (RFC 6356), or newreno or cubic, which
+	// leave each subflow for itself. Default: cubic (tcp), lia
+	// (mptcp), dcqcn (rdma).
 	CongestionControl string `yaml:"cc,omitempty"`
 
-	// MTU is the largest IP packet of tcp, bytes. Default: 1500.
+	// Subflows is how many subflows a connection of mptcp has, up to 64. Default: 8.
+	Subflows int `yaml:"subflows,omitempty"`
+	// MTU is the largest IP packet of tcp and mptcp, bytes. Default: 1500.
 	MTU int `yaml:"mtu,omitempty"`
 	// MinRTO is tcp's least retransmission timeout. Default: 200ms.
 	MinRTO time.Duration `yaml:"min_rto,omitempty"`
