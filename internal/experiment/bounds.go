@@ -66,5 +66,8 @@ func (b *Bounds) UnmarshalYAML(n ast.Node) error {
 // Hold tells whether v keeps to them. NaN does not.
 func (b Bounds) Hold(v float64) bool { return v >= b.low && v <= b.high }
 
+// within reports whether all that keeps to b keeps to o.
+func (b *Bounds) within(o *Bounds) bool { return b.low >= o.low && b.high <= o.high }
+
 // String is as they were written.
 func (b Bounds) String() string { return b.text }

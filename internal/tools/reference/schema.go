@@ -159,7 +159,9 @@ func (b *builder) experiment(spec schema) schema {
 		"schemes": list(schema{"$ref": "#/$defs/scheme"}), "loads": list(schema{"type": "number", "exclusiveMinimum": 0, "maximum": 200}),
 		"seeds": schema{"type": "integer", "minimum": 1}, "axis": schema{"$ref": "#/$defs/axis"}, "note": text,
 	}
-	b.defs["size"] = anyOf(with(matrix), schema{"type": "null"})
+	size := maps.Clone(matrix)
+	size["published"] = schema{"type": "boolean"}
+	b.defs["size"] = anyOf(with(size), schema{"type": "null"})
 	head := schema{
 		"name": text, "title": text, "paper": text, "claim": text, "reference": text,
 		"sizes":  schema{"type": "object", "additionalProperties": schema{"$ref": "#/$defs/size"}},
