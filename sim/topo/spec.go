@@ -54,6 +54,9 @@ type Spec struct {
 	// Faults fail and repair links. Every switch has new routes at once. Faults at
 	// time 0 have happened when the run starts.
 	Faults []vocab.Fault
+	// Down is how many links between switches are down at time 0, drawn by DownSeed.
+	Down     int
+	DownSeed uint64
 
 	pods int // FatTree, ThreeLayer
 }

@@ -92,6 +92,9 @@ func build(net *network.Network, spec *Spec, cfg node.Config) (*Topology, error)
 	if err := t.prepare(spec.Faults); err != nil {
 		return nil, err
 	}
+	if err := t.takeDown(spec.Down, spec.DownSeed); err != nil {
+		return nil, err
+	}
 	t.start = p.route(t.up)
 	if err := t.addSwitches(t.selectors(cfg)); err != nil {
 		return nil, err
