@@ -24,7 +24,7 @@ type Expectation struct {
 	Value *Bounds `yaml:"value"`
 	// Paper is the paper's margin: the same quantity within the bounds that the paper
 	// gives as a number. nil: it gives none.
-	Paper *Bounds `yaml:"paper"`
+	Paper *Margin `yaml:"paper"`
 	// Says is what it means; default: made up from the rest.
 	Says string `yaml:"says"`
 	// Differs says why ours is known to be otherwise. The verdict stands; a check of
@@ -144,7 +144,7 @@ func (o *Outcome) judge() {
 	within := func(b *Bounds) bool { return b != nil && b.Hold(low) && b.Hold(high) }
 	direction := x.direction()
 	switch {
-	case within(direction) && within(x.Paper):
+	case within(direction) && within(x.Paper.Of(o.Cell)):
 		o.Verdict = MarginReached
 	case within(direction):
 		o.Verdict = DirectionOnly
@@ -162,7 +162,7 @@ func (x *Expectation) direction() *Bounds {
 	case x.Value != nil:
 		return x.Value
 	}
-	return x.Paper
+	return x.Paper.all
 }
 
 // relative reports whether it is about a ratio.

@@ -58,6 +58,8 @@ func TestVerdicts(t *testing.T) {
 		{"a value", `{metric: fct.all.norm, scheme: conga, at: {load: 30}, value: "> 5", paper: "> 7.5"}`, steady, steady, "MarginReached"},
 		{"a trend", `{metric: fct.all.norm, scheme: conga, versus: ecmp, at: {load: 60}, than: {load: 30}, ratio: "> 1.2", paper: "1.4 to 1.6"}`, steady, worse, "MarginReached"},
 		{"the contrary trend", `{metric: fct.all.norm, scheme: conga, than: {load: 60}, ratio: "> 1.2"}`, steady, worse, "NotReproduced contradicted"},
+		{"a margin of this load", `{metric: fct.all.norm, scheme: conga, versus: ecmp, at: {load: 30}, ratio: "< 1", paper: {30: "<= 0.85", 60: "<= 0.1"}}`, steady, steady, "MarginReached"},
+		{"a margin of another load", `{metric: fct.all.norm, scheme: conga, versus: ecmp, at: {load: 30}, ratio: "< 1", paper: {60: "<= 0.9"}}`, steady, steady, "DirectionOnly"},
 		{"four seeds", `{metric: fct.all.norm, scheme: conga, versus: ecmp, at: {load: 30}, ratio: "< 1"}`, []float64{8, 8, 0, 8, 8}, steady, "Untold"},
 	} {
 		got := judgedResults(t, "paper", tt.expect, map[float64][]float64{30: tt.at30, 60: tt.at60}).Outcomes()

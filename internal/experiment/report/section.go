@@ -175,7 +175,7 @@ func (o outcome) Margin() string {
 	if u := o.Expectation.Unit(); u != "" {
 		unit = " " + u
 	}
-	if b := o.Expectation.Paper; b != nil {
+	if b := o.Expectation.Paper.Of(o.Cell); b != nil {
 		return pretty(b) + unit
 	}
 	b := o.Expectation.Ratio

@@ -169,6 +169,8 @@ func (b *builder) experiment(spec schema) schema {
 		"table":  list(anyOf(text, b.value(reflect.TypeFor[experiment.Column]()))),
 		"expect": list(b.value(reflect.TypeFor[experiment.Expectation]())),
 	}
+	bounds := b.value(reflect.TypeFor[experiment.Bounds]())
+	b.defs["Expectation"].(schema)["properties"].(schema)["paper"] = anyOf(bounds, schema{"type": "object", "additionalProperties": bounds})
 	maps.Copy(head, matrix)
 	s := with(head)
 	s["required"] = []string{"name"}
