@@ -63,6 +63,7 @@ type workloadCount struct {
 	flows, done int
 	endless     bool         // its flows have no end
 	bytes       uint64       // that arrived in the window
+	ended       engine.Time  // when the last flow did; 0: none has
 	fct         *measure.FCT // nil: the run has no other workload
 }
 
@@ -268,6 +269,7 @@ func (c *collector) stop(f *traffic.Flow) {
 func (c *collector) done(now engine.Time, f *traffic.Flow) {
 	c.open--
 	w := &c.workloads[f.Tag]
+	w.ended = now
 	if now >= c.r.from && now < c.r.until {
 		w.bytes += f.Bytes
 	}
@@ -378,7 +380,7 @@ func (r *run) result(why string) (*measure.Result, error) {
 // workload sums up one workload.
 func (r *run) workload(i int) measure.WorkloadResult {
 	c, w := &r.collect.workloads[i], &r.spec.Workloads[i]
-	out := measure.WorkloadResult{Name: w.Name, Flows: c.flows, Unfinished: c.flows - c.done}
+	out := measure.WorkloadResult{Name: w.Name, Flows: c.flows, Unfinished: c.flows - c.done, EndedS: c.ended.Seconds()}
 	if c.endless {
 		out.Unfinished = 0
 	}
