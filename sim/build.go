@@ -53,7 +53,7 @@ func (r *run) shape() (topo.Spec, error) {
 	spec := topo.Spec{
 		Kind: topo.Kind(t.Kind), Leaves: t.Leaves, Spines: t.Spines, Cores: t.Cores, K: t.K,
 		Links: t.Links, Hosts: t.Hosts, NIC: t.Hosts.Link, Overrides: t.Overrides, Faults: r.spec.Faults,
-		Down: t.Down, DownSeed: r.spec.Seed,
+		Plain: t.Plain, Down: t.Down, DownSeed: r.spec.Seed,
 	}
 	spec.NIC.Queue, spec.NIC.ECN = 0, vocab.ECN{} // what a host has to say waits in the host
 	if t.Buffer > 0 {

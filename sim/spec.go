@@ -92,6 +92,9 @@ type Topology struct {
 	// by the run's seed. A draw that would part two leaves leaves that link up. Default:
 	// 0.
 	Down int `yaml:"down,omitempty"`
+	// Plain are leaves that are plain VTEPs: they balance by hash (ecmp), whatever the
+	// scheme is, and neither write nor read the fabric's header. Default: none.
+	Plain []string `yaml:"plain,omitempty"`
 	// Overrides change single links or single directions of them. Default: none.
 	Overrides []vocab.Override `yaml:"overrides,omitempty"`
 }
