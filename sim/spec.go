@@ -89,7 +89,7 @@ type Topology struct {
 	// with papers that do not count it. Default: 50.
 	Overhead *int `yaml:"overhead,omitempty"`
 	// Down is how many links between switches are down from the start, drawn at random
-	// by the run's seed. A draw that would part two leaves leaves that link up. Default:
+	// by the run's seed, of parallel ones one at most. A draw that would part two leaves leaves that link up. Default:
 	// 0.
 	Down int `yaml:"down,omitempty"`
 	// Plain are leaves that are plain VTEPs: they balance by hash (ecmp), whatever the

@@ -39,8 +39,9 @@ func (t *Topology) prepare(faults []vocab.Fault) error {
 // downKey makes the draw of links that are down one of its own.
 const downKey = 0x646f776e
 
-// takeDown takes links between switches down from the start, at random. A link without
-// which two leaves would be parted stays up, and another one is drawn.
+// takeDown takes links between switches down from the start, at random, but of
+// parallel ones one at most. A link without which two leaves would be parted stays
+// up, and another one is drawn.
 func (t *Topology) takeDown(down int, seed uint64) error {
 	if down == 0 {
 		return nil
@@ -50,14 +51,16 @@ func (t *Topology) takeDown(down int, seed uint64) error {
 		if left == 0 {
 			return nil
 		}
-		if !t.up[i] {
+		l := t.plan.links[i]
+		parallel := func(o *Link) bool { return o.low == l.low && o.high == l.high && !t.up[o.index] }
+		if slices.ContainsFunc(t.plan.links, parallel) { // or this very one
 			continue
 		}
 		if t.up[i] = false; t.plan.route(t.up).parted(t.plan.leaves) {
 			t.up[i] = true
 			continue
 		}
-		t.faults = append(t.faults, fault{0, t.plan.links[i], false})
+		t.faults = append(t.faults, fault{0, l, false})
 		left--
 	}
 	if left > 0 {
