@@ -40,6 +40,7 @@ type host struct {
 	fabric.Host
 	space, home netns.NsHandle // the host's namespace, and this process's
 	congestion  string         // of its TCP connections
+	multipath   bool           // they are MPTCP's
 	// reserver says from which ports a connection has to begin, for its size; nil: from any.
 	reserver balance.Reserver
 
@@ -68,7 +69,10 @@ func (l *Lab) openHosts() (hosts []*host, stop func(), err error) {
 	}
 	reserver := l.reserver()
 	for _, t := range l.Topo.Hosts {
-		h := &host{Host: t, congestion: l.File.TCP, reserver: reserver, receivers: map[queuePairID]*roceReceiver{}, nics: map[uint32]*roceNIC{}}
+		h := &host{
+			Host: t, congestion: l.File.TCP, multipath: l.File.Subflows > 0, reserver: reserver,
+			receivers: map[queuePairID]*roceReceiver{}, nics: map[uint32]*roceNIC{},
+		}
 		hosts = append(hosts, h)
 		if err := h.open(l.ns(t.Name)); err != nil {
 			stop()
@@ -94,6 +98,7 @@ func (h *host) open(ns string) (err error) {
 	return h.inside(func() (err error) {
 		// Accepted connections inherit the congestion control.
 		lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error { return onSocket(c, h.setCongestion) }}
+		lc.SetMultipathTCP(h.multipath)
 		if h.tcp, err = lc.Listen(context.Background(), "tcp4", fmt.Sprintf(":%d", dataPort)); err != nil {
 			return err
 		}
@@ -192,8 +197,12 @@ func (h *host) bind(fd int, bytes uint64) (err error) {
 // made inside the namespace: while it connects, others may use the thread.
 func (h *host) dial(ctx context.Context, server *host, bytes uint64) (net.Conn, error) {
 	var f *os.File
+	proto := unix.IPPROTO_TCP
+	if h.multipath {
+		proto = unix.IPPROTO_MPTCP
+	}
 	err := h.inside(func() error {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, proto)
 		if err != nil {
 			return fmt.Errorf("socket: %w", err)
 		}
