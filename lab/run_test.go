@@ -81,7 +81,7 @@ func TestRun(t *testing.T) {
 		}
 	}
 	res := rep.Result
-	if n := w["web"].Flows + w["fan"].Flows; res.Flows != n || res.FCT[0].Flows != n || res.LengthS < 4 || res.GoodputBps < 10e6 || res.Load != 2 || res.Seed == 0 {
+	if n := w["web"].Flows + w["push"].Flows + w["fan"].Flows; res.Flows != n || res.FCT[0].Flows != n || res.LengthS < 4 || res.GoodputBps < 10e6 || res.Load != 2 || res.Seed == 0 {
 		t.Errorf("of all: %+v", res)
 	}
 	// From one start to the next one's there are no samples here; the uplinks'
