@@ -219,10 +219,18 @@ func (o outcome) Found() string {
 // String is all of it in one line.
 func (o outcome) String() string {
 	text := fmt.Sprintf("%s: %s: %s; the paper: %s", o.Verdict(), o.Claim(), o.Found(), o.Margin())
-	if d := o.Expectation.Differs; d != "" {
+	if d := o.Differs(); d != "" {
 		text += ". " + d
 	}
 	return text
+}
+
+// Differs says why ours is otherwise, unless it is not.
+func (o outcome) Differs() string {
+	if o.Good() {
+		return ""
+	}
+	return o.Expectation.Differs
 }
 
 // Missing counts the runs that are not stored.
