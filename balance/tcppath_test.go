@@ -487,7 +487,7 @@ func TestTCPPathAgainstChance(t *testing.T) {
 		}
 	}
 	a := b.end[0].p.stats
-	if a.Explorations < 100 || a.Recoveries < 10 || a.Replies < 100 || len(lost) < 100 || a.Broken < 10 {
+	if a.Explorations < 20 || a.Recoveries < 3 || a.Replies < 50 || len(lost) < 100 || a.Broken < 3 {
 		t.Errorf("%+v, %d lost: the test has lost its point", a, len(lost))
 	}
 }

@@ -9,13 +9,16 @@ import (
 // Arrival is what a receiver is told of a packet that came out of the fabric, and
 // its answer.
 type Arrival struct {
-	Hash   uint32 // of the flow
-	Len    uint32 // of the tenant's frame, bytes
-	Leaf   uint16 // that sent it
-	Port   uint16 // egress port; packets for several ports have one that stands for all of them
-	CE     bool   // a link of the fabric set CE in the outer IP header
-	Uplink uint8  // that it came by; the leaf fills it in
-	Fabric overlay.Fabric
+	Hash uint32 // of the flow
+	Len  uint32 // of the tenant's frame, bytes
+	Leaf uint16 // that sent it
+	Port uint16 // egress port; packets for several ports have one that stands for all of them
+	CE   bool   // a link of the fabric set CE in the outer IP header
+	// Express says that the packet may have overtaken others of its path, because the
+	// fabric's queues let it go first.
+	Express bool
+	Uplink  uint8 // that it came by; the leaf fills it in
+	Fabric  overlay.Fabric
 	// Key and TCPFlags are what the headers say of the flow exactly. They are meant if
 	// the scheme of a packet with the shim wants to know.
 	Key      overlay.FlowKey

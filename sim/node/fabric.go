@@ -93,7 +93,7 @@ func (l *Leaf) decapsulate(now engine.Time, p *network.Packet, uplink uint8, kin
 		return
 	}
 	l.arrival[0] = reorder.Arrival{
-		Hash: p.Hash, Len: p.Size, Leaf: p.SrcLeaf, Port: uint16(port.Index - balance.MaxPaths), CE: p.CE, Fabric: p.Fabric,
+		Hash: p.Hash, Len: p.Size, Leaf: p.SrcLeaf, Port: uint16(port.Index - balance.MaxPaths), CE: p.CE, Express: p.Class == network.ControlClass, Fabric: p.Fabric,
 	}
 	if a := &l.arrival[0]; l.cfg.Exact != nil && l.brain.Exact(&a.Fabric) {
 		var x balance.Exact
