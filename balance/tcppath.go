@@ -258,8 +258,10 @@ func (t *tcpPath) follow(now mono.Time, paths *Paths, p *Packet, tag uint64, ste
 		return false
 	case t.broken(p.Leaf, paths, f, w.Last):
 		t.stats.Broken++
-		if f.source() || step.explores {
-			return t.explore(now, paths, p, tag, w, step, f.source())
+		// Not while copies of the exploration before may be under way: the other leaf
+		// knows the last one's number alone.
+		if f.source() && flowtable.TickOf(now).After(w.Last+tcpPathCalm) {
+			return t.explore(now, paths, p, tag, w, step, true)
 		}
 		return false
 	}
@@ -290,6 +292,10 @@ func (t *tcpPath) missed(step tcpPathStep) {
 // flow in the table.
 func (t *tcpPath) explore(now mono.Time, paths *Paths, p *Packet, tag uint64, w flowtable.Word, step tcpPathStep, recovers bool) bool {
 	f := makeTCPPathFlow(0, 0, 0, overlay.TstampOf(now)) | tcpPathSource
+	if w.Found() && tcpPathFlow(w.Value).number() == f.number() { // numbers wrap: the other leaf could take all copies for late ones
+		t.stats.Waiting++
+		return false
+	}
 	if recovers {
 		tries := uint8(0)
 		if old := tcpPathFlow(w.Value); !old.confirmed() {
@@ -301,8 +307,14 @@ func (t *tcpPath) explore(now mono.Time, paths *Paths, p *Packet, tag uint64, w 
 		t.stats.Overflow++
 		return false
 	}
-	p.Copies = 1<<paths.N - 1
-	copies := uint64(paths.N)
+	// Of paths that share an uplink one is enough: no two copies have the same PathID.
+	p.Path = uint8(paths.Index[paths.Uplink[p.Path&(MaxPaths-1)]&(MaxPaths-1)])
+	for i, u := range paths.Uplink[:paths.N] {
+		if int(paths.Index[u&(MaxPaths-1)]) == i {
+			p.Copies |= 1 << i
+		}
+	}
+	copies := uint64(bits.OnesCount16(p.Copies))
 	if t.selectors > 1 {
 		p.Selector %= t.selectors
 		p.Selectors = 1<<t.selectors - 1
@@ -349,6 +361,9 @@ func (t *tcpPath) Handle(now mono.Time, _ *View, m *overlay.Message) bool {
 }
 
 const (
+	// tcpPathCalm is for how long after its last use a path that is broken is not looked
+	// for again.
+	tcpPathCalm flowtable.Tick = 1
 	// tcpPathWatch is how often lost uplinks are looked for.
 	tcpPathWatch = mono.Time(10 * time.Millisecond)
 	// tcpPathBatch is how many PathFails are sent at a time, at most.

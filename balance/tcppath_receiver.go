@@ -68,13 +68,15 @@ func (r *tcpPathReceiver) request(now mono.Time, p *reorder.Arrival, tag uint64)
 	r.stats.Bytes += uint64(p.Len)
 	w := flows.Find(tag)
 	have := tcpPathFlow(w.Value)
-	if flows.Live(now, w) && !have.source() && have.number() == f.TxTstamp {
+	locked := makeTCPPathFlow(p.Uplink, f.Path.Selector(), f.Path.Uplink(), f.TxTstamp)
+	// One by the path that is locked is no copy of one that came, whatever its number:
+	// numbers wrap.
+	if flows.Live(now, w) && !have.source() && have.number() == f.TxTstamp && have&^tcpPathConfirmed != locked {
 		r.stats.Late++
 		p.Verdict = reorder.Discard
 		return
 	}
-	locked := uint32(makeTCPPathFlow(p.Uplink, f.Path.Selector(), f.Path.Uplink(), f.TxTstamp))
-	if w.Found() && flows.Set(now, w, locked) || !w.Found() && flows.Insert(now, tag, locked) {
+	if w.Found() && flows.Set(now, w, uint32(locked)) || !w.Found() && flows.Insert(now, tag, uint32(locked)) {
 		r.stats.Requests++
 		return
 	}

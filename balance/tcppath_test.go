@@ -359,6 +359,32 @@ func TestTFETellsByPorts(t *testing.T) {
 	}
 }
 
+// Numbers wrap after 65 ms: a leaf does not explore for a flow twice in a row with one
+// number. Of paths that share an uplink one is tried.
+func TestTCPPathNumbersWrap(t *testing.T) {
+	b := newTCPPathFabric(t, "tcp-path", nil, nil)
+	b.tick()
+	start := b.now
+	b.open(0, 0x20)
+	b.pass(start.Add(65536 * time.Microsecond).Sub(b.now))
+	b.end[0].p.Handle(b.now, nil, &overlay.Message{Leaf: 1, Link: overlay.AnyLink, Fabric: overlay.Fabric{Opcode: overlay.OpExplore, Tail: true, Path: 0xa0}})
+	before := len(b.end[1].delivers)
+	for _, copies := range []int{1, 4} {
+		if _, h := b.send(0, 0, ack); len(h) != copies {
+			t.Errorf("%d copies, want %d", len(h), copies)
+		}
+		b.pass(time.Microsecond)
+	}
+	b.pass(time.Millisecond)
+	if n := len(b.end[1].delivers) - before; n != 2 {
+		t.Errorf("2 packets were delivered %d times", n)
+	}
+	b.end[0].view.Paths[1] = MakePaths(0, 1, 1, 0, 2)
+	if _, h := b.send(0, 1, syn); len(h) != 3 {
+		t.Errorf("%d copies by 3 uplinks", len(h))
+	}
+}
+
 // With arp-path all packets between two hosts that belong to no connection's path share
 // the one that was fastest for their first packet.
 func TestTCPPathFallsBackOnARPPath(t *testing.T) {
@@ -423,6 +449,10 @@ func TestTCPPathRefusesMessages(t *testing.T) {
 	if !b.end[0].p.Handle(b.now, nil, &fail) {
 		t.Error("a PathFail is not known")
 	}
+	if _, h := b.send(0, 0, ack); len(h) != 1 { // right behind a packet that took the path
+		t.Errorf("right after a PathFail: %+v", h)
+	}
+	b.pass(3 * time.Millisecond)
 	if _, h := b.send(0, 0, ack); len(h) != 4 {
 		t.Errorf("after a PathFail: %+v", h)
 	}
