@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 )
@@ -16,6 +17,7 @@ const flows = 24
 // come to what that has asked.
 type generator struct {
 	rng   *rand.Rand
+	tcp   *rand.Rand // for schemes that want to know flows exactly; nil for the others
 	alone harness
 	now   mono.Time
 	id    uint32
@@ -34,6 +36,9 @@ type answer struct {
 func generate(t testing.TB, s *setup, seed uint64, events int) []event {
 	t.Helper()
 	g := &generator{rng: rand.New(rand.NewPCG(seed, 1)), alone: newAlone(t, s), cells: make(map[uint32]uint16)}
+	if balance.Find(s.Scheme).Exact {
+		g.tcp = rand.New(rand.NewPCG(seed, 2))
+	}
 	script := make([]event, events)
 	for i := range script {
 		script[i] = g.event()
@@ -73,7 +78,7 @@ func (g *generator) event() event {
 			p := g.packet()
 			p.Flow = uint32(g.rng.IntN(flows))
 			p.Peer = uint16(p.Flow % peerCount)
-			p.Flags = g.flags(p.Flow)
+			g.flags(&p)
 			e.Send = append(e.Send, p)
 		}
 	case n < 88:
@@ -95,13 +100,14 @@ func (g *generator) event() event {
 	return e
 }
 
-// flags returns the flags of a packet if its flow is TCP's: of each two one is.
-func (g *generator) flags(flow uint32) uint8 {
-	if flow%2 == 0 {
-		return 0
+// flags makes a packet TCP's if its flow is: of each two one is.
+func (g *generator) flags(p *packet) {
+	if g.tcp == nil || p.Flow%2 == 0 {
+		return
 	}
 	const syn, rst, ack = overlay.TCPSyn, overlay.TCPRst, overlay.TCPAck
-	return []uint8{syn, syn | ack, ack, ack, rst | ack}[g.rng.IntN(5)]
+	p.Flags = []uint8{syn, syn | ack, ack, ack, rst | ack}[g.tcp.IntN(5)]
+	p.Size = max(p.Size, leastTCP)
 }
 
 func (g *generator) packet() packet {
@@ -114,7 +120,7 @@ func (g *generator) packet() packet {
 func (g *generator) arrival(peer uint16, uplink uint8) packet {
 	p := g.packet()
 	p.Peer, p.Flow = peer, uint32(g.rng.IntN(flows))
-	p.Flags = g.flags(p.Flow)
+	g.flags(&p)
 	f := &p.Fabric
 	if g.rng.IntN(8) == 0 {
 		return p
@@ -125,8 +131,8 @@ func (g *generator) arrival(peer uint16, uplink uint8) packet {
 		FBValid: g.rng.IntN(2) == 0, FBTag: uint8(g.rng.IntN(uplinkCount + 1)), FBMetric: uint8(g.rng.IntN(8)),
 	}
 	stamp := overlay.TstampOf(g.now.Add(-time.Duration(g.rng.IntN(80)) * time.Microsecond))
-	switch n := g.rng.IntN(12); {
-	case n >= 10:
+	switch n := g.rng.IntN(10); {
+	case g.tcp != nil && g.tcp.IntN(6) == 0:
 		g.explores(&p)
 	case n < 4:
 		f.Scheme, f.Shim, f.TxTstamp, f.Epoch = 1, true, stamp, overlay.Epoch(g.rng.IntN(2))
@@ -167,10 +173,10 @@ func (g *generator) arrival(peer uint16, uplink uint8) packet {
 // exploration, or an answer to nothing.
 func (g *generator) explores(p *packet) {
 	f := &p.Fabric
-	f.Scheme, f.Shim, f.TxTstamp, f.Epoch = 5, true, overlay.Tstamp(p.Flow), overlay.Epoch(g.rng.IntN(2))
-	f.Rerouted, f.Tail, f.Arg = g.rng.IntN(4) == 0, g.rng.IntN(4) == 0, overlay.Tstamp(f.Path)
-	if g.rng.IntN(3) == 0 {
-		f.TxTstamp, f.Arg = overlay.TstampOf(g.now), overlay.Tstamp(g.rng.IntN(256))
+	f.Scheme, f.Shim, f.TxTstamp, f.Epoch = 5, true, overlay.Tstamp(p.Flow), overlay.Epoch(g.tcp.IntN(2))
+	f.Rerouted, f.Tail, f.Arg = g.tcp.IntN(4) == 0, g.tcp.IntN(4) == 0, overlay.Tstamp(f.Path)
+	if g.tcp.IntN(3) == 0 {
+		f.TxTstamp, f.Arg = overlay.TstampOf(g.now), overlay.Tstamp(g.tcp.IntN(256))
 	}
 }
 
@@ -185,8 +191,10 @@ func (g *generator) message() *packet {
 		Epoch: overlay.Epoch(g.rng.IntN(4)), Rerouted: g.rng.IntN(8) == 0,
 	}
 	if g.rng.IntN(2) == 0 {
-		p.Fabric.Scheme = overlay.SchemeID(g.rng.IntN(6))
-		p.Fabric.Tail = g.rng.IntN(2) == 0
+		p.Fabric.Scheme = overlay.SchemeID(g.rng.IntN(4))
+		if g.tcp != nil && g.tcp.IntN(2) == 0 {
+			p.Fabric.Scheme, p.Fabric.Tail = 5, g.tcp.IntN(2) == 0
+		}
 		p.Fabric.Opcode = []overlay.Opcode{overlay.OpRTTReply, overlay.OpClear, overlay.OpExplore, overlay.OpExtension}[g.rng.IntN(4)]
 	}
 	return &p
@@ -197,7 +205,7 @@ func (g *generator) message() *packet {
 func (g *generator) answer(e *event, o *outcome) {
 	for _, d := range o.Departed {
 		f := &d.Fabric
-		if f.Scheme == 5 && f.Shim && f.Rerouted == f.Tail && g.rng.IntN(3) == 0 {
+		if g.tcp != nil && f.Scheme == 5 && f.Shim && f.Rerouted == f.Tail && g.tcp.IntN(3) == 0 {
 			g.replies(e, &d)
 		}
 		if f.Scheme != 1 && f.Scheme != 3 || f.Opcode != overlay.OpRTTRequest && !f.Tail || g.rng.IntN(5) == 0 {
@@ -225,7 +233,7 @@ func (g *generator) answer(e *event, o *outcome) {
 // replies has a peer's host answer a packet that explored, by the leaf's uplink d.
 func (g *generator) replies(e *event, d *departure) {
 	g.id++
-	p := packet{ID: g.id, Peer: d.Peer, Size: leastSize, Flags: overlay.TCPSyn | overlay.TCPAck}
+	p := packet{ID: g.id, Peer: d.Peer, Size: leastTCP, Flags: overlay.TCPSyn | overlay.TCPAck}
 	for i := range e.Send {
 		if e.Send[i].ID == d.ID {
 			p.Flow = e.Send[i].Flow
@@ -235,5 +243,5 @@ func (g *generator) replies(e *event, d *departure) {
 		Capable: true, LBTag: d.Uplink, Scheme: 5, Shim: true, Rerouted: true, Epoch: d.Fabric.Epoch,
 		TxTstamp: overlay.TstampOf(g.now), Arg: d.Fabric.TxTstamp, Path: d.Fabric.Path,
 	}
-	g.due = append(g.due, answer{g.now.Add(time.Duration(1+g.rng.IntN(40)) * time.Microsecond), p, true})
+	g.due = append(g.due, answer{g.now.Add(time.Duration(1+g.tcp.IntN(40)) * time.Microsecond), p, true})
 }

@@ -248,7 +248,8 @@ func flatten(out map[string]uint64, name string, v reflect.Value) {
 // those of TCP it is where acknowledgements are.
 const (
 	idAt      = overlay.EthernetLen + overlay.IPv4Len + overlay.UDPLen
-	leastSize = idAt + 4 + 8 // a TCP header
+	leastSize = idAt + 4
+	leastTCP  = overlay.EthernetLen + overlay.IPv4Len + 20
 )
 
 // hostMAC is the host's address; peerMAC that of the one behind a peer.
