@@ -59,7 +59,7 @@ var conformance = []promises{
 	{name: "plb", byHash: true, uniform: true, weighted: true, looks: looks{late: 1}},
 	{name: "flowcut", perFlowlet: true, gap: 13 * time.Millisecond, uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
 	{name: "reed", uniform: true, followsRemote: true, followsQueue: true, looks: looks{1, 1, 1, 1, 0}},
-	{name: "conweave-informed", uniform: true, followsRemote: true, followsQueue: true, looks: byFlowlet},
+	{name: "conweave-informed", uniform: true, followsRemote: true, followsQueue: true, looks: looks{1, 1, 1, 1, 0}},
 }
 
 func TestEverySchemeIsHeldToSomething(t *testing.T) {
