@@ -146,6 +146,9 @@ func (c *completer) links() {
 	if t.PFC && t.Buffer == 0 {
 		c.errorf("topology.pfc", "PFC without a shared buffer; set buffer")
 	}
+	if t.Down < 0 {
+		c.errorf("topology.down", "%d links that are down; use 0 or more", t.Down)
+	}
 	if !(t.Alpha > 0) {
 		c.errorf("topology.alpha", "alpha is %g; use a number above 0", t.Alpha)
 	}

@@ -88,6 +88,13 @@ type Topology struct {
 	// Overhead is what the overlay adds to a packet between leaves, bytes; 0 compares
 	// with papers that do not count it. Default: 50.
 	Overhead *int `yaml:"overhead,omitempty"`
+	// Down is how many links between switches are down from the start, drawn at random
+	// by the run's seed, of parallel ones one at most. A draw that would part two leaves leaves that link up. Default:
+	// 0.
+	Down int `yaml:"down,omitempty"`
+	// Plain are leaves that are plain VTEPs: they balance by hash (ecmp), whatever the
+	// scheme is, and neither write nor read the fabric's header. Default: none.
+	Plain []string `yaml:"plain,omitempty"`
 	// Overrides change single links or single directions of them. Default: none.
 	Overrides []vocab.Override `yaml:"overrides,omitempty"`
 }
@@ -139,6 +146,8 @@ type Measure struct {
 	Buckets []units.Size `yaml:"buckets,omitempty"`
 	// Queues names ports whose queue length is observed over time: "S1->L1.0",
 	// "L0->h3"; "spines" and "leaves" mean all of their ports towards the fabric.
+	// "beside-down" means, as one distribution, the spines' ports to leaves beside which
+	// a parallel link is down from the start.
 	Queues []string `yaml:"queues,omitempty"`
 	// Imbalance is the interval at which the throughput of leaves' uplinks is
 	// compared; 0: not.
