@@ -15,7 +15,7 @@ var (
 	topologyKeys = map[string][]string{
 		"file": {"file"}, "load": {"file"},
 		"leaves": counted, "spines": counted, "cores": {"three-layer", "vl2"}, "k": {"fat-tree"},
-		"links": built, "hosts": built, "buffer": built, "alpha": built, "pfc": built, "overrides": built,
+		"links": built, "hosts": built, "buffer": built, "alpha": built, "pfc": built, "pfc_alpha": built, "overrides": built,
 	}
 	transportKeys = map[string][]string{
 		"mtu": {"tcp"}, "min_rto": {"tcp"}, "window": {"tcp"}, "burst": {"tcp"},
