@@ -124,7 +124,7 @@ func (p *pair) hellos(i int) (out []Outgoing[int]) {
 	s := p.site[i]
 	s.SetHello(s.now)
 	for _, m := range s.Tick(s.now, false).Messages {
-		if m.Leaf == 1 {
+		if m.Leaf == 1 && m.Fabric.Opcode == overlay.OpHello { // schemes say things, too
 			out = append(out, m)
 		}
 	}

@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -145,6 +146,15 @@ func (c *completer) links() {
 	}
 	if t.PFC && t.Buffer == 0 {
 		c.errorf("topology.pfc", "PFC without a shared buffer; set buffer")
+	}
+	if t.PFC {
+		def(&t.PFCAlpha, 0.125)
+	}
+	if t.PFCAlpha != 0 && !t.PFC {
+		c.errorf("topology.pfc_alpha", "a threshold of PFC without pfc; set pfc, or remove it")
+	}
+	if !(t.PFCAlpha >= 0) || math.IsInf(t.PFCAlpha, 0) {
+		c.errorf("topology.pfc_alpha", "pfc_alpha is %g; use a number above 0, as in 0.0625", t.PFCAlpha)
 	}
 	if t.Down < 0 {
 		c.errorf("topology.down", "%d links that are down; use 0 or more", t.Down)

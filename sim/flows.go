@@ -1,9 +1,12 @@
 package sim
 
 import (
+	"compress/gzip"
 	"fmt"
+	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/workload"
@@ -129,7 +132,13 @@ func (r *run) trace(w *vocab.Workload, stream traffic.Stream) (traffic.Source, e
 		return nil, err
 	}
 	defer f.Close()
-	flows, err := traffic.ReadTrace(f, len(r.topo.Hosts), stream)
+	var text io.Reader = f
+	if strings.HasSuffix(w.File, ".gz") {
+		if text, err = gzip.NewReader(f); err != nil {
+			return nil, fmt.Errorf("%s: %w", w.File, err)
+		}
+	}
+	flows, err := traffic.ReadTrace(text, len(r.topo.Hosts), stream)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", w.File, err)
 	}

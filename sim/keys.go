@@ -16,7 +16,7 @@ var (
 	topologyKeys = map[string][]string{
 		"file": {"file"}, "load": {"file"},
 		"leaves": counted, "spines": counted, "cores": {"three-layer", "vl2"}, "k": {"fat-tree"},
-		"links": built, "hosts": built, "buffer": built, "alpha": built, "pfc": built, "overrides": built, "down": built, "plain": built,
+		"links": built, "hosts": built, "buffer": built, "alpha": built, "pfc": built, "pfc_alpha": built, "overrides": built, "down": built, "plain": built,
 	}
 	transportKeys = map[string][]string{
 		"mtu": overTCP, "min_rto": overTCP, "window": overTCP, "burst": overTCP, "subflows": {"mptcp"},

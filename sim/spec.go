@@ -80,11 +80,14 @@ type Topology struct {
 	// Buffer is the memory of a switch, which its ports share by dynamic thresholds.
 	// Give this or the queues of links.
 	Buffer units.Size `yaml:"buffer,omitempty"`
-	// Alpha is how much of the free memory one port may take. Default: 1.
+	// Alpha is how much of the free memory one port may take; not with pfc. Default: 1.
 	Alpha float64 `yaml:"alpha,omitempty"`
 	// PFC lets switches pause senders instead of dropping. It needs a buffer.
 	// Default: false.
 	PFC bool `yaml:"pfc,omitempty"`
+	// PFCAlpha is how much of the free memory may be taken by what came in by one port
+	// before that port's peer is told to pause. Default: 0.125.
+	PFCAlpha float64 `yaml:"pfc_alpha,omitempty"`
 	// Overhead is what the overlay adds to a packet between leaves, bytes; 0 compares
 	// with papers that do not count it. Default: 50.
 	Overhead *int `yaml:"overhead,omitempty"`

@@ -98,7 +98,8 @@ type Workload struct {
 	// QueuePairs is the number of queue pairs of each pair of hosts, each a flow of its
 	// own. Default: 4.
 	QueuePairs int `yaml:"qps,omitempty"`
-	// File has the flows of a trace.
+	// File has the flows of a trace: a CSV, or one that gzip has packed, whose name ends
+	// in .gz.
 	File string `yaml:"file,omitempty"`
 }
 
