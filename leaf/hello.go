@@ -153,7 +153,7 @@ func (l *Leaf[T]) isolate() {
 			break
 		}
 	}
-	l.view.Paths = l.paths
+	l.view.Paths, l.routed = l.paths, false
 	if !q.on {
 		return
 	}
