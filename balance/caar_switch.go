@@ -19,6 +19,7 @@ type caarSwitch struct {
 	buffer       uint64
 	all, literal bool // scalar signal; Δ against the slot before
 	pause        bool // hosts
+	mute         bool // another worker of the node tells neighbours
 	flows        flowtable.Table[caarFlow]
 
 	number int64 // of the present slot
@@ -82,7 +83,7 @@ func newCAARSwitch(o *Options, node Node) Switch {
 	}
 	return &caarSwitch{
 		node: node, m1: caarShare(p, p.M1), m2: caarShare(p, p.M2), delta: p.Delta * float64(p.Buffer),
-		slot: mono.Time(p.Slot), buffer: uint64(p.Buffer), all: p.Signal == caarScalar, literal: p.Literal, pause: p.PauseHosts,
+		slot: mono.Time(p.Slot), buffer: uint64(p.Buffer), all: p.Signal == caarScalar, literal: p.Literal, pause: p.PauseHosts, mute: o.Worker != 0,
 		flows: flowtable.New[caarFlow](p.Flows, mono.Time(p.Idle)), leaves: make([]caarLeaf, 1),
 	}
 }
@@ -279,6 +280,9 @@ func (s *caarSwitch) changed(said *caarSaid, queue uint32) bool {
 // tell appends messages about a queue for all neighbours but those through which packets
 // to the leaf go: nobody who gets packets to it from here sends any back.
 func (s *caarSwitch) tell(out []PortMessage, leaf uint16, queue uint32, but []int) []PortMessage {
+	if s.mute {
+		return out
+	}
 	f := joinCAAR(caarQueue, leaf, uint16(min(uint64(queue)*caarUnits/s.buffer, 1<<12-1)))
 	for port := range s.ports {
 		skip := false

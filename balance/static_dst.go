@@ -27,9 +27,12 @@ func (s *staticDst) Choose(_ mono.Time, v *View, pkts []Packet) {
 	}
 }
 
-// Explain names no path: who asks does not say the destination's address.
+// Explain says where the destination's packets go.
 func (s *staticDst) Explain(_ mono.Time, v *View, p *Packet) Explanation {
-	x := newExplanation(&v.Paths[p.Leaf])
+	paths := &v.Paths[p.Leaf]
+	x := newExplanation(paths)
+	x.Path = int(p.Host % uint32(paths.N))
+	x.Fresh = 1 << paths.Uplink[x.Path%MaxPaths]
 	x.Reason = "the destination's address, modulo the number of uplinks, decides"
 	return x
 }

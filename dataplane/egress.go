@@ -46,6 +46,7 @@ type egress struct {
 	rate    uint64            // link speed for the meter, bits per second; 0: unknown
 	ruled   bool              // rate is configured: the kernel's word does not count
 
+	until mono.Time // no data leave before that: a scheme holds the port
 	delay mono.Time // fixed extra latency, ns
 	line  fifo      // frames in the delay line, in due order
 	due   []mono.Time
@@ -110,6 +111,9 @@ func (e *egress) next(now mono.Time, out []xsk.Desc) (n int, bytes uint64) {
 		return e.nextDelayed(now, out)
 	}
 	if e.shaper.psPerByte == 0 && e.control.len() == 0 {
+		if now < e.until {
+			return 0, 0
+		}
 		return e.nextData(out)
 	}
 	for n < len(out) {
@@ -219,7 +223,7 @@ func (e *egress) pick(now mono.Time) *fifo {
 		return &e.control
 	case !e.shaper.ready(now):
 		return nil
-	case e.data.len() > 0:
+	case e.data.len() > 0 && now >= e.until:
 		return &e.data
 	case control:
 		return &e.control
@@ -231,11 +235,11 @@ func (e *egress) pick(now mono.Time) *fifo {
 // have at now, or idle. A TX ring without room is not its business.
 func (e *egress) deadline(now mono.Time) mono.Time {
 	t := idle
-	if e.data.len() > 0 || e.control.len() > 0 {
-		t = e.shaper.when(now)
+	if e.data.len() > 0 {
+		t = max(e.shaper.when(now), e.until)
 	}
 	if e.control.len() > 0 {
-		t = min(t, e.share.when(now))
+		t = min(t, e.shaper.when(now), e.share.when(now))
 	}
 	if e.delay > 0 && e.line.len() > 0 {
 		t = min(t, e.lineDue())

@@ -80,7 +80,7 @@ func NewSpineOf(scheme *balance.Scheme, cfg SpineConfig) (*Spine, error) {
 // options returns those of the spine's scheme.
 func (s *Spine) options() balance.Options {
 	o := s.cfg.Options
-	o.Seed, o.Congestion = s.cfg.Seed, s.cfg.Congestion
+	o.Seed, o.Worker, o.Congestion = s.cfg.Seed, s.cfg.Worker<<16, s.cfg.Congestion
 	if o.Section == nil && s.scheme.Section != nil {
 		o.Section = s.cfg.Sections[s.scheme.Section.Name]
 	}
