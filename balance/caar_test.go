@@ -33,7 +33,7 @@ func TestCAARMessages(t *testing.T) {
 // FuzzCAARHandle: whatever neighbours say, nothing breaks, and only messages about a queue
 // of a known leaf change anything.
 func FuzzCAARHandle(f *testing.F) {
-	f.Add(uint16(1<<12|0), uint16(9<<12|300), uint8(overlay.OpExtension), true, uint8(1))
+	f.Add(uint16(1<<12), uint16(9<<12|300), uint8(overlay.OpExtension), true, uint8(1))
 	f.Add(uint16(0xffff), uint16(0xffff), uint8(overlay.OpNotify), false, uint8(200))
 	f.Fuzz(func(t *testing.T, high, low uint16, opcode uint8, shim bool, port uint8) {
 		n := newCAARNode(t, "caar", 25, 45, 2, nil)
@@ -204,6 +204,64 @@ func TestCAARParams(t *testing.T) {
 		spoil(p)
 		if err, ok := p.Validate().(*FieldError); !ok || err.Key != key {
 			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
+
+// The threshold itself counts: Figure 3 waits at Q_j − Q_k <= −M1, and a flow that moves
+// goes on at > −M1.
+func TestCAARAtTheThreshold(t *testing.T) {
+	n := newCAARNode(t, "caar", 25, 45, 2, nil)
+	h := n.send(1)
+	p := &n.sw.ports[h]
+	p.heard[n.sw.place(9)].bytes = n.sw.m1 - 1
+	if n.send(1) != h {
+		t.Error("moved below the threshold")
+	}
+	p.heard[n.sw.place(9)].bytes = n.sw.m1
+	if n.send(1) == h {
+		t.Error("stays at the threshold")
+	}
+}
+
+// With all next hops congested a known flow stays where it is and waits, whatever its own
+// queue is like: there is no better hop.
+func TestCAARWaitsAtItsOwnHop(t *testing.T) {
+	for _, own := range []uint32{0, 46} {
+		n := newCAARNode(t, "caar", 25, 45, 2, nil)
+		h := n.send(1)
+		n.hear(int(h), 80)
+		n.hear(int(1-h), 75)
+		n.ports.own(n.v, int(h), own)
+		n.slot()
+		if got := n.send(1); got != h || n.ports.held[h] <= n.now || n.ports.held[1-h] > n.now {
+			t.Errorf("own queue %d: link %d, held until %v at %d", own, got, n.ports.held[:2], n.now)
+		}
+		if s := n.c.stats; s.Moves+s.Diverted != 0 || s.Waits != 1 {
+			t.Errorf("own queue %d: %+v", own, s)
+		}
+	}
+}
+
+// Of several workers one tells neighbours, and all of them listen.
+func TestCAAROneWorkerTells(t *testing.T) {
+	s := Find("caar")
+	for worker, want := range []int{2, 0, 0} {
+		o := Options{Worker: worker}
+		if err := s.Complete(&o); err != nil {
+			t.Fatal(err)
+		}
+		node := &fakeNode{}
+		sw := s.Switch(&o, node)
+		sw.SetRoute(1, []int{0}, false)
+		sw.SetRoute(2, []int{1}, false)
+		sw.SetRoute(3, []int{2}, false)
+		node.queue[0] = 40 * packetLen
+		if got := len(sw.Tick(1e9, nil)); got != want {
+			t.Errorf("worker %d said %d things", worker, got)
+		}
+		if f := joinCAAR(caarQueue, 1, 100); !sw.Handle(1e9, 0, messageOf(f)) {
+			t.Errorf("worker %d does not listen", worker)
 		}
 	}
 }
