@@ -78,11 +78,12 @@ func (d datagrams) counters() (sum udp.Counters) {
 	return sum
 }
 
-// tcpTransport is TCP.
+// tcpTransport is TCP, or MPTCP.
 type tcpTransport struct {
-	r     *run
-	stack *tcp.Stack
-	idles *idleTCP
+	r        *run
+	stack    *tcp.Stack
+	subflows int // of a connection; 0: it is one of TCP
+	idles    *idleTCP
 }
 
 func newTCP(r *run) *tcpTransport {
@@ -96,14 +97,37 @@ func newTCP(r *run) *tcpTransport {
 	for _, h := range r.topo.Hosts {
 		h.Quantum = uint64(c.Burst)
 	}
-	return &tcpTransport{r, tcp.New(r.net, c, r), newIdleTCP(c)}
+	if t.Type == "mptcp" {
+		c.Options = tcp.DSSOption
+		c.Header += tcp.DSSOption
+	}
+	return &tcpTransport{r, tcp.New(r.net, c, r), t.Subflows, newIdleTCP(c, t.Subflows)}
+}
+
+// flows returns the subflows of a connection, the first of which has number id.
+func (t *tcpTransport) flows(id network.FlowID, f *traffic.Flow) []network.Flow {
+	subs := make([]network.Flow, t.subflows)
+	for i := range subs {
+		if i > 0 {
+			id = t.r.ids.next()
+		}
+		subs[i] = t.r.flow(id, f, f.Subflow(i))
+	}
+	return subs
 }
 
 func (t *tcpTransport) open(id network.FlowID, f *traffic.Flow) conn {
+	if t.subflows > 0 {
+		return t.stack.OpenMulti(t.flows(id, f))
+	}
 	return t.stack.Open(tcp.Flow{Flow: t.r.flow(id, f, f.TCP())})
 }
 
 func (t *tcpTransport) single(now engine.Time, f *traffic.Flow) {
+	if t.subflows > 0 {
+		t.stack.StartMulti(now, t.flows(f.ID, f), f.Bytes)
+		return
+	}
 	t.stack.Start(now, tcp.Flow{Flow: t.r.flow(f.ID, f, f.TCP()), Bytes: f.Bytes})
 }
 

@@ -36,7 +36,9 @@ type Stack struct {
 
 	conns []*Conn
 	free  []*Conn
-	sum   Counters // of connections that are closed
+	// Connections of MPTCP that are not in use.
+	freeMulti []*Multi
+	sum       Counters // of connections that are closed
 }
 
 // New returns a stack. done may be nil.
