@@ -59,6 +59,9 @@ var conformance = []promises{
 	{name: "plb", byHash: true, uniform: true, weighted: true, looks: looks{late: 1}},
 	{name: "flowcut", perFlowlet: true, gap: 13 * time.Millisecond, uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
 	{name: "hula", perFlowlet: true, byHash: true, gap: 500 * time.Microsecond, uniform: true, weighted: true},
+	{name: "static-dst", perFlow: true},
+	{name: "caar", perFlowlet: true, byHash: true, gap: time.Second, uniform: true, followsQueue: true, looks: looks{1, 1, 1, 1, 1}},
+	{name: "caar-flow", perFlowlet: true, byHash: true, gap: time.Second, uniform: true, followsQueue: true, looks: looks{1, 1, 1, 1, 1}},
 	{name: "reed", uniform: true, followsRemote: true, followsQueue: true, looks: looks{1, 1, 1, 1, 0}},
 	{name: "conweave-informed", uniform: true, followsRemote: true, followsQueue: true, looks: looks{1, 1, 1, 1, 0}},
 }
