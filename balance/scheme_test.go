@@ -61,8 +61,12 @@ var conformance = []promises{
 	{name: "flowcut", perFlowlet: true, gap: 13 * time.Millisecond, uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
 	{name: "tcp-path", perFlow: true, uniform: true, weighted: true},
 	{name: "tfe", perFlow: true, uniform: true, weighted: true},
+	{name: "hula", perFlowlet: true, byHash: true, gap: 500 * time.Microsecond, uniform: true, weighted: true},
+	{name: "static-dst", perFlow: true},
+	{name: "caar", perFlowlet: true, byHash: true, gap: time.Second, uniform: true, followsQueue: true, looks: looks{1, 1, 1, 1, 1}},
+	{name: "caar-flow", perFlowlet: true, byHash: true, gap: time.Second, uniform: true, followsQueue: true, looks: looks{1, 1, 1, 1, 1}},
 	{name: "reed", uniform: true, followsRemote: true, followsQueue: true, looks: looks{1, 1, 1, 1, 0}},
-	{name: "conweave-informed", uniform: true, followsRemote: true, followsQueue: true, looks: byFlowlet},
+	{name: "conweave-informed", uniform: true, followsRemote: true, followsQueue: true, looks: looks{1, 1, 1, 1, 0}},
 }
 
 func TestEverySchemeIsHeldToSomething(t *testing.T) {
@@ -409,6 +413,9 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"tcp-path", "selectors", Options{Section: &TCPPathParams{time.Second, time.Second, 64, TCPPathDirected{17}}}},
 		{"tfe", "elephant_ports", Options{Keys: &TFEKeys{TCPPathKeys: TCPPathKeys{"ecmp"}}}},
 		{"tfe", "fallback", Options{Keys: &TFEKeys{ElephantPorts: units.Ports{First: 1, Last: 1}}}},
+		{"hula", "probe", Options{Section: &HULAParams{Probe: 100, Misses: 5}}},
+		{"hula", "misses", Options{Section: &HULAParams{Probe: time.Millisecond, Misses: 256}}},
+		{"hula", "spacing", Options{Section: &HULAParams{Probe: time.Millisecond, Misses: 5, Spacing: time.Second}}},
 		{"static", "weights", Options{Keys: &StaticKeys{make([]uint32, 17)}}},
 		{"static", "weights", Options{Keys: &StaticKeys{[]uint32{0, 0}}}},
 		{"static", "weights", Options{Keys: &StaticKeys{[]uint32{1 << 31, 1 << 31}}}},

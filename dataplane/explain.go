@@ -182,7 +182,8 @@ func (l *leafWorker) explain(f *Flow) (*Explanation, error) {
 		overlay.ExactKey(b, m.L3, &m, &exact[0].Key)
 	}
 	for _, peer := range l.whereTo(f, vni, x) {
-		x.Peers = append(x.Peers, l.explainPeer(c, m.Hash, exact, peer, l.now))
+		p := balance.Packet{Hash: m.Hash, Leaf: uint16(peer), Number: l.peerNumbers[peer], Host: hostOf(b, int(m.L3), m.Flags)}
+		x.Peers = append(x.Peers, l.explainPeer(c.Policy, &p, exact, l.now))
 	}
 	return x, nil
 }
@@ -224,11 +225,12 @@ func (l *leafWorker) whereTo(f *Flow, vni VNIIndex, x *Explanation) []PeerID {
 }
 
 // explainPeer asks the policy, shown what it is shown of a packet.
-func (l *leafWorker) explainPeer(by *class, hash uint32, exact []balance.Exact, peer PeerID, now mono.Time) PeerChoice {
+func (l *leafWorker) explainPeer(p balance.Policy, pkt *balance.Packet, exact []balance.Exact, now mono.Time) PeerChoice {
 	l.Look(now)
+	peer := PeerID(pkt.Leaf)
 	v := *l.brain.View()
 	v.Exact = exact
-	e := balance.Explain(by.Policy, now, &v, &balance.Packet{Hash: hash, Leaf: uint16(peer)})
+	e := balance.Explain(p, now, &v, pkt)
 	paths := &v.Paths[peer]
 	c := PeerChoice{
 		VTEP: l.view.tables.Peers[peer].VTEP, Capable: l.shared.leaf.Capable.Capable(uint16(peer), now),

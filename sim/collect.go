@@ -27,6 +27,7 @@ type collector struct {
 	reorder   *reordering // nil: nobody asked for it
 	tables    *tables     // likewise
 	started   explorations
+	progress  *progress // nil: nobody asked for it
 
 	// When the window opens and closes; a run that ended before has no end yet.
 	opened, closed engine.Time
@@ -106,6 +107,7 @@ func newCollector(r *run) (*collector, error) {
 	}
 	c.watchReordering()
 	c.watchTables()
+	c.watchProgress()
 	c.watchUplinks()
 	return c, nil
 }
@@ -362,6 +364,7 @@ func (r *run) result(why string) (*measure.Result, error) {
 		},
 		Events: r.engine.Handled(), PacketHops: r.net.Hops(),
 	}
+	out.Conservation.LostPercent = percent(out.Conservation.Dropped, out.Conservation.Made)
 	for i := range s.Workloads {
 		if out.Load == 0 {
 			out.Load = s.Workloads[i].Load
@@ -406,6 +409,9 @@ const curvePoints = 100
 
 func (c *collector) distributions(out *measure.Result, now engine.Time) {
 	out.Imbalance = measure.Distributions(c.leaves, c.imbalance)
+	if c.progress != nil {
+		out.Progress = c.progress.intervals
+	}
 	for _, q := range c.queues {
 		if q.hists == nil {
 			continue
@@ -479,6 +485,11 @@ func (r *run) schemeCounters() map[string]uint64 {
 	for _, l := range r.topo.Leaves {
 		schemes = leaf.AddSchemes(schemes, l.Brain().SchemeStats())
 		receivers = leaf.AddReceivers(receivers, l.Brain().ReceiverStats())
+	}
+	for _, s := range r.topo.Spines {
+		if s.Brain() != nil {
+			schemes = leaf.AddSchemes(schemes, s.Brain().SchemeStats())
+		}
 	}
 	out := map[string]uint64{}
 	for i := range schemes {

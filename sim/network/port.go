@@ -43,6 +43,7 @@ type Port struct {
 	waits   uint64      // bytes in all queues
 	watcher Watcher
 	down    bool
+	stopped bool // no Data is to be sent: paused or held
 	paused  bool // the peer wants no Data (PFC)
 	pulling bool // a source is being asked
 	stats   PortStats
@@ -53,6 +54,7 @@ type Port struct {
 
 	account  account
 	pausedAt engine.Time
+	heldTill engine.Time // the node holds Data back until then
 }
 
 // PortStats count what a port did so far.
@@ -67,6 +69,7 @@ type PortStats struct {
 	PausesSent, ResumesSent uint64
 	Pauses                  uint64
 	Paused                  engine.Time
+	Holds                   uint64 // times that the node held Data back, which is not PFC
 }
 
 // NewPort returns a port of a node; a host's first one becomes its interface.
@@ -110,7 +113,7 @@ func (p *Port) Send(now engine.Time, k *Packet, c Class) {
 		p.drop(k, LinkDown)
 		return
 	}
-	if p.waits == 0 && now >= p.free && !p.pulling && (c != DataClass || !p.paused) {
+	if p.waits == 0 && now >= p.free && !p.pulling && (c != DataClass || !p.stopped) {
 		p.Release(now, k)
 		p.transmit(now, k)
 		return
@@ -191,6 +194,7 @@ const (
 	eventArrived        // the oldest packet on the wire is out of it
 	eventPause          // a PFC frame came
 	eventResume
+	eventHeld // the node has held Data back for long enough
 	eventBits = 8
 )
 
@@ -219,6 +223,10 @@ func (p *Port) Handle(now engine.Time, arg uint64) {
 		p.pause(now, true)
 	case eventResume:
 		p.pause(now, false)
+	case eventHeld:
+		if now >= p.heldTill {
+			p.stop(now)
+		}
 	}
 }
 
@@ -232,7 +240,7 @@ func (p *Port) Kick(now engine.Time) {
 		return
 	}
 	k := p.next(now)
-	if k == nil && p.host != nil && !p.paused {
+	if k == nil && p.host != nil && !p.stopped {
 		// A source may send something else from within Pull.
 		p.pulling = true
 		k = p.host.pull(now)
@@ -255,7 +263,7 @@ func (p *Port) wakeUp() {
 		return
 	}
 	waits := p.waits > 0
-	if p.paused {
+	if p.stopped {
 		waits = p.queues[ControlClass].n > 0
 	} else if p.host != nil && p.host.turns.first != nil {
 		waits = true
@@ -272,7 +280,7 @@ func (p *Port) next(now engine.Time) *Packet {
 		return nil
 	}
 	for c := range Class(Classes) {
-		if c == DataClass && p.paused {
+		if c == DataClass && p.stopped {
 			break
 		}
 		k := p.queues[c].pop()

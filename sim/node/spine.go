@@ -24,8 +24,12 @@ type Spine struct {
 	ports []meter     // by Port.Index
 	hops  []hops      // by leaf
 	brain *leaf.Spine // nil: next hops follow selectors and hashes
+	every bool        // brain decides where there is no choice, too
 	seed  uint64
 	one   [1]balance.Packet
+	timer engine.Timer
+	id    engine.ID
+	note  overlay.Message // the message that is handled
 
 	explores func(*overlay.Fabric) bool // what is flooded; nil: nothing
 	stats    SpineStats
@@ -36,6 +40,8 @@ type SpineStats struct {
 	Forwarded uint64
 	Pinned    uint64 // of those, with a choice that their selector made
 	Flooded   uint64 // copies that were made to flood what explores
+	Control   uint64 // messages of neighbours that were handled
+	Messages  uint64 // messages to neighbours that were sent
 }
 
 // hops are the next hops to a leaf, in a stable order.
@@ -48,7 +54,7 @@ type hops struct {
 // NewSpine returns a spine of a fabric with so many leaves, without ports. It
 // reports configurations that make no sense.
 func NewSpine(net *network.Network, name string, index, leaves int, cfg Config) (*Spine, error) {
-	s := &Spine{Name: name, Index: index, net: net, cfg: cfg, hops: make([]hops, leaves), seed: cfg.Seed}
+	s := &Spine{Name: name, Index: index, net: net, cfg: cfg, hops: make([]hops, leaves), seed: cfg.Seed, timer: engine.NewTimer()}
 	if err := cfg.Congestion.Validate(); err != nil {
 		return nil, fmt.Errorf("spine %s: congestion: %w", name, err)
 	}
@@ -60,10 +66,15 @@ func NewSpine(net *network.Network, name string, index, leaves int, cfg Config) 
 	}
 	o := cfg.SpineOptions
 	var err error
-	s.brain, err = leaf.NewSpine(leaf.SpineConfig{Scheme: cfg.Spine, Options: o, Seed: cfg.Seed, Congestion: s.cfg.Congestion, Links: s})
+	s.brain, err = leaf.NewSpine(leaf.SpineConfig{
+		Scheme: cfg.Spine, Options: o, Seed: cfg.Seed, Congestion: s.cfg.Congestion, Sections: cfg.Sections, Links: s, Node: s,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("spine %s: %w", name, err)
 	}
+	s.every = s.brain.KnowsLeaves()
+	s.id = net.Engine.Register(s)
+	s.wake(net.Engine.Now())
 	return s, nil
 }
 
@@ -112,11 +123,18 @@ func (s *Spine) SetRoute(dest uint16, ports []int) error {
 	if err := s.brain.SetRoute(int(dest), ports, nil); err != nil {
 		return fmt.Errorf("spine %s: %w", s.Name, err)
 	}
+	if s.every {
+		s.brain.SetLeaf(dest, ports)
+	}
 	return nil
 }
 
 // Receive forwards a packet.
 func (s *Spine) Receive(now engine.Time, p *network.Packet, in *network.Port) {
+	if p.Kind == network.Link {
+		s.message(now, p, in)
+		return
+	}
 	if s.explores != nil && s.explores(&p.Fabric) {
 		s.flood(now, p, in)
 	}
@@ -126,9 +144,9 @@ func (s *Spine) Receive(now engine.Time, p *network.Packet, in *network.Port) {
 	case h.n == 0:
 		s.net.Drop(p, network.NoRoute)
 		return
-	case h.n == 1:
+	case h.n == 1 && !s.every:
 	case s.brain != nil:
-		s.one[0] = balance.Packet{Hash: p.Hash, Leaf: p.DstLeaf, Len: uint16(p.Size)}
+		s.one[0] = balance.Packet{Hash: p.Hash, Leaf: p.DstLeaf, Number: p.DstLeaf, Host: uint32(p.Dst), Len: uint16(p.Size)}
 		s.brain.Bundle(int(p.DstLeaf)).Choose(now.Mono(), s.one[:])
 		pick = s.one[0].Path
 	default:
@@ -174,6 +192,9 @@ func (s *Spine) Ports() []*network.Port {
 	}
 	return ports
 }
+
+// Brain returns what decides, for its counters; nil: no scheme does.
+func (s *Spine) Brain() *leaf.Spine { return s.brain }
 
 // Stats returns what happened so far.
 func (s *Spine) Stats() SpineStats { return s.stats }

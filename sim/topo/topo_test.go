@@ -40,9 +40,14 @@ var shapes = []struct {
 	}, 3, 5, 8, 4, 160 * gbit},
 	{"vl2", func() Spec {
 		s := wires()
-		s.Kind, s.Leaves, s.Spines, s.Cores, s.Hosts.PerLeaf = VL2, 7, 4, 5, 2
+		s.Kind, s.Leaves, s.Spines, s.Cores, s.Hosts.PerLeaf = VL2, 4, 5, 3, 2
 		return s
-	}, 3, 5, 14, 2, 80 * gbit},
+	}, 3, 5, 8, 6, 80 * gbit},
+	{"tree", func() Spec {
+		s := wires()
+		s.Kind, s.Leaves, s.Spines, s.Cores, s.Hosts.PerLeaf = Tree, 7, 3, 3, 2
+		return s
+	}, 3, 5, 14, 3, 40 * gbit},
 }
 
 func TestEveryPairOfHostsReachesEachOther(t *testing.T) {
@@ -160,7 +165,7 @@ func TestImpossibleTopologiesAreRefused(t *testing.T) {
 		{"spines and 3 cores", base(func(s *Spec) { s.Kind, s.Spines, s.Cores = Altoona, 4, 3 })},
 		{"leaves for all pods alike", base(func(s *Spec) { s.Kind, s.Leaves, s.Spines, s.Cores = Altoona, 3, 4, 2 })},
 		{"no core", base(func(s *Spec) { s.Kind, s.Leaves, s.Spines = ThreeLayer, 4, 4 })},
-		{"pair", base(func(s *Spec) { s.Kind, s.Spines = VL2, 3 })},
+		{"pair", base(func(s *Spec) { s.Kind, s.Spines = VL2, 1 })},
 		{"17 next hops", base(func(s *Spec) { s.Kind, s.Spines, s.Cores = VL2, 4, 17 })},
 		{"\"ring\" does not exist", base(func(s *Spec) { s.Kind = "ring" })},
 	} {
