@@ -81,8 +81,41 @@ type Packet struct {
 // Pool keeps packets that nobody owns.
 type Pool struct {
 	free  *Packet
+	n     int      // of them
 	fresh []Packet // made together, and not used yet
 	out   int
+
+	// With a network of parts: traffic in one direction takes packets from one pool and
+	// leaves them in another one, so that pools pass some on ([balance]).
+	several bool
+	spare   []*Packet // lists of bundle packets
+	grown   int       // packets that were made since the last balance
+}
+
+// bundle is how many packets pools pass on at once.
+const bundle = 64
+
+// balance lets pools that have bundles to spare give them to those that had to make
+// packets. Both keep one or two.
+func balance(parts []*Network, bundles []*Packet) []*Packet {
+	for _, part := range parts {
+		l := &part.Pool
+		if n := len(l.spare); n > 2 {
+			bundles = append(bundles, l.spare[2:]...)
+			l.spare = l.spare[:2]
+		}
+	}
+	for _, part := range parts {
+		l := &part.Pool
+		if l.grown == 0 {
+			continue
+		}
+		n := min(l.grown/bundle+1, len(bundles))
+		l.spare = append(l.spare, bundles[len(bundles)-n:]...)
+		bundles = bundles[:len(bundles)-n]
+		l.grown = 0
+	}
+	return bundles
 }
 
 // Get returns a zeroed packet.
@@ -90,14 +123,18 @@ func (l *Pool) Get() *Packet {
 	l.out++
 	p := l.free
 	if p == nil {
-		return l.grow()
+		if p = l.unfold(); p == nil {
+			return l.grow()
+		}
 	}
 	l.free = p.next
+	l.n--
 	*p = Packet{}
 	return p
 }
 
 func (l *Pool) grow() *Packet {
+	l.grown++
 	if len(l.fresh) == 0 {
 		l.fresh = make([]Packet, 64)
 	}
@@ -111,7 +148,35 @@ func (l *Pool) Put(p *Packet) {
 	l.out--
 	p.next = l.free
 	l.free = p
+	if l.n++; l.n >= 2*bundle && l.several {
+		l.fold()
+	}
 }
 
-// Out returns how many packets somebody owns.
+// fold makes a spare list of packets that are free.
+func (l *Pool) fold() {
+	first := l.free
+	last := first
+	for range bundle - 1 {
+		last = last.next
+	}
+	l.free, last.next = last.next, nil
+	l.n -= bundle
+	l.spare = append(l.spare, first)
+}
+
+// unfold takes a spare list, if there is one.
+func (l *Pool) unfold() *Packet {
+	n := len(l.spare)
+	if n == 0 {
+		return nil
+	}
+	p := l.spare[n-1]
+	l.spare = l.spare[:n-1]
+	l.n = bundle
+	return p
+}
+
+// Out returns how many packets somebody owns who had them from this pool, less those
+// that others had from elsewhere and returned here.
 func (l *Pool) Out() int { return l.out }

@@ -13,7 +13,12 @@ func (p *Port) signal(now engine.Time, what uint64) {
 	} else {
 		p.stats.ResumesSent++
 	}
-	p.Peer.schedule(now+TxTime(pauseFrame, p.Rate)+p.Delay, what)
+	at := now + TxTime(pauseFrame, p.Rate) + p.Delay
+	if p.far {
+		p.cross(crossing{at: at, what: what})
+	} else {
+		p.Peer.schedule(at, what)
+	}
 }
 
 // pause is what a pause or resume frame does to the port that it reaches.

@@ -30,10 +30,10 @@ type Port struct {
 
 	host *Host // Node, if it is one
 	net  *Network
+	far  bool // the peer is in another part of the network
 
 	// What every packet needs, in the order of need.
-	to      Node    // Peer's
-	first   *Packet // on the wire, in order
+	first   *Packet // on the wire to this port, in order
 	last    *Packet
 	id      engine.ID
 	epoch   uint32      // of the link: events from before it went down are void
@@ -49,7 +49,8 @@ type Port struct {
 
 	queues [Classes]queue
 	watch  *Occupancy
-	rest   uint64 // what the last packet's time was rounded down by, 1/Rate ps
+	boxes  [2][]crossing // what is sent to a peer in another part: see Network.Swap
+	rest   uint64        // what the last packet's time was rounded down by, 1/Rate ps
 
 	account  account
 	pausedAt engine.Time
@@ -90,8 +91,10 @@ func (n *Network) NewPort(name string, index int, node Node, c PortConfig, watch
 // Connect makes two ports the ends of a link.
 func Connect(a, b *Port) {
 	a.Peer, b.Peer = b, a
-	a.to, b.to = b.Node, a.Node
 	for _, p := range [2]*Port{a, b} {
+		if p.far = a.net != b.net; p.far {
+			p.net.crossing = append(p.net.crossing, p)
+		}
 		if p.Buffer != nil {
 			p.Buffer.join(p)
 		}
@@ -188,7 +191,7 @@ func (p *Port) serialise(bytes uint32) engine.Time {
 // stands above.
 const (
 	eventFree    = iota // the transmitter is free and something may wait for it
-	eventArrived        // the oldest packet on the wire is out of it
+	eventArrived        // the oldest packet on the wire to the port is out of it
 	eventPause          // a PFC frame came
 	eventResume
 	eventBits = 8
@@ -213,8 +216,8 @@ func (p *Port) Handle(now engine.Time, arg uint64) {
 			p.schedule(p.first.at, eventArrived)
 		}
 		p.net.hops++
-		k.in = p.Peer
-		p.to.Receive(now, k, p.Peer)
+		k.in = p
+		p.Node.Receive(now, k, p)
 	case eventPause:
 		p.pause(now, true)
 	case eventResume:
@@ -302,6 +305,15 @@ func (p *Port) transmit(now engine.Time, k *Packet) {
 	p.stats.Bytes[k.Class] += uint64(k.Size)
 	p.free = now + p.serialise(k.Size)
 	k.at = p.free + p.delay
+	if p.far {
+		p.cross(crossing{at: k.at, k: k})
+	} else {
+		p.Peer.expect(k)
+	}
+}
+
+// expect puts a packet on the wire to the port.
+func (p *Port) expect(k *Packet) {
 	k.next = nil
 	if p.first == nil {
 		p.schedule(k.at, eventArrived)
@@ -312,7 +324,7 @@ func (p *Port) transmit(now engine.Time, k *Packet) {
 	p.last = k
 }
 
-// land takes the oldest packet off the wire; nil: there is none.
+// land takes the oldest packet off the wire to the port; nil: there is none.
 func (p *Port) land() *Packet {
 	k := p.first
 	if k != nil {

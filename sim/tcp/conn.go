@@ -39,6 +39,8 @@ type message struct {
 type Conn struct {
 	network.Turn
 	stack *Stack
+	near  *seat // of the sender
+	far   *seat // of the receiver
 	index uint64
 
 	flow          network.FlowID
@@ -88,9 +90,11 @@ type Conn struct {
 	cubic cubicState
 	dctcp dctcpState
 
-	// messages that are not complete, oldest at first.
-	messages []message
-	first    int
+	// messages that are not complete, oldest at first. They are the receiver's.
+	messages  []message
+	first     int
+	announced uint64   // bytes of all messages
+	waiting   []uint64 // sizes of messages whose sending has not begun
 
 	recv     receiver
 	counters Counters
@@ -101,13 +105,14 @@ type Conn struct {
 func (c *Conn) reset(f Flow) {
 	s := c.stack
 	n := Conn{
-		stack: s, index: c.index, rto: c.rto,
+		stack: s, near: c.near, far: c.far, index: c.index, rto: c.rto,
 		flow: f.ID, src: f.Src, dst: f.Dst, hash: f.Hash, reverse: f.ReverseHash,
 		state:        established,
 		ssthresh:     float64(uint64(1) << 62),
 		timeoutAfter: s.cfg.initialRTO(),
 		sacked:       c.sacked,
 		messages:     c.messages[:0],
+		waiting:      c.waiting[:0],
 		recv:         receiver{conn: c, timer: c.recv.timer, ooo: c.recv.ooo, quick: s.cfg.QuickAcks},
 	}
 	n.sacked.reset()
@@ -129,18 +134,32 @@ func (c *Conn) Goodput() uint64 { return c.counters.Goodput }
 // Send writes a message behind those that are not sent yet. [Done] is told id
 // when the receiver has all of it.
 func (c *Conn) Send(now engine.Time, id network.FlowID, bytes uint64) {
+	c.Announce(id, bytes)
+	c.Begin(now)
+}
+
+// Announce tells the receiver of a message whose sending will begin with the next
+// [Conn.Begin] for which none was announced before.
+func (c *Conn) Announce(id network.FlowID, bytes uint64) {
 	if bytes == 0 || bytes > Endless || c.state == closed || c.closing {
 		panic(fmt.Sprintf("tcp: message %d of %d bytes on flow %d: it must have 1 to 2^60 bytes, and the connection must be open", id, bytes, c.flow))
 	}
-	if c.una == c.end {
-		c.restart(now)
-	}
-	c.end += bytes
+	c.announced += bytes
+	c.waiting = append(c.waiting, bytes)
 	if len(c.messages) == cap(c.messages) && c.first > 0 {
 		c.messages = c.messages[:copy(c.messages, c.messages[c.first:])]
 		c.first = 0
 	}
-	c.messages = append(c.messages, message{id, c.end})
+	c.messages = append(c.messages, message{id, c.announced})
+}
+
+// Begin writes the oldest message that was announced.
+func (c *Conn) Begin(now engine.Time) {
+	if c.una == c.end {
+		c.restart(now)
+	}
+	c.end += c.waiting[0]
+	c.waiting = c.waiting[:copy(c.waiting, c.waiting[1:])]
 	c.closing = c.oneShot
 	if c.state == fresh {
 		c.state = synDue

@@ -54,6 +54,9 @@ type Spec struct {
 	// Faults fail and repair links. Every switch has new routes at once. Faults at
 	// time 0 have happened when the run starts.
 	Faults []vocab.Fault
+	// Split gives each switch, with its hosts, a part of the network of its own, so that
+	// they can run side by side (network.Network.Part).
+	Split bool
 
 	pods int // FatTree, ThreeLayer
 }
