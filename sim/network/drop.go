@@ -35,7 +35,7 @@ func (r Reason) String() string {
 func (n *Network) Copy(p *Packet) *Packet {
 	c := n.Pool.Get()
 	*c = *p
-	c.next, c.at, c.in, c.charge = nil, 0, nil, nil
+	c.in, c.charge = nil, nil
 	return c
 }
 
@@ -96,9 +96,7 @@ func (n *Network) Ledger() Ledger {
 		for c := range p.queues {
 			l.Queued += uint64(p.queues[c].n)
 		}
-		for k := p.first; k != nil; k = k.next {
-			l.Flying++
-		}
+		l.Flying += uint64(p.wire.n)
 		for side := range p.boxes {
 			for _, c := range p.boxes[side] {
 				if c.k != nil {

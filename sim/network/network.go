@@ -55,7 +55,7 @@ type whole struct {
 	flows []ends
 	parts []*Network // the first one is the network that New returned, unless it has parts
 	split bool
-	spare []*Packet // bundles that no pool has
+	over  []*Packet // that no pool of a part needs
 	side  int       // of the ports' boxes that is written to
 }
 

@@ -43,11 +43,9 @@ type Block struct{ From, To uint64 }
 // Packet is a packet with its headers decoded. It has one owner at a time: who
 // is handed one passes it on, keeps it, or returns it with [Pool.Put].
 type Packet struct {
-	// What every hop touches is within 64 bytes.
-	next   *Packet     // in the queue, or in the pool
-	at     engine.Time // when its last bit comes out of the wire that it is on
-	in     *Port       // that it last came in by; nil: it was made where it is
-	charge *account    // of the buffer that it waits in
+	// What every hop touches, the overlay's fields included, is a cache line.
+	in     *Port    // that it last came in by; nil: it was made where it is
+	charge *account // of the buffer that it waits in
 
 	Flow     FlowID
 	Src, Dst HostID
@@ -75,60 +73,26 @@ type Packet struct {
 
 	Hello *overlay.Hello // body of a HELLO between leaves
 
-	_ [8]byte // three cache lines
+	_ [24]byte // three cache lines
 }
 
 // Pool keeps packets that nobody owns.
 type Pool struct {
-	free  *Packet
-	n     int      // of them
+	free  []*Packet
 	fresh []Packet // made together, and not used yet
 	out   int
-
-	// With a network of parts: traffic in one direction takes packets from one pool and
-	// leaves them in another one, so that pools pass some on ([balance]).
-	several bool
-	spare   []*Packet // lists of bundle packets
-	grown   int       // packets that were made since the last balance
-}
-
-// bundle is how many packets pools pass on at once.
-const bundle = 64
-
-// balance lets pools that have bundles to spare give them to those that had to make
-// packets. Both keep one or two.
-func balance(parts []*Network, bundles []*Packet) []*Packet {
-	for _, part := range parts {
-		l := &part.Pool
-		if n := len(l.spare); n > 2 {
-			bundles = append(bundles, l.spare[2:]...)
-			l.spare = l.spare[:2]
-		}
-	}
-	for _, part := range parts {
-		l := &part.Pool
-		if l.grown == 0 {
-			continue
-		}
-		n := min(l.grown/bundle+1, len(bundles))
-		l.spare = append(l.spare, bundles[len(bundles)-n:]...)
-		bundles = bundles[:len(bundles)-n]
-		l.grown = 0
-	}
-	return bundles
+	grown int // packets that were made since pools were levelled
 }
 
 // Get returns a zeroed packet.
 func (l *Pool) Get() *Packet {
 	l.out++
-	p := l.free
-	if p == nil {
-		if p = l.unfold(); p == nil {
-			return l.grow()
-		}
+	n := len(l.free)
+	if n == 0 {
+		return l.grow()
 	}
-	l.free = p.next
-	l.n--
+	p := l.free[n-1]
+	l.free = l.free[:n-1]
 	*p = Packet{}
 	return p
 }
@@ -146,37 +110,36 @@ func (l *Pool) grow() *Packet {
 // Put takes a packet back.
 func (l *Pool) Put(p *Packet) {
 	l.out--
-	p.next = l.free
-	l.free = p
-	if l.n++; l.n >= 2*bundle && l.several {
-		l.fold()
-	}
-}
-
-// fold makes a spare list of packets that are free.
-func (l *Pool) fold() {
-	first := l.free
-	last := first
-	for range bundle - 1 {
-		last = last.next
-	}
-	l.free, last.next = last.next, nil
-	l.n -= bundle
-	l.spare = append(l.spare, first)
-}
-
-// unfold takes a spare list, if there is one.
-func (l *Pool) unfold() *Packet {
-	n := len(l.spare)
-	if n == 0 {
-		return nil
-	}
-	p := l.spare[n-1]
-	l.spare = l.spare[:n-1]
-	l.n = bundle
-	return p
+	l.free = append(l.free, p)
 }
 
 // Out returns how many packets somebody owns who had them from this pool, less those
 // that others had from elsewhere and returned here.
 func (l *Pool) Out() int { return l.out }
+
+// plenty is how many packets a pool may have before others get what is over.
+const plenty = 256
+
+// level passes packets from the pools that have plenty to those that had to make some:
+// traffic in one direction takes packets from one part's pool and leaves them in
+// another's. over has those that no pool needed so far.
+func level(parts []*Network, over []*Packet) []*Packet {
+	for _, part := range parts {
+		l := &part.Pool
+		if n := len(l.free); n >= 2*plenty {
+			over = append(over, l.free[plenty:]...)
+			l.free = l.free[:plenty]
+		}
+	}
+	for _, part := range parts {
+		l := &part.Pool
+		if l.grown == 0 || len(over) == 0 {
+			continue
+		}
+		n := min(l.grown+plenty/4, len(over))
+		l.free = append(l.free, over[len(over)-n:]...)
+		over = over[:len(over)-n]
+		l.grown = 0
+	}
+	return over
+}

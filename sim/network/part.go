@@ -13,7 +13,7 @@ func (n *Network) Part(e *engine.Engine) *Network {
 		n.parts, n.split = nil, true
 	}
 	part := newNetwork(e, n.whole)
-	part.Index, part.Pool.several = len(n.parts), true
+	part.Index = len(n.parts)
 	n.parts = append(n.parts, part)
 	return part
 }
@@ -47,7 +47,7 @@ func (n *Network) Swap() {
 	for _, p := range n.parts {
 		p.sent = engine.Never
 	}
-	n.spare = balance(n.parts, n.spare)
+	n.over = level(n.parts, n.over)
 }
 
 // Sent returns the time of the first thing that a part has sent since Swap (parallel.Links).
@@ -61,7 +61,7 @@ func (n *Network) Deliver(part int) {
 		box := &p.Peer.boxes[1-n.side]
 		for _, c := range *box {
 			if c.k != nil {
-				p.expect(c.k)
+				p.expect(c.at, c.k)
 			} else {
 				p.schedule(c.at, c.what)
 			}

@@ -72,7 +72,8 @@ func (n *Network) Stuck() []*Port {
 func (p *Port) drains(stuck map[*Port]bool) bool {
 	blocked := uint64(0)
 	for _, out := range p.Buffer.ports {
-		for k := out.queues[DataClass].head; k != nil; k = k.next {
+		for i := range out.queues[DataClass].n {
+			k := *out.queues[DataClass].at(i)
 			if k.charge != &p.account {
 				continue
 			}

@@ -28,13 +28,13 @@ type Port struct {
 	Peer  *Port
 	PortConfig
 
-	host *Host // Node, if it is one
-	net  *Network
-	far  bool // the peer is in another part of the network
+	host   *Host // Node, if it is one
+	net    *Network
+	engine *engine.Engine // net's
+	far    bool           // the peer is in another part of the network
 
 	// What every packet needs, in the order of need.
-	first   *Packet // on the wire to this port, in order
-	last    *Packet
+	wire    ring[coming] // to this port
 	id      engine.ID
 	epoch   uint32      // of the link: events from before it went down are void
 	free    engine.Time // when the transmitter has sent what it was given
@@ -76,7 +76,7 @@ func (n *Network) NewPort(name string, index int, node Node, c PortConfig, watch
 	if c.Rate == 0 || c.Delay < 0 {
 		panic(fmt.Sprintf("network: port %s: a rate of %d bit/s and a delay of %v make no link", name, c.Rate, c.Delay))
 	}
-	p := &Port{Name: name, Index: index, Node: node, PortConfig: c, net: n, delay: c.Delay, watcher: watcher, wake: engine.Never}
+	p := &Port{Name: name, Index: index, Node: node, PortConfig: c, net: n, engine: n.Engine, delay: c.Delay, watcher: watcher, wake: engine.Never}
 	p.id = n.Engine.Register(p)
 	if h, ok := node.(*Host); ok {
 		p.host = h
@@ -198,7 +198,7 @@ const (
 )
 
 func (p *Port) schedule(t engine.Time, what uint64) {
-	p.net.Engine.At(t, p.id, uint64(p.epoch)<<eventBits|what)
+	p.engine.At(t, p.id, uint64(p.epoch)<<eventBits|what)
 }
 
 // Handle is the engine's to call.
@@ -212,8 +212,8 @@ func (p *Port) Handle(now engine.Time, arg uint64) {
 		p.Kick(now)
 	case eventArrived:
 		k := p.land()
-		if p.first != nil {
-			p.schedule(p.first.at, eventArrived)
+		if p.wire.n > 0 {
+			p.schedule(p.wire.at(0).at, eventArrived)
 		}
 		p.net.hops++
 		k.in = p
@@ -304,31 +304,31 @@ func (p *Port) transmit(now engine.Time, k *Packet) {
 	p.stats.Packets[k.Class]++
 	p.stats.Bytes[k.Class] += uint64(k.Size)
 	p.free = now + p.serialise(k.Size)
-	k.at = p.free + p.delay
-	if p.far {
-		p.cross(crossing{at: k.at, k: k})
+	if at := p.free + p.delay; p.far {
+		p.cross(crossing{at: at, k: k})
 	} else {
-		p.Peer.expect(k)
+		p.Peer.expect(at, k)
 	}
 }
 
+// coming is a packet on a wire, and when its last bit comes out of it.
+type coming struct {
+	at engine.Time
+	k  *Packet
+}
+
 // expect puts a packet on the wire to the port.
-func (p *Port) expect(k *Packet) {
-	k.next = nil
-	if p.first == nil {
-		p.schedule(k.at, eventArrived)
-		p.first = k
-	} else {
-		p.last.next = k
+func (p *Port) expect(at engine.Time, k *Packet) {
+	if p.wire.n == 0 {
+		p.schedule(at, eventArrived)
 	}
-	p.last = k
+	p.wire.push(coming{at, k})
 }
 
 // land takes the oldest packet off the wire to the port; nil: there is none.
 func (p *Port) land() *Packet {
-	k := p.first
-	if k != nil {
-		p.first = k.next
+	if p.wire.n == 0 {
+		return nil
 	}
-	return k
+	return p.wire.pop().k
 }
