@@ -84,7 +84,7 @@ func RunThreads(ctx context.Context, s *Spec, threads int) (*measure.Result, err
 	var after runtime.MemStats
 	runtime.ReadMemStats(&after)
 	wall := time.Since(started).Seconds()
-	result.Machine = measure.Machine{WallS: wall, HopsPerS: float64(result.PacketHops) / wall, AllocBytes: after.TotalAlloc - before.TotalAlloc}
+	result.Machine = measure.Machine{WallS: wall, HopsPerS: float64(result.PacketHops) / wall, AllocBytes: after.TotalAlloc - before.TotalAlloc, Threads: max(threads, 1), MemoryBytes: after.Sys}
 	return result, nil
 }
 
