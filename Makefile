@@ -10,13 +10,14 @@ RACE       := ./congestion ./leaf ./control/... ./dataplane/... ./lab/... ./inte
 DEMO       ?= test/netns/demo.yaml
 FUZZTIME   ?= 20s
 BENCH      ?= .
-EXPERIMENTS ?= experiments/con*.yaml
+EXPERIMENTS ?= $(filter-out experiments/lab-%,$(wildcard experiments/*.yaml))
+SIZES      ?= paper,authors
 BENCH_PKGS := ./overlay ./congestion ./reorder ./balance ./dataplane
 IN_VM      := $(SUDO) env LOOM_DAEMONS=$(CURDIR)/bin LOOM_VM_GUEST=$(CURDIR)/bin/vm/guest
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate reference generate-check lint test test-rdma test-vm guest demo bench bench-sim experiments bench-peers fuzz soak clean
+.PHONY: help build generate reference generate-check lint test test-rdma test-vm guest demo bench bench-sim experiments results bench-peers fuzz soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +58,10 @@ bench: ## measure the pipelines in memory: ns a packet and allocations
 
 experiments: build ## run EXPERIMENTS (all) at their quick size and check what they expect; results/ has what they found
 	bin/loomsim run $(EXPERIMENTS) --size quick --check --any-version
+
+results: build ## run EXPERIMENTS (all) at their published SIZES and rewrite their parts of docs/results.md; takes hours
+	bin/loomsim run $(EXPERIMENTS) --size $(SIZES)
+	bin/loomsim report $(EXPERIMENTS) --markdown docs/results.md
 
 bench-sim: ## measure the simulator: packet-hops a second of one core, memory a run
 	$(GO) test -run '^$$' -bench Fabric -benchtime 5x ./sim

@@ -108,6 +108,7 @@ type conweave struct {
 type leafState struct {
 	unmarked mono.Time // when a packet last went there by hash
 	uplinks  uint16    // a bit each: those that flows could be on
+	base     baseRTT
 }
 
 var _ = register(Scheme{
@@ -161,7 +162,7 @@ func (c *conweave) Retime(_ mono.Time, t *reorder.Times) error {
 	p := c.params
 	p.Reply = cmp.Or(t.Reply, p.Reply)
 	if t.Inactive != 0 {
-		p.Inactive = max(t.Inactive, p.Reply)
+		p.Inactive = max(t.Inactive, p.Reply, p.ReplyExtra)
 	} else {
 		p.Reply = min(p.Reply, p.Inactive)
 	}
@@ -245,15 +246,15 @@ func (c *conweave) slow(now mono.Time, v *View, p *Packet, e *conn) {
 	opcode := overlay.OpData
 	if e.is(connBegin) {
 		opcode = overlay.OpRTTRequest
-		c.begin(now, e)
+		c.begin(now, p.Leaf, e)
 	}
 	p.Path, p.Marks = uint8(paths.Index[e.V.path.Uplink()]), e.V.marks
 	p.Opcode = opcode
 }
 
 // begin starts an epoch: the packet at hand is its request (§3.2.1).
-func (c *conweave) begin(now mono.Time, e *conn) {
-	e.V.state, e.Time = e.V.state&(connRefused|connSilent)|connAsked, now.Add(c.params.Reply)
+func (c *conweave) begin(now mono.Time, leaf uint16, e *conn) {
+	e.V.state, e.Time = e.V.state&(connRefused|connSilent)|connAsked, now.Add(c.reply(leaf))
 	e.V.marks = Marks{Epoch: e.V.marks.Epoch.Next(), Shim: true, Selector: e.V.path.Selector(), Arg: overlay.TstampOf(now)}
 	c.stats.Epochs++
 	c.stats.Requests++
@@ -278,7 +279,7 @@ func (c *conweave) cutOff(now mono.Time, v *View, p *Packet, e *conn) bool {
 			return false
 		}
 		e.V.state |= connAborted
-		e.Time = now.Add(c.params.Reply)
+		e.Time = now.Add(c.reply(p.Leaf))
 		return false
 	}
 	c.stats.Reroutes++

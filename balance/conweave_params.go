@@ -18,7 +18,7 @@ var conweaveSection = &Section{
 	New:      newConWeaveParams,
 	Profiles: []Profile{Datacenter, Lab, Auto},
 
-	Reloadable: []string{"reply", "path_busy", "samples", "selectors", "connections"},
+	Reloadable: []string{"reply", "reply_extra", "path_busy", "samples", "selectors", "connections"},
 }
 
 // ConWeaveParams are the tunables of ConWeave (Tables 1 and 3, Appendix A), of
@@ -115,6 +115,11 @@ type ConWeaveSource struct {
 	// Reply is how long a path may take to bring a request to the other leaf and its
 	// reply back; longer, and the flow is rerouted (θ_reply, §3.2.1). At most inactive.
 	Reply time.Duration `yaml:"reply"`
+	// ReplyExtra makes θ_reply follow each leaf's distance: it is what a reply may take
+	// longer than the shortest round trip to that leaf in the last one to two seconds,
+	// which is known in whole microseconds. Then reply holds only until a round trip is
+	// known, and has to be longer than the longest idle one. 0: θ_reply is reply.
+	ReplyExtra time.Duration `yaml:"reply_extra"`
 	// PathBusy is how long flows are kept off a path after a notice that it is
 	// congested (θ_path_busy): about as long as a queue at the ECN threshold takes to
 	// drain (§4.1).
@@ -171,6 +176,8 @@ func (p *ConWeaveSource) Validate() error {
 		return fieldError("reply", "use a time above 0", "reply is %v", p.Reply)
 	case p.Reply > p.Inactive:
 		return fieldError("reply", "lower reply, or raise inactive", "reply %v is above inactive %v", p.Reply, p.Inactive)
+	case p.ReplyExtra < 0 || p.ReplyExtra > p.Inactive:
+		return fieldError("reply_extra", "use 0 to inactive", "reply_extra is %v, and inactive %v", p.ReplyExtra, p.Inactive)
 	case p.PathBusy < 0 || p.PathBusy > time.Second:
 		return fieldError("path_busy", "use 0 to a second", "path_busy is %v", p.PathBusy)
 	case p.Samples < 1 || p.Samples > maxSamples:

@@ -178,7 +178,7 @@ func (c *conweave) Handle(now mono.Time, _ *View, m *overlay.Message) bool {
 		known = c.notify(now, m.Leaf, f.Path)
 	case overlay.OpRTTReply:
 		if known {
-			c.replied(now, e, f)
+			c.replied(now, m.Leaf, e, f)
 		}
 	case overlay.OpClear:
 		if known {
@@ -205,7 +205,7 @@ func (e *conn) answers(f *overlay.Fabric) bool {
 
 // replied ends an epoch in which the reply came in time (§3.2.1). One that is
 // late changes nothing but that a reroute which found no path is not tried again.
-func (c *conweave) replied(now mono.Time, e *conn, f *overlay.Fabric) {
+func (c *conweave) replied(now mono.Time, leaf uint16, e *conn, f *overlay.Fabric) {
 	if !e.is(connAsked) || !e.answers(f) || e.V.state&connAnswered != 0 {
 		c.stats.StaleReplies++
 		return
@@ -215,7 +215,11 @@ func (c *conweave) replied(now mono.Time, e *conn, f *overlay.Fabric) {
 		e.begin()
 		return
 	}
-	c.stats.ReplyTime.Add(now.Sub(e.Time.Add(-c.params.Reply)))
+	took := now.Sub(e.Time.Add(-c.reply(leaf)))
+	c.stats.ReplyTime.Add(took)
+	if took <= overlay.MaxInactive { // beyond, timestamps wrap
+		c.leaves[leaf].base.add(now, overlay.TstampOf(now).Sub(f.Arg))
+	}
 	if now > e.Time {
 		c.stats.LateReplies++
 		e.V.state |= connAnswered

@@ -406,6 +406,7 @@ func TestConWeaveParamsAreChecked(t *testing.T) {
 		{"inactive", "inactive is 0s", func(p *ConWeaveSource) { p.Inactive = 0 }},
 		{"reply", "reply is 0s", func(p *ConWeaveSource) { p.Reply = 0 }},
 		{"reply", "above inactive", func(p *ConWeaveSource) { p.Reply = p.Inactive + 1 }},
+		{"reply_extra", "reply_extra is", func(p *ConWeaveSource) { p.ReplyExtra = p.Inactive + 1 }},
 		{"path_busy", "path_busy is -1ns", func(p *ConWeaveSource) { p.PathBusy = -1 }},
 		{"samples", "17 path samples", func(p *ConWeaveSource) { p.Samples = 17 }},
 		{"samples", "0 path samples", func(p *ConWeaveSource) { p.Samples = 0 }},

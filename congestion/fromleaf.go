@@ -12,8 +12,10 @@ import (
 // and LBTag it holds the congestion (CE) of the last packet from there, until a
 // packet in the reverse direction feeds it back.
 //
-// Feedback goes round-robin over the tags; tags with a changed metric come first
-// (§3.3, step 4). A metric that was not confirmed for the ageing time is not fed
+// Feedback goes round-robin over the tags, and favours those whose metric has changed
+// (§3.3, step 4). After [changedInRow] changed ones the round goes on by one tag, so
+// that each tag gets its turn however often others change: a link that stays congested
+// would else age to idle at the source. A metric that was not confirmed for the ageing time is not fed
 // back: repeating it would keep a stale metric alive at the source. The source's
 // [ToLeaf] ages it meanwhile, and so the first record after such a silence counts
 // as changed even if its metric is the same.
@@ -40,21 +42,54 @@ type fromRow struct {
 
 const setChanged = 16 // shift
 
+// changedInRow is how many changed metrics are fed back before the round goes on. A tag
+// waits for at most 2·16·(changedInRow+1) packets of a worker.
+const changedInRow = 3
+
 // FeedbackCursor is a worker's position in the round over each leaf's tags. It is
 // owned by one worker; it is not safe for concurrent use.
 type FeedbackCursor struct {
-	last []uint8 // by leaf: tag fed back last
+	turns []turn // by leaf
 	// retired is how many stale metrics were taken out of the round. A metric joins the
 	// round again when a packet with its tag arrives. The worker that retires a metric
 	// counts it.
 	retired uint64
 }
 
+// turn is where a worker stands in the round over one leaf's tags.
+type turn struct {
+	fed   uint16 // tags fed back in this round, a bit each
+	last  uint8  // tag fed back last
+	inRow uint8  // changed metrics fed back since the round went on
+}
+
+// of returns the tags that are next: changed ones, or those whose turn in the round is
+// still to come. Both sets are empty only if there is no feedback.
+func (t *turn) of(changed, live uint16) (from uint16, favoured bool) {
+	if changed != 0 && t.inRow < changedInRow {
+		return changed, true
+	}
+	if live&^t.fed == 0 {
+		t.fed = 0
+	}
+	return live &^ t.fed, false
+}
+
+// take notes that a tag was fed back.
+func (t *turn) take(tag uint8, favoured bool) {
+	t.last = tag
+	t.fed |= 1 << tag
+	t.inRow++
+	if !favoured {
+		t.inRow = 0
+	}
+}
+
 // NewFeedbackCursor returns a cursor for leaves 0 to leaves-1.
 func NewFeedbackCursor(leaves int) *FeedbackCursor {
-	c := &FeedbackCursor{last: make([]uint8, leaves)}
-	for i := range c.last {
-		c.last[i] = MaxTags - 1
+	c := &FeedbackCursor{turns: make([]turn, leaves)}
+	for i := range c.turns {
+		c.turns[i].last = MaxTags - 1
 	}
 	return c
 }
@@ -96,26 +131,23 @@ func (t *FromLeaf) Record(leaf uint16, tag, ce uint8, now mono.Time) bool {
 // Next chooses the feedback for a packet to a leaf. ok is false if there is none,
 // or if table or cursor have no such leaf.
 func (t *FromLeaf) Next(c *FeedbackCursor, leaf uint16, now mono.Time) (tag, metric uint8, ok bool) {
-	if int(leaf) >= len(t.rows) || int(leaf) >= len(c.last) {
+	if int(leaf) >= len(t.rows) || int(leaf) >= len(c.turns) {
 		return 0, 0, false
 	}
-	r := &t.rows[leaf]
+	r, at := &t.rows[leaf], &c.turns[leaf]
 	for {
 		sets := r.sets.Load()
-		from := uint16(sets >> setChanged)
-		if from == 0 {
-			from = uint16(sets)
-		}
+		from, favoured := at.of(uint16(sets>>setChanged), uint16(sets))
 		if from == 0 {
 			return 0, 0, false
 		}
-		tag = nextTag(from, c.last[leaf])
+		tag = nextTag(from, at.last)
 		if bit := uint32(1) << (tag + setChanged); sets&bit != 0 {
 			r.sets.And(^bit) // before the word: a later change sets it again
 		}
 		w := word(r.words[tag].Load())
 		if w.age(now) < t.ageing {
-			c.last[leaf] = tag
+			at.take(tag, favoured)
 			return tag, w.metric(), true
 		}
 		if t.retire(r, tag, now) {

@@ -25,18 +25,38 @@ func (n *naiveFromLeaf) record(tag int, ce uint8, now mono.Time) {
 	e.known, e.live, e.metric, e.at = true, true, ce, now
 }
 
-// next looks at every tag after last, for a changed one first, and counts those
-// that it comes to too late.
-func (n *naiveFromLeaf) next(last int, now mono.Time) (tag int, metric uint8, ok bool) {
-	for _, wantChanged := range []bool{true, false} {
+// naiveTurn is a worker's position as plain fields.
+type naiveTurn struct {
+	fed   map[int]bool
+	last  int
+	inRow int
+}
+
+// next looks at every tag after last, for a changed one first unless there were
+// three of them in a row, then for one that had no turn in this round, then for any, and
+// counts those that it comes to too late.
+func (n *naiveFromLeaf) next(at *naiveTurn, now mono.Time) (tag int, metric uint8, ok bool) {
+	for _, want := range []string{"changed", "not fed", "any"} {
+		if want == "changed" && at.inRow == 3 {
+			continue
+		}
+		if want == "any" {
+			clear(at.fed)
+		}
 		for i := 1; i <= MaxTags; i++ {
-			e := &n.tags[(last+i)%MaxTags]
-			if !e.live || wantChanged && !e.changed {
+			tag := (at.last + i) % MaxTags
+			e := &n.tags[tag]
+			if !e.live || want == "changed" && !e.changed || at.fed[tag] && want == "not fed" {
 				continue
 			}
 			e.changed = false
 			if max(now-e.at, e.at-now) < ageing {
-				return (last + i) % MaxTags, e.metric, true
+				at.last, at.fed[tag] = tag, true
+				at.inRow++
+				if want != "changed" {
+					at.inRow = 0
+				}
+				return tag, e.metric, true
 			}
 			e.live = false
 			n.retired++
@@ -54,7 +74,10 @@ func TestFromLeafEqualsModel(t *testing.T) {
 		table := NewFromLeaf(leaves, testParams())
 		naive := make([]naiveFromLeaf, leaves)
 		cursors := [workers]*FeedbackCursor{NewFeedbackCursor(leaves), NewFeedbackCursor(leaves)}
-		last := [workers][leaves]int{{15, 15, 15}, {15, 15, 15}}
+		turns := [workers][leaves]naiveTurn{}
+		for i := range workers * leaves {
+			turns[i/leaves][i%leaves] = naiveTurn{fed: make(map[int]bool), last: MaxTags - 1}
+		}
 		now := mono.Time(rng.Int64()) >> tickShift << tickShift
 		tags := 1 + rng.IntN(MaxTags)
 		for step := range 1000 {
@@ -70,12 +93,9 @@ func TestFromLeafEqualsModel(t *testing.T) {
 			}
 			w := rng.IntN(workers)
 			tag, metric, ok := table.Next(cursors[w], uint16(leaf), now)
-			wantTag, wantMetric, wantOK := naive[leaf].next(last[w][leaf], now)
+			wantTag, wantMetric, wantOK := naive[leaf].next(&turns[w][leaf], now)
 			if ok != wantOK || ok && (int(tag) != wantTag || metric != wantMetric) {
 				t.Fatalf("step %d, leaf %d: tag %d metric %d %v, the model has %d %d %v", step, leaf, tag, metric, ok, wantTag, wantMetric, wantOK)
-			}
-			if ok {
-				last[w][leaf] = wantTag
 			}
 		}
 		want := naive[0].retired + naive[1].retired + naive[2].retired
@@ -235,7 +255,7 @@ func TestFromLeafShared(t *testing.T) {
 	readers.Wait()
 	// Whatever the race left behind, a new change comes first.
 	c, now := NewFeedbackCursor(1), mono.Time(2_000_000)
-	for range MaxTags {
+	for range 2 * MaxTags { // until none that is left has changed
 		table.Next(c, 0, now)
 	}
 	old, _, _ := table.Entry(0, 11, now)

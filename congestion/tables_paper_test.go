@@ -67,6 +67,9 @@ func TestPaperAllMetricsInOneRound(t *testing.T) {
 // §3.3, step 4: "The metric is chosen in round-robin fashion while, as an
 // optimization, favoring those metrics whose values have changed since the last
 // time they were fed back."
+//
+// The paper does not say how much. Ours come first three times in a row, and then the
+// round goes on by one tag.
 func TestPaperChangedMetricsFirst(t *testing.T) {
 	table, c := NewFromLeaf(1, testParams()), NewFeedbackCursor(1)
 	const tags = 12
@@ -91,8 +94,59 @@ func TestPaperChangedMetricsFirst(t *testing.T) {
 		got = append(got, next())
 	}
 	// The changed ones in their order in the round, then the round goes on.
-	if want := []uint8{9, 1, 2, 3, 4}; !slices.Equal(got, want) {
+	if want := []uint8{9, 1, 3, 4, 5}; !slices.Equal(got, want) {
 		t.Errorf("tags fed back %v, want %v", got, want)
+	}
+}
+
+// A link that stays congested has a metric that does not change, while the metrics of
+// others do with every packet. Favoured strictly, these would take all feedback, and the
+// source would let the congested one age to idle.
+func TestConstantMetricIsFedBackAmongChangingOnes(t *testing.T) {
+	const constant = 3
+	others := func(tag uint8) bool { return tag != constant }
+	five := func(tag uint8) bool { return tag == 5 }
+	for _, tt := range []struct {
+		name    string
+		changes func(tag uint8) bool
+		every   int // packets from one change to the next
+		pause   int // of so many packets the last has no change before it
+	}{
+		{"one changes always", five, 1, 1 << 20},
+		{"one changes every other time", five, 2, 1 << 20},
+		{"one changes three times of four", five, 1, 4},
+		{"all others change always", others, 1, 1 << 20},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			from, c := NewFromLeaf(1, testParams()), NewFeedbackCursor(1)
+			to := NewToLeaf(1, testParams())
+			metric := [MaxTags]uint8{}
+			for i := range 10_000 {
+				// 40 µs between packets: 250 in the ageing time.
+				now := mono.Time(i) * 40_000
+				for tag := range uint8(MaxTags) {
+					ce := uint8(7)
+					if tag != constant {
+						ce = metric[tag] & 1
+					}
+					from.Record(0, tag, ce, now)
+				}
+				if tag, m, ok := from.Next(c, 0, now); ok {
+					to.Update(0, tag, m, now)
+				}
+				for tag := range uint8(MaxTags) {
+					if tt.changes(tag) && i%tt.every == 0 && i%tt.pause != tt.pause-1 {
+						metric[tag]++
+					}
+				}
+				if i < 2*MaxTags*(changedInRow+1) {
+					continue
+				}
+				if got := to.Metric(0, constant, now); got != 7 {
+					t.Fatalf("packet %d: the source takes the congested tag for one of metric %d", i, got)
+				}
+			}
+		})
 	}
 }
 

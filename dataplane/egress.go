@@ -6,6 +6,7 @@ import (
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane/xsk"
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/gcra"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
@@ -31,8 +32,8 @@ const (
 type egress struct {
 	control fifo
 	data    fifo
-	shaper  shaper
-	share   shaper // of the control packets that go before data
+	shaper  gcra.Bucket
+	share   gcra.Bucket // of the control packets that go before data
 	marker  leaf.Marker
 	marked  Traffic // ECN CE set here
 	limit   uint64  // of the data queue, bytes
@@ -109,7 +110,7 @@ func (e *egress) next(now mono.Time, out []xsk.Desc) (n int, bytes uint64) {
 	if e.delay > 0 {
 		return e.nextDelayed(now, out)
 	}
-	if e.shaper.psPerByte == 0 && e.control.len() == 0 {
+	if !e.shaper.Limits() && e.control.len() == 0 {
 		return e.nextData(out)
 	}
 	for n < len(out) {
@@ -154,10 +155,10 @@ func (e *egress) leave(now mono.Time, q *fifo, f *frame) {
 	e.stamp(f)
 	if q == &e.data {
 		e.mark(f)
-	} else if e.share.ready(now) { // what left by its share; the rest had to wait for the shaper
-		e.share.charge(now, f.len)
+	} else if e.share.Ready(now) { // what left by its share; the rest had to wait for the shaper
+		e.share.Charge(now, uint64(f.len))
 	}
-	e.shaper.charge(now, f.len)
+	e.shaper.Charge(now, uint64(f.len))
 }
 
 // nextDelayed moves what the shaper admits into the delay line, and takes what
@@ -215,9 +216,9 @@ func (e *egress) lineDue() mono.Time { return e.due[e.line.head&uint32(len(e.due
 func (e *egress) pick(now mono.Time) *fifo {
 	control := e.control.len() > 0
 	switch {
-	case control && e.share.ready(now):
+	case control && e.share.Ready(now):
 		return &e.control
-	case !e.shaper.ready(now):
+	case !e.shaper.Ready(now):
 		return nil
 	case e.data.len() > 0:
 		return &e.data
@@ -232,10 +233,10 @@ func (e *egress) pick(now mono.Time) *fifo {
 func (e *egress) deadline(now mono.Time) mono.Time {
 	t := idle
 	if e.data.len() > 0 || e.control.len() > 0 {
-		t = e.shaper.when(now)
+		t = e.shaper.When(now)
 	}
 	if e.control.len() > 0 {
-		t = min(t, e.share.when(now))
+		t = min(t, e.share.When(now))
 	}
 	if e.delay > 0 && e.line.len() > 0 {
 		t = min(t, e.lineDue())
@@ -253,56 +254,19 @@ func (e *egress) flush(gone func(*frame)) {
 	}
 }
 
-// shaper is a token bucket as a virtual clock (GCRA): tat is when the link
-// would be idle again had everything been sent at the configured rate; a frame
-// may leave while that lies less than the bucket's depth ahead.
-type shaper struct {
-	psPerByte uint64 // 0: no shaping
-	depth     mono.Time
-	tat       mono.Time
-	rem       uint64 // picoseconds not yet in tat
-}
-
-// newShaper returns a shaper of a rate in bits per second with a burst in bytes; rate 0:
-// none.
-func newShaper(rate uint64, burst uint32) shaper {
+// newShaper returns the bucket of a shaper: a rate in bits per second with a burst in
+// bytes; rate 0: no limit.
+func newShaper(rate uint64, burst uint32) gcra.Bucket {
 	if rate == 0 {
-		return shaper{}
+		return gcra.Bucket{}
 	}
-	return newBucket(8e12/rate, uint64(burst))
-}
-
-// newBucket returns a shaper of which each byte, or whatever else is charged, takes so
-// many picoseconds.
-func newBucket(ps, depth uint64) shaper {
-	ps = max(1, ps)
-	return shaper{psPerByte: ps, depth: mono.Time(min(float64(depth)*float64(ps)/1000, float64(idle/4)))}
+	return gcra.New(8e12/rate, uint64(burst))
 }
 
 // newShare returns the control packets' part of a shaper.
-func newShare(rate uint64) shaper {
+func newShare(rate uint64) gcra.Bucket {
 	if rate == 0 {
-		return shaper{}
+		return gcra.Bucket{}
 	}
 	return newShaper(max(1, rate/controlShare), controlBurst)
-}
-
-func (s *shaper) ready(now mono.Time) bool { return s.psPerByte == 0 || s.tat-now <= s.depth }
-
-// when returns the first time from now on at which ready is true.
-func (s *shaper) when(now mono.Time) mono.Time {
-	if s.ready(now) {
-		return now
-	}
-	return s.tat - s.depth
-}
-
-func (s *shaper) charge(now mono.Time, n uint16) {
-	if s.psPerByte == 0 {
-		return
-	}
-	s.tat = max(s.tat, now)
-	ps := uint64(n)*s.psPerByte + s.rem
-	s.tat += mono.Time(ps / 1000)
-	s.rem = ps % 1000
 }

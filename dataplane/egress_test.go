@@ -279,7 +279,7 @@ func TestControlHasAShareOfThePort(t *testing.T) {
 				for _, d := range leave(e, now) {
 					sent[d.Len == control] += float64(d.Len)
 				}
-				if debt := e.shaper.tat - now; debt > (burst+controlBurst+size+control)*8 { // ns at 1 Gb/s
+				if debt := e.shaper.Ahead(now); debt > (burst+controlBurst+size+control)*8 { // ns at 1 Gb/s
 					t.Fatalf("the shaper's debt is %v", debt.Sub(0))
 				}
 			}

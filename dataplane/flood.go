@@ -2,12 +2,13 @@ package dataplane
 
 import (
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/gcra"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 )
 
 // storm bounds flooded frames, and their bytes. The zero storm admits everything.
-type storm struct{ frames, bytes shaper }
+type storm struct{ frames, bytes gcra.Bucket }
 
 // StormLimit bounds what a worker floods. The zero value bounds nothing.
 type StormLimit struct {
@@ -18,21 +19,21 @@ type StormLimit struct {
 // newStorm returns a storm that is so many times as wide as a limit.
 func newStorm(s StormLimit, times uint64) (b storm) {
 	if s.Rate != 0 {
-		b.frames = newBucket(1e12/(uint64(s.Rate)*times), max(uint64(s.Burst)*times, 1)-1)
+		b.frames = gcra.New(1e12/(uint64(s.Rate)*times), max(uint64(s.Burst)*times, 1)-1)
 	}
 	if s.Bytes != 0 {
-		b.bytes = newBucket(1e12/(s.Bytes*times), s.Bytes*times/10)
+		b.bytes = gcra.New(1e12/(s.Bytes*times), s.Bytes*times/10)
 	}
 	return b
 }
 
 // take reports whether one more frame of so many bytes may pass at now.
 func (b *storm) take(now mono.Time, bytes uint16) bool {
-	if !b.frames.ready(now) || !b.bytes.ready(now) {
+	if !b.frames.Ready(now) || !b.bytes.Ready(now) {
 		return false
 	}
-	b.frames.charge(now, 1)
-	b.bytes.charge(now, bytes)
+	b.frames.Charge(now, 1)
+	b.bytes.Charge(now, uint64(bytes))
 	return true
 }
 

@@ -149,7 +149,8 @@ func (l *leafWorker) pathState(peer PeerID, uplink uint8, now mono.Time) PathSta
 	return s
 }
 
-// uplinkName returns an uplink's interface; "" if there is no such uplink.
+// uplinkName returns an uplink's interface; "" if there is no such uplink. Any goroutine
+// may call it: the uplinks stay what they are for the worker's life.
 func (l *leafWorker) uplinkName(uplink uint8) string {
 	if int(uplink) >= len(l.uplinks) {
 		return ""

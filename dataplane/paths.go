@@ -59,19 +59,9 @@ func (n *Node) pathsAt(now mono.Time) (peers []PeerPaths) {
 func (n *Node) livePath(peer PeerID, uplink uint8, now mono.Time) LivePath {
 	p := n.shared.leaf.Paths.Path(uint16(peer), uplink, now)
 	return LivePath{
-		Uplink: uplink, Port: n.uplinkName(uplink), State: p.State.String(), Alive: p.State == liveness.Alive,
+		Uplink: uplink, Port: n.workers[0].leaf.uplinkName(uplink), State: p.State.String(), Alive: p.State == liveness.Alive,
 		Avoided: p.Avoided, RoundTrip: p.RoundTrip, Loss: p.Loss, GivenUp: uint64(p.GivenUp),
 	}
-}
-
-// uplinkName returns the interface of an uplink.
-func (n *Node) uplinkName(uplink uint8) string {
-	for i := range n.cfg.Ports {
-		if n.cfg.Ports[i].Kind == Uplink && uplinkIndex(&n.cfg, PortID(i)) == uplink {
-			return n.cfg.Ports[i].Name
-		}
-	}
-	return ""
 }
 
 // pathsEvery is how often paths are looked at for the log.

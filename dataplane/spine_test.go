@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -93,6 +94,28 @@ func TestSpineFollowsPathIDOfCapableSenders(t *testing.T) {
 				t.Fatalf("selector %d, flow %d did not take link %d: %v", sel, flow, want, r.drops())
 			}
 		}
+	}
+}
+
+// Three links get a third of the flows each, though selectors are sixteen: of each
+// selector below 15 every flow takes one link, and flows with the last one go by hash.
+func TestSpineGivesThreeLinksEqualParts(t *testing.T) {
+	tables := spineTables()
+	tables.Groups[0].Hops = []HopID{0, 1, 2}
+	r := newRig(t, spineConfig(), tables)
+	used := [3]int{}
+	for flow := range 2048 {
+		f := &overlay.Fabric{Capable: true, Path: overlay.MakePathID(1, uint8(flow%16))}
+		out := r.send(dn2, viaSpine(vtep2, flow, f))
+		took := slices.IndexFunc(out[:3], func(sent [][]byte) bool { return len(sent) == 1 })
+		if took < 0 || flow%16 < 15 && took != flow%16%3 {
+			t.Fatalf("flow %d with selector %d took link %d: %v", flow, flow%16, took, r.drops())
+		}
+		used[took]++
+	}
+	// 640 with the first fifteen selectors, and some 43 of 128 with the last one.
+	if slices.Min(used[:]) < 640+25 || slices.Max(used[:]) > 640+60 {
+		t.Errorf("links took %v of 2048 flows", used)
 	}
 }
 

@@ -155,8 +155,12 @@ func (l *Lab) buildHost(host fabric.Host) error {
 				return err
 			}
 		}
-		return errors.Join(
+		err := errors.Join(
 			pfifo("eth0"), setUp("eth0"), addAddr("eth0", host.Addr.String()), addAddr("eth0", host.Addr6.String()))
+		if err == nil && l.File.Subflows > 0 {
+			err = takeSubflows(host.Addr.Addr(), l.File.Subflows)
+		}
+		return err
 	})
 	if err != nil {
 		return err

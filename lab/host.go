@@ -38,6 +38,7 @@ type host struct {
 	fabric.Host
 	space, home netns.NsHandle // the host's namespace, and this process's
 	congestion  string         // of its TCP connections
+	multipath   bool           // they are MPTCP's
 
 	tcp  net.Listener
 	udp  *net.UDPConn
@@ -63,7 +64,7 @@ func (l *Lab) openHosts() (hosts []*host, stop func(), err error) {
 		}
 	}
 	for _, t := range l.Topo.Hosts {
-		h := &host{Host: t, congestion: l.File.TCP, receivers: map[queuePairID]*roceReceiver{}, nics: map[uint32]*roceNIC{}}
+		h := &host{Host: t, congestion: l.File.TCP, multipath: l.File.Subflows > 0, receivers: map[queuePairID]*roceReceiver{}, nics: map[uint32]*roceNIC{}}
 		hosts = append(hosts, h)
 		if err := h.open(l.ns(t.Name)); err != nil {
 			stop()
@@ -89,6 +90,7 @@ func (h *host) open(ns string) (err error) {
 	return h.inside(func() (err error) {
 		// Accepted connections inherit the congestion control.
 		lc := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error { return onSocket(c, h.setCongestion) }}
+		lc.SetMultipathTCP(h.multipath)
 		if h.tcp, err = lc.Listen(context.Background(), "tcp4", fmt.Sprintf(":%d", dataPort)); err != nil {
 			return err
 		}
@@ -158,8 +160,12 @@ func (h *host) ip() netip.Addr { return h.Addr.Addr() }
 // the namespace: while it connects, others may use the thread.
 func (h *host) dial(ctx context.Context, server *host) (net.Conn, error) {
 	var f *os.File
+	proto := unix.IPPROTO_TCP
+	if h.multipath {
+		proto = unix.IPPROTO_MPTCP
+	}
 	err := h.inside(func() error {
-		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, proto)
 		if err != nil {
 			return fmt.Errorf("socket: %w", err)
 		}

@@ -35,7 +35,10 @@ func TestMain(m *testing.M) {
 	case len(role) > 4 && role[1] == "exec":
 		err = read(role[2]).Exec(role[3], role[4:])
 	default:
-		os.Exit(m.Run())
+		code := m.Run()
+		if err = removeDaemons(); err == nil {
+			os.Exit(code)
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,20 +15,22 @@ import (
 	"github.com/loomfabric/loom/internal/testenv"
 )
 
-// withDaemons finds or builds leafd and spined for a lab and makes its data plane loom.
+// daemons finds or builds leafd and spined, once for all tests. TestMain calls removeDaemons.
+var daemons = sync.OnceValues(func() (dir string, err error) {
+	dir, removeDaemons, err = testenv.Daemons(false)
+	return dir, err
+})
+
+var removeDaemons = func() error { return nil }
+
+// withDaemons gives a lab leafd and spined, and makes its data plane loom.
 func withDaemons(t *testing.T, text string) (l *Lab, file string) {
 	t.Helper()
 	l, file = newLab(t, strings.Replace(text, "dataplane: kernel", "dataplane: loom", 1))
-	dir, remove, err := testenv.Daemons(false)
-	if err != nil {
+	var err error
+	if l.Binaries, err = daemons(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := remove(); err != nil {
-			t.Error(err)
-		}
-	})
-	l.Binaries = dir
 	return l, file
 }
 
@@ -73,13 +76,6 @@ func TestRunLoom(t *testing.T) {
 	if f := rep.Faults[0]; f.AfterBits <= 0 || f.LongestGap > 500*time.Millisecond {
 		t.Errorf("traffic did not go on after the failure: %+v", f)
 	}
-}
-
-// TestLoomTenants: tagged access ports, IPv6 and isolation through the daemons.
-func TestLoomTenants(t *testing.T) {
-	l, file := withDaemons(t, small)
-	up(t, l)
-	tenants(t, l, file)
 }
 
 // TestDeadDaemon: a daemon that dies during a run ends the run with its name,

@@ -3,6 +3,7 @@ package leaf
 import (
 	"time"
 
+	"github.com/loomfabric/loom/internal/gcra"
 	"github.com/loomfabric/loom/internal/mono"
 )
 
@@ -13,32 +14,21 @@ type Budget struct {
 	Burst    int           // answers without a pause
 }
 
-// budgets are a token bucket for each peer (GCRA): until is when the peer's answers so
-// far would end, had they been made at the budget's pace.
-type budgets struct {
-	interval, depth mono.Time
-	until           []mono.Time // by peer
-}
+// budgets are what each peer may still cause.
+type budgets []gcra.Bucket
 
 func newBudgets(b Budget, peers int) budgets {
 	if b.Interval <= 0 {
-		return budgets{}
+		return nil
 	}
-	return budgets{mono.Time(b.Interval), mono.Time(b.Interval) * mono.Time(max(b.Burst-1, 0)), make([]mono.Time, peers)}
+	all := make(budgets, peers)
+	for i := range all {
+		all[i] = gcra.New(1000*uint64(b.Interval), uint64(max(b.Burst-1, 0)))
+	}
+	return all
 }
 
 // take reports whether a peer may cause one more answer at now.
-func (b *budgets) take(peer uint16, now mono.Time) bool {
-	if int(peer) >= len(b.until) {
-		return true
-	}
-	debt := b.until[peer] - now
-	if debt < 0 || debt > b.depth+b.interval { // more than there can be: the clock was set back
-		debt = 0
-	}
-	if debt > b.depth {
-		return false
-	}
-	b.until[peer] = now + debt + b.interval
-	return true
+func (b budgets) take(peer uint16, now mono.Time) bool {
+	return int(peer) >= len(b) || b[peer].Take(now)
 }

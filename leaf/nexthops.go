@@ -1,57 +1,88 @@
 package leaf
 
-import "github.com/loomfabric/loom/balance"
+import (
+	"math"
+
+	"github.com/loomfabric/loom/balance"
+)
 
 // numSelectors is the number of selectors that a PathID can have.
 const numSelectors = 16
+
+// byHash stands for a selector that leaves the choice to the hash.
+const byHash = 0xff
 
 // NextHops says which of a route's next hops packets take at a spine without a scheme:
 // of a packet with the fabric's fields the selector decides, of all others the hash.
 // The hash has to differ from node to node, or the tiers of a fabric polarise.
 type NextHops struct {
 	n        uint8
-	selector [numSelectors]uint8 // next hop of each selector
-	shares   balance.Shares
+	selector [numSelectors]uint8 // next hop of each selector, or byHash
+	rest     balance.Shares      // of the flows whose selector is byHash
+	shares   balance.Shares      // of packets without the fabric's fields
 }
 
 // MakeNextHops returns the choice among n next hops, at most balance.MaxPaths, in
 // proportion to their weights; nil: all are alike.
 //
 // Selector i below n is next hop i, so that schemes which choose selectors reach each of
-// them, whatever it weighs. The other selectors make up for the weights, as far as
-// sixteenths can; where all are alike, selector i is next hop i modulo n.
+// them, whatever it weighs. Each next hop gets as many selectors as whole sixteenths fit
+// into its part. Flows with one of the selectors that are left go by their hash, so that
+// all parts are exact: of three next hops each has five selectors, and a third of the
+// flows with the sixteenth. A flow's selector and its hash always lead to the same next
+// hop.
 func MakeNextHops(n int, weights []uint16) NextHops {
 	h := NextHops{n: uint8(n), shares: balance.MakeShares(n, weights)}
-	var given, weight [balance.MaxPaths]int
+	// Each next hop lacks so much of its part, in units in which a selector is worth
+	// total.
+	var lacks [balance.MaxPaths]int
 	total := 0
+	for _, w := range weights {
+		total += int(w)
+	}
 	for i := range n {
-		weight[i] = 1
-		if weights != nil {
-			weight[i] = int(weights[i])
+		lacks[i] = numSelectors
+		if total > 0 {
+			lacks[i] *= int(weights[i])
 		}
-		total += weight[i]
+	}
+	if total == 0 { // all are alike
+		total = n
 	}
 	for s := range min(numSelectors, n*numSelectors) {
 		next := s
 		if s >= n { // the one that lacks most of its part; the first of those that lack as much
 			next = 0
 			for i := 1; i < n; i++ {
-				if weight[i]*numSelectors-given[i]*total > weight[next]*numSelectors-given[next]*total {
+				if lacks[i] > lacks[next] {
 					next = i
 				}
 			}
+			if lacks[next] < total {
+				h.selector[s] = byHash
+				continue
+			}
 		}
 		h.selector[s] = uint8(next)
-		given[next]++
+		lacks[next] -= total
 	}
+	var rest [balance.MaxPaths]uint16
+	for i := range n {
+		rest[i] = uint16(max(lacks[i], 0) * math.MaxUint16 / max(total, 1))
+	}
+	h.rest = balance.MakeShares(n, rest[:n])
 	return h
 }
 
 // Of returns the next hop of a packet: its place in the route. It is undefined if there
 // is none.
 func (h *NextHops) Of(capable bool, selector uint8, hash uint32) uint8 {
+	shares := &h.shares
 	if capable {
-		return h.selector[selector%numSelectors]
+		if next := h.selector[selector%numSelectors]; next != byHash {
+			return next
+		}
+		shares = &h.rest
 	}
-	return h.shares.Of(hash, uint32(h.n))
+	return shares.Of(hash, uint32(h.n))
 }

@@ -1,6 +1,7 @@
 package leaf
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -8,64 +9,87 @@ import (
 	"github.com/loomfabric/loom/balance"
 )
 
-// The selector is the next hop's place in the route, modulo their number; all other
-// packets go by their hash, evenly.
+// parts returns what each of n next hops gets, in sixteenths, of flows that have each
+// selector alike and hashes spread evenly.
+func parts(h *NextHops, n int) []float64 {
+	out := make([]float64, n)
+	hashes := uint64(n) * 65536
+	for selector := range uint8(16) {
+		for i := range hashes {
+			out[h.Of(true, selector, uint32((2*i+1)<<31/hashes))] += 1 / float64(hashes)
+		}
+	}
+	return out
+}
+
+// Selector i below n is next hop i whatever the hash is, and each next hop gets the same
+// part of all flows however many there are: with three, selector modulo n would be 6, 5
+// and 5 sixteenths. All other packets go by their hash, evenly.
 func TestNextHops(t *testing.T) {
-	for n := uint32(1); n <= 16; n++ {
-		h := MakeNextHops(int(n), nil)
-		for selector := range uint8(16) {
-			if got := h.Of(true, selector, 0xdeadbeef); uint32(got) != uint32(selector)%n {
+	for n := 1; n <= 16; n++ {
+		h := MakeNextHops(n, nil)
+		rng := rand.New(rand.NewPCG(1, uint64(n)))
+		for selector := range uint8(16 / n * n) {
+			if got := h.Of(true, selector, rng.Uint32()); int(got) != int(selector)%n {
 				t.Errorf("selector %d of %d: next hop %d", selector, n, got)
 			}
 		}
+		for i, part := range parts(&h, n) {
+			if want := 16 / float64(n); math.Abs(part-want) > 1e-6 {
+				t.Errorf("next hop %d of %d has %.4f sixteenths of the flows, want %.4f", i, n, part, want)
+			}
+		}
 		used := make([]int, n)
-		rng := rand.New(rand.NewPCG(1, uint64(n)))
 		for range 10_000 {
 			used[h.Of(false, 7, rng.Uint32())]++
 		}
-		if want := 10_000 / int(n); slices.Min(used) < want*8/10 || slices.Max(used) > want*12/10 {
+		if want := 10_000 / n; slices.Min(used) < want*8/10 || slices.Max(used) > want*12/10 {
 			t.Errorf("of %d next hops are used %v", n, used)
 		}
-		if h.Of(false, 0, 0) != 0 || uint32(h.Of(false, 0, 1<<32-1)) != n-1 {
+		if h.Of(false, 0, 0) != 0 || int(h.Of(false, 0, 1<<32-1)) != n-1 {
 			t.Errorf("the ends of the hashes' range miss %d next hops", n)
 		}
 	}
 	if MakeNextHops(0, nil) != (NextHops{}) {
 		t.Error("a route without next hops has some")
 	}
+	if MakeNextHops(3, []uint16{0, 0, 0}) != MakeNextHops(3, nil) {
+		t.Error("weights of 0 are not all alike")
+	}
 }
 
-// With weights the sixteen selectors are shared out as nearly as can be, and each next
-// hop keeps the one that names it; hashes follow the weights.
+// With weights each next hop keeps the selector that names it, and parts follow the
+// weights, unless a part is below a sixteenth. Hashes follow the weights, too.
 func TestNextHopsByWeight(t *testing.T) {
 	for _, c := range []struct {
-		weights   []uint16
-		selectors []int // of each next hop
+		weights []uint16
+		parts   []float64 // of each next hop, in sixteenths
 	}{
-		{[]uint16{3, 1}, []int{12, 4}},
-		{[]uint16{1, 3}, []int{4, 12}},
-		{[]uint16{1, 255}, []int{1, 15}},
-		{[]uint16{2, 1, 1}, []int{8, 4, 4}},
-		{[]uint16{5, 5, 5}, []int{6, 5, 5}},
+		{[]uint16{3, 1}, []float64{12, 4}},
+		{[]uint16{1, 3}, []float64{4, 12}},
+		{[]uint16{1, 255}, []float64{1, 15}}, // not 1/16 and 15 15/16
+		{[]uint16{2, 1, 1}, []float64{8, 4, 4}},
+		{[]uint16{5, 5, 5}, []float64{16. / 3, 16. / 3, 16. / 3}},
+		{[]uint16{2, 3}, []float64{6.4, 9.6}},
+		{[]uint16{65535, 65535, 21845}, []float64{48. / 7, 48. / 7, 16. / 7}},
 	} {
 		n := len(c.weights)
 		h := MakeNextHops(n, c.weights)
-		selectors := make([]int, n)
-		for s := range uint8(16) {
-			next := h.Of(true, s, 0)
-			if int(s) < n && next != s {
+		rng := rand.New(rand.NewPCG(2, 3))
+		for s := range uint8(n) {
+			if next := h.Of(true, s, rng.Uint32()); next != s {
 				t.Errorf("weights %v: selector %d is next hop %d", c.weights, s, next)
 			}
-			selectors[next]++
 		}
-		if !slices.Equal(selectors, c.selectors) {
-			t.Errorf("weights %v: next hops have %v selectors, want %v", c.weights, selectors, c.selectors)
+		for i, part := range parts(&h, n) {
+			if math.Abs(part-c.parts[i]) > 1e-3 {
+				t.Errorf("weights %v: next hop %d has %.4f sixteenths of the flows, want %.4f", c.weights, i, part, c.parts[i])
+			}
 		}
 		total, used := 0, make([]float64, n)
 		for _, w := range c.weights {
 			total += int(w)
 		}
-		rng := rand.New(rand.NewPCG(2, 3))
 		for range 100_000 {
 			used[h.Of(false, 0, rng.Uint32())] += 1e-5
 		}

@@ -43,14 +43,14 @@ type judged struct {
 // not count, nor do those before them: what they miss may have had no room, and what a
 // HELLO overtook in a queue comes with the next one.
 type window struct {
-	hot       uint32 // packets that met a busy link, as of the last round
-	flying    int32  // packets sent and not come, and
-	counted   uint32 // sent, as of the last round
-	owed      int32  // how these two grew in the last round, which may yet not count
-	owedSent  uint32
-	cool      bool // owed and owedSent are meant
-	missing   int32
-	delivered uint32 // sums over rounds that count: of flying and of counted
+	hot      uint32 // packets that met a busy link, as of the last round
+	flying   int32  // packets sent and not come, and
+	counted  uint32 // sent, as of the last round
+	owed     int32  // how these two grew in the last round, which may yet not count
+	owedSent uint32
+	cool     bool // owed and owedSent are meant
+	missing  int32
+	offered  uint32 // sums over rounds that count: of flying and of counted
 
 	began  bool   // sent and before are meant
 	fresh  bool   // least is meant
@@ -178,7 +178,7 @@ func (x *window) count(sent, came, hot uint32) {
 		x.cool = false
 	} else {
 		if x.cool {
-			x.missing, x.delivered = x.missing+x.owed, x.delivered+x.owedSent
+			x.missing, x.offered = x.missing+x.owed, x.offered+x.owedSent
 		}
 		x.owed, x.owedSent, x.cool = flying-x.flying, sent-x.counted, true
 	}
@@ -211,10 +211,10 @@ func (j *Judge) weigh(rows []judged, round uint32) {
 			continue
 		}
 		if x.began {
-			sent[i], lost[i] = x.delivered-x.sent, uint32(max(x.least-x.before, 0))
+			sent[i], lost[i] = x.offered-x.sent, uint32(max(x.least-x.before, 0))
 			allSent, allLost = allSent+sent[i], allLost+lost[i]
 		}
-		x.began, x.sent, x.before, x.fresh = true, x.delivered, x.least, false
+		x.began, x.sent, x.before, x.fresh = true, x.offered, x.least, false
 	}
 	for i := range rows {
 		x := &rows[i]

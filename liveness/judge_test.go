@@ -453,14 +453,18 @@ func TestTrafficOfSeveralWorkers(t *testing.T) {
 	}
 }
 
-// HELLOs take at most a thousandth of a link of 1 Gb/s at 64 leaves, padding included.
+// HELLOs take at most a thousandth of a link of 1 Gb/s, padding included: at 64 leaves, and
+// at the 126 up to which the interval grows.
 func TestHellosAreCheap(t *testing.T) {
 	const peers, wire = 63, 24 // FCS, preamble and gap
 	const small, large = overlay.MaxOverhead + overlay.EthernetLen + overlay.HelloLen + wire, 1514 + overlay.MaxOverhead + wire
-	perSecond := float64(time.Second) / float64(Interval(peers)) * peers
-	bits := 8 * perSecond * (small*(LargeEvery-1) + large) / LargeEvery
-	if bits > 1e6 {
-		t.Errorf("%.0f bit/s on each uplink", bits)
+	for _, n := range []int{peers, 125} {
+		perSecond := float64(n) / Interval(n).Seconds()
+		share := 8 * perSecond * (small*(LargeEvery-1) + large) / LargeEvery / 1e9
+		t.Logf("%d peers: %.3f %% of 1 Gb/s", n, 100*share)
+		if share > 0.001 {
+			t.Errorf("%d peers: %.4f %% of 1 Gb/s on each uplink", n, 100*share)
+		}
 	}
 	for _, c := range []struct {
 		peers int

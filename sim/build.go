@@ -32,7 +32,7 @@ func (r *run) build() error {
 	if balance.Find(r.spec.Scheme).EveryTier {
 		cfg.Spine, cfg.SpineOptions.Keys = cfg.Scheme, cfg.Options.Keys
 	}
-	r.uneven = len(spec.Overrides) > 0 || len(spec.Faults) > 0
+	r.uneven = len(spec.Overrides) > 0 || len(spec.Faults) > 0 || spec.Down > 0
 	spec.Split = r.splits()
 	r.topo, err = topo.Build(r.net, spec, cfg)
 	return err
@@ -54,6 +54,7 @@ func (r *run) shape() (topo.Spec, error) {
 	spec := topo.Spec{
 		Kind: topo.Kind(t.Kind), Leaves: t.Leaves, Spines: t.Spines, Cores: t.Cores, K: t.K,
 		Links: t.Links, Hosts: t.Hosts, NIC: t.Hosts.Link, Overrides: t.Overrides, Faults: r.spec.Faults,
+		Plain: t.Plain, Down: t.Down, DownSeed: r.spec.Seed,
 	}
 	spec.NIC.Queue, spec.NIC.ECN = 0, vocab.ECN{} // what a host has to say waits in the host
 	if t.Buffer > 0 {

@@ -63,13 +63,15 @@ type workloadCount struct {
 	flows, done int
 	endless     bool         // its flows have no end
 	bytes       uint64       // that arrived in the window
+	ended       engine.Time  // when the last flow did; 0: none has
 	fct         *measure.FCT // nil: the run has no other workload
 }
 
-// observed is a port whose queue is watched.
+// observed are ports whose queues are watched, and shown as one.
 type observed struct {
-	port *network.Port
-	hist *network.Occupancy
+	name  string
+	ports []*network.Port
+	hists []*network.Occupancy // nil: the window has not opened
 }
 
 func sentBytes(p *network.Port) (sum uint64) {
@@ -132,9 +134,14 @@ const (
 	queueSteps = 8000
 )
 
+// besideDown selects, and names, the ports beside links that are down from the start.
+const besideDown = "beside-down"
+
 // watchQueues finds the ports that are observed.
 func (c *collector) watchQueues() error {
-	add := func(p *network.Port) { c.queues = append(c.queues, observed{port: p}) }
+	add := func(p *network.Port) {
+		c.queues = append(c.queues, observed{name: p.Name, ports: []*network.Port{p}})
+	}
 	for _, name := range c.r.spec.Measure.Queues {
 		switch name {
 		case "leaves":
@@ -149,6 +156,10 @@ func (c *collector) watchQueues() error {
 					add(l.B)
 				}
 			}
+		case besideDown:
+			if ports := c.r.topo.BesideDown(); len(ports) > 0 {
+				c.queues = append(c.queues, observed{name: besideDown, ports: ports})
+			}
 		default:
 			p, err := c.r.topo.Port(name)
 			if err != nil {
@@ -160,15 +171,27 @@ func (c *collector) watchQueues() error {
 	return nil
 }
 
+// observe begins to watch queues. A port that is among several has one histogram.
+func (c *collector) observe(now engine.Time) {
+	hists := map[*network.Port]*network.Occupancy{}
+	for i := range c.queues {
+		q := &c.queues[i]
+		for _, p := range q.ports {
+			if hists[p] == nil {
+				hists[p] = p.Observe(now, queueWidth, queueSteps)
+			}
+			q.hists = append(q.hists, hists[p])
+		}
+	}
+}
+
 // at is called between two steps of the run; the window's ends are among them.
 func (c *collector) at(now engine.Time) {
 	switch now {
 	case c.r.from:
 		c.opened = now
 		c.window()
-		for i := range c.queues {
-			c.queues[i].hist = c.queues[i].port.Observe(now, queueWidth, queueSteps)
-		}
+		c.observe(now)
 	case c.r.until:
 		c.closed = now
 		c.window()
@@ -246,6 +269,7 @@ func (c *collector) stop(f *traffic.Flow) {
 func (c *collector) done(now engine.Time, f *traffic.Flow) {
 	c.open--
 	w := &c.workloads[f.Tag]
+	w.ended = now
 	if now >= c.r.from && now < c.r.until {
 		w.bytes += f.Bytes
 	}
@@ -293,7 +317,7 @@ func slowerThanIdle(took, idle engine.Time) error {
 // that were simulated, are good for a part in a hundred.
 func (r *run) floor(f *traffic.Flow, idle engine.Time) engine.Time {
 	s := r.spec
-	single := s.Scheme == "ecmp" || s.Scheme == "static"
+	single := balance.Find(s.Scheme).Fixed && s.Transport.Subflows < 2
 	if single && !r.uneven {
 		return idle - idle/100
 	}
@@ -356,7 +380,7 @@ func (r *run) result(why string) (*measure.Result, error) {
 // workload sums up one workload.
 func (r *run) workload(i int) measure.WorkloadResult {
 	c, w := &r.collect.workloads[i], &r.spec.Workloads[i]
-	out := measure.WorkloadResult{Name: w.Name, Flows: c.flows, Unfinished: c.flows - c.done}
+	out := measure.WorkloadResult{Name: w.Name, Flows: c.flows, Unfinished: c.flows - c.done, EndedS: c.ended.Seconds()}
 	if c.endless {
 		out.Unfinished = 0
 	}
@@ -379,11 +403,12 @@ const curvePoints = 100
 func (c *collector) distributions(out *measure.Result, now engine.Time) {
 	out.Imbalance = measure.Distributions(c.leaves, c.imbalance)
 	for _, q := range c.queues {
-		if q.hist == nil {
+		if q.hists == nil {
 			continue
 		}
-		d := measure.Distribution{Name: q.port.Name, N: 1, Mean: q.hist.Mean(now), Max: float64(q.hist.Peak())}
-		at := func(p float64) float64 { return min(float64(q.hist.Quantile(now, p)), d.Max) }
+		hist := network.Together(now, q.hists...)
+		d := measure.Distribution{Name: q.name, N: uint64(len(q.ports)), Mean: hist.Mean(now), Max: float64(hist.Peak())}
+		at := func(p float64) float64 { return min(float64(hist.Quantile(now, p)), d.Max) }
 		quantiles(&d, at)
 		for i := 0; i <= curvePoints; i++ {
 			share := float64(i) / curvePoints

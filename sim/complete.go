@@ -13,6 +13,7 @@ import (
 	"github.com/loomfabric/loom/internal/units"
 	"github.com/loomfabric/loom/internal/workload"
 	"github.com/loomfabric/loom/internal/yamlfile"
+	"github.com/loomfabric/loom/sim/tcp"
 	"github.com/loomfabric/loom/sim/topo"
 )
 
@@ -145,6 +146,9 @@ func (c *completer) links() {
 	if t.PFC && t.Buffer == 0 {
 		c.errorf("topology.pfc", "PFC without a shared buffer; set buffer")
 	}
+	if t.Down < 0 {
+		c.errorf("topology.down", "%d links that are down; use 0 or more", t.Down)
+	}
 	if !(t.Alpha > 0) {
 		c.errorf("topology.alpha", "alpha is %g; use a number above 0", t.Alpha)
 	}
@@ -164,7 +168,7 @@ func (c *completer) links() {
 func (c *completer) transport() {
 	t := &c.spec.Transport
 	def(&t.Type, "tcp")
-	c.oneOf("transport.type", t.Type, "tcp", "rdma")
+	c.oneOf("transport.type", t.Type, "tcp", "mptcp", "rdma")
 	c.belong("transport.", t.Type, t, transportKeys)
 	if t.Type == "rdma" {
 		def(&t.CongestionControl, "dcqcn")
@@ -177,8 +181,16 @@ func (c *completer) transport() {
 		}
 		return
 	}
-	c.def(&t.CongestionControl, "cubic")
-	c.oneOf("transport.cc", t.CongestionControl, "newreno", "cubic", "dctcp")
+	if t.Type == "mptcp" {
+		c.def(&t.CongestionControl, "lia")
+		c.oneOf("transport.cc", t.CongestionControl, "lia", "newreno", "cubic")
+		if def(&t.Subflows, 8); t.Subflows < 1 || t.Subflows > tcp.MaxSubflows {
+			c.errorf("transport.subflows", "%d subflows; use 1 to %d", t.Subflows, tcp.MaxSubflows)
+		}
+	} else {
+		c.def(&t.CongestionControl, "cubic")
+		c.oneOf("transport.cc", t.CongestionControl, "newreno", "cubic", "dctcp")
+	}
 	def(&t.MTU, 1500)
 	def(&t.MinRTO, 200*time.Millisecond)
 	def(&t.Window, 2<<20)

@@ -34,6 +34,9 @@ func TestCompleteRefuses(t *testing.T) {
 	rdma := func(f func(*Spec)) func(*Spec) {
 		return func(s *Spec) { s.Transport.Type = "rdma"; f(s) }
 	}
+	mptcp := func(f func(*Spec)) func(*Spec) {
+		return func(s *Spec) { s.Transport.Type = "mptcp"; f(s) }
+	}
 	file := func(f func(*Spec)) func(*Spec) {
 		return func(s *Spec) { s.Topology = Topology{Kind: "file", File: "f.yaml"}; f(s) }
 	}
@@ -89,6 +92,12 @@ func TestCompleteRefuses(t *testing.T) {
 		{"transport.mtu transport.min_rto transport.window transport.burst", rdma(func(s *Spec) {
 			s.Transport.MTU, s.Transport.MinRTO, s.Transport.Window, s.Transport.Burst = 1500, 1, 1, 1
 		})},
+		{"transport.subflows", func(s *Spec) { s.Transport.Subflows = 8 }},
+		{"", mptcp(func(s *Spec) { s.Transport.Subflows, s.Transport.MinRTO = 2, us(1000) })},
+		{"transport.subflows", mptcp(func(s *Spec) { s.Transport.Subflows = 65 })},
+		{"transport.subflows", mptcp(func(s *Spec) { s.Transport.Subflows = -1 })},
+		{"transport.cc", mptcp(func(s *Spec) { s.Transport.CongestionControl = "dctcp" })},
+		{"transport.payload", mptcp(func(s *Spec) { s.Transport.Payload = 1000 })},
 		{"conweave.reply conweave.inactive", give("conweave", "{reply: -1us, inactive: -1us}")},
 		{"conweave.inactive conweave.queues", give("conweave", "{inactive: 1s, queues: -1}")},
 		{"conweave.path-busy", give("conweave", "{path-busy: 1us}")},

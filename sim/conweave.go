@@ -61,6 +61,9 @@ func (r *run) conweaveResult(out *measure.Result) {
 	list(c.Counters, "destination_", &dest)
 	for op := overlay.OpRTTReply; op <= overlay.OpNotify; op++ {
 		c.ControlBytes[op.String()] = own.Sent[op].Bytes
+		if c.DataBytes > 0 {
+			c.Control = append(c.Control, measure.ControlShare{Opcode: op.String(), Percent: 100 * float64(own.Sent[op].Bytes) / float64(c.DataBytes)})
+		}
 	}
 	if p := r.collect.reorder; p != nil {
 		c.Queues, c.Bytes = p.queues.Distribution("queues of a host port"), p.bytes.Distribution("bytes of a leaf")

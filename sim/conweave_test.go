@@ -50,6 +50,9 @@ func TestConWeave(t *testing.T) {
 		if c.DataBytes != n["destination_arrived_bytes"] || c.ControlBytes["RTT_REPLY"] == 0 || c.ControlBytes["CLEAR"] == 0 {
 			t.Errorf("%s: %d bytes of data, control %v", scheme, c.DataBytes, c.ControlBytes)
 		}
+		if len(c.Control) != 3 || c.Control[0].Opcode != "RTT_REPLY" || c.Control[0].Percent != 100*float64(c.ControlBytes["RTT_REPLY"])/float64(c.DataBytes) {
+			t.Errorf("%s: control beside data: %+v", scheme, c.Control)
+		}
 		// 100 intervals, for each of 12 host ports and of 3 leaves; the first at once.
 		if c.Queues.N != 12*101 || c.Bytes.N != 3*101 {
 			t.Errorf("%s: %d samples of queues, %d of bytes", scheme, c.Queues.N, c.Bytes.N)

@@ -35,6 +35,9 @@ func (r *run) adopt(f *fabric.File) error {
 	_ = s.Adopt(f) // what is wrong with it is said below
 	if s.Transport.Type != "rdma" {
 		def(&s.Transport.CongestionControl, f.TCP)
+		if f.Subflows > 0 && s.Transport.Type == "tcp" {
+			s.Transport.Type, s.Transport.Subflows = "mptcp", f.Subflows
+		}
 		def(&s.Transport.Burst, hostMTU)
 	}
 	if len(s.Workloads) == 0 {

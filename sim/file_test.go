@@ -226,6 +226,25 @@ func TestWeights(t *testing.T) {
 	}
 }
 
+// TestSubflowsOfAFile: what the lab does with Linux's MPTCP, uncoupled, the simulator does too.
+func TestSubflowsOfAFile(t *testing.T) {
+	name := sheet(t, twoByTwo+"subflows: 8\nworkloads: [{type: bulk, from: [h0], duration: 1s}]\n")
+	r, res := parts(t, &Spec{Topology: Topology{Kind: "file", File: name}})
+	if tr := r.spec.Transport; tr.Type != "mptcp" || tr.Subflows != 8 || tr.CongestionControl != "cubic" {
+		t.Errorf("transport %+v", tr)
+	}
+	for _, u := range res.Uplinks[:2] {
+		if u.Percent < 10 {
+			t.Errorf("one connection does not use both uplinks: %+v", res.Uplinks)
+		}
+	}
+	coupled := &Spec{Topology: Topology{Kind: "file", File: name}}
+	coupled.Transport.Type, coupled.Transport.CongestionControl = "mptcp", "lia"
+	if r, _ := parts(t, coupled); r.spec.Transport.CongestionControl != "lia" || r.spec.Transport.Subflows != 8 {
+		t.Errorf("transport %+v", r.spec.Transport)
+	}
+}
+
 // TestFileRefused: what the simulator does not do as the lab does is refused.
 func TestFileRefused(t *testing.T) {
 	for _, c := range []struct{ add, want string }{

@@ -11,15 +11,16 @@ import (
 	"github.com/loomfabric/loom/sim/topo"
 )
 
-// idleTCP knows how long a TCP flow takes that is alone: by having one run alone
+// idleTCP knows how long a flow of TCP or MPTCP takes that is alone: by having one run alone
 // over a chain of links like those of its best way. That is done for every size
 // up to idleExact segments. Above, sizes lie on a grid 5 % apart; where more time
 // passes between two of them than their bytes take, as a window has to open
 // first, sizes between them are tried, until what is left to guess is
 // idleGuess of the time.
 type idleTCP struct {
-	cfg  tcp.Config
-	ways map[string]*idleWay
+	cfg      tcp.Config
+	subflows int // of MPTCP; 0: it is TCP
+	ways     map[string]*idleWay
 	// class remembers the way of two hosts.
 	class map[[2]network.HostID]*idleWay
 }
@@ -50,8 +51,8 @@ const (
 	idleGuess = 1. / 200
 )
 
-func newIdleTCP(c tcp.Config) *idleTCP {
-	return &idleTCP{cfg: c, ways: map[string]*idleWay{}, class: map[[2]network.HostID]*idleWay{}}
+func newIdleTCP(c tcp.Config, subflows int) *idleTCP {
+	return &idleTCP{cfg: c, subflows: subflows, ways: map[string]*idleWay{}, class: map[[2]network.HostID]*idleWay{}}
 }
 
 // fct returns the completion time of a flow on a connection of its own.
@@ -116,7 +117,17 @@ func (i *idleTCP) alone(w *idleWay, bytes uint64) engine.Time {
 	// All that the flow before has left behind, timers too, is over by now.
 	l := w.alone
 	start := l.engine.Now()
-	l.stack.Start(start, tcp.Flow{Flow: network.Flow{Src: l.src, Dst: l.dst}, Bytes: bytes})
+	flow := network.Flow{Src: l.src, Dst: l.dst}
+	if i.subflows == 0 {
+		l.stack.Start(start, tcp.Flow{Flow: flow, Bytes: bytes})
+	} else {
+		subs := make([]network.Flow, i.subflows)
+		for k := range subs {
+			subs[k] = flow
+			subs[k].ID = network.FlowID(k)
+		}
+		l.stack.StartMulti(start, subs, bytes)
+	}
 	l.engine.Run(engine.Never - 1)
 	w.fct[bytes] = l.ended - start
 	return l.ended - start

@@ -228,7 +228,7 @@ func TestIdleGuess(t *testing.T) {
 			t.Fatal(err)
 		}
 		idles := r.transport.(*tcpTransport).idles
-		other := newIdleTCP(idles.cfg)
+		other := newIdleTCP(idles.cfg, 0)
 		rnd := workload.NewRand(1, 1)
 		for range 300 {
 			bytes := uint64(20_000 + rnd.ExpFloat64()*600_000)

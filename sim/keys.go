@@ -11,14 +11,15 @@ import (
 var (
 	built   = []string{"leaf-spine", "fat-tree", "three-layer", "vl2"}
 	counted = []string{"leaf-spine", "three-layer", "vl2"}
+	overTCP = []string{"tcp", "mptcp"}
 
 	topologyKeys = map[string][]string{
 		"file": {"file"}, "load": {"file"},
 		"leaves": counted, "spines": counted, "cores": {"three-layer", "vl2"}, "k": {"fat-tree"},
-		"links": built, "hosts": built, "buffer": built, "alpha": built, "pfc": built, "overrides": built,
+		"links": built, "hosts": built, "buffer": built, "alpha": built, "pfc": built, "overrides": built, "down": built, "plain": built,
 	}
 	transportKeys = map[string][]string{
-		"mtu": {"tcp"}, "min_rto": {"tcp"}, "window": {"tcp"}, "burst": {"tcp"},
+		"mtu": overTCP, "min_rto": overTCP, "window": overTCP, "burst": overTCP, "subflows": {"mptcp"},
 		"recovery": {"rdma"}, "payload": {"rdma"},
 	}
 )

@@ -32,8 +32,11 @@ type beginner interface{ Begin(now engine.Time) }
 
 // splits reports whether the run's network has parts. An incast has none: its client asks
 // again in the very moment in which it has its answer, and servers hear of that at once,
-// wherever they are.
+// wherever they are. The ends of a connection of MPTCP share what they know of its subflows.
 func (r *run) splits() bool {
+	if r.spec.Transport.Type == "mptcp" {
+		return false
+	}
 	return !slices.ContainsFunc(r.spec.Workloads, func(w vocab.Workload) bool { return w.Type == vocab.Incast })
 }
 

@@ -108,12 +108,13 @@ func TestConservation(t *testing.T) {
 			s.Topology.queue(0)
 			s.Topology.Buffer, s.Topology.PFC = 2<<20, true
 		},
-		"irn": func(s *Spec) { s.Transport.Type, s.Transport.Recovery = "rdma", "irn" },
+		"irn":   func(s *Spec) { s.Transport.Type, s.Transport.Recovery = "rdma", "irn" },
+		"mptcp": func(s *Spec) { s.Transport.Type, s.Transport.MinRTO = "mptcp", us(1000) },
 	}
-	for i, name := range []string{"cubic", "newreno", "dctcp", "gbn", "irn"} {
+	for i, name := range []string{"cubic", "newreno", "dctcp", "gbn", "irn", "mptcp"} {
 		for j, shape := range shapes {
 			for k, scheme := range balance.Names() {
-				if (i+j+k)%5 != 0 { // every scheme meets every shape, and every transport
+				if (i+j+k)%6 != 0 { // every scheme meets every shape, and every transport
 					continue
 				}
 				s := small()

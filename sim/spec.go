@@ -88,6 +88,13 @@ type Topology struct {
 	// Overhead is what the overlay adds to a packet between leaves, bytes; 0 compares
 	// with papers that do not count it. Default: 50.
 	Overhead *int `yaml:"overhead,omitempty"`
+	// Down is how many links between switches are down from the start, drawn at random
+	// by the run's seed, of parallel ones one at most. A draw that would part two leaves leaves that link up. Default:
+	// 0.
+	Down int `yaml:"down,omitempty"`
+	// Plain are leaves that are plain VTEPs: they balance by hash (ecmp), whatever the
+	// scheme is, and neither write nor read the fabric's header. Default: none.
+	Plain []string `yaml:"plain,omitempty"`
 	// Overrides change single links or single directions of them. Default: none.
 	Overrides []vocab.Override `yaml:"overrides,omitempty"`
 }
@@ -103,13 +110,17 @@ func (Topology) OldKeys() map[string]string {
 
 // Transport is the hosts' transport protocol.
 type Transport struct {
-	// Type is tcp or rdma. Workloads of type udp need none. Default: tcp.
+	// Type is tcp, mptcp or rdma. Workloads of type udp need none. Default: tcp.
 	Type string `yaml:"type,omitempty"`
-	// CongestionControl is newreno, cubic or dctcp for tcp, dcqcn or none for rdma.
-	// Default: cubic (tcp), dcqcn (rdma).
+	// CongestionControl is newreno, cubic or dctcp for tcp, dcqcn or none for rdma. For
+	// mptcp it is lia, which couples the subflows (RFC 6356), or newreno or cubic, which
+	// leave each subflow for itself. Default: cubic (tcp), lia
+	// (mptcp), dcqcn (rdma).
 	CongestionControl string `yaml:"cc,omitempty"`
 
-	// MTU is the largest IP packet of tcp, bytes. Default: 1500.
+	// Subflows is how many subflows a connection of mptcp has, up to 64. Default: 8.
+	Subflows int `yaml:"subflows,omitempty"`
+	// MTU is the largest IP packet of tcp and mptcp, bytes. Default: 1500.
 	MTU int `yaml:"mtu,omitempty"`
 	// MinRTO is tcp's least retransmission timeout. Default: 200ms.
 	MinRTO time.Duration `yaml:"min_rto,omitempty"`
@@ -135,6 +146,8 @@ type Measure struct {
 	Buckets []units.Size `yaml:"buckets,omitempty"`
 	// Queues names ports whose queue length is observed over time: "S1->L1.0",
 	// "L0->h3"; "spines" and "leaves" mean all of their ports towards the fabric.
+	// "beside-down" means, as one distribution, the spines' ports to leaves beside which
+	// a parallel link is down from the start.
 	Queues []string `yaml:"queues,omitempty"`
 	// Imbalance is the interval at which the throughput of leaves' uplinks is
 	// compared; 0: not.

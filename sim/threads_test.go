@@ -26,6 +26,9 @@ func threadKinds() map[string]*Spec {
 		spec.Workloads[0].Connections = 2
 		kinds["tcp "+cc] = spec
 	}
+	multi := small()
+	multi.Transport.Type, multi.Duration = "mptcp", us(300)
+	kinds["mptcp"] = multi
 	lossy := lossless(4)
 	lossy.Topology.PFC, lossy.Topology.Buffer, lossy.Transport.Recovery, lossy.Duration = false, 300e3, "irn", us(60)
 	lossy.Workloads[0].Load = 80

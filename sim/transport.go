@@ -86,11 +86,12 @@ func (d datagrams) counters() (sum udp.Counters) {
 	return sum
 }
 
-// tcpTransport is TCP.
+// tcpTransport is TCP, or MPTCP.
 type tcpTransport struct {
-	r     *run
-	stack *tcp.Stack
-	idles *idleTCP
+	r        *run
+	stack    *tcp.Stack
+	subflows int // of a connection; 0: it is one of TCP
+	idles    *idleTCP
 }
 
 func newTCP(r *run) *tcpTransport {
@@ -104,10 +105,33 @@ func newTCP(r *run) *tcpTransport {
 	for _, h := range r.topo.Hosts {
 		h.Quantum = uint64(c.Burst)
 	}
-	return &tcpTransport{r, tcp.New(r.net, c, r), newIdleTCP(c)}
+	if t.Type == "mptcp" {
+		c.Options = tcp.DSSOption
+		c.Header += tcp.DSSOption
+	}
+	return &tcpTransport{r, tcp.New(r.net, c, r), t.Subflows, newIdleTCP(c, t.Subflows)}
+}
+
+// flows returns the subflows of a connection, the first of which has number id.
+func (t *tcpTransport) flows(id network.FlowID, f *traffic.Flow) []network.Flow {
+	subs := make([]network.Flow, t.subflows)
+	for i := range subs {
+		if i > 0 {
+			id = t.r.ids.next()
+		}
+		subs[i] = t.r.flow(id, f, f.Subflow(i))
+	}
+	return subs
 }
 
 func (t *tcpTransport) open(id network.FlowID, f *traffic.Flow, once bool) conn {
+	if t.subflows > 0 {
+		if flows := t.flows(id, f); once {
+			return t.stack.OpenMultiFor(flows)
+		} else {
+			return t.stack.OpenMulti(flows)
+		}
+	}
 	flow := tcp.Flow{Flow: t.r.flow(id, f, f.TCP())}
 	if once {
 		return t.stack.OpenFor(flow)

@@ -103,7 +103,9 @@ func TestKubernetes(t *testing.T) {
 			CompletionMode string `yaml:"completionMode"`
 			Completions    int
 			Template       struct {
-				Spec struct{ Containers []struct{ Command, Args []string } }
+				Spec struct {
+					Containers []struct{ Command, Args []string }
+				}
 			}
 		}
 	}

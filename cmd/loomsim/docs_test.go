@@ -48,6 +48,8 @@ func TestPage(t *testing.T) {
 		switch { // what takes too long here in full
 		case strings.Contains(line, "--size paper"):
 			p = made(fake)
+		case strings.Contains(line, "theorem1"):
+			args = append(args, "--instances", "3")
 		case strings.Contains(line, "theorem2"):
 			args = append(args, "--trials", "3")
 		}

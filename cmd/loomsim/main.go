@@ -65,7 +65,7 @@ func (p *program) command() *cobra.Command {
 	}
 	p.ResultsFlag(root)
 	root.PersistentFlags().StringVar(&cpuprofile, "cpuprofile", "", "write a profile of the CPU into this file")
-	for _, c := range []*cobra.Command{p.RunCommand(), p.ListCommand(), p.PlotCommand(), p.ReportCommand(), traceCommand(), theoremCommand()} {
+	for _, c := range []*cobra.Command{p.RunCommand(), p.ListCommand(), p.PlotCommand(), p.ReportCommand(), traceCommand(), gameCommand(), theoremCommand()} {
 		do := c.RunE
 		c.RunE = func(c *cobra.Command, args []string) error { return errors.Join(do(c, args), stop()) }
 		root.AddCommand(c)

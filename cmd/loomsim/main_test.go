@@ -30,6 +30,7 @@ loads: [30, 60]
 sizes:
   quick: {loads: [30]}
   full: {seeds: 2}
+  paper: {published: true}
 plots: [{name: fct, y: fct.all.norm}]
 table: [fct.all.norm]
 expect: [{metric: fct.all.norm, at: {load: 30}, scheme: conga, versus: ecmp, ratio: "< 1"}]
@@ -103,12 +104,12 @@ func TestCommands(t *testing.T) {
 		return out, progress
 	}
 	out, _ := do("list")
-	want(t, "list", out, "experiments/small.yaml CONGA Figure 9 A small fabric quick 2 0 full 8 0")
+	want(t, "list", out, "experiments/small.yaml CONGA Figure 9 A small fabric quick 2 0 full 8 0 paper 20 0")
 	if _, _, err := loomsim(t.Context(), p, "report"); err == nil || !strings.Contains(err.Error(), "make some with loomsim run") {
 		t.Errorf("a report of nothing: %v", err)
 	}
 	out, progress := do("run", "experiments/small.yaml")
-	want(t, "run", out, "small, size quick: mean, ×ratio to ecmp seed by seed", "30 % ecmp conga mean FCT ÷ idle network's 4.00 2.00 ×0.500", "holds: fct.all.norm of conga over that of ecmp < 1 (30 % load): 0.500")
+	want(t, "run", out, "small, size quick: mean, ×ratio to ecmp seed by seed", "30 % ecmp conga mean FCT ÷ idle network's 4.00 2.00 ×0.500", "direction only (by the mean): fct.all.norm of conga over that of ecmp < 1 (30 % load): 0.500")
 	want(t, "progress", progress, "2/2 ", "2 runs made, 0 were stored already in results/small-quick")
 	do("run", "experiments/small.yaml", "--size", "full", "-j", "3", "--check")
 	if runs.Load() != 10 {
@@ -119,7 +120,7 @@ func TestCommands(t *testing.T) {
 	_, progress = do("run", "experiments/small.yaml", "--size", "full", "--force", "--schemes", "conga,letflow", "--loads", "50", "--seeds", "3")
 	want(t, "other runs", progress, "6 runs made")
 	out, _ = do("list", "experiments/small.yaml")
-	want(t, "list", out, "quick 2 2 full 8 8")
+	want(t, "list", out, "quick 2 2 full 8 8 paper 20 0")
 	out, _ = do("plot", "--size", "full")
 	for _, file := range strings.Fields(out) {
 		if info, err := os.Stat(file); err != nil || info.Size() == 0 {
@@ -138,11 +139,16 @@ func TestCommands(t *testing.T) {
 	if rows, err := csv.NewReader(strings.NewReader(out)).ReadAll(); err != nil || len(rows) != 9 {
 		t.Errorf("%d rows, %v", len(rows), err)
 	}
+	if _, _, err := loomsim(t.Context(), p, "report", "--markdown", "results.md"); err == nil || !strings.Contains(err.Error(), "published: true") {
+		t.Errorf("a page of what is not published: %v", err)
+	}
+	_, progress = do("run", "experiments/small.yaml", "--size", "paper,full", "--check")
+	want(t, "sizes", progress, "0 runs made, 8 were stored already", "20 runs made, 0 were stored already in results/small-paper")
 	do("report", "--markdown", "results.md")
 	first, _ := os.ReadFile("results.md")
 	do("report", "--markdown", "results.md")
 	second, _ := os.ReadFile("results.md")
-	if string(first) != string(second) || !strings.Contains(string(first), "`loomsim run experiments/small.yaml --size full`") {
+	if string(first) != string(second) || !strings.Contains(string(first), "`loomsim run experiments/small.yaml --size paper`") {
 		t.Errorf("the document is\n%s\nand then\n%s", first, second)
 	}
 	out, _ = do("version")
@@ -196,7 +202,7 @@ func TestFailures(t *testing.T) {
 	if _, _, err := loomsim(t.Context(), even, "run", "experiments/small.yaml", "--force"); err != nil {
 		t.Errorf("an expectation that does not hold is no failure: %v", err)
 	}
-	if _, _, err := loomsim(t.Context(), even, "run", "experiments/small.yaml", "--check"); err == nil || !strings.Contains(err.Error(), "1 expectations of small do not hold") {
+	if _, _, err := loomsim(t.Context(), even, "run", "experiments/small.yaml", "--check"); err == nil || !strings.Contains(err.Error(), "1 expectations of small are not reproduced") {
 		t.Errorf("unless it is asked for: %v", err)
 	}
 
@@ -226,21 +232,22 @@ func TestFailures(t *testing.T) {
 		}
 	}
 	for line, why := range map[string]string{
-		"run experiments/small.yaml --size huge":    "there is no size",
-		"run experiments/small.yaml --seeds 0":      "--seeds 0",
-		"run experiments/small.yaml -j 0":           "-j 0",
-		"run experiments/small.yaml --schemes best": "neither one of the file's schemes nor a scheme",
-		"run nothing.yaml":                          "nothing.yaml",
-		"run bad.yaml":                              `bad.yaml:6:42: "h7"`,
-		"run heavy.yaml":                            "heavy.yaml:11:19: the load is more than the fabric carries",
-		"run racks.yaml":                            "racks.yaml:6:14: host h0 has nobody",
-		"run":                                       "requires at least 1 arg",
-		"list":                                      "both named small",
-		"list nowhere":                              "nowhere",
-		"plot experiments/small.yaml --format gif":  "gif",
-		"list --cpuprofile none/x":                  "profile",
-		"run experiments/small.yaml --on mars":      "write sim or lab",
-		"run experiments/small.yaml --on lab":       "experiments/small.yaml:5:1: the lab builds the fabric of a fabric.yaml",
+		"run experiments/small.yaml --size huge":            "there is no size",
+		"run experiments/small.yaml --size paper --seeds 3": "published with 3 seeds",
+		"run experiments/small.yaml --seeds 0":              "--seeds 0",
+		"run experiments/small.yaml -j 0":                   "-j 0",
+		"run experiments/small.yaml --schemes best":         "neither one of the file's schemes nor a scheme",
+		"run nothing.yaml":                                  "nothing.yaml",
+		"run bad.yaml":                                      `bad.yaml:6:42: "h7"`,
+		"run heavy.yaml":                                    "heavy.yaml:11:19: the load is more than the fabric carries",
+		"run racks.yaml":                                    "racks.yaml:6:14: host h0 has nobody",
+		"run":                                               "requires at least 1 arg",
+		"list":                                              "both named small",
+		"list nowhere":                                      "nowhere",
+		"plot experiments/small.yaml --format gif":          "gif",
+		"list --cpuprofile none/x":                          "profile",
+		"run experiments/small.yaml --on mars":              "write sim or lab",
+		"run experiments/small.yaml --on lab":               "experiments/small.yaml:5:1: the lab builds the fabric of a fabric.yaml",
 	} {
 		if _, _, err := loomsim(t.Context(), p, strings.Fields(line)...); err == nil || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s: %v", line, err)

@@ -40,6 +40,10 @@ type File struct {
 	// TCP is the hosts' congestion control: a name the kernel knows. Default: cubic,
 	// because a run's results should not depend on the machine's.
 	TCP string `yaml:"tcp,omitempty"`
+	// Subflows makes the hosts' connections those of MPTCP, with so many subflows of
+	// their own ports, up to 8. Linux does not couple their congestion controls.
+	// Default: 0, plain TCP.
+	Subflows int `yaml:"subflows,omitempty"`
 	// Leaves is the number of leaves, 1 to 256. Required.
 	Leaves int `yaml:"leaves"`
 	// Spines is the number of spines, 1 to 16. Required.
@@ -59,6 +63,10 @@ type File struct {
 
 	doc *yamlfile.Document
 }
+
+// MaxSubflows is the most subflows of a connection. Linux's path manager lets a host
+// announce eight ports; here the first subflow counts as well, as in the papers.
+const MaxSubflows = 8
 
 // Hosts are a number of hosts behind each leaf (h0, h1, ... leaf by leaf), hosts by
 // name, or both: the named ones come last.

@@ -208,6 +208,7 @@ func TestErrorsNameLines(t *testing.T) {
 		line     int
 	}{
 		{"leaves: 2", "leaves: 0", 2},
+		{"leaves: 2", "subflows: 9\nleaves: 2", 2},
 		{"rate: 300Mbit", "rate: 300", 4},
 		{"per_leaf: 2", "per_leaf: 2\n  wrong: 1", 7},
 		{"leaf: L1", "leaf: L2", 9},

@@ -84,6 +84,7 @@ func (v *validator) run() {
 	v.ErrorIf(!nameRE.MatchString(f.Name), "name", "%q cannot name a lab; use a lower-case letter, then up to 14 lower-case letters, digits or underscores", f.Name)
 	v.OneOf("dataplane", "dataplane", f.Dataplane, "loom", "kernel")
 	v.OneOf("fallback", "fallback", f.Fallback, "none", "kernel")
+	v.ErrorIf(f.Subflows < 0 || f.Subflows > MaxSubflows, "subflows", "%d subflows; use 1 to %d, which is what Linux can make between two addresses, or leave it out for TCP", f.Subflows, MaxSubflows)
 	v.ErrorIf(f.Fallback == "kernel" && f.Dataplane == "kernel", "fallback", "there is no daemon whose place the kernel could take; remove it, or use dataplane loom")
 	v.shape()
 	v.balancing()

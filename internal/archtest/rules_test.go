@@ -16,7 +16,7 @@ const module = "github.com/loomfabric/loom"
 // its path that have no entry of their own.
 var layers = [][]string{
 	{"internal/mono", "internal/drop", "internal/units", "internal/field", "internal/stat"},
-	{"overlay", "internal/flowtable"},
+	{"overlay", "internal/flowtable", "internal/gcra"},
 	{"congestion", "reorder", "liveness"},
 	{"balance"},
 	{"leaf"},
@@ -48,7 +48,7 @@ var sameLayer = map[[2]string]bool{
 var free = []string{"test", "internal/archtest", "internal/testenv", "internal/tools"}
 
 // core packages are sans-I/O.
-var core = []string{"internal/mono", "internal/drop", "internal/units", "internal/field", "internal/flowtable", "overlay", "congestion", "reorder", "liveness", "balance", "leaf"}
+var core = []string{"internal/mono", "internal/drop", "internal/units", "internal/field", "internal/flowtable", "internal/gcra", "overlay", "congestion", "reorder", "liveness", "balance", "leaf"}
 
 // virtual packages run in virtual time: they drive the core as the data plane
 // does, and know nothing of what is real. Experiments are among them: they know

@@ -66,5 +66,61 @@ func (b *Bounds) UnmarshalYAML(n ast.Node) error {
 // Hold tells whether v keeps to them. NaN does not.
 func (b Bounds) Hold(v float64) bool { return v >= b.low && v <= b.high }
 
+// within reports whether all that keeps to b keeps to o.
+func (b *Bounds) within(o *Bounds) bool { return b.low >= o.low && b.high <= o.high }
+
 // String is as they were written.
 func (b Bounds) String() string { return b.text }
+
+// Margin are the bounds that a paper gives as numbers: the same at all points, or
+// those of some points by their load or their name on the axis.
+type Margin struct {
+	all *Bounds
+	at  map[string]Bounds
+}
+
+// UnmarshalYAML implements [yaml.NodeUnmarshaler].
+func (m *Margin) UnmarshalYAML(n ast.Node) error {
+	if !yamlfile.IsMapping(n) {
+		m.all = &Bounds{}
+		return m.all.UnmarshalYAML(n)
+	}
+	m.at = map[string]Bounds{}
+	for _, p := range yamlfile.Pairs(n) {
+		var b Bounds
+		if err := b.UnmarshalYAML(p.Value); err != nil {
+			return err
+		}
+		m.at[yamlfile.Text(p.Key)] = b
+	}
+	return nil
+}
+
+// Of returns the bounds at a point; nil: the paper gives no number for it.
+func (m *Margin) Of(c Cell) *Bounds {
+	switch {
+	case m == nil:
+		return nil
+	case m.all != nil:
+		return m.all
+	}
+	for _, name := range []string{c.Axis, fmt.Sprintf("%g", c.Load)} {
+		if b, ok := m.at[name]; ok {
+			return &b
+		}
+	}
+	return nil
+}
+
+// within reports whether all of the margin's bounds lie within o.
+func (m *Margin) within(o *Bounds) bool {
+	if m.all != nil && !m.all.within(o) {
+		return false
+	}
+	for _, b := range m.at {
+		if !b.within(o) {
+			return false
+		}
+	}
+	return true
+}

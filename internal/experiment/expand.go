@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -19,6 +20,7 @@ import (
 // win: the file, the size, the point of the axis, the scheme, the load.
 func (r *reader) expand(s *Size, m matrix) {
 	r.chosen(&m)
+	r.seeds(s, &m)
 	// What all runs override is not decoded with any of them.
 	if m.spec != nil {
 		r.decode(m.spec, &sim.Spec{})
@@ -46,7 +48,7 @@ func (r *reader) expand(s *Size, m matrix) {
 	if len(m.axis) == 0 {
 		m.axis = []variant{{}}
 	}
-	check := r.opt.Check != nil && (s.Name == r.opt.Size || r.opt.Size == "" && len(r.exp.Sizes) == 0)
+	check := r.opt.Check != nil && r.chose(s)
 	for i := range m.seeds {
 		for _, point := range m.axis {
 			base := r.merged(m.spec, point.over)
@@ -63,9 +65,40 @@ func (r *reader) expand(s *Size, m matrix) {
 		if r.wrong() {
 			return
 		}
-		s.Seeds = append(s.Seeds, s.Runs[len(s.Runs)-1].Seed)
+		seed := s.Runs[len(s.Runs)-1].Seed
+		if published := seed >= FirstPublished; published != s.Published {
+			r.fail(find(m.spec, "seed"), "seed", "size %s has seed %d; use seeds from %d on for sizes with published: true, and below it for all others", s.Name, seed, FirstPublished)
+			return
+		}
+		s.Seeds = append(s.Seeds, seed)
 	}
 	r.exp.Sizes = append(r.exp.Sizes, s)
+}
+
+// chose reports whether a size that is not yet among the experiment's is one that
+// the caller means.
+func (r *reader) chose(s *Size) bool {
+	if len(r.opt.Sizes) == 0 {
+		return len(r.exp.Sizes) == 0
+	}
+	return slices.Contains(r.opt.Sizes, s.Name)
+}
+
+// seeds fills in how many seeds a size has, and where those of a published one begin.
+func (r *reader) seeds(s *Size, m *matrix) {
+	if !s.Published {
+		m.seeds = cmp.Or(m.seeds, 1)
+		return
+	}
+	if m.seeds = cmp.Or(m.seeds, PublishedSeeds); m.seeds < PublishedSeeds && r.opt.Seeds > 0 && !r.chose(s) {
+		m.seeds = PublishedSeeds // the flag is for another size
+	}
+	if m.seeds < PublishedSeeds {
+		r.fail(nil, "seeds", "size %s is published with %d seeds; use at least %d, or a size that is not published", s.Name, m.seeds, PublishedSeeds)
+	}
+	if find(m.spec, "seed") == nil {
+		m.spec = r.merged(m.spec, override(scalar(strconv.Itoa(FirstPublished)), scalar("seed")))
+	}
 }
 
 // chosen leaves the schemes that the caller asks for, if it does: the file's, or

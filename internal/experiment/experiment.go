@@ -7,6 +7,7 @@ package experiment
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/loomfabric/loom/sim"
 )
@@ -31,16 +32,27 @@ type Experiment struct {
 	Command string
 }
 
+// PublishedSeeds is the least number of seeds of a published size, and
+// FirstPublished the first of them. Other sizes use seeds below that: nobody tunes
+// anything on what is published.
+const (
+	PublishedSeeds = 5
+	FirstPublished = 101
+)
+
 // Size is an experiment at one of its sizes, expanded.
 type Size struct {
 	Experiment *Experiment
 	Name       string // "quick", "paper"
 	Note       string // added to the experiment's
-	Schemes    []string
-	Loads      []float64 // percent; none: the file's workloads have what load they have
-	Axis       *Axis     // nil: none
-	Seeds      []uint64
-	Runs       []Run // seeds outermost, so that the first runs show something of everything
+	// Published says that its results are for the page of results: at least
+	// [PublishedSeeds] seeds, from [FirstPublished] on, which development never uses.
+	Published bool
+	Schemes   []string
+	Loads     []float64 // percent; none: the file's workloads have what load they have
+	Axis      *Axis     // nil: none
+	Seeds     []uint64
+	Runs      []Run // seeds outermost, so that the first runs show something of everything
 }
 
 // Axis is what varies besides schemes and loads.
@@ -95,21 +107,6 @@ type Column struct {
 	Plain bool `yaml:"plain"`
 }
 
-// Expectation is an assertion on results: on the mean of a scheme's value over
-// seeds or, with Versus, on the mean of its ratio to another scheme's value.
-type Expectation struct {
-	Metric string  `yaml:"metric"`
-	Scheme string  `yaml:"scheme"`
-	Versus string  `yaml:"versus"`
-	At     At      `yaml:"at"` // what is left out: at all points
-	Ratio  *Bounds `yaml:"ratio"`
-	Value  *Bounds `yaml:"value"`
-	// Says is what it means; default: made up from the rest.
-	Says string `yaml:"says"`
-	// Sizes restricts it to these.
-	Sizes []string `yaml:"sizes"`
-}
-
 // Size finds a size by name; "" is the first.
 func (e *Experiment) Size(name string) (*Size, error) {
 	names := []string{}
@@ -120,6 +117,24 @@ func (e *Experiment) Size(name string) (*Size, error) {
 		names = append(names, s.Name)
 	}
 	return nil, fmt.Errorf("%s: there is no size %q, only %v", e.File, name, names)
+}
+
+// Named finds those sizes that are named, in the file's order; no names: the first.
+func (e *Experiment) Named(names []string) (out []*Size, err error) {
+	if len(names) == 0 {
+		return e.Sizes[:1], nil
+	}
+	known := []string{}
+	for _, s := range e.Sizes {
+		known = append(known, s.Name)
+		if slices.Contains(names, s.Name) {
+			out = append(out, s)
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s: there is no size %s, only %v", e.File, strings.Join(names, " or "), known)
+	}
+	return out, nil
 }
 
 // ID names a size's results by a runner in files and links.
@@ -159,6 +174,17 @@ func (s *Size) Cells() (out []Cell) {
 // Matches tells whether a cell is among those that a picks.
 func (a *At) Matches(c Cell) bool {
 	return (a.Load == nil || *a.Load == c.Load) && (a.Axis == nil || *a.Axis == c.Axis)
+}
+
+// of returns a cell with what a picks in the place of its own.
+func (a *At) of(c Cell) Cell {
+	if a.Load != nil {
+		c.Load = *a.Load
+	}
+	if a.Axis != nil {
+		c.Axis = *a.Axis
+	}
+	return c
 }
 
 // missing says what a picks and the size lacks; "" if nothing.

@@ -148,10 +148,14 @@ func (r *reader) expectation(n ast.Node, path string, x *Expectation) {
 		r.fail(n, path+".metric", "%q stands for several; write one", x.Metric)
 	}
 	switch {
-	case x.Versus != "" && (x.Ratio == nil || x.Value != nil):
-		r.fail(n, path, `versus without a ratio, or with a value; versus wants a ratio, as in ratio: "< 0.8"`)
-	case x.Versus == "" && (x.Ratio != nil || x.Value == nil):
-		r.fail(n, path, `it has no value; write one, as in value: "< 0.3", or versus and a ratio`)
+	case x.Ratio == nil && x.Value == nil && (x.Paper == nil || x.Paper.all == nil):
+		r.fail(n, path, `it has no bounds; write value: "< 0.3", or versus and ratio: "< 0.8", or the paper's own margin in paper`)
+	case x.relative() && x.Value != nil:
+		r.fail(n, path, `versus or than with a value; they want a ratio, as in ratio: "< 0.8"`)
+	case !x.relative() && x.Ratio != nil:
+		r.fail(n, path, `a ratio without versus or than; write a value, as in value: "< 0.3", or what it is a ratio to`)
+	case x.Paper != nil && !x.Paper.within(x.direction()):
+		r.fail(n, path+".paper", "the paper's margin reaches beyond the direction %q; widen the direction", x.direction())
 	}
 	for _, name := range x.Sizes {
 		if _, err := r.exp.Size(name); err != nil || name == "" {
@@ -162,6 +166,7 @@ func (r *reader) expectation(n ast.Node, path string, x *Expectation) {
 	if r.flagged() {
 		return
 	}
+	r.margin(n, path+".paper", x)
 	r.scheme(n, path+".scheme", x.Scheme, x.Sizes)
 	if x.Versus != "" {
 		r.scheme(n, path+".versus", x.Versus, x.Sizes)
@@ -169,6 +174,25 @@ func (r *reader) expectation(n ast.Node, path string, x *Expectation) {
 	for _, s := range r.exp.Sizes {
 		if msg := x.At.missing(s); msg != "" && x.appliesTo(s) {
 			r.fail(n, path+".at", "%s; write sizes: [...] to leave it out", msg)
+		}
+		if x.Than != nil && x.appliesTo(s) {
+			if msg := x.Than.missing(s); msg != "" {
+				r.fail(n, path+".than", "%s; write sizes: [...] to leave it out", msg)
+			}
+		}
+	}
+}
+
+// margin checks that the points of a margin are some of the experiment's.
+func (r *reader) margin(n ast.Node, path string, x *Expectation) {
+	if x.Paper == nil {
+		return
+	}
+	for name := range x.Paper.at {
+		if !slices.ContainsFunc(r.exp.Sizes, func(s *Size) bool {
+			return slices.ContainsFunc(s.Cells(), func(c Cell) bool { return c.Axis == name || fmt.Sprintf("%g", c.Load) == name })
+		}) {
+			r.fail(n, path, "no size has a load or a point of the axis %q; name one that there is", name)
 		}
 	}
 }

@@ -21,9 +21,9 @@ import (
 // Options are how to read a file.
 type Options struct {
 	// Check looks for what is wrong with a run beyond [sim.Spec.Complete]; nil: nothing.
-	// It is asked about the runs of Size, or of the first size if that is empty.
+	// It is asked about the runs of Sizes, or of the first size if they are empty.
 	Check func(*sim.Spec) yamlfile.Errors
-	Size  string
+	Sizes []string
 	// Schemes, Loads and Seeds replace the file's at all sizes. A scheme is one of
 	// the file's labels, or else the name of a policy.
 	Schemes []string
@@ -124,7 +124,7 @@ type matrix struct {
 	spec    ast.Node
 	schemes []variant
 	loads   []load
-	seeds   int
+	seeds   int // 0: not said
 	axis    []variant
 	label   string
 }
@@ -189,7 +189,7 @@ func (r *reader) file(root ast.Node) {
 	if !nameRE.MatchString(e.Name) {
 		r.fail(mine["name"], "name", "%q cannot name a directory of results; use a-z, 0-9 and -, 64 characters at most", e.Name)
 	}
-	base := matrix{seeds: 1}
+	var base matrix
 	r.matrix(mine, &base)
 	base.spec = r.merged(nil, spec)
 	if r.wrong() {
@@ -245,10 +245,16 @@ func (r *reader) sizes(n ast.Node, base matrix) {
 				r.fail(body, "sizes."+s.Name, "a size that is no mapping; write what it overrides, as in {seeds: 1, duration: 10ms}")
 				continue
 			}
-			mine, spec := r.split(body, append(slices.Clone(matrixKeys), "note")...)
+			mine, spec := r.split(body, append(slices.Clone(matrixKeys), "note", "published")...)
 			s.Note = r.text(mine["note"], "note")
+			if n := mine["published"]; n != nil {
+				r.decode(n, &s.Published)
+			}
 			r.matrix(mine, &m)
 			m.spec = r.merged(m.spec, spec)
+			if s.Published && find(body, "seeds") == nil && r.flags["seeds"] == nil {
+				m.seeds = max(m.seeds, PublishedSeeds) // the file's are for the others
+			}
 		}
 		if !r.wrong() {
 			r.expand(s, m)

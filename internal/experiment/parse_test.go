@@ -111,6 +111,31 @@ func TestFlags(t *testing.T) {
 	}
 }
 
+// TestPublishedSeeds: what is published has seeds of its own, five at least, and a
+// flag for another size leaves them alone.
+func TestPublishedSeeds(t *testing.T) {
+	text := strings.NewReplacer("{seeds: 5,", "{published: true,", "seeds: 2\n", "").Replace(good)
+	for _, opt := range []Options{{}, {Seeds: 1}, {Seeds: 1, Sizes: []string{"quick"}}} {
+		e, err := Parse("f.yaml", []byte(text), opt)
+		if err != nil {
+			t.Fatalf("%+v: %v", opt, err)
+		}
+		quick, paper := e.Sizes[0], e.Sizes[1]
+		if quick.Published || !slices.Equal(quick.Seeds, []uint64{1}) || !paper.Published || !slices.Equal(paper.Seeds, []uint64{101, 102, 103, 104, 105}) {
+			t.Errorf("%+v: seeds %d and %d", opt, quick.Seeds, paper.Seeds)
+		}
+		if s := paper.Runs[len(paper.Runs)-1]; s.Seed != 105 || s.Spec.Seed != 105 {
+			t.Errorf("the last run has seed %d, its model %d", s.Seed, s.Spec.Seed)
+		}
+	}
+	if _, err := Parse("f.yaml", []byte(text), Options{Seeds: 2, Sizes: []string{"paper"}}); err == nil || !strings.Contains(err.Error(), "published with 2 seeds") {
+		t.Errorf("two seeds of a published size: %v", err)
+	}
+	if e, err := Parse("f.yaml", []byte(text), Options{Seeds: 7, Sizes: []string{"paper"}}); err != nil || e.Sizes[1].Seeds[6] != 107 {
+		t.Errorf("seven seeds of a published size: %v", err)
+	}
+}
+
 // TestErrors: what is wrong is refused with the line that it stands on and why.
 func TestErrors(t *testing.T) {
 	for _, tt := range []struct {
@@ -164,10 +189,21 @@ func TestErrors(t *testing.T) {
 		{"y: fct.*.norm", "y: fct.all.norm", "33", "wants a *"},
 		{"table: [fct.all.norm,", "table: [fct.all.normal,", "34", "no"},
 		{"at: {load: 60}, scheme: conga", "at: {load: 30}, scheme: conga", "36", "has no load 30"},
-		{`versus: ecmp, ratio: "< 0.8"`, `versus: ecmp`, "36", "wants a ratio"},
+		{`versus: ecmp, ratio: "< 0.8"`, `versus: ecmp`, "36", "has no bounds"},
 		{`ratio: "< 0.8"`, `ratio: "0.8"`, "36", "no bounds"},
 		{`scheme: conga, versus`, `scheme: cong, versus`, "36", "no scheme"},
 		{"sizes: [paper]", "sizes: [huge]", "37", "no size"},
+		{`, ratio: "< 0.8"}`, `, than: {load: 30}, value: "< 0.8"}`, "36", "versus or than with a value"},
+		{`, value: "1 to 9"`, `, ratio: "1 to 9"`, "37", "a ratio without versus or than"},
+		{`, value: "1 to 9"`, ``, "37", "has no bounds"},
+		{`, value: "1 to 9"`, `, value: "1 to 9", paper: "< 5"`, "37", "reaches beyond the direction"},
+		{`, value: "1 to 9"`, `, value: "1 to 9", paper: {60: "< 5"}`, "37", "reaches beyond the direction"},
+		{`, value: "1 to 9"`, `, value: "1 to 9", paper: {90: "2 to 5"}`, "37", "no size has a load or a point of the axis \"90\""},
+		{`, value: "1 to 9"`, `, paper: {60: "< 5"}`, "37", "has no bounds"},
+		{`, value: "1 to 9"`, `, than: {load: 99}, ratio: "> 1"`, "37", "has no load 99"},
+		{"{seeds: 5,", "{published: true, seeds: 4,", "", "published with 4 seeds"},
+		{"{seeds: 5,", "{published: true, seeds: 5, seed: 7,", "29", "size paper has seed 7"},
+		{"{seeds: 5,", "{seeds: 2, seed: 100,", "29", "size paper has seed 101"},
 		{"{seeds: 5,", "{workloads[0].scale: 5,", "29", "write workloads.0.load"},
 		{"note: the buffer is ours", "note: &x y", "6", "anchor"},
 		{"note: the buffer is ours", "note: [x]", "6", "a text"},

@@ -87,6 +87,9 @@ type WorkloadResult struct {
 	// Incast: the effective throughput of whole answers, percent of the client's
 	// access link (CONGA §5.3).
 	EffectivePercent float64 `json:"effective_percent,omitempty" words:"effective throughput"`
+	// EndedS is when the last flow that ended did, from the start of the run: a job's
+	// completion time, if the flows are a job's (CONGA §5.4).
+	EndedS float64 `json:"ended_s,omitempty" words:"end of the last flow"`
 	// FCT is of this workload's flows; none if the run has no other workload.
 	FCT []ClassFCT `json:"fct,omitempty" words:"-" names:", %s flows"`
 	// Reordering is what the receivers of a roce workload in the lab saw.
@@ -190,6 +193,14 @@ type ConWeaveResult struct {
 	ReplyTimeNs   Distribution      `json:"reply_time_ns" unit:"ns"`
 	ControlBytes  map[string]uint64 `json:"control_bytes" unit:"B"` // by opcode
 	DataBytes     uint64            `json:"data_bytes"`
+	// Control is what messages cost beside the data (ConWeave Table 4).
+	Control []ControlShare `json:"control,omitempty" words:"-"`
+}
+
+// ControlShare is what messages of one kind cost.
+type ControlShare struct {
+	Opcode  string  `json:"opcode"`
+	Percent float64 `json:"percent" words:"control bytes beside data"` // of the data's bytes
 }
 
 // Conservation holds a run's packets: Made = Delivered + Dropped + InFlight.

@@ -26,6 +26,8 @@ func Daemons(race bool) (dir string, remove func() error, err error) {
 	args := []string{"build", "-o", dir}
 	if race {
 		args = append(args, "-race")
+	} else {
+		args = append(args, "-trimpath") // as make build does it, whose packages then are in the cache
 	}
 	const cmds = "github.com/loomfabric/loom/cmd/"
 	cmd := exec.Command("go", append(args, cmds+"leafd", cmds+"spined", cmds+"loomctl")...)

@@ -35,6 +35,21 @@ func (o *Occupancy) change(now engine.Time, bytes uint64) {
 	o.peak = max(o.peak, bytes)
 }
 
+// Together returns what several ports' queues had up to now as if they had been one
+// port's, one after the other. They have the same resolution.
+func Together(now engine.Time, ports ...*Occupancy) *Occupancy {
+	all := &Occupancy{width: ports[0].width, time: make([]engine.Time, len(ports[0].time)), since: now}
+	for _, o := range ports {
+		o.change(now, o.bytes)
+		for i, t := range o.time {
+			all.time[i] += t
+		}
+		all.area += o.area
+		all.peak = max(all.peak, o.peak)
+	}
+	return all
+}
+
 // Mean returns the average length up to now, bytes.
 func (o *Occupancy) Mean(now engine.Time) float64 {
 	if total := o.Total(now); total > 0 {

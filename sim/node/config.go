@@ -20,6 +20,9 @@ type Config struct {
 	Sections map[string]balance.Params
 	// Auto says which times leaves derive from the round trips that they measure.
 	Auto leaf.Auto
+	// Plain makes a leaf a plain VTEP: it neither writes nor reads the fabric's header,
+	// and says HELLO to nobody. Its Scheme has to do without.
+	Plain bool
 	// Overhead is what a leaf adds to a packet that goes into the fabric, and
 	// Shim what it adds besides if the packet carries the shim, bytes. Both 0
 	// compares with papers that do not count them.

@@ -21,6 +21,14 @@ func (l *Leaf) fromFabric(now engine.Time, p *network.Packet, uplink uint8) {
 		l.net.Drop(p, network.Unwanted)
 		return
 	}
+	if l.cfg.Plain {
+		if p.Kind == network.Control {
+			l.net.Consume(p) // whatever it says
+			return
+		}
+		l.decapsulate(now, p, uplink, leaf.Plain)
+		return
+	}
 	kind := l.brain.Accept(now.Mono(), p.SrcLeaf, &p.Fabric)
 	switch kind {
 	case leaf.Plain, leaf.Marked:

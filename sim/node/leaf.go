@@ -104,7 +104,7 @@ func (l *Leaf) AddHost(name string, h network.HostID, c network.PortConfig) *net
 // after their ports, and before the first packet.
 //
 // A fabric is up before its hosts are used: every leaf has heard of every other one at
-// time 0. From then on HELLOs are packets, as everywhere.
+// time 0, but of plain VTEPs. From then on HELLOs are packets, as everywhere.
 func Join(leaves []*Leaf) error {
 	for i, l := range leaves {
 		if int(l.Index) != i || len(leaves) != len(l.paths) {
@@ -112,7 +112,7 @@ func Join(leaves []*Leaf) error {
 		}
 		l.shared = leaf.NewShared(len(leaves), 1, leaf.Secret{l.cfg.Seed, uint64(l.Index)}, &l.cfg.Congestion)
 		for j := range leaves {
-			if i != j {
+			if i != j && !l.cfg.Plain && !leaves[j].cfg.Plain {
 				l.shared.Capable.Confirm(uint16(j), 0)
 			}
 		}
@@ -126,7 +126,11 @@ func Join(leaves []*Leaf) error {
 			return fmt.Errorf("leaf %s: %w", l.Name, err)
 		}
 		l.brain.SetPaths(l.paths)
-		l.brain.SetHello(mono.Time(liveness.Interval(len(leaves) - 1)))
+		first := reorder.Never
+		if !l.cfg.Plain {
+			first = mono.Time(liveness.Interval(len(leaves) - 1))
+		}
+		l.brain.SetHello(first)
 		l.wake(l.net.Engine.Now())
 		if l.cfg.Auto != (leaf.Auto{}) {
 			l.net.Engine.At(engine.Of(leaf.AutoEvery), l.id, eventTune)

@@ -56,18 +56,27 @@ func (r *star) counts() []int {
 	return out
 }
 
-// The selector is the next hop's place in the route, modulo their number, as in
-// the data plane.
+// The selector is the next hop's place in the route, modulo their number, and flows with
+// the selector that is left go by hash, as in the data plane: three links get equal parts.
 func TestSpinesDoAsTheSelectorSays(t *testing.T) {
 	r := newStar(t, 5, 2, DefaultConfig())
 	r.route(t, 1, 4, 0, 2)
-	for selector := range uint8(16) {
-		r.enter(1, 77, overlay.Fabric{Capable: true, Path: overlay.MakePathID(3, selector)})
+	for flow := range uint32(2048) {
+		r.enter(1, flow*0x9e3779b9, overlay.Fabric{Capable: true, Path: overlay.MakePathID(3, uint8(flow%16))})
 	}
-	if got := r.counts(); got[4] != 6 || got[0] != 5 || got[2] != 5 {
-		t.Errorf("ports got %v; want 6, 5 and 5 at ports 4, 0 and 2", got)
+	got := r.counts()
+	for i, p := range []int{4, 0, 2} {
+		for _, packet := range r.taps[p].got {
+			if s := packet.Fabric.Path.Selector(); s < 15 && int(s)%3 != i {
+				t.Fatalf("selector %d took port %d", s, p)
+			}
+		}
+		// 640 with the first fifteen selectors, and some 43 of 128 with the last one.
+		if got[p] < 640+25 || got[p] > 640+60 {
+			t.Errorf("port %d got %d of 2048 packets: %v", p, got[p], got)
+		}
 	}
-	if s := r.spine.Stats(); s.Forwarded != 16 || s.Pinned != 16 {
+	if s := r.spine.Stats(); s.Forwarded != 2048 || s.Pinned != 2048 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -18,12 +18,20 @@ func (c *Conn) Receive(now engine.Time, p *network.Packet) {
 		c.state = established
 		c.rto.Off()
 		c.sample(now - p.Sent)
+		if c.multi != nil {
+			c.wake(now) // data goes before the SYNs of others
+			c.multi.join(now)
+		}
 	case established:
 		c.acknowledged(now, p)
 	}
 	c.near.net.Pool.Put(p)
 	if c.closing && c.una == c.end {
 		c.stack.release(now, c)
+		return
+	}
+	if m := c.multi; m != nil && m.over() {
+		m.release(now)
 		return
 	}
 	c.wake(now)
@@ -46,6 +54,9 @@ func (c *Conn) acknowledged(now engine.Time, p *network.Packet) {
 			c.setRTO(now)
 		}
 		c.stack.control.acked(c, bytes, p.Echo)
+		if c.multi != nil {
+			c.multi.acknowledged(now, c)
+		}
 	}
 	if p.Echo && c.phase == open && c.una > c.cutEnd {
 		c.mark(now)

@@ -12,6 +12,7 @@ const (
 	NewReno Control = "newreno" // RFC 5681
 	Cubic   Control = "cubic"   // RFC 9438, Linux's default
 	DCTCP   Control = "dctcp"   // RFC 8257
+	LIA     Control = "lia"     // RFC 6356: NewReno whose subflows share one increase
 )
 
 // Sizes of headers, bytes.
@@ -32,6 +33,9 @@ type Config struct {
 	// Header is what a segment adds to its payload on the wire: Ethernet 14, IP
 	// 20, TCP 20, timestamps 12.
 	Header uint32
+	// Options is how many bytes of further options a segment carries, which Header has
+	// in it: 0, or [DSSOption] under MPTCP.
+	Options uint32
 	// InitialWindow is how many segments a new connection sends at first: 10
 	// (RFC 6928).
 	InitialWindow uint32
@@ -99,7 +103,7 @@ func Defaults() Config {
 }
 
 // Segment returns how many bytes of payload a full segment carries.
-func (c *Config) Segment() uint32 { return c.MSS - tsOption }
+func (c *Config) Segment() uint32 { return c.MSS - tsOption - c.Options }
 
 // initialRTO is the timeout before there is a round-trip time to compute it from: one
 // second (RFC 6298 §2.1) with Handshake; without, MinRTO, which is what a handshake

@@ -33,6 +33,35 @@ type message struct {
 	end uint64
 }
 
+// messages are those of a connection that are not complete, oldest at first.
+type messages struct {
+	list  []message
+	first int
+}
+
+func (m *messages) reset() { m.list, m.first = m.list[:0], 0 }
+
+func (m *messages) add(id network.FlowID, end uint64) {
+	if len(m.list) == cap(m.list) && m.first > 0 {
+		m.list, m.first = m.list[:copy(m.list, m.list[m.first:])], 0
+	}
+	m.list = append(m.list, message{id, end})
+}
+
+// deliver tells who waits for the messages that end at next or before. Who is told may end
+// the connection, which another one then is made of: next is looked at each time.
+func (m *messages) deliver(now engine.Time, s *Stack, next *uint64) {
+	for m.first < len(m.list) && m.list[m.first].end <= *next {
+		id := m.list[m.first].id
+		if m.first++; m.first == len(m.list) {
+			m.reset()
+		}
+		if s.done != nil {
+			s.done.FlowDone(now, id)
+		}
+	}
+}
+
 // Conn is a connection: the sender at one host and the receiver at another.
 // What only one of them would know the other does not use. It belongs to its
 // [Stack].
@@ -90,11 +119,15 @@ type Conn struct {
 	cubic cubicState
 	dctcp dctcpState
 
-	// messages that are not complete, oldest at first. They are the receiver's.
-	messages  []message
-	first     int
+	// They are the receiver's.
+	messages  messages
 	announced uint64   // bytes of all messages
 	waiting   []uint64 // sizes of messages whose sending has not begun
+
+	// Of a subflow.
+	multi  *Multi // nil: the connection is no subflow
+	sent   chunks // given to it, and not acknowledged
+	coming chunks // given to it, and not arrived in order
 
 	recv     receiver
 	counters Counters
@@ -111,11 +144,14 @@ func (c *Conn) reset(f Flow) {
 		ssthresh:     float64(uint64(1) << 62),
 		timeoutAfter: s.cfg.initialRTO(),
 		sacked:       c.sacked,
-		messages:     c.messages[:0],
-		waiting:      c.waiting[:0],
-		recv:         receiver{conn: c, timer: c.recv.timer, ooo: c.recv.ooo, quick: s.cfg.QuickAcks},
+		messages:     c.messages, sent: c.sent, coming: c.coming,
+		waiting: c.waiting[:0],
+		recv:    receiver{conn: c, timer: c.recv.timer, ooo: c.recv.ooo, quick: s.cfg.QuickAcks},
 	}
 	n.sacked.reset()
+	n.messages.reset()
+	n.sent.reset()
+	n.coming.reset()
 	n.recv.ooo.reset()
 	if s.cfg.Handshake {
 		n.state = fresh
@@ -146,11 +182,7 @@ func (c *Conn) Announce(id network.FlowID, bytes uint64) {
 	}
 	c.announced += bytes
 	c.waiting = append(c.waiting, bytes)
-	if len(c.messages) == cap(c.messages) && c.first > 0 {
-		c.messages = c.messages[:copy(c.messages, c.messages[c.first:])]
-		c.first = 0
-	}
-	c.messages = append(c.messages, message{id, c.announced})
+	c.messages.add(id, c.announced)
 }
 
 // Begin writes the oldest message that was announced.
@@ -188,17 +220,22 @@ func (c *Conn) restart(now engine.Time) {
 	c.limited, c.maxFlight = false, 0
 }
 
+// arrived takes in that bytes from before on have arrived in order, and returns how many
+// bytes that makes in the order of what the application has written.
+func (c *Conn) arrived(before uint64) uint64 {
+	if c.multi != nil {
+		return c.multi.arrived(c)
+	}
+	return c.recv.next - before
+}
+
 // delivered tells who waits for the messages that are complete.
 func (c *Conn) delivered(now engine.Time) {
-	for c.first < len(c.messages) && c.messages[c.first].end <= c.recv.next {
-		id := c.messages[c.first].id
-		if c.first++; c.first == len(c.messages) {
-			c.messages, c.first = c.messages[:0], 0
-		}
-		if c.stack.done != nil {
-			c.stack.done.FlowDone(now, id)
-		}
+	if m := c.multi; m != nil {
+		m.messages.deliver(now, c.stack, &m.next)
+		return
 	}
+	c.messages.deliver(now, c.stack, &c.recv.next)
 }
 
 // Abort ends a connection at once, like closing a socket that does not linger: it

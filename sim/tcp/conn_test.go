@@ -68,8 +68,8 @@ func TestMessagesFromDone(t *testing.T) {
 	}
 	c.Send(0, 0, 1)
 	r.finish()
-	if n != 1000 || cap(c.messages) > 8 {
-		t.Errorf("%d messages, room for %d", n, cap(c.messages))
+	if n != 1000 || cap(c.messages.list) > 8 {
+		t.Errorf("%d messages, room for %d", n, cap(c.messages.list))
 	}
 }
 
@@ -294,7 +294,7 @@ func TestCounters(t *testing.T) {
 	names := slices.Sorted(maps.Keys(maps.Collect(stat.Counters(&sum))))
 	if want := []string{
 		"acks", "bytes", "duplicate_segments", "ecn_cuts", "fast_recoveries", "goodput_bytes", "max_reordered_distance",
-		"reordered_by_3", "reordered_segments", "retransmits", "segments", "syns", "timeouts",
+		"reinjected_bytes", "reordered_by_3", "reordered_segments", "retransmits", "segments", "syns", "timeouts",
 	}; !slices.Equal(names, want) {
 		t.Errorf("results have %v, want %v", names, want)
 	}

@@ -22,7 +22,7 @@ type control interface {
 	marked(c *Conn, now engine.Time) float64
 }
 
-var controls = map[Control]control{NewReno: newReno{}, Cubic: cubic{}, DCTCP: dctcp{}}
+var controls = map[Control]control{NewReno: newReno{}, Cubic: cubic{}, DCTCP: dctcp{}, LIA: lia{}}
 
 // least is the smallest window after a cut: two segments (RFC 5681 §3.1).
 func (c *Conn) least(window float64) float64 {
@@ -43,6 +43,32 @@ func (newReno) cut(c *Conn, _ engine.Time, window float64) float64 { return c.le
 func (newReno) timeout(c *Conn, _ engine.Time, window float64) float64 { return c.least(window / 2) }
 
 func (newReno) marked(c *Conn, _ engine.Time) float64 { return c.least(c.inUse() / 2) }
+
+// lia is RFC 6356, MPTCP's Linked Increases Algorithm: losses halve a subflow's window,
+// and the increases of all subflows of a connection are coupled, so that together they
+// take as much as one TCP would on the best of their paths, and each no more than one.
+type lia struct{ newReno }
+
+// avoid opens the window as RFC 6356 §3 has it. Its alpha is cwnd_total max(cwnd_i/rtt_i²)
+// / (Σ cwnd_i/rtt_i)², of which the total cancels out in alpha bytes MSS / cwnd_total.
+func (lia) avoid(c *Conn, now engine.Time, bytes float64) {
+	if c.multi == nil {
+		newReno{}.avoid(c, now, bytes)
+		return
+	}
+	var most, sum float64
+	for _, s := range c.multi.subs {
+		if rtt := s.srtt.Seconds(); rtt > 0 {
+			most = max(most, s.cwnd/(rtt*rtt))
+			sum += s.cwnd / rtt
+		}
+	}
+	per := 1 / c.cwnd
+	if sum > 0 {
+		per = min(per, most/(sum*sum))
+	}
+	c.cwnd += float64(float64(c.stack.cfg.Segment()) * bytes * per)
+}
 
 // CUBIC's constants (RFC 9438 §4.1, §4.6): segments per second cubed, and what
 // is left of the window after a loss. alpha makes Reno with such a cut as

@@ -13,6 +13,7 @@ type Counters struct {
 	Recoveries uint64 `stat:"fast_recoveries"`
 	Timeouts   uint64
 	ECNCuts    uint64 // windows that were cut for marks
+	Reinjected uint64 `stat:"reinjected_bytes"` // sent on another subflow too, after a timeout (MPTCP)
 
 	// Arrived.
 	Goodput     uint64 `stat:"goodput_bytes"`              // each once, in order
@@ -32,6 +33,7 @@ func (c *Counters) Add(other *Counters) {
 	c.Recoveries += other.Recoveries
 	c.Timeouts += other.Timeouts
 	c.ECNCuts += other.ECNCuts
+	c.Reinjected += other.Reinjected
 	c.Goodput += other.Goodput
 	c.Duplicates += other.Duplicates
 	c.Reordered += other.Reordered

@@ -53,7 +53,9 @@ func (r *receiver) Receive(now engine.Time, p *network.Packet) {
 	if !r.take(p) {
 		atOnce = true
 	}
-	c.counters.Goodput += r.next - before
+	if r.next > before {
+		c.counters.Goodput += c.arrived(before)
+	}
 	r.waiting = true
 	if r.quick > 0 {
 		r.quick--

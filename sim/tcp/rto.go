@@ -51,6 +51,7 @@ func (c *Conn) timeout(now engine.Time) {
 		// threshold stays.
 		c.ssthresh = c.stack.control.timeout(c, now, c.inUse())
 	}
+	first := c.phase != loss
 	c.phase = loss
 	c.recover = c.nxt
 	c.highRxt = c.una
@@ -59,4 +60,7 @@ func (c *Conn) timeout(now engine.Time) {
 	c.setPipe()
 	c.setRTO(now)
 	c.wake(now)
+	if first && c.multi != nil {
+		c.multi.reinject(now, c)
+	}
 }

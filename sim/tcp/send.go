@@ -55,6 +55,9 @@ func (c *Conn) Pull(now engine.Time) (*network.Packet, engine.Time) {
 		c.asked, c.burst = false, 0
 		return nil, engine.Never
 	case sendNew:
+		if c.multi != nil {
+			c.multi.take(c, n)
+		}
 		c.nxt = seq + n
 		c.takeBurst(n)
 		c.validate(false)
@@ -105,7 +108,7 @@ func (c *Conn) segment(now engine.Time, seq, n uint64, again bool) *network.Pack
 	p.ECT = cfg.ECN || cfg.Control == DCTCP
 	// Linux sets PSH where a write ends, and the receiver acknowledges that at
 	// once; where the write ends is where the flow does.
-	p.Last = seq+n == c.end
+	p.Last = seq+n == c.end && (c.multi == nil || c.multi.nxt == c.multi.end)
 	p.Retrans = again
 	p.Sent = now
 	p.Number = c.number
@@ -133,10 +136,18 @@ func (c *Conn) next() (seq, n uint64, m move) {
 	return c.nextInRecovery()
 }
 
+// rest returns how much there is that was never sent.
+func (c *Conn) rest() uint64 {
+	if c.multi != nil {
+		return c.multi.rest(c)
+	}
+	return c.end - c.nxt
+}
+
 // unsent returns how much of what was never sent may go into one segment, as far
 // as the application and the receive window are concerned.
 func (c *Conn) unsent() uint64 {
-	n := min(c.end-c.nxt, uint64(c.stack.cfg.Segment()))
+	n := min(c.rest(), uint64(c.stack.cfg.Segment()))
 	if c.nxt+n > c.una+c.stack.cfg.Window {
 		return 0
 	}
@@ -161,7 +172,7 @@ func (c *Conn) wait(room uint64) bool {
 	if !cfg.Defer || len(c.sacked.blocks) > 0 {
 		return false
 	}
-	worth := min(uint64(cfg.Burst), min(uint64(c.cwnd), cfg.Window)/3, c.end-c.nxt)
+	worth := min(uint64(cfg.Burst), min(uint64(c.cwnd), cfg.Window)/3, c.rest())
 	return room < worth
 }
 

@@ -35,7 +35,9 @@ type Stack struct {
 
 	conns []*Conn
 	free  map[[2]*seat][]*Conn // by where its ends were: events of their timers may be pending
-	sum   Counters             // of connections that are closed
+	// Connections of MPTCP that are not in use.
+	freeMulti []*Multi
+	sum       Counters // of connections that are closed
 }
 
 // seat is what a stack has in a part of the network.

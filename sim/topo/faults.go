@@ -2,9 +2,12 @@ package topo
 
 import (
 	"fmt"
+	"math/rand/v2"
+	"slices"
 
 	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/sim/engine"
+	"github.com/loomfabric/loom/sim/network"
 )
 
 // fault fails or repairs a link.
@@ -31,6 +34,63 @@ func (t *Topology) prepare(faults []vocab.Fault) error {
 		}
 	}
 	return nil
+}
+
+// downKey makes the draw of links that are down one of its own.
+const downKey = 0x646f776e
+
+// takeDown takes links between switches down from the start, at random, but of
+// parallel ones one at most. A link without which two leaves would be parted stays
+// up, and another one is drawn.
+func (t *Topology) takeDown(down int, seed uint64) error {
+	if down == 0 {
+		return nil
+	}
+	left := down
+	for _, i := range rand.New(rand.NewPCG(seed, downKey)).Perm(len(t.plan.links)) {
+		if left == 0 {
+			return nil
+		}
+		l := t.plan.links[i]
+		parallel := func(o *Link) bool { return o.low == l.low && o.high == l.high && !t.up[o.index] }
+		if slices.ContainsFunc(t.plan.links, parallel) { // or this very one
+			continue
+		}
+		if t.up[i] = false; t.plan.route(t.up).parted(t.plan.leaves) {
+			t.up[i] = true
+			continue
+		}
+		t.faults = append(t.faults, fault{0, l, false})
+		left--
+	}
+	if left > 0 {
+		return fmt.Errorf("%d links cannot be down: without %d all leaves reach each other, and without more they do not", down, down-left)
+	}
+	return nil
+}
+
+// parted reports whether a leaf has no path to another one.
+func (r routes) parted(leaves int) bool {
+	for to := range leaves {
+		for from := range leaves {
+			if from != to && len(r[to][from]) == 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// BesideDown returns the ports towards leaves beside which a parallel link of the
+// same switch is down at time 0.
+func (t *Topology) BesideDown() (out []*network.Port) {
+	for i, l := range t.plan.links {
+		beside := func(o *Link) bool { return o.low == l.low && o.high == l.high && !t.up[o.index] }
+		if l.low < t.plan.leaves && t.up[i] && slices.ContainsFunc(t.plan.links, beside) {
+			out = append(out, l.B)
+		}
+	}
+	return out
 }
 
 // begin puts faults up to time 0 and the routes that follow from them in force,

@@ -54,6 +54,11 @@ type Spec struct {
 	// Faults fail and repair links. Every switch has new routes at once. Faults at
 	// time 0 have happened when the run starts.
 	Faults []vocab.Fault
+	// Plain are leaves that are plain VTEPs under ecmp.
+	Plain []string
+	// Down is how many links between switches are down at time 0, drawn by DownSeed.
+	Down     int
+	DownSeed uint64
 	// Split gives each switch, with its hosts, a part of the network of its own, so that
 	// they can run side by side (network.Network.Part).
 	Split bool

@@ -93,9 +93,12 @@ func build(net *network.Network, spec *Spec, cfg node.Config) (*Topology, error)
 	if err := t.prepare(spec.Faults); err != nil {
 		return nil, err
 	}
+	if err := t.takeDown(spec.Down, spec.DownSeed); err != nil {
+		return nil, err
+	}
 	t.start = p.route(t.up)
 	t.split(spec.Split)
-	if err := t.addSwitches(t.selectors(cfg)); err != nil {
+	if err := t.addSwitches(t.selectors(cfg), spec.Plain); err != nil {
 		return nil, err
 	}
 	if err := t.connect(spec.Buffer); err != nil {
@@ -128,13 +131,21 @@ func (t *Topology) selectors(c node.Config) node.Config {
 	return c
 }
 
-func (t *Topology) addSwitches(cfg node.Config) error {
+func (t *Topology) addSwitches(cfg node.Config, plain []string) error {
+	for _, name := range plain {
+		if !slices.ContainsFunc(t.plan.switches[:t.plan.leaves], func(s planSwitch) bool { return s.name == name }) {
+			return fmt.Errorf("plain leaf %q does not exist: leaves are called L0 to L%d", name, t.plan.leaves-1)
+		}
+	}
 	where := &node.Directory{}
 	seeds := rand.NewPCG(cfg.Seed, 0x746f706f)
 	for i := range t.plan.switches {
 		s, c := &t.plan.switches[i], cfg
 		c.Seed = seeds.Uint64()
 		if i < t.plan.leaves {
+			if slices.Contains(plain, s.name) {
+				c.Plain, c.Scheme, c.Options.Keys = true, "ecmp", nil
+			}
 			l, err := node.NewLeaf(t.nets[i], s.name, uint16(i), t.plan.leaves, where, c)
 			if err != nil {
 				return err

@@ -33,6 +33,15 @@ type Tuple struct {
 // flow to the switches.
 func (f *Flow) TCP() Tuple { return f.tuple(overlay.ProtoTCP) }
 
+// Subflow returns the headers of a subflow of MPTCP: those of TCP, from another port for
+// each subflow.
+func (f *Flow) Subflow(i int) Tuple {
+	t := f.TCP()
+	const stride = 7919 // a prime that does not divide the number of ports
+	t.SrcPort = ephemeralFirst + uint16((f.Key%ephemeralPorts+stride*uint64(i))%ephemeralPorts)
+	return t
+}
+
 // UDP returns the flow's headers over plain UDP.
 func (f *Flow) UDP() Tuple {
 	t := f.tuple(overlay.ProtoUDP)

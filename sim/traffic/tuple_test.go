@@ -76,13 +76,35 @@ func TestFlowHash(t *testing.T) {
 	}
 }
 
+// TestSubflowsHavePortsOfTheirOwn: all subflows of a connection differ in the source port
+// and in nothing else, and the first one is the connection that TCP would have.
+func TestSubflowsHavePortsOfTheirOwn(t *testing.T) {
+	for key := range uint64(1000) {
+		f := Flow{Src: 1, Dst: 2, Key: key * 0x9e3779b97f4a7c15}
+		seen := make(map[uint16]bool)
+		for i := range 64 {
+			s := f.Subflow(i)
+			if seen[s.SrcPort] || s.SrcPort < ephemeralFirst || s.SrcPort >= ephemeralFirst+ephemeralPorts {
+				t.Fatalf("key %x, subflow %d: port %d", f.Key, i, s.SrcPort)
+			}
+			seen[s.SrcPort] = true
+			if s.SrcPort = f.TCP().SrcPort; s != f.TCP() {
+				t.Fatalf("key %x, subflow %d: %+v", f.Key, i, s)
+			}
+		}
+		if f.Subflow(0) != f.TCP() {
+			t.Fatalf("key %x: the first subflow is %+v", f.Key, f.Subflow(0))
+		}
+	}
+}
+
 // TestHashesAreRandom: many flows of one pair of hosts spread over uplinks as
 // throws of dice do: chi-square with 15 degrees of freedom stays below its
 // 1 - 1e-5 quantile, and above its 1e-5 quantile, as it would not if flows were
 // dealt in turn.
 func TestHashesAreRandom(t *testing.T) {
 	const n, uplinks = 1 << 14, 16
-	for name, of := range map[string]func(f *Flow) Tuple{"TCP": (*Flow).TCP, "RoCEv2": (*Flow).RoCE} {
+	for name, of := range map[string]func(f *Flow) Tuple{"TCP": (*Flow).TCP, "RoCEv2": (*Flow).RoCE, "a subflow": func(f *Flow) Tuple { return f.Subflow(5) }} {
 		for seed := range uint64(8) {
 			c := base()
 			c.Seed, c.Pairs = seed, &Selection{From: hosts(3, 3), To: hosts(9, 9), Rack: make([]int, 10), Any: true}

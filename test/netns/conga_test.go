@@ -21,8 +21,7 @@ func congaRun(t *testing.T, file, scheme string) *lab.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fabs++
-	f.Name = fmt.Sprintf("n%d_%d", os.Getpid(), fabs)
+	f.Name = fmt.Sprintf("n%d_%d", os.Getpid(), fabs.Add(1))
 	l := lab.New(f)
 	l.Binaries, l.BaseDir = daemons, "conga"
 	rep, err := l.Run(context.Background(), lab.RunOptions{Scheme: scheme, Sample: 50 * time.Millisecond})
@@ -53,6 +52,13 @@ func lowerShare(t *testing.T, rep *lab.Report) float64 {
 	return float64(lower) / float64(all)
 }
 
+// medianOfThree returns between what the median of three values lies that are all known,
+// or all but the last.
+func medianOfThree(of []float64) (least, most float64) {
+	of = slices.Sorted(slices.Values(of))
+	return of[len(of)-2], of[1]
+}
+
 // TestCongaFigure2 is CONGA §2.4, Figure 2, over real links: the path over S1 has
 // half the capacity. Balancing by local load splits evenly whatever happens
 // downstream; CONGA leaves the slow path what it can carry, and delivers more.
@@ -61,12 +67,12 @@ func lowerShare(t *testing.T, rep *lab.Report) float64 {
 // under conga, and a goodput of 40.8–41.1 and 45.2–47.6 Mbit/s
 // (docs/conga-lab.md). Ten connections sometimes do otherwise, by some 15 points in a single
 // run: so the whole time of the file counts, and what is held against it is the
-// median of three runs each, always three. ECMP is not held against: ten connections
-// hash to anything between best and worst.
+// median of three runs each. The third is made only if it can change what comes out. ECMP is
+// not held against: ten connections hash to anything between best and worst.
 func TestCongaFigure2(t *testing.T) {
 	share, goodput := make(map[string][]float64), make(map[string][]float64)
 	idle := 1.0
-	for range 3 {
+	for run := 1; run <= 3; run++ {
 		for _, scheme := range []string{"local", "conga"} {
 			rep := congaRun(t, "fig2.yaml", scheme)
 			s, g := lowerShare(t, rep), rep.Result.Workloads[0].GoodputBps/1e6
@@ -74,15 +80,28 @@ func TestCongaFigure2(t *testing.T) {
 			idle = min(idle, *rep.Result.Machine.CPUIdlePercent/100)
 			t.Logf("%s: %.1f Mbit/s, %.1f %% through S1; CPU idle at least %.0f %%", scheme, g, 100*s, 100*idle)
 		}
-	}
-	median := func(of []float64) float64 { slices.Sort(of); return of[1] }
-	if local, conga := median(share["local"]), median(share["conga"]); conga > local-0.02 {
-		t.Errorf("conga sends %.3f through S1, local %.3f: want at least 0.02 less", conga, local)
-	}
-	// With no CPU left goodput is what the machine gives, not the scheme; the split
-	// above still is. How much more conga delivers is docs/conga-lab.md's to say.
-	if local, conga := median(goodput["local"]), median(goodput["conga"]); conga < 0.95*local && idle >= 0.05 {
-		t.Errorf("conga delivers %.1f Mbit/s, local %.1f: want no less than 0.95 of it", conga, local)
+		if run == 1 {
+			continue
+		}
+		local, _ := medianOfThree(share["local"])
+		_, conga := medianOfThree(share["conga"])
+		even := conga > local-0.02
+		_, localMbit := medianOfThree(goodput["local"])
+		congaMbit, _ := medianOfThree(goodput["conga"])
+		// With no CPU left goodput is what the machine gives, not the scheme; the split
+		// above still is. How much more conga delivers is docs/conga-lab.md's to say.
+		less := congaMbit < 0.95*localMbit && idle >= 0.05
+		switch {
+		case !even && !less:
+			return
+		case run < 3:
+			continue
+		case even:
+			t.Errorf("conga sends %.3f through S1, local %.3f: want at least 0.02 less", conga, local)
+		}
+		if less {
+			t.Errorf("conga delivers %.1f Mbit/s, local %.1f: want no less than 0.95 of it", congaMbit, localMbit)
+		}
 	}
 }
 
@@ -93,28 +112,37 @@ func TestCongaFigure2(t *testing.T) {
 // Mbit/s of L0's 23.9 that fit (docs/conga-lab.md).
 //
 // One run on a machine that had a core to spare once was far off; the median of three
-// counts.
+// counts. The third is made only if it can change what comes out.
 func TestCongaFigure3(t *testing.T) {
 	var shares, delivered []float64
-	for range 3 {
+	for run := 1; run <= 3; run++ {
 		rep := congaRun(t, "fig3.yaml", "conga")
-		share, l0 := shareOfL1(rep), rep.Result.Workloads[1].GoodputBps/1e6
+		share, l0 := shareOfL1(t, rep), rep.Result.Workloads[1].GoodputBps/1e6
 		t.Logf("%.1f %% of L1's traffic goes through S0, %.1f Mbit/s of L0's arrive; CPU idle %.0f %%", 100*share, l0, *rep.Result.Machine.CPUIdlePercent)
 		shares, delivered = append(shares, share), append(delivered, l0)
-	}
-	slices.Sort(shares)
-	slices.Sort(delivered)
-	if share := shares[1]; !(share <= 0.3) {
-		t.Errorf("%.3f of L1's traffic goes through S0 beside L0's: want at most 0.3", share)
-	}
-	if l0 := delivered[1]; l0 < 15 {
-		t.Errorf("%.1f Mbit/s of L0's 25 arrive: want at least 15", l0)
+		if run == 1 {
+			continue
+		}
+		_, share = medianOfThree(shares)
+		l0, _ = medianOfThree(delivered)
+		switch {
+		case share <= 0.3 && l0 >= 15:
+			return
+		case run < 3:
+			continue
+		case share > 0.3:
+			t.Errorf("%.3f of L1's traffic goes through S0 beside L0's: want at most 0.3", share)
+		}
+		if l0 < 15 {
+			t.Errorf("%.1f Mbit/s of L0's 25 arrive: want at least 15", l0)
+		}
 	}
 }
 
 // shareOfL1 returns how much of L1's traffic goes through S0 once L0 sends, which it
-// does from 5 s on; NaN if L1 sent nothing.
-func shareOfL1(rep *lab.Report) float64 {
+// does from 5 s on.
+func shareOfL1(t *testing.T, rep *lab.Report) float64 {
+	t.Helper()
 	const link, from, to = "L1-S0.0", 6 * time.Second, 10 * time.Second
 	var part, all float64
 	for _, u := range rep.Uplinks {
@@ -129,6 +157,9 @@ func shareOfL1(rep *lab.Report) float64 {
 				}
 			}
 		}
+	}
+	if all == 0 {
+		t.Fatal("L1 sent nothing")
 	}
 	return part / all
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,7 +32,7 @@ type fab struct {
 	daemons map[string]*daemon // leaves and spines
 }
 
-var fabs int
+var fabs atomic.Int64
 
 // up builds the fabric of a file of this folder under a name of its own. When
 // the test ends, every daemon's account must balance and no log may hold a
@@ -43,8 +44,7 @@ func up(t *testing.T, file string) *fab {
 	if err != nil {
 		t.Fatal(err)
 	}
-	fabs++
-	file2.Name = fmt.Sprintf("n%d_%d", os.Getpid(), fabs)
+	file2.Name = fmt.Sprintf("n%d_%d", os.Getpid(), fabs.Add(1))
 	l := lab.New(file2)
 	l.Binaries = daemons
 	if err := l.Up(context.Background()); err != nil {

@@ -24,6 +24,7 @@ func (d *daemon) says(words string) {
 // uplink returns, that the start would have refused or warned of. The leaf says so, and
 // goes on when they are as they should be.
 func TestPortsAreCheckedAtRunTime(t *testing.T) {
+	t.Parallel() // it waits for checks that come every 5 seconds
 	f := up(t, "pair.yaml")
 	h1, d := f.host("h1"), f.daemons["L0"]
 	again := func(queues, mtu int) {

@@ -48,6 +48,7 @@ func (f *fab) splits(node string, ports [2]string, weights [2]int) {
 // TestWeightedRoutes: of many flows as many take a next hop as its weight says, at a
 // leaf and at a spine. The weights change while frames flow.
 func TestWeightedRoutes(t *testing.T) {
+	t.Parallel() // it counts a thousand frames a second
 	f := up(t, "bundle.yaml")
 	startProbe(t, f.ns["h0"], f.ns["h1"], f.addr("h1"), 500, time.Millisecond)
 	far := f.topo.Leaves[1].VTEP

@@ -101,6 +101,9 @@ func (r *Lab) open(s *sim.Spec) (*lab.Lab, error) {
 	default:
 		f.TCP = cc
 	}
+	if s.Transport.Type == "mptcp" {
+		f.Subflows = s.Transport.Subflows
+	}
 	for i := range f.Workloads {
 		w := &f.Workloads[i]
 		w.Seed = s.Seed
@@ -158,8 +161,12 @@ func (r *Lab) Check(s *sim.Spec) (problems yamlfile.Errors) {
 	}
 	plain := &sim.Spec{Topology: sim.Topology{Kind: "file", File: s.Topology.File}}
 	_ = plain.Complete("") // what is left out is filled in by now
+	multipath := s.Transport.Type == "mptcp"
+	if n := s.Transport.Subflows; n > fabric.MaxSubflows {
+		problems.Errorf("transport.subflows", "%d subflows; Linux makes at most %d between two hosts with one address each", n, fabric.MaxSubflows)
+	}
 	for _, path := range config.Diff(s, plain) {
-		if !honours(path) {
+		if !honours(path) && !(multipath && (path == "transport.type" || path == "transport.subflows")) {
 			problems.Errorf(path, "the lab cannot set %s: its fabric.yaml, the daemons and Linux decide; leave it out, or simulate it (--on sim)", path)
 		}
 	}

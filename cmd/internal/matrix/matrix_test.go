@@ -157,12 +157,18 @@ func TestCompareRefuses(t *testing.T) {
 	if p := l.Check(spec("fabric.yaml")); len(p) > 0 {
 		t.Errorf("a fabric.yaml and no more: %v", p[0])
 	}
+	multipath := spec("fabric.yaml")
+	multipath.Transport.Type, multipath.Transport.Subflows = "mptcp", 8
+	if p := l.Check(multipath); len(p) > 0 {
+		t.Errorf("MPTCP: %v", p[0])
+	}
 	for path, change := range map[string]func(*sim.Spec){
 		"topology.kind":       func(s *sim.Spec) { s.Topology.Kind = "fat-tree" },
 		"topology.load":       func(s *sim.Spec) { s.Topology.File, s.Topology.Load = "bulk.yaml", 10 },
 		"topology.file":       func(s *sim.Spec) { s.Topology.File = "nothing.yaml" },
 		"transport.min_rto":   func(s *sim.Spec) { s.Transport.MinRTO = time.Millisecond },
 		"transport.type":      func(s *sim.Spec) { s.Transport.Type = "rdma" },
+		"transport.subflows":  func(s *sim.Spec) { s.Transport.Type, s.Transport.Subflows = "mptcp", 9 },
 		"topology.links.rate": func(s *sim.Spec) { s.Topology.Links.Rate = 3 },
 		"conweave.inactive":   func(s *sim.Spec) { give(t, s, "conweave: {inactive: 1s}") },
 		"workloads":           func(s *sim.Spec) { s.Workloads = []vocab.Workload{{}} },
@@ -200,7 +206,7 @@ func TestLabOpens(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &sim.Spec{Topology: sim.Topology{Kind: "file", File: "fabric.yaml", Load: 7}, Scheme: "conga", Seed: 5}
-	s.Transport.CongestionControl = "newreno"
+	s.Transport.CongestionControl, s.Transport.Type, s.Transport.Subflows = "newreno", "mptcp", 4
 	give(t, s, "{congestion: {flowlet_gap: 1ms}, conweave: {reply: 2ms}}")
 	s.Measure.Small, s.Measure.Large = 10, 20
 	l, err := (&Lab{Daemons: "bin"}).open(s)
@@ -208,7 +214,7 @@ func TestLabOpens(t *testing.T) {
 		t.Fatal(err)
 	}
 	f, w := l.File, l.File.Workloads[0]
-	if f.Scheme != "conga" || f.TCP != "reno" || f.Congestion.CONGA().FlowletGap != time.Millisecond || f.Congestion.CONGA().Tau != 3*time.Millisecond ||
+	if f.Scheme != "conga" || f.TCP != "reno" || f.Subflows != 4 || f.Congestion.CONGA().FlowletGap != time.Millisecond || f.Congestion.CONGA().Tau != 3*time.Millisecond ||
 		f.Sections.Get("conweave").Params.(*balance.ConWeaveParams).Source.Reply != 2*time.Millisecond ||
 		w.Load != 7 || w.Seed != 5 || w.Small != 10 || w.Large != 20 || l.Binaries != "bin" {
 		t.Errorf("%+v, %+v", f, w)

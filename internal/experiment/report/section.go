@@ -35,6 +35,14 @@ func (s section) Where() string {
 	return s.Size.Name + ", " + s.On
 }
 
+// Aside names the size where that is not the usual one of a page of results.
+func (s section) Aside() string {
+	if s.Size.Name == "paper" {
+		return ""
+	}
+	return s.Where()
+}
+
 // Name is the figure's or, for want of one, the experiment's.
 func (s section) Name() string { return cmp.Or(s.Exp().Paper, s.Exp().Name) }
 
@@ -121,41 +129,87 @@ func (s section) Outcomes() (out []outcome) {
 	return out
 }
 
-// Hold counts the expectations that hold.
-func (s section) Hold() (n int) {
+// Verdicts counts the outcomes by verdict: "2 margins reached, 1 not reproduced".
+func (s section) Verdicts() string {
+	var counts [experiment.MarginReached + 1]int
 	for _, o := range s.Outcomes() {
-		if o.Holds {
-			n++
+		counts[o.Outcome.Verdict]++
+	}
+	var parts []string
+	for i, words := range []string{"cannot be told", "not reproduced", "direction only", "reach the paper's margin"} {
+		if counts[i] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", counts[i], words))
 		}
 	}
-	return n
+	slices.Reverse(parts)
+	return strings.Join(parts, ", ")
 }
 
-// Verdict is one of three.
+// Good and Bad say how the verdict is to be shown.
+func (o outcome) Good() bool { return o.Outcome.Verdict == experiment.MarginReached }
+
+// Bad reports whether the verdict is that it is not reproduced, or cannot be told.
+func (o outcome) Bad() bool { return o.Outcome.Verdict <= experiment.NotReproduced }
+
+// Verdict is one of three, or that it cannot be told, and what to know of it.
 func (o outcome) Verdict() string {
+	text := o.Outcome.Verdict.String()
 	switch {
-	case o.Spread.N == 0:
-		return "cannot be told"
-	case o.Holds:
-		return "holds"
+	case o.Contradicted:
+		text += ": contradicted"
+	case o.Outcome.Verdict == experiment.NotReproduced && !o.ByMean:
+		text += ": the interval crosses the bound"
+	case o.Outcome.Verdict == experiment.Untold && o.Spread.N > 0:
+		text += fmt.Sprintf(": %d of at least %d seeds", o.Spread.N, experiment.PublishedSeeds)
 	}
-	return "does not hold"
+	if o.ByMean && o.Spread.N > 0 {
+		text += " (by the mean)"
+	}
+	return text
+}
+
+// Margin is what the paper's number makes of the quantity, and for want of one the
+// direction that it claims.
+func (o outcome) Margin() string {
+	unit := ""
+	if u := o.Expectation.Unit(); u != "" {
+		unit = " " + u
+	}
+	if b := o.Expectation.Paper.Of(o.Cell); b != nil {
+		return pretty(b) + unit
+	}
+	b := o.Expectation.Ratio
+	if b == nil {
+		b = o.Expectation.Value
+	}
+	return pretty(b) + unit + ", no number"
+}
+
+// pretty writes bounds as a text does.
+func pretty(b *experiment.Bounds) string {
+	return strings.NewReplacer("<=", "≤", ">=", "≥", " to ", "–").Replace(b.String())
 }
 
 // Found is what the value came to.
 func (o outcome) Found() string {
-	text := spreadText(o.Spread, scale{1, ""})
-	switch unit := experiment.Unit(o.Expectation.Metric); {
-	case o.Spread.N == 0:
+	if o.Spread.N == 0 {
 		return "no run has it"
-	case o.Expectation.Versus == "" && unit != "":
-		return text + " " + unit
+	}
+	text := spreadText(o.Spread, scale{1, ""})
+	if unit := o.Expectation.Unit(); unit != "" {
+		text += " " + unit
 	}
 	return text
 }
 
 // String is all of it in one line.
-func (o outcome) String() string { return o.Verdict() + ": " + o.Claim() + ": " + o.Found() }
+func (o outcome) String() string {
+	text := fmt.Sprintf("%s: %s: %s; the paper: %s", o.Verdict(), o.Claim(), o.Found(), o.Margin())
+	if d := o.Expectation.Differs; d != "" {
+		text += ". " + d
+	}
+	return text
+}
 
 // Missing counts the runs that are not stored.
 func (s section) Missing() int { return len(s.Records) - s.Stored() }

@@ -159,7 +159,9 @@ func (b *builder) experiment(spec schema) schema {
 		"schemes": list(schema{"$ref": "#/$defs/scheme"}), "loads": list(schema{"type": "number", "exclusiveMinimum": 0, "maximum": 200}),
 		"seeds": schema{"type": "integer", "minimum": 1}, "axis": schema{"$ref": "#/$defs/axis"}, "note": text,
 	}
-	b.defs["size"] = anyOf(with(matrix), schema{"type": "null"})
+	size := maps.Clone(matrix)
+	size["published"] = schema{"type": "boolean"}
+	b.defs["size"] = anyOf(with(size), schema{"type": "null"})
 	head := schema{
 		"name": text, "title": text, "paper": text, "claim": text, "reference": text,
 		"sizes":  schema{"type": "object", "additionalProperties": schema{"$ref": "#/$defs/size"}},
@@ -167,6 +169,8 @@ func (b *builder) experiment(spec schema) schema {
 		"table":  list(anyOf(text, b.value(reflect.TypeFor[experiment.Column]()))),
 		"expect": list(b.value(reflect.TypeFor[experiment.Expectation]())),
 	}
+	bounds := b.value(reflect.TypeFor[experiment.Bounds]())
+	b.defs["Expectation"].(schema)["properties"].(schema)["paper"] = anyOf(bounds, schema{"type": "object", "additionalProperties": bounds})
 	maps.Copy(head, matrix)
 	s := with(head)
 	s["required"] = []string{"name"}

@@ -39,7 +39,8 @@ func main() {
 type gate struct {
 	timeout                 string
 	out                     io.Writer
-	isRoot                  bool
+	isRoot, sudo            bool   // root's tests run, if not as the caller then by sudo
+	daemons                 string // folder of the programs that they run
 	passed, failed, skipped int
 	broken                  []string            // packages that failed, build errors included
 	output                  map[string][]string // of tests that have not ended, by package and name
@@ -50,6 +51,20 @@ func (g *gate) run(race []string) error {
 	if err := needTools(); err != nil {
 		return err
 	}
+	if g.sudo = !g.isRoot && sudoWorks(); g.isRoot || g.sudo {
+		// Once, and not in every package that needs them.
+		daemons, remove, err := testenv.Daemons(false)
+		if err != nil {
+			return err
+		}
+		g.daemons = daemons
+		return errors.Join(g.runParts(race), remove())
+	}
+	return g.runParts(race)
+}
+
+// runParts runs all packages' tests, and those of race with the race detector.
+func (g *gate) runParts(race []string) error {
 	for _, part := range []struct {
 		title    string
 		patterns []string
@@ -110,26 +125,30 @@ func (g *gate) goTest(pkgs []string, race, asRoot bool, flags ...string) error {
 		return nil
 	}
 	args := append([]string{"test", "-json", "-timeout", g.timeout, "-race=" + strconv.FormatBool(race)}, flags...)
-	return g.read(exec.Command("go", append(args, pkgs...)...), asRoot)
+	cmd := exec.Command("go", append(args, pkgs...)...)
+	cmd.Env = os.Environ()
+	if g.isRoot {
+		cmd.Env = append(cmd.Env, testenv.DaemonsVar+"="+g.daemons)
+	}
+	if race {
+		cmd.Env = append(cmd.Env, "CGO_ENABLED=1") // the detector's runtime needs it
+	}
+	return g.read(cmd, asRoot)
 }
 
 // rootTests runs packages' tests as root, one package after the other because
 // they measure time. Without root they are built as the caller and run by
 // sudo, so that the build cache stays the caller's.
 func (g *gate) rootTests(pkgs []string, race bool) error {
+	flags := []string{"-p=1"}
 	switch {
-	case g.isRoot:
-		return g.goTest(pkgs, race, true, "-p=1")
-	case !sudoWorks():
+	case g.sudo:
+		flags = append(flags, "-exec", fmt.Sprintf("sudo -n env 'PATH=%s' '%s=%s'", os.Getenv("PATH"), testenv.DaemonsVar, g.daemons))
+	case !g.isRoot:
 		fmt.Fprintln(g.out, "neither root nor sudo: tests that need network namespaces, XDP or AF_XDP are skipped; run `sudo make test`")
 		return g.goTest(pkgs, race, false)
 	}
-	daemons, remove, err := testenv.Daemons(race)
-	if err != nil {
-		return err
-	}
-	sudo := fmt.Sprintf("sudo -n env 'PATH=%s' '%s=%s'", os.Getenv("PATH"), testenv.DaemonsVar, daemons)
-	return errors.Join(g.goTest(pkgs, race, true, "-p=1", "-exec", sudo), remove())
+	return g.goTest(pkgs, race, true, flags...)
 }
 
 // sudoWorks asks for the password, if there is somebody to ask.

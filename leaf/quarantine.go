@@ -1,0 +1,90 @@
+package leaf
+
+import (
+	"math/bits"
+
+	"github.com/loomfabric/loom/balance"
+)
+
+// quarantine keeps the paths that do not deliver from the schemes: these are shown what
+// is left, and what they choose is translated.
+type quarantine struct {
+	seen   uint32 // changes of the table that are in force
+	on     bool   // a path is kept from schemes
+	usable []balance.Paths
+	index  [][balance.MaxPaths]uint8 // by leaf and path shown: path of the driver
+}
+
+// SetPaths says which paths lead to each leaf. The slice stays the driver's, who calls
+// SetPaths again after it has changed it.
+func (l *Leaf[T]) SetPaths(paths []balance.Paths) {
+	if q := &l.quarantine; len(q.usable) < len(paths) {
+		q.usable, q.index = make([]balance.Paths, len(paths)), make([][balance.MaxPaths]uint8, len(paths))
+	}
+	l.paths = paths
+	l.isolate()
+}
+
+// follow puts in force what has become known of paths.
+func (l *Leaf[T]) follow() {
+	if l.shared.Paths.Changes() != l.seen {
+		l.isolate()
+	}
+}
+
+// isolate brings what schemes are shown in line with paths and with what is known of
+// them.
+func (l *Leaf[T]) isolate() {
+	q, t := &l.quarantine, l.shared.Paths
+	q.seen, q.on = t.Changes(), false
+	for i := range l.paths {
+		if t.Dead(uint16(i)) != 0 {
+			q.on = true
+			break
+		}
+	}
+	l.view.Paths = l.paths
+	if !q.on {
+		return
+	}
+	for i := range l.paths {
+		q.usable[i] = keep(&l.paths[i], t.Dead(uint16(i)), &q.index[i])
+	}
+	l.view.Paths = q.usable[:len(l.paths)]
+}
+
+// keep returns the paths whose tags are not dead, or all of them if there are none, and
+// fills in which ones they were.
+func keep(paths *balance.Paths, dead uint16, index *[balance.MaxPaths]uint8) balance.Paths {
+	uplinks := make([]uint8, 0, balance.MaxPaths)
+	weights := make([]uint16, 0, balance.MaxPaths)
+	for i, u := range paths.Uplink[:paths.N] {
+		if dead>>u&1 == 0 {
+			index[len(uplinks)] = uint8(i)
+			uplinks, weights = append(uplinks, u), append(weights, paths.Weights[i])
+		}
+	}
+	if len(uplinks) == 0 {
+		for i := range index {
+			index[i] = uint8(i)
+		}
+		return *paths
+	}
+	return balance.MakeWeightedPaths(uplinks, weights)
+}
+
+// translate makes paths that were chosen among those shown the driver's.
+func (q *quarantine) translate(pkts []balance.Packet, copies bool) {
+	for i := range pkts {
+		p := &pkts[i]
+		index := &q.index[p.Leaf]
+		p.Path = index[p.Path&(balance.MaxPaths-1)]
+		if copies {
+			var all uint16
+			for m := p.Copies; m != 0; m &= m - 1 {
+				all |= 1 << index[bits.TrailingZeros16(m)]
+			}
+			p.Copies = all
+		}
+	}
+}
