@@ -63,7 +63,7 @@ results: build ## run EXPERIMENTS (all) at their published SIZES and rewrite the
 	bin/loomsim run $(EXPERIMENTS) --size $(SIZES)
 	bin/loomsim report $(EXPERIMENTS) --markdown docs/results.md
 
-bench-sim: ## measure the simulator: packet-hops a second of one core, memory a run
+bench-sim: ## measure the simulator: packet-hops a second with one thread and with two, memory a run
 	$(GO) test -run '^$$' -bench Fabric -benchtime 5x ./sim
 
 bench-peers: build ## compare encapsulation with Open vSwitch and the kernel (skips what is not installed)
