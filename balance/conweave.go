@@ -6,7 +6,6 @@ import (
 	"math"
 	"math/rand/v2"
 
-	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/flowtable"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
@@ -69,7 +68,7 @@ func (e *conn) old() overlay.PathID { return overlay.PathID(never - e.Time) }
 //
 // A new flow takes the first of Samples random paths that is not busy, and if all
 // are, any. One that has been inactive stays where it is, unless its path is busy or
-// nothing was heard of it for two epochs, or paths are chosen by CONGA's metrics; and
+// nothing was heard of it for two epochs, or paths are chosen by their waits; and
 // it stays then, too, if all that are looked at are busy. Nothing of it should be under
 // way, but if θ_inactive was too short for a queue, or for a host that was not
 // scheduled, staying reorders nothing.
@@ -87,8 +86,7 @@ func (e *conn) old() overlay.PathID { return overlay.PathID(never - e.Time) }
 type conweave struct {
 	params   ConWeaveSource
 	width    int // selectors
-	byMetric bool
-	decision congestion.Decision
+	informed bool
 	seed     uint64
 	rng      *rand.PCG
 
@@ -98,7 +96,7 @@ type conweave struct {
 	busy   []mono.Time // by leaf, uplink and selector: until when
 
 	looked bool // of the present vector: links were looked at
-	remote [MaxPaths]uint8
+	waits  waits
 
 	decisions uint64
 	stats     ConWeaveStats
@@ -118,19 +116,19 @@ var _ = register(Scheme{
 	Receiver: newConWeaveReceiver,
 })
 
-// ConWeave with paths chosen by CONGA's metrics: of those that are not busy, the
-// least congested one, and no reroute onto one that is more congested than the
-// present one.
+// ConWeave with an informed start: of the paths that are not busy, new flows and
+// reroutes take the one with the shortest wait by own queues and CONGA's feedback, where
+// ConWeave takes the first of some random ones. It is ours.
 var _ = register(Scheme{
-	Name: "conweave-conga", Summary: "as conweave, onto the least congested path",
+	Name: "conweave-informed", Summary: "as conweave, onto the path with the shortest wait",
 	New:  func(o *Options) Policy { return newConWeave(o, true) },
-	Wire: reorder.SchemeID, Shim: true, NeedsPeer: true, Section: conweaveSection,
+	Wire: reorder.SchemeID, Shim: true, NeedsPeer: true, Queues: true, Section: conweaveSection,
 })
 
-func newConWeave(o *Options, byMetric bool) Policy {
+func newConWeave(o *Options, informed bool) Policy {
 	p := &o.Section.(*ConWeaveParams).Source
 	return &conweave{
-		params: *p, width: p.Selectors, byMetric: byMetric, decision: o.Congestion.Decision,
+		params: *p, width: p.Selectors, informed: informed, waits: newWaits(metricWeight, &o.Congestion),
 		seed: o.Seed, rng: newRNG(o),
 		conns: flowtable.New[connFields](p.Connections, mono.Time(p.Inactive)),
 	}

@@ -2,6 +2,8 @@ package balance
 
 import (
 	"iter"
+	"math"
+	"math/bits"
 	"time"
 
 	"github.com/loomfabric/loom/internal/mono"
@@ -155,8 +157,8 @@ func (c *conweave) explainStart(now mono.Time, v *View, p *Packet, x *Explanatio
 	}
 	c.fresh(now, v, p, x)
 	x.Reason = "nothing of it is under way: it takes a random path that is not busy"
-	if c.byMetric {
-		x.Reason = "nothing of it is under way: it takes the least congested path that is not busy"
+	if c.informed {
+		x.Reason = "nothing of it is under way: it takes the path with the shortest wait that is not busy"
 	}
 	if paths.N == 1 {
 		x.Path = 0
@@ -168,7 +170,7 @@ func (c *conweave) explainStart(now mono.Time, v *View, p *Packet, x *Explanatio
 // may be busy: then any uplink is as good, and as likely, as another.
 func (c *conweave) fresh(now mono.Time, v *View, p *Packet, x *Explanation) {
 	if int(p.Leaf) >= len(c.leaves) {
-		if !c.byMetric {
+		if !c.informed {
 			return
 		}
 		c.grow(int(p.Leaf) + 1)
@@ -185,23 +187,40 @@ func (c *conweave) fresh(now mono.Time, v *View, p *Packet, x *Explanation) {
 			n++
 		}
 	}
-	if !c.byMetric {
+	if !c.informed {
 		if busy < c.params.Samples {
 			x.only(free[:n])
 		}
 		return
 	}
-	v.look(now)
-	var remote [MaxPaths]uint8
-	if v.Remote != nil {
-		v.Remote.Metrics(p.Leaf, now, &remote)
-	}
-	x.compare(c.decision, paths, v.Local, &remote)
-	if n == 0 {
+	waits := c.waits
+	waits.look(now, v)
+	waits.face(now, v, p.Leaf)
+	if x.compareWaits(&waits, paths, uint64(p.Len)); n == 0 {
 		return
 	}
 	x.only(free[:n])
-	x.Fresh &= equallyGood(c.decision, free[:n], v.Local, &remote, *c.rng)
+	x.keepLeast()
+}
+
+// compareWaits fills in how long a packet waits by each uplink, in ns.
+func (e *Explanation) compareWaits(w *waits, paths *Paths, length uint64) {
+	for _, u := range paths.Uplink[:paths.N] {
+		e.Combined[u] = int(w.cost(u, length) / 1000)
+	}
+}
+
+// keepLeast leaves the uplinks that compare best.
+func (e *Explanation) keepLeast() {
+	least := math.MaxInt
+	for m := e.Fresh; m != 0; m &= m - 1 {
+		least = min(least, e.Combined[bits.TrailingZeros16(m)])
+	}
+	for u := range e.Combined {
+		if e.Combined[u] > least {
+			e.Fresh &^= 1 << u
+		}
+	}
 }
 
 // only leaves these uplinks.

@@ -63,7 +63,7 @@ func TestConWeaveExplains(t *testing.T) {
 
 // New flows are explained without the paths that are busy.
 func TestConWeaveExplainsBusyPaths(t *testing.T) {
-	for _, name := range []string{"conweave", "conweave-conga"} {
+	for _, name := range []string{"conweave", "conweave-informed"} {
 		p := mustNew(t, name, 1).(*conweave)
 		s := &source{t: t, p: p, view: newView(MakePaths(0, 1, 2)), now: usec}
 		s.send(0)

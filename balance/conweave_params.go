@@ -12,7 +12,7 @@ import (
 // conweaveSection is what both sides of ConWeave are told.
 var conweaveSection = &Section{
 	Name: "conweave",
-	Summary: "ConWeave are the parameters of schemes conweave and conweave-conga, and of what puts rerouted packets in order. " +
+	Summary: "ConWeave are the parameters of schemes conweave and conweave-informed, and of what puts rerouted packets in order. " +
 		"The second part counts on every leaf, whatever its own scheme: other leaves may reroute. " +
 		"All leaves of a fabric should have the same, `inactive` above all.",
 	New:      newConWeaveParams,

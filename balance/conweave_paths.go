@@ -59,10 +59,10 @@ func (e *conn) unanswered() bool {
 }
 
 // stays reports whether a flow stays on its path after a pause: unless it is busy,
-// or two epochs in a row have gone without an answer. By CONGA's metrics a flow goes
-// where it is best, as with CONGA after each gap.
+// or two epochs in a row have gone without an answer. With an informed start a flow
+// goes where it waits least, as with CONGA after each gap.
 func (c *conweave) stays(now mono.Time, leaf uint16, e *conn) bool {
-	return !c.byMetric && !(e.V.state&connSilent != 0 && e.unanswered()) && !c.isBusy(now, leaf, e.V.path)
+	return !c.informed && !(e.V.state&connSilent != 0 && e.unanswered()) && !c.isBusy(now, leaf, e.V.path)
 }
 
 // path returns the i-th of a leaf's paths. With one selector it has that of had.
@@ -82,7 +82,7 @@ func (c *conweave) over(uplink uint8, selector int, had overlay.PathID) overlay.
 // sample draws a few different paths and returns the first that is not busy
 // (§3.2.2). elsewhere leaves out the present path, for a reroute.
 func (c *conweave) sample(now mono.Time, v *View, p *Packet, present overlay.PathID, elsewhere bool) (overlay.PathID, bool) {
-	if c.byMetric {
+	if c.informed {
 		return c.best(now, v, p, present, elsewhere)
 	}
 	paths := &v.Paths[p.Leaf]
@@ -116,35 +116,32 @@ func (c *conweave) sample(now mono.Time, v *View, p *Packet, present overlay.Pat
 	return present, false
 }
 
-// best is sample by CONGA's metrics (CONGA §3.5) of all paths that are not busy.
+// best is sample by waits: of all paths that are not busy, the one with the shortest. Of
+// equal ones chance decides.
 func (c *conweave) best(now mono.Time, v *View, p *Packet, present overlay.PathID, elsewhere bool) (overlay.PathID, bool) {
 	if !c.looked {
 		c.looked = true
-		v.look(now)
+		c.waits.look(now, v)
 	}
-	c.remote = [MaxPaths]uint8{}
-	if v.Remote != nil {
-		v.Remote.Metrics(p.Leaf, now, &c.remote)
-	}
+	c.waits.face(now, v, p.Leaf)
 	paths := &v.Paths[p.Leaf]
-	var free [MaxPaths]uint8
-	n := 0
-	for _, u := range paths.Uplink[:paths.N] {
+	n := int(paths.N)
+	uplink, least, at := uint8(MaxPaths), ^uint64(0), draw(c.rng, n)
+	for range n {
+		u := paths.Uplink[at%MaxPaths]
 		if _, ok := c.selectorOn(now, p.Leaf, u, present, elsewhere, false); ok {
-			free[n%MaxPaths] = u
-			n++
+			if cost := c.waits.cost(u, uint64(p.Len)); cost < least {
+				uplink, least = u, cost
+			}
+		}
+		if at++; at == n {
+			at = 0
 		}
 	}
-	if n == 0 {
+	if uplink == MaxPaths {
 		return present, false
 	}
-	uplink := c.decision.Pick(free[:n], v.Local, &c.remote, MaxPaths, c.rng)
-	if was := present.Uplink(); elsewhere && uplink != was {
-		// No reroute to where it is worse: of the two, the new one wins a tie.
-		if c.decision.Pick([]uint8{uplink, was}, v.Local, &c.remote, uplink, c.rng) != uplink {
-			return present, false
-		}
-	}
+	c.waits.add(uplink, uint64(p.Len))
 	return c.selectorOn(now, p.Leaf, uplink, present, elsewhere, true)
 }
 

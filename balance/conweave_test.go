@@ -2,7 +2,6 @@ package balance
 
 import (
 	"errors"
-	"math/bits"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -249,52 +248,48 @@ func TestConWeaveSelectorByHash(t *testing.T) {
 	}
 }
 
-// conweave-conga chooses by metrics: a new flow the least congested path, a
-// reroute the least congested of the others that are not busy, and none if that
-// is more congested than the present one.
-func TestConWeaveByMetrics(t *testing.T) {
-	p := mustNew(t, "conweave-conga", 1).(*conweave)
-	s := &source{t: t, p: p, view: newView(MakePaths(0, 1, 2, 3)), now: mono.Time(time.Second)}
-	s.view.Remote = congestion.NewToLeaf(1, params())
-	*s.view.Local = [MaxPaths]uint8{4, 1, 2, 3}
-	if f := s.send(0); f.Path.Uplink() != 1 {
-		t.Fatalf("a new flow takes uplink %d", f.Path.Uplink())
-	}
-	s.view.Remote.Update(0, 1, 5, s.now)
-	s.view.Remote.Update(0, 2, 5, s.now)
-	if f := s.send(9 * time.Microsecond); !f.Tail {
-		t.Fatalf("not rerouted: %+v, %+v", f, s.stats())
-	}
-	if f := s.send(0); f.Path.Uplink() != 3 {
-		t.Errorf("rerouted to uplink %d, want 3", f.Path.Uplink())
-	}
-
+// conweave-informed chooses by waits: a new flow the shortest of the paths that are not
+// busy, and a reroute the shortest of the others.
+func TestConWeaveInformed(t *testing.T) {
+	const unit = metricWeight / 7 // bytes of a step of the far end's metric
 	for _, tt := range []struct {
-		local [4]uint8 // the flow is on 1
-		busy  uint8    // a bit each
-		want  int      // -1: aborted
+		name   string
+		queue  [4]uint32
+		remote [4]uint8
+		busy   uint8 // a bit each
+		first  int   // path of a new flow
+		second int   // and of its reroute
 	}{
-		{[4]uint8{4, 4, 4, 5}, 0b0001, 2}, // as good
-		{[4]uint8{5, 4, 5, 5}, 0, -1},     // worse
-		{[4]uint8{3, 4, 2, 5}, 0b0100, 0}, // the best is busy
-		{[4]uint8{0, 4, 0, 0}, 0b1101, -1},
+		{"queues", [4]uint32{3000, 1000, 2000, 4000}, [4]uint8{}, 0, 1, 2},
+		{"the way behind", [4]uint32{}, [4]uint8{4, 1, 2, 3}, 0, 1, 2},
+		{"both together", [4]uint32{0, 3 * unit, 6 * unit, 5 * unit}, [4]uint8{7, 3, 1, 0}, 0, 3, 1},
+		{"the shortest is busy for a while", [4]uint32{3000, 1000, 2000, 4000}, [4]uint8{}, 0b0010, 2, 1},
+		{"one is not busy", [4]uint32{3000, 1000, 2000, 4000}, [4]uint8{}, 0b0111, 3, 1},
 	} {
-		p := mustNew(t, "conweave-conga", 1).(*conweave)
+		p := mustNew(t, "conweave-informed", 1).(*conweave)
 		s := &source{t: t, p: p, view: newView(MakePaths(0, 1, 2, 3)), now: mono.Time(time.Second)}
-		*s.view.Local = [MaxPaths]uint8{7, 0, 7, 7}
-		s.send(0)
-		copy(s.view.Local[:], tt.local[:])
-		for u := range uint8(4) {
-			if tt.busy&(1<<u) != 0 {
-				s.answer(overlay.OpNotify, overlay.Fabric{Path: overlay.MakePathID(u, 0)}, 3*time.Microsecond)
+		s.sendOf(99, 0) // the leaf is known
+		s.view.Remote = congestion.NewToLeaf(1, params())
+		look := func() {
+			copy(s.view.Queue[:], tt.queue[:])
+			for u := range uint8(4) {
+				s.view.Remote.Update(0, u, tt.remote[u], s.now)
+				if tt.busy>>u&1 != 0 {
+					s.handle(0, 1, overlay.Fabric{Opcode: overlay.OpNotify, Path: overlay.MakePathID(u, 0)})
+				}
 			}
 		}
-		f := s.send(9*time.Microsecond - 3*time.Microsecond*time.Duration(bits.OnesCount8(tt.busy)))
-		if f.Tail != (tt.want >= 0) || tt.want < 0 && s.stats().Aborts != 1 {
-			t.Errorf("%+v: %+v, %+v", tt, f, s.stats())
+		look()
+		if f := s.send(0); int(f.Path.Uplink()) != tt.first {
+			t.Errorf("%s: a new flow takes uplink %d, want %d", tt.name, f.Path.Uplink(), tt.first)
 		}
-		if next := s.send(0); tt.want >= 0 && int(next.Path.Uplink()) != tt.want {
-			t.Errorf("%+v: rerouted to uplink %d", tt, next.Path.Uplink())
+		look()
+		f := s.send(9 * time.Microsecond)
+		if !f.Tail {
+			t.Errorf("%s: %+v, %+v", tt.name, f, s.stats())
+		}
+		if next := s.send(0); int(next.Path.Uplink()) != tt.second {
+			t.Errorf("%s: rerouted to uplink %d, want %d", tt.name, next.Path.Uplink(), tt.second)
 		}
 	}
 }
@@ -434,7 +429,7 @@ func TestConWeaveParamsAreChecked(t *testing.T) {
 
 // A flow's life with all messages about it allocates nothing.
 func TestConWeaveDoesNotAllocate(t *testing.T) {
-	for _, name := range []string{"conweave", "conweave-conga"} {
+	for _, name := range []string{"conweave", "conweave-informed"} {
 		p := mustNew(t, name, 1).(Messenger)
 		v := newView(firstPaths(4), firstPaths(4))
 		v.Remote, v.Capable = congestion.NewToLeaf(2, params()), overlay.NewCapability(2)

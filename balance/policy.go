@@ -17,10 +17,12 @@ package balance
 
 import (
 	"math/rand/v2"
+	"time"
 
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/reorder"
 )
 
 // MaxPaths is the largest number of paths to one leaf, and of uplinks: an LBTag
@@ -86,20 +88,41 @@ type View struct {
 	Links Links
 	Local *[MaxPaths]uint8 // by uplink: metric of its link meter now, quantised to Q bits
 	// Queue is the depth of each uplink's egress queue, bytes.
-	Queue  *[MaxPaths]uint32
-	Remote *congestion.ToLeaf // what leaves fed back; nil: nothing, as if all were 0
+	Queue *[MaxPaths]uint32
+	// ByteTime is how long a byte takes on each uplink's link, in picoseconds, see
+	// [ByteTime].
+	ByteTime *[MaxPaths]uint32
+	Remote   *congestion.ToLeaf // what leaves fed back; nil: nothing, as if all were 0
 	// Capable tells which leaves read the fabric's fields; nil: all of them do.
 	// Schemes that need an answer send to the others as ecmp does.
 	Capable *overlay.Capability
+	// Trips tells how far leaves are by each path; nil: that is not known.
+	Trips Trips
 	// Exact has what a scheme of Scheme.Exact wants to know of each packet of the
 	// vector; nil for the others.
 	Exact []Exact
+}
+
+// ByteTime returns how long a byte takes on a link of a rate in bit/s, in picoseconds: at
+// 10 Gbit/s 800. A rate of 0 is not known, and counts as one of 1 Gbit/s.
+func ByteTime(rate uint64) uint32 {
+	if rate == 0 {
+		rate = 1e9
+	}
+	return uint32(min(max(8e12/rate, 1), 1<<32-1))
 }
 
 // Links is what a driver knows of the links that start at its leaf.
 type Links interface {
 	// Look brings the Local and Queue that its View points to up to now.
 	Look(now mono.Time)
+}
+
+// Trips is what a driver knows of how far leaves are.
+type Trips interface {
+	// Trip returns how long a packet that waits in no queue takes to a leaf by an uplink,
+	// and another one back by any; 0: that was not measured.
+	Trip(leaf uint16, uplink uint8) time.Duration
 }
 
 // look makes Local and Queue those of now. A policy calls it once in a vector,
@@ -207,4 +230,7 @@ type Options struct {
 	// Receiver is the worker's receiver of the scheme, for policies that go by what
 	// it has seen; nil: there is none.
 	Receiver Receiver
+	// Peers tells receivers by which of their uplinks other leaves send; nil: nothing is
+	// known.
+	Peers reorder.Peers
 }

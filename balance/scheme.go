@@ -246,6 +246,11 @@ func (s *Scheme) Policy(o Options) (Policy, error) {
 	return s.New(&o), nil
 }
 
+// noPeers are peers of which nothing is known.
+type noPeers struct{}
+
+func (noPeers) Present(uint16) uint16 { return 0 }
+
 // Complete fills in what options leave out and reports what makes no sense.
 func (s *Scheme) Complete(o *Options) error {
 	if o.Congestion == (congestion.Params{}) {
@@ -259,6 +264,9 @@ func (s *Scheme) Complete(o *Options) error {
 	}
 	if o.Section == nil && s.Section != nil {
 		o.Section = s.Section.New(Datacenter)
+	}
+	if o.Peers == nil {
+		o.Peers = noPeers{}
 	}
 	for _, p := range []Params{o.Keys, o.Section} {
 		if p == nil {

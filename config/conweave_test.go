@@ -58,7 +58,7 @@ func TestConWeaveParams(t *testing.T) {
 			auto:   balance.AutoTimes{ResumeExtra: true, ResumeDefault: true}, gap: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l, err := conweaveLeaf(t, "scheme: conweave\nclasses: [{match: {protocol: tcp}, scheme: conweave-conga}, {match: {protocol: udp}, scheme: ecmp}]\n"+tt.lines)
+			l, err := conweaveLeaf(t, "scheme: conweave\nclasses: [{match: {protocol: tcp}, scheme: conweave-informed}, {match: {protocol: udp}, scheme: ecmp}]\n"+tt.lines)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -217,7 +217,7 @@ func TestCheckCountsTheShim(t *testing.T) {
 		{"conga", nil, 1550, ""},
 		{"conweave", nil, 1554, ""},
 		{"conweave", nil, 1553, "uplink eth1 has MTU 1553, and needs 1554 for the 1500 of access port eth3 and 54 bytes of VXLAN with the shim of conweave"},
-		{"ecmp", []dataplane.Class{{Protocol: 17, Scheme: "conweave-conga"}}, 1550, "needs 1554"},
+		{"ecmp", []dataplane.Class{{Protocol: 17, Scheme: "conweave-informed"}}, 1550, "needs 1554"},
 	} {
 		c, f := checkConfig(), goodFacts()
 		c.Scheme, c.Classes = tc.scheme, tc.classes

@@ -53,9 +53,9 @@ func TestCheckGaps(t *testing.T) {
 		}, nil},
 		{"ConWeave, a longer one", func(c *dataplane.Config) {
 			shaped(c, 0, 125_001, 100e6)
-			c.Scheme = "conweave-conga"
+			c.Scheme = "conweave-informed"
 			c.Classes = []dataplane.Class{{Scheme: "conweave"}}
-		}, [][]string{{"queue of uplink up0 (125001B at 100Mbit) takes 10.001ms", "under conweave and conweave-conga a pause of 10ms", "conweave.inactive to 10.001ms or more", "up0's queue to at most 125000 bytes"}}},
+		}, [][]string{{"queue of uplink up0 (125001B at 100Mbit) takes 10.001ms", "under conweave and conweave-informed a pause of 10ms", "conweave.inactive to 10.001ms or more", "up0's queue to at most 125000 bytes"}}},
 		{"ConWeave, longer than timestamps tell", func(c *dataplane.Config) {
 			shaped(c, 0, 125_000, 20e6) // 50 ms
 			c.Scheme = "conweave"

@@ -119,7 +119,7 @@ func TestTimesFollowRoundTrips(t *testing.T) {
 	if s = n.Auto(); s.P50 < 20*time.Millisecond || s.Times.Reply != overlay.MaxInactive/2 || s.Times.Inactive != overlay.MaxInactive {
 		t.Errorf("after half a minute of 20ms: %+v", s)
 	}
-	if err := n.SetSchemes("conweave-conga", balance.Options{}, n.cfg.Classes); err != nil {
+	if err := n.SetSchemes("conweave-informed", balance.Options{}, n.cfg.Classes); err != nil {
 		t.Fatal(err)
 	}
 	if p := policy().Params(); p.Reply != s.Times.Reply {

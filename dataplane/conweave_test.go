@@ -147,7 +147,7 @@ func (l *pathLab) drainAir() {
 // ConWeave §3.2, §3.3: the path slows down, the reply is late, the flow moves to
 // the other path, what overtakes is held, and the host sees nothing of it.
 func TestRerouteIsPutInOrder(t *testing.T) {
-	for _, scheme := range []string{"conweave", "conweave-conga"} {
+	for _, scheme := range []string{"conweave", "conweave-informed"} {
 		t.Run(scheme, func(t *testing.T) {
 			l := newPathLab(t, scheme)
 			l.delay = [2]time.Duration{100 * time.Microsecond, 100 * time.Microsecond}
@@ -365,7 +365,7 @@ func TestNewPeerIsNotAnsweredForAnOldOne(t *testing.T) {
 // A reload in the middle of a reroute starts connections anew, loses nothing and
 // leaves nothing behind.
 func TestReloadInTheMiddleOfAReroute(t *testing.T) {
-	for _, scheme := range []string{"conweave", "conweave-conga", "ecmp"} {
+	for _, scheme := range []string{"conweave", "conweave-informed", "ecmp"} {
 		t.Run(scheme, func(t *testing.T) {
 			l := holding(t)
 			l.a.reload(scheme)

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"math/rand/v2"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane/xsk"
 	"github.com/loomfabric/loom/internal/drop"
@@ -45,6 +46,7 @@ type egress struct {
 	ce      uint8             // the link's metric during next
 	stamps  uint64            // frames whose CE was raised
 	rate    uint64            // link speed for the meter, bits per second; 0: unknown
+	time    uint32            // that a byte takes at this speed, see balance.ByteTime
 	ruled   bool              // rate is configured: the kernel's word does not count
 
 	delay mono.Time // fixed extra latency, ns
@@ -66,7 +68,8 @@ func newEgress(c *EgressConfig, area []byte, meter *congestion.Meter, worker int
 		limit:   uint64(c.QueueBytes),
 		delay:   mono.Time(c.Delay),
 	}
-	e.rate, _ = c.Speed(0)
+	rate, _ := c.Speed(0)
+	e.setRate(rate)
 	e.ruled = e.rate != 0
 	if e.delay > 0 {
 		e.line = newFIFO(delayLineFrames)
@@ -74,6 +77,9 @@ func newEgress(c *EgressConfig, area []byte, meter *congestion.Meter, worker int
 	}
 	return e
 }
+
+// setRate sets the link's speed, bits per second; 0: it is not known.
+func (e *egress) setRate(rate uint64) { e.rate, e.time = rate, balance.ByteTime(rate) }
 
 // held returns the number of frames that wait here.
 func (e *egress) held() int { return e.control.len() + e.data.len() + e.line.len() }

@@ -28,7 +28,10 @@ type ConWeaveSource struct {
 	Class  int    `json:"class"` // in order of precedence; the last one is the default
 	Scheme string `json:"scheme"`
 
-	Reply     time.Duration `json:"reply_ns"`     // θ_reply
+	Reply time.Duration `json:"reply_ns"` // θ_reply
+	// ReplyExtra is what θ_reply is above a leaf's shortest round trip; 0: θ_reply is Reply.
+	ReplyExtra time.Duration `json:"reply_extra_ns"`
+
 	PathBusy  time.Duration `json:"path_busy_ns"` // θ_path_busy
 	Inactive  time.Duration `json:"inactive_ns"`  // θ_inactive
 	Samples   int           `json:"samples"`
@@ -164,7 +167,7 @@ func (l *leafWorker) conweaveSource(policy balance.ConWeavePolicy, scheme string
 	})
 	s := ConWeaveSource{
 		Worker: l.id, Class: class, Scheme: scheme,
-		Reply: p.Reply, PathBusy: p.PathBusy, Inactive: p.Inactive, Samples: p.Samples, Selectors: p.Selectors,
+		Reply: p.Reply, ReplyExtra: p.ReplyExtra, PathBusy: p.PathBusy, Inactive: p.Inactive, Samples: p.Samples, Selectors: p.Selectors,
 		Size: p.Connections, Connections: []ConnectionEntry{}, Busy: []BusyPath{},
 	}
 	if tables == nil {

@@ -330,7 +330,7 @@ func TestReloadChecksTheShimAgainstTheMTU(t *testing.T) {
 		scheme  string
 		ok      bool
 	}{
-		{1553, nil, "conweave", false}, {1553, nil, "conga", true}, {1554, nil, "conweave-conga", true},
+		{1553, nil, "conweave", false}, {1553, nil, "conga", true}, {1554, nil, "conweave-informed", true},
 		{1553, []Class{{Protocol: 17, Scheme: "conweave"}}, "ecmp", false},
 	} {
 		tables := leafTables()
@@ -358,8 +358,8 @@ func TestReloadChecksTheMTUOfNow(t *testing.T) {
 		mtu    int // of an uplink, when the file is read
 		ok     bool
 	}{
-		{"ecmp", 1554, true}, {"conweave", 1550, false}, {"conga", 1550, true}, {"conweave-conga", 1553, false},
-		{"conweave", 1554, true}, {"conweave-conga", 1550, true}, // no worse than it is
+		{"ecmp", 1554, true}, {"conweave", 1550, false}, {"conga", 1550, true}, {"conweave-informed", 1553, false},
+		{"conweave", 1554, true}, {"conweave-informed", 1550, true}, // no worse than it is
 	} {
 		now := *tables
 		now.Ports = slices.Clone(tables.Ports)

@@ -140,6 +140,8 @@ func sections() map[string]balance.Params {
 	c.Destination.Packets, c.Destination.PortPackets = 12, 12
 	p := all["presto"].(*balance.PrestoParams)
 	p.Cell, p.Flows, p.Queues, p.Packets = 3000, 16, 3, 12
+	r := all["reed"].(*balance.ReedParams)
+	r.Source.Flows, r.Receiver.Packets, r.Receiver.Window = 16, 12, 12
 	b := all["plb"].(*balance.PLBParams)
 	b.Threshold, b.IdleRounds, b.ForcedRounds, b.Flows = 0.1, 1, 2, 16
 	return all

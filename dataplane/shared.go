@@ -47,5 +47,6 @@ func (l *leafWorker) Look(now mono.Time) {
 		e := &l.ports[p].egress
 		l.brain.Local[i] = e.meter.Metric(now, e.rate)
 		l.brain.Queue[i] = uint32(e.data.bytes)
+		l.brain.ByteTime[i] = e.time
 	}
 }

@@ -292,7 +292,7 @@ func (w *worker) adopt(v *view, now mono.Time) {
 		w.ports[i].believed = 0
 		w.ports[i].mac = overlay.MakeFDBKey(0, v.ports[i].mac)
 		if e := &w.ports[i].egress; !e.ruled {
-			e.rate = v.tables.Ports[i].Speed
+			e.setRate(v.tables.Ports[i].Speed)
 		}
 	}
 	if w.leaf != nil {

@@ -13,9 +13,10 @@ import (
 // burst fills a vector with packets of new flows from leaf 1: of each three of
 // ConWeave's one is a request, one is rerouted, and the third is the TAIL of half of the
 // flows; of each four of Presto's the last one ends a flowcell that was waited for, in
-// half of the flows; flowcut's all ask for an answer.
+// half of the flows; of each four of reed's the second one waits for the third, or in half
+// of the flows for what does not come; flowcut's all ask for an answer.
 func burst(turn uint32, tx overlay.Tstamp, pkts []reorder.Arrival) {
-	const presto, flowcut = 48, 60
+	const presto, reed, flowcut = 36, 48, 60
 	for i := range pkts[:presto] {
 		p := data(tx)
 		flow := i / 3
@@ -30,13 +31,20 @@ func burst(turn uint32, tx overlay.Tstamp, pkts []reorder.Arrival) {
 		p.Hash, p.CE, p.Port = turn<<8|uint32(flow), i%5 == 0, uint16(i%4)
 		pkts[i] = p
 	}
-	for i := range pkts[presto:flowcut] {
+	for i := range pkts[presto:reed] {
 		p := data(tx)
 		flow := i / 4
 		p.Fabric.Scheme, p.Fabric.Arg = 2, overlay.Tstamp([4]uint8{0, 1, 1, 0}[i%4])
 		p.Fabric.Tail = i%4 == 2 || i%4 == 3 && flow%2 == 0
 		p.Hash = turn<<8 | uint32(flow)
 		pkts[presto+i] = p
+	}
+	for i := range pkts[reed:flowcut] {
+		p := data(tx)
+		flow := i / 4
+		p.Fabric.Scheme, p.Fabric.Rerouted, p.Fabric.Arg = 4, true, overlay.Tstamp([4]uint8{0, 2, 1, 3}[i%4]+uint8(flow%2)*uint8(i%4))
+		p.Hash = turn<<8 | uint32(flow)
+		pkts[reed+i] = p
 	}
 	for i := range pkts[flowcut:] {
 		p := request(tx)
@@ -111,6 +119,10 @@ func TestNothingAllocates(t *testing.T) {
 				case *balance.FlowcutReceiverStats:
 					if st.Replies == 0 {
 						t.Errorf("flowcut: %+v", st)
+					}
+				case *reorder.ResequencerStats:
+					if st.Held == 0 || st.Expired == 0 || st.Waiting == int(st.Held) {
+						t.Errorf("Reed: %+v", st)
 					}
 				case *balance.PrestoReceiverStats:
 					if st.Held == 0 || st.Flushes == 0 || st.Waiting == int(st.Held) {

@@ -58,6 +58,9 @@ type Leaf[T any] struct {
 	// uplink's own meter, and the bytes in its queue.
 	Local [balance.MaxPaths]uint8
 	Queue [balance.MaxPaths]uint32
+	// ByteTime is how long a byte takes on each uplink's link, see balance.ByteTime. It
+	// is that of links of unknown rate until the driver sets it.
+	ByteTime [balance.MaxPaths]uint32
 
 	cfg      Config
 	shared   *Shared
@@ -105,13 +108,16 @@ func New[T any](cfg Config, shared *Shared) (*Leaf[T], error) {
 		return nil, err
 	}
 	l := &Leaf[T]{cfg: cfg, shared: shared, budgets: newBudgets(cfg.Answers, cfg.Leaves)}
+	for u := range l.ByteTime {
+		l.ByteTime[u] = balance.ByteTime(0)
+	}
 	l.half = 1 << (cfg.Congestion.Q - 1)
 	l.traffic = liveness.NewTraffic(shared.Paths, cfg.Worker)
 	if cfg.Worker == 0 {
 		l.judge = liveness.NewJudge(shared.Paths, l.traffic)
 	}
 	l.exchange = congestion.NewExchange(shared.To, shared.From, shared.Capable, cfg.Uplinks)
-	l.view = balance.View{Links: cfg.Links, Local: &l.Local, Queue: &l.Queue, Remote: shared.To, Capable: shared.Capable}
+	l.view = balance.View{Links: cfg.Links, Local: &l.Local, Queue: &l.Queue, ByteTime: &l.ByteTime, Remote: shared.To, Capable: shared.Capable, Trips: shared.Paths}
 	if err := l.makeReceivers(); err != nil {
 		return nil, err
 	}

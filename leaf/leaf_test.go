@@ -51,7 +51,7 @@ func TestConfigIsChecked(t *testing.T) {
 func TestSectionsReachAll(t *testing.T) {
 	p := balance.Find("conweave").Section.New(balance.Lab).(*balance.ConWeaveParams)
 	p.Source.Samples, p.Destination.Packets = 3, 77
-	s := newSiteOf(t, Config{Sections: map[string]balance.Params{"conweave": p}}, "conweave", "conweave-conga")
+	s := newSiteOf(t, Config{Sections: map[string]balance.Params{"conweave": p}}, "conweave", "conweave-informed")
 	for i, c := range s.Classes() {
 		if got := c.Policy.(balance.ConWeavePolicy).Params(); got != p.Source {
 			t.Errorf("class %d has %+v", i, got)

@@ -51,7 +51,7 @@ func (l *Leaf[T]) makeReceivers() error {
 		if s.Receiver == nil {
 			continue
 		}
-		o := l.cfg.options(s, balance.Options{})
+		o := l.cfg.options(s, balance.Options{Peers: l.shared.Paths})
 		if err := s.Complete(&o); err != nil {
 			return fmt.Errorf("scheme %s: %w", s.Name, err)
 		}

@@ -152,6 +152,13 @@ func (t *Table) EchoTag(p uint16, k int) uint8 {
 	return uint8(bits.TrailingZeros16(m))
 }
 
+// Expect sets what Present returns until the peer says something else.
+func (t *Table) Expect(p uint16, present uint16) { t.peers[p].present.Store(uint32(present)) }
+
+// Present returns the uplinks by which a peer sends, a bit each, as it has said; 0: it has
+// said nothing.
+func (t *Table) Present(p uint16) uint16 { return uint16(t.peers[p].present.Load()) }
+
 // Nonce returns the number that the peer wants to see again; 0: none has come.
 func (t *Table) Nonce(p uint16) uint64 { return t.peers[p].nonce.Load() }
 
@@ -181,6 +188,11 @@ func (t *Table) RoundTrip(p uint16, tag uint8, d time.Duration) {
 		d = time.Duration(old) + (d-time.Duration(old))/8
 	}
 	x.Store(int64(max(d, 1)))
+}
+
+// Trip returns what RoundTrip has noted of late, smoothed; 0: nothing.
+func (t *Table) Trip(p uint16, tag uint8) time.Duration {
+	return time.Duration(t.to[int(p)*MaxTags+int(tag&(MaxTags-1))].roundTrip.Load())
 }
 
 // Dead returns the leaf's own tags that traffic to a peer keeps off, a bit each.

@@ -9,12 +9,15 @@ import (
 // Arrival is what a receiver is told of a packet that came out of the fabric, and
 // its answer.
 type Arrival struct {
-	Hash   uint32 // of the flow
-	Len    uint32 // of the tenant's frame, bytes
-	Leaf   uint16 // that sent it
-	Port   uint16 // egress port; packets for several ports have one that stands for all of them
-	CE     bool   // a link of the fabric set CE in the outer IP header
-	Fabric overlay.Fabric
+	Hash uint32 // of the flow
+	Len  uint32 // of the tenant's frame, bytes
+	Leaf uint16 // that sent it
+	Port uint16 // egress port; packets for several ports have one that stands for all of them
+	CE   bool   // a link of the fabric set CE in the outer IP header
+	// Express says that the packet may have overtaken others of its path, because the
+	// fabric's queues let it go first.
+	Express bool
+	Fabric  overlay.Fabric
 
 	// The answer.
 	Verdict Verdict

@@ -19,7 +19,7 @@ func calm(rng *rand.Rand) modelConfig {
 	c := modelConfig{
 		paths: 1 + rng.IntN(5), flows: 1 + rng.IntN(4), packets: 150, selectors: 1,
 		delay: mono.Time(rng.Int64N(int64(5 * us))), spread: mono.Time(rng.Int64N(int64(60 * us))), back: mono.Time(rng.Int64N(int64([]mono.Time{30 * us, 200 * us}[rng.IntN(2)]))),
-		mark: rng.Float64() * 0.2, scheme: []string{"conweave", "conweave-conga"}[rng.IntN(2)], source: source,
+		mark: rng.Float64() * 0.2, scheme: []string{"conweave", "conweave-informed"}[rng.IntN(2)], source: source,
 		start: mono.Time(rng.Uint64() >> (2 + rng.IntN(40))),
 	}
 	if rng.IntN(2) == 0 {

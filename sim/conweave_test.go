@@ -14,7 +14,7 @@ import (
 // the scheme count appears, adds up, and agrees.
 func TestConWeave(t *testing.T) {
 	slow := units.Rate(25e9)
-	for _, scheme := range []string{"conweave", "conweave-conga"} {
+	for _, scheme := range []string{"conweave", "conweave-informed"} {
 		s := lossless(3)
 		s.Scheme, s.Measure.Reorder = scheme, us(2)
 		s.Topology.Overrides = []vocab.Override{{Link: "L1-S0.0", Rate: &slow}}

@@ -50,7 +50,7 @@ func TestConWeaveShowsEveryCounter(t *testing.T) {
 	next := first
 	c, r := &balance.ConWeaveStats{}, &reorder.Stats{}
 	w := dataplane.WorkerStats{
-		Schemes:   []leaf.SchemeStats{{Scheme: "conweave-conga", Stats: balance.Stats{Own: c}}},
+		Schemes:   []leaf.SchemeStats{{Scheme: "conweave-informed", Stats: balance.Stats{Own: c}}},
 		Receivers: []leaf.ReceiverStats{{Scheme: "conweave", Stats: r}},
 	}
 	number(reflect.ValueOf(c).Elem(), &next)

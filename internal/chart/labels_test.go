@@ -111,7 +111,7 @@ func TestLabelsFit(t *testing.T) {
 		turned bool
 	}{
 		"short":        {schemeChart("ecmp", "conga", "drill"), false},
-		"schemes":      {schemeChart("ecmp", "letflow", "drill", "conga", "conga-flow", "conweave", "conweave-conga", "spray", "local", "static"), true},
+		"schemes":      {schemeChart("ecmp", "letflow", "drill", "conga", "conga-flow", "conweave", "conweave-informed", "spray", "local", "static"), true},
 		"options":      {schemeChart("conga 100us", "conga 500us", "conga-flow", "conweave 4 selectors", "conweave auto", "letflow 500us"), true},
 		"one word":     {schemeChart("conga_100us_a", "conga_500us_a", "conga_flow_a", "conweave_four_a", "conweave_auto", "letflow_500us_a"), true},
 		"first long":   {schemeChart(long, "ecmp", "conga", "drill", "letflow", "spray"), true},

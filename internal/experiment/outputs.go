@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/goccy/go-yaml/ast"
+
+	"github.com/loomfabric/loom/internal/yamlfile"
 )
 
 // What a plot may have on its x axis.
@@ -57,6 +59,12 @@ func each[T any](r *reader, list ast.Node, path string, add func(n ast.Node, pat
 		over := n
 		if _, isScalar := n.(ast.ScalarNode); isScalar && path == "table" {
 			over = override(n, scalar("metric"))
+		}
+		for _, p := range yamlfile.Pairs(over) { // merging leaves out what is null
+			if key := yamlfile.Text(p.Key); !slices.Contains(yamlfile.Names(&v), strings.Split(key, ".")[0]) {
+				problem, fix := yamlfile.Unknown(key, nil, yamlfile.Names(&v))
+				r.fail(p.Key, "", "%s; %s", problem, fix)
+			}
 		}
 		if r.decode(over, &v) {
 			add(n, fmt.Sprintf("%s[%d]", path, i), v)

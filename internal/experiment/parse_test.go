@@ -196,6 +196,7 @@ func TestErrors(t *testing.T) {
 		{`, ratio: "< 0.8"}`, `, than: {load: 30}, value: "< 0.8"}`, "36", "versus or than with a value"},
 		{`, value: "1 to 9"`, `, ratio: "1 to 9"`, "37", "a ratio without versus or than"},
 		{`, value: "1 to 9"`, ``, "37", "has no bounds"},
+		{`, value: "1 to 9"`, `, value: "1 to 9", says: so, and no quotes`, "37", `unknown key "and no quotes"`},
 		{`, value: "1 to 9"`, `, value: "1 to 9", paper: "< 5"`, "37", "reaches beyond the direction"},
 		{`, value: "1 to 9"`, `, value: "1 to 9", paper: {60: "< 5"}`, "37", "reaches beyond the direction"},
 		{`, value: "1 to 9"`, `, value: "1 to 9", paper: {90: "2 to 5"}`, "37", "no size has a load or a point of the axis \"90\""},

@@ -36,7 +36,7 @@ type Record struct {
 
 // format is what the definitions of results and their form are counted by: a
 // record of an earlier one counts as one of another model.
-const format = 2
+const format = 3
 
 // Hash is a run's model in one word: another model, or other contents of a file
 // that it names, is another hash. Where the files are does not matter.

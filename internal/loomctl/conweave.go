@@ -51,7 +51,11 @@ func printSources(w io.Writer, sources []dataplane.ConWeaveSource) {
 	busy := newTable(w, "WORKER", "CLASS", "PEER", "BUSY PATH", "PORT", "FOR")
 	for i := range sources {
 		s := &sources[i]
-		t.row(s.Worker, s.Class, s.Scheme, age(s.Reply), age(s.PathBusy), age(s.Inactive), s.Samples, s.Selectors, s.Size, s.Active, s.Asked, s.Rerouted, s.Moved)
+		reply := age(s.Reply)
+		if s.ReplyExtra > 0 {
+			reply = "rtt+" + age(s.ReplyExtra)
+		}
+		t.row(s.Worker, s.Class, s.Scheme, reply, age(s.PathBusy), age(s.Inactive), s.Samples, s.Selectors, s.Size, s.Active, s.Asked, s.Rerouted, s.Moved)
 		for j := range s.Connections {
 			c := &s.Connections[j]
 			connections.row(s.Worker, s.Class, fmt.Sprintf("%08x", c.Hash), peer(c.VTEP), c.Path, orNone(c.Port), c.Epoch, c.State, orNone(c.Old), age(c.Idle))

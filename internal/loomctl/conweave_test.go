@@ -30,7 +30,7 @@ var conweaveAnswer = admin.ConWeave{
 				},
 				Busy: []dataplane.BusyPath{{VTEP: vtep2, Path: "0.0", Port: "eth1", For: 654321}},
 			},
-			{Class: 1, Scheme: "conweave-conga", Reply: 8000, PathBusy: 8000, Inactive: 300000, Samples: 2, Selectors: 4, Size: 64},
+			{Class: 1, Scheme: "conweave-informed", Reply: 8000, ReplyExtra: 4000, PathBusy: 8000, Inactive: 300000, Samples: 2, Selectors: 4, Size: 64},
 		},
 		Destination: dataplane.ConWeaveDestination{
 			ResumeExtra: time.Millisecond, ResumeDefault: 5 * time.Millisecond, Inactive: 10 * time.Millisecond, MaxHold: 20 * time.Millisecond,
@@ -49,7 +49,7 @@ var conweaveAnswer = admin.ConWeave{
 			Clears: 4, Notifies: 7, Inactive: 3, Unclear: 2, Moves: 1, Overflow: 11, Incapable: 12,
 			StaleReplies: 13, ReplyTime: some(98, 300*time.Microsecond),
 		}),
-		admin.NewCounters("conweave-conga", &balance.ConWeaveStats{Epochs: 1, StaleClears: 15}),
+		admin.NewCounters("conweave-informed", &balance.ConWeaveStats{Epochs: 1, StaleClears: 15}),
 	},
 	DestinationCounters: destination(),
 }

@@ -91,6 +91,9 @@ func leafHop(b testing.TB, scheme string, down bool) *hop {
 			switch scheme {
 			case "conweave":
 				p.Fabric.Scheme, p.Fabric.Shim = reorder.SchemeID, true
+			case "reed": // every second packet waits for the one behind it
+				p.Fabric.Scheme, p.Fabric.Shim = balance.Find(scheme).Wire, true
+				p.Fabric.Arg = overlay.Tstamp(n/64) ^ 1
 			case "presto": // each packet the flow's next flowcell
 				p.Fabric.Scheme, p.Fabric.Shim, p.Fabric.Tail = balance.Find(scheme).Wire, true, true
 				p.Fabric.Arg = overlay.Tstamp(n / 64)
@@ -139,9 +142,11 @@ var hopKinds = []struct {
 	{"leaf up, drill", func(b testing.TB) *hop { return leafHop(b, "drill", false) }},
 	{"leaf up, conweave", func(b testing.TB) *hop { return leafHop(b, "conweave", false) }},
 	{"leaf up, presto", func(b testing.TB) *hop { return leafHop(b, "presto", false) }},
+	{"leaf up, reed", func(b testing.TB) *hop { return leafHop(b, "reed", false) }},
 	{"leaf down, conga", func(b testing.TB) *hop { return leafHop(b, "conga", true) }},
 	{"leaf down, conweave", func(b testing.TB) *hop { return leafHop(b, "conweave", true) }},
 	{"leaf down, presto", func(b testing.TB) *hop { return leafHop(b, "presto", true) }},
+	{"leaf down, reed", func(b testing.TB) *hop { return leafHop(b, "reed", true) }},
 	{"spine, selector", func(b testing.TB) *hop { return spineHop(b, "", true) }},
 	{"spine, hash", func(b testing.TB) *hop { return spineHop(b, "", false) }},
 	{"spine, drill", func(b testing.TB) *hop { return spineHop(b, "drill", true) }},

@@ -78,7 +78,7 @@ func (l *Leaf) decapsulate(now engine.Time, p *network.Packet, uplink uint8, kin
 		return
 	}
 	l.arrival[0] = reorder.Arrival{
-		Hash: p.Hash, Len: p.Size, Leaf: p.SrcLeaf, Port: uint16(port.Index - balance.MaxPaths), CE: p.CE, Fabric: p.Fabric,
+		Hash: p.Hash, Len: p.Size, Leaf: p.SrcLeaf, Port: uint16(port.Index - balance.MaxPaths), CE: p.CE, Express: p.Class == network.ControlClass, Fabric: p.Fabric,
 	}
 	// One that may have to wait and finds no room in the leaf's memory is lost before
 	// anybody counts on it.

@@ -125,6 +125,9 @@ func Join(leaves []*Leaf) error {
 		if err != nil {
 			return fmt.Errorf("leaf %s: %w", l.Name, err)
 		}
+		for u := range l.uplinks {
+			l.brain.ByteTime[u] = balance.ByteTime(l.uplinks[u].port.Rate)
+		}
 		l.brain.SetPaths(l.paths)
 		first := reorder.Never
 		if !l.cfg.Plain {
@@ -134,6 +137,17 @@ func Join(leaves []*Leaf) error {
 		l.wake(l.net.Engine.Now())
 		if l.cfg.Auto != (leaf.Auto{}) {
 			l.net.Engine.At(engine.Of(leaf.AutoEvery), l.id, eventTune)
+		}
+	}
+	for _, l := range leaves {
+		for _, peer := range leaves {
+			if paths := &peer.paths[l.Index]; peer != l {
+				used := uint16(0)
+				for _, u := range paths.Uplink[:paths.N] {
+					used |= 1 << u
+				}
+				l.shared.Paths.Expect(peer.Index, used)
+			}
 		}
 	}
 	return nil

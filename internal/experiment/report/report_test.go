@@ -16,6 +16,7 @@ import (
 
 	"github.com/loomfabric/loom/internal/experiment"
 	"github.com/loomfabric/loom/internal/measure"
+	"github.com/loomfabric/loom/internal/spread"
 	"github.com/loomfabric/loom/internal/yamlfile"
 	"github.com/loomfabric/loom/sim"
 )
@@ -346,6 +347,32 @@ func TestOneSection(t *testing.T) {
 	old := "<!-- loomsim: summary -->\n| figure | ours |\n|---|---|\n| [x](#x)<!-- x --> | 1 |\n<!-- loomsim: end of summary -->\n"
 	if got, err := Markdown(old, []*experiment.Results{r}); err != nil || strings.Contains(got, "<!-- x -->") {
 		t.Errorf("%v: rows of another table are in\n%s", err, got)
+	}
+}
+
+func TestOutcomeUnits(t *testing.T) {
+	at := func(text string) *experiment.Bounds {
+		b, err := experiment.ParseBounds(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &b
+	}
+	for _, tt := range []struct {
+		metric, bounds string
+		mean           float64
+		found, margin  string
+	}{
+		{"conweave.bytes.p999", "<= 1.5e6", 702913, "703 KB", "≤ 1500 KB, no number"},
+		{"conweave.resume_late_ns.p99", "2700 to 3000", 5120, "5.12 µs", "2.7–3 µs, no number"},
+		{"fct.all.mean_s", "> 1", 2.5, "2.50 s", "> 1 s, no number"},
+		{"uplinks.L1->S0.0.percent", "40 to 60", 49.7, "49.7 %", "40–60 %, no number"},
+		{"fct.all.norm", "< 0.8", 0.5, "0.500", "< 0.8, no number"},
+	} {
+		o := outcome{experiment.Outcome{Expectation: &experiment.Expectation{Metric: tt.metric, Value: at(tt.bounds)}, Spread: spread.Of([]float64{tt.mean})}}
+		if o.Found() != tt.found || o.Margin() != tt.margin {
+			t.Errorf("%s of %g against %s: %q and %q, want %q and %q", tt.metric, tt.mean, tt.bounds, o.Found(), o.Margin(), tt.found, tt.margin)
+		}
 	}
 }
 

@@ -3,7 +3,9 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -168,26 +170,41 @@ func (o outcome) Verdict() string {
 	return text
 }
 
+// scale is the unit in which the outcome is shown.
+func (o outcome) scale() scale {
+	if o.Expectation.Unit() == "" {
+		return scale{1, ""}
+	}
+	return scaleFor(o.Expectation.Metric, o.Spread.Mean)
+}
+
 // Margin is what the paper's number makes of the quantity, and for want of one the
 // direction that it claims.
 func (o outcome) Margin() string {
-	unit := ""
-	if u := o.Expectation.Unit(); u != "" {
-		unit = " " + u
-	}
+	sc := o.scale()
 	if b := o.Expectation.Paper.Of(o.Cell); b != nil {
-		return pretty(b) + unit
+		return strings.TrimSpace(pretty(b, sc.factor) + " " + sc.unit)
 	}
 	b := o.Expectation.Ratio
 	if b == nil {
 		b = o.Expectation.Value
 	}
-	return pretty(b) + unit + ", no number"
+	return strings.TrimSpace(pretty(b, sc.factor)+" "+sc.unit) + ", no number"
 }
 
-// pretty writes bounds as a text does.
-func pretty(b *experiment.Bounds) string {
-	return strings.NewReplacer("<=", "≤", ">=", "≥", " to ", "–").Replace(b.String())
+// boundRE finds the numbers of bounds.
+var boundRE = regexp.MustCompile(`[0-9][0-9.]*([eE][+-]?[0-9]+)?`)
+
+// pretty writes bounds as a text does, scaled.
+func pretty(b *experiment.Bounds, factor float64) string {
+	text := strings.NewReplacer("<=", "≤", ">=", "≥", " to ", "–").Replace(b.String())
+	return boundRE.ReplaceAllStringFunc(text, func(number string) string {
+		v, err := strconv.ParseFloat(number, 64)
+		if err != nil || factor == 1 {
+			return number
+		}
+		return strconv.FormatFloat(v*factor, 'g', 4, 64)
+	})
 }
 
 // Found is what the value came to.
@@ -195,20 +212,25 @@ func (o outcome) Found() string {
 	if o.Spread.N == 0 {
 		return "no run has it"
 	}
-	text := spreadText(o.Spread, scale{1, ""})
-	if unit := o.Expectation.Unit(); unit != "" {
-		text += " " + unit
-	}
-	return text
+	sc := o.scale()
+	return strings.TrimSpace(spreadText(o.Spread, sc) + " " + sc.unit)
 }
 
 // String is all of it in one line.
 func (o outcome) String() string {
 	text := fmt.Sprintf("%s: %s: %s; the paper: %s", o.Verdict(), o.Claim(), o.Found(), o.Margin())
-	if d := o.Expectation.Differs; d != "" {
+	if d := o.Differs(); d != "" {
 		text += ". " + d
 	}
 	return text
+}
+
+// Differs says why ours is otherwise, unless it is not.
+func (o outcome) Differs() string {
+	if o.Good() {
+		return ""
+	}
+	return o.Expectation.Differs
 }
 
 // Missing counts the runs that are not stored.
