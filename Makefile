@@ -6,7 +6,7 @@ SUDO       := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 GOLANGCI   := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # Packages with goroutines, or with words that several share: their tests run
 # with the race detector too.
-RACE       := ./congestion ./internal/flowtable ./leaf ./control/... ./dataplane/... ./lab/... ./internal/admin ./internal/daemon ./internal/experiment ./internal/httpd ./internal/namespace ./internal/stat ./internal/telemetry ./internal/testenv ./internal/yamlfile
+RACE       := ./congestion ./internal/flowtable ./leaf ./control/... ./dataplane/... ./lab/... ./internal/admin ./internal/daemon ./internal/experiment ./internal/httpd ./internal/namespace ./internal/stat ./internal/telemetry ./internal/testenv ./internal/yamlfile ./sim/parallel
 # Long tests of theirs that have one goroutine: the race detector, which makes them
 # eight times as slow, finds nothing in them.
 RACE_SKIP  := ^(TestScenarios|TestExplainIsWhatHappens|TestHellosMeasureTheRoundTrip|TestOverloadInAllDirections)$$
@@ -66,7 +66,7 @@ results: build ## run EXPERIMENTS (all) at their published SIZES and rewrite the
 	bin/loomsim run $(EXPERIMENTS) --size $(SIZES)
 	bin/loomsim report $(EXPERIMENTS) --markdown docs/results.md
 
-bench-sim: ## measure the simulator: packet-hops a second of one core, memory a run
+bench-sim: ## measure the simulator: packet-hops a second with one thread and with two, memory a run
 	$(GO) test -run '^$$' -bench Fabric -benchtime 5x ./sim
 
 bench-peers: build ## compare encapsulation with Open vSwitch and the kernel (skips what is not installed)

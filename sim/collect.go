@@ -335,7 +335,7 @@ func (r *run) floor(f *traffic.Flow, idle engine.Time) engine.Time {
 // result sums up. It reports what would make the numbers worthless: packets that
 // came from nowhere, or flows faster than light.
 func (r *run) result(why string) (*measure.Result, error) {
-	c, now := r.collect, r.engine.Now()
+	c, now := r.collect, r.group.Now()
 	for c.windows < 2 { // it ended early
 		c.closed = now
 		c.window()
@@ -362,7 +362,7 @@ func (r *run) result(why string) (*measure.Result, error) {
 			Made: ledger.Made, Delivered: ledger.Delivered + ledger.Consumed, Dropped: ledger.TotalDropped(),
 			InFlight: ledger.Queued + ledger.Flying + ledger.Held,
 		},
-		Events: r.engine.Handled(), PacketHops: r.net.Hops(),
+		Events: r.group.Handled(), PacketHops: r.net.Hops(),
 	}
 	out.Conservation.LostPercent = percent(out.Conservation.Dropped, out.Conservation.Made)
 	for i := range s.Workloads {

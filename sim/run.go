@@ -12,7 +12,7 @@ import (
 	"github.com/loomfabric/loom/internal/measure"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
-	"github.com/loomfabric/loom/sim/rdma"
+	"github.com/loomfabric/loom/sim/parallel"
 	"github.com/loomfabric/loom/sim/topo"
 	"github.com/loomfabric/loom/sim/traffic"
 )
@@ -20,7 +20,9 @@ import (
 // run is a simulation under way.
 type run struct {
 	spec      *Spec
-	engine    *engine.Engine
+	engine    *engine.Engine // of the whole network, or of what its parts share
+	group     *parallel.Group
+	seats     []seat // by part of the network; nil: it has none
 	net       *network.Network
 	topo      *topo.Topology
 	transport transport
@@ -63,7 +65,10 @@ func (i *ids) next() network.FlowID {
 // Run simulates s, which it leaves as it is. An error says what is wrong with s;
 // a run that cannot go on, or is interrupted, returns what it knows, and why it
 // ended. Runs of one Spec may go side by side.
-func Run(ctx context.Context, s *Spec) (*measure.Result, error) {
+func Run(ctx context.Context, s *Spec) (*measure.Result, error) { return RunThreads(ctx, s, 1) }
+
+// RunThreads is Run with so many threads, at most, which do not change the result.
+func RunThreads(ctx context.Context, s *Spec, threads int) (*measure.Result, error) {
 	started := time.Now()
 	var before runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -71,6 +76,7 @@ func Run(ctx context.Context, s *Spec) (*measure.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	r.group.SetThreads(threads)
 	why := r.loop(ctx)
 	result, err := r.result(why)
 	if err != nil {
@@ -79,7 +85,7 @@ func Run(ctx context.Context, s *Spec) (*measure.Result, error) {
 	var after runtime.MemStats
 	runtime.ReadMemStats(&after)
 	wall := time.Since(started).Seconds()
-	result.Machine = measure.Machine{WallS: wall, HopsPerS: float64(result.PacketHops) / wall, AllocBytes: after.TotalAlloc - before.TotalAlloc}
+	result.Machine = measure.Machine{WallS: wall, HopsPerS: float64(result.PacketHops) / wall, AllocBytes: after.TotalAlloc - before.TotalAlloc, Threads: max(threads, 1), MemoryBytes: after.Sys}
 	return result, nil
 }
 
@@ -101,6 +107,7 @@ func assemble(s *Spec) (*run, error) {
 	}
 	r := &run{spec: s, engine: engine.New(), pools: map[pairOf][]int{}, flows: map[network.FlowID]*traffic.Flow{}, incasts: map[int]*traffic.Incast{}}
 	r.id = r.engine.Register(r)
+	r.group = parallel.NewGroup(r.engine)
 	r.net = network.New(r.engine)
 	r.net.Rand = rand.New(rand.NewPCG(s.Seed, 0x65636e)) // for ECN marks
 	if err := r.build(); err != nil {
@@ -122,7 +129,11 @@ func assemble(s *Spec) (*run, error) {
 	if r.collect, err = newCollector(r); err != nil {
 		return nil, err
 	}
-	r.feed = traffic.NewFeed(r.engine, r, sources...)
+	if r.split(); r.seats == nil {
+		r.feed = traffic.NewFeed(r.engine, r, sources...)
+	} else {
+		r.feed = traffic.NewPlan(r, sources...)
+	}
 	return r, nil
 }
 
@@ -184,11 +195,8 @@ func (r *run) take(f *traffic.Flow) int {
 	return r.feed.Conns() + r.pooled - 1
 }
 
-// Completed is RDMA's to call.
-func (r *run) Completed(now engine.Time, _ *rdma.QP, m rdma.Message) { r.FlowDone(now, m.ID) }
-
-// FlowDone is the transports' to call.
-func (r *run) FlowDone(now engine.Time, id network.FlowID) {
+// finish deals with a flow that is done.
+func (r *run) finish(now engine.Time, id network.FlowID) {
 	f := r.ended(id)
 	r.collect.done(now, f)
 	if r.spec.Workloads[f.Tag].Pool {
@@ -226,9 +234,9 @@ func (r *run) loop(ctx context.Context) string {
 	stuck, since := 0, engine.Time(0)
 	r.collect.at(0)
 	for now := engine.Time(0); ; {
-		before := r.engine.Handled()
+		before := r.group.Handled()
 		now = r.nextStop(now, step)
-		r.engine.Run(now)
+		r.group.Run(now)
 		r.collect.at(now)
 		switch {
 		case ctx.Err() != nil:
@@ -244,7 +252,7 @@ func (r *run) loop(ctx context.Context) string {
 		} else if stuck++; stuck > stuckLooks && now-since > stuckFor {
 			return endStuck
 		}
-		switch n := r.engine.Handled() - before; {
+		switch n := r.group.Handled() - before; {
 		case n > muchEvents:
 			step = max(step/2, minStep)
 		case n < fewEvents:

@@ -139,7 +139,11 @@ func conserve(t *testing.T, s *Spec) {
 	if c.Made == 0 || c.Made != c.Delivered+c.Dropped+c.InFlight {
 		t.Errorf("%+v: made is not the sum of the others", c)
 	}
-	if out := r.net.Pool.Out(); uint64(out) != c.InFlight {
+	out := 0
+	for _, p := range r.net.Parts() {
+		out += p.Pool.Out()
+	}
+	if uint64(out) != c.InFlight {
 		t.Errorf("%d packets have an owner, and %d are in flight", out, c.InFlight)
 	}
 	dropped := uint64(0)
@@ -330,7 +334,7 @@ func TestStuck(t *testing.T) {
 		}
 		want := endDone
 		if dead {
-			deadlock(t, r.net, &r.ids)
+			deadlock(t, r.net.Parts()[0], &r.ids)
 			want = endStuck
 		}
 		why := r.loop(context.Background())

@@ -16,10 +16,11 @@ const hashSeed = 0
 
 // transport is what moves the bytes of flows.
 type transport interface {
-	// open returns a connection for messages. Their ends are reported to the run.
-	open(id network.FlowID, f *traffic.Flow) conn
-	// single sends a flow over a connection of its own, which ends with it.
-	single(now engine.Time, f *traffic.Flow)
+	// open returns a connection for messages, or for one with which it ends. Their ends
+	// are reported to the run.
+	open(id network.FlowID, f *traffic.Flow, once bool) conn
+	// settle is called while the parts of the network stand still.
+	settle()
 	// goodput returns the bytes that have arrived, of all flows.
 	goodput() uint64
 	// counters returns what the transport counted, in a struct with stat's tags.
@@ -28,9 +29,11 @@ type transport interface {
 	idle(f *traffic.Flow) engine.Time
 }
 
-// conn is a connection of TCP or a queue pair.
+// conn is a connection of TCP or a queue pair. Messages are announced to both ends, and
+// begin at the sender's when it is time.
 type conn interface {
-	Send(now engine.Time, id network.FlowID, bytes uint64)
+	Announce(id network.FlowID, bytes uint64)
+	beginner
 	Abort(now engine.Time)
 	Goodput() uint64
 }
@@ -42,16 +45,20 @@ func (r *run) send(now engine.Time, f *traffic.Flow) {
 	case f.Conn >= 0:
 		c := r.conns[f.Conn]
 		if c == nil {
-			c = r.transport.open(r.ids.next(), f)
+			c = r.transport.open(r.ids.next(), f, false)
 			r.conns[f.Conn] = c
 		}
-		c.Send(now, f.ID, f.Bytes)
+		c.Announce(f.ID, f.Bytes)
+		r.begin(now, f, c)
 	case f.Bytes == traffic.Endless:
-		c := r.transport.open(f.ID, f)
+		c := r.transport.open(f.ID, f, false)
 		r.endless[f.ID] = c
-		c.Send(now, f.ID, tcp.Endless)
+		c.Announce(f.ID, tcp.Endless)
+		r.begin(now, f, c)
 	default:
-		r.transport.single(now, f)
+		c := r.transport.open(f.ID, f, true)
+		c.Announce(f.ID, f.Bytes)
+		r.begin(now, f, c)
 	}
 }
 
@@ -69,7 +76,8 @@ func (r *run) flow(id network.FlowID, f *traffic.Flow, t traffic.Tuple) network.
 type datagrams map[network.FlowID]*udp.Sender
 
 func (d datagrams) start(now engine.Time, r *run, f *traffic.Flow) {
-	d[f.ID] = udp.Start(now, r.net, udp.Flow{Flow: r.flow(f.ID, f, f.UDP()), Rate: f.Rate, Size: f.Packet, Until: f.Until})
+	d[f.ID] = udp.Open(r.net, udp.Flow{Flow: r.flow(f.ID, f, f.UDP()), Rate: f.Rate, Size: f.Packet, Until: f.Until})
+	r.begin(now, f, d[f.ID])
 }
 
 func (d datagrams) counters() (sum udp.Counters) {
@@ -118,20 +126,22 @@ func (t *tcpTransport) flows(id network.FlowID, f *traffic.Flow) []network.Flow 
 	return subs
 }
 
-func (t *tcpTransport) open(id network.FlowID, f *traffic.Flow) conn {
+func (t *tcpTransport) open(id network.FlowID, f *traffic.Flow, once bool) conn {
 	if t.subflows > 0 {
-		return t.stack.OpenMulti(t.flows(id, f))
+		if flows := t.flows(id, f); once {
+			return t.stack.OpenMultiFor(flows)
+		} else {
+			return t.stack.OpenMulti(flows)
+		}
 	}
-	return t.stack.Open(tcp.Flow{Flow: t.r.flow(id, f, f.TCP())})
+	flow := tcp.Flow{Flow: t.r.flow(id, f, f.TCP())}
+	if once {
+		return t.stack.OpenFor(flow)
+	}
+	return t.stack.Open(flow)
 }
 
-func (t *tcpTransport) single(now engine.Time, f *traffic.Flow) {
-	if t.subflows > 0 {
-		t.stack.StartMulti(now, t.flows(f.ID, f), f.Bytes)
-		return
-	}
-	t.stack.Start(now, tcp.Flow{Flow: t.r.flow(f.ID, f, f.TCP()), Bytes: f.Bytes})
-}
+func (t *tcpTransport) settle() { t.stack.Settle() }
 
 func (t *tcpTransport) goodput() uint64 { return t.stack.Counters().Goodput }
 
@@ -170,13 +180,14 @@ func newRDMA(r *run) *rdmaTransport {
 	return &rdmaTransport{r, rdma.New(r.net, c, r)}
 }
 
-func (t *rdmaTransport) open(id network.FlowID, f *traffic.Flow) conn {
+func (t *rdmaTransport) open(id network.FlowID, f *traffic.Flow, once bool) conn {
+	if once {
+		return t.stack.OpenFor(t.r.flow(id, f, f.RoCE()))
+	}
 	return t.stack.Open(t.r.flow(id, f, f.RoCE()))
 }
 
-func (t *rdmaTransport) single(now engine.Time, f *traffic.Flow) {
-	t.stack.Start(now, t.r.flow(f.ID, f, f.RoCE()), f.Bytes)
-}
+func (t *rdmaTransport) settle() { t.stack.Settle() }
 
 func (t *rdmaTransport) goodput() uint64 { return t.stack.Counters().Delivered }
 

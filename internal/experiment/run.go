@@ -46,6 +46,8 @@ type RunOptions struct {
 	Force  bool // make again what is there
 	// AnyVersion keeps results of other versions of the program.
 	AnyVersion bool
+	// Shard is the share of the runs that is to be made.
+	Shard Shard
 	// Report is called for every run that begins or ends, one at a time; nil: it is
 	// not.
 	Report func(Event)
@@ -65,7 +67,7 @@ type Event struct {
 
 // Summary is what a call came to.
 type Summary struct {
-	Total  int // runs of the size
+	Total  int // runs of the size, or of the shard of it
 	Kept   int // were there already
 	Made   int
 	Failed []error
@@ -83,19 +85,19 @@ func (s *Summary) Failure() error {
 // is finished. A run that fails does not keep the others from being made. When ctx ends Run
 // returns its error soon; what was finished until then is kept.
 func (st *Store) Run(ctx context.Context, s *Size, opt RunOptions) (*Summary, error) {
-	unlock, err := st.lock()
+	unlock, err := st.lock(opt.Shard)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	sum := &Summary{Total: len(s.Runs)}
+	runs := opt.Shard.of(s)
+	sum := &Summary{Total: len(runs)}
 	type job struct {
 		run  *Run
 		hash string
 	}
 	var jobs []job
-	for i := range s.Runs {
-		run := &s.Runs[i]
+	for _, run := range runs {
 		hash, err := run.Hash()
 		if err != nil {
 			return nil, err
@@ -162,7 +164,7 @@ func (w *work) do(ctx context.Context, run *Run, hash string) {
 		return // whatever it says, it was not let finish
 	}
 	if err == nil {
-		err = w.store.Put(&Record{
+		err = w.store.put(w.opt.Shard, &Record{
 			Experiment: w.size.Experiment.Name, Size: w.size.Name, ID: run.ID,
 			Scheme: run.Scheme, Load: run.Load, Axis: run.Axis, Seed: run.Seed,
 			On: w.opt.Runner.Name(), Version: w.opt.Runner.Version(), Hash: hash, Spec: run.Spec, Result: res,

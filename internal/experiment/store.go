@@ -81,32 +81,54 @@ func (s *Size) Store(root, on string) *Store {
 // Dir is the store's directory.
 func (st *Store) Dir() string { return st.dir }
 
-// lock makes sure that one program only writes to the store, and removes what a
-// killed one left half-written.
-func (st *Store) lock() (unlock func(), err error) {
+// lock makes sure that one program only writes to the store, or one for each shard, and
+// removes what a killed one left half-written.
+func (st *Store) lock(h Shard) (unlock func(), err error) {
 	if err := os.MkdirAll(st.dir, 0o777); err != nil {
 		return nil, fmt.Errorf("results: %w", err)
 	}
-	f, err := os.OpenFile(filepath.Join(st.dir, lockName), os.O_CREATE|os.O_RDWR, 0o666)
+	how := unix.LOCK_EX
+	if !h.All() {
+		how = unix.LOCK_SH // other shards may write, too
+	}
+	all, err := st.flock(lockName, how)
+	if err != nil {
+		return nil, err
+	}
+	own, rest := all, tmpPrefix+"*"
+	if !h.All() {
+		if own, err = st.flock(lockName+h.suffix(), unix.LOCK_EX); err != nil {
+			all.Close()
+			return nil, err
+		}
+		rest = tmpPrefix + "*" + h.suffix()
+	}
+	unlock = func() { own.Close(); all.Close() }
+	names, _ := filepath.Glob(filepath.Join(st.dir, rest))
+	for _, name := range names {
+		err = errors.Join(err, os.Remove(name))
+	}
+	if err != nil {
+		unlock()
+		return nil, fmt.Errorf("results: %w", err)
+	}
+	return unlock, nil
+}
+
+// flock locks a file of the store until it is closed.
+func (st *Store) flock(name string, how int) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(st.dir, name), os.O_CREATE|os.O_RDWR, 0o666)
 	if err != nil {
 		return nil, fmt.Errorf("results: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err != nil {
 		f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			err = errors.New("another run writes there: wait for it, or use another directory")
 		}
 		return nil, fmt.Errorf("results in %s: %w", st.dir, err)
 	}
-	rest, _ := filepath.Glob(filepath.Join(st.dir, tmpPrefix+"*"))
-	for _, name := range rest {
-		err = errors.Join(err, os.Remove(name))
-	}
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("results: %w", err)
-	}
-	return func() { f.Close() }, nil
+	return f, nil
 }
 
 // Get reads a run's record; nil if there is none.
@@ -131,8 +153,11 @@ func (st *Store) Get(id string) (*Record, error) {
 
 // Put writes a record. It is there as a whole or not at all, whenever the program
 // or the machine is stopped.
-func (st *Store) Put(r *Record) error {
-	tmp := filepath.Join(st.dir, tmpPrefix+r.ID)
+func (st *Store) Put(r *Record) error { return st.put(Shard{}, r) }
+
+// put is Put for a program that makes a shard.
+func (st *Store) put(h Shard, r *Record) error {
+	tmp := filepath.Join(st.dir, tmpPrefix+r.ID+h.suffix())
 	err := func() error {
 		data, err := json.MarshalIndent(r, "", " ")
 		if err != nil {

@@ -250,6 +250,11 @@ type Machine struct {
 	WallS      float64 `json:"wall_s" words:"time it took"`
 	HopsPerS   float64 `json:"hops_per_s,omitempty" words:"speed"` // the simulator
 	AllocBytes uint64  `json:"alloc_bytes,omitempty"`              // the simulator
+	// Threads is how many a simulated run could use.
+	Threads int `json:"threads,omitempty"`
+	// MemoryBytes is what the simulator had of the machine's memory when the run was over,
+	// for all runs that it made side by side.
+	MemoryBytes uint64 `json:"memory_bytes,omitempty" words:"memory"`
 	// CPUIdlePercent is the share of the machine's cores that nothing used under the load
 	// (the lab): a run that leaves next to nothing measured the machine.
 	CPUIdlePercent *float64 `json:"cpu_idle_percent,omitempty" words:"CPU idle"`

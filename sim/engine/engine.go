@@ -71,10 +71,11 @@ type Engine struct {
 	stopped  bool
 	handlers []Handler
 	queue    queue
+	next     Time // of the first event, if known; Never: not known
 }
 
 // New returns an engine at time 0.
-func New() *Engine { return &Engine{queue: newQueue()} }
+func New() *Engine { return &Engine{queue: newQueue(), next: Never} }
 
 // Register gives h a number. Handlers stay for the engine's life: register
 // nodes, hosts and stacks, and tell flows and packets apart by the argument.
@@ -85,6 +86,9 @@ func (e *Engine) Register(h Handler) ID {
 
 // Now returns the time of the event that is being handled.
 func (e *Engine) Now() Time { return e.now }
+
+// Advance sets the clock to t if that is later. No event may be before t.
+func (e *Engine) Advance(t Time) { e.now = max(e.now, t) }
 
 // Handled returns how many events were handled so far.
 func (e *Engine) Handled() uint64 { return e.handled }
@@ -102,6 +106,17 @@ func (e *Engine) At(t Time, id ID, arg uint64) {
 		panic(fmt.Sprintf("engine: an event of handler %d is scheduled for %v, which is before %v", id, t, e.now))
 	}
 	e.queue.push(event{at: t, arg: arg, id: id})
+	if t < e.next && e.next != Never {
+		e.next = t
+	}
+}
+
+// Next returns the time of the next event, Never if there is none.
+func (e *Engine) Next() Time {
+	if e.next == Never {
+		e.next = e.queue.earliest()
+	}
+	return e.next
 }
 
 // Run handles events until none is left, the next one is later than until, or
@@ -109,6 +124,7 @@ func (e *Engine) At(t Time, id ID, arg uint64) {
 // later events wait. It may be called again.
 func (e *Engine) Run(until Time) {
 	e.stopped = false
+	e.next = Never
 	for !e.stopped {
 		next := e.queue.peek(until)
 		if next == nil {

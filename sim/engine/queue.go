@@ -137,6 +137,28 @@ func (q *queue) peek(until Time) *event {
 	return nil
 }
 
+// earliest returns the time of the next event, Never if there is none. Unlike peek it
+// changes nothing: the clock may still stop long before that event.
+func (q *queue) earliest() Time {
+	if q.first < len(q.near) {
+		return q.near[q.first].at
+	}
+	for level := range q.used {
+		if q.used[level] == 0 {
+			continue
+		}
+		l := q.slots[level][bits.TrailingZeros64(q.used[level])]
+		at := Never
+		for i := l.head; ; i = q.slab[i].next {
+			at = min(at, q.slab[i].at)
+			if i == l.tail {
+				return at
+			}
+		}
+	}
+	return Never
+}
+
 // drop takes the event away that peek returned.
 func (q *queue) drop() {
 	q.first++

@@ -35,7 +35,7 @@ func (r Reason) String() string {
 func (n *Network) Copy(p *Packet) *Packet {
 	c := n.Pool.Get()
 	*c = *p
-	c.next, c.at, c.in, c.charge = nil, 0, nil, nil
+	c.in, c.charge = nil, nil
 	return c
 }
 
@@ -93,14 +93,27 @@ type Ledger struct {
 
 // Ledger counts what is where. It looks at every port.
 func (n *Network) Ledger() Ledger {
-	l := Ledger{Made: n.made, Delivered: n.delivered, Consumed: n.consumed, Dropped: n.dropped}
+	var l Ledger
+	for _, part := range n.parts {
+		l.Made += part.made
+		l.Delivered += part.delivered
+		l.Consumed += part.consumed
+		for why, dropped := range part.dropped {
+			l.Dropped[why] += dropped
+		}
+	}
 	seen := make(map[Node]bool)
 	for _, p := range n.Ports {
 		for c := range p.queues {
 			l.Queued += uint64(p.queues[c].n)
 		}
-		for k := p.first; k != nil; k = k.next {
-			l.Flying++
+		l.Flying += uint64(p.wire.n)
+		for side := range p.boxes {
+			for _, c := range p.boxes[side] {
+				if c.k != nil {
+					l.Flying++
+				}
+			}
 		}
 		if h, ok := p.Node.(Holder); ok && !seen[p.Node] {
 			seen[p.Node] = true

@@ -50,6 +50,9 @@ func (n *Network) NewHost() *Host {
 	return h
 }
 
+// Net returns the network, or the part of it, that the host belongs to.
+func (h *Host) Net() *Network { return h.net }
+
 // Bind makes a flow's endpoints known: data goes to receiver, everything else
 // to sender. Packets of flows that are not bound are counted and dropped.
 func (n *Network) Bind(f FlowID, sender, receiver Endpoint) {

@@ -52,7 +52,15 @@ func (p *Port) clear(now engine.Time) {
 	if p.watch != nil {
 		p.watch.change(now, 0)
 	}
-	for k := p.land(); k != nil; k = p.land() {
+	for k := p.Peer.land(); k != nil; k = p.Peer.land() {
 		p.drop(k, LinkCut)
+	}
+	for side := range p.boxes {
+		for _, c := range p.boxes[side] {
+			if c.k != nil {
+				p.drop(c.k, LinkCut)
+			}
+		}
+		p.boxes[side] = p.boxes[side][:0]
 	}
 }

@@ -214,7 +214,7 @@ func TestLedgerFindsLostPackets(t *testing.T) {
 	p := n.Pool.Get()
 	p.Dst, p.Size = b.ID, 100
 	a.Send(0, p, DataClass)
-	a.Port.land() // the wire lost it
+	a.Port.Peer.land() // the wire lost it
 	l := n.Ledger()
 	if l.Check() == nil {
 		t.Error("a packet that vanished is not missed")

@@ -27,29 +27,56 @@ type LinkWatcher interface {
 	LinkChanged(now engine.Time, p *Port, up bool)
 }
 
-// Network is all that a run simulates.
+// Network is all that a run simulates, or a part of it ([Network.Part]): nodes that
+// share an engine.
 type Network struct {
 	Engine *engine.Engine
 	Pool   Pool
-	Hosts  []*Host
-	Ports  []*Port
 	// Rand is where ports draw from for ECN. A run with another seed replaces it.
 	Rand *rand.Rand
+	// Index is the part's number; 0 if the network has no parts.
+	Index int
+	*whole
 
-	flows []ends
+	crossing []*Port     // those whose peer is in another part
+	sent     engine.Time // of the first thing sent to another part since the last swap
 
 	hops                      uint64
 	made, delivered, consumed uint64
 	dropped                   [Reasons]uint64
 }
 
+// whole is what the parts of a network share. None of it changes while they run side by
+// side, but for what each port has.
+type whole struct {
+	Hosts []*Host
+	Ports []*Port
+
+	flows []ends
+	parts []*Network // the first one is the network that New returned, unless it has parts
+	split bool
+	over  []*Packet // that no pool of a part needs
+	side  int       // of the ports' boxes that is written to
+}
+
 // New returns an empty network.
 func New(e *engine.Engine) *Network {
-	return &Network{Engine: e, Rand: rand.New(rand.NewPCG(0, 0))}
+	n := newNetwork(e, &whole{})
+	n.parts = []*Network{n}
+	return n
+}
+
+func newNetwork(e *engine.Engine, w *whole) *Network {
+	return &Network{Engine: e, Rand: rand.New(rand.NewPCG(0, 0)), whole: w, sent: engine.Never}
 }
 
 // Hops returns how many times a packet has arrived at a node so far.
-func (n *Network) Hops() uint64 { return n.hops }
+func (n *Network) Hops() (sum uint64) {
+	for _, p := range n.parts {
+		sum += p.hops
+	}
+	return sum
+}
 
 // Validate returns what is wrong with the network as it was put together: ports
 // without a link, buffers too small for what was promised to ports. It is for

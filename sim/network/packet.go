@@ -44,11 +44,9 @@ type Block struct{ From, To uint64 }
 // Packet is a packet with its headers decoded. It has one owner at a time: who
 // is handed one passes it on, keeps it, or returns it with [Pool.Put].
 type Packet struct {
-	// What every hop touches is within 64 bytes.
-	next   *Packet     // in the queue, or in the pool
-	at     engine.Time // when its last bit comes out of the wire that it is on
-	in     *Port       // that it last came in by; nil: it was made where it is
-	charge *account    // of the buffer that it waits in
+	// What every hop touches, the overlay's fields included, is a cache line.
+	in     *Port    // that it last came in by; nil: it was made where it is
+	charge *account // of the buffer that it waits in
 
 	Flow     FlowID
 	Src, Dst HostID
@@ -76,29 +74,32 @@ type Packet struct {
 
 	Hello *overlay.Hello // body of a HELLO between leaves
 
-	_ [8]byte // three cache lines
+	_ [24]byte // three cache lines
 }
 
 // Pool keeps packets that nobody owns.
 type Pool struct {
-	free  *Packet
+	free  []*Packet
 	fresh []Packet // made together, and not used yet
 	out   int
+	grown int // packets that were made since pools were levelled
 }
 
 // Get returns a zeroed packet.
 func (l *Pool) Get() *Packet {
 	l.out++
-	p := l.free
-	if p == nil {
+	n := len(l.free)
+	if n == 0 {
 		return l.grow()
 	}
-	l.free = p.next
+	p := l.free[n-1]
+	l.free = l.free[:n-1]
 	*p = Packet{}
 	return p
 }
 
 func (l *Pool) grow() *Packet {
+	l.grown++
 	if len(l.fresh) == 0 {
 		l.fresh = make([]Packet, 64)
 	}
@@ -110,9 +111,36 @@ func (l *Pool) grow() *Packet {
 // Put takes a packet back.
 func (l *Pool) Put(p *Packet) {
 	l.out--
-	p.next = l.free
-	l.free = p
+	l.free = append(l.free, p)
 }
 
-// Out returns how many packets somebody owns.
+// Out returns how many packets somebody owns who had them from this pool, less those
+// that others had from elsewhere and returned here.
 func (l *Pool) Out() int { return l.out }
+
+// plenty is how many packets a pool may have before others get what is over.
+const plenty = 256
+
+// level passes packets from the pools that have plenty to those that had to make some:
+// traffic in one direction takes packets from one part's pool and leaves them in
+// another's. over has those that no pool needed so far.
+func level(parts []*Network, over []*Packet) []*Packet {
+	for _, part := range parts {
+		l := &part.Pool
+		if n := len(l.free); n >= 2*plenty {
+			over = append(over, l.free[plenty:]...)
+			l.free = l.free[:plenty]
+		}
+	}
+	for _, part := range parts {
+		l := &part.Pool
+		if l.grown == 0 || len(over) == 0 {
+			continue
+		}
+		n := min(l.grown+plenty/4, len(over))
+		l.free = append(l.free, over[len(over)-n:]...)
+		over = over[:len(over)-n]
+		l.grown = 0
+	}
+	return over
+}

@@ -13,7 +13,12 @@ func (p *Port) signal(now engine.Time, what uint64) {
 	} else {
 		p.stats.ResumesSent++
 	}
-	p.Peer.schedule(now+TxTime(pauseFrame, p.Rate)+p.Delay, what)
+	at := now + TxTime(pauseFrame, p.Rate) + p.Delay
+	if p.far {
+		p.cross(crossing{at: at, what: what})
+	} else {
+		p.Peer.schedule(at, what)
+	}
 }
 
 // pause is what a pause or resume frame does to the port that it reaches.
@@ -89,7 +94,8 @@ func (n *Network) Stuck() []*Port {
 func (p *Port) drains(stuck map[*Port]bool) bool {
 	blocked := uint64(0)
 	for _, out := range p.Buffer.ports {
-		for k := out.queues[DataClass].head; k != nil; k = k.next {
+		for i := range out.queues[DataClass].n {
+			k := *out.queues[DataClass].at(i)
 			if k.charge != &p.account {
 				continue
 			}

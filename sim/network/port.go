@@ -28,13 +28,13 @@ type Port struct {
 	Peer  *Port
 	PortConfig
 
-	host *Host // Node, if it is one
-	net  *Network
+	host   *Host // Node, if it is one
+	net    *Network
+	engine *engine.Engine // net's
+	far    bool           // the peer is in another part of the network
 
 	// What every packet needs, in the order of need.
-	to      Node    // Peer's
-	first   *Packet // on the wire, in order
-	last    *Packet
+	wire    ring[coming] // to this port
 	id      engine.ID
 	epoch   uint32      // of the link: events from before it went down are void
 	free    engine.Time // when the transmitter has sent what it was given
@@ -50,7 +50,8 @@ type Port struct {
 
 	queues [Classes]queue
 	watch  *Occupancy
-	rest   uint64 // what the last packet's time was rounded down by, 1/Rate ps
+	boxes  [2][]crossing // what is sent to a peer in another part: see Network.Swap
+	rest   uint64        // what the last packet's time was rounded down by, 1/Rate ps
 
 	account  account
 	pausedAt engine.Time
@@ -78,7 +79,7 @@ func (n *Network) NewPort(name string, index int, node Node, c PortConfig, watch
 	if c.Rate == 0 || c.Delay < 0 {
 		panic(fmt.Sprintf("network: port %s: a rate of %d bit/s and a delay of %v make no link", name, c.Rate, c.Delay))
 	}
-	p := &Port{Name: name, Index: index, Node: node, PortConfig: c, net: n, delay: c.Delay, watcher: watcher, wake: engine.Never}
+	p := &Port{Name: name, Index: index, Node: node, PortConfig: c, net: n, engine: n.Engine, delay: c.Delay, watcher: watcher, wake: engine.Never}
 	p.id = n.Engine.Register(p)
 	if h, ok := node.(*Host); ok {
 		p.host = h
@@ -93,8 +94,10 @@ func (n *Network) NewPort(name string, index int, node Node, c PortConfig, watch
 // Connect makes two ports the ends of a link.
 func Connect(a, b *Port) {
 	a.Peer, b.Peer = b, a
-	a.to, b.to = b.Node, a.Node
 	for _, p := range [2]*Port{a, b} {
+		if p.far = a.net != b.net; p.far {
+			p.net.crossing = append(p.net.crossing, p)
+		}
 		if p.Buffer != nil {
 			p.Buffer.join(p)
 		}
@@ -191,7 +194,7 @@ func (p *Port) serialise(bytes uint32) engine.Time {
 // stands above.
 const (
 	eventFree    = iota // the transmitter is free and something may wait for it
-	eventArrived        // the oldest packet on the wire is out of it
+	eventArrived        // the oldest packet on the wire to the port is out of it
 	eventPause          // a PFC frame came
 	eventResume
 	eventHeld // the node has held Data back for long enough
@@ -199,7 +202,7 @@ const (
 )
 
 func (p *Port) schedule(t engine.Time, what uint64) {
-	p.net.Engine.At(t, p.id, uint64(p.epoch)<<eventBits|what)
+	p.engine.At(t, p.id, uint64(p.epoch)<<eventBits|what)
 }
 
 // Handle is the engine's to call.
@@ -213,12 +216,12 @@ func (p *Port) Handle(now engine.Time, arg uint64) {
 		p.Kick(now)
 	case eventArrived:
 		k := p.land()
-		if p.first != nil {
-			p.schedule(p.first.at, eventArrived)
+		if p.wire.n > 0 {
+			p.schedule(p.wire.at(0).at, eventArrived)
 		}
 		p.net.hops++
-		k.in = p.Peer
-		p.to.Receive(now, k, p.Peer)
+		k.in = p
+		p.Node.Receive(now, k, p)
 	case eventPause:
 		p.pause(now, true)
 	case eventResume:
@@ -309,22 +312,31 @@ func (p *Port) transmit(now engine.Time, k *Packet) {
 	p.stats.Packets[k.Class]++
 	p.stats.Bytes[k.Class] += uint64(k.Size)
 	p.free = now + p.serialise(k.Size)
-	k.at = p.free + p.delay
-	k.next = nil
-	if p.first == nil {
-		p.schedule(k.at, eventArrived)
-		p.first = k
+	if at := p.free + p.delay; p.far {
+		p.cross(crossing{at: at, k: k})
 	} else {
-		p.last.next = k
+		p.Peer.expect(at, k)
 	}
-	p.last = k
 }
 
-// land takes the oldest packet off the wire; nil: there is none.
-func (p *Port) land() *Packet {
-	k := p.first
-	if k != nil {
-		p.first = k.next
+// coming is a packet on a wire, and when its last bit comes out of it.
+type coming struct {
+	at engine.Time
+	k  *Packet
+}
+
+// expect puts a packet on the wire to the port.
+func (p *Port) expect(at engine.Time, k *Packet) {
+	if p.wire.n == 0 {
+		p.schedule(at, eventArrived)
 	}
-	return k
+	p.wire.push(coming{at, k})
+}
+
+// land takes the oldest packet off the wire to the port; nil: there is none.
+func (p *Port) land() *Packet {
+	if p.wire.n == 0 {
+		return nil
+	}
+	return p.wire.pop().k
 }

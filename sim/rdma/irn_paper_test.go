@@ -17,7 +17,7 @@ func newScript(t *testing.T, c Config) script {
 	l := newLab(t, c, 100*gig, 100*gig)
 	q := l.open(0, 1)
 	// No packet of its own accord: the test pulls.
-	q.messages.push(message{Message: Message{Bytes: 100_000}, end: 100})
+	q.messages.push(&message{Message: Message{Bytes: 100_000}, end: 100})
 	q.posted = 100
 	return script{l, q}
 }

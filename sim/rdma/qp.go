@@ -17,6 +17,8 @@ import (
 type QP struct {
 	network.Turn
 	stack  *Stack
+	src    *seat // the sender's
+	dst    *seat // the receiver's
 	number uint32
 	closed bool
 	idle   bool // the host does not know that there is anything to send
@@ -24,9 +26,13 @@ type QP struct {
 
 	oneShot bool // closes with its only message
 
+	announced messages   // whose sending has not begun
+	planned   uint64     // packets of all messages so far, the announced ones included
+	spare     []*message // that can be used again
+
 	// The sender.
 	messages  messages
-	posted    uint64 // packets of all messages so far
+	posted    uint64 // packets of all messages so far that were sent or wait for it
 	una       uint64 // the oldest packet that is not acknowledged
 	next      uint64 // the next packet to send in turn
 	highest   uint64 // the first one never sent
@@ -37,11 +43,12 @@ type QP struct {
 	loss      loss   // IRN
 
 	// The receiver.
-	expected   uint64 // the first packet that is missing
-	latest     uint64 // after the latest one that came
-	unanswered uint32 // packets that came in order since the last ACK
-	mark       bool   // to be told with the next answer
-	nacked     bool   // the gap at expected
+	incoming   messages // that have not arrived
+	expected   uint64   // the first packet that is missing
+	latest     uint64   // after the latest one that came
+	unanswered uint32   // packets that came in order since the last ACK
+	mark       bool     // to be told with the next answer
+	nacked     bool     // the gap at expected
 	nackAgain  engine.Time
 	cnpAgain   engine.Time
 	have       bitmap // IRN: of those after expected
@@ -64,7 +71,10 @@ type loss struct {
 func (q *QP) open(f network.Flow) {
 	s := q.stack
 	q.closed, q.oneShot, q.idle, q.flow = false, false, true, f
+	q.announced.clear()
 	q.messages.clear()
+	q.incoming.clear()
+	q.planned = 0
 	q.posted, q.una, q.next, q.highest, q.paceUntil = 0, 0, 0, 0, 0
 	q.loss = loss{}
 	q.expected, q.latest, q.unanswered = 0, 0, 0
@@ -91,21 +101,43 @@ func (q *QP) Abort(engine.Time) { q.stack.Close(q) }
 // Send appends a message to what the queue pair sends. One of 0 bytes is a
 // packet without payload.
 func (q *QP) Send(now engine.Time, id network.FlowID, bytes uint64) {
+	q.Announce(id, bytes)
+	q.Begin(now)
+}
+
+// Announce tells both ends of a message whose sending will begin with the next
+// [QP.Begin] for which none was announced before.
+func (q *QP) Announce(id network.FlowID, bytes uint64) {
 	if q.closed {
 		panic(fmt.Sprintf("rdma: message %d is posted to a queue pair of flow %d that is closed", id, q.flow.ID))
 	}
 	size := uint64(q.stack.c.Payload)
 	packets := max(1, (bytes+size-1)/size)
-	q.messages.push(message{
-		Message: Message{ID: id, Bytes: bytes, Posted: now},
-		first:   q.posted,
-		end:     q.posted + packets,
-	})
-	q.posted += packets
+	var m *message
+	if n := len(q.spare); n > 0 {
+		m = q.spare[n-1]
+		q.spare = q.spare[:n-1]
+	} else {
+		m = new(message)
+	}
+	*m = message{Message: Message{ID: id, Bytes: bytes}, first: q.planned, end: q.planned + packets}
+	q.planned += packets
+	q.announced.push(m)
+	q.incoming.push(m)
+}
+
+// Begin posts the oldest message that was announced.
+func (q *QP) Begin(now engine.Time) {
+	m := q.announced.at(0)
+	q.announced.pop()
+	m.Posted = now
+	q.messages.push(m)
+	q.posted = m.end
 	q.wake(now)
 }
 
-// message is a Message in packets: from first up to end.
+// message is a Message in packets: from first up to end. Both ends know it, and each
+// writes what is its own.
 type message struct {
 	Message
 	first, end uint64
@@ -118,7 +150,7 @@ func (m *message) payload(psn uint64, full uint32) uint32 {
 
 // messages are those that are not complete, oldest first.
 type messages struct {
-	list  []message
+	list  []*message
 	first int // those before it are complete
 }
 
@@ -127,9 +159,9 @@ func (m *messages) clear() { m.list, m.first = m.list[:0], 0 }
 func (m *messages) n() int { return len(m.list) - m.first }
 
 // at returns the i-th oldest.
-func (m *messages) at(i int) *message { return &m.list[m.first+i] }
+func (m *messages) at(i int) *message { return m.list[m.first+i] }
 
-func (m *messages) push(x message) {
+func (m *messages) push(x *message) {
 	if len(m.list) == cap(m.list) && m.first > 0 {
 		m.list, m.first = m.list[:copy(m.list, m.list[m.first:])], 0
 	}

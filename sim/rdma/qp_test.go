@@ -320,9 +320,11 @@ func TestClosedInTheMiddle(t *testing.T) {
 		if again != q {
 			t.Errorf("%s: the queue pair is not used again", recovery)
 		}
-		fresh := &QP{stack: l.s, number: again.number, timer: again.timer}
+		fresh := &QP{stack: l.s, src: again.src, dst: again.dst, number: again.number, timer: again.timer}
 		fresh.open(again.flow)
-		fresh.messages.list = again.messages.list // memory without meaning
+		// Memory without meaning.
+		fresh.messages.list, fresh.incoming.list, fresh.announced.list = again.messages.list, again.incoming.list, again.announced.list
+		fresh.spare = again.spare
 		if fresh.Turn = again.Turn; !reflect.DeepEqual(fresh, again) {
 			t.Errorf("%s: the queue pair remembers: it is\n%+v, a new one is\n%+v", recovery, again, fresh)
 		}

@@ -18,7 +18,7 @@ func (r *receiver) Receive(now engine.Time, p *network.Packet) {
 		q.congested(now)
 	}
 	psn := p.Seq
-	q.stack.net.Pool.Put(p)
+	q.dst.net.Pool.Put(p)
 	switch {
 	case psn < q.expected || c.Recovery == IRN && psn > q.expected && q.have.has(psn):
 		// The answer to it was lost, or it was resent needlessly: say again what
@@ -89,12 +89,13 @@ func (q *QP) inOrder(now engine.Time) {
 	q.nacked = false
 	ended := false
 	for {
-		m := q.messages.of(q.expected)
+		m := q.incoming.at(0)
 		q.n.Delivered += uint64(m.payload(q.expected, c.Payload))
 		q.expected++
 		q.unanswered++
 		if q.expected == m.end {
 			m.Received = now
+			q.incoming.pop()
 			ended = true
 		}
 		if c.Recovery != IRN || !q.have.has(q.expected) {
@@ -131,7 +132,7 @@ func (q *QP) send(now engine.Time, kind network.Kind, size uint32) {
 }
 
 func (q *QP) packet(now engine.Time, kind network.Kind, size uint32) *network.Packet {
-	p := q.stack.net.Pool.Get()
+	p := q.dst.net.Pool.Get()
 	p.Flow, p.Src, p.Dst, p.Hash = q.flow.ID, q.flow.Dst.ID, q.flow.Src.ID, q.flow.ReverseHash
 	p.Kind, p.Size, p.Sent = kind, size, now
 	return p

@@ -20,7 +20,7 @@ func (q *QP) Pull(now engine.Time) (*network.Packet, engine.Time) {
 	}
 	c := &q.stack.c
 	m := q.messages.of(psn)
-	p := q.stack.net.Pool.Get()
+	p := q.src.net.Pool.Get()
 	p.Flow, p.Src, p.Dst, p.Hash = q.flow.ID, q.flow.Src.ID, q.flow.Dst.ID, q.flow.Hash
 	p.Kind = network.Data
 	p.Seq, p.Number, p.Sent = psn, psn, now
@@ -103,7 +103,7 @@ func (q *QP) restart(now engine.Time) {
 			rto = c.RTOLow
 		}
 	}
-	q.timer.Set(q.stack.engine, now+rto, q.stack.id, uint64(q.number))
+	q.timer.Set(q.src.engine, now+rto, q.src.id, uint64(q.number))
 }
 
 // timeout takes everything that is in flight for lost. IRN as published resends
@@ -124,7 +124,10 @@ func (q *QP) timeout(now engine.Time) {
 // Receive takes what the receiver sent: ACKs, NACKs and CNPs.
 func (q *QP) Receive(now engine.Time, p *network.Packet) {
 	kind, expected, echo, block := p.Kind, p.Seq, p.Echo, p.Blocks[0]
-	q.stack.net.Pool.Put(p)
+	q.src.net.Pool.Put(p)
+	if q.closed {
+		return // in this window
+	}
 	if kind == network.CNP || echo {
 		q.n.CNPs++
 		if q.stack.c.Control == DCQCN {
@@ -194,6 +197,7 @@ func (q *QP) handleIRN(kind network.Kind, expected uint64, b network.Block) {
 func (q *QP) complete(now engine.Time) {
 	for q.messages.n() > 0 && q.messages.at(0).end <= q.una {
 		m := q.messages.at(0).Message
+		q.spare = append(q.spare, q.messages.at(0))
 		q.messages.pop()
 		m.Acked = now
 		q.n.Messages++

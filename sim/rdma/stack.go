@@ -23,26 +23,39 @@ type Listener interface {
 
 // Stack is all queue pairs of a run. Owned by the run's engine; not safe for
 // concurrent use.
+//
+// In a network with parts, the ends of a queue pair work side by side, each with what it
+// has to itself. What concerns both is done while all parts stand still: Open,
+// [QP.Announce] and [Stack.Settle].
 type Stack struct {
 	net    *network.Network
-	engine *engine.Engine
-	id     engine.ID
+	seats  []seat // by part of the network
 	c      Config
 	window uint64 // IRN's, packets
 	listen Listener
 
-	qps    []*QP // by number; closed ones are used again
-	free   []uint32
+	qps    []*QP    // by number; closed ones are used again
 	closed Counters // of queue pairs that are no more
+}
+
+// seat is what a stack has in a part of the network.
+type seat struct {
+	net     *network.Network
+	engine  *engine.Engine
+	id      engine.ID
+	free    []uint32 // queue pairs whose sender was here: an event of their timers may be pending
+	closing []*QP    // that Settle is to deal with
 }
 
 // New returns a stack without queue pairs.
 func New(n *network.Network, c Config, l Listener) *Stack {
-	s := &Stack{net: n, engine: n.Engine, c: c, listen: l}
+	s := &Stack{net: n, c: c, listen: l}
 	if c.Recovery == IRN {
 		s.window = c.window()
 	}
-	s.id = n.Engine.Register(s)
+	for _, part := range n.Parts() {
+		s.seats = append(s.seats, seat{net: part, engine: part.Engine, id: part.Engine.Register(s)})
+	}
 	return s
 }
 
@@ -53,13 +66,15 @@ func (s *Stack) Config() *Config { return &s.c }
 // bound in the network until it is closed.
 func (s *Stack) Open(f network.Flow) *QP {
 	var q *QP
-	if n := len(s.free); n > 0 {
-		q = s.qps[s.free[n-1]]
-		s.free = s.free[:n-1]
+	src := &s.seats[f.Src.Net().Index]
+	if n := len(src.free); n > 0 {
+		q = s.qps[src.free[n-1]]
+		src.free = src.free[:n-1]
 	} else {
 		q = &QP{stack: s, number: uint32(len(s.qps)), timer: engine.NewTimer()}
 		s.qps = append(s.qps, q)
 	}
+	q.src, q.dst = src, &s.seats[f.Dst.Net().Index]
 	q.open(f)
 	s.net.Bind(f.ID, q, (*receiver)(q))
 	return q
@@ -68,9 +83,16 @@ func (s *Stack) Open(f network.Flow) *QP {
 // Start sends a message over a queue pair of its own, which is closed when the message
 // is complete.
 func (s *Stack) Start(now engine.Time, f network.Flow, bytes uint64) {
+	q := s.OpenFor(f)
+	q.Announce(f.ID, bytes)
+	q.Begin(now)
+}
+
+// OpenFor makes a queue pair for one message, with which it is closed.
+func (s *Stack) OpenFor(f network.Flow) *QP {
 	q := s.Open(f)
 	q.oneShot = true
-	q.Send(now, f.ID, bytes)
+	return q
 }
 
 // Close ends a queue pair, and with it what it has not sent yet. Packets on
@@ -82,15 +104,37 @@ func (s *Stack) Close(q *QP) {
 	q.closed = true
 	q.timer.Off()
 	q.flow.Src.Leave(q)
+	if s.net.Split() {
+		q.src.closing = append(q.src.closing, q)
+	} else {
+		s.forget(q)
+	}
+}
+
+// forget makes a closed queue pair ready to be used again.
+func (s *Stack) forget(q *QP) {
 	s.net.Unbind(q.flow.ID)
 	c := q.Counters()
 	s.closed.Add(&c)
-	s.free = append(s.free, q.number)
+	q.src.free = append(q.src.free, q.number)
+}
+
+// Settle deals with the queue pairs that were closed while the parts of the network ran
+// side by side. Until then their receivers answer.
+func (s *Stack) Settle() {
+	for i := range s.seats {
+		seat := &s.seats[i]
+		for _, q := range seat.closing {
+			s.forget(q)
+		}
+		seat.closing = seat.closing[:0]
+	}
 }
 
 // Counters returns the sums over all queue pairs, those that are closed
 // included.
 func (s *Stack) Counters() Counters {
+	s.Settle()
 	sum := s.closed
 	for _, q := range s.qps {
 		if !q.closed {
@@ -103,7 +147,7 @@ func (s *Stack) Counters() Counters {
 
 // Handle is the engine's to call: a queue pair's retransmission timer.
 func (s *Stack) Handle(now engine.Time, arg uint64) {
-	if q := s.qps[arg]; q.timer.Due(s.engine, now, s.id, arg) {
+	if q := s.qps[arg]; q.timer.Due(q.src.engine, now, q.src.id, arg) {
 		q.timeout(now)
 	}
 }

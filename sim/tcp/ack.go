@@ -9,6 +9,10 @@ import (
 
 // Receive is the host's to call: an ACK has come.
 func (c *Conn) Receive(now engine.Time, p *network.Packet) {
+	if c.state == closed { // in this window
+		c.near.net.Pool.Put(p)
+		return
+	}
 	switch c.state {
 	case synSent:
 		c.state = established
@@ -21,7 +25,7 @@ func (c *Conn) Receive(now engine.Time, p *network.Packet) {
 	case established:
 		c.acknowledged(now, p)
 	}
-	c.stack.net.Pool.Put(p)
+	c.near.net.Pool.Put(p)
 	if c.closing && c.una == c.end {
 		c.stack.release(now, c)
 		return

@@ -68,6 +68,8 @@ func (m *messages) deliver(now engine.Time, s *Stack, next *uint64) {
 type Conn struct {
 	network.Turn
 	stack *Stack
+	near  *seat // of the sender
+	far   *seat // of the receiver
 	index uint64
 
 	flow          network.FlowID
@@ -117,7 +119,10 @@ type Conn struct {
 	cubic cubicState
 	dctcp dctcpState
 
-	messages messages
+	// They are the receiver's.
+	messages  messages
+	announced uint64   // bytes of all messages
+	waiting   []uint64 // sizes of messages whose sending has not begun
 
 	// Of a subflow.
 	multi  *Multi // nil: the connection is no subflow
@@ -133,14 +138,15 @@ type Conn struct {
 func (c *Conn) reset(f Flow) {
 	s := c.stack
 	n := Conn{
-		stack: s, index: c.index, rto: c.rto,
+		stack: s, near: c.near, far: c.far, index: c.index, rto: c.rto,
 		flow: f.ID, src: f.Src, dst: f.Dst, hash: f.Hash, reverse: f.ReverseHash,
 		state:        established,
 		ssthresh:     float64(uint64(1) << 62),
 		timeoutAfter: s.cfg.initialRTO(),
 		sacked:       c.sacked,
 		messages:     c.messages, sent: c.sent, coming: c.coming,
-		recv: receiver{conn: c, timer: c.recv.timer, ooo: c.recv.ooo, quick: s.cfg.QuickAcks},
+		waiting: c.waiting[:0],
+		recv:    receiver{conn: c, timer: c.recv.timer, ooo: c.recv.ooo, quick: s.cfg.QuickAcks},
 	}
 	n.sacked.reset()
 	n.messages.reset()
@@ -164,14 +170,28 @@ func (c *Conn) Goodput() uint64 { return c.counters.Goodput }
 // Send writes a message behind those that are not sent yet. [Done] is told id
 // when the receiver has all of it.
 func (c *Conn) Send(now engine.Time, id network.FlowID, bytes uint64) {
+	c.Announce(id, bytes)
+	c.Begin(now)
+}
+
+// Announce tells the receiver of a message whose sending will begin with the next
+// [Conn.Begin] for which none was announced before.
+func (c *Conn) Announce(id network.FlowID, bytes uint64) {
 	if bytes == 0 || bytes > Endless || c.state == closed || c.closing {
 		panic(fmt.Sprintf("tcp: message %d of %d bytes on flow %d: it must have 1 to 2^60 bytes, and the connection must be open", id, bytes, c.flow))
 	}
+	c.announced += bytes
+	c.waiting = append(c.waiting, bytes)
+	c.messages.add(id, c.announced)
+}
+
+// Begin writes the oldest message that was announced.
+func (c *Conn) Begin(now engine.Time) {
 	if c.una == c.end {
 		c.restart(now)
 	}
-	c.end += bytes
-	c.messages.add(id, c.end)
+	c.end += c.waiting[0]
+	c.waiting = c.waiting[:copy(c.waiting, c.waiting[1:])]
 	c.closing = c.oneShot
 	if c.state == fresh {
 		c.state = synDue

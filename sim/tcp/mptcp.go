@@ -44,7 +44,8 @@ type Multi struct {
 	next uint64 // first byte that is missing
 	ooo  ranges // what is there beyond it
 
-	messages messages
+	messages  messages
+	announced uint64 // bytes of all messages
 }
 
 // MaxSubflows is the most subflows that a connection can have.
@@ -53,9 +54,14 @@ const MaxSubflows = 64
 // StartMulti sends a flow over a new connection with one subflow for each of subs, which
 // ends with it.
 func (s *Stack) StartMulti(now engine.Time, subs []network.Flow, bytes uint64) {
+	s.OpenMultiFor(subs).Send(now, subs[0].ID, bytes)
+}
+
+// OpenMultiFor makes a connection for one message, with which it ends.
+func (s *Stack) OpenMultiFor(subs []network.Flow) *Multi {
 	m := s.OpenMulti(subs)
 	m.oneShot = true
-	m.Send(now, subs[0].ID, bytes)
+	return m
 }
 
 // OpenMulti makes a persistent connection with one subflow for each of subs, all between
@@ -92,16 +98,27 @@ func (m *Multi) reset(s *Stack, id network.FlowID) {
 // Send writes a message behind those that are not sent yet. [Done] is told id when the
 // receiver has all of it.
 func (m *Multi) Send(now engine.Time, id network.FlowID, bytes uint64) {
+	m.Announce(id, bytes)
+	m.Begin(now)
+}
+
+// Announce is [Conn.Announce].
+func (m *Multi) Announce(id network.FlowID, bytes uint64) {
 	if bytes == 0 || bytes > Endless || !m.open || m.closing {
 		panic(fmt.Sprintf("tcp: message %d of %d bytes on flow %d: it must have 1 to 2^60 bytes, and the connection must be open", id, bytes, m.id))
 	}
+	m.announced += bytes
+	m.messages.add(id, m.announced)
+}
+
+// Begin writes what was announced.
+func (m *Multi) Begin(now engine.Time) {
 	for _, c := range m.subs {
 		if c.una == c.nxt {
 			c.restart(now)
 		}
 	}
-	m.end += bytes
-	m.messages.add(id, m.end)
+	m.end = m.announced
 	m.closing = m.oneShot
 	if m.subs[0].state == fresh {
 		m.subs[0].state = synDue

@@ -126,7 +126,13 @@ func newRig(t *testing.T, cfg Config, links ...link) *rig {
 }
 
 // live returns how many connections are open.
-func (s *Stack) live() int { return len(s.conns) - len(s.free) }
+func (s *Stack) live() int {
+	n := len(s.conns)
+	for _, free := range s.free {
+		n -= len(free)
+	}
+	return n
+}
 
 func (r *rig) flow(id network.FlowID, src, dst int, bytes uint64) Flow {
 	return Flow{network.Flow{ID: id, Src: r.net.Hosts[src], Dst: r.net.Hosts[dst], Hash: uint32(id), ReverseHash: ^uint32(id)}, bytes}

@@ -226,6 +226,8 @@ func TestAllocs(t *testing.T) {
 		until += 100 * ms
 		r.run(until)
 		lossy = 200
+		until += 20 * ms // for queues to reach theirs
+		r.run(until)
 		before := r.stack.Counters()
 		n := testing.AllocsPerRun(5, func() {
 			until += 4 * ms

@@ -37,7 +37,7 @@ func (r *receiver) Receive(now engine.Time, p *network.Packet) {
 	if p.Len == 0 { // a SYN: each is answered
 		r.stamp, r.last = p.Sent, now
 		r.send(now, synSize)
-		c.stack.net.Pool.Put(p)
+		c.far.net.Pool.Put(p)
 		return
 	}
 	atOnce := r.congestion(now, p)
@@ -67,9 +67,9 @@ func (r *receiver) Receive(now engine.Time, p *network.Packet) {
 	if atOnce || p.Last || r.next-r.acked > uint64(cfg.AckEvery-1)*uint64(cfg.Segment()) {
 		r.ack(now)
 	} else if _, on := r.timer.On(); !on {
-		r.timer.Set(c.stack.engine, now+cfg.delayedAck(), c.stack.id, timerArg(c.index, timerAck))
+		r.timer.Set(c.far.engine, now+cfg.delayedAck(), c.far.id, timerArg(c.index, timerAck))
 	}
-	c.stack.net.Pool.Put(p)
+	c.far.net.Pool.Put(p)
 	if r.next > before {
 		c.delivered(now)
 	}
@@ -141,7 +141,7 @@ func (r *receiver) ack(now engine.Time) { r.send(now, r.conn.stack.cfg.Header) }
 
 func (r *receiver) send(now engine.Time, size uint32) {
 	c := r.conn
-	p := c.stack.net.Pool.Get()
+	p := c.far.net.Pool.Get()
 	p.Flow, p.Src, p.Dst, p.Hash = c.flow, c.dst.ID, c.src.ID, c.reverse
 	p.Kind = network.Ack
 	p.Seq = r.next

@@ -32,7 +32,7 @@ func (c *Conn) currentRTO() engine.Time {
 }
 
 func (c *Conn) setRTO(now engine.Time) {
-	c.rto.Set(c.stack.engine, now+c.currentRTO(), c.stack.id, timerArg(c.index, timerRTO))
+	c.rto.Set(c.near.engine, now+c.currentRTO(), c.near.id, timerArg(c.index, timerRTO))
 }
 
 // timeout is the retransmission timer's.

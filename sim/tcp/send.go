@@ -100,7 +100,7 @@ func (c *Conn) takeBurst(n uint64) {
 // segment makes a Data packet.
 func (c *Conn) segment(now engine.Time, seq, n uint64, again bool) *network.Packet {
 	cfg := &c.stack.cfg
-	p := c.stack.net.Pool.Get()
+	p := c.near.net.Pool.Get()
 	p.Flow, p.Src, p.Dst, p.Hash = c.flow, c.src.ID, c.dst.ID, c.hash
 	p.Kind = network.Data
 	p.Seq, p.Len = seq, uint32(n)

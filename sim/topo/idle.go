@@ -19,7 +19,7 @@ func (h *Hop) time(bytes uint32) engine.Time { return network.TxTime(bytes+h.Ove
 
 func hopOf(p *network.Port, overhead uint32) Hop { return Hop{p.Rate, p.Delay, overhead} }
 
-// between returns the ways between two leaves as an idle network has them at time 0.
+// between returns the ways from a switch to a leaf as an idle network has them at time 0.
 // Those whose links have the same rates and delays are one.
 func (t *Topology) between(from, to int) [][]Hop {
 	key := [2]int{from, to}
@@ -37,10 +37,10 @@ func (t *Topology) waysFrom(s, to int) [][]Hop {
 	}
 	var out [][]Hop
 	for _, l := range t.start[to][s] {
-		for _, rest := range t.waysFrom(t.Links[l].other(s), to) {
-			way := append([]Hop{hopOf(t.Links[l].end(s), t.overhead)}, rest...)
-			if !slices.ContainsFunc(out, func(known []Hop) bool { return slices.Equal(way, known) }) {
-				out = append(out, way)
+		hop := hopOf(t.Links[l].end(s), t.overhead)
+		for _, rest := range t.between(t.Links[l].other(s), to) {
+			if !slices.ContainsFunc(out, func(known []Hop) bool { return known[0] == hop && slices.Equal(known[1:], rest) }) {
+				out = append(out, append([]Hop{hop}, rest...))
 			}
 		}
 	}

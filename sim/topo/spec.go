@@ -68,6 +68,9 @@ type Spec struct {
 	// Down is how many links between switches are down at time 0, drawn by DownSeed.
 	Down     int
 	DownSeed uint64
+	// Split gives each switch, with its hosts, a part of the network of its own, so that
+	// they can run side by side (network.Network.Part).
+	Split bool
 
 	pods int // FatTree, ThreeLayer, Altoona
 }

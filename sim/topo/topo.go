@@ -31,6 +31,7 @@ type Topology struct {
 	start    routes // as they were at time 0
 	up       []bool // links between switches
 	faults   []fault
+	nets     []*network.Network // of the switches: the whole, or its parts
 	overhead uint32
 	id       engine.ID
 	ways     map[[2]int][][]Hop
@@ -96,6 +97,7 @@ func build(net *network.Network, spec *Spec, cfg node.Config) (*Topology, error)
 		return nil, err
 	}
 	t.start = p.route(t.up)
+	t.split(spec.Split)
 	if err := t.addSwitches(t.selectors(cfg), spec.Plain); err != nil {
 		return nil, err
 	}
@@ -144,14 +146,14 @@ func (t *Topology) addSwitches(cfg node.Config, plain []string) error {
 			if slices.Contains(plain, s.name) {
 				c.Plain, c.Scheme, c.Options.Keys = true, "ecmp", nil
 			}
-			l, err := node.NewLeaf(t.Network, s.name, uint16(i), t.plan.leaves, where, c)
+			l, err := node.NewLeaf(t.nets[i], s.name, uint16(i), t.plan.leaves, where, c)
 			if err != nil {
 				return err
 			}
 			t.Leaves = append(t.Leaves, l)
 			continue
 		}
-		n, err := node.NewSpine(t.Network, s.name, i-t.plan.leaves, t.plan.leaves, c)
+		n, err := node.NewSpine(t.nets[i], s.name, i-t.plan.leaves, t.plan.leaves, c)
 		if err != nil {
 			return err
 		}
@@ -186,8 +188,8 @@ func (t *Topology) connect(buffer *network.BufferConfig) error {
 		}
 	}
 	for i, l := range p.access {
-		name, leaf, host := p.hosts[i], p.switches[l.high].name, t.Network.NewHost()
-		host.Port = t.Network.NewPort(name+"->"+leaf, 0, host, t.config(&l.up, nil), nil)
+		name, leaf, host := p.hosts[i], p.switches[l.high].name, t.nets[l.high].NewHost()
+		host.Port = t.nets[l.high].NewPort(name+"->"+leaf, 0, host, t.config(&l.up, nil), nil)
 		t.link(l, host.Port, t.Leaves[l.high].AddHost(leaf+"->"+name, host.ID, t.config(&l.down, t.buffer(l.high))))
 		t.Hosts = append(t.Hosts, host)
 		t.LeafOf = append(t.LeafOf, uint16(l.high))

@@ -123,7 +123,24 @@ func NewFeed(e *engine.Engine, s Starter, sources ...Source) *Feed {
 	return d
 }
 
+// NewPlan returns a feed that follows no engine: [Feed.Until] says what is to start.
+func NewPlan(s Starter, sources ...Source) *Feed {
+	return &Feed{Merge: NewMerge(sources...), starter: s}
+}
+
+// Until starts the flows that are due before end, each at its Start. It is for a feed
+// without an engine.
+func (d *Feed) Until(end engine.Time) {
+	for d.Start() < end {
+		f, _ := d.Next()
+		d.starter.StartFlow(f.Start, f)
+	}
+}
+
 func (d *Feed) arm() {
+	if d.engine == nil {
+		return
+	}
 	if t := d.Start(); t != engine.Never {
 		d.timer.Set(d.engine, max(t, d.engine.Now()), d.id, 0)
 	}

@@ -38,7 +38,6 @@ type Counters struct {
 // Sender is a flow that is being sent. It is a [network.Source].
 type Sender struct {
 	network.Turn
-	net  *network.Network
 	flow Flow
 	due  engine.Time // of the next datagram
 	rest uint64      // what due was rounded down by, 1/Rate ps
@@ -51,10 +50,22 @@ type Sender struct {
 
 // Start sends a flow from now on.
 func Start(now engine.Time, net *network.Network, f Flow) *Sender {
-	s := &Sender{net: net, flow: f, due: now}
-	net.Bind(f.ID, s, s)
-	f.Src.Ready(now, s)
+	s := Open(net, f)
+	s.Begin(now)
 	return s
+}
+
+// Open readies a flow that [Sender.Begin] starts.
+func Open(net *network.Network, f Flow) *Sender {
+	s := &Sender{flow: f}
+	net.Bind(f.ID, s, s)
+	return s
+}
+
+// Begin sends from now on.
+func (s *Sender) Begin(now engine.Time) {
+	s.due = now
+	s.flow.Src.Ready(now, s)
 }
 
 // Counters returns what the flow did so far.
@@ -71,7 +82,7 @@ func (s *Sender) Pull(now engine.Time) (*network.Packet, engine.Time) {
 		return nil, s.due
 	}
 	s.advance()
-	p := s.net.Pool.Get()
+	p := f.Src.Net().Pool.Get()
 	p.Flow, p.Src, p.Dst, p.Hash = f.ID, f.Src.ID, f.Dst.ID, f.Hash
 	p.Kind = network.Data
 	p.Seq, p.Len, p.Size = s.counters.SentBytes, f.Size, f.Size+Header
@@ -114,5 +125,5 @@ func (s *Sender) Receive(_ engine.Time, p *network.Packet) {
 		s.counters.Reordered++
 		s.counters.MaxDistance = max(s.counters.MaxDistance, s.last-1-p.Number)
 	}
-	s.net.Pool.Put(p)
+	s.flow.Dst.Net().Pool.Put(p)
 }

@@ -20,6 +20,9 @@ type runFlags struct {
 	read  experiment.Options
 	make  experiment.RunOptions
 	check bool
+	shard string
+	// threads is how many a simulated run may use.
+	threads int
 }
 
 // flags adds those that run and compare share.
@@ -28,6 +31,7 @@ func (fl *runFlags) flags(p *Program, cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.Float64SliceVar(&fl.read.Loads, "loads", nil, "loads in percent instead of the file's")
 	f.IntVarP(&fl.make.Jobs, "jobs", "j", runtime.NumCPU(), "simulated runs side by side; the lab makes one after the other")
+	f.IntVar(&fl.threads, "threads", 1, "threads of one simulated run, which do not change its result; with several, -j is as many runs as there are cores for")
 	f.BoolVar(&fl.make.Force, "force", false, "make runs again that are stored")
 	f.BoolVar(&fl.make.AnyVersion, "any-version", false, "keep stored runs of other versions of the program")
 }
@@ -40,11 +44,28 @@ func (fl *runFlags) choose(p *Program, cmd *cobra.Command) (err error) {
 	if cmd.Flags().Changed("seeds") && fl.read.Seeds < 1 {
 		return fmt.Errorf("--seeds %d: at least 1", fl.read.Seeds)
 	}
-	fl.make.Runner, err = p.runner(fl.on)
-	if err == nil {
-		fl.read.Check = fl.make.Runner.Check
+	if fl.threads < 1 {
+		return fmt.Errorf("--threads %d: at least 1", fl.threads)
 	}
-	return err
+	if fl.shard != "" {
+		if fl.make.Shard, err = experiment.ParseShard(fl.shard); err != nil {
+			return fmt.Errorf("--%w", err)
+		}
+		if fl.check && !fl.make.Shard.All() {
+			return errors.New("--check needs the results of all shards: run again without --shard when they are there")
+		}
+	}
+	if fl.make.Runner, err = p.runner(fl.on); err != nil {
+		return err
+	}
+	fl.read.Check = fl.make.Runner.Check
+	if s, ok := fl.make.Runner.(*Simulator); ok {
+		s.Threads = fl.threads
+		if !cmd.Flags().Changed("jobs") {
+			fl.make.Jobs = max(1, runtime.NumCPU()/fl.threads)
+		}
+	}
+	return nil
 }
 
 // RunCommand returns the command that makes the runs of experiment files.
@@ -63,6 +84,7 @@ func (p *Program) RunCommand() *cobra.Command {
 	f.StringSliceVar(&fl.read.Sizes, "size", nil, "sizes of the experiments; of several, each has to have one (default: its first)")
 	f.StringSliceVar(&fl.read.Schemes, "schemes", nil, "schemes instead of the file's: its labels, or names of schemes")
 	f.IntVar(&fl.read.Seeds, "seeds", 0, "how often each run is repeated, instead of the file's")
+	f.StringVar(&fl.shard, "shard", "", "make part I of N of every experiment's runs only, as in 0/4 to 3/4: for machines of a batch system")
 	f.BoolVar(&fl.check, "check", false, "fail if an expectation is not reproduced, but for those whose difference is known")
 	fl.flags(p, cmd)
 	return cmd
@@ -121,6 +143,9 @@ func (p *Program) runSize(ctx context.Context, out, progress io.Writer, s *exper
 		return nil, err
 	}
 	fmt.Fprintf(progress, "%d runs made, %d were stored already in %s\n", sum.Made, sum.Kept, st.Dir())
+	if !opt.Shard.All() {
+		return nil, sum.Failure() // the others' results may not be there yet
+	}
 	r, err := st.Results(s)
 	if err != nil {
 		return nil, err

@@ -14,7 +14,10 @@ import (
 )
 
 // Simulator is the runner in virtual time.
-type Simulator struct{ Build string } // the program's version
+type Simulator struct {
+	Build   string // the program's version
+	Threads int    // that a run may use; 0 stands for 1
+}
 
 // Name implements [experiment.Runner].
 func (*Simulator) Name() string { return experiment.OnSim }
@@ -22,12 +25,12 @@ func (*Simulator) Name() string { return experiment.OnSim }
 // Version implements [experiment.Runner].
 func (s *Simulator) Version() string { return s.Build }
 
-// Jobs implements [experiment.Runner]: a run is one goroutine.
+// Jobs implements [experiment.Runner]: runs share nothing.
 func (*Simulator) Jobs() int { return 4 * runtime.NumCPU() }
 
 // Run implements [experiment.Runner].
-func (*Simulator) Run(ctx context.Context, spec *sim.Spec) (*measure.Result, error) {
-	return sim.Run(ctx, spec)
+func (s *Simulator) Run(ctx context.Context, spec *sim.Spec) (*measure.Result, error) {
+	return sim.RunThreads(ctx, spec, s.Threads)
 }
 
 // workloadPrefix is how [sim.Flows] names what is wrong with a workload: its
