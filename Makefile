@@ -6,7 +6,7 @@ SUDO       := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 GOLANGCI   := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # Packages with goroutines, or with words that several share: their tests run
 # with the race detector too.
-RACE       := ./congestion ./leaf ./control/... ./dataplane/... ./lab/... ./internal/admin ./internal/daemon ./internal/experiment ./internal/httpd ./internal/namespace ./internal/stat ./internal/telemetry ./internal/testenv ./internal/yamlfile ./sim/parallel
+RACE       := ./congestion ./internal/flowtable ./leaf ./control/... ./dataplane/... ./lab/... ./internal/admin ./internal/daemon ./internal/experiment ./internal/httpd ./internal/namespace ./internal/stat ./internal/telemetry ./internal/testenv ./internal/yamlfile ./sim/parallel
 # Long tests of theirs that have one goroutine: the race detector, which makes them
 # eight times as slow, finds nothing in them.
 RACE_SKIP  := ^(TestScenarios|TestExplainIsWhatHappens|TestHellosMeasureTheRoundTrip|TestOverloadInAllDirections)$$

@@ -120,3 +120,10 @@ type Receiver interface {
 	// are uint64s, ints and Histograms with the tags of package stat.
 	Stats() any
 }
+
+// Populated is a Receiver with a table of flows.
+type Populated interface {
+	Receiver
+	// Entries returns how many flows are in the leaf's table. It may look at all of it.
+	Entries(now mono.Time) int
+}

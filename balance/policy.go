@@ -16,6 +16,7 @@
 package balance
 
 import (
+	"math/bits"
 	"math/rand/v2"
 	"time"
 
@@ -142,6 +143,30 @@ func (v *View) remote(leaf uint16, now mono.Time, m *[MaxPaths]uint8) {
 	v.Remote.Metrics(leaf, now, m)
 }
 
+// EachCopy calls send for each packet that is to go by the paths, of which there are so
+// many, besides the one that goes by Path with Marks.Selector as it is. Meanwhile
+// Marks.Selector is that of the copy. The path behind Path comes first, so that flows with
+// different Paths begin with different ones. It is for drivers, and for few packets.
+func (p *Packet) EachCopy(paths uint8, send func(path uint8)) {
+	first, all := p.Selector, p.Selectors
+	if all == 0 {
+		all = 1 << (first & (maxSelectors - 1))
+	}
+	for i := range paths {
+		path := (p.Path + 1 + i) % paths
+		if (p.Copies|1<<p.Path)>>path&1 == 0 {
+			continue
+		}
+		for of := all; of != 0; of &= of - 1 {
+			p.Selector = uint8(bits.TrailingZeros16(of))
+			if path != p.Path || p.Selector != first&(maxSelectors-1) {
+				send(path)
+			}
+		}
+	}
+	p.Selector = first
+}
+
 // Packet is what a policy is told of a packet, and its answer.
 type Packet struct {
 	Hash uint32 // of the flow, as overlay.Dissect computes it
@@ -157,12 +182,27 @@ type Packet struct {
 	// Copies are paths that get a copy of the packet besides Path, a bit each; read
 	// if the scheme has Scheme.Copies.
 	Copies uint16
+	// Selectors are the selectors, a bit each, with each of which a copy goes by Path and
+	// by each of Copies; 0: Marks.Selector alone. Read if the scheme has Scheme.Copies.
+	Selectors uint16
+	// Answers is the uplink plus one that PathID names in an answer about a path of the
+	// leaf that it goes to; 0: the one that the packet leaves by. Only schemes that
+	// answer so touch it.
+	Answers uint8
 	// Marks are the fields that a scheme with a Wire number wants in the packet's
 	// header; others do not touch them.
 	Marks
 	// Until is the time before which the packet is not sent: then it is offered to
 	// Choose again. Read if the scheme has Scheme.Waits; 0: at once.
 	Until mono.Time
+}
+
+// Stamp puts the packet's marks into its header; see [Marks.Stamp].
+func (p *Packet) Stamp(now mono.Time, id overlay.SchemeID, uplink uint8, f *overlay.Fabric) {
+	p.Marks.Stamp(now, id, uplink, f)
+	if p.Answers > 0 {
+		f.Path = overlay.MakePathID(p.Answers-1, p.Selector)
+	}
 }
 
 // Exact is what the headers of a packet say of its flow, exactly.
@@ -240,6 +280,9 @@ type Options struct {
 	// Receiver is the worker's receiver of the scheme, for policies that go by what
 	// it has seen; nil: there is none.
 	Receiver Receiver
+	// Shared is what Scheme.Shared has made for all workers of the leaf; nil: there is
+	// one worker, and its policy makes its own.
+	Shared any
 	// Peers tells receivers by which of their uplinks other leaves send; nil: nothing is
 	// known.
 	Peers reorder.Peers

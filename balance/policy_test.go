@@ -1,6 +1,7 @@
 package balance
 
 import (
+	"encoding/binary"
 	"math/rand/v2"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/overlay"
 )
 
 func mustNew(t testing.TB, name string, seed uint64) Policy {
@@ -82,6 +84,22 @@ func firstPaths(n int) Paths {
 		u[i] = uint8(i)
 	}
 	return MakePaths(u[:n]...)
+}
+
+// exactOf makes SYNs of packets, of connections that their hashes stand for. Schemes that
+// go by ports find a reserved one.
+func exactOf(pkts []Packet) []Exact {
+	x := make([]Exact, len(pkts))
+	for i := range pkts {
+		x[i] = Exact{Key: exactKey(pkts[i].Hash), TCPFlags: overlay.TCPSyn}
+	}
+	return x
+}
+
+func exactKey(hash uint32) overlay.FlowKey {
+	k := overlay.FlowKey{Version: 4, Proto: overlay.ProtoTCP, SrcPort: 62000, DstPort: 80}
+	binary.BigEndian.PutUint32(k.Src[:], hash)
+	return k
 }
 
 // allPaths has leaves with 0 to MaxPaths paths, at their own index.

@@ -256,6 +256,9 @@ func forReceivers(t *testing.T, f func(t *testing.T, s *Scheme, section Params, 
 		if !s.Shim || s.Section == nil {
 			continue
 		}
+		if _, holds := s.Section.New(Datacenter).(Holder); !holds {
+			continue
+		}
 		for _, profile := range s.Section.Profiles {
 			for seed := range uint64(10) {
 				t.Run(fmt.Sprintf("%s/%v/%d", s.Name, profile, seed), func(t *testing.T) { f(t, s, s.Section.New(profile), seed) })

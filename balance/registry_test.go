@@ -48,6 +48,9 @@ func TestDescriptorsAreTrue(t *testing.T) {
 					v.Local[0], v.Local[1], v.Local[2] = 7, 7, 7
 				}
 				pkts := []Packet{{Hash: uint32(i%3) * 0x9E3779B1, Len: 1500}}
+				if s.Exact {
+					v.Exact = exactOf(pkts)
+				}
 				p.Choose(mono.Time(i)*1000, v, pkts)
 				shim = shim || pkts[0].Shim
 				if s.Wire == 0 && pkts[0].Marks != (Marks{}) {

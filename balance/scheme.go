@@ -9,6 +9,7 @@ import (
 
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/field"
+	"github.com/loomfabric/loom/internal/units"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -34,14 +35,22 @@ type Scheme struct {
 	// own classes are: other leaves may use the scheme. nil: there is none. Schemes
 	// of one Wire share one, and one of them names it.
 	Receiver func(*Options) (Receiver, error)
+	// Shared makes what the policies and the receivers of all workers of a leaf have in
+	// common, which becomes Options.Shared: atomic words, as workers run at a time. nil:
+	// nothing. Schemes of one Wire share one.
+	Shared func(*Options) any
 	// Switch makes what the policies of a worker have in common about the links of their
 	// node: one for all bundles of a spine, one for each class of a leaf. A node hands it
 	// its ports, or nil if it has nothing to say. It becomes Options.Switch; nil: there is
 	// no such thing.
 	Switch func(*Options, Node) Switch
 	// Exact says that the scheme wants each packet's exact keys and TCP flags
-	// ([View.Exact]).
+	// ([View.Exact]), and its receiver those of packets with its shim.
 	Exact bool
+	// Explores reports whether a packet with such a header is a copy that explores a path:
+	// switches that do not know where hosts are would send it on by all their links. nil:
+	// none is.
+	Explores func(*overlay.Fabric) bool
 	// Hosts says that the scheme wants to know the hosts that packets go to (Packet.Host).
 	Hosts bool
 	// Waits and Copies say that the scheme may use Packet.Until and Packet.Copies.
@@ -122,6 +131,14 @@ type Selecting interface {
 	WithSelectors(n int) Params
 }
 
+// Reserver is Params of a scheme that tells flows by ports which hosts reserve.
+type Reserver interface {
+	Params
+	// Reserves returns the source ports that a host uses for a flow of so many bytes;
+	// empty: any.
+	Reserves(bytes uint64) units.Ports
+}
+
 // FieldError is what Validate says of one field.
 type FieldError = field.Error
 
@@ -179,8 +196,8 @@ func (s *Scheme) check() error {
 		return errors.New("it needs a name, a summary and a constructor")
 	case s.Wire != 0 && !s.Wire.Valid():
 		return fmt.Errorf("wire number %d: use 1 to %d but for 8, or 0 for none", s.Wire, overlay.NumSchemes-1)
-	case s.Wire == 0 && (s.Shim || s.Receiver != nil || s.Switch != nil):
-		return errors.New("a shim, a receiver or a switch needs a wire number")
+	case s.Wire == 0 && (s.Shim || s.Receiver != nil || s.Switch != nil || s.Shared != nil):
+		return errors.New("a shim, a receiver, a switch or what workers share needs a wire number")
 	}
 	for _, o := range schemes {
 		if o.Name == s.Name {

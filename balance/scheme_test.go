@@ -11,6 +11,7 @@ import (
 
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/internal/units"
 )
 
 // promises is what a scheme's users may rely on; the conformance test holds
@@ -58,6 +59,8 @@ var conformance = []promises{
 	{name: "presto", uniform: true, weighted: true},
 	{name: "plb", byHash: true, uniform: true, weighted: true, looks: looks{late: 1}},
 	{name: "flowcut", perFlowlet: true, gap: 13 * time.Millisecond, uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
+	{name: "tcp-path", perFlow: true, uniform: true, weighted: true},
+	{name: "tfe", perFlow: true, uniform: true, weighted: true},
 	{name: "hula", perFlowlet: true, byHash: true, gap: 500 * time.Microsecond, uniform: true, weighted: true},
 	{name: "static-dst", perFlow: true},
 	{name: "caar", perFlowlet: true, byHash: true, gap: time.Second, uniform: true, followsQueue: true, looks: looks{1, 1, 1, 1, 1}},
@@ -403,6 +406,13 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"flowcut", "flowcuts", Options{Keys: &FlowcutKeys{2}}},
 		{"flowcut", "flowcuts", Options{Keys: &FlowcutKeys{100}}},
 		{"flowcut", "flowcuts", Options{Keys: &FlowcutKeys{1 << 25}}},
+		{"tcp-path", "fallback", Options{Keys: &TCPPathKeys{"stp"}}},
+		{"tcp-path", "lock", Options{Section: &TCPPathParams{Lock: 1}}},
+		{"tcp-path", "age", Options{Section: &TCPPathParams{Lock: time.Second, Age: 1}}},
+		{"tcp-path", "flows", Options{Section: &TCPPathParams{time.Second, time.Second, 100, TCPPathDirected{1}}}},
+		{"tcp-path", "selectors", Options{Section: &TCPPathParams{time.Second, time.Second, 64, TCPPathDirected{17}}}},
+		{"tfe", "elephant_ports", Options{Keys: &TFEKeys{TCPPathKeys: TCPPathKeys{"ecmp"}}}},
+		{"tfe", "fallback", Options{Keys: &TFEKeys{ElephantPorts: units.Ports{First: 1, Last: 1}}}},
 		{"hula", "probe", Options{Section: &HULAParams{Probe: 100, Misses: 5}}},
 		{"hula", "misses", Options{Section: &HULAParams{Probe: time.Millisecond, Misses: 256}}},
 		{"hula", "spacing", Options{Section: &HULAParams{Probe: time.Millisecond, Misses: 5, Spacing: time.Second}}},

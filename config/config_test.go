@@ -81,7 +81,7 @@ func TestExamples(t *testing.T) {
 		t.Errorf("egress: %+v", e)
 	}
 	classes := []dataplane.Class{
-		{Protocol: 17, Port: 4791, Scheme: "ecmp"},
+		{Protocol: 17, Port: units.Ports{First: 4791, Last: 4791}, Scheme: "ecmp"},
 		{VNI: 200, DSCP: 46 + 1, Scheme: "drill", Options: balance.Options{Keys: &balance.DRILLKeys{DRILL: balance.DRILL{Samples: 2, Memory: 1}}}},
 	}
 	if c.Scheme != "conga" || !reflect.DeepEqual(c.Classes, classes) || c.Congestion != congestion.Datacenter() {

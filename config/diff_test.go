@@ -7,6 +7,7 @@ import (
 
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/config/vocab"
+	"github.com/loomfabric/loom/internal/units"
 )
 
 func conga(l *Leaf) *vocab.CongestionParams { return l.Congestion.Params.(*vocab.CongestionParams) }
@@ -33,7 +34,7 @@ func TestNeedsRestart(t *testing.T) {
 			l.Scheme, l.Params = "drill", &balance.DRILLKeys{DRILL: balance.DRILL{Samples: 3, Memory: 1}}
 		}, nil},
 		{"no classes", func(l *Leaf) { l.Classes = nil }, nil},
-		{"a class", func(l *Leaf) { l.Classes[1].Match.Port = 7 }, nil},
+		{"a class", func(l *Leaf) { l.Classes[1].Match.Port = units.Ports{First: 7, Last: 7} }, nil},
 		{"deep inside", func(l *Leaf) { l.Uplinks[1].ECN.Kmax = 5 }, []string{"uplinks[1].ecn.kmax"}},
 		{"a port more", func(l *Leaf) { l.Access = append(l.Access, Access{}) }, []string{"access"}},
 		{"addresses", func(l *Leaf) { l.VTEP = netip.AddrFrom4([4]byte{9, 9, 9, 9}) }, []string{"vtep"}},

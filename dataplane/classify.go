@@ -3,6 +3,7 @@ package dataplane
 import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/internal/units"
 	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
 )
@@ -11,9 +12,9 @@ import (
 // the match mean anything.
 type Class struct {
 	VNI      overlay.VNI
-	Protocol uint8  // IP protocol
-	Port     uint16 // source or destination port
-	DSCP     uint8  // DSCP plus one: 0 is a codepoint too
+	Protocol uint8       // IP protocol
+	Port     units.Ports // source or destination port
+	DSCP     uint8       // DSCP plus one: 0 is a codepoint too
 	Scheme   string
 	Options  balance.Options // Keys and Section count
 }
@@ -115,7 +116,7 @@ func (l *leafWorker) classify(b []byte, m *overlay.Meta, l3 uint8, vni VNIIndex)
 		r := &c.rule
 		if (c.vni == -1 || c.vni == int32(vni)) &&
 			(r.Protocol == 0 || r.Protocol == proto) &&
-			(r.Port == 0 || m.Flags&overlay.FlagPorts != 0 && (r.Port == sport || r.Port == dport)) &&
+			(r.Port.First == 0 || m.Flags&overlay.FlagPorts != 0 && (r.Port.Contains(sport) || r.Port.Contains(dport))) &&
 			(r.DSCP == 0 || m.Flags&(overlay.FlagIPv4|overlay.FlagIPv6) != 0 && r.DSCP == dscp+1) {
 			return i
 		}
@@ -149,7 +150,7 @@ func (l *leafWorker) toFabric(f *frame, vni VNIIndex, peer PeerID, m *overlay.Me
 	s.peer, s.vni = peer, vni
 	p := &c.choice[c.n]
 	p.Hash, p.Leaf, p.Number, p.Len = f.hash, uint16(peer), l.peerNumbers[peer], f.len
-	p.Copies, p.Until = 0, 0
+	p.Copies, p.Selectors, p.Until = 0, 0, 0
 	if c.Scheme.Hosts {
 		p.Host = hostOf(l.bytes(f), int(f.l3), f.flags)
 	}

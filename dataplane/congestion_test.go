@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/units"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -274,9 +276,10 @@ func TestClassesChooseTheScheme(t *testing.T) {
 	only0 := balance.Options{Keys: weights(1, 0)}
 	only1 := balance.Options{Keys: weights(0, 1)}
 	cfg.Classes = []Class{
-		{Protocol: 17, Port: 4791, Scheme: "static", Options: only0},
+		{Protocol: 17, Port: units.Ports{First: 4791, Last: 4791}, Scheme: "static", Options: only0},
 		{VNI: 200, Scheme: "static", Options: only1},
 		{DSCP: 46 + 1, Scheme: "static", Options: only0},
+		{Protocol: 17, Port: units.Ports{First: 61000, Last: 65535}, Scheme: "static", Options: only1},
 	}
 	tables := leafTables()
 	r := newRig(t, cfg, tables)
@@ -288,6 +291,11 @@ func TestClassesChooseTheScheme(t *testing.T) {
 	fixChecksum(ef[14:])
 	roce := udp4(hostB, hostA, 0, 7, 20)
 	roce[36], roce[37] = 4791>>8, 4791&0xff
+	port := func(at int, port uint16) []byte {
+		b := udp4(hostB, hostA, 0, 7, 20)
+		binary.BigEndian.PutUint16(b[at:], port)
+		return b
+	}
 	for _, c := range []struct {
 		name  string
 		frame []byte
@@ -296,6 +304,9 @@ func TestClassesChooseTheScheme(t *testing.T) {
 		{"RoCE", roce, []PortID{up0}},
 		{"VNI 200, tagged", udp4(hostB, hostA, 20, 1, 10), []PortID{up1}},
 		{"DSCP EF", ef, []PortID{up0}},
+		{"first port of a range, at the source", port(34, 61000), []PortID{up1}},
+		{"last port of a range, at the destination", port(36, 65535), []PortID{up1}},
+		{"before a range", port(36, 60999), []PortID{up0, up1}},
 		{"the rest", udp4(hostB, hostA, 0, 1, 10), []PortID{up0, up1}},
 	} {
 		used := make(map[PortID]bool)
@@ -305,7 +316,9 @@ func TestClassesChooseTheScheme(t *testing.T) {
 			if b[12] == 0x81 {
 				port += 4
 			}
-			b[port], b[port+1] = 1, byte(i) // source port
+			if b[port] < 0xee { // source port, unless the case has one
+				b[port], b[port+1] = 1, byte(i)
+			}
 			out := r.send(acc0, b)
 			for _, p := range []PortID{up0, up1} {
 				if len(out[p]) == 1 {

@@ -176,9 +176,14 @@ func (l *leafWorker) explain(f *Flow) (*Explanation, error) {
 	if p, ok := c.Policy.(balance.ConWeavePolicy); ok {
 		x.Connection = l.connectionOf(p, m.Hash)
 	}
+	var exact []balance.Exact
+	if c.exact != nil {
+		exact = make([]balance.Exact, 1)
+		overlay.ExactKey(b, m.L3, &m, &exact[0].Key)
+	}
 	for _, peer := range l.whereTo(f, vni, x) {
 		p := balance.Packet{Hash: m.Hash, Leaf: uint16(peer), Number: l.peerNumbers[peer], Host: hostOf(b, int(m.L3), m.Flags)}
-		x.Peers = append(x.Peers, l.explainPeer(c.Policy, &p, l.now))
+		x.Peers = append(x.Peers, l.explainPeer(c.Policy, &p, exact, l.now))
 	}
 	return x, nil
 }
@@ -220,11 +225,13 @@ func (l *leafWorker) whereTo(f *Flow, vni VNIIndex, x *Explanation) []PeerID {
 }
 
 // explainPeer asks the policy, shown what it is shown of a packet.
-func (l *leafWorker) explainPeer(p balance.Policy, pkt *balance.Packet, now mono.Time) PeerChoice {
+func (l *leafWorker) explainPeer(p balance.Policy, pkt *balance.Packet, exact []balance.Exact, now mono.Time) PeerChoice {
 	l.Look(now)
 	peer := PeerID(pkt.Leaf)
-	e := balance.Explain(p, now, l.brain.View(), pkt)
-	paths := &l.brain.View().Paths[peer]
+	v := *l.brain.View()
+	v.Exact = exact
+	e := balance.Explain(p, now, &v, pkt)
+	paths := &v.Paths[peer]
 	c := PeerChoice{
 		VTEP: l.view.tables.Peers[peer].VTEP, Capable: l.shared.leaf.Capable.Capable(uint16(peer), now),
 		Uplinks: []UplinkChoice{}, Fresh: []int{}, Reason: e.Reason,

@@ -16,6 +16,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/internal/units"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -188,7 +189,7 @@ func TestExplainAsksTheWorkerThatKnows(t *testing.T) {
 
 func TestExplainDestinations(t *testing.T) {
 	cfg := leafConfig()
-	cfg.Classes = []Class{{VNI: 100, Protocol: 6, Port: 80, Scheme: "spray"}, {DSCP: 46 + 1, Scheme: "static"}}
+	cfg.Classes = []Class{{VNI: 100, Protocol: 6, Port: units.Ports{First: 80, Last: 80}, Scheme: "spray"}, {DSCP: 46 + 1, Scheme: "static"}}
 	r := newRig(t, cfg, leafTables())
 	n := node(r)
 	r.send(acc1, udp4(bcast, hostC, 0, 1, 10))
@@ -306,7 +307,7 @@ func TestFlowletsAreCountedAndLimited(t *testing.T) {
 	cfg := leafConfig()
 	cfg.Scheme = "letflow"
 	cfg.Options.Keys = flowletKeys(4 * lookFlowlets)
-	cfg.Classes = []Class{{Protocol: 6, Scheme: "ecmp"}, {Protocol: 17, Port: 1, Scheme: "conga"}}
+	cfg.Classes = []Class{{Protocol: 6, Scheme: "ecmp"}, {Protocol: 17, Port: units.Ports{First: 1, Last: 1}, Scheme: "conga"}}
 	r := newRig(t, cfg, leafTables())
 	n := node(r)
 	r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), nil))

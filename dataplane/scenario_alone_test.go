@@ -110,21 +110,30 @@ func (a *alone) send(e *event, burst []packet) {
 		return
 	}
 	c := a.brain.Classes()[0]
-	vector := make([]balance.Packet, len(burst))
+	vector, exact := make([]balance.Packet, len(burst)), []balance.Exact(nil)
 	for i := range burst {
 		p := &burst[i]
+		if c.Scheme.Exact {
+			exact = append(exact, p.Exact(true))
+		}
 		vector[i] = balance.Packet{Hash: p.Hash(true), Leaf: p.Peer, Len: p.Size}
 	}
-	a.brain.Choose(e.At, c, vector, nil)
+	a.brain.Choose(e.At, c, vector, exact)
 	for i := range vector {
 		p := &vector[i]
 		paths := &a.paths[p.Leaf]
 		if paths.N == 0 {
 			continue
 		}
-		d := departure{ID: burst[i].ID, Peer: p.Leaf, Uplink: paths.Uplink[p.Path]}
-		d.Plain = !a.brain.Depart(e.At, c, p, d.Uplink, &d.Fabric)
-		a.out.Departed = append(a.out.Departed, d)
+		send := func(path uint8) {
+			d := departure{ID: burst[i].ID, Peer: p.Leaf, Uplink: paths.Uplink[path]}
+			d.Plain = !a.brain.Depart(e.At, c, p, d.Uplink, &d.Fabric)
+			a.out.Departed = append(a.out.Departed, d)
+		}
+		if p.Copies|p.Selectors != 0 {
+			p.EachCopy(paths.N, send)
+		}
+		send(p.Path)
 	}
 }
 
@@ -137,6 +146,10 @@ func (a *alone) receive(e *event, burst []packet) {
 			a.arrivals = append(a.arrivals, reorder.Arrival{
 				Hash: p.Hash(false), Len: uint32(p.Size), Leaf: p.Peer, CE: p.CE, Fabric: p.Fabric,
 			})
+			if a.brain.Exact(&p.Fabric) {
+				x, last := p.Exact(false), &a.arrivals[len(a.arrivals)-1]
+				last.Key, last.TCPFlags = x.Key, x.TCPFlags
+			}
 			a.items, a.uplinks = append(a.items, p.ID), append(a.uplinks, e.Uplink)
 		case leaf.Greeting:
 			if h := a.said.body(p); h.Round != 0 { // of round 0 are those that cannot be read

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 )
@@ -16,6 +17,7 @@ const flows = 24
 // come to what that has asked.
 type generator struct {
 	rng   *rand.Rand
+	tcp   *rand.Rand // for schemes that want to know flows exactly; nil for the others
 	alone harness
 	now   mono.Time
 	id    uint32
@@ -25,14 +27,18 @@ type generator struct {
 
 // answer is a message that a peer will send.
 type answer struct {
-	at mono.Time
-	p  packet
+	at     mono.Time
+	p      packet
+	tenant bool // a tenant's packet answers
 }
 
 // generate returns so many random events, the same for the same seed.
 func generate(t testing.TB, s *setup, seed uint64, events int) []event {
 	t.Helper()
 	g := &generator{rng: rand.New(rand.NewPCG(seed, 1)), alone: newAlone(t, s), cells: make(map[uint32]uint16)}
+	if balance.Find(s.Scheme).Exact {
+		g.tcp = rand.New(rand.NewPCG(seed, 2))
+	}
 	script := make([]event, events)
 	for i := range script {
 		script[i] = g.event()
@@ -59,7 +65,9 @@ func (g *generator) event() event {
 	e := event{At: g.now, Uplink: uint8(g.rng.IntN(uplinkCount))}
 	for i := range g.due {
 		if g.due[i].at <= g.now {
-			e.Message = &g.due[i].p
+			if e.Message = &g.due[i].p; g.due[i].tenant {
+				e.Message, e.Receive = nil, []packet{g.due[i].p}
+			}
 			g.due = append(g.due[:i:i], g.due[i+1:]...)
 			return e
 		}
@@ -70,6 +78,7 @@ func (g *generator) event() event {
 			p := g.packet()
 			p.Flow = uint32(g.rng.IntN(flows))
 			p.Peer = uint16(p.Flow % peerCount)
+			g.flags(&p)
 			e.Send = append(e.Send, p)
 		}
 	case n < 88:
@@ -91,6 +100,16 @@ func (g *generator) event() event {
 	return e
 }
 
+// flags makes a packet TCP's if its flow is: of each two one is.
+func (g *generator) flags(p *packet) {
+	if g.tcp == nil || p.Flow%2 == 0 {
+		return
+	}
+	const syn, rst, ack = overlay.TCPSyn, overlay.TCPRst, overlay.TCPAck
+	p.Flags = []uint8{syn, syn | ack, ack, ack, rst | ack}[g.tcp.IntN(5)]
+	p.Size = max(p.Size, leastTCP)
+}
+
 func (g *generator) packet() packet {
 	g.id++
 	return packet{ID: g.id, Size: uint16(leastSize + g.rng.IntN(1400))}
@@ -101,6 +120,7 @@ func (g *generator) packet() packet {
 func (g *generator) arrival(peer uint16, uplink uint8) packet {
 	p := g.packet()
 	p.Peer, p.Flow = peer, uint32(g.rng.IntN(flows))
+	g.flags(&p)
 	f := &p.Fabric
 	if g.rng.IntN(8) == 0 {
 		return p
@@ -112,6 +132,8 @@ func (g *generator) arrival(peer uint16, uplink uint8) packet {
 	}
 	stamp := overlay.TstampOf(g.now.Add(-time.Duration(g.rng.IntN(80)) * time.Microsecond))
 	switch n := g.rng.IntN(10); {
+	case g.tcp != nil && g.tcp.IntN(6) == 0:
+		g.explores(&p)
 	case n < 4:
 		f.Scheme, f.Shim, f.TxTstamp, f.Epoch = 1, true, stamp, overlay.Epoch(g.rng.IntN(2))
 		switch g.rng.IntN(5) {
@@ -147,6 +169,17 @@ func (g *generator) arrival(peer uint16, uplink uint8) packet {
 	return p
 }
 
+// explores makes a packet one of TCP-Path's: a request, of which some are of one
+// exploration, or an answer to nothing.
+func (g *generator) explores(p *packet) {
+	f := &p.Fabric
+	f.Scheme, f.Shim, f.TxTstamp, f.Epoch = 5, true, overlay.Tstamp(p.Flow), overlay.Epoch(g.tcp.IntN(2))
+	f.Rerouted, f.Tail, f.Arg = g.tcp.IntN(4) == 0, g.tcp.IntN(4) == 0, overlay.Tstamp(f.Path)
+	if g.tcp.IntN(3) == 0 {
+		f.TxTstamp, f.Arg = overlay.TstampOf(g.now), overlay.Tstamp(g.tcp.IntN(256))
+	}
+}
+
 // message is one that nobody has asked for: a NOTIFY of some path, an answer to
 // nothing, of any scheme and opcode.
 func (g *generator) message() *packet {
@@ -159,6 +192,9 @@ func (g *generator) message() *packet {
 	}
 	if g.rng.IntN(2) == 0 {
 		p.Fabric.Scheme = overlay.SchemeID(g.rng.IntN(4))
+		if g.tcp != nil && g.tcp.IntN(2) == 0 {
+			p.Fabric.Scheme, p.Fabric.Tail = 5, g.tcp.IntN(2) == 0
+		}
 		p.Fabric.Opcode = []overlay.Opcode{overlay.OpRTTReply, overlay.OpClear, overlay.OpExplore, overlay.OpExtension}[g.rng.IntN(4)]
 	}
 	return &p
@@ -169,6 +205,9 @@ func (g *generator) message() *packet {
 func (g *generator) answer(e *event, o *outcome) {
 	for _, d := range o.Departed {
 		f := &d.Fabric
+		if g.tcp != nil && f.Scheme == 5 && f.Shim && f.Rerouted == f.Tail && g.tcp.IntN(3) == 0 {
+			g.replies(e, &d)
+		}
 		if f.Scheme != 1 && f.Scheme != 3 || f.Opcode != overlay.OpRTTRequest && !f.Tail || g.rng.IntN(5) == 0 {
 			continue
 		}
@@ -187,6 +226,22 @@ func (g *generator) answer(e *event, o *outcome) {
 		}
 		g.id++
 		delay := time.Duration(1+g.rng.IntN(40)) * time.Microsecond
-		g.due = append(g.due, answer{g.now.Add(delay), packet{ID: g.id, Flow: flow, Peer: d.Peer, Size: leastSize, Fabric: m}})
+		g.due = append(g.due, answer{g.now.Add(delay), packet{ID: g.id, Flow: flow, Peer: d.Peer, Size: leastSize, Fabric: m}, false})
 	}
+}
+
+// replies has a peer's host answer a packet that explored, by the leaf's uplink d.
+func (g *generator) replies(e *event, d *departure) {
+	g.id++
+	p := packet{ID: g.id, Peer: d.Peer, Size: leastTCP, Flags: overlay.TCPSyn | overlay.TCPAck}
+	for i := range e.Send {
+		if e.Send[i].ID == d.ID {
+			p.Flow = e.Send[i].Flow
+		}
+	}
+	p.Fabric = overlay.Fabric{
+		Capable: true, LBTag: d.Uplink, Scheme: 5, Shim: true, Rerouted: true, Epoch: d.Fabric.Epoch,
+		TxTstamp: overlay.TstampOf(g.now), Arg: d.Fabric.TxTstamp, Path: d.Fabric.Path,
+	}
+	g.due = append(g.due, answer{g.now.Add(time.Duration(1+g.tcp.IntN(40)) * time.Microsecond), p, true})
 }

@@ -3,6 +3,7 @@ package dataplane_test
 import (
 	"testing"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
@@ -18,6 +19,7 @@ type switched struct {
 	local  *tap // at the host's end
 	remote [peerCount]network.HostID
 	said   nonces
+	exact  map[uint64]balance.Exact // by Packet.Number
 }
 
 // tap notes what a wire brings.
@@ -38,9 +40,10 @@ func (nothing) Handle(engine.Time, uint64) {}
 
 func newSwitched(t testing.TB, s *setup) harness {
 	t.Helper()
-	h := &switched{net: network.New(engine.New())}
+	h := &switched{net: network.New(engine.New()), exact: map[uint64]balance.Exact{}}
 	cfg := node.DefaultConfig()
 	cfg.Scheme, cfg.Sections, cfg.Seed = s.Scheme, s.Sections, hashSeed
+	cfg.Exact = func(p *network.Packet, x *balance.Exact) { *x = h.exact[p.Number] }
 	wire := network.PortConfig{Rate: linkRate, Delay: 1}
 	where := &node.Directory{}
 	leaves := make([]*node.Leaf, 1+peerCount)
@@ -138,6 +141,7 @@ func (h *switched) packet(s *packet, fromHost bool) *network.Packet {
 	p := h.net.Pool.Get()
 	p.Number, p.Hash, p.Class = uint64(s.ID), s.Hash(fromHost), network.DataClass
 	p.Size, p.Flow = uint32(s.Size), network.FlowID(s.Flow)
+	h.exact[p.Number] = s.Exact(fromHost)
 	return p
 }
 

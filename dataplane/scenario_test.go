@@ -72,6 +72,7 @@ type packet struct {
 	Peer   uint16 // where it goes to or comes from
 	Size   uint16 // of the tenant's frame
 	CE     bool   // the outer header has CE set; Receive
+	Flags  uint8  // of TCP; 0: the packet is UDP's
 	Fabric overlay.Fabric
 	// Hello is the body of a HELLO. An Echo other than 0 stands for the nonce that the
 	// leaf has said last to the peer.
@@ -144,6 +145,7 @@ func sections() map[string]balance.Params {
 	r.Source.Flows, r.Receiver.Packets, r.Receiver.Window = 16, 12, 12
 	b := all["plb"].(*balance.PLBParams)
 	b.Threshold, b.IdleRounds, b.ForcedRounds, b.Flows = 0.1, 1, 2, 16
+	all["tcp_path"].(*balance.TCPPathParams).Flows = 16
 	return all
 }
 
@@ -242,10 +244,12 @@ func flatten(out map[string]uint64, name string, v reflect.Value) {
 	}
 }
 
-// Frames have an Ethernet, an IPv4 and a UDP header, and their packet's ID behind.
+// Frames have an Ethernet, an IPv4 and a UDP header, and their packet's ID behind. In
+// those of TCP it is where acknowledgements are.
 const (
 	idAt      = overlay.EthernetLen + overlay.IPv4Len + overlay.UDPLen
 	leastSize = idAt + 4
+	leastTCP  = overlay.EthernetLen + overlay.IPv4Len + 20
 )
 
 // hostMAC is the host's address; peerMAC that of the one behind a peer.
@@ -274,6 +278,27 @@ func (p *packet) Frame(fromHost bool) []byte {
 		ip[1] = uint8(overlay.ECT0)
 	}
 	binary.BigEndian.PutUint16(ip[2:], uint16(len(b)-overlay.EthernetLen))
+	fixChecksum(ip)
+	udp := ip[overlay.IPv4Len:]
+	binary.BigEndian.PutUint16(udp, uint16(1000+p.Flow))
+	binary.BigEndian.PutUint16(udp[2:], 2000)
+	binary.BigEndian.PutUint16(udp[4:], uint16(len(b)-overlay.EthernetLen-overlay.IPv4Len))
+	if p.Flags != 0 {
+		clear(udp[4:])
+		ip[9], udp[12], udp[13] = overlay.ProtoTCP, 5<<4, p.Flags
+		if !fromHost { // the other direction of the host's flow
+			binary.BigEndian.PutUint16(udp, 2000)
+			binary.BigEndian.PutUint16(udp[2:], uint16(1000+p.Flow))
+		}
+		fixChecksum(ip)
+	}
+	binary.BigEndian.PutUint32(b[idAt:], p.ID)
+	return b
+}
+
+// fixChecksum writes the checksum of an IPv4 header.
+func fixChecksum(ip []byte) {
+	ip[10], ip[11] = 0, 0
 	sum := uint32(0)
 	for i := 0; i < overlay.IPv4Len; i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(ip[i:]))
@@ -282,12 +307,15 @@ func (p *packet) Frame(fromHost bool) []byte {
 		sum = sum>>16 + sum&0xffff
 	}
 	binary.BigEndian.PutUint16(ip[10:], ^uint16(sum))
-	udp := ip[overlay.IPv4Len:]
-	binary.BigEndian.PutUint16(udp, uint16(1000+p.Flow))
-	binary.BigEndian.PutUint16(udp[2:], 2000)
-	binary.BigEndian.PutUint16(udp[4:], uint16(len(b)-overlay.EthernetLen-overlay.IPv4Len))
-	binary.BigEndian.PutUint32(b[idAt:], p.ID)
-	return b
+}
+
+// Exact returns what a packet's headers say of its flow.
+func (p *packet) Exact(fromHost bool) (x balance.Exact) {
+	b := p.Frame(fromHost)
+	var m overlay.Meta
+	overlay.Dissect(b, hashSeed, &m)
+	x.TCPFlags = overlay.ExactKey(b, m.L3, &m, &x.Key)
+	return x
 }
 
 // frameID returns the ID of the packet whose frame b is.

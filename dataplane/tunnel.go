@@ -1,8 +1,6 @@
 package dataplane
 
 import (
-	"math/bits"
-
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/internal/mono"
@@ -32,7 +30,7 @@ func (l *leafWorker) encap(c *class, now mono.Time) {
 		if waits && p.Until > now && l.wait(c, f, p) {
 			continue
 		}
-		if copies && p.Copies != 0 {
+		if copies && p.Copies|p.Selectors != 0 {
 			l.sendCopies(c, f, p, now)
 		}
 		if r := l.send(c, f, p, int(p.Path), now); r != drop.None {
@@ -48,20 +46,18 @@ func (l *leafWorker) wait(c *class, f *fabricFrame, p *balance.Packet) bool {
 	return l.brain.Wait(c.Class, p, number)
 }
 
-// sendCopies sends a copy of f by each of the paths that the scheme names besides
-// the one that f itself takes.
+// sendCopies sends copies of f as the scheme says, besides the one that f itself is.
 func (l *leafWorker) sendCopies(c *class, f *fabricFrame, p *balance.Packet, now mono.Time) {
-	paths := p.Copies &^ (1 << p.Path) & (1<<l.view.paths[f.peer].N - 1)
-	for ; paths != 0; paths &= paths - 1 {
+	p.EachCopy(l.view.paths[f.peer].N, func(path uint8) {
 		x, ok := l.clone(&f.frame)
 		if !ok {
-			continue
+			return
 		}
 		one := fabricFrame{x, f.peer, f.vni}
-		if r := l.send(c, &one, p, bits.TrailingZeros16(paths), now); r != drop.None {
+		if r := l.send(c, &one, p, int(path), now); r != drop.None {
 			l.discard(&one.frame, r)
 		}
-	}
+	})
 }
 
 // send puts a tenant's frame into the tunnel of a path to its peer, with the

@@ -147,6 +147,10 @@ func (l *leafWorker) fromTunnel(p *port, f *frame, m *overlay.Meta, vni VNIIndex
 		return l.release(f, vni, out, now)
 	}
 	l.park(p, f, vni, peer, out, marked)
+	if kind == leaf.Marked && l.brain.Exact(&d.Fabric) {
+		a := &l.arrivals[l.n-1]
+		a.TCPFlags = overlay.ExactKey(b, f.l3, m, &a.Key)
+	}
 	return drop.None
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/measure"
+	"github.com/loomfabric/loom/internal/units"
 	"github.com/loomfabric/loom/internal/yamlfile"
 )
 
@@ -45,7 +46,7 @@ func TestGeneratedBalancing(t *testing.T) {
 	params.Q, params.Tau, params.Metric = 2, 1e6, congestion.SumMetric
 	flow := dataplane.Class{DSCP: 1, Scheme: "letflow", Options: balance.Options{Keys: &balance.FlowletKeys{Flowlets: congestion.DefaultFlowlets}}}
 	gre := dataplane.Class{Protocol: 47, Scheme: "drill", Options: balance.Options{Keys: drillKeys(2, 1)}}
-	dns := dataplane.Class{VNI: 8, Protocol: 17, Port: 53, DSCP: 49, Scheme: "drill", Options: balance.Options{Keys: drillKeys(2, 0)}}
+	dns := dataplane.Class{VNI: 8, Protocol: 17, Port: units.Ports{First: 53, Last: 53}, DSCP: 49, Scheme: "drill", Options: balance.Options{Keys: drillKeys(2, 0)}}
 	for leaf, want := range [][]dataplane.Class{{dns, flow, gre}, {flow, gre}} { // only L0 has a host of VNI 8
 		text, err := yamlfile.Marshal(l.leafConfig(l.Topo.Leaves[leaf]))
 		if err != nil {

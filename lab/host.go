@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/internal/workload/roce"
 )
@@ -39,6 +41,8 @@ type host struct {
 	space, home netns.NsHandle // the host's namespace, and this process's
 	congestion  string         // of its TCP connections
 	multipath   bool           // they are MPTCP's
+	// reserver says from which ports a connection has to begin, for its size; nil: from any.
+	reserver balance.Reserver
 
 	tcp  net.Listener
 	udp  *net.UDPConn
@@ -63,8 +67,12 @@ func (l *Lab) openHosts() (hosts []*host, stop func(), err error) {
 			h.close()
 		}
 	}
+	reserver := l.reserver()
 	for _, t := range l.Topo.Hosts {
-		h := &host{Host: t, congestion: l.File.TCP, multipath: l.File.Subflows > 0, receivers: map[queuePairID]*roceReceiver{}, nics: map[uint32]*roceNIC{}}
+		h := &host{
+			Host: t, congestion: l.File.TCP, multipath: l.File.Subflows > 0, reserver: reserver,
+			receivers: map[queuePairID]*roceReceiver{}, nics: map[uint32]*roceNIC{},
+		}
 		hosts = append(hosts, h)
 		if err := h.open(l.ns(t.Name)); err != nil {
 			stop()
@@ -156,9 +164,38 @@ func (h *host) setCongestion(fd int) error {
 // ip returns the address that the host is reached by.
 func (h *host) ip() netip.Addr { return h.Addr.Addr() }
 
-// dial connects to a server by TCP, unless ctx ends. Only the socket is made inside
-// the namespace: while it connects, others may use the thread.
-func (h *host) dial(ctx context.Context, server *host) (net.Conn, error) {
+// reserver returns the keys of the scheme, or of the first class, that tells flows by
+// ports which hosts reserve; nil: none does.
+func (l *Lab) reserver() balance.Reserver {
+	r, ok := l.File.Params.(balance.Reserver)
+	for i := 0; !ok && i < len(l.File.Classes); i++ {
+		r, ok = l.File.Classes[i].Params.(balance.Reserver)
+	}
+	return r
+}
+
+// bind gives a socket one of the ports that are reserved for connections which carry so
+// many bytes, if there are such ports.
+func (h *host) bind(fd int, bytes uint64) (err error) {
+	if h.reserver == nil {
+		return nil
+	}
+	ports := h.reserver.Reserves(bytes)
+	for range min(ports.Number(), 100) { // some of them may be in use
+		port := int(ports.First) + rand.IntN(ports.Number())
+		if err = unix.Bind(fd, &unix.SockaddrInet4{Port: port}); err == nil {
+			return nil
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("bind to one of the reserved ports %v: %w", ports, err)
+	}
+	return nil
+}
+
+// dial connects to a server by TCP, for so many bytes, unless ctx ends. Only the socket is
+// made inside the namespace: while it connects, others may use the thread.
+func (h *host) dial(ctx context.Context, server *host, bytes uint64) (net.Conn, error) {
 	var f *os.File
 	proto := unix.IPPROTO_TCP
 	if h.multipath {
@@ -170,7 +207,7 @@ func (h *host) dial(ctx context.Context, server *host) (net.Conn, error) {
 			return fmt.Errorf("socket: %w", err)
 		}
 		f = os.NewFile(uintptr(fd), "socket")
-		return h.setCongestion(fd)
+		return errors.Join(h.setCongestion(fd), h.bind(fd, bytes))
 	})
 	if f != nil {
 		defer f.Close() // the connection has a descriptor of its own
@@ -210,6 +247,7 @@ func (h *host) dialUDP(to *host, port uint16) (c *net.UDPConn, err error) {
 const (
 	wantBytes = 'R' // answer with a number of bytes
 	sinkBytes = 'B' // read all that follows
+	pushBytes = 'P' // read a number of bytes that follow, and answer with one
 )
 
 // header begins each request on a connection to a host, and each datagram.
@@ -267,6 +305,17 @@ func (h *host) serveConn(c net.Conn) {
 				if _, err := c.Write(zeros[:min(left, chunk)]); err != nil {
 					return
 				}
+			}
+		case pushBytes:
+			w := h.load.Load().work(head.Workload)
+			if w == nil {
+				return
+			}
+			if got, err := w.drain(io.LimitReader(c, int64(head.Bytes))); err != nil || uint64(got) < head.Bytes {
+				return
+			}
+			if _, err := c.Write(zeros[:1]); err != nil {
+				return
 			}
 		case sinkBytes:
 			if w := h.load.Load().work(head.Workload); w != nil {

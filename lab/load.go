@@ -3,6 +3,7 @@ package lab
 import (
 	"context"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -204,7 +205,7 @@ func (t *task) bulk(ctx context.Context) {
 }
 
 func (t *task) bulkFlow(ctx context.Context, peer *host) error {
-	c, err := t.at.dial(ctx, peer)
+	c, err := t.at.dial(ctx, peer, math.MaxUint64)
 	if err != nil {
 		return err
 	}
@@ -233,6 +234,18 @@ func (t *task) receive(c net.Conn, n uint64) error {
 	got, err := t.drain(io.LimitReader(c, int64(n)))
 	if err == nil && got < int64(n) {
 		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// push sends n bytes on an open connection, and waits until they have been read.
+func (t *task) push(c net.Conn, n uint64) error {
+	_, err := c.Write(header{Op: pushBytes, Workload: t.index, Bytes: n}.encode())
+	for ; err == nil && n > 0; n -= min(n, chunk) {
+		_, err = c.Write(zeros[:min(n, chunk)])
+	}
+	if err == nil {
+		_, err = io.ReadFull(c, make([]byte, 1))
 	}
 	return err
 }
@@ -277,12 +290,16 @@ func (p *pool) close() {
 func (t *task) one(ctx context.Context, p *pool, server *host, n uint64) (err error) {
 	c := p.take(server)
 	if c == nil {
-		if c, err = t.at.dial(ctx, server); err != nil {
+		if c, err = t.at.dial(ctx, server, n); err != nil {
 			return err
 		}
 	}
 	stop := context.AfterFunc(ctx, func() { c.Close() })
-	if err := t.receive(c, n); err != nil || !stop() {
+	transfer := t.receive
+	if t.Push {
+		transfer = t.push
+	}
+	if err := transfer(c, n); err != nil || !stop() {
 		c.Close()
 		return err
 	}

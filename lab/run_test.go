@@ -25,6 +25,7 @@ vnis:
 workloads:
   - {name: bulk, type: bulk, from: [L0], to: [L1], flows: 2, duration: 4s}
   - {name: web, type: poisson, from: [L0], to: [L1], sizes: solar-rpc, load: 2, duration: 3s, seed: 7}
+  - {name: push, type: poisson, push: true, from: [L0], to: [L1], sizes: solar-rpc, load: 2, duration: 3s, seed: 8}
   - {name: fan, type: incast, from: [h0], to: [L1], fan_in: 3, bytes: 60KB, interval: 200ms, start: 500ms, duration: 2s}
   - {name: cbr, type: udp, from: [h5], to: [h2], rate: 2Mbit, size: 500, start: 500ms, duration: 2s}
 faults:
@@ -53,7 +54,10 @@ func TestRun(t *testing.T) {
 	if g := w["bulk"].GoodputBps; g < 20e6 || g > 100e6 {
 		t.Errorf("bulk goodput %.1f Mbit/s", g/1e6)
 	}
-	for _, name := range []string{"web", "fan"} {
+	if w["push"].ReceivedBytes == 0 {
+		t.Error("nothing of what was pushed arrived")
+	}
+	for _, name := range []string{"web", "push", "fan"} {
 		f := w[name].FCT
 		if len(f) < 2 || f[0].Class != "all" || f[0].Flows != w[name].Flows || f[0].P50S <= 0 || f[0].P50S > f[0].P99S || f[0].Norm <= 0 || f[0].SlowdownMean <= 0 {
 			t.Errorf("%s: %d flows, FCT %+v", name, w[name].Flows, f)
@@ -77,7 +81,7 @@ func TestRun(t *testing.T) {
 		}
 	}
 	res := rep.Result
-	if n := w["web"].Flows + w["fan"].Flows; res.Flows != n || res.FCT[0].Flows != n || res.LengthS < 4 || res.GoodputBps < 10e6 || res.Load != 2 || res.Seed == 0 {
+	if n := w["web"].Flows + w["push"].Flows + w["fan"].Flows; res.Flows != n || res.FCT[0].Flows != n || res.LengthS < 4 || res.GoodputBps < 10e6 || res.Load != 2 || res.Seed == 0 {
 		t.Errorf("of all: %+v", res)
 	}
 	// From one start to the next one's there are no samples here; the uplinks'

@@ -63,6 +63,10 @@ func TestNothingAllocates(t *testing.T) {
 			s.SetHello(s.now)
 			pkts, arrivals := make([]balance.Packet, Burst), make([]reorder.Arrival, Burst)
 			numbers, uplinks := make([]int, Burst), make([]uint8, Burst)
+			var exact []balance.Exact
+			if scheme.Exact {
+				exact = make([]balance.Exact, Burst)
+			}
 			var f overlay.Fabric
 			var m overlay.Message
 			said, delivered, turn := 0, 0, uint32(0)
@@ -78,7 +82,11 @@ func TestNothingAllocates(t *testing.T) {
 				for i := range pkts {
 					pkts[i] = balance.Packet{Hash: turn/4<<8 | uint32(i), Leaf: 1, Len: 1000}
 				}
-				s.Choose(s.now, c, pkts, nil)
+				for i := range exact { // connections begin, and their packets follow
+					exact[i].Key = overlay.FlowKey{Version: 4, Proto: overlay.ProtoTCP, SrcPort: uint16(61000 + turn/4%4000), DstPort: uint16(i)}
+					exact[i].TCPFlags = []uint8{overlay.TCPSyn, overlay.TCPAck}[turn/2%2]
+				}
+				s.Choose(s.now, c, pkts, exact)
 				for i := range pkts {
 					p := &pkts[i]
 					s.Depart(s.now, c, p, s.View().Paths[1].Uplink[p.Path], &f)

@@ -81,6 +81,7 @@ type Leaf[T any] struct {
 	receivers [overlay.NumSchemes]*receiver[T] // by wire number; nil: there is none
 	active    []*receiver[T]
 	wires     uint16 // wire numbers that schemes have, a bit each
+	exact     uint16 // and those whose receivers want exact keys
 	timed     bool   // a class's policy is a balance.Timed, or it has a switch
 	numbers          // of leaves, for switches
 	hello     hello
@@ -184,6 +185,7 @@ func (l *Leaf[T]) makeClass(r ClassConfig) (*Class, error) {
 	if rx := l.receivers[s.Wire]; rx != nil {
 		o.Receiver = rx.r
 	}
+	o.Shared = l.shared.states[s.Wire]
 	return newClass(s, o, l.cfg.Node)
 }
 
@@ -350,6 +352,8 @@ func (l *Leaf[T]) Handle(now mono.Time, class int, m *overlay.Message, first boo
 	}
 	switch {
 	case m.Link != overlay.AnyLink: // it is for all workers
+		known = known && first
+	case m.Fabric.Opcode == overlay.OpExplore: // and that: it is about paths
 		known = known && first
 	case m.Fabric.Opcode == overlay.OpNotify: // so is that
 		known = first && (known || l.leads(m.Leaf, m.Fabric.Path.Uplink()))

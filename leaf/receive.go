@@ -55,6 +55,10 @@ func (l *Leaf[T]) makeReceivers() error {
 		if err := s.Complete(&o); err != nil {
 			return fmt.Errorf("scheme %s: %w", s.Name, err)
 		}
+		var err error
+		if o.Shared, err = l.shared.state(s, o); err != nil {
+			return fmt.Errorf("scheme %s: %w", s.Name, err)
+		}
 		r, err := s.Receiver(&o)
 		if err != nil {
 			return fmt.Errorf("scheme %s: %w", s.Name, err)
@@ -66,6 +70,11 @@ func (l *Leaf[T]) makeReceivers() error {
 		held += packets
 	}
 	l.wires &^= 1 // 0 is none
+	for _, rx := range l.active {
+		if rx.scheme.Exact {
+			l.exact |= 1 << rx.scheme.Wire
+		}
+	}
 	l.out.Deliver = make([]T, 0, Burst+held)
 	l.out.Copies = make([]T, 0, Burst)
 	l.out.Messages = make([]Outgoing[T], 0, 4*Burst)
@@ -95,6 +104,9 @@ func (l *Leaf[T]) Arrive(now mono.Time, pkts []reorder.Arrival, items []T, uplin
 		if rx == nil {
 			o.Deliver = append(o.Deliver, items[first:end]...)
 		} else {
+			for i := first; i < end; i++ {
+				pkts[i].Uplink = uplinks[i]
+			}
 			rx.r.Receive(now, pkts[first:end])
 			for _, m := range rx.r.Outbox() {
 				l.answer(now, m, items[first+int(m.Cause)], uplinks[first+int(m.Cause)])
@@ -110,6 +122,12 @@ func (l *Leaf[T]) Arrive(now mono.Time, pkts []reorder.Arrival, items []T, uplin
 		first = end
 	}
 	return o
+}
+
+// Exact reports whether a Marked packet is for a receiver that wants to know Key and
+// TCPFlags of it.
+func (l *Leaf[T]) Exact(f *overlay.Fabric) bool {
+	return l.exact>>(f.Scheme&(overlay.NumSchemes-1))&1 != 0
 }
 
 // receiverOf returns the receiver that a packet is for; nil: none.

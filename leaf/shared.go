@@ -5,6 +5,7 @@ import (
 
 	"github.com/dchest/siphash"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/liveness"
 	"github.com/loomfabric/loom/overlay"
@@ -19,6 +20,23 @@ type Shared struct {
 	Paths   *liveness.Table
 	secret  Secret
 	boot    uint32
+	states  [overlay.NumSchemes]any // what schemes have made for the workers; by wire number
+}
+
+// state returns what a scheme's policies and receivers share, and has it made for the
+// leaf's first worker. Workers are made one after the other.
+func (s *Shared) state(scheme *balance.Scheme, o balance.Options) (any, error) {
+	if scheme.Shared == nil {
+		return nil, nil
+	}
+	have := &s.states[scheme.Wire]
+	if *have == nil {
+		if err := scheme.Complete(&o); err != nil {
+			return nil, err
+		}
+		*have = scheme.Shared(&o)
+	}
+	return *have, nil
 }
 
 // Secret is what a leaf knows alone, as long as it runs: its nonces are made of it.

@@ -1,6 +1,9 @@
 package overlay
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math/bits"
+)
 
 // FlowKey is a flow's exact identity: its addresses, protocol and ports, or its MAC
 // addresses and EtherType if it is not IP. It is unique in a virtual network, except
@@ -18,6 +21,48 @@ func (k FlowKey) Reverse() FlowKey {
 	k.Src, k.Dst, k.SrcPort, k.DstPort = k.Dst, k.Src, k.DstPort, k.SrcPort
 	return k
 }
+
+// Hash returns a hash of 64 bits, wide enough to tell flows apart by it alone: among
+// 2^16 flows two have the same one with a probability of 10^-10. Another seed makes
+// another function.
+func (k *FlowKey) Hash(seed uint64) uint64 {
+	return hashFlowKey(seed, &k.Src, &k.Dst, k.SrcPort, k.DstPort, k.Proto, k.Version)
+}
+
+// ReverseHash returns the Hash of Reverse.
+func (k *FlowKey) ReverseHash(seed uint64) uint64 {
+	return hashFlowKey(seed, &k.Dst, &k.Src, k.DstPort, k.SrcPort, k.Proto, k.Version)
+}
+
+// hashFlowKey folds products of 128 bits (the construction of wyhash, Wang Yi 2019).
+func hashFlowKey(seed uint64, src, dst *[16]byte, sport, dport uint16, proto, version uint8) uint64 {
+	le := binary.LittleEndian
+	const a, b, c = 0xa0761d6478bd642f, 0xe7037ed1a0b428db, 0x8ebc6af09c88c6e3
+	h := fold128(seed^a^uint64(sport)<<32^uint64(dport)<<16^uint64(proto)<<8^uint64(version), b)
+	h = fold128(le.Uint64(src[:])^h^b, le.Uint64(dst[:])^c)
+	if version == 6 { // all others have zeroes there
+		h = fold128(le.Uint64(src[8:])^h^c, le.Uint64(dst[8:])^a)
+	}
+	return fold128(h^a, b)
+}
+
+func fold128(x, y uint64) uint64 {
+	high, low := bits.Mul64(x, y)
+	return high ^ low
+}
+
+// Pair returns the key of all flows between the same two hosts.
+func (k FlowKey) Pair() FlowKey {
+	k.SrcPort, k.DstPort, k.Proto = 0, 0, 0
+	return k
+}
+
+// TCP flags (RFC 9293 §3.1).
+const (
+	TCPSyn uint8 = 0x02
+	TCPRst uint8 = 0x04
+	TCPAck uint8 = 0x10
+)
 
 // tcpFlagsAt is the offset of the flags in a TCP header (RFC 9293 §3.1), bytes.
 const tcpFlagsAt = 13

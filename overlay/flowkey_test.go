@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"bytes"
+	"math/bits"
 	"net/netip"
 	"testing"
 
@@ -141,5 +142,72 @@ func tryExactKey(t *testing.T, frame []byte, at uint16) {
 	if k.Version == again.Version && k.Version != 2 && k != again && m.Flags == mo.Flags &&
 		m.Hash == mo.Hash && dissected(frame, 1).Hash == dissected(other, 1).Hash {
 		t.Fatalf("byte %d decides about the key, %+v or %+v, and not about the hash", at, k, again)
+	}
+}
+
+// The hash of a flow's other direction is that of the reversed key, and every part of a
+// key and the seed matter: flipping any bit flips about half of the hash's.
+func TestFlowKeyHash(t *testing.T) {
+	keys := []FlowKey{
+		key(4, "10.0.0.1", "10.0.0.2", ProtoTCP, 40000, 80),
+		key(6, "2001:db8::1", "2001:db8::2", ProtoTCP, 40000, 80),
+		macKey([]byte{2, 0, 0, 0, 0, 1}, []byte{2, 0, 0, 0, 0, 2}, 0x88b5),
+	}
+	for _, k := range keys {
+		h, r := k.Hash(7), k.Reverse()
+		if k.ReverseHash(7) != r.Hash(7) || h == r.Hash(7) || h == k.Hash(8) {
+			t.Errorf("%+v: hash %#x, reverse %#x, by the reversed key %#x, with another seed %#x", k, h, k.ReverseHash(7), r.Hash(7), k.Hash(8))
+		}
+		length := map[uint8]int{2: 6, 4: 4, 6: 16}[k.Version]
+		changes := 0
+		check := func(changed FlowKey) {
+			changes++
+			if n := bits.OnesCount64(h ^ changed.Hash(7)); n < 12 || n > 52 {
+				t.Errorf("%+v: %d bits differ from those of %+v", changed, n, k)
+			}
+		}
+		for bit := range 8 * length {
+			c := k
+			c.Src[bit/8] ^= 1 << (bit % 8)
+			check(c)
+			c = k
+			c.Dst[bit/8] ^= 1 << (bit % 8)
+			check(c)
+		}
+		for bit := range 16 {
+			c := k
+			c.SrcPort ^= 1 << bit
+			check(c)
+			c = k
+			c.DstPort ^= 1 << bit
+			check(c)
+		}
+		c := k
+		c.Proto ^= 1
+		check(c)
+	}
+}
+
+// A million flows that differ little have as many hashes.
+func TestFlowKeyHashesDoNotCollide(t *testing.T) {
+	seen := make(map[uint64]bool, 1<<20)
+	k := key(4, "10.0.0.1", "10.0.1.1", ProtoTCP, 0, 0)
+	for src := range 16 {
+		for dst := range 16 {
+			for port := range 4096 {
+				k.Src[3], k.Dst[3], k.SrcPort, k.DstPort = byte(src), byte(dst), uint16(40000+port/4), uint16(80+port%4)
+				seen[k.Hash(1)] = true
+			}
+		}
+	}
+	if len(seen) != 1<<20 {
+		t.Errorf("%d hashes of %d flows", len(seen), 1<<20)
+	}
+}
+
+func TestPair(t *testing.T) {
+	k := key(4, "10.0.0.1", "10.0.0.2", ProtoTCP, 40000, 80)
+	if p := k.Pair(); p != key(4, "10.0.0.1", "10.0.0.2", 0, 0, 0) || p.Reverse() != k.Reverse().Pair() {
+		t.Errorf("pair %+v", p)
 	}
 }

@@ -17,7 +17,12 @@ type Arrival struct {
 	// Express says that the packet may have overtaken others of its path, because the
 	// fabric's queues let it go first.
 	Express bool
+	Uplink  uint8 // that it came by; the leaf fills it in
 	Fabric  overlay.Fabric
+	// Key and TCPFlags are what the headers say of the flow exactly. They are meant if
+	// the scheme of a packet with the shim wants to know.
+	Key      overlay.FlowKey
+	TCPFlags uint8
 
 	// The answer.
 	Verdict Verdict

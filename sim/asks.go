@@ -16,6 +16,7 @@ type asks struct {
 	clients []*client
 	stream  traffic.Stream
 	until   engine.Time
+	push    bool // clients send
 	made    uint64
 }
 
@@ -42,10 +43,11 @@ func newAsks(f *fabric.File, t *fabric.Topology, i int, load float64, sizes *wor
 	if err != nil {
 		return nil, err
 	}
+	capacity := float64(t.Capacity(from, w.Of))
 	from, to = w.Askers(from, to)
 	start := engine.Of(w.Start)
-	a := &asks{stream: stream, until: start + engine.Of(w.Duration)}
-	rate := workload.FlowRate(load, float64(t.Capacity(to, w.Of)), sizes.Mean()) / float64(len(from))
+	a := &asks{stream: stream, until: start + engine.Of(w.Duration), push: w.Push}
+	rate := workload.FlowRate(load, capacity, sizes.Mean()) / float64(len(from))
 	for _, host := range from {
 		r := workload.NewRand(stream.Seed, uint64(host))
 		c := &client{host: host, peers: t.Candidates(host, to, w.Pairs), rand: r, arrivals: workload.NewPoisson(rate, r), sizes: sizes}
@@ -75,6 +77,9 @@ func (a *asks) Next() (traffic.Flow, bool) {
 		ID: network.FlowID(a.made), Start: c.at, Src: network.HostID(server), Dst: network.HostID(c.host),
 		Bytes: c.sizes.Sample(c.rand), Until: engine.Never, Conn: traffic.NoConn, Tag: int(a.stream.Number),
 		Key: workload.NewRand(a.stream.Seed, ^(a.stream.Number<<32 | a.made)).Uint64(),
+	}
+	if a.push {
+		f.Src, f.Dst = f.Dst, f.Src
 	}
 	c.at += engine.Of(c.arrivals.Next())
 	a.made++

@@ -32,6 +32,10 @@ func (r *run) build() error {
 	if balance.Find(r.spec.Scheme).EveryTier {
 		cfg.Spine, cfg.SpineOptions.Keys = cfg.Scheme, cfg.Options.Keys
 	}
+	if balance.Find(r.spec.Scheme).Exact {
+		cfg.Exact = r.exact
+	}
+	cfg.Flood = r.spec.Topology.Flood
 	r.uneven = len(spec.Overrides) > 0 || len(spec.Faults) > 0 || spec.Down > 0
 	spec.Split = r.splits()
 	r.topo, err = topo.Build(r.net, spec, cfg)

@@ -25,7 +25,9 @@ type collector struct {
 	leaves    []string // whose uplinks are compared
 	imbalance []*measure.Imbalance
 	reorder   *reordering // nil: nobody asked for it
-	progress  *progress   // nil: nobody asked for it
+	tables    *tables     // likewise
+	started   explorations
+	progress  *progress // nil: nobody asked for it
 
 	// When the window opens and closes; a run that ended before has no end yet.
 	opened, closed engine.Time
@@ -104,6 +106,7 @@ func newCollector(r *run) (*collector, error) {
 		return nil, err
 	}
 	c.watchReordering()
+	c.watchTables()
 	c.watchProgress()
 	c.watchUplinks()
 	return c, nil
@@ -254,6 +257,7 @@ func (c *collector) begin(f *traffic.Flow) {
 		return
 	}
 	c.open++
+	c.started.add(f)
 	if c.counts(f) {
 		c.measured++
 		c.workloads[f.Tag].flows++
@@ -458,6 +462,7 @@ func (c *collector) shares(from, to []uint64, suffix string) (out []measure.Link
 func (r *run) switches(out *measure.Result) {
 	out.Scheduler = r.schemeCounters()
 	r.conweaveResult(out)
+	r.explored(out)
 	if u := r.datagrams.counters(); u.Sent > 0 {
 		maps.Insert(out.Transport, stat.Counters(&u))
 	}

@@ -98,7 +98,7 @@ func def[T comparable](v *T, value T) { *v = cmp.Or(*v, value) }
 func (c *completer) topology(dir string) {
 	t := &c.spec.Topology
 	def(&t.Kind, "leaf-spine")
-	kinds := []string{"leaf-spine", "fat-tree", "three-layer", "vl2", "tree", "file"}
+	kinds := []string{"leaf-spine", "fat-tree", "three-layer", "altoona", "vl2", "tree", "file"}
 	c.oneOf("topology.kind", t.Kind, kinds...)
 	if t.Kind == "file" && t.File == "" {
 		c.errorf("topology.file", "kind file without a file; give the name of a fabric.yaml")
@@ -326,6 +326,7 @@ func (c *completer) measure() {
 	}
 	c.positive("measure.imbalance", m.Imbalance)
 	c.positive("measure.reorder", m.Reorder)
+	c.positive("measure.tables", m.Tables)
 	c.positive("measure.progress", m.Progress)
 }
 

@@ -149,7 +149,7 @@ func TestCompleteRefuses(t *testing.T) {
 		{"drain warmup", func(s *Spec) { s.Warmup, s.Drain = minus, minus }},
 		{"measure.large", func(s *Spec) { s.Measure.Small, s.Measure.Large = 10, 10 }},
 		{"measure.buckets", func(s *Spec) { s.Measure.Buckets = []units.Size{2, 1} }},
-		{"measure.imbalance measure.reorder", func(s *Spec) { s.Measure.Imbalance, s.Measure.Reorder = minus, minus }},
+		{"measure.imbalance measure.reorder measure.tables", func(s *Spec) { s.Measure.Imbalance, s.Measure.Reorder, s.Measure.Tables = minus, minus, minus }},
 	} {
 		s := small()
 		if c.spoil(s); s.Transport.Type == "rdma" {

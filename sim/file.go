@@ -89,6 +89,7 @@ func (r *run) adoptWorkloads(f *fabric.File) error {
 			w.Connections, w.Repeat = 1, maxRepeat
 		}
 		w.Seed, w.Small, w.Large = 0, 0, 0 // the experiment's, and its measure's
+		w.Push = false                     // the file's, whose flows are those
 		s.Workloads = append(s.Workloads, w)
 		end = max(end, w.Start+w.Duration)
 	}

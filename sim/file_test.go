@@ -56,6 +56,7 @@ func TestFilesOfTheLab(t *testing.T) {
 	if err != nil || len(names) < 5 {
 		t.Fatal(names, err)
 	}
+	names = append(names, labs+"../tcp-path/fig13.yaml") // in which senders push
 	for _, name := range names {
 		f, err := fabric.Load(name)
 		if err != nil {
@@ -82,6 +83,9 @@ func offered(t *testing.T, f *fabric.File, r *run, i int) {
 	from, _ := f.Select(w.From)
 	to, _ := f.Select(w.To)
 	from, to = w.Askers(from, to)
+	if w.Push {
+		from, to = to, from
+	}
 	want := w.Load / 100 * float64(f.Expand().Capacity(to, w.Of)) // bit/s
 	r.file.Workloads[i].Duration = us(3600e6)
 	source, err := r.source(i, r.capacities())

@@ -29,6 +29,7 @@ type run struct {
 	conns     map[int]conn            // persistent ones, by Flow.Conn
 	endless   map[network.FlowID]conn // of flows without an end
 	datagrams datagrams
+	headers   []headers               // by FlowID; none if the scheme does not want to know
 	incasts   map[int]*traffic.Incast // by workload
 	feed      *traffic.Feed
 	ids       ids

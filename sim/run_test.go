@@ -89,6 +89,7 @@ var shapes = []struct {
 	{"L1-S0.1", Topology{Leaves: 2, Spines: 2, Links: vocab.Links{Parallel: 2}, Hosts: fabric.Hosts{PerLeaf: 4}}},
 	{"A0-C0.0", Topology{Kind: "fat-tree", K: 4}},
 	{"L0-A0.0", Topology{Kind: "three-layer", Leaves: 4, Spines: 4, Cores: 2, Hosts: fabric.Hosts{PerLeaf: 2}}},
+	{"A1-C1.0", Topology{Kind: "altoona", Leaves: 4, Spines: 4, Cores: 2, Hosts: fabric.Hosts{PerLeaf: 2}}},
 	{"A1-C0.0", Topology{Kind: "vl2", Leaves: 4, Spines: 4, Cores: 2, Hosts: fabric.Hosts{PerLeaf: 2}}},
 }
 

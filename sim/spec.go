@@ -51,7 +51,7 @@ type Spec struct {
 
 // Topology is a fabric: its switches, links and hosts.
 type Topology struct {
-	// Kind is leaf-spine, fat-tree, three-layer, vl2, tree or file. Default: leaf-spine.
+	// Kind is leaf-spine, fat-tree, three-layer, altoona, vl2, tree or file. Default: leaf-spine.
 	Kind string `yaml:"kind,omitempty"`
 	// File is a fabric.yaml, for kind file, relative to the experiment file. What
 	// it says holds as far as the experiment is silent: scheme, congestion, the schemes'
@@ -63,10 +63,10 @@ type Topology struct {
 
 	// Leaves is the number of leaves; not for fat-tree.
 	Leaves int `yaml:"leaves,omitempty"`
-	// Spines is the number of spines. In three-layer, vl2 and tree they are the tier in the
-	// middle. Not for fat-tree.
+	// Spines is the number of spines. In three-layer, altoona, vl2 and tree they are the tier
+	// in the middle. Not for fat-tree.
 	Spines int `yaml:"spines,omitempty"`
-	// Cores is the number of core switches of three-layer, vl2 and tree.
+	// Cores is the number of core switches of three-layer, altoona, vl2 and tree.
 	Cores int `yaml:"cores,omitempty"`
 	// K is the size of a fat-tree.
 	K int `yaml:"k,omitempty"`
@@ -91,6 +91,10 @@ type Topology struct {
 	// Overhead is what the overlay adds to a packet between leaves, bytes; 0 compares
 	// with papers that do not count it. Default: 50.
 	Overhead *int `yaml:"overhead,omitempty"`
+	// Flood lets spines send what explores to all leaves, as switches do that do not know
+	// where a host is (TCP-Path §III-B). Leaves drop what is not for their hosts.
+	// Default: false.
+	Flood bool `yaml:"flood,omitempty"`
 	// Down is how many links between switches are down from the start, drawn at random
 	// by the run's seed, of parallel ones one at most. A draw that would part two leaves leaves that link up. Default:
 	// 0.
@@ -158,6 +162,9 @@ type Measure struct {
 	// Reorder samples the queues and bytes of ConWeave's receivers at this interval; 0:
 	// not.
 	Reorder time.Duration `yaml:"reorder,omitempty"`
+	// Tables is the interval at which the flows in leaves' tables are counted, for
+	// schemes that keep exact ones; 0: not.
+	Tables time.Duration `yaml:"tables,omitempty"`
 	// Progress is the interval at which goodput, reordering and losses are noted, from the
 	// run's start on; 0: not.
 	Progress time.Duration `yaml:"progress,omitempty"`

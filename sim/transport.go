@@ -64,6 +64,8 @@ func (r *run) send(now engine.Time, f *traffic.Flow) {
 
 // flow is what the packets of a flow with these headers are between.
 func (r *run) flow(id network.FlowID, f *traffic.Flow, t traffic.Tuple) network.Flow {
+	t = r.reserve(f, t)
+	r.remember(id, t)
 	return network.Flow{
 		ID: id, Src: r.topo.Hosts[f.Src], Dst: r.topo.Hosts[f.Dst],
 		Hash: traffic.FlowHash(hashSeed, t), ReverseHash: traffic.FlowHash(hashSeed, t.Reverse()),

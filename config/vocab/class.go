@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/loomfabric/loom/internal/units"
 	"github.com/loomfabric/loom/internal/yamlfile"
 	"github.com/loomfabric/loom/overlay"
 )
@@ -37,9 +38,9 @@ type Match struct {
 	// Protocol is the IP protocol: tcp, udp, icmp, icmpv6, sctp or a number from
 	// 1 to 255. Default: any, IP or not.
 	Protocol Protocol `yaml:"protocol,omitempty"`
-	// Port is the source or the destination port of TCP, UDP or SCTP.
-	// Default: any.
-	Port uint16 `yaml:"port,omitempty"`
+	// Port is the source or the destination port of TCP, UDP or SCTP, or a range of ports,
+	// as in 61000-65535, in which one of the two is. Default: any.
+	Port units.Ports `yaml:"port,omitempty"`
 	// DSCP is the differentiated services codepoint of the frame's IP header: 0
 	// to 63, or a name: be, ef, va, le, cs0 to cs7, af11 to af43.
 	// Default: any, IP or not.
@@ -71,8 +72,7 @@ func CheckClasses(d *yamlfile.Document, classes []Class, uplinks int, hasVNI fun
 			seen[m] = match
 		}
 		errs.ErrorIf(d.Has(match+".vni") && !hasVNI(m.VNI), match+".vni", "VNI %d is not among vnis; add it to vnis, as in vnis: [{vni: %d}]", m.VNI, m.VNI)
-		errs.ErrorIf(d.Has(match+".port") && m.Port == 0, match+".port", "port 0 does not exist; use 1 to 65535, or leave it out")
-		errs.ErrorIf(m.Port != 0 && !slices.Contains([]Protocol{0, tcp, udp, sctp}, m.Protocol), match+".port",
+		errs.ErrorIf(m.Port.Number() > 0 && !slices.Contains([]Protocol{0, tcp, udp, sctp}, m.Protocol), match+".port",
 			"a port of protocol %v, which has none; remove port, or use protocol tcp, udp or sctp", m.Protocol)
 		if !errs.ErrorIf(c.Scheme == "", at, "a class without a scheme; add scheme, as in scheme: conga") {
 			errs.Add(c.Check(at, uplinks))

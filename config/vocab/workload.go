@@ -78,6 +78,10 @@ type Workload struct {
 	// Pool lets a flow take an idle connection of its pair, and open one only where
 	// there is none. Otherwise each flow opens a connection of its own. Default: false.
 	Pool bool `yaml:"pool,omitempty"`
+	// Push lets senders open the connections of a fabric.yaml's flows, and not those who
+	// ask: what sees connections from their first packet on then sees the data's
+	// direction. Default: false.
+	Push bool `yaml:"push,omitempty"`
 
 	// Flows is the number of connections of each pair. Default: 1.
 	Flows int `yaml:"flows,omitempty"`
@@ -129,7 +133,7 @@ var (
 	}
 	Simulator = &Runner{
 		Name: "the simulator", types: []string{Poisson, Bulk, Incast, Stride, Permutation, AllToAll, Random, UDP, Trace},
-		lacks: []string{"seed", "small", "large", "qps"},
+		lacks: []string{"seed", "small", "large", "qps", "push"},
 	}
 )
 
@@ -153,6 +157,7 @@ var belongs = map[string][]string{
 	"large":       {Poisson, RoCE},
 	"connections": {Poisson, Incast},
 	"pool":        {Poisson},
+	"push":        {Poisson},
 	"flows":       {Bulk, Stride, Permutation, Random, UDP},
 	"bytes":       {Bulk, Incast, Stride, Permutation, AllToAll},
 	"fan_in":      {Incast},
@@ -248,10 +253,10 @@ func (w *Workload) Complete() {
 }
 
 // Askers returns the hosts that begin the work of a workload, and those that they
-// turn to: receivers ask for the flows of type poisson, and incast's clients stand in
-// from.
+// turn to: receivers ask for the flows of type poisson, unless senders push them, and
+// incast's clients stand in from.
 func (w *Workload) Askers(from, to []int) (asking, asked []int) {
-	if w.Type == Poisson {
+	if w.Type == Poisson && !w.Push {
 		return to, from
 	}
 	return from, to

@@ -26,6 +26,8 @@ type fctClass struct {
 	fct        *Values // seconds
 	slowdown   *Values
 	took, idle float64 // sums of flows whose idle time is known, seconds
+	rate       float64 // sum of the flows that have ended, bits per second
+	ended      int
 }
 
 // NewFCT returns an empty record that tells the classes apart. All flows
@@ -45,6 +47,19 @@ func (c *fctClass) holds(bytes uint64) bool {
 // Add records a flow that took a time, in seconds. idle is its completion time
 // in an idle network; a flow has no slowdown if that is 0, for unknown.
 func (t *FCT) Add(bytes uint64, took, idle float64) {
+	t.add(bytes, took, idle)
+	if took <= 0 {
+		return
+	}
+	for i := range t.classes {
+		if c := &t.classes[i]; c.holds(bytes) {
+			c.rate += float64(bytes) * 8 / took
+			c.ended++
+		}
+	}
+}
+
+func (t *FCT) add(bytes uint64, took, idle float64) {
 	took = max(took, 0)
 	for i := range t.classes {
 		c := &t.classes[i]
@@ -63,8 +78,8 @@ func (t *FCT) Add(bytes uint64, took, idle float64) {
 // Unfinished records a flow that had not ended when the run did. It counts with
 // its age, or with its idle time if that is longer: both are lower bounds of what
 // it would have taken. To leave it out would praise a scheme for the flows that it
-// starves.
-func (t *FCT) Unfinished(bytes uint64, age, idle float64) { t.Add(bytes, max(age, idle), idle) }
+// starves. It has no rate.
+func (t *FCT) Unfinished(bytes uint64, age, idle float64) { t.add(bytes, max(age, idle), idle) }
 
 // Summary returns the classes that have flows, "all" first.
 func (t *FCT) Summary() (out []ClassFCT) {
@@ -81,6 +96,9 @@ func (t *FCT) Summary() (out []ClassFCT) {
 		if s.Count() > 0 {
 			k.Norm, k.SlowdownMean = c.took/c.idle, s.Mean()
 			k.SlowdownP50, k.SlowdownP95, k.SlowdownP99, k.SlowdownP999 = s.Quantile(0.5), s.Quantile(0.95), s.Quantile(0.99), s.Quantile(0.999)
+		}
+		if c.ended > 0 {
+			k.RateBps = c.rate / float64(c.ended)
 		}
 		out = append(out, k)
 	}

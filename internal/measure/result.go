@@ -51,6 +51,9 @@ type Result struct {
 	PFC       map[string]uint64 `json:"pfc"`       // pauses, and their time in ns
 	Scheduler map[string]uint64 `json:"balancing"` // counters of the scheme
 	ConWeave  *ConWeaveResult   `json:"conweave,omitempty"`
+	// Tables are the flows in leaves' tables, by leaf, sampled; first "all".
+	Tables      []Distribution     `json:"tables,omitempty" words:"flows in a leaf's table, " unit:"-"`
+	Exploration *ExplorationResult `json:"exploration,omitempty" words:"-"`
 
 	Conservation Conservation `json:"conservation"`
 	Events       uint64       `json:"events"`
@@ -77,6 +80,9 @@ type ClassFCT struct {
 	SlowdownP95  float64 `json:"slowdown_p95,omitempty" words:"p95 FCT slowdown"`
 	SlowdownP99  float64 `json:"slowdown_p99,omitempty" words:"p99 FCT slowdown"`
 	SlowdownP999 float64 `json:"slowdown_p999,omitempty" words:"p99.9 FCT slowdown"`
+	// RateBps is the mean of the flows' own rates, size over completion time, of those
+	// that have finished (TCP-Path §V-C: average Mbps per flow).
+	RateBps float64 `json:"rate_bps,omitempty" words:"mean rate of a flow"`
 }
 
 // WorkloadResult is what one workload got.
@@ -214,6 +220,19 @@ type ConWeaveResult struct {
 type ControlShare struct {
 	Opcode  string  `json:"opcode"`
 	Percent float64 `json:"percent" words:"control bytes beside data"` // of the data's bytes
+}
+
+// ExplorationResult is what it costs to explore (TCP-Path §V-D.2), at all leaves.
+type ExplorationResult struct {
+	Requests     uint64 `json:"requests" words:"frames that explored"`              // that came to leaves, all copies
+	RequestBytes uint64 `json:"request_bytes" words:"bytes that explored" unit:"B"` // of them, as they were on the wire
+	DataBytes    uint64 `json:"data_bytes" words:"payload at leaves" unit:"B"`      // payload of what leaves sent into the fabric and took out of it
+	// Percent is RequestBytes of DataBytes. FormulaPercent is Equation 3's, of the mean
+	// sizes of requests and flows, and of the share of flows that explored. OfFormula is
+	// the ratio of the two.
+	Percent        float64 `json:"percent" words:"exploration, of data bytes"`
+	FormulaPercent float64 `json:"formula_percent" words:"exploration by the formula, of data bytes"`
+	OfFormula      float64 `json:"of_formula" words:"exploration, measured ÷ formula"`
 }
 
 // Conservation holds a run's packets: Made = Delivered + Dropped + InFlight.

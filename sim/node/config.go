@@ -5,6 +5,7 @@ import (
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/sim/network"
 )
 
 // Config is what switches are told. All leaves and spines of a fabric use the
@@ -32,6 +33,11 @@ type Config struct {
 	// of packets with the fabric's fields, and a hash of all others.
 	Spine        string
 	SpineOptions balance.Options
+	// Exact tells what the headers of a host's packet say of its flow exactly, for
+	// schemes with Scheme.Exact; nil: nobody knows.
+	Exact func(p *network.Packet, x *balance.Exact)
+	// Flood lets spines send what explores (balance.Scheme.Explores) to all leaves.
+	Flood bool
 	// Seed decides all that is random in a node, and its hashes. Each node
 	// needs another one, or tiers polarise.
 	Seed uint64

@@ -17,6 +17,9 @@ import (
 // congestion is noted even if the packet is not wanted, messages end here, and the
 // others go on to a host behind this leaf only (split horizon).
 func (l *Leaf) fromFabric(now engine.Time, p *network.Packet, uplink uint8) {
+	if l.explores != nil {
+		l.countExploring(p)
+	}
 	if p.DstLeaf != l.Index || int(p.SrcLeaf) >= len(l.paths) {
 		l.net.Drop(p, network.Unwanted)
 		return
@@ -41,6 +44,18 @@ func (l *Leaf) fromFabric(now engine.Time, p *network.Packet, uplink uint8) {
 		l.message(now, p)
 	case leaf.Unknown, leaf.Forged:
 		l.net.Drop(p, network.Unwanted)
+	}
+}
+
+// countExploring counts what explores, for this leaf's hosts or flooded, and the payload
+// of what goes on to hosts.
+func (l *Leaf) countExploring(p *network.Packet) {
+	switch {
+	case l.explores(&p.Fabric):
+		l.stats.Requests++
+		l.stats.RequestBytes += uint64(p.Size)
+	case p.Kind == network.Data:
+		l.stats.DataBytes += uint64(p.Len)
 	}
 }
 
@@ -79,6 +94,11 @@ func (l *Leaf) decapsulate(now engine.Time, p *network.Packet, uplink uint8, kin
 	}
 	l.arrival[0] = reorder.Arrival{
 		Hash: p.Hash, Len: p.Size, Leaf: p.SrcLeaf, Port: uint16(port.Index - balance.MaxPaths), CE: p.CE, Express: p.Class == network.ControlClass, Fabric: p.Fabric,
+	}
+	if a := &l.arrival[0]; l.cfg.Exact != nil && l.brain.Exact(&a.Fabric) {
+		var x balance.Exact
+		l.cfg.Exact(p, &x)
+		a.Key, a.TCPFlags = x.Key, x.TCPFlags
 	}
 	// One that may have to wait and finds no room in the leaf's memory is lost before
 	// anybody counts on it.

@@ -38,18 +38,23 @@ type Leaf struct {
 
 	// The one packet that the brain is asked about.
 	choice  [1]balance.Packet
+	exact   [1]balance.Exact
 	arrival [1]reorder.Arrival
 	item    [1]*network.Packet
 	from    [1]uint8
 	note    overlay.Message // the message that is handled
 
-	stats LeafStats
+	explores func(*overlay.Fabric) bool // the scheme's
+	stats    LeafStats
 }
 
 // LeafStats counts what leaves tell each other.
 type LeafStats struct {
 	Control  uint64 // messages and HELLOs that were for this leaf
 	Messages uint64 // messages and HELLOs that were sent
+	// What explores that came, all copies, and what it was on the wire; and the payload of
+	// what went into the fabric for hosts and came out of it. Counted if the scheme explores.
+	Requests, RequestBytes, DataBytes uint64
 }
 
 // Directory says behind which leaf a host is. It is shared by all leaves.
@@ -65,6 +70,7 @@ func NewLeaf(net *network.Network, name string, index uint16, leaves int, where 
 	if _, err := balance.New(l.cfg.Scheme, l.cfg.Options); err != nil {
 		return nil, fmt.Errorf("leaf %s: %w", name, err)
 	}
+	l.explores = balance.Find(cfg.Scheme).Explores
 	l.paths = make([]balance.Paths, leaves)
 	for i := range l.paths {
 		l.paths[i] = balance.MakePaths()
@@ -243,6 +249,9 @@ func (l *Leaf) fromHost(now engine.Time, p *network.Packet) {
 		return
 	}
 	p.DstLeaf = dst
+	if l.explores != nil && p.Kind == network.Data {
+		l.stats.DataBytes += uint64(p.Len)
+	}
 	l.toFabric(now, p)
 }
 
@@ -251,8 +260,13 @@ func (l *Leaf) toFabric(now engine.Time, p *network.Packet) {
 	c, t := l.class(), now.Mono()
 	choice := &l.choice[0]
 	choice.Hash, choice.Leaf, choice.Number, choice.Len = p.Hash, p.DstLeaf, p.DstLeaf, uint16(p.Size)
-	choice.Host, choice.Copies, choice.Until = uint32(p.Dst), 0, 0
-	l.brain.Choose(t, c, l.choice[:], nil)
+	choice.Host, choice.Copies, choice.Selectors, choice.Until = uint32(p.Dst), 0, 0, 0
+	var exact []balance.Exact
+	if c.Scheme.Exact && l.cfg.Exact != nil {
+		exact = l.exact[:]
+		l.cfg.Exact(p, &exact[0])
+	}
+	l.brain.Choose(t, c, l.choice[:], exact)
 	paths := &l.paths[p.DstLeaf]
 	if paths.N == 0 {
 		l.net.Drop(p, network.NoRoute)
@@ -265,12 +279,8 @@ func (l *Leaf) toFabric(now engine.Time, p *network.Packet) {
 	if c.Switch != nil {
 		l.pauseHost(now, p.Src, l.uplinks[paths.Uplink[choice.Path]].port)
 	}
-	if c.Scheme.Copies {
-		for path := range int(paths.N) {
-			if path != int(choice.Path) && choice.Copies>>path&1 != 0 {
-				l.depart(now, l.net.Copy(p), path)
-			}
-		}
+	if c.Scheme.Copies && choice.Copies|choice.Selectors != 0 {
+		choice.EachCopy(paths.N, func(path uint8) { l.depart(now, l.net.Copy(p), int(path)) })
 	}
 	l.depart(now, p, int(choice.Path))
 }

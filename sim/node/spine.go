@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/mono"
@@ -30,13 +31,15 @@ type Spine struct {
 	id    engine.ID
 	note  overlay.Message // the message that is handled
 
-	stats SpineStats
+	explores func(*overlay.Fabric) bool // what is flooded; nil: nothing
+	stats    SpineStats
 }
 
 // SpineStats counts packets.
 type SpineStats struct {
 	Forwarded uint64
 	Pinned    uint64 // of those, with a choice that their selector made
+	Flooded   uint64 // copies that were made to flood what explores
 	Control   uint64 // messages of neighbours that were handled
 	Messages  uint64 // messages to neighbours that were sent
 }
@@ -54,6 +57,9 @@ func NewSpine(net *network.Network, name string, index, leaves int, cfg Config) 
 	s := &Spine{Name: name, Index: index, net: net, cfg: cfg, hops: make([]hops, leaves), seed: cfg.Seed, timer: engine.NewTimer()}
 	if err := cfg.Congestion.Validate(); err != nil {
 		return nil, fmt.Errorf("spine %s: congestion: %w", name, err)
+	}
+	if x := balance.Find(cfg.Scheme); cfg.Flood && x != nil {
+		s.explores = x.Explores
 	}
 	if cfg.Spine == "" {
 		return s, nil
@@ -129,6 +135,9 @@ func (s *Spine) Receive(now engine.Time, p *network.Packet, in *network.Port) {
 		s.message(now, p, in)
 		return
 	}
+	if s.explores != nil && s.explores(&p.Fabric) {
+		s.flood(now, p, in)
+	}
 	h := &s.hops[p.DstLeaf]
 	pick := uint8(0)
 	switch {
@@ -148,6 +157,26 @@ func (s *Spine) Receive(now engine.Time, p *network.Packet, in *network.Port) {
 	}
 	s.stats.Forwarded++
 	h.to[pick&(balance.MaxPaths-1)].Send(now, p, p.Class)
+}
+
+// flood sends copies of a packet by all ports but the one that it came by and those that
+// lead to its leaf. What has come down is not flooded again.
+func (s *Spine) flood(now engine.Time, p *network.Packet, in *network.Port) {
+	if s.toLeaf(p.SrcLeaf, in) {
+		h := &s.hops[p.DstLeaf]
+		for i := range s.ports {
+			if to := s.ports[i].port; to != in && !slices.Contains(h.to[:h.n], to) && to.Up() {
+				s.stats.Flooded++
+				to.Send(now, s.net.Copy(p), p.Class)
+			}
+		}
+	}
+}
+
+// toLeaf reports whether a port leads to a leaf.
+func (s *Spine) toLeaf(leaf uint16, port *network.Port) bool {
+	h := &s.hops[leaf]
+	return slices.Contains(h.to[:h.n], port)
 }
 
 // Departing is what every port calls (network.Watcher).

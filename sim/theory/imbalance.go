@@ -1,6 +1,7 @@
 // Package theory is the stochastic model of CONGA §6.2: flows that are thrown
 // on links at random, and how uneven the links' traffic is after some time. It
-// has no queues, packets or congestion; what those do is the simulator's to show.
+// has no queues, packets or congestion; what those do is the simulator's to show. Beside
+// it stands TCP-Path's formula of what exploring costs.
 package theory
 
 import (

@@ -99,7 +99,7 @@ func (p *plan) attach(name string, leaf int, s *Spec) {
 // above returns the spines of a leaf, by their number among spines.
 func (s *Spec) above(leaf int) []int {
 	switch s.Kind {
-	case FatTree, ThreeLayer:
+	case FatTree, ThreeLayer, Altoona:
 		per := s.Spines / s.pods
 		return span(leaf/(s.Leaves/s.pods)*per, per)
 	case VL2:
@@ -116,6 +116,9 @@ func (s *Spec) coresOf(spine int) []int {
 	if s.Kind == FatTree {
 		half := s.K / 2
 		return span(spine%half*half, half)
+	}
+	if s.Kind == Altoona {
+		return span(spine%s.Cores, 1)
 	}
 	return span(0, s.Cores)
 }

@@ -28,6 +28,11 @@ const (
 	// ThreeLayer has a pod for each two spines, to which leaves are dealt out. Each
 	// pod is a full mesh, and every spine has a link to every core.
 	ThreeLayer Kind = "three-layer"
+	// Altoona is Facebook's fabric (Andreyev 2014), as TCP-Path has it (§V-A, Figure 5b):
+	// pods with as many spines as there are Cores, to which leaves are dealt out. Each pod
+	// is a full mesh, and the j-th spines of all pods share core j, so that between two
+	// pods there are as many disjoint ways as cores.
+	Altoona Kind = "altoona"
 	// VL2 is the network of Greenberg et al. (SIGCOMM 2009 §4.1): each leaf has
 	// links to two of the Spines aggregation switches, and each of these has links
 	// to all of the Cores intermediate switches. Leaf t has the switches t and t+1,
@@ -67,7 +72,7 @@ type Spec struct {
 	// they can run side by side (network.Network.Part).
 	Split bool
 
-	pods int // FatTree, ThreeLayer
+	pods int // FatTree, ThreeLayer, Altoona
 }
 
 // Unshaped is what links of a fabric.yaml carry that the lab does not shape, such as
@@ -101,6 +106,9 @@ func (s *Spec) complete() error {
 	if s.Kind == ThreeLayer {
 		s.pods = max(s.Spines/2, 1)
 	}
+	if s.Kind == Altoona {
+		s.pods = s.Spines / max(s.Cores, 1)
+	}
 	return s.checkSizes()
 }
 
@@ -130,6 +138,10 @@ func (s *Spec) checkTiers() error {
 		if s.Cores < 1 && s.pods > 1 {
 			return fmt.Errorf("%d pods and no core: nothing connects them", s.pods)
 		}
+	case Altoona:
+		if s.Cores < 1 || s.pods < 1 || s.Spines%s.Cores != 0 || s.Leaves%s.pods != 0 {
+			return fmt.Errorf("altoona with %d leaves, %d spines and %d cores: a pod has as many spines as there are cores, so use a multiple of cores, and leaves for all pods alike", s.Leaves, s.Spines, s.Cores)
+		}
 	case Tree:
 		if s.Spines < 1 || s.Cores < 1 && s.Spines > 1 {
 			return fmt.Errorf("tree with %d aggregation switches (spines) and %d roots (cores): nothing connects the leaves", s.Spines, s.Cores)
@@ -142,7 +154,7 @@ func (s *Spec) checkTiers() error {
 			return fmt.Errorf("vl2 with %d aggregation switches and no intermediate one (cores): nothing connects them", s.Spines)
 		}
 	default:
-		return fmt.Errorf("topology %q does not exist: use %s, %s, %s, %s or %s", s.Kind, LeafSpine, FatTree, ThreeLayer, VL2, Tree)
+		return fmt.Errorf("topology %q does not exist: use %s, %s, %s, %s, %s or %s", s.Kind, LeafSpine, FatTree, ThreeLayer, Altoona, VL2, Tree)
 	}
 	return nil
 }

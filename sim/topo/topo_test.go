@@ -33,6 +33,11 @@ var shapes = []struct {
 		s.Kind, s.Leaves, s.Spines, s.Cores, s.Hosts.PerLeaf = ThreeLayer, 6, 4, 3, 2
 		return s
 	}, 3, 5, 12, 6, 80 * gbit},
+	{"altoona", func() Spec {
+		s := wires()
+		s.Kind, s.Leaves, s.Spines, s.Cores, s.Hosts.PerLeaf = Altoona, 4, 8, 4, 2
+		return s
+	}, 3, 5, 8, 4, 160 * gbit},
 	{"vl2", func() Spec {
 		s := wires()
 		s.Kind, s.Leaves, s.Spines, s.Cores, s.Hosts.PerLeaf = VL2, 4, 5, 3, 2
@@ -157,6 +162,8 @@ func TestImpossibleTopologiesAreRefused(t *testing.T) {
 		{"k = 5", base(func(s *Spec) { s.Kind, s.K = FatTree, 5 })},
 		{"k = 40", base(func(s *Spec) { s.Kind, s.K = FatTree, 40 })},
 		{"evenly to 2 pods", base(func(s *Spec) { s.Kind, s.Spines, s.Cores = ThreeLayer, 4, 1 })},
+		{"spines and 3 cores", base(func(s *Spec) { s.Kind, s.Spines, s.Cores = Altoona, 4, 3 })},
+		{"leaves for all pods alike", base(func(s *Spec) { s.Kind, s.Leaves, s.Spines, s.Cores = Altoona, 3, 4, 2 })},
 		{"no core", base(func(s *Spec) { s.Kind, s.Leaves, s.Spines = ThreeLayer, 4, 4 })},
 		{"pair", base(func(s *Spec) { s.Kind, s.Spines = VL2, 1 })},
 		{"17 next hops", base(func(s *Spec) { s.Kind, s.Spines, s.Cores = VL2, 4, 17 })},

@@ -150,7 +150,7 @@ func (c comments) valueRows(dc, lab reflect.Value) (out []row) {
 	for _, f := range yamlfile.Fields(dc.Type()) {
 		a, b := dc.FieldByIndex(f.Index), lab.FieldByIndex(f.Index)
 		r := row{key: f.Key, is: f.Type, doc: sentences(c.of(f.Owner, f.Name), defaults(a, b))}
-		if f.Type.Kind() == reflect.Struct {
+		if f.Type.Kind() == reflect.Struct && words[f.Type] == "" {
 			r.value = a
 		}
 		out = append(out, r)
@@ -221,7 +221,7 @@ func (c comments) sectionRows(s *balance.Section) (out []row) {
 // defaults says what a value is that is left out, in the profiles datacenter and
 // lab. Structs' fields say it themselves.
 func defaults(dc, lab reflect.Value) string {
-	if dc.Kind() == reflect.Struct || dc.Kind() == reflect.Slice && dc.Len() == 0 {
+	if dc.Kind() == reflect.Struct && words[dc.Type()] == "" || dc.Kind() == reflect.Slice && dc.Len() == 0 {
 		return ""
 	}
 	a, b := text(dc), text(lab)
@@ -265,6 +265,7 @@ var words = map[reflect.Type]string{
 	reflect.TypeFor[vocab.Gap]():      "time or auto",
 	reflect.TypeFor[vocab.Protocol](): "word or number",
 	reflect.TypeFor[vocab.DSCP]():     "word or number",
+	reflect.TypeFor[units.Ports]():    "port or range",
 	reflect.TypeFor[config.MAC]():     "MAC address",
 	reflect.TypeFor[config.Prefix]():  "prefix",
 	reflect.TypeFor[netip.Addr]():     "address",

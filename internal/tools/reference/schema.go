@@ -111,7 +111,7 @@ func (b *builder) value(t reflect.Type) schema {
 	case "":
 	case "rate", "size", "time":
 		return schema{"type": []string{"string", "integer"}, "pattern": texts[w], "minimum": 0}
-	case "word or number":
+	case "word or number", "port or range":
 		return schema{"type": []string{"string", "integer"}}
 	default:
 		return schema{"type": "string"}
