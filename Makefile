@@ -7,6 +7,9 @@ GOLANGCI   := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # Packages with goroutines, or with words that several share: their tests run
 # with the race detector too.
 RACE       := ./congestion ./leaf ./control/... ./dataplane/... ./lab/... ./internal/admin ./internal/daemon ./internal/experiment ./internal/httpd ./internal/namespace ./internal/stat ./internal/telemetry ./internal/testenv ./internal/yamlfile ./sim/parallel
+# Long tests of theirs that have one goroutine: the race detector, which makes them
+# eight times as slow, finds nothing in them.
+RACE_SKIP  := ^(TestScenarios|TestExplainIsWhatHappens|TestHellosMeasureTheRoundTrip|TestOverloadInAllDirections)$$
 DEMO       ?= test/netns/demo.yaml
 FUZZTIME   ?= 20s
 BENCH      ?= .
@@ -38,7 +41,7 @@ lint: ## run golangci-lint, import graph included (compiles it the first time: m
 	$(GO) run $(GOLANGCI) run ./...
 
 test: ## run all tests; with root or sudo the kernel's part too
-	$(GO) run ./internal/tools/testgate -timeout 8m -race '$(RACE)'
+	$(GO) run ./internal/tools/testgate -timeout 8m -race '$(RACE)' -race-skip '$(RACE_SKIP)'
 
 test-rdma: build guest ## run RDMA clients in two virtual machines over a fabric (needs QEMU, see test/rdma/README.md)
 	$(GO) test -tags rdma -exec '$(IN_VM)' -count 1 -v -run TestRDMA -timeout 10m ./test/rdma

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/loomfabric/loom/internal/flowtable"
 	"github.com/loomfabric/loom/internal/mono"
@@ -95,8 +96,7 @@ type conweave struct {
 	leaves []leafState
 	busy   []mono.Time // by leaf, uplink and selector: until when
 
-	looked bool // of the present vector: links were looked at
-	waits  waits
+	waits waits // of the present vector, if paths are chosen by them
 
 	decisions uint64
 	stats     ConWeaveStats
@@ -177,7 +177,10 @@ func (c *conweave) Choose(now mono.Time, v *View, pkts []Packet) {
 	if len(v.Paths) > len(c.leaves) {
 		c.grow(len(v.Paths))
 	}
-	c.looked = false
+	c.waits.leaf = -1
+	if c.informed && slices.ContainsFunc(pkts, func(p Packet) bool { return v.Paths[p.Leaf].N > 0 }) {
+		c.waits.look(now, v) // before anything adds to a queue
+	}
 	conns := &c.conns
 	if conns.Cold() {
 		for i := range pkts {

@@ -119,10 +119,6 @@ func (c *conweave) sample(now mono.Time, v *View, p *Packet, present overlay.Pat
 // best is sample by waits: of all paths that are not busy, the one with the shortest. Of
 // equal ones chance decides.
 func (c *conweave) best(now mono.Time, v *View, p *Packet, present overlay.PathID, elsewhere bool) (overlay.PathID, bool) {
-	if !c.looked {
-		c.looked = true
-		c.waits.look(now, v)
-	}
 	c.waits.face(now, v, p.Leaf)
 	paths := &v.Paths[p.Leaf]
 	n := int(paths.N)

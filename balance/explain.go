@@ -296,3 +296,25 @@ func (c *flowcut) Explain(now mono.Time, v *View, p *Packet) Explanation {
 	x.least(paths, last, why == flowcutStays)
 	return x
 }
+
+// Explain follows the flowlet or decides as Choose does.
+func (h *hula) Explain(now mono.Time, v *View, p *Packet) Explanation {
+	paths := &v.Paths[p.Leaf]
+	x := newExplanation(paths)
+	last, yes := h.follows(now, paths, p, &x)
+	if yes && !h.isSilent(p.Leaf, last) {
+		return x
+	}
+	if yes {
+		x.Reason = "answers to probes of its flowlet's path are missing"
+	}
+	why := x.Reason
+	best, ok := h.best(now, paths, p.Leaf)
+	if !ok {
+		x.take(paths, h.share(paths, p.Hash), why+", and no path to the leaf has answered probes of late, so its hash decides")
+		return x
+	}
+	x.take(paths, uint8(paths.Index[best]), why+", and of the paths that answer probes this one was the least used")
+	x.Combined[best] = int(h.leaves[p.Leaf].util)
+	return x
+}

@@ -40,6 +40,10 @@ func (k *FlowcutKeys) Validate() error {
 // order and its destination need not hold any (Bonato et al., flowcut switching, 2025).
 // The new path is the least congested one, as under conga.
 //
+// The paper has variants in which all switches, the first one, or network cards do this.
+// Ours is the second: the first switch is the source's leaf. Of the paper's text the
+// abstract and public summaries were at hand, so no section is named here.
+//
 // It differs from the paper in these points:
 //   - The paper's switch counts the bytes in flight by the acknowledgements that come
 //     back through it. Here the source numbers a flow's packets and asks about one, and
@@ -50,8 +54,11 @@ func (k *FlowcutKeys) Validate() error {
 //     than its own. That is found out once in a time constant of the metrics (tau).
 //   - A flow that has paused for congestion.flow_gap has nothing in flight, even if no
 //     answer came.
-//   - The paper makes a congested flow pause until it has drained. A leaf does not hold
-//     hosts' packets back: a flow that never has its last packet answered for stays.
+//   - The paper drains a flow whose round trips say that its path is congested: the flow
+//     pauses until nothing of it is in flight, and then takes another path. How long a
+//     round trip has to be, and for how long it has to last, is not in what was at hand.
+//     A leaf does not hold hosts' packets back: a flow that never has its last packet
+//     answered for stays.
 //
 // A flow whose path goes away moves at once, and may be reordered.
 type flowcut struct {

@@ -46,6 +46,49 @@ type Tuned interface {
 	Retime(now mono.Time, t *reorder.Times) error
 }
 
+// Switch is what a scheme knows of, and does with, all links of a node, which can be more
+// than a policy knows. It is owned by one worker.
+type Switch interface {
+	// SetRoute names the ports that lead to a leaf, by the number that all nodes know it
+	// by. here says that the leaf is this node itself; then there are none.
+	SetRoute(leaf uint16, ports []int, here bool)
+	// Handle takes a message of the node at the other end of a port. It reports false for
+	// one that makes no sense, which changes nothing.
+	Handle(now mono.Time, port int, m *overlay.Message) bool
+	// Deadline returns when Tick is to be called next; reorder.Never: not unless something
+	// else happens first.
+	Deadline() mono.Time
+	// Tick does what is due, and appends to out what there is to say. It returns the
+	// extended slice.
+	Tick(now mono.Time, out []PortMessage) []PortMessage
+}
+
+// Node is what a driver knows of all ports of its node, and does with them.
+type Node interface {
+	// Queue returns the bytes of data that wait at a port, of all workers; 0 for a port
+	// that there is not.
+	Queue(now mono.Time, port int) uint32
+	// Hosts returns the most bytes of data that wait at a port towards a host; 0: none is
+	// there.
+	Hosts(now mono.Time) uint32
+	// Hold has a port send no data before a time. A time that has passed lets it go.
+	Hold(now mono.Time, port int, until mono.Time)
+}
+
+// PortMessage is a message for the node at the other end of a port.
+type PortMessage struct {
+	overlay.Message
+	Port int
+}
+
+// HostPauser is a Switch that may have hosts pause.
+type HostPauser interface {
+	Switch
+	// PauseHost returns the time before which a host is to send nothing whose packet has
+	// met a queue of so many bytes, of a link of so many bits per second; 0: it may go on.
+	PauseHost(now mono.Time, queue uint32, rate uint64) mono.Time
+}
+
 // Receiver is a scheme's receiving side: it says what becomes of the packets that
 // carry the scheme's shim. It is owned by one worker, to which all packets of a
 // flow come, whatever path they took. It knows packets by their headers; the

@@ -146,6 +146,12 @@ func (v *View) remote(leaf uint16, now mono.Time, m *[MaxPaths]uint8) {
 type Packet struct {
 	Hash uint32 // of the flow, as overlay.Dissect computes it
 	Leaf uint16 // destination leaf: indexes View.Paths
+	// Number is what all nodes of the fabric know the leaf by; read if the scheme has
+	// Scheme.Switch.
+	Number uint16
+	// Host is the low 32 bits of the destination's address; read if the scheme has
+	// Scheme.Hosts.
+	Host uint32
 	Len  uint16 // length of the tenant's frame, bytes
 	Path uint8  // out: indexes the leaf's Paths; undefined if they are empty
 	// Copies are paths that get a copy of the packet besides Path, a bit each; read
@@ -227,6 +233,10 @@ type Options struct {
 	// Leaves bounds the numbers of leaves, and Ports is the number of egress ports
 	// that packets may wait for. Receivers need them.
 	Leaves, Ports int
+	// Switch is what the scheme's policies have in common (Scheme.Switch), and Links are the
+	// ports of the node that the policy's links are; nil: those of the same numbers.
+	Switch Switch
+	Links  []int
 	// Receiver is the worker's receiver of the scheme, for policies that go by what
 	// it has seen; nil: there is none.
 	Receiver Receiver

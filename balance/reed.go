@@ -189,6 +189,10 @@ func (s *reed) Choose(now mono.Time, v *View, pkts []Packet) {
 		if paths.N == 0 {
 			continue
 		}
+		if !looked { // before anything goes by hash and adds to a queue
+			looked = true
+			s.waits.look(now, v)
+		}
 		if v.Capable != nil && !v.Capable.Capable(p.Leaf, now) {
 			s.stats.Incapable++
 			s.byHash(paths, p)
@@ -199,10 +203,6 @@ func (s *reed) Choose(now mono.Time, v *View, pkts []Packet) {
 			s.stats.Overflow++
 			s.byHash(paths, p)
 			continue
-		}
-		if !looked {
-			looked = true
-			s.waits.look(now, v)
 		}
 		if int(p.Leaf) != s.waits.leaf {
 			s.waits.face(now, v, p.Leaf)

@@ -34,9 +34,16 @@ type Scheme struct {
 	// own classes are: other leaves may use the scheme. nil: there is none. Schemes
 	// of one Wire share one, and one of them names it.
 	Receiver func(*Options) (Receiver, error)
+	// Switch makes what the policies of a worker have in common about the links of their
+	// node: one for all bundles of a spine, one for each class of a leaf. A node hands it
+	// its ports, or nil if it has nothing to say. It becomes Options.Switch; nil: there is
+	// no such thing.
+	Switch func(*Options, Node) Switch
 	// Exact says that the scheme wants each packet's exact keys and TCP flags
 	// ([View.Exact]).
 	Exact bool
+	// Hosts says that the scheme wants to know the hosts that packets go to (Packet.Host).
+	Hosts bool
 	// Waits and Copies say that the scheme may use Packet.Until and Packet.Copies.
 	Waits, Copies bool
 	// Queues says that the scheme decides by the queues of links, so that what one
@@ -172,8 +179,8 @@ func (s *Scheme) check() error {
 		return errors.New("it needs a name, a summary and a constructor")
 	case s.Wire != 0 && !s.Wire.Valid():
 		return fmt.Errorf("wire number %d: use 1 to %d but for 8, or 0 for none", s.Wire, overlay.NumSchemes-1)
-	case s.Wire == 0 && (s.Shim || s.Receiver != nil):
-		return errors.New("a shim or a receiver needs a wire number")
+	case s.Wire == 0 && (s.Shim || s.Receiver != nil || s.Switch != nil):
+		return errors.New("a shim, a receiver or a switch needs a wire number")
 	}
 	for _, o := range schemes {
 		if o.Name == s.Name {

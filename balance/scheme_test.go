@@ -58,8 +58,12 @@ var conformance = []promises{
 	{name: "presto", uniform: true, weighted: true},
 	{name: "plb", byHash: true, uniform: true, weighted: true, looks: looks{late: 1}},
 	{name: "flowcut", perFlowlet: true, gap: 13 * time.Millisecond, uniform: true, followsLocal: true, followsRemote: true, looks: byFlowlet},
+	{name: "hula", perFlowlet: true, byHash: true, gap: 500 * time.Microsecond, uniform: true, weighted: true},
+	{name: "static-dst", perFlow: true},
+	{name: "caar", perFlowlet: true, byHash: true, gap: time.Second, uniform: true, followsQueue: true, looks: looks{1, 1, 1, 1, 1}},
+	{name: "caar-flow", perFlowlet: true, byHash: true, gap: time.Second, uniform: true, followsQueue: true, looks: looks{1, 1, 1, 1, 1}},
 	{name: "reed", uniform: true, followsRemote: true, followsQueue: true, looks: looks{1, 1, 1, 1, 0}},
-	{name: "conweave-informed", uniform: true, followsRemote: true, followsQueue: true, looks: byFlowlet},
+	{name: "conweave-informed", uniform: true, followsRemote: true, followsQueue: true, looks: looks{1, 1, 1, 1, 0}},
 }
 
 func TestEverySchemeIsHeldToSomething(t *testing.T) {
@@ -399,6 +403,9 @@ func TestOptionsAreChecked(t *testing.T) {
 		{"flowcut", "flowcuts", Options{Keys: &FlowcutKeys{2}}},
 		{"flowcut", "flowcuts", Options{Keys: &FlowcutKeys{100}}},
 		{"flowcut", "flowcuts", Options{Keys: &FlowcutKeys{1 << 25}}},
+		{"hula", "probe", Options{Section: &HULAParams{Probe: 100, Misses: 5}}},
+		{"hula", "misses", Options{Section: &HULAParams{Probe: time.Millisecond, Misses: 256}}},
+		{"hula", "spacing", Options{Section: &HULAParams{Probe: time.Millisecond, Misses: 5, Spacing: time.Second}}},
 		{"static", "weights", Options{Keys: &StaticKeys{make([]uint32, 17)}}},
 		{"static", "weights", Options{Keys: &StaticKeys{[]uint32{0, 0}}}},
 		{"static", "weights", Options{Keys: &StaticKeys{[]uint32{1 << 31, 1 << 31}}}},

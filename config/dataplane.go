@@ -77,7 +77,7 @@ func (l *Leaf) ToDataplane() dataplane.Config {
 func (s *Spine) ToDataplane() dataplane.Config {
 	c := s.Common.dataplane()
 	c.Role = dataplane.Spine
-	c.Scheme, c.Options = s.Scheme, balance.Options{Keys: s.Params}
+	c.Scheme, c.Options, c.Sections = s.Scheme, balance.Options{Keys: s.Params}, s.Sections.ByName()
 	c.Remotes = make([]netip.Prefix, len(s.VTEPs))
 	for i, p := range s.VTEPs {
 		c.Remotes[i] = p.Prefix

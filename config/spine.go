@@ -15,6 +15,8 @@ type Spine struct {
 	// none; next hops then follow the leaves' choice, and a hash where they have none.
 	Scheme     string `yaml:"scheme,omitempty"`
 	vocab.Keys `yaml:",inline"`
+	// Sections are what the scheme shares with leaves.
+	Sections vocab.Sections `yaml:",inline"`
 	// Ports are the ports towards leaves and other spines. Required.
 	Ports []SpinePort `yaml:"ports"`
 }

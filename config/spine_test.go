@@ -3,6 +3,7 @@ package config
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/loomfabric/loom/balance"
 )
@@ -20,6 +21,11 @@ func TestSpineScheme(t *testing.T) {
 		"drill: {samples: 3}":                 "it is for a scheme, and there is none",
 		"scheme: ecmp\ndrill: {samples: 3}":   "drill",
 		"scheme: drill\ndrill: {samples: 77}": "77 samples",
+		"scheme: caar\ncaar: {slot: 3ms}":     "",
+		"scheme: caar\ncaar: {slot: 3s}":      "slots of 3s",
+		"scheme: drill\ncaar: {slot: 3ms}":    "no scheme that goes by it",
+		"scheme: caar\nplb: {round: 1ms}":     "no scheme that goes by it",
+		"caar: {slot: 3ms}":                   "no scheme that goes by it",
 	} {
 		s, err := ParseSpine("spined.yaml", []byte(text+rest), []string{"eth1"})
 		if want != "" {
@@ -35,6 +41,9 @@ func TestSpineScheme(t *testing.T) {
 		c := s.ToDataplane()
 		if keys, ok := c.Options.Keys.(*balance.DRILLKeys); s.Scheme == "drill" && (!ok || keys.DRILL.Samples != 3) {
 			t.Errorf("%q: the data plane is told %+v", text, c.Options.Keys)
+		}
+		if p, ok := c.Sections["caar"].(*balance.CAARParams); s.Scheme == "caar" && (!ok || p.Slot != 3*time.Millisecond) {
+			t.Errorf("%q: the data plane is told %+v", text, c.Sections)
 		}
 		if c.Scheme != s.Scheme {
 			t.Errorf("%q: the data plane has scheme %q", text, c.Scheme)

@@ -140,6 +140,13 @@ func (d *checker) vtep(at string, a netip.Addr) bool {
 
 // scheme checks a spine's scheme, if it has one.
 func (d *checker) scheme(s *Spine) {
+	d.Add(s.Sections.Resolve(s.Congestion.Profile))
+	of := balance.Find(s.Scheme)
+	for _, name := range s.Sections.ExtraKeys() {
+		if d.Has(name) && (of == nil || of.Section == nil || of.Section.Name != name) {
+			d.Errorf(name, "the spine has no scheme that goes by it; remove it, or use one that does")
+		}
+	}
 	if s.Scheme == "" {
 		for _, key := range s.ExtraKeys() {
 			d.ErrorIf(d.Has(key), key, "it is for a scheme, and there is none; add scheme, or remove it")
@@ -149,7 +156,7 @@ func (d *checker) scheme(s *Spine) {
 	b := vocab.Balancing{Scheme: s.Scheme, Keys: s.Keys}
 	d.Add(b.Check("", 0))
 	s.Keys = b.Keys
-	if x := balance.Find(s.Scheme); x != nil && x.NeedsPeer {
+	if of != nil && of.NeedsPeer {
 		var possible []string
 		for _, o := range balance.Schemes() {
 			if !o.NeedsPeer {

@@ -148,8 +148,11 @@ func (l *leafWorker) toFabric(f *frame, vni VNIIndex, peer PeerID, m *overlay.Me
 	s.flags, s.l3, s.kind = f.flags, f.l3, f.kind&kindFlood
 	s.peer, s.vni = peer, vni
 	p := &c.choice[c.n]
-	p.Hash, p.Leaf, p.Len = f.hash, uint16(peer), f.len
+	p.Hash, p.Leaf, p.Number, p.Len = f.hash, uint16(peer), l.peerNumbers[peer], f.len
 	p.Copies, p.Until = 0, 0
+	if c.Scheme.Hosts {
+		p.Host = hostOf(l.bytes(f), int(f.l3), f.flags)
+	}
 	if c.exact != nil {
 		x := &c.exact[c.n]
 		x.TCPFlags = overlay.ExactKey(l.bytes(f), f.l3, m, &x.Key)

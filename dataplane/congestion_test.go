@@ -58,7 +58,8 @@ func (f *twoLeaves) exchange(r *rig, p PortID, frames ...[]byte) (uplinks []int)
 	return uplinks
 }
 
-// carry takes what left a leaf's uplinks to the other leaf.
+// carry takes what left a leaf's uplinks to the other leaf. It returns the uplinks that
+// tenants' frames took.
 func (f *twoLeaves) carry(r *rig, out [][][]byte) (uplinks []int) {
 	f.t.Helper()
 	to := f.other(r)
@@ -68,7 +69,9 @@ func (f *twoLeaves) carry(r *rig, out [][][]byte) (uplinks []int) {
 			if f.link != nil {
 				f.link(u, overlay.VXLAN(b[vxlanAt:]))
 			}
-			uplinks = append(uplinks, u)
+			if v := overlay.VXLAN(b[vxlanAt:]); !v.Capable() || !v.Opcode().Control() {
+				uplinks = append(uplinks, u)
+			}
 			overlay.Ethernet(b).SetDst(ownMAC) // as a spine does
 			to.send(port, b)
 		}

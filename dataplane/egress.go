@@ -49,6 +49,7 @@ type egress struct {
 	time    uint32            // that a byte takes at this speed, see balance.ByteTime
 	ruled   bool              // rate is configured: the kernel's word does not count
 
+	until mono.Time // no data leave before that: a scheme holds the port
 	delay mono.Time // fixed extra latency, ns
 	line  fifo      // frames in the delay line, in due order
 	due   []mono.Time
@@ -117,6 +118,9 @@ func (e *egress) next(now mono.Time, out []xsk.Desc) (n int, bytes uint64) {
 		return e.nextDelayed(now, out)
 	}
 	if !e.shaper.Limits() && e.control.len() == 0 {
+		if now < e.until {
+			return 0, 0
+		}
 		return e.nextData(out)
 	}
 	for n < len(out) {
@@ -226,7 +230,7 @@ func (e *egress) pick(now mono.Time) *fifo {
 		return &e.control
 	case !e.shaper.Ready(now):
 		return nil
-	case e.data.len() > 0:
+	case e.data.len() > 0 && now >= e.until:
 		return &e.data
 	case control:
 		return &e.control
@@ -238,11 +242,11 @@ func (e *egress) pick(now mono.Time) *fifo {
 // have at now, or idle. A TX ring without room is not its business.
 func (e *egress) deadline(now mono.Time) mono.Time {
 	t := idle
-	if e.data.len() > 0 || e.control.len() > 0 {
-		t = e.shaper.When(now)
+	if e.data.len() > 0 {
+		t = max(e.shaper.When(now), e.until)
 	}
 	if e.control.len() > 0 {
-		t = min(t, e.share.When(now))
+		t = min(t, e.shaper.When(now), e.share.When(now))
 	}
 	if e.delay > 0 && e.line.len() > 0 {
 		t = min(t, e.lineDue())

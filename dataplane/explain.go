@@ -177,7 +177,8 @@ func (l *leafWorker) explain(f *Flow) (*Explanation, error) {
 		x.Connection = l.connectionOf(p, m.Hash)
 	}
 	for _, peer := range l.whereTo(f, vni, x) {
-		x.Peers = append(x.Peers, l.explainPeer(c.Policy, m.Hash, peer, l.now))
+		p := balance.Packet{Hash: m.Hash, Leaf: uint16(peer), Number: l.peerNumbers[peer], Host: hostOf(b, int(m.L3), m.Flags)}
+		x.Peers = append(x.Peers, l.explainPeer(c.Policy, &p, l.now))
 	}
 	return x, nil
 }
@@ -219,9 +220,10 @@ func (l *leafWorker) whereTo(f *Flow, vni VNIIndex, x *Explanation) []PeerID {
 }
 
 // explainPeer asks the policy, shown what it is shown of a packet.
-func (l *leafWorker) explainPeer(p balance.Policy, hash uint32, peer PeerID, now mono.Time) PeerChoice {
+func (l *leafWorker) explainPeer(p balance.Policy, pkt *balance.Packet, now mono.Time) PeerChoice {
 	l.Look(now)
-	e := balance.Explain(p, now, l.brain.View(), &balance.Packet{Hash: hash, Leaf: uint16(peer)})
+	peer := PeerID(pkt.Leaf)
+	e := balance.Explain(p, now, l.brain.View(), pkt)
 	paths := &l.brain.View().Paths[peer]
 	c := PeerChoice{
 		VTEP: l.view.tables.Peers[peer].VTEP, Capable: l.shared.leaf.Capable.Capable(uint16(peer), now),

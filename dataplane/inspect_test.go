@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -123,7 +124,7 @@ func TestExplainIsWhatHappens(t *testing.T) {
 			least, most := 800, 1200
 			if _, ok := f.a.w.leaf.classes[0].Policy.(balance.Explainer); !ok {
 				least, most = 0, 0
-			} else if scheme == "ecmp" || scheme == "static" {
+			} else if scheme == "ecmp" || strings.HasPrefix(scheme, "static") {
 				least = most
 			}
 			if foretold < least || foretold > most {

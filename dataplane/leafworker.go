@@ -21,6 +21,7 @@ type leafWorker struct {
 	fdb          *overlay.FDB
 	classes      []*class // the last one takes what the others do not
 	uplinks      []PortID // by LBTag
+	peerNumbers  []uint16 // by PeerID: what all nodes know leaves by
 	storms       []storm  // by VNIIndex: of what hosts have flooded
 	fabricStorms []storm  // and of what the fabric brings to be flooded
 	flushed      []uint32 // by PortID: view that took the port's addresses out of the FDB
@@ -89,7 +90,7 @@ func newLeafWorker(w *worker, frameSize int) (*leafWorker, error) {
 	var err error
 	l.brain, err = leaf.New[uint32](leaf.Config{
 		Worker: w.id, Seed: w.cfg.Seed, Classes: schemes(rules), Congestion: w.cfg.Congestion, Sections: w.cfg.sections(),
-		Leaves: MaxPeers, Ports: arrivalPorts(len(w.ports)), Uplinks: len(l.uplinks), Links: l, Answers: answerBudget,
+		Leaves: MaxPeers, Ports: arrivalPorts(len(w.ports)), Uplinks: len(l.uplinks), Links: l, Node: leafNode{l}, Answers: answerBudget,
 	}, w.shared.leaf)
 	if err != nil {
 		return nil, err
@@ -198,5 +199,6 @@ func (l *leafWorker) leave(v *view, now mono.Time) {
 func (l *leafWorker) adopt(old, v *view) {
 	l.adoptFDB(old, v)
 	l.bindClasses()
+	l.number(v)
 	l.brain.SetPaths(v.paths)
 }

@@ -11,7 +11,8 @@ import (
 // that decide by them, and then those that are: flows avoid an uplink that is
 // busy with other leaves' traffic. Explaining looks, too.
 func TestLinksAreLookedAtToDecide(t *testing.T) {
-	looks := map[string]bool{"local": true, "conga": true, "conga-flow": true, "drill": true, "conweave-informed": true, "flowcut": true, "reed": true}
+	looks := map[string]bool{"local": true, "conga": true, "conga-flow": true, "drill": true, "conweave-informed": true, "flowcut": true, "reed": true,
+		"caar": true, "caar-flow": true}
 	for _, scheme := range balance.Names() {
 		t.Run(scheme, func(t *testing.T) {
 			f := newTwoLeaves(t, scheme)

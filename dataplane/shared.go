@@ -3,6 +3,8 @@ package dataplane
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"math"
+	"sync/atomic"
 
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/mono"
@@ -16,12 +18,27 @@ type shared struct {
 	params congestion.Params
 	meters []*congestion.Meter // by PortID
 	leaf   *leaf.Shared        // nil on a spine
+	queues []queueOf           // by PortID
+}
+
+// queueOf is how many bytes of data wait for a port in each worker, as of when that worker
+// has looked last: for schemes that tell neighbours.
+type queueOf []atomic.Uint32
+
+// look notes what waits in a worker, and returns what waits in all.
+func (q queueOf) look(worker int, bytes uint64) (sum uint32) {
+	q[worker].Store(uint32(min(bytes, math.MaxInt32)))
+	for i := range q {
+		sum += q[i].Load()
+	}
+	return sum
 }
 
 func newShared(cfg *Config) *shared {
 	s := &shared{params: cfg.Congestion}
 	for range cfg.Ports {
 		s.meters = append(s.meters, congestion.NewMeter(cfg.Workers, &s.params))
+		s.queues = append(s.queues, make(queueOf, cfg.Workers))
 	}
 	if cfg.Role == Leaf {
 		s.leaf = leaf.NewShared(MaxPeers, cfg.Workers, newSecret(), &s.params)

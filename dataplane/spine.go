@@ -29,6 +29,8 @@ type spineWorker struct {
 	// routes remember longest-prefix matches, direct-mapped, emptied with each view.
 	routes [routeCacheSize]routeCacheEntry
 	brain  *leaf.Spine // nil: next hops follow selectors and hashes
+	every  bool        // brain decides where there is no choice, too
+	hosts  bool        // and wants to know what hosts packets go to
 
 	messages *workerRings[message] // nil with one worker
 
@@ -48,8 +50,11 @@ func newSpineWorker(w *worker) (*spineWorker, error) {
 	var err error
 	s.brain, err = leaf.NewSpine(leaf.SpineConfig{
 		Scheme: w.cfg.Scheme, Options: w.cfg.Options, Seed: w.cfg.Seed, Worker: w.id, Congestion: w.cfg.Congestion,
-		Sections: w.cfg.Sections, Links: s,
+		Sections: w.cfg.Sections, Links: s, Node: s,
 	})
+	if err == nil {
+		s.every, s.hosts = s.brain.KnowsLeaves(), balance.Find(w.cfg.Scheme).Hosts
+	}
 	return s, err
 }
 
@@ -74,6 +79,9 @@ func (s *spineWorker) adopt(v *view) {
 		if err := s.brain.SetRoute(i, ports, g.weights); err != nil {
 			panic(err) // a group is no longer than a route may be, and the scheme was made before
 		}
+	}
+	if s.every {
+		s.setLeaves(v)
 	}
 }
 
@@ -167,7 +175,7 @@ func (s *spineWorker) route(p *port, f *frame, now mono.Time) drop.Reason {
 			f.kind = kindCapable | kindControl
 		}
 	}
-	if s.brain != nil && g.n > 1 {
+	if s.brain != nil && (g.n > 1 || s.every) {
 		s.wait(f, group, now)
 		return drop.None
 	}
@@ -208,7 +216,13 @@ func (s *spineWorker) wait(f *frame, group uint32, now mono.Time) {
 	}
 	s.bundle = b
 	s.waiting[s.n], s.groups[s.n] = *f, group
-	s.choice[s.n] = balance.Packet{Hash: f.hash, Leaf: uint16(group), Len: f.len}
+	ip := s.bytes(f)
+	s.choice[s.n] = balance.Packet{
+		Hash: f.hash, Leaf: uint16(group), Number: uint16(overlay.IPv4(ip[overlay.EthernetLen:]).Dst()), Len: f.len,
+	}
+	if s.hosts {
+		s.choice[s.n].Host = innerHost(ip, s.cfg.VXLANPort)
+	}
 	s.n++
 }
 

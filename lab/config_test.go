@@ -3,7 +3,9 @@ package lab
 import (
 	"path/filepath"
 	"testing"
+	"time"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/config/vocab"
@@ -50,6 +52,38 @@ func TestGeneratedConfigs(t *testing.T) {
 			} else if d.Congestion != f.Congestion.CONGA() {
 				t.Errorf("%s: %s: CONGA's parameters are %+v", file, n.Name, d.Congestion)
 			}
+		}
+	}
+}
+
+// A scheme for every tier is that of spines, too, with what it is told; others are not.
+func TestSpinesHaveTheSchemeOfEveryTier(t *testing.T) {
+	for _, x := range []struct{ scheme, want string }{
+		{"caar\ncaar: {slot: 3ms}", "caar"}, {"drill\ndrill: {samples: 3}", "drill"}, {"conga", ""}, {"plb\nplb: {round: 3ms}", ""},
+	} {
+		f, err := fabric.Parse("x.yaml", []byte("name: x\nleaves: 2\nspines: 2\nhosts: {per_leaf: 1}\nvnis: [{vni: 1}]\nscheme: "+x.scheme+"\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := New(f)
+		n := l.Topo.Spines[0]
+		text, err := yamlfile.Marshal(l.spineConfig(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := config.ParseSpine(n.Name, text, l.interfaces(n, false))
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", x.scheme, err, text)
+		}
+		d := c.ToDataplane()
+		if d.Scheme != x.want {
+			t.Errorf("%s: spines have scheme %q", x.scheme, d.Scheme)
+		}
+		if p, ok := d.Sections["caar"].(*balance.CAARParams); d.Scheme == "caar" && (!ok || p.Slot != 3*time.Millisecond) {
+			t.Errorf("spines are told %+v", d.Sections)
+		}
+		if k, ok := d.Options.Keys.(*balance.DRILLKeys); d.Scheme == "drill" && (!ok || k.DRILL.Samples != 3) {
+			t.Errorf("spines are told %+v", d.Options.Keys)
 		}
 	}
 }

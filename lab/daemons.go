@@ -23,6 +23,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/config/vocab"
@@ -195,6 +196,12 @@ func (l *Lab) spineConfig(n fabric.Node) *config.Spine {
 	}
 	for _, p := range l.ports(n) {
 		c.Ports = append(c.Ports, config.SpinePort{Interface: p.name, Egress: egressConfig(p.egress)})
+	}
+	if s := balance.Find(l.File.Scheme); s != nil && s.EveryTier && !s.NeedsPeer {
+		c.Scheme, c.Keys = l.File.Scheme, l.File.Keys
+		if s.Section != nil {
+			c.Sections = l.File.Sections.Only(s.Section.Name)
+		}
 	}
 	return c
 }

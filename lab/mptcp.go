@@ -33,8 +33,9 @@ const (
 
 // takeSubflows has a host of the calling thread's namespace take part in connections of
 // MPTCP with so many subflows. The kernel's path manager makes subflows between pairs of
-// addresses, and hosts have one each: so those who accept connections announce it again,
-// each time with another port, and those who connect join there.
+// addresses, and hosts have one each: so they announce it again, each time with another port, and
+// their peers join there. Whoever opened the connection, both do, until both have as many as
+// are allowed.
 func takeSubflows(at netip.Addr, subflows int) error {
 	family, err := netlink.GenlFamilyGet(mptcpFamily)
 	if errors.Is(err, unix.ENOENT) {

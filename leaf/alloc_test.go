@@ -91,6 +91,10 @@ func TestNothingAllocates(t *testing.T) {
 					}}
 					s.Handle(s.now, 0, &m, true)
 				}
+				for _, op := range []overlay.Opcode{overlay.OpExplore, overlay.OpExtension} { // HULA's, or nobody's
+					m.Fabric.Scheme, m.Fabric.Opcode, m.Fabric.Path, m.Fabric.Arg = scheme.Wire, op, overlay.MakePathID(uint8(turn%2), 0), 3
+					s.Handle(s.now, 0, &m, true)
+				}
 				burst(turn, now, arrivals)
 				for i := range arrivals {
 					s.Accept(s.now, 1, &arrivals[i].Fabric)

@@ -124,7 +124,7 @@ func (p *pair) hellos(i int) (out []Outgoing[int]) {
 	s := p.site[i]
 	s.SetHello(s.now)
 	for _, m := range s.Tick(s.now, false).Messages {
-		if m.Leaf == 1 {
+		if m.Leaf == 1 && m.Fabric.Opcode == overlay.OpHello { // schemes say things, too
 			out = append(out, m)
 		}
 	}
@@ -310,7 +310,7 @@ func TestQuarantine(t *testing.T) {
 		uplinks := func() (used uint16) {
 			for range 400 {
 				flow++
-				pkts := []balance.Packet{{Hash: flow * 0x9e3779b1, Leaf: 1, Len: 1000}}
+				pkts := []balance.Packet{{Hash: flow * 0x9e3779b1, Leaf: 1, Host: flow, Len: 1000}}
 				a.Choose(a.now, a.Classes()[0], pkts, make([]balance.Exact, 1))
 				used |= 1 << a.paths[1].Uplink[pkts[0].Path]
 				a.now += 10 * us

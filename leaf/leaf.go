@@ -42,6 +42,9 @@ type Config struct {
 	// Links brings Local and Queue of the leaf's View up to now; nil: the driver
 	// keeps them so.
 	Links balance.Links
+	// Node is what the driver knows of its ports, uplinks by their numbers; nil: schemes
+	// do without.
+	Node balance.Node
 }
 
 // ClassConfig is the scheme of a traffic class. Of its options Keys, and Section if
@@ -78,13 +81,15 @@ type Leaf[T any] struct {
 	receivers [overlay.NumSchemes]*receiver[T] // by wire number; nil: there is none
 	active    []*receiver[T]
 	wires     uint16 // wire numbers that schemes have, a bit each
-	timed     bool   // a class's policy is a balance.Timed
+	timed     bool   // a class's policy is a balance.Timed, or it has a switch
+	numbers          // of leaves, for switches
 	hello     hello
 	gate      gate[T]
 	budgets   budgets
 
 	out  Output[T]
-	said []overlay.Message // scratch of Tick
+	said []overlay.Message     // scratch of Tick
+	told []balance.PortMessage // likewise
 
 	counted
 }
@@ -93,6 +98,7 @@ type Leaf[T any] struct {
 type Class struct {
 	Scheme *balance.Scheme
 	Policy balance.Policy
+	Switch balance.Switch // nil: the scheme has none
 
 	messenger balance.Messenger // Policy, if it is one; likewise the next
 	timed     balance.Timed
@@ -178,11 +184,20 @@ func (l *Leaf[T]) makeClass(r ClassConfig) (*Class, error) {
 	if rx := l.receivers[s.Wire]; rx != nil {
 		o.Receiver = rx.r
 	}
-	p, err := s.Policy(o)
-	if err != nil {
-		return nil, err
+	return newClass(s, o, l.cfg.Node)
+}
+
+// newClass returns the class of a scheme, with a switch if it has one.
+func newClass(s *balance.Scheme, o balance.Options, n balance.Node) (*Class, error) {
+	if err := s.Complete(&o); err != nil {
+		return nil, fmt.Errorf("scheme %s: %w", s.Name, err)
 	}
-	return NewClass(s, p), nil
+	if s.Switch != nil && o.Switch == nil && n != nil {
+		o.Switch = s.Switch(&o, n)
+	}
+	c := NewClass(s, s.New(&o))
+	c.Switch = o.Switch
+	return c, nil
 }
 
 // NewClass returns the class of a scheme's policy.
@@ -203,8 +218,9 @@ func (l *Leaf[T]) SetClasses(classes []*Class) {
 	}
 	l.classes, l.timed = classes, false
 	for _, c := range classes {
-		l.timed = l.timed || c.timed != nil
+		l.timed = l.timed || c.timed != nil || c.Switch != nil
 	}
+	l.routed = false
 }
 
 // Classes returns the classes in force. The caller must not change them.
@@ -322,6 +338,11 @@ func (l *Leaf[T]) Handle(now mono.Time, class int, m *overlay.Message, first boo
 		if (class < 0 || class == i) && c.messenger != nil && c.Scheme.Wire == m.Fabric.Scheme {
 			ok = true
 			known = c.messenger.Handle(now, &l.view, m) || known
+		}
+		if (class < 0 || class == i) && c.Switch != nil && c.Scheme.Wire == m.Fabric.Scheme && m.Link != overlay.AnyLink {
+			ok = true
+			l.route()
+			known = c.Switch.Handle(now, int(m.Link), m) || known
 		}
 	}
 	if !ok {

@@ -43,7 +43,7 @@ func (l *Leaf[T]) isolate() {
 			break
 		}
 	}
-	l.view.Paths = l.paths
+	l.view.Paths, l.routed = l.paths, false
 	if !q.on {
 		return
 	}

@@ -21,6 +21,8 @@ type SpineConfig struct {
 	// Sections are the schemes' sections of the configuration, by name; see Config.
 	Sections map[string]balance.Params
 	Links    SpineLinks
+	// Node is what the driver knows of the spine's ports; nil: schemes do without.
+	Node balance.Node
 }
 
 // SpineLinks is what a driver knows of a spine's ports.
@@ -36,19 +38,13 @@ type Spine struct {
 	scheme  *balance.Scheme
 	bundles []*Bundle
 	by      []*Bundle // by destination; nil: there is no choice
+	sw      balance.Switch
 
 	messenger bool // bundles' policies handle messages
 	timed     bool // and act when time has passed
 	said      []overlay.Message
-	out       []LinkMessage
+	out       []balance.PortMessage
 	counted
-}
-
-// LinkMessage is a message for the node at the other end of a spine's port. Its header
-// is complete.
-type LinkMessage struct {
-	overlay.Message
-	Port int
 }
 
 // NewSpine returns a spine without routes. It reports schemes that are not for
@@ -67,7 +63,13 @@ func NewSpineOf(scheme *balance.Scheme, cfg SpineConfig) (*Spine, error) {
 	if s.scheme.NeedsPeer {
 		return nil, fmt.Errorf("scheme %s is for leaves: it needs an answer from the far end", s.scheme.Name)
 	}
-	c, err := s.class(0)
+	if o := s.options(); scheme.Switch != nil && cfg.Node != nil {
+		if err := scheme.Complete(&o); err != nil {
+			return nil, fmt.Errorf("scheme %s: %w", scheme.Name, err)
+		}
+		s.sw = scheme.Switch(&o, cfg.Node)
+	}
+	c, err := s.class(0, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -75,19 +77,22 @@ func NewSpineOf(scheme *balance.Scheme, cfg SpineConfig) (*Spine, error) {
 	return s, nil
 }
 
-// class returns the scheme at work in a bundle.
-func (s *Spine) class(bundle int) (*Class, error) {
+// options returns those of the spine's scheme.
+func (s *Spine) options() balance.Options {
 	o := s.cfg.Options
-	// Bundles and workers draw from generators of their own.
-	o.Seed, o.Worker, o.Congestion = s.cfg.Seed, s.cfg.Worker<<16|bundle, s.cfg.Congestion
+	o.Seed, o.Worker, o.Congestion = s.cfg.Seed, s.cfg.Worker<<16, s.cfg.Congestion
 	if o.Section == nil && s.scheme.Section != nil {
 		o.Section = s.cfg.Sections[s.scheme.Section.Name]
 	}
-	p, err := s.scheme.Policy(o)
-	if err != nil {
-		return nil, err
-	}
-	return NewClass(s.scheme, p), nil
+	return o
+}
+
+// class returns the scheme at work in a bundle.
+func (s *Spine) class(bundle int, ports []int) (*Class, error) {
+	o := s.options()
+	o.Worker = s.cfg.Worker<<16 | bundle // bundles and workers draw from generators of their own
+	o.Switch, o.Links = s.sw, ports
+	return newClass(s.scheme, o, nil)
 }
 
 // Bundle is a set of ports among which a spine's scheme chooses: those that lead to
@@ -113,7 +118,7 @@ func (s *Spine) SetRoute(dest int, ports []int, weights []uint16) error {
 	for dest >= len(s.by) {
 		s.by = append(s.by, nil)
 	}
-	if len(ports) < 2 {
+	if len(ports) == 0 || len(ports) == 1 && s.sw == nil {
 		return nil // there is no choice; the bundle that it had stays for later
 	}
 	var b *Bundle
@@ -123,11 +128,12 @@ func (s *Spine) SetRoute(dest int, ports []int, weights []uint16) error {
 		}
 	}
 	if b == nil {
-		c, err := s.class(len(s.bundles))
+		own := slices.Clone(ports)
+		c, err := s.class(len(s.bundles), own)
 		if err != nil {
 			return err
 		}
-		b = &Bundle{Class: c, links: s.cfg.Links, ports: slices.Clone(ports)}
+		b = &Bundle{Class: c, links: s.cfg.Links, ports: own}
 		b.view = balance.View{Links: b, Local: &b.local, Queue: &b.queue}
 		s.bundles = append(s.bundles, b)
 	}
@@ -142,6 +148,14 @@ func (s *Spine) SetRoute(dest int, ports []int, weights []uint16) error {
 	s.by[dest] = b
 	return nil
 }
+
+// SetLeaf names the ports that lead to a leaf by the number that all nodes know it by, for
+// a scheme that wants to know ([Spine.KnowsLeaves]).
+func (s *Spine) SetLeaf(number uint16, ports []int) { s.sw.SetRoute(number, ports, false) }
+
+// KnowsLeaves reports whether the scheme tells leaves from each other, and decides where
+// there is no choice, too: it has a balance.Switch.
+func (s *Spine) KnowsLeaves() bool { return s.sw != nil }
 
 // Bundle returns the bundle that a destination's next hops are in; nil if SetRoute
 // never named two for it.
@@ -164,10 +178,14 @@ func (s *Spine) SchemeStats() []SchemeStats {
 // scheme handles no messages of that kind. first says that the message came to this
 // worker, and not by way of another one of the spine.
 func (s *Spine) Handle(now mono.Time, port int, m *overlay.Message, first bool) (ok bool) {
-	if !s.messenger || s.scheme.Wire != m.Fabric.Scheme {
+	if !s.messenger && s.sw == nil || s.scheme.Wire != m.Fabric.Scheme {
 		return false
 	}
-	known := false
+	known := s.sw != nil && s.sw.Handle(now, port, m)
+	if !s.messenger {
+		s.handled(m.Fabric.Opcode, first, known && first)
+		return true
+	}
 	for _, b := range s.bundles {
 		if link := b.number(port); link >= 0 {
 			m.Link = uint8(link)
@@ -181,6 +199,9 @@ func (s *Spine) Handle(now mono.Time, port int, m *overlay.Message, first bool) 
 // Deadline returns when Tick is to be called next; reorder.Never: no policy asks for it.
 func (s *Spine) Deadline() mono.Time {
 	t := reorder.Never
+	if s.sw != nil {
+		t = s.sw.Deadline()
+	}
 	if !s.timed {
 		return t
 	}
@@ -193,11 +214,23 @@ func (s *Spine) Deadline() mono.Time {
 // Tick wakes the policies that ask for it, and returns what they have to say to the
 // nodes at the other ends of their links. It is valid until the next call. A spine has
 // nothing to say to leaves: what names no link of the bundle is not sent.
-func (s *Spine) Tick(now mono.Time) []LinkMessage {
+func (s *Spine) Tick(now mono.Time) []balance.PortMessage {
 	s.out = s.out[:0]
-	if !s.timed {
-		return s.out
+	if s.sw != nil && now >= s.sw.Deadline() {
+		s.out = s.sw.Tick(now, s.out)
 	}
+	if s.timed {
+		s.tickBundles(now)
+	}
+	for i := range s.out {
+		m := &s.out[i]
+		m.Cause, m.Fabric.Capable, m.Fabric.Scheme = overlay.NoCause, true, s.scheme.Wire
+	}
+	return s.out
+}
+
+// tickBundles wakes the policies of the bundles.
+func (s *Spine) tickBundles(now mono.Time) {
 	for _, b := range s.bundles {
 		if now < b.timed.Deadline() {
 			continue
@@ -208,11 +241,9 @@ func (s *Spine) Tick(now mono.Time) []LinkMessage {
 				s.stats.Unsent.NoPath++
 				continue
 			}
-			m.Cause, m.Fabric.Capable, m.Fabric.Scheme = overlay.NoCause, true, s.scheme.Wire
-			s.out = append(s.out, LinkMessage{m, b.ports[m.Link]})
+			s.out = append(s.out, balance.PortMessage{Message: m, Port: b.ports[m.Link]})
 		}
 	}
-	return s.out
 }
 
 // number returns what the policy knows a port by; -1: not at all.

@@ -24,6 +24,9 @@ func (l *Leaf[T]) Deadline() mono.Time {
 			if c.timed != nil {
 				t = min(t, c.timed.Deadline())
 			}
+			if c.Switch != nil {
+				t = min(t, c.Switch.Deadline())
+			}
 		}
 	}
 	return t
@@ -53,6 +56,9 @@ func (l *Leaf[T]) Tick(now mono.Time, behind bool) *Output[T] {
 
 func (l *Leaf[T]) tickPolicies(now mono.Time) {
 	for _, c := range l.classes {
+		if c.Switch != nil && now >= c.Switch.Deadline() {
+			l.tickSwitch(now, c)
+		}
 		if c.timed == nil || now < c.timed.Deadline() {
 			continue
 		}

@@ -60,7 +60,7 @@ func (r *run) shape() (topo.Spec, error) {
 	if t.Buffer > 0 {
 		spec.Buffer = &network.BufferConfig{Total: uint64(t.Buffer), Alpha: t.Alpha}
 		if t.PFC {
-			spec.Buffer.PFC = &network.PFC{MTU: max(r.largest(), leastMTU)}
+			spec.Buffer.PFC = &network.PFC{Alpha: t.PFCAlpha, MTU: max(r.largest(), leastMTU)}
 		}
 	}
 	return spec, nil

@@ -25,6 +25,7 @@ type collector struct {
 	leaves    []string // whose uplinks are compared
 	imbalance []*measure.Imbalance
 	reorder   *reordering // nil: nobody asked for it
+	progress  *progress   // nil: nobody asked for it
 
 	// When the window opens and closes; a run that ended before has no end yet.
 	opened, closed engine.Time
@@ -103,6 +104,7 @@ func newCollector(r *run) (*collector, error) {
 		return nil, err
 	}
 	c.watchReordering()
+	c.watchProgress()
 	c.watchUplinks()
 	return c, nil
 }
@@ -358,6 +360,7 @@ func (r *run) result(why string) (*measure.Result, error) {
 		},
 		Events: r.group.Handled(), PacketHops: r.net.Hops(),
 	}
+	out.Conservation.LostPercent = percent(out.Conservation.Dropped, out.Conservation.Made)
 	for i := range s.Workloads {
 		if out.Load == 0 {
 			out.Load = s.Workloads[i].Load
@@ -402,6 +405,9 @@ const curvePoints = 100
 
 func (c *collector) distributions(out *measure.Result, now engine.Time) {
 	out.Imbalance = measure.Distributions(c.leaves, c.imbalance)
+	if c.progress != nil {
+		out.Progress = c.progress.intervals
+	}
 	for _, q := range c.queues {
 		if q.hists == nil {
 			continue
@@ -474,6 +480,11 @@ func (r *run) schemeCounters() map[string]uint64 {
 	for _, l := range r.topo.Leaves {
 		schemes = leaf.AddSchemes(schemes, l.Brain().SchemeStats())
 		receivers = leaf.AddReceivers(receivers, l.Brain().ReceiverStats())
+	}
+	for _, s := range r.topo.Spines {
+		if s.Brain() != nil {
+			schemes = leaf.AddSchemes(schemes, s.Brain().SchemeStats())
+		}
 	}
 	out := map[string]uint64{}
 	for i := range schemes {

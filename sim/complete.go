@@ -3,6 +3,7 @@ package sim
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -97,7 +98,7 @@ func def[T comparable](v *T, value T) { *v = cmp.Or(*v, value) }
 func (c *completer) topology(dir string) {
 	t := &c.spec.Topology
 	def(&t.Kind, "leaf-spine")
-	kinds := []string{"leaf-spine", "fat-tree", "three-layer", "vl2", "file"}
+	kinds := []string{"leaf-spine", "fat-tree", "three-layer", "vl2", "tree", "file"}
 	c.oneOf("topology.kind", t.Kind, kinds...)
 	if t.Kind == "file" && t.File == "" {
 		c.errorf("topology.file", "kind file without a file; give the name of a fabric.yaml")
@@ -145,6 +146,15 @@ func (c *completer) links() {
 	}
 	if t.PFC && t.Buffer == 0 {
 		c.errorf("topology.pfc", "PFC without a shared buffer; set buffer")
+	}
+	if t.PFC {
+		def(&t.PFCAlpha, 0.125)
+	}
+	if t.PFCAlpha != 0 && !t.PFC {
+		c.errorf("topology.pfc_alpha", "a threshold of PFC without pfc; set pfc, or remove it")
+	}
+	if !(t.PFCAlpha >= 0) || math.IsInf(t.PFCAlpha, 0) {
+		c.errorf("topology.pfc_alpha", "pfc_alpha is %g; use a number above 0, as in 0.0625", t.PFCAlpha)
 	}
 	if t.Down < 0 {
 		c.errorf("topology.down", "%d links that are down; use 0 or more", t.Down)
@@ -227,6 +237,10 @@ func (c *completer) workload(i int, dir string) {
 	switch w.Type {
 	case vocab.Poisson:
 		c.poisson(w, at, dir)
+	case vocab.Bulk, vocab.Stride, vocab.Permutation, vocab.Random:
+		if w.Sizes != "" {
+			c.sizes(w, at, dir)
+		}
 	case vocab.Incast:
 		def(&w.Repeat, 1)
 	case vocab.UDP:
@@ -241,13 +255,18 @@ func (c *completer) workload(i int, dir string) {
 // maxDatagram is the most payload that UDP over IPv4 can have, bytes.
 const maxDatagram = 65507
 
-func (c *completer) poisson(w *vocab.Workload, at, dir string) {
+// sizes completes the distribution of a workload's sizes.
+func (c *completer) sizes(w *vocab.Workload, at, dir string) {
 	def(&w.Scale, 1)
 	if strings.HasSuffix(w.Sizes, ".csv") {
 		w.Sizes = within(dir, w.Sizes)
 	} else {
 		c.oneOf(at+".sizes", w.Sizes, workload.Names()...)
 	}
+}
+
+func (c *completer) poisson(w *vocab.Workload, at, dir string) {
+	c.sizes(w, at, dir)
 	switch {
 	case w.Pool && w.Connections > 0:
 		c.errorf(at+".pool", "connections is set too; remove one of the two: a pool has as many as it takes")
@@ -307,6 +326,7 @@ func (c *completer) measure() {
 	}
 	c.positive("measure.imbalance", m.Imbalance)
 	c.positive("measure.reorder", m.Reorder)
+	c.positive("measure.progress", m.Progress)
 }
 
 // within returns a file's name relative to dir unless it is absolute.

@@ -73,6 +73,9 @@ func TestCompleteRefuses(t *testing.T) {
 		{"topology.overhead", func(s *Spec) { n := -1; s.Topology.Overhead = &n }},
 		{"topology.links.queue topology.hosts.link.queue", func(s *Spec) { s.Topology.Buffer = 1 << 20 }},
 		{"topology.pfc", func(s *Spec) { s.Topology.PFC = true }},
+		{"topology.pfc_alpha", func(s *Spec) { s.Topology.PFCAlpha = 0.5 }},
+		{"topology.pfc_alpha", func(s *Spec) { *s = *lossless(2); s.Topology.PFCAlpha = -1 }},
+		{"topology.pfc_alpha", func(s *Spec) { *s = *lossless(2); s.Topology.PFCAlpha = nan }},
 		{"topology.alpha", func(s *Spec) { s.Topology.Alpha = -1 }},
 		{"topology.alpha", func(s *Spec) { s.Topology.Alpha = nan }},
 		{"topology.links.ecn.kmin topology.hosts.link.ecn.kmin", func(s *Spec) { s.Topology.mark(vocab.ECN{Kmin: 2, Kmax: 1}) }},
@@ -117,12 +120,15 @@ func TestCompleteRefuses(t *testing.T) {
 		{"workloads[0].start", wl(vocab.Workload{Type: vocab.Bulk, Start: us(2000)})},
 		{"workloads[0].duration", wl(vocab.Workload{Type: vocab.Bulk, Duration: minus})},
 		{"workloads[0].flows", wl(vocab.Workload{Type: vocab.Bulk, Flows: -1})},
-		{"workloads[0].sizes workloads[0].load workloads[0].fan_in", wl(vocab.Workload{Type: vocab.Bulk, Sizes: "web-search", Load: 5, FanIn: 1})},
+		{"workloads[0].load workloads[0].fan_in", wl(vocab.Workload{Type: vocab.Bulk, Sizes: "web-search", Load: 5, FanIn: 1})},
+		{"workloads[0].bytes", wl(vocab.Workload{Type: vocab.Bulk, Sizes: "web-search", Bytes: 5})},
+		{"workloads[0].sizes", wl(vocab.Workload{Type: vocab.Random})},
+		{"workloads[0].sizes", wl(vocab.Workload{Type: vocab.Stride, Stride: 1, Sizes: "web-serch"})},
 		{"workloads[0].fan_in workloads[0].bytes", wl(vocab.Workload{Type: vocab.Incast})},
 		{"workloads[0].pairs", wl(vocab.Workload{Type: vocab.Incast, FanIn: 1, Bytes: 1, Pairs: "none"})},
 		{"workloads[0].interval workloads[0].repeat", wl(vocab.Workload{Type: vocab.Incast, FanIn: 1, Bytes: 1, Interval: minus, Repeat: -1})},
 		{"workloads[0].stride", wl(vocab.Workload{Type: vocab.Stride})},
-		{"workloads[0].from workloads[0].to", wl(vocab.Workload{Type: vocab.Stride, Stride: 1, From: []string{"h0"}, To: []string{"L1"}})},
+		{"workloads[0].to", wl(vocab.Workload{Type: vocab.Stride, Stride: 1, From: []string{"h0"}, To: []string{"L1"}})},
 		{"workloads[0].from", wl(vocab.Workload{Type: vocab.Permutation, From: []string{"h0"}})},
 		{"workloads[0].to workloads[0].bytes", wl(vocab.Workload{Type: vocab.AllToAll, To: []string{"h0"}})},
 		{"workloads[0].bytes", wl(vocab.Workload{Type: vocab.UDP, Rate: 1e9, Bytes: 100})},
@@ -206,6 +212,10 @@ func TestCompleteAgain(t *testing.T) {
 func TestRunRefuses(t *testing.T) {
 	bad := trace(t, short, "5,0,1,10", "4,0,1,10")
 	unknown := trace(t, short, "5,0,99,10")
+	packed := bad + ".gz" // says so, and is not
+	if err := os.Rename(trace(t, short, "5,0,1,10"), packed); err != nil {
+		t.Fatal(err)
+	}
 	cdf := filepath.Join(t.TempDir(), "x.csv")
 	if err := os.WriteFile(cdf, []byte("no numbers\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -231,6 +241,7 @@ func TestRunRefuses(t *testing.T) {
 		{"line 3: ", func(s *Spec) { s.Workloads = []vocab.Workload{{Type: vocab.Trace, File: bad}} }},
 		{"line 2: host 99 is unknown", func(s *Spec) { s.Workloads = []vocab.Workload{{Type: vocab.Trace, File: unknown}} }},
 		{"gone.csv", func(s *Spec) { s.Workloads = []vocab.Workload{{Type: vocab.Trace, File: "gone.csv"}} }},
+		{"gzip", func(s *Spec) { s.Workloads = []vocab.Workload{{Type: vocab.Trace, File: packed}} }},
 		{"one client", func(s *Spec) { s.Workloads = []vocab.Workload{{Type: vocab.Incast, FanIn: 2, Bytes: 100}} }},
 		{"fan_in: 9", func(s *Spec) {
 			s.Workloads = []vocab.Workload{{Type: vocab.Incast, From: []string{"h0"}, FanIn: 9, Bytes: 100}}

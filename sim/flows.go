@@ -1,9 +1,12 @@
 package sim
 
 import (
+	"compress/gzip"
 	"fmt"
+	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/workload"
@@ -41,6 +44,8 @@ func (r *run) source(i int, fabric *traffic.Fabric) (traffic.Source, error) {
 	until := from + engine.Of(w.Duration)
 	var pairs []traffic.Pair
 	switch w.Type {
+	case vocab.Random:
+		return r.closed(w, traffic.Loop{Stream: stream, Random: sel, Start: from, Until: until})
 	case vocab.Poisson:
 		return r.poisson(i, fabric, traffic.PoissonConfig{Stream: stream, Pairs: sel, From: from, Until: until, Conns: w.Connections})
 	case vocab.Incast:
@@ -51,6 +56,7 @@ func (r *run) source(i int, fabric *traffic.Fabric) (traffic.Source, error) {
 		pairs = sel.Pairs()
 	case vocab.Stride:
 		pairs, err = traffic.Stride(len(fabric.Rack), w.Stride)
+		pairs = slices.DeleteFunc(pairs, func(p traffic.Pair) bool { return !slices.Contains(sel.From, p.Src) })
 	case vocab.Permutation:
 		pairs, err = traffic.Permutation(len(fabric.Rack), stream)
 	case vocab.AllToAll:
@@ -59,11 +65,24 @@ func (r *run) source(i int, fabric *traffic.Fabric) (traffic.Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	if w.Sizes != "" {
+		return r.closed(w, traffic.Loop{Stream: stream, Pairs: pairs, Start: from, Until: until})
+	}
 	flow := traffic.Flow{Start: from, Bytes: uint64(w.Bytes), Until: engine.Never, Rate: uint64(w.Rate), Packet: uint32(w.Size)}
 	if w.Bytes == 0 {
 		flow.Bytes, flow.Until = traffic.Endless, until
 	}
-	return traffic.NewBulk(stream, pairs, max(w.Flows, 1), flow)
+	return traffic.NewBulk(stream, pairs, max(w.Flows, 1), engine.Of(w.Stagger), flow)
+}
+
+// closed completes a loop with sizes, and how many flows are under way at a time.
+func (r *run) closed(w *vocab.Workload, l traffic.Loop) (traffic.Source, error) {
+	sizes, err := readSizes(w)
+	if err != nil {
+		return nil, err
+	}
+	l.Sizes, l.Each, l.Stagger = sizes, max(w.Flows, 1), engine.Of(w.Stagger)
+	return traffic.NewLoop(l)
 }
 
 // poisson completes c with sizes and rate.
@@ -92,7 +111,7 @@ func readSizes(w *vocab.Workload) (*workload.CDF, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sizes: %w", err)
 	}
-	if w.Scale == 1 {
+	if w.Scale == 1 || w.Scale == 0 {
 		return c, nil
 	}
 	return c.Scale(w.Scale)
@@ -129,7 +148,13 @@ func (r *run) trace(w *vocab.Workload, stream traffic.Stream) (traffic.Source, e
 		return nil, err
 	}
 	defer f.Close()
-	flows, err := traffic.ReadTrace(f, len(r.topo.Hosts), stream)
+	var text io.Reader = f
+	if strings.HasSuffix(w.File, ".gz") {
+		if text, err = gzip.NewReader(f); err != nil {
+			return nil, fmt.Errorf("%s: %w", w.File, err)
+		}
+	}
+	flows, err := traffic.ReadTrace(text, len(r.topo.Hosts), stream)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", w.File, err)
 	}

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"bytes"
+	"compress/gzip"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -80,6 +82,48 @@ func TestTraceRepeats(t *testing.T) {
 		if both := must(t, &again); both.Workloads[0].Flows != 0 || both.Workloads[1].Flows != want.Flows {
 			t.Errorf("%d connections: workloads %+v, want all of the trace's %d flows with the second", connections, both.Workloads, want.Flows)
 		}
+	}
+}
+
+// A trace may be packed.
+func TestPackedTrace(t *testing.T) {
+	s := small()
+	source, err := Flows(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := filepath.Join(t.TempDir(), "t.csv")
+	packed := plain + ".gz"
+	var csv, gz bytes.Buffer
+	if _, err := traffic.WriteTrace(&csv, source, false); err != nil {
+		t.Fatal(err)
+	}
+	pack := gzip.NewWriter(&gz)
+	if _, err := pack.Write(csv.Bytes()); err != nil || pack.Close() != nil {
+		t.Fatal(err)
+	}
+	if os.WriteFile(plain, csv.Bytes(), 0o644) != nil || os.WriteFile(packed, gz.Bytes(), 0o644) != nil {
+		t.Fatal("cannot write")
+	}
+	run := func(name string) string {
+		s.Workloads = []vocab.Workload{{Type: vocab.Trace, File: name}}
+		return text(t, must(t, s))
+	}
+	if a, b := run(plain), run(packed); a != b || len(a) < 100 {
+		t.Errorf("plain\n%s\npacked\n%s", a, b)
+	}
+}
+
+// A lower threshold of PFC makes switches pause senders more often.
+func TestPFCAlpha(t *testing.T) {
+	pauses := func(alpha float64) uint64 {
+		s := lossless(2)
+		s.Topology.PFCAlpha, s.Topology.Buffer, s.Transport.CongestionControl = alpha, 4<<20, "none"
+		s.Workloads = []vocab.Workload{{Type: vocab.Incast, From: []string{"h0"}, FanIn: 4, Bytes: 4 << 20}}
+		return must(t, s).PFC["pauses"]
+	}
+	if low, high, usual := pauses(0.02), pauses(0.5), pauses(0); low <= usual || usual <= high || pauses(0.125) != usual {
+		t.Errorf("%d pauses with 0.02, %d by default, %d with 0.5", low, usual, high)
 	}
 }
 

@@ -9,14 +9,14 @@ import (
 
 // The types that keys belong to which not every type of their section has.
 var (
-	built   = []string{"leaf-spine", "fat-tree", "three-layer", "vl2"}
-	counted = []string{"leaf-spine", "three-layer", "vl2"}
+	built   = []string{"leaf-spine", "fat-tree", "three-layer", "vl2", "tree"}
+	counted = []string{"leaf-spine", "three-layer", "vl2", "tree"}
 	overTCP = []string{"tcp", "mptcp"}
 
 	topologyKeys = map[string][]string{
 		"file": {"file"}, "load": {"file"},
-		"leaves": counted, "spines": counted, "cores": {"three-layer", "vl2"}, "k": {"fat-tree"},
-		"links": built, "hosts": built, "buffer": built, "alpha": built, "pfc": built, "overrides": built, "down": built, "plain": built,
+		"leaves": counted, "spines": counted, "cores": {"three-layer", "vl2", "tree"}, "k": {"fat-tree"},
+		"links": built, "hosts": built, "buffer": built, "alpha": built, "pfc": built, "pfc_alpha": built, "overrides": built, "down": built, "plain": built,
 	}
 	transportKeys = map[string][]string{
 		"mtu": overTCP, "min_rto": overTCP, "window": overTCP, "burst": overTCP, "subflows": {"mptcp"},

@@ -185,7 +185,8 @@ func text(t *testing.T, r *measure.Result) string {
 // TestDeterminism: the same Spec gives the same bytes, alone and beside others,
 // and another seed gives others.
 func TestDeterminism(t *testing.T) {
-	specs := map[string]*Spec{"tcp": small(), "drill": small(), "conweave": lossless(3), "mixed": small()}
+	specs := map[string]*Spec{"tcp": small(), "mptcp": small(), "drill": small(), "conweave": lossless(3), "mixed": small()}
+	specs["mptcp"].Transport.Type = "mptcp"
 	specs["drill"].Scheme, specs["conweave"].Scheme = "drill", "conweave"
 	specs["conweave"].Measure.Reorder = us(5)
 	m := specs["mixed"]

@@ -51,7 +51,7 @@ type Spec struct {
 
 // Topology is a fabric: its switches, links and hosts.
 type Topology struct {
-	// Kind is leaf-spine, fat-tree, three-layer, vl2 or file. Default: leaf-spine.
+	// Kind is leaf-spine, fat-tree, three-layer, vl2, tree or file. Default: leaf-spine.
 	Kind string `yaml:"kind,omitempty"`
 	// File is a fabric.yaml, for kind file, relative to the experiment file. What
 	// it says holds as far as the experiment is silent: scheme, congestion, the schemes'
@@ -63,10 +63,10 @@ type Topology struct {
 
 	// Leaves is the number of leaves; not for fat-tree.
 	Leaves int `yaml:"leaves,omitempty"`
-	// Spines is the number of spines. In three-layer and vl2 they are the tier in the
+	// Spines is the number of spines. In three-layer, vl2 and tree they are the tier in the
 	// middle. Not for fat-tree.
 	Spines int `yaml:"spines,omitempty"`
-	// Cores is the number of core switches of three-layer and vl2.
+	// Cores is the number of core switches of three-layer, vl2 and tree.
 	Cores int `yaml:"cores,omitempty"`
 	// K is the size of a fat-tree.
 	K int `yaml:"k,omitempty"`
@@ -80,11 +80,14 @@ type Topology struct {
 	// Buffer is the memory of a switch, which its ports share by dynamic thresholds.
 	// Give this or the queues of links.
 	Buffer units.Size `yaml:"buffer,omitempty"`
-	// Alpha is how much of the free memory one port may take. Default: 1.
+	// Alpha is how much of the free memory one port may take; not with pfc. Default: 1.
 	Alpha float64 `yaml:"alpha,omitempty"`
 	// PFC lets switches pause senders instead of dropping. It needs a buffer.
 	// Default: false.
 	PFC bool `yaml:"pfc,omitempty"`
+	// PFCAlpha is how much of the free memory may be taken by what came in by one port
+	// before that port's peer is told to pause. Default: 0.125.
+	PFCAlpha float64 `yaml:"pfc_alpha,omitempty"`
 	// Overhead is what the overlay adds to a packet between leaves, bytes; 0 compares
 	// with papers that do not count it. Default: 50.
 	Overhead *int `yaml:"overhead,omitempty"`
@@ -155,4 +158,7 @@ type Measure struct {
 	// Reorder samples the queues and bytes of ConWeave's receivers at this interval; 0:
 	// not.
 	Reorder time.Duration `yaml:"reorder,omitempty"`
+	// Progress is the interval at which goodput, reordering and losses are noted, from the
+	// run's start on; 0: not.
+	Progress time.Duration `yaml:"progress,omitempty"`
 }

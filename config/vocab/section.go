@@ -250,6 +250,16 @@ func (s *Sections) Auto() (a leaf.Auto) {
 // Clone returns a copy that shares nothing that changes.
 func (s *Sections) Clone() Sections { return Sections{slices.Clone(s.all)} }
 
+// Only returns a copy that says of the other sections what nobody has said.
+func (s *Sections) Only(name string) (out Sections) {
+	for i, x := range s.list() {
+		if x.of.Name == name {
+			*out.Get(name) = s.all[i]
+		}
+	}
+	return out
+}
+
 // ByName returns the sections' parameters by their names.
 func (s *Sections) ByName() map[string]balance.Params {
 	out := make(map[string]balance.Params, len(s.all))

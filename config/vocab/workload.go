@@ -21,6 +21,7 @@ const (
 	Stride      = "stride"      // host i sends to host i+stride
 	Permutation = "permutation" // each host sends to another one, at random
 	AllToAll    = "all-to-all"  // each host sends to every other one
+	Random      = "random"      // flows of sizes from a CDF, each to another host
 	Trace       = "trace"       // flows from a file
 )
 
@@ -32,8 +33,9 @@ type Workload struct {
 	// bulk (long flows between pairs), incast (clients ask servers at once), udp
 	// (datagrams at a constant rate between pairs); in fabric.yaml roce (RDMA writes of
 	// sizes from a CDF, paced, with Go-Back-N); in experiments stride, permutation,
-	// all-to-all (flows between those pairs) or trace (flows from a file). Default:
-	// poisson in experiments.
+	// all-to-all (flows between those pairs), random (flows of sizes from a CDF, of which
+	// each sender has some under way, each to a random receiver) or trace (flows from a
+	// file). Default: poisson in experiments.
 	Type string `yaml:"type"`
 	// From are the hosts that send: names of hosts, of leaves (all hosts behind them)
 	// or all. Incast's clients, who ask, stand here, too. Default: all.
@@ -55,7 +57,8 @@ type Workload struct {
 	Seed uint64 `yaml:"seed,omitempty"`
 
 	// Sizes is the CDF of the flows' sizes: the name of a shipped one, or a file whose
-	// name ends in .csv, relative to this one.
+	// name ends in .csv, relative to this one. In experiments bulk, stride and permutation
+	// may have it as well: a pair's flows then come one after the other.
 	Sizes string `yaml:"sizes,omitempty"`
 	// Scale multiplies the sizes. Default: 1.
 	Scale float64 `yaml:"scale,omitempty"`
@@ -78,6 +81,9 @@ type Workload struct {
 
 	// Flows is the number of connections of each pair. Default: 1.
 	Flows int `yaml:"flows,omitempty"`
+	// Stagger is the time from the start of a pair's flows to that of the next pair's.
+	// Default: 0, all at once.
+	Stagger time.Duration `yaml:"stagger,omitempty"`
 	// Bytes is the size of a flow, 0: endless; for incast the size of the whole answer.
 	Bytes units.Size `yaml:"bytes,omitempty"`
 	// FanIn is the number of servers of one incast query.
@@ -98,7 +104,8 @@ type Workload struct {
 	// QueuePairs is the number of queue pairs of each pair of hosts, each a flow of its
 	// own. Default: 4.
 	QueuePairs int `yaml:"qps,omitempty"`
-	// File has the flows of a trace.
+	// File has the flows of a trace: a CSV, or one that gzip has packed, whose name ends
+	// in .gz.
 	File string `yaml:"file,omitempty"`
 }
 
@@ -118,10 +125,10 @@ type Runner struct {
 var (
 	Lab = &Runner{
 		Name: "the lab", types: []string{Bulk, Poisson, Incast, UDP, RoCE},
-		lacks: []string{"scale", "connections", "repeat", "stride", "file"},
+		lacks: []string{"scale", "connections", "repeat", "stride", "stagger", "file"},
 	}
 	Simulator = &Runner{
-		Name: "the simulator", types: []string{Poisson, Bulk, Incast, Stride, Permutation, AllToAll, UDP, Trace},
+		Name: "the simulator", types: []string{Poisson, Bulk, Incast, Stride, Permutation, AllToAll, Random, UDP, Trace},
 		lacks: []string{"seed", "small", "large", "qps"},
 	}
 )
@@ -134,18 +141,19 @@ var oldTypes = map[string]string{
 
 // belongs says which types the keys are for that not all types have.
 var belongs = map[string][]string{
-	"from":        {Poisson, Bulk, Incast, AllToAll, UDP, RoCE},
-	"to":          {Poisson, Bulk, Incast, UDP, RoCE},
-	"pairs":       {Poisson, Incast, RoCE},
-	"sizes":       {Poisson, RoCE},
-	"scale":       {Poisson},
+	"from":        {Poisson, Bulk, Incast, Stride, AllToAll, Random, UDP, RoCE},
+	"to":          {Poisson, Bulk, Incast, Random, UDP, RoCE},
+	"pairs":       {Poisson, Incast, Random, RoCE},
+	"sizes":       {Poisson, Bulk, Stride, Permutation, Random, RoCE},
+	"scale":       {Poisson, Bulk, Stride, Permutation, Random},
+	"stagger":     {Bulk, Stride, Permutation, Random},
 	"load":        {Poisson, RoCE},
 	"of":          {Poisson, RoCE},
 	"small":       {Poisson, RoCE},
 	"large":       {Poisson, RoCE},
 	"connections": {Poisson, Incast},
 	"pool":        {Poisson},
-	"flows":       {Bulk, Stride, Permutation, UDP},
+	"flows":       {Bulk, Stride, Permutation, Random, UDP},
 	"bytes":       {Bulk, Incast, Stride, Permutation, AllToAll},
 	"fan_in":      {Incast},
 	"interval":    {Incast},
@@ -186,6 +194,8 @@ func (w *Workload) Check(at string, r *Runner) (errs yamlfile.Errors) {
 		}
 		errs.ErrorIf(n < 0 && f.Key != "stride" || math.IsInf(n, 0) || math.IsNaN(n), at+"."+f.Key, "%s is %g; use a number above 0", f.Key, n)
 	}
+	errs.ErrorIf(w.Type == Bulk && r == Lab && w.Sizes != "", at+".sizes", "%s has no sizes of bulk flows; remove them, or use type poisson", r.Name)
+	errs.ErrorIf(w.Sizes != "" && w.Bytes > 0, at+".bytes", "sizes are set too; remove one of the two: each flow has one size")
 	errs.ErrorIf(w.Load > 200, at+".load", "a load of %g percent; use a number above 0 and up to 200", w.Load)
 	if w.Pairs != "" {
 		errs.OneOf(at+".pairs", "pairs", w.Pairs, "racks", "any")
@@ -202,7 +212,7 @@ func (w *Workload) missing(at string, r *Runner) (errs yamlfile.Errors) {
 		errs.ErrorIf(missing, at+"."+key, "a workload of type %s without %s; write for instance %s: %s", w.Type, key, key, example)
 	}
 	open := w.Type == Poisson || w.Type == RoCE
-	need("sizes", "web-search", open && w.Sizes == "")
+	need("sizes", "web-search", (open || w.Type == Random) && w.Sizes == "")
 	need("load", "50", open && w.Load == 0)
 	need("fan_in", "8", w.Type == Incast && w.FanIn == 0)
 	need("bytes", "1MB", (w.Type == Incast || w.Type == AllToAll) && w.Bytes == 0)

@@ -16,7 +16,7 @@ local opcodes = {
 }
 
 -- docs/wire-format.md has the numbers.
-local schemes = { [0] = "none", [1] = "ConWeave", [2] = "Presto", [3] = "Flowcut", [4] = "Reed" }
+local schemes = { [0] = "none", [1] = "ConWeave", [2] = "Presto", [3] = "Flowcut", [4] = "Reed", [6] = "CAAR", [7] = "HULA" }
 
 local f = {
   scheme   = ProtoField.uint8("loom.scheme", "Scheme", base.DEC, schemes, 0xf0),

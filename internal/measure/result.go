@@ -43,6 +43,9 @@ type Result struct {
 	// Reactions are how leaves followed faults, by fault and leaf: "fail L1-S1.0: L0".
 	Reactions []Reaction `json:"reactions,omitempty" words:"-"`
 
+	// Progress is what happened in each interval of a run (the simulator).
+	Progress []Interval `json:"progress,omitempty" words:"-"`
+
 	Transport map[string]uint64 `json:"transport"` // counters of the transports: retransmits, timeouts, CNPs, out of order, ...
 	Drops     map[string]uint64 `json:"drops"`     // packets, by reason
 	PFC       map[string]uint64 `json:"pfc"`       // pauses, and their time in ns
@@ -151,6 +154,16 @@ type Distribution struct {
 	CDF  []Point `json:"cdf,omitempty"` // at most 100 points
 }
 
+// Interval is what happened in a part of a run.
+type Interval struct {
+	Until      string  `json:"until"` // its end, after the start: "1.5s"
+	GoodputBps float64 `json:"goodput_bps" words:"goodput"`
+	// ReorderedPerS are data packets a second that one sent later had overtaken.
+	ReorderedPerS float64 `json:"reordered_per_s" words:"reordered packets a second" unit:"-"`
+	// LostPercent are the packets that switches dropped, of those that were made.
+	LostPercent float64 `json:"lost_percent" words:"lost"`
+}
+
 // Point is one of a curve.
 type Point struct {
 	X float64 `json:"x"`
@@ -209,6 +222,8 @@ type Conservation struct {
 	Delivered uint64 `json:"delivered"`
 	Dropped   uint64 `json:"dropped"`
 	InFlight  uint64 `json:"in_flight"`
+	// LostPercent is the share of Dropped in Made.
+	LostPercent float64 `json:"lost_percent" words:"lost"`
 }
 
 // Machine is what the run took where it ran.

@@ -20,8 +20,8 @@ func TestWebSearchMean(t *testing.T) {
 	if got := c.Mean(); math.Abs(got-want) > 1 {
 		t.Errorf("mean of web-search %g, want %g", got, want)
 	}
-	if len(Names()) != 6 {
-		t.Errorf("shipped distributions %v, want six", Names())
+	if len(Names()) != 7 {
+		t.Errorf("shipped distributions %v, want seven", Names())
 	}
 }
 

@@ -52,6 +52,17 @@ func (n *Network) drop(p *Packet, why Reason) {
 	n.Pool.Put(p)
 }
 
+// Made returns how many packets hosts and nodes have made.
+func (n *Network) Made() uint64 { return n.made }
+
+// Lost returns how many packets were dropped, for whatever reason.
+func (n *Network) Lost() (sum uint64) {
+	for _, d := range n.dropped {
+		sum += d
+	}
+	return sum
+}
+
 // Consume ends a packet that reached the node that it was for: leaves consume
 // the fabric's control packets. What a host's endpoint is handed is counted
 // already; it goes back to the pool.

@@ -16,6 +16,7 @@ func (p *Port) SetUp(now engine.Time, up bool) {
 		e.epoch++ // what was scheduled for the link happens no more
 		e.wake = engine.Never
 		e.free = now
+		e.Hold(now, now)
 		e.pause(now, false)
 	}
 	for _, e := range ends {

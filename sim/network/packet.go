@@ -24,6 +24,7 @@ const (
 	Nack         // RDMA: something is missing
 	CNP          // RDMA: congestion notification (DCQCN)
 	Control      // between leaves: overlay.Fabric.Opcode says what; never reaches a host
+	Link         // to the node at the other end of a link, and no further
 )
 
 // Class is a queue of a port, in order of strict priority.

@@ -30,10 +30,32 @@ func (p *Port) pause(now engine.Time, on bool) {
 	if on {
 		p.stats.Pauses++
 		p.pausedAt = now
-		return
+	} else {
+		p.stats.Paused += now - p.pausedAt
 	}
-	p.stats.Paused += now - p.pausedAt
-	p.Kick(now)
+	p.stop(now)
+}
+
+// Hold has the port send no data before a time. A time that has passed lets it go. It is
+// the port's own node that decides so, or that of a host's leaf: there is no PFC in it.
+func (p *Port) Hold(now, until engine.Time) {
+	if until > now && now >= p.heldTill {
+		p.stats.Holds++
+	}
+	p.heldTill = until
+	if until > now {
+		p.schedule(until, eventHeld)
+	}
+	p.stop(now)
+}
+
+// stop brings the transmitter in line with who holds data back.
+func (p *Port) stop(now engine.Time) {
+	was := p.stopped
+	p.stopped = p.paused || now < p.heldTill
+	if was && !p.stopped {
+		p.Kick(now)
+	}
 }
 
 // Stuck returns the ports that will stay paused for ever: each has packets

@@ -43,6 +43,7 @@ type Port struct {
 	waits   uint64      // bytes in all queues
 	watcher Watcher
 	down    bool
+	stopped bool // no Data is to be sent: paused or held
 	paused  bool // the peer wants no Data (PFC)
 	pulling bool // a source is being asked
 	stats   PortStats
@@ -54,6 +55,7 @@ type Port struct {
 
 	account  account
 	pausedAt engine.Time
+	heldTill engine.Time // the node holds Data back until then
 }
 
 // PortStats count what a port did so far.
@@ -68,6 +70,7 @@ type PortStats struct {
 	PausesSent, ResumesSent uint64
 	Pauses                  uint64
 	Paused                  engine.Time
+	Holds                   uint64 // times that the node held Data back, which is not PFC
 }
 
 // NewPort returns a port of a node; a host's first one becomes its interface.
@@ -113,7 +116,7 @@ func (p *Port) Send(now engine.Time, k *Packet, c Class) {
 		p.drop(k, LinkDown)
 		return
 	}
-	if p.waits == 0 && now >= p.free && !p.pulling && (c != DataClass || !p.paused) {
+	if p.waits == 0 && now >= p.free && !p.pulling && (c != DataClass || !p.stopped) {
 		p.Release(now, k)
 		p.transmit(now, k)
 		return
@@ -194,6 +197,7 @@ const (
 	eventArrived        // the oldest packet on the wire to the port is out of it
 	eventPause          // a PFC frame came
 	eventResume
+	eventHeld // the node has held Data back for long enough
 	eventBits = 8
 )
 
@@ -222,6 +226,10 @@ func (p *Port) Handle(now engine.Time, arg uint64) {
 		p.pause(now, true)
 	case eventResume:
 		p.pause(now, false)
+	case eventHeld:
+		if now >= p.heldTill {
+			p.stop(now)
+		}
 	}
 }
 
@@ -235,7 +243,7 @@ func (p *Port) Kick(now engine.Time) {
 		return
 	}
 	k := p.next(now)
-	if k == nil && p.host != nil && !p.paused {
+	if k == nil && p.host != nil && !p.stopped {
 		// A source may send something else from within Pull.
 		p.pulling = true
 		k = p.host.pull(now)
@@ -258,7 +266,7 @@ func (p *Port) wakeUp() {
 		return
 	}
 	waits := p.waits > 0
-	if p.paused {
+	if p.stopped {
 		waits = p.queues[ControlClass].n > 0
 	} else if p.host != nil && p.host.turns.first != nil {
 		waits = true
@@ -275,7 +283,7 @@ func (p *Port) next(now engine.Time) *Packet {
 		return nil
 	}
 	for c := range Class(Classes) {
-		if c == DataClass && p.paused {
+		if c == DataClass && p.stopped {
 			break
 		}
 		k := p.queues[c].pop()

@@ -93,7 +93,11 @@ func (l *Leaf) decapsulate(now engine.Time, p *network.Packet, uplink uint8, kin
 // act does what the brain says, in the order that leaf.Output asks for.
 func (l *Leaf) act(now engine.Time, o *leaf.Output[*network.Packet]) {
 	for i := range o.Messages {
-		l.send(now, &o.Messages[i])
+		if m := &o.Messages[i]; m.Link == overlay.AnyLink {
+			l.send(now, m)
+		} else {
+			l.tell(now, &m.Message)
+		}
 	}
 	for _, p := range o.Deliver {
 		l.hosts[p.Dst].Send(now, p, p.Class)

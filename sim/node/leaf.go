@@ -120,7 +120,7 @@ func Join(leaves []*Leaf) error {
 		l.brain, err = leaf.New[*network.Packet](leaf.Config{
 			Seed: l.cfg.Seed, Classes: []leaf.ClassConfig{{Scheme: l.cfg.Scheme, Options: l.cfg.Options}},
 			Congestion: l.cfg.Congestion, Sections: l.cfg.Sections,
-			Leaves: len(leaves), Ports: len(l.access), Uplinks: len(l.uplinks), Links: l,
+			Leaves: len(leaves), Ports: len(l.access), Uplinks: len(l.uplinks), Links: l, Node: leafNode{l},
 		}, l.shared)
 		if err != nil {
 			return fmt.Errorf("leaf %s: %w", l.Name, err)
@@ -129,6 +129,7 @@ func Join(leaves []*Leaf) error {
 			l.brain.ByteTime[u] = balance.ByteTime(l.uplinks[u].port.Rate)
 		}
 		l.brain.SetPaths(l.paths)
+		l.brain.Number(l.Index, nil)
 		first := reorder.Never
 		if !l.cfg.Plain {
 			first = mono.Time(liveness.Interval(len(leaves) - 1))
@@ -198,7 +199,9 @@ func (l *Leaf) Uplinks() []*network.Port {
 
 // Receive takes a packet from a host or from the fabric.
 func (l *Leaf) Receive(now engine.Time, p *network.Packet, in *network.Port) {
-	if in.Index < balance.MaxPaths {
+	if p.Kind == network.Link {
+		l.neighbour(now, p, uint8(in.Index))
+	} else if in.Index < balance.MaxPaths {
 		l.fromFabric(now, p, uint8(in.Index))
 	} else {
 		l.fromHost(now, p)
@@ -208,7 +211,7 @@ func (l *Leaf) Receive(now engine.Time, p *network.Packet, in *network.Port) {
 // Departing is what uplinks call (network.Watcher).
 func (l *Leaf) Departing(now engine.Time, p *network.Packet, out *network.Port) {
 	l.uplinks[out.Index].depart(now.Mono(), p)
-	if p.Kind != network.Control && p.Fabric.Capable {
+	if p.Kind < network.Control && p.Fabric.Capable {
 		l.brain.Sent(p.DstLeaf, p.Fabric.LBTag)
 	}
 }
@@ -247,8 +250,8 @@ func (l *Leaf) fromHost(now engine.Time, p *network.Packet) {
 func (l *Leaf) toFabric(now engine.Time, p *network.Packet) {
 	c, t := l.class(), now.Mono()
 	choice := &l.choice[0]
-	choice.Hash, choice.Leaf, choice.Len = p.Hash, p.DstLeaf, uint16(p.Size)
-	choice.Copies, choice.Until = 0, 0
+	choice.Hash, choice.Leaf, choice.Number, choice.Len = p.Hash, p.DstLeaf, p.DstLeaf, uint16(p.Size)
+	choice.Host, choice.Copies, choice.Until = uint32(p.Dst), 0, 0
 	l.brain.Choose(t, c, l.choice[:], nil)
 	paths := &l.paths[p.DstLeaf]
 	if paths.N == 0 {
@@ -258,6 +261,9 @@ func (l *Leaf) toFabric(now engine.Time, p *network.Packet) {
 	if c.Scheme.Waits && choice.Until > t && l.brain.Wait(c, choice, p) {
 		l.wake(now)
 		return
+	}
+	if c.Switch != nil {
+		l.pauseHost(now, p.Src, l.uplinks[paths.Uplink[choice.Path]].port)
 	}
 	if c.Scheme.Copies {
 		for path := range int(paths.N) {

@@ -17,7 +17,7 @@ type meter struct {
 // leaves: CE is raised to the link's metric, to which the packet itself does
 // not count yet (CONGA §3.3, step 2), and then the link is metered (§3.2).
 func (m *meter) depart(now mono.Time, p *network.Packet) {
-	if p.Fabric.Capable {
+	if p.Fabric.Capable && p.Kind != network.Link {
 		p.Fabric.RaiseCE(m.dre.Metric(now, m.port.Rate))
 	}
 	m.dre.Add(now, p.Size)

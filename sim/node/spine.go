@@ -6,6 +6,7 @@ import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/leaf"
+	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 )
@@ -22,8 +23,12 @@ type Spine struct {
 	ports []meter     // by Port.Index
 	hops  []hops      // by leaf
 	brain *leaf.Spine // nil: next hops follow selectors and hashes
+	every bool        // brain decides where there is no choice, too
 	seed  uint64
 	one   [1]balance.Packet
+	timer engine.Timer
+	id    engine.ID
+	note  overlay.Message // the message that is handled
 
 	stats SpineStats
 }
@@ -32,6 +37,8 @@ type Spine struct {
 type SpineStats struct {
 	Forwarded uint64
 	Pinned    uint64 // of those, with a choice that their selector made
+	Control   uint64 // messages of neighbours that were handled
+	Messages  uint64 // messages to neighbours that were sent
 }
 
 // hops are the next hops to a leaf, in a stable order.
@@ -44,7 +51,7 @@ type hops struct {
 // NewSpine returns a spine of a fabric with so many leaves, without ports. It
 // reports configurations that make no sense.
 func NewSpine(net *network.Network, name string, index, leaves int, cfg Config) (*Spine, error) {
-	s := &Spine{Name: name, Index: index, net: net, cfg: cfg, hops: make([]hops, leaves), seed: cfg.Seed}
+	s := &Spine{Name: name, Index: index, net: net, cfg: cfg, hops: make([]hops, leaves), seed: cfg.Seed, timer: engine.NewTimer()}
 	if err := cfg.Congestion.Validate(); err != nil {
 		return nil, fmt.Errorf("spine %s: congestion: %w", name, err)
 	}
@@ -53,10 +60,15 @@ func NewSpine(net *network.Network, name string, index, leaves int, cfg Config) 
 	}
 	o := cfg.SpineOptions
 	var err error
-	s.brain, err = leaf.NewSpine(leaf.SpineConfig{Scheme: cfg.Spine, Options: o, Seed: cfg.Seed, Congestion: s.cfg.Congestion, Links: s})
+	s.brain, err = leaf.NewSpine(leaf.SpineConfig{
+		Scheme: cfg.Spine, Options: o, Seed: cfg.Seed, Congestion: s.cfg.Congestion, Sections: cfg.Sections, Links: s, Node: s,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("spine %s: %w", name, err)
 	}
+	s.every = s.brain.KnowsLeaves()
+	s.id = net.Engine.Register(s)
+	s.wake(net.Engine.Now())
 	return s, nil
 }
 
@@ -105,20 +117,27 @@ func (s *Spine) SetRoute(dest uint16, ports []int) error {
 	if err := s.brain.SetRoute(int(dest), ports, nil); err != nil {
 		return fmt.Errorf("spine %s: %w", s.Name, err)
 	}
+	if s.every {
+		s.brain.SetLeaf(dest, ports)
+	}
 	return nil
 }
 
 // Receive forwards a packet.
-func (s *Spine) Receive(now engine.Time, p *network.Packet, _ *network.Port) {
+func (s *Spine) Receive(now engine.Time, p *network.Packet, in *network.Port) {
+	if p.Kind == network.Link {
+		s.message(now, p, in)
+		return
+	}
 	h := &s.hops[p.DstLeaf]
 	pick := uint8(0)
 	switch {
 	case h.n == 0:
 		s.net.Drop(p, network.NoRoute)
 		return
-	case h.n == 1:
+	case h.n == 1 && !s.every:
 	case s.brain != nil:
-		s.one[0] = balance.Packet{Hash: p.Hash, Leaf: p.DstLeaf, Len: uint16(p.Size)}
+		s.one[0] = balance.Packet{Hash: p.Hash, Leaf: p.DstLeaf, Number: p.DstLeaf, Host: uint32(p.Dst), Len: uint16(p.Size)}
 		s.brain.Bundle(int(p.DstLeaf)).Choose(now.Mono(), s.one[:])
 		pick = s.one[0].Path
 	default:
@@ -144,6 +163,9 @@ func (s *Spine) Ports() []*network.Port {
 	}
 	return ports
 }
+
+// Brain returns what decides, for its counters; nil: no scheme does.
+func (s *Spine) Brain() *leaf.Spine { return s.brain }
 
 // Stats returns what happened so far.
 func (s *Spine) Stats() SpineStats { return s.stats }

@@ -1,5 +1,6 @@
 // Package tcp is the TCP of the simulator: NewReno, CUBIC and DCTCP with
-// selective acknowledgements, on connections that are opened a flow or kept. It
+// selective acknowledgements, on connections that are opened a flow or kept, and
+// Multipath TCP ([Multi]). It
 // decides what the hosts' interfaces send; it must not know what is between
 // them.
 //

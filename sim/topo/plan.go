@@ -103,7 +103,10 @@ func (s *Spec) above(leaf int) []int {
 		per := s.Spines / s.pods
 		return span(leaf/(s.Leaves/s.pods)*per, per)
 	case VL2:
-		return span(2*(leaf%(s.Spines/2)), 2)
+		a, b := leaf%s.Spines, (leaf+1)%s.Spines
+		return []int{min(a, b), max(a, b)}
+	case Tree:
+		return []int{leaf * s.Spines / s.Leaves}
 	}
 	return span(0, s.Spines)
 }

@@ -30,9 +30,13 @@ const (
 	ThreeLayer Kind = "three-layer"
 	// VL2 is the network of Greenberg et al. (SIGCOMM 2009 §4.1): each leaf has
 	// links to two of the Spines aggregation switches, and each of these has links
-	// to all of the Cores intermediate switches. Leaves are dealt out to pairs of
-	// aggregation switches in turn.
+	// to all of the Cores intermediate switches. Leaf t has the switches t and t+1,
+	// modulo their number.
 	VL2 Kind = "vl2"
+	// Tree is a tree with several roots (Zhang et al., CAAR, Figure 19): each leaf has a
+	// link to one of the Spines aggregation switches, and each of these has links to all
+	// of the Cores. Leaves are dealt out in blocks, as evenly as they go.
+	Tree Kind = "tree"
 )
 
 // Spec is a fabric.
@@ -126,15 +130,19 @@ func (s *Spec) checkTiers() error {
 		if s.Cores < 1 && s.pods > 1 {
 			return fmt.Errorf("%d pods and no core: nothing connects them", s.pods)
 		}
+	case Tree:
+		if s.Spines < 1 || s.Cores < 1 && s.Spines > 1 {
+			return fmt.Errorf("tree with %d aggregation switches (spines) and %d roots (cores): nothing connects the leaves", s.Spines, s.Cores)
+		}
 	case VL2:
-		if s.Spines < 2 || s.Spines%2 != 0 {
-			return fmt.Errorf("vl2 with %d aggregation switches (spines): each leaf needs a pair of them, so use an even number", s.Spines)
+		if s.Spines < 2 {
+			return fmt.Errorf("vl2 with %d aggregation switches (spines): each leaf needs a pair of them, so use at least 2", s.Spines)
 		}
 		if s.Cores < 1 && s.Spines > 2 {
 			return fmt.Errorf("vl2 with %d aggregation switches and no intermediate one (cores): nothing connects them", s.Spines)
 		}
 	default:
-		return fmt.Errorf("topology %q does not exist: use %s, %s, %s or %s", s.Kind, LeafSpine, FatTree, ThreeLayer, VL2)
+		return fmt.Errorf("topology %q does not exist: use %s, %s, %s, %s or %s", s.Kind, LeafSpine, FatTree, ThreeLayer, VL2, Tree)
 	}
 	return nil
 }

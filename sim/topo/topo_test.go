@@ -35,9 +35,14 @@ var shapes = []struct {
 	}, 3, 5, 12, 6, 80 * gbit},
 	{"vl2", func() Spec {
 		s := wires()
-		s.Kind, s.Leaves, s.Spines, s.Cores, s.Hosts.PerLeaf = VL2, 7, 4, 5, 2
+		s.Kind, s.Leaves, s.Spines, s.Cores, s.Hosts.PerLeaf = VL2, 4, 5, 3, 2
 		return s
-	}, 3, 5, 14, 2, 80 * gbit},
+	}, 3, 5, 8, 6, 80 * gbit},
+	{"tree", func() Spec {
+		s := wires()
+		s.Kind, s.Leaves, s.Spines, s.Cores, s.Hosts.PerLeaf = Tree, 7, 3, 3, 2
+		return s
+	}, 3, 5, 14, 3, 40 * gbit},
 }
 
 func TestEveryPairOfHostsReachesEachOther(t *testing.T) {
@@ -153,7 +158,7 @@ func TestImpossibleTopologiesAreRefused(t *testing.T) {
 		{"k = 40", base(func(s *Spec) { s.Kind, s.K = FatTree, 40 })},
 		{"evenly to 2 pods", base(func(s *Spec) { s.Kind, s.Spines, s.Cores = ThreeLayer, 4, 1 })},
 		{"no core", base(func(s *Spec) { s.Kind, s.Leaves, s.Spines = ThreeLayer, 4, 4 })},
-		{"pair", base(func(s *Spec) { s.Kind, s.Spines = VL2, 3 })},
+		{"pair", base(func(s *Spec) { s.Kind, s.Spines = VL2, 1 })},
 		{"17 next hops", base(func(s *Spec) { s.Kind, s.Spines, s.Cores = VL2, 4, 17 })},
 		{"\"ring\" does not exist", base(func(s *Spec) { s.Kind = "ring" })},
 	} {

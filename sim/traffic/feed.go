@@ -85,11 +85,18 @@ func (m *Merge) Done(now engine.Time, f Flow) bool {
 	i := f.origin
 	f.origin = 0
 	more := c.Done(now, f)
+	if u, ok := c.(unreader); ok && more && m.heads[i].ok {
+		u.unread(m.heads[i].f)
+		m.heads[i].ok = false
+	}
 	if more && !m.heads[i].ok {
 		m.refill(i)
 	}
 	return more
 }
+
+// unreader is a source that has flows which come before one that it has returned.
+type unreader interface{ unread(f Flow) }
 
 // Starter begins flows.
 type Starter interface {

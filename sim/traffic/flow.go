@@ -33,6 +33,7 @@ type Flow struct {
 	Key      uint64      // random, one of each connection: ports and queue pairs come from it
 
 	origin int // the source inside a Merge
+	lane   int // of a Loop
 }
 
 // Source is a stream of flows, in order of Start.
@@ -132,4 +133,5 @@ func splitmix(x uint64) uint64 {
 const (
 	keyOfFlow = iota
 	keyOfConn
+	keyOfLane
 )

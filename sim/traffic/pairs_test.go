@@ -174,7 +174,7 @@ func TestPatternsRefused(t *testing.T) {
 		{"stride of one host", func() error { _, err := Stride(1, 1); return err }, "send to themselves"},
 		{"permutation of one", func() error { _, err := Permutation(1, Stream{}); return err }, "needs 2"},
 		{"shuffle of one", func() error { _, err := Shuffle(hosts(1, 1), Stream{}); return err }, "1 hosts"},
-		{"no pairs", func() error { _, err := NewBulk(Stream{}, nil, 1, Flow{}); return err }, "list of pairs is empty"},
+		{"no pairs", func() error { _, err := NewBulk(Stream{}, nil, 1, 0, Flow{}); return err }, "list of pairs is empty"},
 	} {
 		if err := c.make(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", c.name, err, c.want)

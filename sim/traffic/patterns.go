@@ -1,25 +1,31 @@
 package traffic
 
 import (
+	"cmp"
 	"errors"
+	"slices"
 
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 )
 
-// NewBulk returns flows that all start at once, so many of each pair. They have size,
-// start, end and rate of like.
-func NewBulk(s Stream, pairs []Pair, each int, like Flow) (*Replay, error) {
+// NewBulk returns flows of pairs, so many of each, with size, start, end and rate of like.
+// Each pair's flows start the time stagger after those of the pair before.
+func NewBulk(s Stream, pairs []Pair, each int, stagger engine.Time, like Flow) (*Replay, error) {
 	if len(pairs) == 0 {
 		return nil, errors.New("the list of pairs is empty")
 	}
 	flows := make([]Flow, 0, len(pairs)*each)
 	for range each {
-		for _, p := range pairs {
-			f := s.flow(uint64(len(flows)), like.Start, p, like.Bytes)
+		for i, p := range pairs {
+			f := s.flow(uint64(len(flows)), like.Start+engine.Time(i)*stagger, p, like.Bytes)
 			f.Until, f.Rate, f.Packet = like.Until, like.Rate, like.Packet
 			flows = append(flows, f)
 		}
+	}
+	slices.SortStableFunc(flows, func(a, b Flow) int { return cmp.Compare(a.Start, b.Start) })
+	for i := range flows {
+		flows[i].ID = network.FlowID(i)
 	}
 	return NewReplay(flows), nil
 }

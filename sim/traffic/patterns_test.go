@@ -81,7 +81,7 @@ func incast(t *testing.T, interval, every engine.Time) {
 // TestShuffle: each ordered pair exchanges its bytes once, and all begin at once.
 func TestShuffle(t *testing.T) {
 	hosts := []network.HostID{3, 5, 8, 9, 11}
-	flows := collect(must(NewBulk(Stream{}, must(Shuffle(hosts, Stream{})), 1, Flow{Start: 7, Bytes: 1000})))
+	flows := collect(must(NewBulk(Stream{}, must(Shuffle(hosts, Stream{})), 1, 0, Flow{Start: 7, Bytes: 1000})))
 	seen := make(map[Pair]bool)
 	for i, f := range flows {
 		p := Pair{f.Src, f.Dst}
@@ -96,7 +96,7 @@ func TestShuffle(t *testing.T) {
 }
 
 func TestBulk(t *testing.T) {
-	b := must(NewBulk(Stream{Seed: 2, Number: 4}, must(Stride(4, 1)), 3, Flow{Bytes: Endless, Until: engine.Second}))
+	b := must(NewBulk(Stream{Seed: 2, Number: 4}, must(Stride(4, 1)), 3, 0, Flow{Bytes: Endless, Until: engine.Second}))
 	flows := collect(b)
 	if len(flows) != 12 {
 		t.Fatalf("%d flows", len(flows))
@@ -113,7 +113,7 @@ func TestBulk(t *testing.T) {
 	if len(count) != 4 || count[Pair{3, 0}] != 3 || len(keys) != 12 {
 		t.Errorf("pairs %v, %d keys", count, len(keys))
 	}
-	udp := collect(must(NewBulk(Stream{}, []Pair{{0, 1}}, 1, Flow{Bytes: 1e6, Until: engine.Never, Rate: 5e9, Packet: 1000})))
+	udp := collect(must(NewBulk(Stream{}, []Pair{{0, 1}}, 1, 0, Flow{Bytes: 1e6, Until: engine.Never, Rate: 5e9, Packet: 1000})))
 	if f := udp[0]; f.Rate != 5e9 || f.Packet != 1000 || f.Bytes != 1e6 || f.Until != engine.Never || f.Start != 0 {
 		t.Errorf("UDP flow %+v", f)
 	}

@@ -24,10 +24,11 @@ const testenvPath = "github.com/loomfabric/loom/internal/testenv"
 
 func main() {
 	race := flag.String("race", "", "packages to run with the race detector too, separated by spaces")
+	skip := flag.String("race-skip", "", "tests not to run with the race detector too: a regular expression of names (go test -skip)")
 	timeout := flag.Duration("timeout", 0, "limit of each package's tests (go test -timeout); 0: go's own")
 	flag.Parse()
 	g := &gate{
-		timeout: timeout.String(), out: os.Stdout, isRoot: os.Geteuid() == 0,
+		timeout: timeout.String(), raceSkip: *skip, out: os.Stdout, isRoot: os.Geteuid() == 0,
 		output: map[string][]string{}, skips: map[string]bool{},
 	}
 	if err := g.run(strings.Fields(*race)); err != nil {
@@ -37,7 +38,7 @@ func main() {
 }
 
 type gate struct {
-	timeout                 string
+	timeout, raceSkip       string
 	out                     io.Writer
 	isRoot, sudo            bool   // root's tests run, if not as the caller then by sudo
 	daemons                 string // folder of the programs that they run
@@ -125,6 +126,9 @@ func (g *gate) goTest(pkgs []string, race, asRoot bool, flags ...string) error {
 		return nil
 	}
 	args := append([]string{"test", "-json", "-timeout", g.timeout, "-race=" + strconv.FormatBool(race)}, flags...)
+	if race && g.raceSkip != "" {
+		args = append(args, "-skip", g.raceSkip)
+	}
 	cmd := exec.Command("go", append(args, pkgs...)...)
 	cmd.Env = os.Environ()
 	if g.isRoot {
