@@ -30,14 +30,22 @@ type ended struct {
 // beginner is something that begins to send when its time has come.
 type beginner interface{ Begin(now engine.Time) }
 
-// splits reports whether the run's network has parts. An incast has none: its client asks
-// again in the very moment in which it has its answer, and servers hear of that at once,
-// wherever they are. The ends of a connection of MPTCP share what they know of its subflows.
+// splits reports whether the run's network has parts. With a closed loop or an incast it has
+// none: the next flow begins in the very moment in which one ends, and its sender hears of
+// that at once, wherever it is. The ends of a connection of MPTCP share what they know of its subflows.
 func (r *run) splits() bool {
 	if r.spec.Transport.Type == "mptcp" {
 		return false
 	}
-	return !slices.ContainsFunc(r.spec.Workloads, func(w vocab.Workload) bool { return w.Type == vocab.Incast })
+	return !slices.ContainsFunc(r.spec.Workloads, func(w vocab.Workload) bool {
+		switch w.Type {
+		case vocab.Incast, vocab.Random:
+			return true
+		case vocab.Poisson, vocab.Trace:
+			return false
+		}
+		return w.Sizes != "" // see source
+	})
 }
 
 // split readies the run for a network with parts, if that is what it has.

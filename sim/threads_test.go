@@ -59,6 +59,14 @@ func threadKinds() map[string]*Spec {
 	mixed.Faults = []vocab.Fault{{At: us(250), Fail: "L0-S1.0"}, {At: us(400), Restore: "L0-S1.0"}}
 	mixed.Measure.Imbalance, mixed.Measure.Queues = us(50), []string{"spines", "L0->h3"}
 	kinds["mixed, with faults"] = mixed
+	for kind, w := range map[string]vocab.Workload{
+		"random loop": {Type: vocab.Random, From: []string{"all"}, To: []string{"all"}, Sizes: "web-search", Scale: 0.01, Flows: 2},
+		"stride loop": {Type: vocab.Stride, Stride: 8, Sizes: "web-search", Scale: 0.01},
+	} {
+		loop := small()
+		loop.Workloads, loop.Duration = []vocab.Workload{w}, us(300)
+		kinds[kind] = loop
+	}
 	incast := small()
 	incast.Workloads = []vocab.Workload{{Type: vocab.Incast, From: []string{"h0"}, To: []string{"all"}, Pairs: "any", FanIn: 8, Bytes: units.Size(1e6), Repeat: 3}}
 	kinds["incast"] = incast

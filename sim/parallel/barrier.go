@@ -23,9 +23,10 @@ func (b *barrier) reset(n int) {
 	b.arrived.Store(0)
 }
 
-// How long a thread looks: so many times alone, then so many times letting others run.
+// How long a thread looks: so many times alone, which is about as long as a part of a busy
+// fabric takes for its window, then so many times letting others run.
 const (
-	spins  = 4000
+	spins  = 20000
 	yields = 50
 )
 
