@@ -146,6 +146,12 @@ func Join(leaves []*Leaf) error {
 			l.net.Engine.At(engine.Of(leaf.AutoEvery), l.id, eventTune)
 		}
 	}
+	return nil
+}
+
+// Acquaint tells leaves by which uplinks each of them sends, as HELLOs do later. It comes
+// after the first routes.
+func Acquaint(leaves []*Leaf) {
 	for _, l := range leaves {
 		for _, peer := range leaves {
 			if paths := &peer.paths[l.Index]; peer != l {
@@ -157,7 +163,6 @@ func Join(leaves []*Leaf) error {
 			}
 		}
 	}
-	return nil
 }
 
 // SetPaths names the uplinks that lead to a leaf, in a stable order; none: its

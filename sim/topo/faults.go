@@ -8,6 +8,7 @@ import (
 	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
+	"github.com/loomfabric/loom/sim/node"
 )
 
 // fault fails or repairs a link.
@@ -111,6 +112,7 @@ func (t *Topology) begin() error {
 	if err := t.apply(t.start); err != nil {
 		return err
 	}
+	node.Acquaint(t.Leaves)
 	for i, f := range t.faults {
 		if f.at > 0 {
 			t.Network.Engine.At(f.at, t.id, uint64(i))
