@@ -46,7 +46,7 @@ type ReedSource struct {
 	// the one that was best last; 0: all are compared.
 	Samples int `yaml:"samples"`
 	// Weight is what a path's metric counts for at its top, up to 1 GiB: as much as so
-	// many bytes in the uplink's own queue. From 4 KiB to 128 KiB it makes little
+	// many bytes in the uplink's own queue. From 64 KiB to 256 KiB it makes little
 	// difference; without it paths that are slow further on get too much.
 	Weight units.Size `yaml:"weight"`
 	// Inactive is the pause after which nothing of a flow is under way: its numbers begin
@@ -63,7 +63,7 @@ type ReedSource struct {
 func newReedParams(profile Profile) Params {
 	p := &ReedParams{
 		Source:   ReedSource{Samples: 2, Weight: metricWeight, Inactive: 10 * time.Millisecond, Flows: 256 << 10, Selectors: 1},
-		Receiver: reorder.ResequencerParams{Hold: 2 * time.Millisecond, MaxHold: 5 * time.Millisecond, Window: 4096, Packets: 8192},
+		Receiver: reorder.ResequencerParams{Hold: 2 * time.Millisecond, MaxHold: 5 * time.Millisecond, Window: 4096, Packets: 16384},
 	}
 	if profile != Datacenter {
 		p.Source.Inactive = time.Second
@@ -84,7 +84,7 @@ func (p *ReedParams) Validate() error {
 	switch s := &p.Source; {
 	case s.Samples < 0 || s.Samples > MaxPaths:
 		return fieldError("samples", "use 0 to 16", "%d samples", s.Samples)
-	case s.Weight < 0 || s.Weight > 1<<30:
+	case s.Weight > 1<<30:
 		return fieldError("weight", "use 0 to 1GiB", "weight is %v", s.Weight)
 	case s.Inactive <= 0 || s.Inactive > time.Hour:
 		return fieldError("inactive", "use a time above 0 and up to an hour", "inactive is %v", s.Inactive)

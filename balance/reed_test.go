@@ -85,7 +85,7 @@ func TestReedTakesTheShortestWait(t *testing.T) {
 		{"a queue is longer", [3]uint32{6000, 0, 0}, [3]uint64{gig, gig, gig}, [3]uint8{0, 7, 2}, 2},
 		{"what rate is unknown is one of 1 Gbit/s", [3]uint32{9000, 9000, 8000}, [3]uint64{0, gig, 0}, [3]uint8{}, 2},
 	} {
-		s, v := reedWith(t, func(p *ReedParams) { p.Source.Samples = 0 }, 0, 1, 2)
+		s, v := reedWith(t, func(p *ReedParams) { p.Source.Samples, p.Source.Weight = 0, 16<<10 }, 0, 1, 2)
 		v.ByteTime = new([MaxPaths]uint32)
 		now := mono.Time(time.Second)
 		for u := range uint8(3) {

@@ -20,7 +20,7 @@ type waits struct {
 // metricWeight is what a path's metric counts for at its top, if nothing else is said: as
 // much as so many bytes in the uplink's own queue. What it is matters little, see
 // docs/ordered-spray.md.
-const metricWeight = 16 << 10
+const metricWeight = 128 << 10
 
 // newWaits returns waits in which a metric at its top stands for so many bytes.
 func newWaits(weight units.Size, p *congestion.Params) waits {
