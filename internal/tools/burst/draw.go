@@ -27,8 +27,11 @@ func draw(burst []packet) []byte {
 	height := stepHeight*len(steps) + 30
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" font-family="sans-serif" font-size="12">`+"\n", width, height, width, height)
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="#ffffff"/>`+"\n", width, height)
-	for x, text := range map[int]string{20: "source leaf: queues of the uplinks", leftX + 90: "fabric: four paths", heldX - 20: "destination leaf"} {
-		fmt.Fprintf(&b, `<text x="%d" y="18" fill="#555555">%s</text>`+"\n", x, text)
+	for _, h := range []struct {
+		x    int
+		text string
+	}{{20, "source leaf: queues of the uplinks"}, {leftX + 90, "fabric: four paths"}, {heldX - 20, "destination leaf"}} {
+		fmt.Fprintf(&b, `<text x="%d" y="18" fill="#555555">%s</text>`+"\n", h.x, h.text)
 	}
 	for i, now := range steps {
 		fmt.Fprintf(&b, `<g transform="translate(0 %d)">`+"\n", 20+i*stepHeight)
