@@ -114,7 +114,7 @@ func NewResequencer(p ResequencerParams, leaves int, peers Peers) *Resequencer {
 	}
 	r := &Resequencer{
 		params: p, peers: peers,
-		flows: flowtable.New[sequence](p.Flows, mono.Time(p.Inactive)),
+		flows: flowtable.New[sequence](p.Flows, mono.Time(p.Hold)),
 		spots: make([]spot, p.Packets), index: make([]int32, buckets), mask: uint32(buckets - 1), free: noSpot,
 		all: chain{noSpot, noSpot}, from: make([]source, leaves), ready: make([]uint16, 0, leaves),
 		drained: make([]uint16, 0, p.Packets+64), pending: make([]uint16, 0, p.Packets),

@@ -20,6 +20,7 @@ import (
 	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/internal/testenv"
+	"github.com/loomfabric/loom/internal/units"
 	"github.com/loomfabric/loom/internal/yamlfile"
 	"github.com/loomfabric/loom/lab"
 	"github.com/loomfabric/loom/overlay"
@@ -411,7 +412,7 @@ func (s *site) scheme(t *testing.T, i int, scheme string) {
 		t.Fatal(err)
 	}
 	c.Classes = []vocab.Class{{
-		Name: "roce", Match: vocab.Match{Protocol: unix.IPPROTO_UDP, Port: rocePort}, Balancing: vocab.Balancing{Scheme: scheme},
+		Name: "roce", Match: vocab.Match{Protocol: unix.IPPROTO_UDP, Port: units.Ports{First: rocePort, Last: rocePort}}, Balancing: vocab.Balancing{Scheme: scheme},
 	}}
 	if text, err = yamlfile.Marshal(c); err != nil {
 		t.Fatal(err)
