@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/internal/flowtable"
+	"github.com/loomfabric/loom/internal/gcra"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/internal/units"
 	"github.com/loomfabric/loom/overlay"
@@ -64,6 +65,7 @@ func tcpPathExplores(f *overlay.Fabric) bool {
 //   - A PathFail is about an uplink of its sender, not about a flow: the leaf that gets
 //     it finds out flow by flow, with their next packets.
 type tcpPath struct {
+	budget         gcra.Bucket // of explorations
 	seed, hashSeed uint64
 	worker         int
 	selectors      uint8
@@ -140,6 +142,7 @@ type TCPPathStats struct {
 	Missed       uint64 `stat:"missed_frames" unit:"frames" help:"Frames that had the fallback because their connection has no path."`
 	Broken       uint64 `stat:"broken_frames" unit:"frames" help:"Frames whose path was broken."`
 	Overflow     uint64 `help:"Connections and pairs of hosts that had the fallback because the table of flows had no room."`
+	Limited      uint64 `stat:"limited_explorations" help:"Explorations that did not begin, because too many did in that second; the flow has the fallback."`
 	Others       uint64 `stat:"other_frames" unit:"frames" help:"Frames that had the fallback because the scheme is not for them."`
 	Incapable    uint64 `stat:"incapable_frames" unit:"frames" help:"Frames that had the fallback because the leaf does not read the fabric's fields."`
 	FailsSent    uint64 `stat:"path_fails_sent" help:"PathFails to other leaves about lost uplinks."`
@@ -163,6 +166,9 @@ func makeTCPPath(o *Options, k *TCPPathKeys, only units.Ports) Policy {
 		seed: o.Seed, hashSeed: tcpPathHashSeed(o), worker: o.Worker, selectors: uint8(p.Selectors()),
 		arpPath: k.Fallback == fallbackARPPath, only: only, shared: shared, age: flowtable.TickOf(mono.Time(p.Age)) + 1,
 		fails: make([]tcpPathFails, o.Leaves),
+	}
+	if p.Explorations > 0 {
+		t.budget = gcra.New(uint64(1e12)/uint64(p.Explorations), uint64(p.Explorations/50)+1)
 	}
 	if t.worker == 0 {
 		t.led = make([]uint16, o.Leaves)
@@ -302,6 +308,10 @@ func (t *tcpPath) explore(now mono.Time, paths *Paths, p *Packet, tag uint64, w 
 			tries = old.tries()
 		}
 		f |= tcpPathFlow(min(tries+1, tcpPathTries)) << 28
+	}
+	if t.budget.Limits() && !t.budget.Take(now) {
+		t.stats.Limited++
+		return false
 	}
 	if w.Found() && !t.shared.flows.Set(now, w, uint32(f)) || !w.Found() && !t.shared.flows.Insert(now, tag, uint32(f)) {
 		t.stats.Overflow++

@@ -29,8 +29,13 @@ type TCPPathParams struct {
 	// Flows is the number of entries of a leaf's table of flows, which its workers
 	// share, of 16 bytes each: a power of two from 4 to 16777216. A flow for which
 	// there is no room has the fallback.
-	Flows    int             `yaml:"flows"`
-	Directed TCPPathDirected `yaml:",inline"`
+	Flows int `yaml:"flows"`
+	// Explorations is how many explorations a second each worker begins at most, and twice
+	// as many as a hundredth of that at once; 0: any number. A host's SYN becomes as many
+	// frames as there are paths, so that hosts could load the fabric with little; a flow
+	// beyond the limit has the fallback.
+	Explorations int             `yaml:"explorations"`
+	Directed     TCPPathDirected `yaml:",inline"`
 }
 
 // TCPPathDirected says which paths an exploration tries.
@@ -41,7 +46,7 @@ type TCPPathDirected struct {
 }
 
 func newTCPPathParams(Profile) Params {
-	return &TCPPathParams{Lock: 500 * time.Millisecond, Age: 10 * time.Second, Flows: 64 << 10, Directed: TCPPathDirected{1}}
+	return &TCPPathParams{Lock: 500 * time.Millisecond, Age: 10 * time.Second, Flows: 64 << 10, Explorations: 50_000, Directed: TCPPathDirected{1}}
 }
 
 // Validate reports the first parameter that makes no sense.
@@ -53,6 +58,8 @@ func (p *TCPPathParams) Validate() error {
 		return fieldError("age", "use a time from lock to 5m", "age is %v and lock is %v", p.Age, p.Lock)
 	case p.Flows < flowtable.Ways || p.Flows > flowtable.MaxEntries || p.Flows&(p.Flows-1) != 0:
 		return fieldError("flows", fmt.Sprintf("use a power of two from %d to %d", flowtable.Ways, flowtable.MaxEntries), "flow table of %d entries", p.Flows)
+	case p.Explorations < 0 || p.Explorations > 1_000_000_000:
+		return fieldError("explorations", "use 0 to 1000000000 a second", "%d explorations a second", p.Explorations)
 	case p.Directed.Selectors < 1 || p.Directed.Selectors > maxSelectors:
 		return fieldError("selectors", fmt.Sprintf("use 1 to %d: a PathID has 4 bits for them", maxSelectors), "%d selectors", p.Directed.Selectors)
 	}
