@@ -35,6 +35,10 @@ func (r *run) build() error {
 	if balance.Find(r.spec.Scheme).Exact {
 		cfg.Exact = r.exact
 	}
+	for _, c := range r.spec.Classes {
+		cfg.Classes = append(cfg.Classes, leaf.ClassConfig{Scheme: c.Scheme})
+		cfg.ClassOf = r.classOf
+	}
 	cfg.Flood = r.spec.Topology.Flood
 	r.uneven = len(spec.Overrides) > 0 || len(spec.Faults) > 0 || spec.Down > 0
 	spec.Split = r.splits()

@@ -74,6 +74,16 @@ func (c *completer) balancing() {
 	if c.oneOf("scheme", s.Scheme, balance.Names()...); balance.Find(s.Scheme) != nil {
 		c.problems = append(c.problems, s.Keys.Resolve(s.Scheme, s.uplinks())...)
 	}
+	for i := range s.Classes {
+		k, at := &s.Classes[i], fmt.Sprintf("classes[%d]", i)
+		if !slices.ContainsFunc(s.Workloads, func(w vocab.Workload) bool { return w.Name == k.Workload }) {
+			c.errorf(at+".workload", "no workload is named %q", k.Workload)
+		}
+		c.oneOf(at+".scheme", k.Scheme, balance.Names()...)
+		if x := balance.Find(k.Scheme); x != nil && (x.Exact || x.EveryTier) {
+			c.errorf(at+".scheme", "%s is for spines too, or for connections; make it the run's scheme, and name the others here", k.Scheme)
+		}
+	}
 	c.problems = append(c.problems, s.Congestion.Resolve(c.profile)...)
 	c.problems = append(c.problems, s.Sections.Resolve(s.Congestion.Profile)...)
 }

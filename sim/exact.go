@@ -40,6 +40,25 @@ func (r *run) remember(id network.FlowID, t traffic.Tuple) {
 	r.headers[id] = headers{t.SrcPort, t.DstPort, t.Proto}
 }
 
+// classify keeps which class a flow belongs to, if there are several.
+func (r *run) classify(id network.FlowID, f *traffic.Flow) {
+	if len(r.spec.Classes) == 0 {
+		return
+	}
+	for int(id) >= len(r.classes) {
+		r.classes = append(r.classes, 0)
+	}
+	r.classes[id] = uint8(len(r.spec.Classes))
+	for i := range r.spec.Classes {
+		if r.spec.Workloads[f.Tag].Name == r.spec.Classes[i].Workload {
+			r.classes[id] = uint8(i)
+		}
+	}
+}
+
+// classOf is node.Config.ClassOf.
+func (r *run) classOf(p *network.Packet) int { return int(r.classes[p.Flow]) }
+
 // exact is what a leaf reads of a packet's headers (node.Config.Exact). Of TCP's packets
 // without data, those before any data are a handshake's.
 func (r *run) exact(p *network.Packet, x *balance.Exact) {

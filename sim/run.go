@@ -30,6 +30,7 @@ type run struct {
 	endless   map[network.FlowID]conn // of flows without an end
 	datagrams datagrams
 	headers   []headers               // by FlowID; none if the scheme does not want to know
+	classes   []uint8                 // by flow: indexes spec.Classes, or is their number
 	incasts   map[int]*traffic.Incast // by workload
 	feed      *traffic.Feed
 	ids       ids

@@ -26,6 +26,8 @@ type Spec struct {
 	Scheme string `yaml:"scheme,omitempty"`
 	// Keys are what the scheme is told beside its name.
 	Keys vocab.Keys `yaml:",inline"`
+	// Classes give workloads a scheme of their own. Default: none.
+	Classes []Class `yaml:"classes,omitempty"`
 	// Congestion are the parameters of CONGA.
 	Congestion vocab.Congestion `yaml:"congestion,omitempty"`
 	// Sections are what schemes share, and what puts rerouted packets in order.
@@ -47,6 +49,15 @@ type Spec struct {
 	Seed uint64 `yaml:"seed,omitempty"`
 	// Measure is what is looked at besides flows.
 	Measure Measure `yaml:"measure,omitempty"`
+}
+
+// Class is a traffic class.
+type Class struct {
+	// Workload is the name of the workload that belongs to it. Required.
+	Workload string `yaml:"workload"`
+	// Scheme is how it is balanced, with the defaults of what it is told beside its name.
+	// It is one of leaves alone. Required.
+	Scheme string `yaml:"scheme"`
 }
 
 // Topology is a fabric: its switches, links and hosts.

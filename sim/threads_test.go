@@ -67,6 +67,11 @@ func threadKinds() map[string]*Spec {
 		loop.Workloads, loop.Duration = []vocab.Workload{w}, us(300)
 		kinds[kind] = loop
 	}
+	classes := small()
+	classes.Duration, classes.Scheme = us(300), "reed"
+	classes.Workloads = []vocab.Workload{{Name: "web", Sizes: "web-search", Load: 30, Scale: 0.1}, {Name: "rest", Sizes: "web-search", Load: 30, Scale: 0.1}}
+	classes.Classes = []Class{{Workload: "rest", Scheme: "ecmp"}}
+	kinds["classes"] = classes
 	incast := small()
 	incast.Workloads = []vocab.Workload{{Type: vocab.Incast, From: []string{"h0"}, To: []string{"all"}, Pairs: "any", FanIn: 8, Bytes: units.Size(1e6), Repeat: 3}}
 	kinds["incast"] = incast

@@ -66,6 +66,7 @@ func (r *run) send(now engine.Time, f *traffic.Flow) {
 func (r *run) flow(id network.FlowID, f *traffic.Flow, t traffic.Tuple) network.Flow {
 	t = r.reserve(f, t)
 	r.remember(id, t)
+	r.classify(id, f)
 	return network.Flow{
 		ID: id, Src: r.topo.Hosts[f.Src], Dst: r.topo.Hosts[f.Dst],
 		Hash: traffic.FlowHash(hashSeed, t), ReverseHash: traffic.FlowHash(hashSeed, t.Reverse()),

@@ -33,6 +33,10 @@ type Config struct {
 	// of packets with the fabric's fields, and a hash of all others.
 	Spine        string
 	SpineOptions balance.Options
+	// Classes are the schemes of further traffic classes, of which ClassOf tells a
+	// host's packet's: its index, or len(Classes) for Scheme. nil: all packets have Scheme.
+	Classes []leaf.ClassConfig
+	ClassOf func(p *network.Packet) int
 	// Exact tells what the headers of a host's packet say of its flow exactly, for
 	// schemes with Scheme.Exact; nil: nobody knows.
 	Exact func(p *network.Packet, x *balance.Exact)

@@ -62,7 +62,7 @@ func (l *Leaf) countExploring(p *network.Packet) {
 // message ends a message: the scheme handles it.
 func (l *Leaf) message(now engine.Time, p *network.Packet) {
 	l.note = overlay.Message{Leaf: p.SrcLeaf, Link: overlay.AnyLink, Cause: overlay.NoCause, Hash: p.Hash, Fabric: p.Fabric}
-	if !l.brain.Handle(now.Mono(), 0, &l.note, true) {
+	if !l.brain.Handle(now.Mono(), -1, &l.note, true) {
 		l.net.Drop(p, network.Unwanted)
 		return
 	}

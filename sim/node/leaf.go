@@ -3,6 +3,7 @@ package node
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/mono"
@@ -124,7 +125,7 @@ func Join(leaves []*Leaf) error {
 		}
 		var err error
 		l.brain, err = leaf.New[*network.Packet](leaf.Config{
-			Seed: l.cfg.Seed, Classes: []leaf.ClassConfig{{Scheme: l.cfg.Scheme, Options: l.cfg.Options}},
+			Seed: l.cfg.Seed, Classes: append(slices.Clone(l.cfg.Classes), leaf.ClassConfig{Scheme: l.cfg.Scheme, Options: l.cfg.Options}),
 			Congestion: l.cfg.Congestion, Sections: l.cfg.Sections,
 			Leaves: len(leaves), Ports: len(l.access), Uplinks: len(l.uplinks), Links: l, Node: leafNode{l},
 		}, l.shared)
@@ -238,8 +239,16 @@ func (l *Leaf) Look(now mono.Time) {
 	}
 }
 
-// class is the leaf's only one.
-func (l *Leaf) class() *leaf.Class { return l.brain.Classes()[0] }
+// class is that of what no other class takes.
+func (l *Leaf) class() *leaf.Class { return l.brain.Classes()[len(l.cfg.Classes)] }
+
+// classOf returns the class of a host's packet.
+func (l *Leaf) classOf(p *network.Packet) *leaf.Class {
+	if l.cfg.ClassOf == nil {
+		return l.class()
+	}
+	return l.brain.Classes()[l.cfg.ClassOf(p)]
+}
 
 // fromHost takes a host's packet: where to, and for what goes into the fabric,
 // which uplink and the tunnel header.
@@ -262,7 +271,7 @@ func (l *Leaf) fromHost(now engine.Time, p *network.Packet) {
 
 // toFabric sends a host's packet into the tunnel to its leaf.
 func (l *Leaf) toFabric(now engine.Time, p *network.Packet) {
-	c, t := l.class(), now.Mono()
+	c, t := l.classOf(p), now.Mono()
 	choice := &l.choice[0]
 	choice.Hash, choice.Leaf, choice.Number, choice.Len = p.Hash, p.DstLeaf, p.DstLeaf, uint16(p.Size)
 	choice.Host, choice.Copies, choice.Selectors, choice.Until = uint32(p.Dst), 0, 0, 0
@@ -292,7 +301,7 @@ func (l *Leaf) toFabric(now engine.Time, p *network.Packet) {
 
 // depart sends a packet by a path that its scheme chose.
 func (l *Leaf) depart(now engine.Time, p *network.Packet, path int) {
-	c, choice := l.class(), &l.choice[0]
+	c, choice := l.classOf(p), &l.choice[0]
 	uplink := l.paths[p.DstLeaf].Uplink[path]
 	overhead := l.cfg.Overhead
 	if l.brain.Depart(now.Mono(), c, choice, uplink, &p.Fabric) {

@@ -144,7 +144,7 @@ func (t *Topology) addSwitches(cfg node.Config, plain []string) error {
 		c.Seed = seeds.Uint64()
 		if i < t.plan.leaves {
 			if slices.Contains(plain, s.name) {
-				c.Plain, c.Scheme, c.Options.Keys = true, "ecmp", nil
+				c.Plain, c.Scheme, c.Options.Keys, c.Classes, c.ClassOf = true, "ecmp", nil, nil, nil
 			}
 			l, err := node.NewLeaf(t.nets[i], s.name, uint16(i), t.plan.leaves, where, c)
 			if err != nil {
