@@ -97,6 +97,9 @@ type View struct {
 	// Capable tells which leaves read the fabric's fields; nil: all of them do.
 	// Schemes that need an answer send to the others as ecmp does.
 	Capable *overlay.Capability
+	// Room is how many bytes each uplink's queue can hold; 0: no limit of its own. nil: none
+	// has one.
+	Room *[MaxPaths]uint32
 	// Trips tells how far leaves are by each path; nil: that is not known.
 	Trips Trips
 	// Exact has what a scheme of Scheme.Exact wants to know of each packet of the

@@ -46,7 +46,8 @@ type ReedSource struct {
 	// the one that was best last; 0: all are compared.
 	Samples int `yaml:"samples"`
 	// Weight is what a path's metric counts for at its top, up to 1 GiB: as much as so
-	// many bytes in the uplink's own queue. From 64 KiB to 256 KiB it makes little
+	// many bytes in the uplink's own queue, but not more than half of what that can
+	// hold. From 64 KiB to 256 KiB it makes little
 	// difference; without it paths that are slow further on get too much.
 	Weight units.Size `yaml:"weight"`
 	// Inactive is the pause after which nothing of a flow is under way: its numbers begin

@@ -99,6 +99,24 @@ func TestReedTakesTheShortestWait(t *testing.T) {
 	}
 }
 
+// A full path counts for no more than half of the own queue, however large the weight: the
+// queue does not run over while there is another path.
+func TestReedDoesNotFillShortQueues(t *testing.T) {
+	s, v := reedWith(t, func(p *ReedParams) { p.Source.Samples = 0 }, 0, 1)
+	v.Room = &[MaxPaths]uint32{24_000, 24_000}
+	now := mono.Time(time.Second)
+	v.Remote.Update(0, 1, 7, now)
+	on := [2]int{}
+	for range 24 { // 36 KB at once
+		p := sendOne(s, v, now, 1)
+		on[p.Path]++
+		v.Queue[p.Path] += 1500
+	}
+	if on != [2]int{16, 8} { // 24 and 12 KB
+		t.Errorf("packets by path: %v, want 16 and 8", on)
+	}
+}
+
 // Of one flow's burst over idle links of different rates, each uplink gets its share by
 // rate, packet by packet.
 func TestReedSpreadsOneFlowByRates(t *testing.T) {

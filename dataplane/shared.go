@@ -64,6 +64,6 @@ func (l *leafWorker) Look(now mono.Time) {
 		e := &l.ports[p].egress
 		l.brain.Local[i] = e.meter.Metric(now, e.rate)
 		l.brain.Queue[i] = uint32(e.data.bytes)
-		l.brain.ByteTime[i] = e.time
+		l.brain.ByteTime[i], l.brain.Room[i] = e.time, uint32(min(e.limit, math.MaxUint32))
 	}
 }

@@ -64,6 +64,9 @@ type Leaf[T any] struct {
 	// ByteTime is how long a byte takes on each uplink's link, see balance.ByteTime. It
 	// is that of links of unknown rate until the driver sets it.
 	ByteTime [balance.MaxPaths]uint32
+	// Room is how many bytes each uplink's queue can hold; 0: no limit of its own. The
+	// driver sets it.
+	Room [balance.MaxPaths]uint32
 
 	cfg      Config
 	shared   *Shared
@@ -124,7 +127,7 @@ func New[T any](cfg Config, shared *Shared) (*Leaf[T], error) {
 		l.judge = liveness.NewJudge(shared.Paths, l.traffic)
 	}
 	l.exchange = congestion.NewExchange(shared.To, shared.From, shared.Capable, cfg.Uplinks)
-	l.view = balance.View{Links: cfg.Links, Local: &l.Local, Queue: &l.Queue, ByteTime: &l.ByteTime, Remote: shared.To, Capable: shared.Capable, Trips: shared.Paths}
+	l.view = balance.View{Links: cfg.Links, Local: &l.Local, Queue: &l.Queue, ByteTime: &l.ByteTime, Room: &l.Room, Remote: shared.To, Capable: shared.Capable, Trips: shared.Paths}
 	if err := l.makeReceivers(); err != nil {
 		return nil, err
 	}

@@ -134,6 +134,7 @@ func Join(leaves []*Leaf) error {
 		}
 		for u := range l.uplinks {
 			l.brain.ByteTime[u] = balance.ByteTime(l.uplinks[u].port.Rate)
+			l.brain.Room[u] = uint32(min(l.uplinks[u].port.Limit, math.MaxUint32))
 		}
 		l.brain.SetPaths(l.paths)
 		l.brain.Number(l.Index, nil)
