@@ -69,6 +69,7 @@ func newReedParams(profile Profile) Params {
 	if profile != Datacenter {
 		p.Source.Inactive = time.Second
 		p.Receiver.Hold, p.Receiver.MaxHold, p.Receiver.Guard = 20*time.Millisecond, 100*time.Millisecond, 200*time.Microsecond
+		p.Receiver.Packets, p.Source.Flows = 8192, 64<<10
 	}
 	return p
 }
