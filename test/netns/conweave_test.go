@@ -180,6 +180,13 @@ conweave: {profile: lab, reply: 10ms}
 `, own, peer))
 	}
 	l0, l1 := leaf("leaf0", s.leaf0, vtep0, vtep1), leaf("leaf1", s.far, vtep1, vtep0)
+	// A leaf that does not hold the other one for capable yet does not answer it.
+	eventually(t, 5*time.Second, func() string {
+		if a, b := l0.metric("loom_peer_capable"), l1.metric("loom_peer_capable"); a != 1 || b != 1 {
+			return fmt.Sprintf("leaf0 holds leaf1 for capable: %d; leaf1 holds leaf0: %d", a, b)
+		}
+		return ""
+	})
 	for range 8 { // ports differ, and with them the queues
 		transfer(t, s.host0, host1, addr1, 256<<10)
 	}
