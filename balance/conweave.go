@@ -327,7 +327,7 @@ func (c *conweave) unmarked(now mono.Time, paths *Paths, p *Packet, e *conn) {
 
 // byHash returns the path that a flow has without ConWeave.
 func (c *conweave) byHash(paths *Paths, hash uint32) overlay.PathID {
-	path := paths.Share(Remix(uint64(hash) ^ c.seed))
+	path := paths.byHash(hash, c.seed)
 	return overlay.MakePathID(paths.Uplink[path%MaxPaths], c.selector(hash))
 }
 
@@ -339,9 +339,6 @@ func (c *conweave) selector(hash uint32) uint8 {
 	}
 	return uint8(uint64(Remix(uint64(hash)^c.seed^selectorKey)) * n >> 32)
 }
-
-// selectorKey makes the selector independent of the uplink.
-const selectorKey = 0x73656c6563746f72
 
 // insert makes an entry for a flow; nil if there is no room.
 func (c *conweave) insert(now mono.Time, v *View, p *Packet) *conn {

@@ -66,6 +66,21 @@ func (e *Explanation) take(paths *Paths, path uint8, reason string) {
 	e.Path, e.Fresh, e.Reason = int(path), 1<<paths.Uplink[path], reason
 }
 
+// hashed reports whether a packet goes by its flow's hash, and why, under a scheme that
+// keeps flows in a table and needs the far leaf. room says that the table has room.
+func (e *Explanation) hashed(now mono.Time, v *View, p *Packet, seed uint64, room bool) bool {
+	paths := &v.Paths[p.Leaf]
+	switch path := paths.byHash(p.Hash, seed); {
+	case v.Capable != nil && !v.Capable.Capable(p.Leaf, now):
+		e.take(paths, path, "the leaf does not read the fabric's fields, so the flow's hash decides")
+	case !room:
+		e.take(paths, path, "the table of flows has no room, so the flow's hash decides")
+	default:
+		return false
+	}
+	return true
+}
+
 // chosen says what a copy of a policy chooses that decides by the packet alone.
 func chosen(c Policy, now mono.Time, v *View, p *Packet, reason string) Explanation {
 	pkts := []Packet{*p}
@@ -180,16 +195,11 @@ func (e *Explanation) least(paths *Paths, last uint8, stays bool) {
 
 // Explain makes the choice on a copy of the flow.
 func (s *presto) Explain(now mono.Time, v *View, p *Packet) Explanation {
-	paths, hashed := &v.Paths[p.Leaf], *p
+	paths := &v.Paths[p.Leaf]
 	x := newExplanation(paths)
-	s.byHash(paths, &hashed)
 	e := s.flows.Find(p.Hash, p.Leaf)
 	switch {
-	case v.Capable != nil && !v.Capable.Capable(p.Leaf, now):
-		x.take(paths, hashed.Path, "the leaf does not read the fabric's fields, so the flow's hash decides")
-		return x
-	case e == nil && !s.flows.Room(now, p.Hash):
-		x.take(paths, hashed.Path, "the table of flows has no room, so the flow's hash decides")
+	case x.hashed(now, v, p, s.seed, e != nil || s.flows.Room(now, p.Hash)):
 		return x
 	case e == nil || s.flows.Aged(now, e):
 		x.Reason = "nothing of it is under way, and its first flowcell's path is drawn at random"

@@ -154,7 +154,7 @@ func (c *flowcut) Choose(now mono.Time, v *View, pkts []Packet) {
 	for i := range pkts {
 		p := &pkts[i]
 		paths := &v.Paths[p.Leaf]
-		p.Marks = Marks{Selector: uint8(Remix(uint64(p.Hash)^c.seed^selectorKey) >> 28)}
+		p.Marks = Marks{Selector: selectorByHash(p.Hash, c.seed)}
 		if paths.N == 0 {
 			continue
 		}
@@ -289,7 +289,7 @@ func (c *flowcut) byHash(now mono.Time, paths *Paths, p *Packet) {
 
 // share returns the path that ecmp would give a flow.
 func (c *flowcut) share(paths *Paths, hash uint32) uint8 {
-	return paths.Share(Remix(uint64(hash) ^ c.seed))
+	return paths.byHash(hash, c.seed)
 }
 
 // flowcutReceiver answers for packets. It holds none.

@@ -205,7 +205,7 @@ func (h *hula) best(now mono.Time, paths *Paths, leaf uint16) (uplink uint8, ok 
 
 // share returns the path that ecmp would give a flow.
 func (h *hula) share(paths *Paths, hash uint32) uint8 {
-	return paths.Share(Remix(uint64(hash) ^ h.seed))
+	return paths.byHash(hash, h.seed)
 }
 
 // life is for how long an answer counts. A worker that is late with its rounds gets

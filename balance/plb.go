@@ -204,7 +204,7 @@ func (b *plb) begin(now mono.Time, paths *Paths, p *Packet) {
 
 // hashed returns the path that ecmp would give a flow.
 func (b *plb) hashed(paths *Paths, hash uint32) uint8 {
-	return paths.Share(Remix(uint64(hash) ^ b.seed))
+	return paths.byHash(hash, b.seed)
 }
 
 // plbVerdict says whether a flow moves, and why.

@@ -232,13 +232,13 @@ func (s *presto) find(now mono.Time, p *Packet, paths *Paths) *prestoFlow {
 
 // byHash sends a packet as ecmp does.
 func (s *presto) byHash(paths *Paths, p *Packet) {
-	p.Path = paths.Share(Remix(uint64(p.Hash) ^ s.seed))
+	p.Path = paths.byHash(p.Hash, s.seed)
 	p.Selector = s.selector(p.Hash)
 }
 
 // selector returns the next tier's choice for a flow. The next tier has no turn.
 func (s *presto) selector(hash uint32) uint8 {
-	return uint8(Remix(uint64(hash)^s.seed^selectorKey) >> 28)
+	return selectorByHash(hash, s.seed)
 }
 
 // prestoReceiver puts the flowcells of flows in order, which the paper has the hosts'
@@ -256,6 +256,7 @@ type prestoReceiver struct {
 
 	oldest, newest int32    // queues that hold something, by when they began to
 	drained        []uint16 // of the present vector; verdicts have parts of it
+	returns        []uint16 // where pending begins
 	pending        []uint16 // queues that Expire or Flush has yet to return
 	stats          PrestoReceiverStats
 }
@@ -306,8 +307,9 @@ func newPrestoReceiver(o *Options) (*prestoReceiver, error) {
 		flush: mono.Time(p.Flush), idle: mono.Time(p.Inactive / 2), packets: p.Packets,
 		flows:  flowtable.New[prestoOrder](p.Flows, mono.Time(p.Inactive/2)),
 		queues: make([]prestoQueue, p.Queues), free: none, oldest: none, newest: none,
-		drained: make([]uint16, 0, p.Queues+64), pending: make([]uint16, 0, p.Queues),
+		drained: make([]uint16, 0, p.Queues+64), returns: make([]uint16, 0, p.Queues),
 	}
+	r.pending = r.returns
 	for i := len(r.queues) - 1; i >= 0; i-- {
 		r.queues[i].next, r.free = r.free, int32(i)
 	}
@@ -527,7 +529,9 @@ func (r *prestoReceiver) Flush(mono.Time) (queue int, ok bool) {
 		return 0, false
 	}
 	q := r.pending[0]
-	r.pending = r.pending[:copy(r.pending, r.pending[1:])]
+	if r.pending = r.pending[1:]; len(r.pending) == 0 {
+		r.pending = r.returns
+	}
 	return int(q), true
 }
 

@@ -25,3 +25,16 @@ func Remix(h uint64) uint32 {
 	h ^= h >> 33
 	return uint32(h >> 32)
 }
+
+// byHash returns the path that ecmp sends a flow by. A policy of another seed chooses
+// independently.
+func (p *Paths) byHash(hash uint32, seed uint64) uint8 { return p.Share(Remix(uint64(hash) ^ seed)) }
+
+// selectorByHash returns the next tier's choice for a flow, 0 to 15, independent of its
+// uplink.
+func selectorByHash(hash uint32, seed uint64) uint8 {
+	return uint8(Remix(uint64(hash)^seed^selectorKey) >> 28)
+}
+
+// selectorKey makes the selector independent of the uplink.
+const selectorKey = 0x73656c6563746f72

@@ -46,9 +46,9 @@ type ReedSource struct {
 	// the one that was best last; 0: all are compared.
 	Samples int `yaml:"samples"`
 	// Weight is what a path's metric counts for at its top, up to 1 GiB: as much as so
-	// many bytes in the uplink's own queue, but not more than half of what that can
-	// hold. From 64 KiB to 256 KiB it makes little
-	// difference; without it paths that are slow further on get too much.
+	// many bytes in the uplink's own queue, but not more than half of what that can hold.
+	// From 64 KiB to 256 KiB it makes little difference; without it paths that are slow
+	// further on get too much.
 	Weight units.Size `yaml:"weight"`
 	// Inactive is the pause after which nothing of a flow is under way: its numbers begin
 	// anew, and its place in the tables may go to another one.
@@ -327,7 +327,7 @@ func (s *reed) weigh(u uint8, length uint64) {
 // selector returns the next tier's choice: each in turn.
 func (s *reed) selector(hash uint32) uint8 {
 	if s.params.Selectors == 1 {
-		return uint8(Remix(uint64(hash)^s.seed^selectorKey) >> 28)
+		return selectorByHash(hash, s.seed)
 	}
 	s.turn++
 	return s.turn % uint8(s.params.Selectors)
@@ -358,8 +358,8 @@ func (s *reed) find(now mono.Time, p *Packet) *flowtable.Entry[reedFlow] {
 
 // byHash sends a packet as ecmp does.
 func (s *reed) byHash(paths *Paths, p *Packet) {
-	p.Path = paths.Share(Remix(uint64(p.Hash) ^ s.seed))
-	p.Selector = uint8(Remix(uint64(p.Hash)^s.seed^selectorKey) >> 28)
+	p.Path = paths.byHash(p.Hash, s.seed)
+	p.Selector = selectorByHash(p.Hash, s.seed)
 }
 
 // Handle takes a message of a leaf that is short of memory.
@@ -373,16 +373,11 @@ func (s *reed) Handle(now mono.Time, _ *View, m *overlay.Message) bool {
 
 // Explain makes the choice on a copy.
 func (s *reed) Explain(now mono.Time, v *View, p *Packet) Explanation {
-	paths, hashed, twin := &v.Paths[p.Leaf], *p, *s
+	paths, twin := &v.Paths[p.Leaf], *s
 	x := newExplanation(paths)
-	s.byHash(paths, &hashed)
 	e := s.flows.Find(p.Hash, p.Leaf)
 	switch {
-	case v.Capable != nil && !v.Capable.Capable(p.Leaf, now):
-		x.take(paths, hashed.Path, "the leaf does not read the fabric's fields, so the flow's hash decides")
-		return x
-	case e == nil && !s.flows.Room(now, p.Hash):
-		x.take(paths, hashed.Path, "the table of flows has no room, so the flow's hash decides")
+	case x.hashed(now, v, p, s.seed, e != nil || s.flows.Room(now, p.Hash)):
 		return x
 	case e != nil && !s.flows.Aged(now, e) && s.keeps(now, paths, p, e):
 		x.take(paths, uint8(paths.Index[e.V.uplink]), "the leaf is short of memory for what waits, so the flow stays where it is")

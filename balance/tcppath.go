@@ -195,12 +195,12 @@ func (t *tcpPath) Choose(now mono.Time, v *View, pkts []Packet) {
 	for i := range pkts {
 		p := &pkts[i]
 		paths := &v.Paths[p.Leaf]
-		p.Marks = Marks{Selector: uint8(Remix(uint64(p.Hash)^t.seed^selectorKey) >> 28)}
+		p.Marks = Marks{Selector: selectorByHash(p.Hash, t.seed)}
 		p.Copies, p.Selectors, p.Answers = 0, 0, 0
 		if paths.N == 0 {
 			continue
 		}
-		p.Path = paths.Share(Remix(uint64(p.Hash) ^ t.seed))
+		p.Path = paths.byHash(p.Hash, t.seed)
 		switch {
 		case v.Exact == nil:
 			t.stats.Others++

@@ -11,7 +11,7 @@ import (
 func (t *tcpPath) Explain(now mono.Time, v *View, p *Packet) Explanation {
 	paths := &v.Paths[p.Leaf]
 	x := newExplanation(paths)
-	hashed := paths.Share(Remix(uint64(p.Hash) ^ t.seed))
+	hashed := paths.byHash(p.Hash, t.seed)
 	byHash := func(why string) Explanation {
 		x.take(paths, hashed, why+", so its hash decides")
 		return x

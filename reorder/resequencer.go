@@ -40,6 +40,7 @@ type Resequencer struct {
 	ready  []uint16 // leaves of which a wait may be over
 
 	drained []uint16 // of the present vector; verdicts have parts of it
+	returns []uint16 // where pending begins; empty
 	pending []uint16 // queues that Expire or Flush has yet to return
 	said    []overlay.Message
 	stats   ResequencerStats
@@ -117,16 +118,20 @@ func NewResequencer(p ResequencerParams, leaves int, peers Peers) *Resequencer {
 		flows: flowtable.New[sequence](p.Flows, mono.Time(p.Hold)),
 		spots: make([]spot, p.Packets), index: make([]int32, buckets), mask: uint32(buckets - 1), free: noSpot,
 		all: chain{noSpot, noSpot}, from: make([]source, leaves), ready: make([]uint16, 0, leaves),
-		drained: make([]uint16, 0, p.Packets+64), pending: make([]uint16, 0, p.Packets),
+		drained: make([]uint16, 0, p.Packets+64), returns: make([]uint16, 0, p.Packets),
 		said: make([]overlay.Message, 0, 64),
 	}
+	r.pending = r.returns
 	for i := range r.index {
 		r.index[i] = noSpot
 	}
 	for i := len(r.spots) - 1; i >= 0; i-- {
 		r.spots[i].next, r.free = r.free, int32(i)
 	}
+	each := maxUplinks * p.Selectors
+	paths := make([]passed, leaves*each)
 	for i := range r.from {
+		r.from[i].paths = paths[i*each : (i+1)*each]
 		r.from[i].held = chain{noSpot, noSpot}
 		r.from[i].guard = p.Guard
 	}

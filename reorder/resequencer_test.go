@@ -263,8 +263,7 @@ func TestResequencerWaitsForIdlePaths(t *testing.T) {
 		slow := c.thread(0, 1, 2, 0)
 		c.now = c.now.Add(spread)
 		c.receive(slow)
-		lost := c.thread(0, 2, 1, 0)
-		_ = lost
+		// Number 2 left by path 1, and is lost.
 		c.now = c.now.Add(time.Microsecond)
 		began := c.now
 		c.receive(c.thread(0, 3, 0, 0), c.thread(0, 4, 2, 0))

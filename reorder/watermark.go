@@ -45,9 +45,6 @@ func (r *Resequencer) pass(now mono.Time, p *Arrival) {
 	if p.Express {
 		return
 	}
-	if s.paths == nil {
-		s.paths = make([]passed, maxUplinks*r.params.Selectors) // once a leaf
-	}
 	s.delays.note(now, f.TxTstamp)
 	x := &s.paths[int(f.Path.Uplink())*r.params.Selectors+int(f.Path.Selector())%r.params.Selectors]
 	if x.came != 0 && !now.Apart(x.came, freshFor) {
@@ -137,7 +134,9 @@ func (r *Resequencer) next() (queue int, ok bool) {
 		return 0, false
 	}
 	q := r.pending[0]
-	r.pending = r.pending[:copy(r.pending, r.pending[1:])]
+	if r.pending = r.pending[1:]; len(r.pending) == 0 {
+		r.pending = r.returns
+	}
 	return int(q), true
 }
 
