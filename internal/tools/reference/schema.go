@@ -28,11 +28,10 @@ func (s schema) write() ([]byte, error) {
 func schemas(c comments) map[string]schema {
 	out := make(map[string]schema)
 	for _, f := range files {
-		b := &builder{comments: c, defs: make(map[string]any)}
+		b := &builder{comments: c, defs: make(map[string]any), partial: f.is == reflect.TypeFor[sim.Spec]()}
 		root := b.object(f.is)
-		if f.is == reflect.TypeFor[sim.Spec]() {
-			b.partial = true
-			root = b.experiment(b.object(f.is))
+		if b.partial {
+			root = b.experiment(root)
 		}
 		root["$schema"], root["title"], root["$defs"] = "https://json-schema.org/draft/2020-12/schema", "Loom: "+f.title, b.defs
 		out[f.name] = root
@@ -120,7 +119,9 @@ func (b *builder) value(t reflect.Type) schema {
 	case reflect.Pointer:
 		return b.value(t.Elem())
 	case reflect.Slice:
-		return schema{"type": "array", "items": b.value(t.Elem())}
+		whole := *b // a list replaces the list before it, so its items are complete
+		whole.partial = false
+		return schema{"type": "array", "items": whole.value(t.Elem())}
 	case reflect.Map:
 		return schema{"type": "object", "additionalProperties": b.value(t.Elem())}
 	case reflect.Struct:
