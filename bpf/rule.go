@@ -1,0 +1,300 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/rlimit"
+	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/overlay"
+)
+
+// Rule holds the tables that the programs of a leaf ask whose overlay is the kernel's
+// (decision 0025): which addresses, networks and peers user space forwards for. The
+// programs of all its ports share them, see [Config.Rule]. Only one goroutine at a time
+// may call its methods.
+type Rule struct {
+	size      RuleSize
+	addresses *ebpf.Map
+	networks  *ebpf.Map
+	peers     *ebpf.Map
+
+	numbers map[overlay.VNI]uint16 // what networks holds
+	known   map[netip.Addr]bool    // what peers holds
+}
+
+// RuleSize says how much a [Rule] holds. The memory is taken at once: about 72 bytes for
+// an address.
+type RuleSize struct {
+	Addresses, Networks, Peers int
+}
+
+// ErrRuleFull says that a table of a [Rule] has no room for more.
+var ErrRuleFull = errors.New("the table of the XDP programs is full")
+
+// ruleMaps are the names of a rule's maps in loom.c.
+var ruleMaps = [...]string{"addresses", "networks", "peers"}
+
+// OpenRule makes empty tables. The caller closes them. Without the privileges the error
+// matches [os.ErrPermission].
+func OpenRule(size RuleSize) (*Rule, error) {
+	if size.Addresses < 1 || size.Networks < 1 || size.Peers < 1 {
+		return nil, fmt.Errorf("XDP tables for %d addresses, %d networks and %d peers: each needs room for 1 at least", size.Addresses, size.Networks, size.Peers)
+	}
+	if err := rlimit.RemoveMemlock(); err != nil { // as in load
+		return nil, fmt.Errorf("raise RLIMIT_MEMLOCK: %w", err)
+	}
+	spec, err := loadLoom()
+	if err != nil {
+		return nil, fmt.Errorf("read embedded object: %w", err)
+	}
+	r := &Rule{size: size, numbers: make(map[overlay.VNI]uint16), known: make(map[netip.Addr]bool)}
+	for _, m := range []struct {
+		to   **ebpf.Map
+		name string
+		size int
+	}{{&r.addresses, "addresses", size.Addresses}, {&r.networks, "networks", size.Networks}, {&r.peers, "peers", size.Peers}} {
+		s := spec.Maps[m.name].Copy()
+		s.MaxEntries = uint32(m.size)
+		if *m.to, err = ebpf.NewMap(s); err != nil {
+			return nil, errors.Join(fmt.Errorf("make XDP table of %d %s: %w", m.size, m.name, err), r.Close())
+		}
+	}
+	return r, nil
+}
+
+// maps returns the tables that the program of a kind of port asks; none of a nil rule.
+func (r *Rule) maps(k Kind) map[string]*ebpf.Map {
+	switch {
+	case r == nil:
+		return nil
+	case k == Access:
+		return map[string]*ebpf.Map{"addresses": r.addresses}
+	}
+	return map[string]*ebpf.Map{"addresses": r.addresses, "networks": r.networks, "peers": r.peers}
+}
+
+// Size returns what the tables have room for.
+func (r *Rule) Size() RuleSize { return r.size }
+
+// Memory returns how much the kernel charges for the tables, bytes; 0 if it does not say.
+func (r *Rule) Memory() (bytes uint64) {
+	for _, m := range []*ebpf.Map{r.addresses, r.networks, r.peers} {
+		if m == nil {
+			continue
+		}
+		if info, err := m.Info(); err == nil {
+			n, _ := info.Memlock()
+			bytes += n
+		}
+	}
+	return bytes
+}
+
+// SetAddresses puts addresses where they are, keys[i] at places[i], in the place of what
+// the table said of them. The kernel gets the next frame of each. It returns how many were
+// set: the first ones. The error matches [ErrRuleFull] if there is no room for the rest.
+func (r *Rule) SetAddresses(keys []overlay.FDBKey, places []overlay.Dest) (int, error) {
+	if len(keys) == 0 {
+		return 0, nil
+	}
+	now, err := tick()
+	if err != nil {
+		return 0, err
+	}
+	values := make([]loomLoomAddress, len(keys))
+	for i, at := range places {
+		values[i] = loomLoomAddress{Place: uint32(at), Passed: now - maxRefresh - 1}
+	}
+	n, err := r.addresses.BatchUpdate(keys, values, nil)
+	if errors.Is(err, unix.E2BIG) {
+		return n, fmt.Errorf("set %d addresses, %d of them set: %w: it has room for %d", len(keys), n, ErrRuleFull, r.size.Addresses)
+	}
+	if err != nil {
+		return n, fmt.Errorf("set %d addresses for XDP programs: %w", len(keys), err)
+	}
+	return n, nil
+}
+
+// DeleteAddresses forgets addresses. It succeeds for those that the table does not know,
+// and returns how many it did.
+func (r *Rule) DeleteAddresses(keys []overlay.FDBKey) (deleted int, err error) {
+	for len(keys) > 0 {
+		n, err := r.addresses.BatchDelete(keys, nil)
+		deleted += n
+		switch {
+		case errors.Is(err, ebpf.ErrKeyNotExist):
+			n++ // the kernel stops there
+		case err != nil:
+			return deleted, fmt.Errorf("delete %d addresses for XDP programs: %w", len(keys), err)
+		}
+		keys = keys[min(n, len(keys)):]
+	}
+	return deleted, nil
+}
+
+// RuleAddress is what the programs know of an address.
+type RuleAddress struct {
+	At overlay.Dest
+	// Passed is the time since the kernel was last shown a frame of the address, to 17 ms.
+	// It is 18 minutes or more if the kernel was shown none since the address was set.
+	Passed time.Duration
+}
+
+// LookAt returns what the programs know of an address, and whether they know it.
+func (r *Rule) LookAt(key overlay.FDBKey) (a RuleAddress, ok bool, err error) {
+	var v loomLoomAddress
+	if err := r.addresses.Lookup(key, &v); errors.Is(err, ebpf.ErrKeyNotExist) {
+		return a, false, nil
+	} else if err != nil {
+		return a, false, fmt.Errorf("look up an address of XDP programs: %w", err)
+	}
+	now, err := tick()
+	if err != nil {
+		return a, true, err
+	}
+	return RuleAddress{At: overlay.Dest(v.Place), Passed: time.Duration(now-v.Passed) << tickShift}, true, nil
+}
+
+// Retain forgets the networks that are not as in numbers, and the peers that are not among
+// peers. Addresses in a network that goes must go before it.
+func (r *Rule) Retain(numbers map[overlay.VNI]uint16, peers map[netip.Addr]bool) error {
+	for vni, was := range r.numbers {
+		if now, ok := numbers[vni]; ok && now == was {
+			continue
+		}
+		if err := forget(r.networks, uint32(vni)); err != nil {
+			return fmt.Errorf("delete VNI %d for XDP programs: %w", vni, err)
+		}
+		delete(r.numbers, vni)
+	}
+	for vtep := range r.known {
+		if peers[vtep] {
+			continue
+		}
+		if err := forget(r.peers, beAddr(vtep)); err != nil {
+			return fmt.Errorf("delete VTEP %v for XDP programs: %w", vtep, err)
+		}
+		delete(r.known, vtep)
+	}
+	return nil
+}
+
+// Set makes networks known by the numbers that addresses have in their keys, and peers,
+// which are IPv4 addresses, in addition to those that are known. The error matches
+// [ErrRuleFull] if there is no room for them all.
+func (r *Rule) Set(numbers map[overlay.VNI]uint16, peers map[netip.Addr]bool) error {
+	if len(numbers) > r.size.Networks || len(peers) > r.size.Peers {
+		return fmt.Errorf("%d networks and %d peers: %w: it has room for %d and %d", len(numbers), len(peers), ErrRuleFull, r.size.Networks, r.size.Peers)
+	}
+	for vni, number := range numbers {
+		if was, ok := r.numbers[vni]; ok && was == number {
+			continue
+		}
+		if err := r.networks.Put(uint32(vni), uint32(number)); err != nil {
+			return fmt.Errorf("set VNI %d for XDP programs: %w", vni, err)
+		}
+		r.numbers[vni] = number
+	}
+	for vtep := range peers {
+		if r.known[vtep] {
+			continue
+		}
+		if err := r.peers.Put(beAddr(vtep), uint32(1)); err != nil {
+			return fmt.Errorf("set VTEP %v for XDP programs: %w", vtep, err)
+		}
+		r.known[vtep] = true
+	}
+	return nil
+}
+
+// forget deletes a key that may be gone.
+func forget(m *ebpf.Map, key uint32) error {
+	if err := m.Delete(key); !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Close frees the tables once the last program that asks them is closed, too. Closing
+// twice is harmless.
+func (r *Rule) Close() (err error) {
+	for _, m := range []**ebpf.Map{&r.addresses, &r.networks, &r.peers} {
+		if *m != nil {
+			err = errors.Join(err, (*m).Close())
+			*m = nil
+		}
+	}
+	return err
+}
+
+// VLANs is the number of VLAN identifiers; 0 stands for frames without a tag.
+const VLANs = 4096
+
+// VLAN is what the frames of a VLAN of an access port belong to.
+type VLAN struct {
+	Network uint16 // the network's number, and one; 0: none, its frames are the kernel's
+	// Refresh is the time between the frames of a source that the kernel is shown, at most
+	// 18 minutes. It has to be well below the ageing time of the kernel's bridge. 0: the
+	// kernel gets all frames.
+	Refresh time.Duration
+}
+
+const (
+	tickShift  = 24        // from nanoseconds to ticks of 2^24 ns, as in overlay.FDB
+	maxRefresh = 1<<16 - 1 // ticks
+)
+
+// tick returns the programs' time, ticks.
+func tick() (uint32, error) {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &t); err != nil {
+		return 0, fmt.Errorf("read the clock: %w", err)
+	}
+	return uint32(t.Nano() >> tickShift), nil
+}
+
+// value is the VLAN as loom.c has it.
+func (v VLAN) value() loomLoomVlan {
+	return loomLoomVlan{Network: v.Network, Refresh: uint16(min(max(v.Refresh, 0)>>tickShift, maxRefresh))}
+}
+
+// RetainVLANs forgets the VLANs of an access port with a rule that are not as in want, by
+// VLAN identifier.
+func (p *Program) RetainVLANs(want *[VLANs]VLAN) error {
+	return p.setVLANs(func(vid int) (VLAN, bool) {
+		return VLAN{}, p.bound[vid].Network != 0 && p.bound[vid].Network != want[vid].Network
+	})
+}
+
+// SetVLANs makes the VLANs of an access port with a rule those in want, by VLAN
+// identifier.
+func (p *Program) SetVLANs(want *[VLANs]VLAN) error {
+	return p.setVLANs(func(vid int) (VLAN, bool) { return want[vid], want[vid] != p.bound[vid] })
+}
+
+// setVLANs sets those for which change says so.
+func (p *Program) setVLANs(change func(vid int) (VLAN, bool)) error {
+	if p.vlans == nil {
+		return fmt.Errorf("set VLANs of %s: %w", p.cfg.name(), os.ErrClosed)
+	}
+	if p.bound == nil {
+		p.bound = make([]VLAN, VLANs)
+	}
+	for vid := range VLANs {
+		v, ok := change(vid)
+		if !ok {
+			continue
+		}
+		if err := p.vlans.Put(uint32(vid), v.value()); err != nil {
+			return fmt.Errorf("set VLAN %d of %s: %w", vid, p.cfg.name(), err)
+		}
+		p.bound[vid] = v
+	}
+	return nil
+}
