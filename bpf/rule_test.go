@@ -296,6 +296,19 @@ func TestRuleOfUplinks(t *testing.T) {
 	}
 }
 
+// A checksum that becomes 0 is sent as its complement: 0 says that there is none (RFC 768).
+func TestRuleChecksumOfZero(t *testing.T) {
+	r := ruleFixture(t, RuleSize{10, 10, 10})
+	inside := func(word uint16) []byte { return join(between(ruleFar, ruleNone), be(word)) }
+	cleared := udpChecksum(inVXLAN(rulePeer, 100, [3]byte{}, nil, inside(0)))
+	f := inVXLAN(rulePeer, 100, [3]byte{0, 0, 1}, nil, inside(cleared))
+	f = with(f, 40, be(udpChecksum(f))...)
+	r.check(t, Uplink, f)
+	if _, got, _, _ := r.link.pass(f); binary.BigEndian.Uint16(got[40:]) != 0xffff {
+		t.Errorf("the checksum became %x", got[40:42])
+	}
+}
+
 // What the kernel gets of a frame with a shim is the frame that was put in, in VXLAN.
 func TestRuleTakesShimOut(t *testing.T) {
 	r := ruleFixture(t, RuleSize{10, 10, 10})
