@@ -108,9 +108,11 @@ func BenchmarkRule(b *testing.B) {
 	r := newRuled(b, RuleSize{2 * half, 4096, 1024})
 	r.vlans[0] = VLAN{Network: 8, Refresh: 10 * time.Minute}
 	for i := range 1000 {
-		r.networks[overlay.VNI(100+i)] = uint16(7 + i)
-		r.peers[netip.AddrFrom4([4]byte{192, 168, byte(i >> 8), byte(i)})] = true
+		r.tables.Networks[overlay.VNI(100+i)] = uint16(7 + i)
+		r.tables.Ways[i] = true
+		r.tables.Peers[netip.AddrFrom4([4]byte{192, 168, byte(i >> 8), byte(i)})] = true
 	}
+	r.tables.Ports[rulePort] = true
 	r.publish(b)
 	var keys []overlay.FDBKey
 	var places []overlay.Dest

@@ -55,6 +55,17 @@ struct {
 	__type(value, __u32);
 } peers SEC(".maps");
 
+/* Whether user space can send to a place: 1, or 0. By port, and behind them by peer. */
+#define SERVED_PORTS 256
+#define SERVED_PEERS 1024
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SERVED_PORTS + SERVED_PEERS);
+	__type(key, __u32);
+	__type(value, __u32);
+} served SEC(".maps");
+
 /* What frames of a VLAN of this port belong to. */
 struct loom_vlan {
 	__u16 network; /* its number, and one; 0: it is the kernel's alone */
@@ -101,6 +112,15 @@ static __always_inline __u32 vlan_of(const struct frame *f, __be16 tpid, __u16 t
 	return tci & VID_MASK;
 }
 
+/* is_served says whether user space can send to a place. */
+static __always_inline int is_served(__u32 place)
+{
+	__u32 i = (__u16)place + (place & PLACE_LOCAL ? 0 : SERVED_PORTS);
+	__u32 *yes = bpf_map_lookup_elem(&served, &i);
+
+	return yes && *yes;
+}
+
 /* shown says whether the kernel was shown a frame of this source lately. If not, it is
  * shown this one.
  */
@@ -138,6 +158,8 @@ static __always_inline __u32 judge(const struct frame *f, __u32 vid)
 	to = bpf_map_lookup_elem(&addresses, &key);
 	if (!to || to->place == here) /* back to where it came from: a bridge port may do that */
 		return LOOM_PASS_DESTINATION;
+	if (!is_served(to->place))
+		return LOOM_PASS_NOT_SERVED;
 	return shown(from, vlan) ? LOOM_REDIRECT : LOOM_PASS_REFRESH;
 }
 
@@ -303,7 +325,7 @@ static __always_inline __u32 tenant(const struct frame *f, __u32 l4, const struc
 	to = bpf_map_lookup_elem(&addresses, &key);
 	if (!to || !(to->place & PLACE_LOCAL))
 		return LOOM_PASS_DESTINATION;
-	return LOOM_REDIRECT;
+	return is_served(to->place) ? LOOM_REDIRECT : LOOM_PASS_NOT_SERVED;
 }
 
 /* loom_kernel_uplink is loom_uplink for the kernel's leaf. What the fabric alone

@@ -230,7 +230,7 @@ func TestSocketsAndCounters(t *testing.T) {
 	}
 
 	want := map[string]uint64{"redirect": 3, "no_meta": 0, "pass_not_ours": 0, "pass_link_local": 0, "pass_no_socket": 1, "neighbour": 0, "drop_no_socket": 0, "drop_no_room": 0,
-		"pass_group": 0, "pass_network": 0, "pass_source": 0, "pass_destination": 0, "pass_refresh": 0, "pass_peer": 0, "pass_no_room": 0}
+		"pass_group": 0, "pass_network": 0, "pass_source": 0, "pass_destination": 0, "pass_not_served": 0, "pass_refresh": 0, "pass_peer": 0, "pass_no_room": 0}
 	got := r.read()
 	for name, n := range want {
 		if got[name] != n {

@@ -44,6 +44,7 @@ enum loom_verdict {
 	LOOM_PASS_NETWORK,       /* of a VLAN or a VNI that user space does not serve */
 	LOOM_PASS_SOURCE,        /* the source is not known to be behind this port and VLAN */
 	LOOM_PASS_DESTINATION,   /* the destination is not known; from the fabric: not behind a port of ours */
+	LOOM_PASS_NOT_SERVED,    /* the destination's port is not open, or no path leads to its peer */
 	LOOM_PASS_REFRESH,       /* so that the kernel knows that the source is still there */
 	LOOM_PASS_PEER,          /* from a VTEP that is not known */
 	LOOM_PASS_NO_ROOM,       /* no room for the VLAN tag that the driver took off */

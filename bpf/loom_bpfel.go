@@ -47,6 +47,7 @@ const (
 	loomMapNetworks              = "networks"
 	loomMapPeers                 = "peers"
 	loomMapRemotes               = "remotes"
+	loomMapServed                = "served"
 	loomMapVlans                 = "vlans"
 	loomMapXsks                  = "xsks"
 	loomProgLoomAccess           = "loom_access"
@@ -124,6 +125,7 @@ type loomMapSpecs struct {
 	Networks  *ebpf.MapSpec `ebpf:"networks"`
 	Peers     *ebpf.MapSpec `ebpf:"peers"`
 	Remotes   *ebpf.MapSpec `ebpf:"remotes"`
+	Served    *ebpf.MapSpec `ebpf:"served"`
 	Vlans     *ebpf.MapSpec `ebpf:"vlans"`
 	Xsks      *ebpf.MapSpec `ebpf:"xsks"`
 }
@@ -165,6 +167,7 @@ type loomMaps struct {
 	Networks  *ebpf.Map `ebpf:"networks"`
 	Peers     *ebpf.Map `ebpf:"peers"`
 	Remotes   *ebpf.Map `ebpf:"remotes"`
+	Served    *ebpf.Map `ebpf:"served"`
 	Vlans     *ebpf.Map `ebpf:"vlans"`
 	Xsks      *ebpf.Map `ebpf:"xsks"`
 }
@@ -177,6 +180,7 @@ func (m *loomMaps) Close() error {
 		m.Networks,
 		m.Peers,
 		m.Remotes,
+		m.Served,
 		m.Vlans,
 		m.Xsks,
 	)

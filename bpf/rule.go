@@ -23,9 +23,8 @@ type Rule struct {
 	addresses *ebpf.Map
 	networks  *ebpf.Map
 	peers     *ebpf.Map
-
-	numbers map[overlay.VNI]uint16 // what networks holds
-	known   map[netip.Addr]bool    // what peers holds
+	served    *ebpf.Map
+	has       RuleTables // what all but addresses hold
 }
 
 // RuleSize says how much a [Rule] holds. The memory is taken at once: about 72 bytes for
@@ -34,11 +33,25 @@ type RuleSize struct {
 	Addresses, Networks, Peers int
 }
 
+// RuleTables is what a [Rule] holds besides addresses.
+type RuleTables struct {
+	Networks map[overlay.VNI]uint16 // their numbers, which addresses have in their keys
+	Peers    map[netip.Addr]bool    // VTEPs whose VXLAN may be user space's, IPv4
+	Ports    [MaxPorts]bool         // by port: user space can send by it
+	Ways     [MaxPeers]bool         // by peer, as addresses name it: user space has a path to it
+}
+
+// The places that user space can send to, as in loom.c.
+const (
+	MaxPorts = 256
+	MaxPeers = 1024
+)
+
 // ErrRuleFull says that a table of a [Rule] has no room for more.
 var ErrRuleFull = errors.New("the table of the XDP programs is full")
 
 // ruleMaps are the names of a rule's maps in loom.c.
-var ruleMaps = [...]string{"addresses", "networks", "peers"}
+var ruleMaps = [...]string{"addresses", "networks", "peers", "served"}
 
 // OpenRule makes empty tables. The caller closes them. Without the privileges the error
 // matches [os.ErrPermission].
@@ -53,12 +66,12 @@ func OpenRule(size RuleSize) (*Rule, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read embedded object: %w", err)
 	}
-	r := &Rule{size: size, numbers: make(map[overlay.VNI]uint16), known: make(map[netip.Addr]bool)}
+	r := &Rule{size: size, has: RuleTables{Networks: make(map[overlay.VNI]uint16), Peers: make(map[netip.Addr]bool)}}
 	for _, m := range []struct {
 		to   **ebpf.Map
 		name string
 		size int
-	}{{&r.addresses, "addresses", size.Addresses}, {&r.networks, "networks", size.Networks}, {&r.peers, "peers", size.Peers}} {
+	}{{&r.addresses, "addresses", size.Addresses}, {&r.networks, "networks", size.Networks}, {&r.peers, "peers", size.Peers}, {&r.served, "served", MaxPorts + MaxPeers}} {
 		s := spec.Maps[m.name].Copy()
 		s.MaxEntries = uint32(m.size)
 		if *m.to, err = ebpf.NewMap(s); err != nil {
@@ -74,9 +87,9 @@ func (r *Rule) maps(k Kind) map[string]*ebpf.Map {
 	case r == nil:
 		return nil
 	case k == Access:
-		return map[string]*ebpf.Map{"addresses": r.addresses}
+		return map[string]*ebpf.Map{"addresses": r.addresses, "served": r.served}
 	}
-	return map[string]*ebpf.Map{"addresses": r.addresses, "networks": r.networks, "peers": r.peers}
+	return map[string]*ebpf.Map{"addresses": r.addresses, "networks": r.networks, "peers": r.peers, "served": r.served}
 }
 
 // Size returns what the tables have room for.
@@ -84,7 +97,7 @@ func (r *Rule) Size() RuleSize { return r.size }
 
 // Memory returns how much the kernel charges for the tables, bytes; 0 if it does not say.
 func (r *Rule) Memory() (bytes uint64) {
-	for _, m := range []*ebpf.Map{r.addresses, r.networks, r.peers} {
+	for _, m := range []*ebpf.Map{r.addresses, r.networks, r.peers, r.served} {
 		if m == nil {
 			continue
 		}
@@ -161,56 +174,75 @@ func (r *Rule) LookAt(key overlay.FDBKey) (a RuleAddress, ok bool, err error) {
 	return RuleAddress{At: overlay.Dest(v.Place), Passed: time.Duration(now-v.Passed) << tickShift}, true, nil
 }
 
-// Retain forgets the networks that are not as in numbers, and the peers that are not among
-// peers. Addresses in a network that goes must go before it.
-func (r *Rule) Retain(numbers map[overlay.VNI]uint16, peers map[netip.Addr]bool) error {
-	for vni, was := range r.numbers {
-		if now, ok := numbers[vni]; ok && now == was {
+// Retain forgets what is not as in want. It is called before user space gives up what is
+// not in want, and [Rule.Set] after user space knows what is.
+func (r *Rule) Retain(want *RuleTables) error {
+	for vni, was := range r.has.Networks {
+		if now, ok := want.Networks[vni]; ok && now == was {
 			continue
 		}
 		if err := forget(r.networks, uint32(vni)); err != nil {
 			return fmt.Errorf("delete VNI %d for XDP programs: %w", vni, err)
 		}
-		delete(r.numbers, vni)
+		delete(r.has.Networks, vni)
 	}
-	for vtep := range r.known {
-		if peers[vtep] {
+	for vtep := range r.has.Peers {
+		if want.Peers[vtep] {
 			continue
 		}
 		if err := forget(r.peers, beAddr(vtep)); err != nil {
 			return fmt.Errorf("delete VTEP %v for XDP programs: %w", vtep, err)
 		}
-		delete(r.known, vtep)
+		delete(r.has.Peers, vtep)
 	}
-	return nil
+	return r.setServed(want, false)
 }
 
-// Set makes networks known by the numbers that addresses have in their keys, and peers,
-// which are IPv4 addresses, in addition to those that are known. The error matches
-// [ErrRuleFull] if there is no room for them all.
-func (r *Rule) Set(numbers map[overlay.VNI]uint16, peers map[netip.Addr]bool) error {
-	if len(numbers) > r.size.Networks || len(peers) > r.size.Peers {
-		return fmt.Errorf("%d networks and %d peers: %w: it has room for %d and %d", len(numbers), len(peers), ErrRuleFull, r.size.Networks, r.size.Peers)
+// Set adds what is in want. The error matches [ErrRuleFull] if there is no room for it.
+func (r *Rule) Set(want *RuleTables) error {
+	if len(want.Networks) > r.size.Networks || len(want.Peers) > r.size.Peers {
+		return fmt.Errorf("%d networks and %d peers: %w: it has room for %d and %d", len(want.Networks), len(want.Peers), ErrRuleFull, r.size.Networks, r.size.Peers)
 	}
-	for vni, number := range numbers {
-		if was, ok := r.numbers[vni]; ok && was == number {
+	for vni, number := range want.Networks {
+		if was, ok := r.has.Networks[vni]; ok && was == number {
 			continue
 		}
 		if err := r.networks.Put(uint32(vni), uint32(number)); err != nil {
 			return fmt.Errorf("set VNI %d for XDP programs: %w", vni, err)
 		}
-		r.numbers[vni] = number
+		r.has.Networks[vni] = number
 	}
-	for vtep := range peers {
-		if r.known[vtep] {
+	for vtep, yes := range want.Peers {
+		if !yes || r.has.Peers[vtep] {
 			continue
 		}
 		if err := r.peers.Put(beAddr(vtep), uint32(1)); err != nil {
 			return fmt.Errorf("set VTEP %v for XDP programs: %w", vtep, err)
 		}
-		r.known[vtep] = true
+		r.has.Peers[vtep] = true
 	}
-	return nil
+	return r.setServed(want, true)
+}
+
+// setServed makes the places served that are to be, or those not that are not to be.
+func (r *Rule) setServed(want *RuleTables, served bool) error {
+	put := func(first int, has, want []bool) error {
+		for i := range has {
+			if want[i] != served || has[i] == served {
+				continue
+			}
+			value := uint32(0)
+			if served {
+				value = 1
+			}
+			if err := r.served.Put(uint32(first+i), value); err != nil {
+				return fmt.Errorf("tell XDP programs that place %d is served: %w", first+i, err)
+			}
+			has[i] = served
+		}
+		return nil
+	}
+	return errors.Join(put(0, r.has.Ports[:], want.Ports[:]), put(MaxPorts, r.has.Ways[:], want.Ways[:]))
 }
 
 // forget deletes a key that may be gone.
@@ -224,7 +256,7 @@ func forget(m *ebpf.Map, key uint32) error {
 // Close frees the tables once the last program that asks them is closed, too. Closing
 // twice is harmless.
 func (r *Rule) Close() (err error) {
-	for _, m := range []**ebpf.Map{&r.addresses, &r.networks, &r.peers} {
+	for _, m := range []**ebpf.Map{&r.addresses, &r.networks, &r.peers, &r.served} {
 		if *m != nil {
 			err = errors.Join(err, (*m).Close())
 			*m = nil

@@ -13,8 +13,7 @@ import (
 type ruleModel struct {
 	port      uint16
 	vlans     [VLANs]VLAN
-	networks  map[overlay.VNI]uint16
-	peers     map[netip.Addr]bool
+	tables    RuleTables
 	addresses map[overlay.FDBKey]overlay.Dest
 	shown     map[overlay.FDBKey]bool // the kernel got a frame of it
 	noSocket  bool
@@ -23,6 +22,13 @@ type ruleModel struct {
 // modelKey is the key of 6 bytes of an address.
 func modelKey(network uint16, mac []byte) overlay.FDBKey {
 	return overlay.FDBKey(binary.BigEndian.Uint64(append(be(network), mac[:6]...)))
+}
+
+func (m *ruleModel) served(to overlay.Dest) bool {
+	if to.Remote() {
+		return m.tables.Ways[to.Peer()]
+	}
+	return m.tables.Ports[to.Port()]
 }
 
 // access returns what becomes of a frame from a host.
@@ -54,6 +60,8 @@ func (m *ruleModel) access(frame []byte) (verdict string) {
 	switch {
 	case !ok || to == here:
 		return "pass_destination"
+	case !m.served(to):
+		return "pass_not_served"
 	case !m.shown[src]:
 		m.shown[src] = true
 		return "pass_refresh"
@@ -110,9 +118,9 @@ func (m *ruleModel) uplink(frame []byte) (verdict string, out []byte) {
 	}
 	src := netip.AddrFrom4([4]byte(frame[26:30]))
 	vni := overlay.VNI(vx[4])<<16 | overlay.VNI(vx[5])<<8 | overlay.VNI(vx[6])
-	network, known := m.networks[vni]
+	network, known := m.tables.Networks[vni]
 	switch {
-	case !m.peers[src]:
+	case !m.tables.Peers[src]:
 		return "pass_peer", out
 	case !known:
 		return "pass_network", out
@@ -129,6 +137,8 @@ func (m *ruleModel) uplink(frame []byte) (verdict string, out []byte) {
 	switch {
 	case !ok || to.Remote():
 		return "pass_destination", out
+	case !m.served(to):
+		return "pass_not_served", out
 	case m.noSocket:
 		return "pass_no_socket", out
 	}

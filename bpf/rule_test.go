@@ -43,7 +43,7 @@ const rulePort = 3
 func newRuled(t testing.TB, size RuleSize) *ruled {
 	t.Helper()
 	r := &ruled{rule: newRule(t, size), socket: socket(t), ruleModel: &ruleModel{
-		port: rulePort, networks: make(map[overlay.VNI]uint16), peers: make(map[netip.Addr]bool),
+		port: rulePort, tables: RuleTables{Networks: make(map[overlay.VNI]uint16), Peers: make(map[netip.Addr]bool)},
 		addresses: make(map[overlay.FDBKey]overlay.Dest), shown: make(map[overlay.FDBKey]bool),
 	}}
 	for kind, to := range map[Kind]**runner{Access: &r.access, Uplink: &r.link} {
@@ -57,8 +57,7 @@ func newRuled(t testing.TB, size RuleSize) *ruled {
 // publish makes networks, peers and VLANs of the programs those of the model.
 func (r *ruled) publish(t testing.TB) {
 	t.Helper()
-	if err := errors.Join(r.access.RetainVLANs(&r.vlans), r.rule.Retain(r.networks, r.peers),
-		r.rule.Set(r.networks, r.peers), r.access.SetVLANs(&r.vlans)); err != nil {
+	if err := errors.Join(r.access.RetainVLANs(&r.vlans), r.rule.Retain(&r.tables), r.rule.Set(&r.tables), r.access.SetVLANs(&r.vlans)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -164,6 +163,8 @@ var (
 	ruleHost  = []byte{2, 0, 0, 0, 1, 1} // on the port, VLAN 20
 	ruleNear  = []byte{2, 0, 0, 0, 1, 2} // on another port, without a tag
 	ruleFar   = []byte{2, 0, 0, 0, 2, 1} // behind a peer
+	ruleLost  = []byte{2, 0, 0, 0, 2, 2} // behind a peer that no path leads to
+	ruleShut  = []byte{2, 0, 0, 0, 1, 3} // on a port that is not open
 	ruleNone  = []byte{2, 0, 0, 0, 3, 1} // nowhere
 	rulePeer  = netip.MustParseAddr("192.168.0.1")
 	ruleVNI   = overlay.VNI(100)
@@ -176,11 +177,14 @@ var (
 func ruleFixture(t testing.TB, size RuleSize) *ruled {
 	r := newRuled(t, size)
 	r.vlans[20] = VLAN{Network: 8, Refresh: 10 * time.Minute}
-	r.networks[ruleVNI], r.peers[rulePeer] = 7, true
+	r.tables.Networks[ruleVNI], r.tables.Peers[rulePeer] = 7, true
+	r.tables.Ports[rulePort], r.tables.Ports[rulePort+1], r.tables.Ways[5] = true, true, true
 	r.publish(t)
 	r.put(t, modelKey(7, ruleHost), overlay.DestLocal(rulePort, 20))
 	r.put(t, modelKey(7, ruleNear), overlay.DestLocal(rulePort+1, 0))
 	r.put(t, modelKey(7, ruleFar), overlay.DestRemote(5))
+	r.put(t, modelKey(7, ruleLost), overlay.DestRemote(6))
+	r.put(t, modelKey(7, ruleShut), overlay.DestLocal(rulePort+2, 0))
 	return r
 }
 
@@ -208,6 +212,8 @@ func TestRuleOfAccessPorts(t *testing.T) {
 		{"to another port", between(ruleHost, ruleNear, v20), "redirect"},
 		{"to itself", between(ruleHost, ruleHost, v20), "pass_destination"},
 		{"to nobody", between(ruleHost, ruleNone, v20), "pass_destination"},
+		{"to a peer without a path", between(ruleHost, ruleLost, v20), "pass_not_served"},
+		{"to a port that is not open", between(ruleHost, ruleShut, v20), "pass_not_served"},
 		{"from nobody", between(ruleNone, ruleFar, v20), "pass_source"},
 		{"from another port's host", between(ruleNear, ruleFar, v20), "pass_source"},
 		{"from a peer's host", between(ruleFar, ruleNear, v20), "pass_source"},
@@ -260,6 +266,7 @@ func TestRuleOfUplinks(t *testing.T) {
 		{"with a path and a scheme", with(with(inVXLAN(rulePeer, 100, capable, nil, in), 49, 0x37), 42, 0x18), "redirect", "pass_no_socket"},
 		{"with a checksum", withSum(inVXLAN(rulePeer, 100, capable, nil, in)), "redirect", "pass_no_socket"},
 		{"to the other port", inVXLAN(rulePeer, 100, capable, nil, between(ruleFar, ruleNear)), "redirect", "pass_no_socket"},
+		{"to a port that is not open", withSum(inVXLAN(rulePeer, 100, capable, nil, between(ruleFar, ruleShut))), "pass_not_served", ""},
 		{"to a peer's host", withSum(inVXLAN(rulePeer, 100, capable, nil, between(ruleFar, ruleFar))), "pass_destination", ""},
 		{"to nobody", inVXLAN(rulePeer, 100, plain, nil, between(ruleFar, ruleNone)), "pass_destination", ""},
 		{"to nobody, by Loom", inVXLAN(rulePeer, 100, capable, nil, between(ruleFar, ruleNone)), "pass_destination", ""},
@@ -348,10 +355,12 @@ func TestRuleAgainstModel(t *testing.T) {
 			r.put(t, key, overlay.DestLocal(pick(rulePort, rulePort, 4), pick(0, 20, 30)))
 		case 4:
 			r.vlans[pick(0, 20, 30)] = VLAN{Network: pick(0, 2, 3, 4), Refresh: 10 * time.Minute}
-			delete(r.networks, overlay.VNI(pick(100, 200)))
-			r.networks[overlay.VNI(pick(100, 200, 300))] = pick(1, 2, 3)
-			delete(r.peers, vteps[rng.IntN(3)])
-			r.peers[vteps[rng.IntN(3)]] = true
+			x := &r.tables
+			delete(x.Networks, overlay.VNI(pick(100, 200)))
+			x.Networks[overlay.VNI(pick(100, 200, 300))] = pick(1, 2, 3)
+			delete(x.Peers, vteps[rng.IntN(3)])
+			x.Peers[vteps[rng.IntN(3)]] = true
+			x.Ports[rulePort], x.Ports[4], x.Ways[1], x.Ways[2] = rng.IntN(4) > 0, rng.IntN(4) > 0, rng.IntN(4) > 0, rng.IntN(4) > 0
 			r.publish(t)
 		}
 	}
@@ -406,8 +415,8 @@ func TestRuleAgainstModel(t *testing.T) {
 	}
 	t.Log(met)
 	for _, row := range []string{
-		"access pass_link_local", "access pass_group", "access pass_network", "access pass_source", "access pass_destination", "access pass_refresh", "access pass_no_socket", "access redirect",
-		"uplink pass_not_ours", "uplink pass_peer", "uplink pass_group", "uplink pass_network", "uplink pass_destination", "uplink pass_no_socket", "uplink redirect", "uplink drop_no_socket",
+		"access pass_link_local", "access pass_group", "access pass_network", "access pass_source", "access pass_destination", "access pass_not_served", "access pass_refresh", "access pass_no_socket", "access redirect",
+		"uplink pass_not_ours", "uplink pass_peer", "uplink pass_group", "uplink pass_network", "uplink pass_destination", "uplink pass_not_served", "uplink pass_no_socket", "uplink redirect", "uplink drop_no_socket",
 	} {
 		if met[row] == 0 {
 			t.Errorf("no frame met %s", row)
@@ -484,10 +493,10 @@ func TestRuleTables(t *testing.T) {
 	if n, err := r.SetAddresses(keys[:64], places[:64]); n != 64 || err != nil {
 		t.Errorf("%d set, error %v", n, err)
 	}
-	if err := r.Set(map[overlay.VNI]uint16{1: 1, 2: 2, 3: 3}, nil); !errors.Is(err, ErrRuleFull) {
+	if err := r.Set(&RuleTables{Networks: map[overlay.VNI]uint16{1: 1, 2: 2, 3: 3}}); !errors.Is(err, ErrRuleFull) {
 		t.Errorf("three networks of two: %v", err)
 	}
-	if err := r.Set(nil, map[netip.Addr]bool{rulePeer: true, otherVTEP: true}); !errors.Is(err, ErrRuleFull) {
+	if err := r.Set(&RuleTables{Peers: map[netip.Addr]bool{rulePeer: true, otherVTEP: true}}); !errors.Is(err, ErrRuleFull) {
 		t.Errorf("two peers of one: %v", err)
 	}
 	if r.Memory() < 64*16 {
@@ -513,6 +522,11 @@ func TestRuleReadsTags(t *testing.T) {
 	}
 	vlans := [VLANs]VLAN{0: {Network: 1, Refresh: time.Minute}, 20: {Network: 8, Refresh: time.Minute}}
 	if err := p.SetVLANs(&vlans); err != nil {
+		t.Fatal(err)
+	}
+	want := RuleTables{}
+	want.Ways[1] = true
+	if err := rule.Set(&want); err != nil {
 		t.Fatal(err)
 	}
 	keys, places := []overlay.FDBKey{modelKey(7, ruleHost), modelKey(7, ruleFar)}, []overlay.Dest{overlay.DestLocal(rulePort, 20), overlay.DestRemote(1)}

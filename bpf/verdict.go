@@ -23,6 +23,7 @@ var verdictNames = [...]string{
 	"pass_network",     // of a VLAN or a VNI that is not mirrored
 	"pass_source",      // the source is not known to be behind this port and VLAN
 	"pass_destination", // the destination is not known; from the fabric: not behind a port of ours
+	"pass_not_served",  // the destination's port is not open, or no path leads to its peer
 	"pass_refresh",     // so that the kernel knows that the source is still there
 	"pass_peer",        // from a VTEP that is not known
 	"pass_no_room",     // no room for the VLAN tag that the driver took off
