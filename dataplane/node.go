@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/bpf"
 	"github.com/loomfabric/loom/dataplane/xsk"
 )
 
@@ -27,6 +28,7 @@ type Node struct {
 	ask     chan HopID
 	shared  *shared
 	tuner   tuner
+	rule    *bpf.Rule // what XDP programs know of the kernel's overlay; nil: it is the node's own
 
 	opening sync.Mutex // held while ports are opened and closed; guards closed
 	closed  bool
@@ -34,10 +36,11 @@ type Node struct {
 	devices []*device     // by PortID
 	changed chan struct{} // tables came whose interfaces may differ
 
-	publishing sync.Mutex // guards tables, opened and overhead; taken after opening
-	tables     *Tables    // as published last
-	opened     []int      // by PortID: ifindex of the interface that the port is open on; 0: not open
-	overhead   int        // under the schemes that a reload put in force; 0: cfg's
+	publishing sync.Mutex  // guards tables, opened and overhead; taken after opening
+	tables     *Tables     // as published last
+	opened     []int       // by PortID: ifindex of the interface that the port is open on; 0: not open
+	statics    []StaticMAC // configured addresses that the workers have
+	overhead   int         // under the schemes that a reload put in force; 0: cfg's
 }
 
 // Open creates the workers, attaches the classifier to every port and binds
@@ -49,7 +52,7 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, log: log, ask: make(chan HopID, 64), changed: make(chan struct{}, 1), opened: make([]int, len(cfg.Ports))}
 	n.shared = newShared(&n.cfg)
-	if err := n.openWorkers(); err != nil {
+	if err := errors.Join(n.openRule(), n.openWorkers()); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	for i := range cfg.Ports {
@@ -136,7 +139,9 @@ func (n *Node) publish(t *Tables) error {
 	if old := n.view.Load(); old != nil {
 		v.seq = old.seq + 1
 	}
-	n.tables = t
+	if err := n.withdraw(v); err != nil {
+		return fmt.Errorf("new tables: %w", err)
+	}
 	n.view.Store(v)
 	for _, w := range n.workers {
 		w.mail.nudge()
@@ -145,7 +150,9 @@ func (n *Node) publish(t *Tables) error {
 	case n.changed <- struct{}{}:
 	default: // the watcher has yet to look at all, and will see these
 	}
-	return nil
+	n.setStatics(t.Static)
+	n.tables = t
+	return n.offer(v)
 }
 
 // openPorts returns t with those ports down that are not open on the interface
@@ -290,6 +297,9 @@ func (n *Node) Close() error {
 	}
 	for _, u := range n.umems {
 		errs = append(errs, u.Close())
+	}
+	if n.rule != nil {
+		errs = append(errs, n.rule.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -1,0 +1,93 @@
+package dataplane
+
+import (
+	"cmp"
+	"errors"
+	"math/bits"
+	"net/netip"
+	"time"
+
+	"github.com/loomfabric/loom/bpf"
+	"github.com/loomfabric/loom/overlay"
+)
+
+// DefaultRefresh is how often the kernel is shown a frame of each source, unless a
+// [VNI] says otherwise. Linux bridges forget an address after five minutes.
+const DefaultRefresh = 5 * time.Second
+
+// openRule makes the tables of the XDP programs of a leaf whose overlay is the kernel's.
+func (n *Node) openRule() (err error) {
+	if !n.cfg.KernelOverlay {
+		return nil
+	}
+	addresses := 1 << bits.Len(uint(n.cfg.FDBSize-1)) // as many as overlay.NewFDB allows
+	n.rule, err = bpf.OpenRule(bpf.RuleSize{Addresses: addresses, Networks: MaxVNIs, Peers: MaxPeers})
+	return err
+}
+
+// ruleTables returns what the XDP programs have to know of a view.
+func ruleTables(cfg *Config, v *view) *bpf.RuleTables {
+	t := &bpf.RuleTables{Networks: make(map[overlay.VNI]uint16), Peers: make(map[netip.Addr]bool)}
+	for i := range v.tables.VNIs {
+		if vni := v.tables.VNIs[i].VNI; vni != 0 {
+			t.Networks[vni] = uint16(i)
+		}
+	}
+	for i := range v.tables.Peers {
+		if vtep := v.tables.Peers[i].VTEP; vtep.IsValid() {
+			t.Peers[vtep], t.Ways[i] = true, v.paths[i].N > 0
+		}
+	}
+	for i := range v.ports {
+		t.Ports[i] = cfg.Ports[i].Kind == Access && v.ports[i].up
+	}
+	return t
+}
+
+// boundVLANs fills in what the frames of an access port's VLANs belong to.
+func boundVLANs(v *view, p *viewPort, vlans *[bpf.VLANs]bpf.VLAN) {
+	clear(vlans[:])
+	for vid, network := range p.vlans {
+		if network != 0 {
+			vlans[vid] = bpf.VLAN{Network: network, Refresh: cmp.Or(v.tables.VNIs[network-1].Refresh, DefaultRefresh)}
+		}
+	}
+}
+
+// withdraw has the XDP programs give to the kernel what the workers will not know any more
+// with a view. publishing is held.
+func (n *Node) withdraw(v *view) error {
+	if n.rule == nil {
+		return nil
+	}
+	return errors.Join(n.eachVLANs(v, (*bpf.Program).RetainVLANs), n.rule.Retain(ruleTables(&n.cfg, v)))
+}
+
+// offer has the XDP programs give to the workers what they know with a view. All of them
+// have it when it begins. publishing is held.
+func (n *Node) offer(v *view) error {
+	if n.rule == nil {
+		return nil
+	}
+	for _, w := range n.workers {
+		w.call(func() {}) // after it has taken the view
+	}
+	return errors.Join(n.rule.Set(ruleTables(&n.cfg, v)), n.eachVLANs(v, (*bpf.Program).SetVLANs))
+}
+
+// eachVLANs calls set for the program of each access port that is open, with the port's
+// VLANs.
+func (n *Node) eachVLANs(v *view, set func(*bpf.Program, *[bpf.VLANs]bpf.VLAN) error) error {
+	n.mu.Lock() // who closes a program takes it away under the lock
+	defer n.mu.Unlock()
+	var errs []error
+	vlans := new([bpf.VLANs]bpf.VLAN)
+	for _, d := range n.devices {
+		if d.cfg.Kind != Access || d.program == nil {
+			continue
+		}
+		boundVLANs(v, &v.ports[d.id], vlans)
+		errs = append(errs, set(d.program, vlans))
+	}
+	return errors.Join(errs...)
+}
