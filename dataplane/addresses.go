@@ -37,6 +37,9 @@ func (s *StaticMAC) dest() overlay.Dest {
 // did (decision 0025): meanwhile its frames are the kernel's. Changes are made in small
 // batches, between which the workers forward. The call returns when all are made.
 //
+// Addresses are best changed once [Node.Run] runs the workers: before, frames that the XDP
+// programs know how to forward wait in the sockets' rings.
+//
 // It returns the changes for which there was no room, in the workers' tables or in that of
 // the XDP programs, or that no table takes, as of a group address: their addresses are
 // known nowhere, so their frames stay the kernel's. They are counted, and may be tried

@@ -66,13 +66,39 @@ func (n *Node) withdraw(v *view) error {
 // offer has the XDP programs give to the workers what they know with a view. All of them
 // have it when it begins. publishing is held.
 func (n *Node) offer(v *view) error {
-	if n.rule == nil {
+	if n.rule == nil || n.leaving {
 		return nil
 	}
 	for _, w := range n.workers {
 		w.call(func() {}) // after it has taken the view
 	}
 	return errors.Join(n.rule.Set(ruleTables(&n.cfg, v)), n.eachVLANs(v, (*bpf.Program).SetVLANs))
+}
+
+// leaveTime is how long workers go on receiving after the XDP programs have given all
+// frames to the kernel: what was redirected before is in their rings by then.
+const leaveTime = 10 * time.Millisecond
+
+// handBack gives the frames of the kernel's overlay back to the kernel, so that none is
+// lost when the workers stop. What has a shim still comes.
+func (n *Node) handBack() {
+	if n.rule == nil {
+		return
+	}
+	n.publishing.Lock()
+	n.leaving = true
+	v := n.view.Load()
+	var err error
+	if v != nil {
+		nothing := *v
+		nothing.ports = make([]viewPort, len(v.ports))
+		err = errors.Join(n.eachVLANs(&nothing, (*bpf.Program).RetainVLANs), n.rule.Retain(&bpf.RuleTables{}))
+	}
+	n.publishing.Unlock()
+	if err != nil {
+		n.log.Warn("frames may be lost as the kernel takes its overlay back", "error", err)
+	}
+	time.Sleep(leaveTime)
 }
 
 // eachVLANs calls set for the program of each access port that is open, with the port's

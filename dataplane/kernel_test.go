@@ -123,6 +123,9 @@ func (k *kernelLeaf) start(far *kernelLeaf) {
 		must(t, k.node.Close())
 	})
 	t.Cleanup(k.stop)
+	for k.node.Stats().Workers[0].Bursts == 0 {
+		time.Sleep(time.Millisecond)
+	}
 	refused, err := k.node.ChangeAddresses([]AddressChange{
 		{StaticMAC: StaticMAC{MAC: k.mac, Port: 0}}, {StaticMAC: StaticMAC{MAC: far.mac, Port: NoPort, Peer: 0}},
 	})

@@ -39,6 +39,7 @@ type Node struct {
 	publishing sync.Mutex  // guards tables, opened and overhead; taken after opening
 	tables     *Tables     // as published last
 	opened     []int       // by PortID: ifindex of the interface that the port is open on; 0: not open
+	leaving    bool        // the kernel gets all frames again
 	statics    []StaticMAC // configured addresses that the workers have
 	overhead   int         // under the schemes that a reload put in force; 0: cfg's
 }
@@ -112,9 +113,11 @@ func (n *Node) openWorkers() error {
 // It returns early with an error when a worker cannot run.
 func (n *Node) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	for _, w := range n.workers {
-		g.Go(func() error { return w.run(ctx) })
+		g.Go(func() error { return w.run(work) })
 	}
+	g.Go(func() error { <-ctx.Done(); n.handBack(); stop(); return nil })
 	g.Go(func() error { n.watchDevices(ctx); return nil })
 	g.Go(func() error { n.tune(ctx); return nil })
 	g.Go(func() error { n.watchMoves(ctx); return nil })
