@@ -16,15 +16,16 @@ import (
 
 // Rule holds the tables that the programs of a leaf ask whose overlay is the kernel's
 // (decision 0025): which addresses, networks and peers user space forwards for. The
-// programs of all its ports share them, see [Config.Rule]. Only one goroutine at a time
-// may call its methods.
+// programs of all its ports share them, see [Config.Rule]. Any goroutine may call LookAt,
+// Size and Memory until Close; only one at a time may call the other methods.
 type Rule struct {
 	size      RuleSize
 	addresses *ebpf.Map
 	networks  *ebpf.Map
 	peers     *ebpf.Map
 	served    *ebpf.Map
-	has       RuleTables // what all but addresses hold
+	placed    map[overlay.FDBKey]bool // what addresses has
+	has       RuleTables              // what the others have
 }
 
 // RuleSize says how much a [Rule] holds. The memory is taken at once: about 72 bytes for
@@ -66,7 +67,7 @@ func OpenRule(size RuleSize) (*Rule, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read embedded object: %w", err)
 	}
-	r := &Rule{size: size, has: RuleTables{Networks: make(map[overlay.VNI]uint16), Peers: make(map[netip.Addr]bool)}}
+	r := &Rule{size: size, placed: make(map[overlay.FDBKey]bool), has: RuleTables{Networks: make(map[overlay.VNI]uint16), Peers: make(map[netip.Addr]bool)}}
 	for _, m := range []struct {
 		to   **ebpf.Map
 		name string
@@ -125,6 +126,9 @@ func (r *Rule) SetAddresses(keys []overlay.FDBKey, places []overlay.Dest) (int, 
 		values[i] = loomLoomAddress{Place: uint32(at), Passed: now - maxRefresh - 1}
 	}
 	n, err := r.addresses.BatchUpdate(keys, values, nil)
+	for _, key := range keys[:min(n, len(keys))] {
+		r.placed[key] = true
+	}
 	if errors.Is(err, unix.E2BIG) {
 		return n, fmt.Errorf("set %d addresses, %d of them set: %w: it has room for %d", len(keys), n, ErrRuleFull, r.size.Addresses)
 	}
@@ -134,22 +138,29 @@ func (r *Rule) SetAddresses(keys []overlay.FDBKey, places []overlay.Dest) (int, 
 	return n, nil
 }
 
-// DeleteAddresses forgets addresses. It succeeds for those that the table does not know,
-// and returns how many it did.
-func (r *Rule) DeleteAddresses(keys []overlay.FDBKey) (deleted int, err error) {
-	for len(keys) > 0 {
-		n, err := r.addresses.BatchDelete(keys, nil)
-		deleted += n
-		switch {
-		case errors.Is(err, ebpf.ErrKeyNotExist):
-			n++ // the kernel stops there
-		case err != nil:
-			return deleted, fmt.Errorf("delete %d addresses for XDP programs: %w", len(keys), err)
+// DeleteAddresses forgets those of the addresses that the table knows.
+func (r *Rule) DeleteAddresses(keys []overlay.FDBKey) error {
+	known := make([]overlay.FDBKey, 0, len(keys)) // the kernel stops at the first one that it does not know
+	for _, key := range keys {
+		if r.placed[key] {
+			known = append(known, key)
+			delete(r.placed, key)
 		}
-		keys = keys[min(n, len(keys)):]
 	}
-	return deleted, nil
+	if len(known) == 0 {
+		return nil
+	}
+	if n, err := r.addresses.BatchDelete(known, nil); err != nil {
+		for _, key := range known[min(n, len(known)):] {
+			r.placed[key] = true // it may be
+		}
+		return fmt.Errorf("delete %d addresses for XDP programs: %w", len(known), err)
+	}
+	return nil
 }
+
+// Len returns the number of addresses that the table has.
+func (r *Rule) Len() int { return len(r.placed) }
 
 // RuleAddress is what the programs know of an address.
 type RuleAddress struct {

@@ -76,7 +76,7 @@ func (n *Node) changeSome(changes []AddressChange) (refused []AddressChange, err
 	for i := range changes {
 		keys[i] = changes[i].key()
 	}
-	if _, err := n.rule.DeleteAddresses(keys); err != nil {
+	if err := n.rule.DeleteAddresses(keys); err != nil {
 		return nil, err
 	}
 	refused = applyAddresses(n.workers, changes)

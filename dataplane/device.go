@@ -84,7 +84,7 @@ func (n *Node) tryOpen(d *device, ifindex int) (b binding, err error) {
 		return b, fmt.Errorf("the interface has index %d, and the tables say %d: it waits for the next ones", i.Index, ifindex)
 	}
 	ifindex = i.Index
-	if d.cfg.Kind == Access {
+	if d.cfg.Kind == Access && !n.cfg.KernelOverlay { // else the kernel's bridge says what it hears
 		if b.promisc, err = promiscuous(ifindex); err != nil {
 			return b, err
 		}

@@ -25,6 +25,34 @@ func (n *Node) openRule() (err error) {
 	return err
 }
 
+// KernelTables says how full the tables are that the XDP programs ask, and what they
+// cost.
+type KernelTables struct {
+	Addresses int    `json:"addresses"`
+	Capacity  int    `json:"capacity"` // in addresses
+	Memory    uint64 `json:"memory"`   // of the kernel, all tables, bytes; 0: it does not say
+}
+
+// KernelTables returns the state of the XDP programs' tables; false: the overlay is the
+// node's own.
+func (n *Node) KernelTables() (t KernelTables, ok bool) {
+	if n.rule == nil {
+		return t, false
+	}
+	n.publishing.Lock()
+	defer n.publishing.Unlock()
+	return KernelTables{n.rule.Len(), n.rule.Size().Addresses, n.rule.Memory()}, true
+}
+
+// KernelAddress returns what the XDP programs know of an address of a network, and
+// whether they know it. Passed is the time since the kernel was shown a frame of it.
+func (n *Node) KernelAddress(vni VNIIndex, mac overlay.MAC) (a bpf.RuleAddress, ok bool, err error) {
+	if n.rule == nil {
+		return a, false, nil
+	}
+	return n.rule.LookAt(overlay.MakeFDBKey(uint16(vni), mac))
+}
+
 // ruleTables returns what the XDP programs have to know of a view.
 func ruleTables(cfg *Config, v *view) *bpf.RuleTables {
 	t := &bpf.RuleTables{Networks: make(map[overlay.VNI]uint16), Peers: make(map[netip.Addr]bool)}
