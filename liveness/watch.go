@@ -31,6 +31,7 @@ type Watch struct {
 
 // watched is one peer.
 type watched struct {
+	boot   uint32
 	newest uint64 // round and large round of its last HELLO
 	came   uint32 // packets that had come when half of the time was over
 	looks  uint16 // at which there was nothing new
@@ -44,9 +45,10 @@ func NewWatch(t *Table, traffic *Traffic) *Watch {
 // Look takes one look at a peer. It reports true once, when the peer has fallen silent.
 // A peer that has proved nothing, or that has said goodbye, is not watched.
 func (w *Watch) Look(p uint16) bool {
-	x, newest := &w.peers[p], w.table.peers[p].newest.Load()
-	if newest != x.newest || newest == 0 {
-		*x = watched{newest: newest}
+	x, s := &w.peers[p], &w.table.peers[p]
+	// One that restarts again and again may end in the same round each time.
+	if boot, newest := s.boot.Load(), s.newest.Load(); boot != x.boot || newest != x.newest || newest == 0 {
+		*x = watched{boot: boot, newest: newest}
 		return false
 	}
 	limit := w.limit(p)

@@ -15,6 +15,7 @@ type watching struct {
 	table   *Table
 	traffic *Traffic
 	now     mono.Time
+	boot    uint32
 	round   uint32
 	every   time.Duration
 }
@@ -22,13 +23,13 @@ type watching struct {
 func newWatching(every time.Duration) *watching {
 	table := NewTable(3, 1)
 	traffic := NewTraffic(table, 0)
-	return &watching{Watch: NewWatch(table, traffic), table: table, traffic: traffic, every: every}
+	return &watching{Watch: NewWatch(table, traffic), table: table, traffic: traffic, boot: 7, every: every}
 }
 
 func (w *watching) hello(tags ...uint8) {
 	w.round++
 	for _, tag := range tags {
-		h := overlay.Hello{Boot: 7, Round: w.round, Present: 3, Nonce: 5, Every: uint8(w.every / time.Millisecond)}
+		h := overlay.Hello{Boot: w.boot, Round: w.round, Present: 3, Nonce: 5, Every: uint8(w.every / time.Millisecond)}
 		w.table.Hear(1, tag, &h, 0, 0, w.now)
 	}
 }
@@ -79,6 +80,19 @@ func TestSilentPeers(t *testing.T) {
 			if d := w.run(2*time.Second, nil); d == 0 {
 				t.Errorf("every %v: it came back, and could not be silent again", tt.every)
 			}
+		}
+	}
+}
+
+// A peer that restarts and is killed again in the round in which it was killed before is
+// silent each time.
+func TestSilentInTheSameRound(t *testing.T) {
+	w := newWatching(100 * time.Millisecond)
+	for range 3 {
+		w.boot, w.round = w.boot+1, 0
+		w.hello(0, 1)
+		if d := w.run(time.Second, nil); d == 0 {
+			t.Errorf("boot %d: it is not silent", w.boot)
 		}
 	}
 }
