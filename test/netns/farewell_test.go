@@ -133,7 +133,8 @@ func TestFarewell(t *testing.T) {
 		}
 	}
 	start := func() {
-		event("start", farewellTakes, func() { l0.start(); l0.ready(); state("capable") })
+		// A start that takes longer than a ring of frames loses some on a busy machine.
+		event("start", failOpen/busy, func() { l0.start(); l0.ready(); state("capable") })
 	}
 	term := func() {
 		before, log := l1.metric("loom_leaf_farewells_total"), len(l1.whole())
