@@ -3,6 +3,7 @@ package dataplane
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -33,7 +34,7 @@ func (n *Node) yield() error {
 	defer n.opening.Unlock()
 	var errs []error
 	for _, d := range n.devices {
-		if d.program != nil {
+		if d != nil && d.program != nil {
 			errs = append(errs, d.program.ClearSockets())
 		}
 	}
@@ -74,6 +75,10 @@ func (r *peerReporter) report(now mono.Time) {
 	} else {
 		r.seen = seen
 	}
+	maps.DeleteFunc(r.gone, func(vtep netip.Addr, _ overlay.Standing) bool {
+		_, known := v.vtepNumber.get(addr32(vtep))
+		return !known
+	})
 	for i := range v.tables.Peers {
 		vtep := v.tables.Peers[i].VTEP
 		was, is := r.gone[vtep], capable.Standing(uint16(i), now)
