@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,20 +28,18 @@ func (f *twoLeaves) hellos(rounds int) {
 }
 
 // fieldsOf returns the fabric's header of what a leaf sends for a host's frame.
-func fieldsOf(t *testing.T, r *rig, b []byte) (f overlay.Fabric) {
+func fieldsOf(t *testing.T, r *rig, b []byte) overlay.Fabric {
 	t.Helper()
 	out := r.send(acc0, b)
-	for _, port := range []PortID{up0, up1} {
-		for _, b := range out[port] {
-			var d overlay.Decapped
-			if why := overlay.Decap(b, overlay.DefaultPort, &d); why != drop.None {
-				t.Fatal(why)
-			}
-			return d.Fabric
-		}
+	sent := slices.Concat(out[up0], out[up1])
+	if len(sent) != 1 {
+		t.Fatalf("%d frames were sent of one", len(sent))
 	}
-	t.Fatal("nothing was sent")
-	return f
+	var d overlay.Decapped
+	if why := overlay.Decap(sent[0], overlay.DefaultPort, &d); why != drop.None {
+		t.Fatal(why)
+	}
+	return d.Fabric
 }
 
 // A leaf says goodbye, sealed where there are keys: the next frame for it is plain, also
