@@ -3,7 +3,6 @@ package control
 import (
 	"cmp"
 	"maps"
-	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -16,8 +15,8 @@ import (
 )
 
 // Builder makes tables of the kernel's state and the overlay. All that it
-// remembers is which ID belongs to what, so that the same input gives the same
-// tables. It is not safe for concurrent use.
+// remembers is which ID belongs to what, and which next hops went lately. It is not safe
+// for concurrent use.
 type Builder struct {
 	role  dataplane.Role
 	ports []dataplane.PortConfig
@@ -26,6 +25,7 @@ type Builder struct {
 	hops     ids[hopKey]
 	peers    ids[netip.Addr]
 	vnis     ids[overlay.VNI]
+	places   map[netip.Prefix]*places
 	prev     *dataplane.Tables
 }
 
@@ -40,7 +40,7 @@ func NewBuilder(role dataplane.Role, ports []dataplane.PortConfig) *Builder {
 		role: role, ports: ports, overhead: func() int { return overlay.MTUOverhead },
 		hops:  newIDs[hopKey](dataplane.MaxHops),
 		peers: newIDs[netip.Addr](dataplane.MaxPeers),
-		vnis:  newIDs[overlay.VNI](dataplane.MaxVNIs),
+		vnis:  newIDs[overlay.VNI](dataplane.MaxVNIs), places: make(map[netip.Prefix]*places),
 	}
 }
 
@@ -75,6 +75,7 @@ func (b *Builder) Build(s *State, o *config.Leaf, now time.Time) *dataplane.Tabl
 		w.routes()
 	}
 	b.hops.end(now)
+	b.forget(now)
 	w.hopTable()
 	if b.prev == nil || !sameTables(b.prev, w.t) {
 		b.prev = w.t
@@ -108,39 +109,26 @@ func (w *build) portStates() {
 // usable returns the IDs of a route's next hops that lie behind ports of ours
 // that are up, in the order of port and gateway: the order of the kernel's list
 // may change with every replacement of the route. A next hop that is listed twice
-// has the weight of both; weights is nil if all are alike. dst is the gateway of a next
-// hop without one, unless it is not valid.
-func (w *build) usable(r *Route, dst netip.Addr) (hops []dataplane.HopID, weights []uint16) {
+// has the weight of both; weights is nil if all are alike. gone are those that there were
+// lately on the way to dst. onLink is the gateway of a next hop without one, unless it is
+// not valid.
+func (w *build) usable(dst netip.Prefix, r *Route, onLink netip.Addr) (hops []dataplane.HopID, weights []uint16, gone []dataplane.Gone) {
 	weight := make(map[hopKey]int)
 	for _, h := range r.Hops {
 		port, ours := w.byIndex[h.Ifindex]
-		if !ours || h.Dead || !w.t.Ports[port].Up {
+		if !ours || h.Dead || h.Encap != 0 || !w.t.Ports[port].Up {
 			continue
 		}
 		gw := h.Gateway
 		if !gw.IsValid() {
-			gw = dst
+			gw = onLink
 		}
 		if gw.IsValid() {
 			weight[hopKey{port, gw}] += max(int(h.Weight), 1)
 		}
 	}
-	keys := slices.SortedFunc(maps.Keys(weight), func(a, b hopKey) int {
-		return cmp.Or(cmp.Compare(a.port, b.port), a.gateway.Compare(b.gateway))
-	})
-	for _, k := range keys {
-		if len(hops) == dataplane.MaxPaths {
-			break
-		}
-		if id, ok := w.hops.get(k, w.now); ok {
-			hops = append(hops, dataplane.HopID(id))
-			weights = append(weights, uint16(min(weight[k], math.MaxUint16)))
-		}
-	}
-	if len(weights) == 0 || slices.Min(weights) == slices.Max(weights) {
-		weights = nil
-	}
-	return hops, weights
+	keys := slices.SortedFunc(maps.Keys(weight), hopKey.compare)
+	return w.remember(dst, keys[:min(len(keys), dataplane.MaxPaths)], weight, w.now)
 }
 
 // overlay fills a leaf's tables: peers with their next hops, VNIs and static
@@ -158,9 +146,11 @@ func (w *build) overlay(o *config.Leaf) {
 			continue
 		}
 		p := dataplane.Peer{VTEP: vtep}
-		if r, ok := table.Lookup(vtep); ok {
-			p.Hops, p.Weights = w.usable(r, vtep)
+		r, ok := table.Lookup(vtep)
+		if !ok {
+			r = &Route{}
 		}
+		p.Hops, p.Weights, p.Gone = w.usable(netip.PrefixFrom(vtep, vtep.BitLen()), r, vtep)
 		peers = grown(peers, i+1)
 		peers[i] = p
 		ids[vtep] = dataplane.PeerID(i)
@@ -270,17 +260,18 @@ func (w *build) routes() {
 		if r.Dst.IsSingleIP() {
 			dst = r.Dst.Addr()
 		}
-		hops, weights := w.usable(r, dst)
-		if len(hops) == 0 {
+		var g dataplane.Group
+		g.Hops, g.Weights, g.Gone = w.usable(r.Dst, r, dst)
+		if len(g.Hops) == 0 {
 			hiding = append(hiding, r.Dst)
 			continue
 		}
-		g := slices.IndexFunc(groups, func(g dataplane.Group) bool { return slices.Equal(g.Hops, hops) && slices.Equal(g.Weights, weights) })
-		if g < 0 {
-			g = len(groups)
-			groups = append(groups, dataplane.Group{Hops: hops, Weights: weights})
+		i := slices.IndexFunc(groups, func(o dataplane.Group) bool { return sameGroup(g, o) })
+		if i < 0 {
+			i = len(groups)
+			groups = append(groups, g)
 		}
-		table.Insert(r.Dst, uint32(g))
+		table.Insert(r.Dst, uint32(i))
 	}
 	for _, p := range hiding {
 		if _, covered := table.LookupPrefix(p); covered {
@@ -311,15 +302,18 @@ func (w *build) hopTable() {
 	}
 }
 
+// sameGroup reports whether two groups of next hops are alike.
+func sameGroup(a, b dataplane.Group) bool {
+	return slices.Equal(a.Hops, b.Hops) && slices.Equal(a.Weights, b.Weights) && slices.Equal(a.Gone, b.Gone)
+}
+
 // sameTables reports whether two tables say the same.
 func sameTables(a, b *dataplane.Tables) bool {
 	return (a.Routes == nil || a.Routes.Equal(b.Routes)) && a.NoVTEP == b.NoVTEP &&
 		slices.Equal(a.Ports, b.Ports) && slices.Equal(a.Hops, b.Hops) && slices.Equal(a.Static, b.Static) &&
-		slices.EqualFunc(a.Groups, b.Groups, func(x, y dataplane.Group) bool {
-			return slices.Equal(x.Hops, y.Hops) && slices.Equal(x.Weights, y.Weights)
-		}) &&
+		slices.EqualFunc(a.Groups, b.Groups, sameGroup) &&
 		slices.EqualFunc(a.Peers, b.Peers, func(x, y dataplane.Peer) bool {
-			return x.VTEP == y.VTEP && slices.Equal(x.Hops, y.Hops) && slices.Equal(x.Weights, y.Weights)
+			return x.VTEP == y.VTEP && sameGroup(dataplane.Group{Hops: x.Hops, Weights: x.Weights, Gone: x.Gone}, dataplane.Group{Hops: y.Hops, Weights: y.Weights, Gone: y.Gone})
 		}) &&
 		slices.EqualFunc(a.VNIs, b.VNIs, func(x, y dataplane.VNI) bool {
 			return x.VNI == y.VNI && slices.Equal(x.Flood, y.Flood) && slices.Equal(x.Peers, y.Peers) && (x.Peers == nil) == (y.Peers == nil) && x.Storm == y.Storm && x.FDBLimit == y.FDBLimit
