@@ -163,7 +163,7 @@ func parseHops(b []byte) (hops []NextHop) {
 // nexthop is a next hop object: a hop, a group of them, or nowhere.
 type nexthop struct {
 	hop     NextHop
-	members []member // of a group
+	members []member // of a group; nil: it is none
 	reject  bool     // it is a blackhole
 	fdb     bool     // it is for VXLAN devices' tables, not for routes
 }
@@ -204,7 +204,8 @@ func parseNexthop(b []byte) (id uint32, n nexthop, ok bool) {
 
 // parseGroup reads the members of a group (struct nexthop_grp). Since Linux 6.12 a weight
 // has a high byte, which was 0 before.
-func parseGroup(b []byte) (members []member) {
+func parseGroup(b []byte) []member {
+	members := make([]member, 0, len(b)/nhGrpLen)
 	for ; len(b) >= nhGrpLen; b = b[nhGrpLen:] {
 		weight := (uint32(b[5])<<8 | uint32(b[4])) + 1
 		members = append(members, member{binary.NativeEndian.Uint32(b), uint16(min(weight, 0xffff))})
