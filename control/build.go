@@ -26,6 +26,9 @@ type Builder struct {
 	peers    ids[netip.Addr]
 	vnis     ids[overlay.VNI]
 	places   map[netip.Prefix]*places
+	round    uint64         // counts builds
+	vteps    []netip.Prefix // spine: where leaves are; nil: anywhere
+	strays   map[stray]strayTo
 	prev     *dataplane.Tables
 }
 
@@ -55,13 +58,16 @@ type build struct {
 	now     time.Time
 	t       *dataplane.Tables
 	byIndex map[int]dataplane.PortID // our ports by ifindex
+	names   map[int]string           // of interfaces by ifindex
 }
 
 // Build returns the tables of s and, on a leaf, of the overlay that o describes; now is only compared with the now of
 // other calls. It returns the very tables that it returned last when they are
 // still right. The result must not be changed.
 func (b *Builder) Build(s *State, o *config.Leaf, now time.Time) *dataplane.Tables {
-	w := build{Builder: b, s: s, now: now, t: &dataplane.Tables{}, byIndex: make(map[int]dataplane.PortID)}
+	w := build{Builder: b, s: s, now: now, t: &dataplane.Tables{}, byIndex: make(map[int]dataplane.PortID), names: make(map[int]string)}
+	b.strays = make(map[stray]strayTo)
+	b.round++
 	w.portStates()
 	b.hops.begin()
 	if b.role == dataplane.Leaf {
@@ -87,7 +93,7 @@ func (b *Builder) Build(s *State, o *config.Leaf, now time.Time) *dataplane.Tabl
 func (w *build) portStates() {
 	byName := make(map[string]Link, len(w.s.Links))
 	for _, l := range w.s.Links {
-		byName[l.Name] = l
+		byName[l.Name], w.names[l.Index] = l, l.Name
 	}
 	w.t.Ports = make([]dataplane.PortState, len(w.ports))
 	for i, p := range w.ports {
@@ -150,7 +156,9 @@ func (w *build) overlay(o *config.Leaf) {
 		if !ok {
 			r = &Route{}
 		}
-		p.Hops, p.Weights, p.Gone = w.usable(netip.PrefixFrom(vtep, vtep.BitLen()), r, vtep)
+		dst := netip.PrefixFrom(vtep, vtep.BitLen())
+		p.Hops, p.Weights, p.Gone = w.usable(dst, r, vtep)
+		w.note(dst, r)
 		peers = grown(peers, i+1)
 		peers[i] = p
 		ids[vtep] = dataplane.PeerID(i)
@@ -259,6 +267,9 @@ func (w *build) routes() {
 		var dst netip.Addr
 		if r.Dst.IsSingleIP() {
 			dst = r.Dst.Addr()
+		}
+		if dst.IsValid() && slices.ContainsFunc(w.vteps, func(p netip.Prefix) bool { return p.Contains(dst) }) {
+			w.note(r.Dst, r)
 		}
 		var g dataplane.Group
 		g.Hops, g.Weights, g.Gone = w.usable(r.Dst, r, dst)

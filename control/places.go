@@ -14,8 +14,9 @@ import (
 // went and may return. Flows that the others carry keep their next hops meanwhile
 // ([dataplane.Gone]).
 type places struct {
-	of   []place   // in the order of port and gateway, at most dataplane.MaxPaths
-	used time.Time // when it last had a next hop
+	of    []place   // in the order of port and gateway, at most dataplane.MaxPaths
+	round uint64    // the last build in which it had a next hop,
+	used  time.Time // and when that was
 }
 
 type place struct {
@@ -72,19 +73,16 @@ func (p *places) update(keys []hopKey, weight map[hopKey]int, now time.Time) {
 // remember returns the next hops of a destination, their weights or nil if all are alike,
 // and the places of those that are gone. A next hop for which there is no number is gone.
 func (b *Builder) remember(dst netip.Prefix, keys []hopKey, weight map[hopKey]int, now time.Time) (hops []dataplane.HopID, weights []uint16, gone []dataplane.Gone) {
-	p := b.places[dst]
 	if len(keys) == 0 {
-		if p != nil {
-			p.update(nil, nil, now)
-		}
-		return nil, nil, nil
+		return nil, nil, nil // forget marks those that there were
 	}
+	p := b.places[dst]
 	if p == nil {
 		p = new(places)
 		b.places[dst] = p
 	}
 	p.update(keys, weight, now)
-	p.used = now
+	p.round, p.used = b.round, now
 	alike := true
 	for i := range p.of {
 		x := &p.of[i]
@@ -110,9 +108,13 @@ func (b *Builder) number(x *place, now time.Time) (int, bool) {
 	return b.hops.get(x.key, now)
 }
 
-// forget drops destinations that have had no next hop for long.
+// forget drops destinations that have had no next hop for long, and marks what the build
+// did not ask for as gone: a spine's routes that are no more.
 func (b *Builder) forget(now time.Time) {
 	for dst, p := range b.places {
+		if p.round != b.round {
+			p.update(nil, nil, now)
+		}
 		if now.Sub(p.used) >= idRetention {
 			delete(b.places, dst)
 		}

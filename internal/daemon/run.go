@@ -83,6 +83,7 @@ func (k Kind) run(ctx context.Context, file string) error {
 		return err
 	}
 	defer kernel.Close()
+	kernel.Underlay(n.dp.VTEP)
 	n.dp.Look = control.Look
 	plane, err := dataplane.Open(n.dp, log)
 	if err != nil {
@@ -125,7 +126,7 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 	overlay, _ := n.file.(*config.Leaf) // nil: a spine's
 	mirror := control.NewMirror(control.Options{
 		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Overlay: overlay, Overhead: again.overhead,
-		Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
+		VTEPs: n.dp.Remotes, Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
 	})
 	gate, adminGate := httpd.NewGate("metrics", maxRequests, requestTimeout, log), httpd.NewGate("the admin API", maxRequests, requestTimeout, log)
 	server := telemetry.NewServer(telemetry.Options{
