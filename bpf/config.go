@@ -58,6 +58,7 @@ type Config struct {
 	Kind      Kind
 	VTEP      netip.Addr     // uplink: own VTEP, IPv4
 	Remotes   []netip.Prefix // spine: prefixes of the leaves' VTEPs, IPv4
+	Routes    *Routes        // spine: in place of Remotes, what follows the routes; nil: Remotes count
 	VXLANPort uint16         // uplink and spine: UDP port
 	Seed      uint32         // of the flow hash, as for overlay.Dissect
 	// Closed, on an access port, drops the frames of queues that have no socket, and
@@ -87,6 +88,9 @@ func (c *Config) check() error {
 			return fmt.Errorf("VTEP %v is not an IPv4 address: the underlay is IPv4", c.VTEP)
 		}
 	case Spine:
+		if c.Routes != nil {
+			break
+		}
 		if len(c.Remotes) == 0 {
 			return fmt.Errorf("no VTEP prefixes: a spine must know which VXLAN is the fabric's")
 		}

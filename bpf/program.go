@@ -92,7 +92,7 @@ func load(cfg Config, tags bool) (*Program, error) {
 	if err := specialise(spec, &cfg, tags); err != nil {
 		return nil, err
 	}
-	coll, err := ebpf.NewCollection(spec)
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: cfg.Routes.maps()})
 	if err != nil {
 		return nil, err
 	}
@@ -109,8 +109,7 @@ func load(cfg Config, tags bool) (*Program, error) {
 		if p.remotes == nil {
 			break
 		}
-		key := loomLpmKey{Prefixlen: uint32(r.Bits()), Addr: beAddr(r.Masked().Addr())}
-		if err := p.remotes.Put(key, uint8(1)); err != nil {
+		if err := p.remotes.Put(lpmKey(r), uint8(1)); err != nil {
 			return nil, errors.Join(fmt.Errorf("add VTEP prefix %v: %w", r, err), p.Close())
 		}
 	}
@@ -131,7 +130,10 @@ func specialise(spec *ebpf.CollectionSpec, cfg *Config, tags bool) error {
 		}
 	}
 	if cfg.Kind == Spine {
-		spec.Maps["remotes"].MaxEntries = uint32(len(cfg.Remotes))
+		spec.Maps["remotes"].MaxEntries = uint32(max(len(cfg.Remotes), 1))
+		if cfg.Routes != nil {
+			spec.Maps["remotes"].MaxEntries = maxRoutes
+		}
 	} else {
 		delete(spec.Maps, "remotes")
 	}

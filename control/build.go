@@ -289,7 +289,7 @@ func (w *build) routes() {
 			table.Insert(p, 0)
 		}
 	}
-	w.t.Routes, w.t.Groups = table, groups
+	w.t.Routes, w.t.Groups, w.t.Local = table, groups, w.s.Addresses
 }
 
 // hopTable fills Hops from the IDs in use and the neighbours' MACs. A hop that
@@ -320,7 +320,7 @@ func sameGroup(a, b dataplane.Group) bool {
 
 // sameTables reports whether two tables say the same.
 func sameTables(a, b *dataplane.Tables) bool {
-	return (a.Routes == nil || a.Routes.Equal(b.Routes)) && a.NoVTEP == b.NoVTEP &&
+	return (a.Routes == nil || a.Routes.Equal(b.Routes)) && a.NoVTEP == b.NoVTEP && slices.Equal(a.Local, b.Local) &&
 		slices.Equal(a.Ports, b.Ports) && slices.Equal(a.Hops, b.Hops) && slices.Equal(a.Static, b.Static) &&
 		slices.EqualFunc(a.Groups, b.Groups, sameGroup) &&
 		slices.EqualFunc(a.Peers, b.Peers, func(x, y dataplane.Peer) bool {

@@ -38,6 +38,7 @@ type Config struct {
 	Name    string         // for logs
 	VTEP    netip.Addr     // leaf: own VTEP, IPv4
 	Remotes []netip.Prefix // spine: prefixes of the leaves' VTEPs; VXLAN to them is ours
+	AnyVTEP bool           // spine: in place of Remotes, VXLAN to whatever the tables have a next hop for
 
 	VXLANPort uint16 // UDP, usually 4789
 	Ports     []PortConfig

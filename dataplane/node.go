@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/bpf"
 	"github.com/loomfabric/loom/dataplane/xsk"
 )
 
@@ -27,6 +28,7 @@ type Node struct {
 	ask     chan HopID
 	shared  *shared
 	tuner   tuner
+	routes  *bpf.Routes // spine with Config.AnyVTEP; guarded by publishing
 
 	opening sync.Mutex // held while ports are opened and closed; guards closed
 	closed  bool
@@ -49,7 +51,7 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, log: log, ask: make(chan HopID, 64), changed: make(chan struct{}, 1), opened: make([]int, len(cfg.Ports))}
 	n.shared = newShared(&n.cfg)
-	if err := n.openWorkers(); err != nil {
+	if err := errors.Join(n.openWorkers(), n.openRoutes()); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	for i := range cfg.Ports {
@@ -137,10 +139,7 @@ func (n *Node) publish(t *Tables) error {
 		v.seq = old.seq + 1
 	}
 	n.tables = t
-	n.view.Store(v)
-	for _, w := range n.workers {
-		w.mail.nudge()
-	}
+	n.putInForce(v)
 	select {
 	case n.changed <- struct{}{}:
 	default: // the watcher has yet to look at all, and will see these
@@ -290,6 +289,9 @@ func (n *Node) Close() error {
 	}
 	for _, u := range n.umems {
 		errs = append(errs, u.Close())
+	}
+	if n.routes != nil {
+		errs = append(errs, n.routes.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -44,6 +44,7 @@ type Tables struct {
 	// into Groups.
 	Routes *bart.Table[uint32] `json:"-"`
 	Groups []Group
+	Local  []netip.Addr // spine: this machine's addresses, in order
 }
 
 // PortState is what the kernel says of a port.
