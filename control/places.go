@@ -105,7 +105,7 @@ func (b *Builder) number(x *place, now time.Time) (int, bool) {
 	if !x.here {
 		return 0, false
 	}
-	return b.hops.get(x.key, now)
+	return b.hops.Get(x.key, now)
 }
 
 // forget drops destinations that have had no next hop for long, and marks what the build

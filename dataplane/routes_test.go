@@ -21,7 +21,7 @@ func TestSpineTakesWhatItHasARouteFor(t *testing.T) {
 	cfg := spineConfig()
 	taken := func() map[string]bool {
 		t.Helper()
-		v, err := compile(&cfg, tables)
+		v, err := compile(&cfg, layoutOf(t, &cfg), tables)
 		if err != nil {
 			t.Fatal(err)
 		}
