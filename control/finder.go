@@ -47,7 +47,8 @@ type Refusal struct{ Name, Why string }
 func NewFinder(most int, never map[string]string) *Finder { return &Finder{most: most, never: never} }
 
 // Uplinks returns the interfaces of the next hops to peers: a leaf's uplinks. To a peer
-// leads the route that `ip route get` would take.
+// leads the route that `ip route get` would take, unless it is a default route: as long as
+// no routing daemon has spoken, that is the management network's.
 func (f *Finder) Uplinks(s *State, peers []netip.Addr, now time.Time) Found {
 	table := new(bart.Table[*Route])
 	for _, r := range living(s) {
@@ -55,7 +56,7 @@ func (f *Finder) Uplinks(s *State, peers []netip.Addr, now time.Time) Found {
 	}
 	var routes []*Route
 	for _, p := range peers {
-		if r, ok := table.Lookup(p); ok {
+		if r, ok := table.Lookup(p); ok && r.Dst.Bits() > 0 {
 			routes = append(routes, r)
 		}
 	}
@@ -217,4 +218,32 @@ func digits(s string) string {
 		n++
 	}
 	return s[:n]
+}
+
+// find looks for ports after the state has changed or a port has rested, and returns
+// when to look again at the latest.
+func (m *Mirror) find(fresh bool, now time.Time) (next time.Time) {
+	next = now.Add(resync)
+	if m.Finder == nil || !m.pending[Links].listed || !m.pending[Routes].listed {
+		return next
+	}
+	if !fresh && (m.found.Next.IsZero() || now.Before(m.found.Next)) {
+		return earlier(next, cmp.Or(m.found.Next, next))
+	}
+	old := m.found
+	if m.Overlay != nil {
+		m.found = m.Finder.Uplinks(&m.state, m.Overlay.Peers, now)
+	} else {
+		m.found = m.Finder.SpinePorts(&m.state, now)
+	}
+	for _, r := range m.found.Refused {
+		if !slices.Contains(old.Refused, r) {
+			m.Log.Warn("routes to VTEPs lead over an interface that cannot be a port", "interface", r.Name, "why", r.Why)
+		}
+	}
+	if !slices.Equal(m.found.Ports, old.Ports) {
+		m.Log.Info("ports towards the fabric, as routes have it", "interfaces", m.found.Ports)
+		m.Found(m.found.Ports)
+	}
+	return earlier(next, cmp.Or(m.found.Next, next))
 }

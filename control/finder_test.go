@@ -34,6 +34,7 @@ func TestFinderFindsUplinks(t *testing.T) {
 	}{
 		{"next hops of all peers", finderState(routeTo("10.255.0.2/32", hop(4, "10.0.4.1"), hop(2, "10.0.2.1")), routeTo("10.255.0.3/32", hop(1, "10.0.1.1"))), []string{"eth1", "eth2", "eth10"}, nil},
 		{"none of others", finderState(routeTo("10.255.0.2/31", hop(1, "10.0.1.1")), routeTo("10.255.0.4/32", hop(3, "10.0.3.1")), mgmt), []string{"eth1"}, nil},
+		{"not by a default route", finderState(mgmt, routeTo("10.255.0.3/32", hop(1, "10.0.1.1"))), []string{"eth1"}, nil},
 		{"a longer prefix", finderState(routeTo("10.255.0.0/24", hop(1, "10.0.1.1")), routeTo("10.255.0.2/32", hop(2, "10.0.2.1"))), []string{"eth1", "eth2"}, nil},
 		{"the first route that is alive", finderState(routeTo("10.255.0.2/31", dead), Route{Dst: pfx("10.255.0.2/31"), Metric: 5, Hops: []NextHop{hop(1, "10.0.1.1")}}, Route{Dst: pfx("10.255.0.2/31"), Metric: 9, Hops: []NextHop{hop(3, "10.0.3.1")}}), []string{"eth1"}, nil},
 		{"a rejection hides", finderState(routeTo("10.255.0.0/24", hop(1, "10.0.1.1")), Route{Dst: pfx("10.255.0.2/31"), Reject: true}), nil, nil},
@@ -110,4 +111,31 @@ func TestNatural(t *testing.T) {
 	if want := []string{"a", "eth", "eth2", "eth2.20", "eth2.100", "eth02", "eth10", "swp1s9", "swp1s10"}; !slices.Equal(names, want) {
 		t.Errorf("%q, want %q", names, want)
 	}
+}
+
+// A mirror tells of ports that routes lead over, and of interfaces that cannot be any.
+func TestMirrorFindsPorts(t *testing.T) {
+	s := leafState()
+	s.Links = append(s.Links, link(14, "br0"))
+	s.Links[4].Kind = "bridge"
+	k, ports := newFake(s), make(chan []string, 10)
+	out := logged(t, k, Options{Finder: NewFinder(16, nil), Found: func(p []string) { ports <- p }})
+	next := func(want ...string) {
+		t.Helper()
+		select {
+		case got := <-ports:
+			if !slices.Equal(got, want) {
+				t.Errorf("ports %q, want %q", got, want)
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatalf("nobody told of ports %q", want)
+		}
+	}
+	next("up0", "up1")
+	k.set(Routes, func(f *fakeKernel) {
+		f.state.Routes = slices.Clone(f.state.Routes)
+		f.state.Routes[1].Hops = []NextHop{hop(12, "10.1.2.0"), hop(14, "10.1.3.0")}
+	})
+	next("up0", "up1", "acc0")
+	out.take(t, `cannot be a port" interface=br0 why="it is a bridge device"`)
 }

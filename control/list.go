@@ -180,17 +180,27 @@ func (k *Netlink) table() (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
+	vtep := 0
 	for _, a := range list {
 		if ip, ok := addrOf(a.IP); ok && ip == k.vtep {
-			return tableOf(k.known, a.LinkIndex), nil
+			vtep = a.LinkIndex
 		}
 	}
-	for _, l := range k.known {
-		if t := tableOf(k.known, l.Index); t != unix.RT_TABLE_MAIN && slices.Contains(k.ports, l.Name) {
-			return t, nil
+	return underlayTable(k.known, vtep, k.ports), nil
+}
+
+// underlayTable returns the table of an underlay whose VTEP is on an interface; 0: on none
+// that there is. Then the first port that is in a VRF says which.
+func underlayTable(links []Link, vtep int, ports []string) uint32 {
+	if vtep != 0 {
+		return tableOf(links, vtep)
+	}
+	for _, l := range links {
+		if t := tableOf(links, l.Index); t != unix.RT_TABLE_MAIN && slices.Contains(ports, l.Name) {
+			return t
 		}
 	}
-	return unix.RT_TABLE_MAIN, nil
+	return unix.RT_TABLE_MAIN
 }
 
 // tableOf returns the table in which packets of an interface are routed: that of the VRF

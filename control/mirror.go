@@ -42,6 +42,8 @@ type Options struct {
 	Overhead   func() int             // leaf: what uplinks' MTU must exceed hosts' by; nil: always overlay.MTUOverhead
 	VTEPs      []netip.Prefix         // spine: where the leaves' VTEPs are, to tell of routes that lead elsewhere
 	Unresolved <-chan dataplane.HopID // next hops that frames wait for; may be nil
+	Finder     *Finder                // finds the ports towards the fabric; nil: Ports has them
+	Found      func(ports []string)   // called with them when they change; it must not block
 	Log        *slog.Logger
 }
 
@@ -61,6 +63,7 @@ type Mirror struct {
 
 	strays map[stray]strayTo // that the log has told of
 	lost   []netip.Prefix    // likewise
+	found  Found             // likewise
 
 	stats  Stats // so far in this step
 	shown  atomic.Pointer[Stats]
@@ -195,6 +198,7 @@ func (m *Mirror) step(now time.Time) (next time.Time) {
 	if m.publish(fresh) || listed {
 		m.resolve.update(&m.state, m.tables.Load())
 	}
+	next = earlier(next, m.find(fresh, now))
 	next = earlier(next, m.resolve.step(now))
 	m.stats.Resolves, m.stats.Unresolved, m.stats.TableFull = m.resolve.requests, m.resolve.unresolved, m.builder.Full()
 	stats := m.stats

@@ -233,4 +233,20 @@ func TestTableOf(t *testing.T) {
 			t.Errorf("interface %d: table %d, want %d", index, got, want)
 		}
 	}
+	for _, c := range []struct {
+		name  string
+		vtep  int
+		ports []string
+		want  uint32
+	}{
+		{"the VTEP is on lo", 1, []string{"up0"}, 254},
+		{"the VTEP is on the VRF's own device", 2, nil, 1001},
+		{"the VTEP is on an uplink in a VRF", 4, []string{"host"}, 1001},
+		{"nobody has the VTEP", 0, []string{"host", "up0"}, 1001},
+		{"a spine whose ports are in no VRF", 0, []string{"host"}, 254},
+	} {
+		if got := underlayTable(links, c.vtep, c.ports); got != c.want {
+			t.Errorf("%s: table %d, want %d", c.name, got, c.want)
+		}
+	}
 }

@@ -111,6 +111,15 @@ func TestUnderlayEqualsRouteGet(t *testing.T) {
 					r.run(t, "ip "+c)
 				}
 				r.equalsRouteGet(t, v.what, v.want)
+				strays := 0
+				if slices.ContainsFunc(v.want, func(h string) bool { return strings.HasPrefix(h, "other ") }) {
+					strays = 1
+				}
+				for end := time.Now().Add(time.Second); r.mirror.Stats().Unlisted != strays; time.Sleep(time.Millisecond) {
+					if time.Now().After(end) { // they are shown after the tables
+						t.Fatalf("%s: %d unlisted ports, want %d", v.what, r.mirror.Stats().Unlisted, strays)
+					}
+				}
 			}
 		})
 	}
