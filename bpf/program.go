@@ -19,7 +19,6 @@ type Program struct {
 	prog     *ebpf.Program
 	sockets  *ebpf.Map // XSKMAP: AF_XDP socket by queue
 	counters *ebpf.Map // per CPU, by verdict
-	remotes  *ebpf.Map // spine; nil otherwise
 	tags     bool      // it reads VLAN tags that the driver took off
 	link     link.Link // nil when not attached, or closed
 
@@ -102,16 +101,7 @@ func load(cfg Config, tags bool) (*Program, error) {
 		prog:     coll.DetachProgram(cfg.name()),
 		sockets:  coll.DetachMap("xsks"),
 		counters: coll.DetachMap("counters"),
-		remotes:  coll.DetachMap("remotes"),
 		tags:     tags,
-	}
-	for _, r := range cfg.Remotes {
-		if p.remotes == nil {
-			break
-		}
-		if err := p.remotes.Put(lpmKey(r), uint8(1)); err != nil {
-			return nil, errors.Join(fmt.Errorf("add VTEP prefix %v: %w", r, err), p.Close())
-		}
 	}
 	return p, nil
 }
@@ -130,10 +120,7 @@ func specialise(spec *ebpf.CollectionSpec, cfg *Config, tags bool) error {
 		}
 	}
 	if cfg.Kind == Spine {
-		spec.Maps["remotes"].MaxEntries = uint32(max(len(cfg.Remotes), 1))
-		if cfg.Routes != nil {
-			spec.Maps["remotes"].MaxEntries = maxRoutes
-		}
+		spec.Maps["remotes"].MaxEntries = maxRoutes
 	} else {
 		delete(spec.Maps, "remotes")
 	}
@@ -214,7 +201,7 @@ func (p *Program) Close() error {
 		err = errors.Join(err, p.prog.Close())
 		p.prog = nil
 	}
-	for _, m := range []**ebpf.Map{&p.sockets, &p.counters, &p.remotes} {
+	for _, m := range []**ebpf.Map{&p.sockets, &p.counters} {
 		if *m != nil {
 			err = errors.Join(err, (*m).Close())
 			*m = nil

@@ -70,6 +70,10 @@ func (r *Routes) update(want map[netip.Prefix]bool, ours bool) (err error) {
 		if was, known := r.has[p]; is != ours || known && was == ours {
 			continue
 		}
+		if !p.IsValid() || !p.Addr().Is4() {
+			err = errors.Join(err, fmt.Errorf("route to %v: it is not an IPv4 prefix: the underlay is IPv4", p))
+			continue
+		}
 		if e := r.trie.Put(lpmKey(p), value); e != nil {
 			err = errors.Join(err, fmt.Errorf("put the route to %v into the XDP program's table: %w", p, e))
 			continue

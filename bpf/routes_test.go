@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -29,7 +30,6 @@ func TestRoutesFollow(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	cfg := config(Spine)
 	var err error
-	cfg.Remotes = nil
 	if cfg.Routes, err = NewRoutes(); err != nil {
 		t.Fatal(err)
 	}
@@ -69,5 +69,43 @@ func TestRoutesFollow(t *testing.T) {
 			}
 		}
 		before = now
+	}
+}
+
+// The prefixes of leaves' VTEPs change while packets come. What is IPv6 is refused.
+func TestRoutesChange(t *testing.T) {
+	testenv.NeedRoot(t)
+	cfg := config(Spine)
+	var err error
+	if cfg.Routes, err = NewRoutes(); err == nil {
+		err = cfg.Routes.Take(prefixes("10.0.0.0/24", "10.0.8.8/32"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cfg.Routes.Close()
+	r := newRunner(t, cfg)
+	inner := eth(0x0800, ip4(6, 0, 0, tcp(1000, 80)))
+	verdicts := func(want ...string) {
+		t.Helper()
+		for i, a := range []string{"10.0.0.200", "10.0.8.8", "10.7.0.1"} {
+			r.expect(outer(netip.MustParseAddr(a), 0, [3]byte{}, nil, inner), want[i])
+		}
+	}
+	verdicts("redirect", "redirect", "pass_not_ours")
+	for _, step := range []struct{ ours, want []string }{
+		{[]string{"10.0.0.0/24", "10.7.0.0/16"}, []string{"redirect", "pass_not_ours", "redirect"}},
+		{[]string{"10.0.0.0/16"}, []string{"redirect", "redirect", "pass_not_ours"}},
+		{[]string{"10.0.0.0/16"}, []string{"redirect", "redirect", "pass_not_ours"}},
+	} {
+		if err := errors.Join(cfg.Routes.Take(prefixes(step.ours...)), cfg.Routes.Leave(prefixes(step.ours...))); err != nil {
+			t.Fatal(err)
+		}
+		verdicts(step.want...)
+	}
+	for _, p := range []netip.Prefix{netip.MustParsePrefix("2001:db8::/64"), {}} {
+		if err := cfg.Routes.Take(map[netip.Prefix]bool{p: true}); err == nil {
+			t.Errorf("%v is taken", p)
+		}
 	}
 }

@@ -34,7 +34,7 @@ type SpinePort struct {
 	// Required refuses to start without the interface. Otherwise the spine starts with a
 	// warning, and the port opens when the interface appears. Default: false.
 	Required bool `yaml:"required,omitempty"`
-	Egress    `yaml:",inline"`
+	Egress   `yaml:",inline"`
 }
 
 // VTEPs are prefixes, or any destination that ports lead to.

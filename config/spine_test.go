@@ -61,14 +61,14 @@ func TestAnyVTEP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := s.ToDataplane(); !c.AnyVTEP || len(c.Remotes) != 0 {
-		t.Errorf("any: %v, prefixes %v", c.AnyVTEP, c.Remotes)
+	if c := s.ToDataplane(); c.Remotes != nil {
+		t.Errorf("any: prefixes %v", c.Remotes)
 	}
 	out, err := yamlfile.Marshal(s)
 	if err != nil || !strings.Contains(string(out), "vteps: any\n") {
 		t.Errorf("written as %s, error %v", out, err)
 	}
-	if s, err = read("[10.255.0.0/24]"); err != nil || s.ToDataplane().AnyVTEP || len(s.ToDataplane().Remotes) != 1 {
+	if s, err = read("[10.255.0.0/24]"); err != nil || len(s.ToDataplane().Remotes) != 1 {
 		t.Errorf("a list: %+v, error %v", s, err)
 	}
 	for _, wrong := range []string{"all", "{}", "7", "[any]", "[10.255.0.0/24, 0.0.0.0/0]"} {

@@ -53,7 +53,7 @@ func (k *Netlink) links(s *State) error {
 		if len(a.HardwareAddr) == len(link.MAC) {
 			link.MAC = overlay.MAC(a.HardwareAddr)
 		}
-		if slices.Contains(k.ports, a.Name) {
+		if k.ports.has(a.Name) {
 			// A driver that does not tell leaves it at 0: unknown.
 			link.Speed, _ = k.ethtool.Speed(a.Name)
 		}
@@ -61,9 +61,9 @@ func (k *Netlink) links(s *State) error {
 	}
 	slices.SortFunc(out, func(a, b Link) int { return cmp.Compare(a.Index, b.Index) })
 	s.Links, k.known = out, out
-	watching := make(map[int32]bool, len(k.ports))
+	watching := make(map[int32]bool)
 	for _, l := range out {
-		if slices.Contains(k.ports, l.Name) {
+		if k.ports.has(l.Name) {
 			watching[int32(l.Index)] = true
 		}
 	}
@@ -186,7 +186,7 @@ func (k *Netlink) table() (uint32, error) {
 			vtep = a.LinkIndex
 		}
 	}
-	return underlayTable(k.known, vtep, k.ports), nil
+	return underlayTable(k.known, vtep, k.ports.get()), nil
 }
 
 // underlayTable returns the table of an underlay whose VTEP is on an interface; 0: on none
@@ -224,7 +224,7 @@ func tableOf(links []Link, index int) uint32 {
 func (k *Netlink) neighbours(s *State) error {
 	var out []Neighbour
 	for _, l := range k.known {
-		if !slices.Contains(k.ports, l.Name) {
+		if !k.ports.has(l.Name) {
 			continue
 		}
 		err := k.dump(unix.RTM_GETNEIGH, unix.RTM_NEWNEIGH, withU32(make([]byte, ndMsgLen), ndaIfindex, uint32(l.Index)), func(msg []byte) {

@@ -34,7 +34,7 @@ type Netlink struct {
 	dumps  *nl.SocketHandle // for what package netlink does not read
 	events *nl.NetlinkSocket
 	closed atomic.Bool
-	ports  []string   // whose carriers are polled
+	ports  names      // whose carriers are polled
 	vtep   netip.Addr // whose interface says which VRF the underlay is
 
 	known    []Link                         // as they were listed last
@@ -62,7 +62,8 @@ func OpenNetlink(ports ...string) (*Netlink, error) {
 		h.Close()
 		return nil, err
 	}
-	k := &Netlink{h: h, events: events, ports: ports, ethtool: tool}
+	k := &Netlink{h: h, events: events, ethtool: tool}
+	k.SetPorts(ports...)
 	if k.dumps, err = openDumps(); err != nil {
 		k.Close()
 		return nil, err
@@ -101,7 +102,7 @@ func (k *Netlink) Close() {
 func (k *Netlink) Watch(changed func(Kind), failing func(error)) (stop func(), err error) {
 	end := make(chan struct{})
 	var both sync.WaitGroup
-	both.Go(func() { pollCarriers(k.ethtool, k.ports, end, func() { changed(Links) }) })
+	both.Go(func() { pollCarriers(k.ethtool, k.ports.get, end, func() { changed(Links) }) })
 	both.Go(func() { follow(k.events.Receive, k.closed.Load, end, k.concerns, changed, failing) })
 	return func() {
 		close(end)

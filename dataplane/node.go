@@ -30,7 +30,7 @@ type Node struct {
 	ask     chan HopID
 	shared  *shared
 	tuner   tuner
-	routes  *bpf.Routes // spine with Config.AnyVTEP; guarded by publishing
+	routes  *bpf.Routes // spine: which VXLAN its XDP programs take; publishing guards it and cfg.Remotes
 
 	opening sync.Mutex // held while ports come, go, and are opened and closed; guards closed and seats
 	closed  bool

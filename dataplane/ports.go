@@ -171,7 +171,11 @@ func (n *Node) closePlaces(old, next *layout) {
 		n.mu.Lock()
 		n.devices[d.id] = nil
 		n.mu.Unlock()
-		n.log.Info("port removed", "port", d.cfg.Name, "kind", d.cfg.Kind.String())
+		attrs := []any{"port", d.cfg.Name, "kind", d.cfg.Kind.String()}
+		if d.cfg.Kind == Access && !d.cfg.FailOpen {
+			attrs = append(attrs, "closed", true, "open_with", "ip link set dev "+d.cfg.Name+" xdp off")
+		}
+		n.log.Info("port removed", attrs...)
 	}
 }
 

@@ -1,7 +1,9 @@
 package dataplane
 
 import (
+	"errors"
 	"net/netip"
+	"slices"
 
 	"github.com/loomfabric/loom/bpf"
 )
@@ -15,12 +17,41 @@ var notForwarded = [...]netip.Prefix{
 	netip.PrefixFrom(netip.AddrFrom4([4]byte{255, 255, 255, 255}), 32),
 }
 
-// openRoutes makes what a spine's ports share of Config.AnyVTEP.
+// openRoutes makes what a spine's ports share.
 func (n *Node) openRoutes() (err error) {
-	if n.cfg.Role == Spine && n.cfg.AnyVTEP {
-		n.routes, err = bpf.NewRoutes()
+	if n.cfg.Role != Spine {
+		return nil
 	}
-	return err
+	if n.routes, err = bpf.NewRoutes(); err != nil || n.cfg.Remotes == nil {
+		return err
+	}
+	return n.routes.Take(listed(n.cfg.Remotes))
+}
+
+// SetRemotes says from which prefixes the leaves' VTEPs are, of a spine, or with nil that
+// its routes say so. What goes to others is left to the kernel, from the next packet on.
+func (n *Node) SetRemotes(remotes []netip.Prefix) error {
+	n.publishing.Lock()
+	defer n.publishing.Unlock()
+	if n.routes == nil {
+		return errors.New("a leaf takes VXLAN to its own VTEP alone")
+	}
+	n.cfg.Remotes = slices.Clone(remotes)
+	want := listed(remotes)
+	if v := n.view.Load(); remotes == nil && v != nil {
+		want = v.taken()
+	}
+	// What both have in common is never the kernel's.
+	return errors.Join(n.routes.Take(want), n.routes.Leave(want))
+}
+
+// listed returns what a list of prefixes takes.
+func listed(remotes []netip.Prefix) map[netip.Prefix]bool {
+	taken := make(map[netip.Prefix]bool, len(remotes))
+	for _, p := range remotes {
+		taken[p.Masked()] = true
+	}
+	return taken
 }
 
 // taken returns, by the prefix of its outer destination, which VXLAN is a spine's own to
@@ -44,7 +75,7 @@ func (v *view) taken() map[netip.Prefix]bool {
 // putInForce gives the workers a view. Around that, the XDP programs of a spine whose
 // routes say what is its own learn first what is not, and last what is.
 func (n *Node) putInForce(v *view) {
-	if n.routes == nil {
+	if n.routes == nil || n.cfg.Remotes != nil {
 		n.show(v)
 		return
 	}
