@@ -85,7 +85,7 @@ func TestLiveChanges(t *testing.T) {
 		c.VNIs[0].Static = []config.Static{{MAC: config.MAC(f.hostMAC("h4")), VTEP: c.Peers[0]}}
 		access(c, f.host("h0")).FDBLimit = 300
 		access(c, f.host("h0")).Queue = 256 << 10
-		c.Scheme, c.Log.Level = "conga", "debug"
+		c.Scheme, c.Log.Level = "spray", "debug"
 	})
 	d.open(h2.Interface, true)
 	if out, ok := testenv.Ping(t, f.ns["h2"], f.addr("h5"), 56, 2); !ok {
