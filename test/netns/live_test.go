@@ -177,4 +177,21 @@ func TestUplinkRemovedInUse(t *testing.T) {
 	}
 	sent, lost = back.lost(start, time.Now())
 	t.Logf("%d of %d to the leaf are lost", lost, sent)
+
+	// It is in the file again, and another one besides that is not there when the leaf starts:
+	// the leaf serves its hosts without.
+	d.stop()
+	f.edit("L0", func(c *config.Leaf) {
+		c.Uplinks = append(c.Uplinks, config.Uplink{Interface: "up-s1-0"}, config.Uplink{Interface: "up9"})
+	})
+	d.start()
+	d.says("interface up9 does not exist: the port opens when it appears")
+	d.open("up-s1-0", true)
+	transfer(t, f.ns["h3"], f.ns["h0"], f.addr("h0"), 256<<10)
+	if _, err := d.get("/readyz"); err == nil || !strings.Contains(err.Error(), "up9") {
+		t.Errorf("/readyz of a leaf without an uplink: %v", err)
+	}
+	testenv.VethPair(t, f.ns["L0"], "up9", f.ns["S1"], "dn9", testenv.VethOptions{MTU: 1600})
+	d.open("up9", true)
+	d.ready()
 }
