@@ -53,7 +53,7 @@ type VXLAN struct {
 	Learning  bool
 	// Extension names a change of the header: "gbp", "gpe", "remcsum"; "": none.
 	Extension string
-	Reserved  uint64 // bits of the header that the device does not look at
+	Reserved  uint64 // bits of the header that have to be 0 in what the device takes
 }
 
 // Member is the state of a bridge's port.
