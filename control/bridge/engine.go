@@ -77,6 +77,8 @@ type engine struct {
 		running bool
 		again   int       // times that it was repeated because the kernel's lists moved meanwhile
 		due     time.Time // not before
+		loss    time.Time // the first one that no dump has made up for; zero: there is none
+		calm    time.Time // not before, since events are being lost
 	}
 
 	stale  bool      // the model may follow no more from the state
@@ -244,9 +246,15 @@ func (e *engine) endLinks(list []Link, now time.Time) (changed bool) {
 }
 
 // lose says that events were lost. Everything has to be listed again.
-func (e *engine) lose() {
+func (e *engine) lose(now time.Time) {
 	e.dirty = everything
-	e.entries.wanted, e.entries.again = true, 0
+	x := &e.entries
+	if x.loss.IsZero() {
+		x.loss = now
+	}
+	x.wanted, x.again = true, 0
+	// A dump during which more is lost is made for nothing.
+	x.calm = earliest(now.Add(calm), x.loss.Add(maxCalm))
 	e.stats.Lost++
 	e.stats.Synced = false
 }
@@ -257,12 +265,21 @@ const (
 	maxAgain = 3
 	// restEntries is the least pause between two dumps.
 	restEntries = 100 * time.Millisecond
+	// maxRest is the longest pause: a dump may have waited for others most of its time.
+	maxRest = 5 * time.Second
+	// calm is how long nothing has to be lost before a dump, and maxCalm how long a dump
+	// waits for that at most.
+	calm    = 200 * time.Millisecond
+	maxCalm = 2 * time.Second
 )
 
 // entriesDue returns when a dump of the forwarding entries is to begin; zero: it is not.
 func (e *engine) entriesDue() (t time.Time) {
 	if e.entries.wanted && !e.entries.running {
 		t = e.entries.due
+		if e.entries.calm.After(t) {
+			t = e.entries.calm
+		}
 	}
 	return t
 }
@@ -271,10 +288,11 @@ func (e *engine) entriesDue() (t time.Time) {
 // endEntries has to follow.
 func (e *engine) beginEntries(now time.Time) bool {
 	x := &e.entries
-	if !x.wanted || x.running || now.Before(x.due) || e.listed != everything {
+	if !x.wanted || x.running || now.Before(x.due) || now.Before(x.calm) || e.listed != everything {
 		return false
 	}
 	x.wanted, x.running = false, true
+	x.loss, x.calm = time.Time{}, time.Time{}
 	e.addrs.begin()
 	e.stats.Dumps++
 	return true
@@ -285,16 +303,17 @@ func (e *engine) endEntries(complete bool, took time.Duration, now time.Time) {
 	x := &e.entries
 	x.running = false
 	e.addrs.end(complete)
-	x.due = now.Add(max(took, restEntries))
+	x.due = now.Add(min(max(took, restEntries), maxRest))
 	switch {
 	case !complete:
 		x.wanted = true
 	case e.addrs.deletes > 0 && x.again < maxAgain:
 		x.wanted = true
 		x.again++
-		x.due = now.Add(max(3*took, 10*restEntries))
+		x.due = now.Add(min(max(3*took, 10*restEntries), maxRest))
 	}
 	e.stats.Synced = !x.wanted
+	e.stats.DumpTime = took
 }
 
 // count returns the counters.

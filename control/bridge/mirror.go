@@ -159,7 +159,7 @@ func (e *engine) take(v *event, now time.Time) {
 	e.stats.Events++
 	switch v.kind {
 	case 0:
-		e.lose()
+		e.lose(now)
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
 		e.addrs.event(&v.entry, v.kind == unix.RTM_DELNEIGH)
 	default:

@@ -374,7 +374,7 @@ func (d *driver) deliver(n int) {
 
 // work goes on with lists a little.
 func (d *driver) work() {
-	d.now = d.now.Add(time.Duration(d.rng.IntN(5000)) * time.Microsecond)
+	d.now = d.now.Add(time.Duration(d.rng.IntN(40)) * time.Millisecond)
 	if d.list != nil && d.rng.IntN(2) == 0 {
 		d.e.endList(d.list, d.now)
 		d.list = nil
