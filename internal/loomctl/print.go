@@ -106,6 +106,32 @@ func printStatus(w io.Writer, a *admin.Status) {
 	t.end()
 }
 
+func printConfigDiff(w io.Writer, a *admin.ConfigDiff) {
+	switch {
+	case a.Error != "":
+		fmt.Fprintf(w, "%s would be refused: %s\n", a.File, a.Error)
+		return
+	case len(a.Live)+len(a.Restart) == 0:
+		fmt.Fprintf(w, "%s says what is in force\n", a.File)
+		return
+	}
+	fmt.Fprintf(w, "%s differs from what is in force\n\n", a.File)
+	t := newTable(w, "KEY", "TAKES")
+	for _, key := range a.Restart {
+		t.row(key, "a restart")
+	}
+	for _, key := range a.Live {
+		t.row(key, "a reload")
+	}
+	t.end()
+	for _, f := range a.Findings {
+		fmt.Fprintf(w, "\n%s\n", f)
+	}
+	if len(a.Restart) > 0 && len(a.Live) > 0 {
+		fmt.Fprintln(w, "\nA reload is all or nothing: as the file is, it would change nothing.")
+	}
+}
+
 func printPorts(w io.Writer, a *admin.Ports) {
 	t := newTable(w, "PORT", "KIND", "STATE", "MTU", "XDP", "RATE", "RATE BY", "LOAD", "METRIC", "QUEUED", "RX FRAMES", "TX FRAMES", "DROPPED")
 	for _, p := range a.Ports {
@@ -133,13 +159,13 @@ func mtu(p *admin.Port) string {
 }
 
 func printPeers(w io.Writer, a *admin.Peers) {
-	t := newTable(w, "PEER", "HEADER", "NEXT HOPS", "SENT", "BYTES", "RECEIVED", "BYTES")
+	t := newTable(w, "PEER", "HEADER", "STATE", "NEXT HOPS", "SENT", "BYTES", "RECEIVED", "BYTES")
 	for _, p := range a.Peers {
 		var hops []string
 		for _, h := range p.NextHops {
 			hops = append(hops, fmt.Sprintf("%v@%s%s%s", h.Gateway, h.Port, either(h.Weight > 1, fmt.Sprint("*", h.Weight), ""), either(h.Resolved, "", "(unresolved)")))
 		}
-		t.row(p.VTEP, header(p.Capable), orNone(strings.Join(hops, " ")), p.SentFrames, p.SentBytes, p.ReceivedFrames, p.ReceivedBytes)
+		t.row(p.VTEP, header(p.Capable), p.State, orNone(strings.Join(hops, " ")), p.SentFrames, p.SentBytes, p.ReceivedFrames, p.ReceivedBytes)
 	}
 	t.end()
 }

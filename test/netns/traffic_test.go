@@ -156,6 +156,7 @@ type probe struct {
 	sent    atomic.Int64
 	arrived []atomic.Bool // by number
 	at      []atomic.Int64
+	copies  atomic.Int64
 	stop    chan struct{}
 	done    chan struct{}
 }
@@ -164,7 +165,13 @@ type probe struct {
 // source ports.
 func startProbe(t *testing.T, from, to *testenv.Namespace, addr netip.Addr, flows int, period time.Duration) *probe {
 	t.Helper()
-	const most = 1 << 16
+	return startBursts(t, from, to, addr, flows, period, 1)
+}
+
+// startBursts is startProbe with so many datagrams each time.
+func startBursts(t *testing.T, from, to *testenv.Namespace, addr netip.Addr, flows int, period time.Duration, burst int) *probe {
+	t.Helper()
+	const most = 1 << 18
 	p := &probe{arrived: make([]atomic.Bool, most), at: make([]atomic.Int64, most), stop: make(chan struct{}), done: make(chan struct{})}
 	var in net.PacketConn
 	to.Do(t, func() {
@@ -181,7 +188,9 @@ func startProbe(t *testing.T, from, to *testenv.Namespace, addr netip.Addr, flow
 				return
 			}
 			if i, err := strconv.Atoi(string(buf[:n])); err == nil && i < most {
-				p.arrived[i].Store(true)
+				if p.arrived[i].Swap(true) {
+					p.copies.Add(1)
+				}
 			}
 		}
 	}()
@@ -200,10 +209,12 @@ func startProbe(t *testing.T, from, to *testenv.Namespace, addr netip.Addr, flow
 		tick := time.NewTicker(period)
 		defer tick.Stop()
 		for i := 0; i < most; i++ {
-			select {
-			case <-p.stop:
-				return
-			case <-tick.C:
+			if i%burst == 0 {
+				select {
+				case <-p.stop:
+					return
+				case <-tick.C:
+				}
 			}
 			p.at[i].Store(time.Now().UnixNano())
 			// An error is the answer to an earlier datagram; this one counts as
@@ -226,6 +237,16 @@ func (p *probe) end() {
 	close(p.stop)
 	<-p.done
 	time.Sleep(200 * time.Millisecond)
+}
+
+// arrivesSince reports whether one of the datagrams around number i has arrived.
+func (p *probe) arrivesSince(i int64) bool {
+	for k := max(0, i-16); k <= i; k++ {
+		if p.arrived[k].Load() {
+			return true
+		}
+	}
+	return false
 }
 
 // lost counts the datagrams sent in [from, to) and those of them that never
