@@ -69,7 +69,7 @@ func (v *validator) control() {
 	if f.Control == ControlFRR {
 		v.OneOf("frr.routing", "frr.routing", f.FRR.Routing, RoutingUnnumbered, RoutingBGP, RoutingOSPF, RoutingISIS)
 		v.ErrorIf(f.FRR.BFD != 0 && f.FRR.BFD < minBFD, "frr.bfd", "BFD every %v; use %v or more, or 0 for none", f.FRR.BFD, minBFD)
-		v.ErrorIf(f.FRR.BFD%time.Millisecond != 0, "frr.bfd", "BFD every %v; FRR counts milliseconds", f.FRR.BFD)
+		v.ErrorIf(f.FRR.BFD%time.Millisecond != 0, "frr.bfd", "BFD every %v; FRR counts milliseconds; use a whole number of them", f.FRR.BFD)
 		v.ErrorIf(f.FRR.Gateway && !f.FRR.EVPN, "frr.gateway", "there is no bridge that could be a gateway; set frr.evpn too")
 	} else {
 		v.ErrorIf(f.FRR != FRR{}, "frr", "nothing runs FRR; set control: frr, or remove it")
