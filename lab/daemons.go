@@ -101,6 +101,18 @@ func (l *Lab) startDaemon(n fabric.Node) error {
 	return os.WriteFile(l.path(n.Name+".pid"), fmt.Appendf(nil, "{\"pid\":%d}\n", cmd.Process.Pid), 0o644)
 }
 
+// StartDaemon starts the leafd or spined of a node again that is up, after a test has
+// ended it, with the configuration that it had.
+func (l *Lab) StartDaemon(node string) (err error) {
+	defer l.name(&err)
+	for _, n := range l.withDaemon() {
+		if n.Name == node {
+			return l.startDaemon(n)
+		}
+	}
+	return fmt.Errorf("%q has no daemon", node)
+}
+
 // DaemonsHash returns a word that differs if leafd or spined does; "" if one is not
 // to be found.
 func (l *Lab) DaemonsHash() string {

@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -221,6 +222,10 @@ func (l *Lab) startRouting(node string, daemons []string) error {
 		case "bfdd":
 			args = append(args, "--bfdctl", filepath.Join(dir, "bfdd.sock"))
 		}
+		// A daemon that was killed has left its socket.
+		if err := os.Remove(filepath.Join(dir, d+".vty")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 		log, err := os.OpenFile(filepath.Join(dir, "start.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 		if err != nil {
 			return err
@@ -234,7 +239,7 @@ func (l *Lab) startRouting(node string, daemons []string) error {
 			return err
 		}
 		// The next one connects to zebra, and vtysh to each.
-		if err := l.waitFile(filepath.Join(dir, d+".vty")); err != nil {
+		if err := waitFile(filepath.Join(dir, d+".vty"), l.children[len(l.children)-1]); err != nil {
 			return fmt.Errorf("%s of %s does not start: %w", d, node, err)
 		}
 	}
@@ -248,14 +253,14 @@ func (l *Lab) startRouting(node string, daemons []string) error {
 }
 
 // waitFile waits for a file that a daemon makes.
-func (l *Lab) waitFile(path string) error {
+func waitFile(path string, by *child) error {
 	for deadline := time.Now().Add(readyWait); ; time.Sleep(5 * time.Millisecond) {
 		_, err := os.Stat(path)
 		if err == nil {
 			return nil
 		}
-		if dead := l.deadDaemon(); dead != nil {
-			return dead
+		if by.ended() {
+			return by.death()
 		}
 		if time.Now().After(deadline) {
 			return err

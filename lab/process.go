@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -33,6 +34,8 @@ func (l *Lab) startIn(node, log string, cmd *exec.Cmd) error {
 	if err := namespace.Do(l.ns(node), cmd.Start); err != nil {
 		return fmt.Errorf("start %s in %s: %w", filepath.Base(cmd.Path), node, err)
 	}
+	// It takes the place of one that has ended.
+	l.children = slices.DeleteFunc(l.children, func(c *child) bool { return c.name == node && c.cmd.Path == cmd.Path && c.ended() })
 	c := &child{name: node, log: log, cmd: cmd, done: make(chan struct{})}
 	l.children = append(l.children, c)
 	go func() {
@@ -45,13 +48,25 @@ func (l *Lab) startIn(node, log string, cmd *exec.Cmd) error {
 // deadDaemon returns an error for a child that has ended.
 func (l *Lab) deadDaemon() error {
 	for _, c := range l.children {
-		select {
-		case <-c.done:
-			return fmt.Errorf("%s in %s has ended: %s", filepath.Base(c.cmd.Path), c.name, lastLog(c.log))
-		default:
+		if c.ended() {
+			return c.death()
 		}
 	}
 	return nil
+}
+
+func (c *child) ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// death is the error for a child that has ended.
+func (c *child) death() error {
+	return fmt.Errorf("%s in %s has ended: %s", filepath.Base(c.cmd.Path), c.name, lastLog(c.log))
 }
 
 // Exec replaces this process with a program inside a host, leaf or spine. Terminal,
