@@ -3,6 +3,7 @@ package lab
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"slices"
@@ -20,6 +21,16 @@ import (
 // frames before the kernel sees them, as long as the daemon runs.
 func (l *Lab) kernelLeaf(n fabric.Node) error {
 	return l.in(n.Name, func() error {
+		// A kernel with br_netfilter has nft's and iptables' rules look at what bridges
+		// forward, of which there are none here.
+		err := sysctls([][2]string{
+			{"net.bridge.bridge-nf-call-iptables", "0"},
+			{"net.bridge.bridge-nf-call-ip6tables", "0"},
+			{"net.bridge.bridge-nf-call-arptables", "0"},
+		})
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 		for _, vni := range l.Topo.VNIsOf(n.Index) {
 			if err := l.kernelVNI(n, vni); err != nil {
 				return fmt.Errorf("VNI %d: %w", vni, err)

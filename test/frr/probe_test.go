@@ -174,12 +174,14 @@ func (p *probe) loss(from, to time.Time) (out loss) {
 	return out
 }
 
-// works waits until all flows have had answers for a while.
+// works waits until all flows have had answers for a while, from now on.
 func (p *probe) works(within time.Duration) {
 	p.t.Helper()
+	start := time.Now()
 	eventually(p.t, within, func() string {
-		now := time.Now()
-		if l := p.loss(now.Add(-700*time.Millisecond), now.Add(-200*time.Millisecond)); l.sent < len(p.flows) || l.lost > 0 {
+		to := time.Now().Add(-200 * time.Millisecond)
+		from := to.Add(-300 * time.Millisecond)
+		if l := p.loss(from, to); from.Before(start) || l.sent < len(p.flows) || l.lost > 0 {
 			return "lost: " + l.String()
 		}
 		return ""
