@@ -34,9 +34,12 @@ type Config struct {
 	// Sections are the schemes' sections of the configuration, by name. A section
 	// that is left out has its datacenter values.
 	Sections map[string]balance.Params
-	Leaves   int // bounds the numbers of leaves
-	Ports    int // egress ports that packets may wait for
-	Uplinks  int // at most balance.MaxPaths
+	// Senders are the schemes that other leaves send by, if the driver knows: this leaf
+	// has the receiving sides of these, and of its own classes' schemes. Nil: of all.
+	Senders []string
+	Leaves  int // bounds the numbers of leaves
+	Ports   int // egress ports that packets may wait for
+	Uplinks int // at most balance.MaxPaths; see SetUplinks
 	// Answers bounds what receivers answer each peer.
 	Answers Budget
 	// Links brings Local and Queue of the leaf's View up to now; nil: the driver
@@ -161,6 +164,10 @@ func (c *Config) options(s *balance.Scheme, o balance.Options) balance.Options {
 	}
 	return o
 }
+
+// SetUplinks says which uplinks there are, as bits by LBTag. At first they are those from 0
+// to Config.Uplinks-1.
+func (l *Leaf[T]) SetUplinks(tags uint16) { l.exchange.SetTags(tags) }
 
 // MakeClasses makes the schemes of other traffic classes, for SetClasses. It
 // changes nothing, and may be called from any goroutine.
