@@ -290,14 +290,36 @@ func (l *Lab) awaitRoutes(ctx context.Context) error {
 	}
 	all := l.Topo.Routes(up)
 	routes := slices.Concat(all.Leaves, all.Spines)
+	since := time.Now()
 	return l.await(ctx, "routes", func() error {
 		for i, n := range l.nodes() {
-			if err := l.in(n.Name, func() error { return l.checkRoutes(routes[i]) }); err != nil {
-				return err
+			err := l.in(n.Name, func() error { return l.checkRoutes(routes[i]) })
+			if err == nil {
+				continue
 			}
+			if time.Since(since) > patience {
+				since = time.Now()
+				return errors.Join(err, l.clearBGP(n.Name))
+			}
+			return err
 		}
 		return nil
 	})
+}
+
+// patience is how long FRR may take on a busy machine before its sessions are made anew.
+// Now and then zebra 8.4.4 believes a next hop to be in the kernel that is not.
+const patience = 20 * time.Second
+
+func (l *Lab) clearBGP(node string) error {
+	if c := l.frrNode(l.Topo.Leaves[0]); !c.BGP || c.Internal {
+		return nil
+	}
+	out, err := exec.Command("vtysh", "--vty_socket", l.frrDir(node), "-c", "clear bgp *").CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("clear BGP: %w: %s", err, bytes.TrimSpace(out))
+	}
+	return nil
 }
 
 // await calls ok until it returns nil.

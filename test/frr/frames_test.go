@@ -72,8 +72,9 @@ func (w *wire) read(stop, done chan struct{}) {
 		if a, ok := from.(*unix.SockaddrLinklayer); err != nil || !ok || a.Pkttype == unix.PACKET_OUTGOING {
 			continue // or a time-out
 		}
-		_, mark, ok := strings.Cut(string(buf[:n]), markBegin)
-		if mark, _, ok = strings.Cut(mark, markEnd); !ok {
+		_, rest, _ := strings.Cut(string(buf[:n]), markBegin)
+		mark, _, ok := strings.Cut(rest, markEnd)
+		if !ok {
 			continue
 		}
 		w.mu.Lock()
