@@ -39,6 +39,7 @@ const late = 10 * time.Second
 
 // TestLeaf has a leaf do what one that runs EVPN has to.
 func TestLeaf(t *testing.T) {
+	t.Parallel()
 	for name, plane := range planes {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // they wait for BGP most of the time
@@ -179,15 +180,15 @@ func (b *bed) moves() {
 		port, own := fmt.Sprint("acc-m", i), fmt.Sprint("eth", i)
 		testenv.VethPair(b.t, b.ns[leaf], port, host, own, testenv.VethOptions{})
 		b.ip(leaf, "link", "set", port, "master", "br-100")
-		b.ip("mover", "link", "set", own, "down")
 		b.ip("mover", "link", "set", own, "address", mac)
 	}
+	// The port that it has left stays up, so that it is the host's word that moves it; and
+	// is deaf: what comes by it has a way back by the other.
+	host.Sysctl(b.t, "net/ipv4/conf/all/rp_filter", "1")
 	here := func(i int) {
 		own, other := fmt.Sprint("eth", i), fmt.Sprint("eth", 1-i)
-		b.ip("mover", "link", "set", other, "down")
 		b.ip("mover", "addr", "flush", "dev", other)
 		b.ip("mover", "addr", "add", addr.String()+"/16", "dev", own)
-		b.ip("mover", "link", "set", own, "up")
 		m, _ := net.ParseMAC(mac)
 		ip := addr.As4()
 		arp := slices.Concat([]byte{0, 1, 8, 0, 6, 4, 0, 1}, m, ip[:], make([]byte, 6), ip[:]) // it says that it is here

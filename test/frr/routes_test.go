@@ -76,12 +76,14 @@ func (b *bed) nextHops(node string, to netip.Addr) (hops []string) {
 // are those that `ip route get` chooses from; before a fault, after it, and after the
 // link's return.
 func TestNextHops(t *testing.T) {
+	t.Parallel()
 	variants := []string{"bgp-unnumbered"}
 	if *all {
 		variants = append(variants, "bgp", "ospf", "isis")
 	}
 	for _, routing := range variants {
 		t.Run(routing, func(t *testing.T) {
+			t.Parallel()
 			b := up(t, strings.Replace(underlay, "control: frr", "control: frr\nfrr: {routing: "+routing+"}", 1))
 			b.sameHops("as built", 2)
 			compats := []int{1}
