@@ -164,7 +164,7 @@ func (b *bed) stopRouting(node, daemon string, s unix.Signal) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.end(node+"'s "+daemon, pid, s)
+	b.kill(node+"'s "+daemon, pid, s)
 }
 
 func (b *bed) startRouting(node string, daemons ...string) {
@@ -185,11 +185,11 @@ func (b *bed) stopDaemon(node string, s unix.Signal) {
 	if err := json.Unmarshal(text, &d); err != nil {
 		b.t.Fatalf("%s: %v", text, err)
 	}
-	b.end(node+"'s daemon", d.PID, s)
+	b.kill(node+"'s daemon", d.PID, s)
 }
 
-// end sends a signal to a process and waits until it has ended.
-func (b *bed) end(what string, pid int, s unix.Signal) {
+// kill sends a signal to a process and waits until it has ended.
+func (b *bed) kill(what string, pid int, s unix.Signal) {
 	b.t.Helper()
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
