@@ -51,10 +51,11 @@ func (l *Lab) kernelVNI(n fabric.Node, vni uint32) error {
 		LinkAttrs: attrs, VxlanId: int(vni), SrcAddr: n.VTEP.AsSlice(), Port: fabric.VXLANPort, TTL: 64,
 		Learning: !l.File.FRR.EVPN,
 	}
-	for _, link := range []netlink.Link{bridge, tunnel} {
-		if err := netlink.LinkAdd(link); err != nil { // it fills in the index
-			return fmt.Errorf("add %s: %w", link.Attrs().Name, err)
-		}
+	if err := netlink.LinkAdd(bridge); err != nil { // it fills in the index
+		return fmt.Errorf("add %s: %w", bridge.Name, err)
+	}
+	if err := addVXLAN(tunnel, l.File.ReservedBits); err != nil {
+		return fmt.Errorf("add %s: %w", tunnel.Name, err)
 	}
 	flood := l.others(n.Index, vni)
 	if l.File.FRR.EVPN {

@@ -33,6 +33,10 @@ type File struct {
 	Control string `yaml:"control,omitempty"`
 	// FRR is what FRR does, under control frr.
 	FRR FRR `yaml:"frr,omitempty"`
+	// ReservedBits makes the kernel's vxlan devices such that they read Loom's header where
+	// it has no shim (Linux 6.14): they take over sooner from a leafd that was killed.
+	// Default: false.
+	ReservedBits bool `yaml:"reserved_bits,omitempty"`
 	// KernelLeaves are leaves without leafd, by name: the kernel's bridge and vxlan
 	// devices carry their overlay. Default: none.
 	KernelLeaves []string `yaml:"kernel_leaves,omitempty"`

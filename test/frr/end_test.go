@@ -1,6 +1,7 @@
 package frr
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -21,7 +22,8 @@ var ends = []struct {
 }
 
 // end has L0's leafd go and come twice under the flows of two hosts. The kernel's EVPN
-// leaf carries on each time, in ten times what is promised of an idle machine.
+// leaf carries on each time, in ten times what is promised of an idle machine, and a bit: a
+// start may lose some where it takes seconds.
 func (b *bed) end(t *testing.T) {
 	p := startProbe(t, b.ns["h0"], b.ns["h2"], b.addr("h2"), 8, 4*time.Millisecond)
 	for _, e := range ends {
@@ -31,7 +33,7 @@ func (b *bed) end(t *testing.T) {
 		p.works(late)
 		l := p.loss(start, time.Now().Add(-200*time.Millisecond))
 		t.Logf("%s: %v", e.name, l)
-		if most := 10*e.promised + 200*time.Millisecond; l.outage > most || l.duplicates > 0 {
+		if most := 10*e.promised + slack; l.outage > most || l.duplicates > 0 {
 			t.Errorf("%s: %v, want %v at most and no duplicates", e.name, l, most)
 		}
 	}
@@ -41,6 +43,14 @@ func (b *bed) end(t *testing.T) {
 // TestEnd: a leafd that has its networks from a file, and the kernel's EVPN leaf beside it.
 func TestEnd(t *testing.T) {
 	t.Parallel()
-	b := up(t, evpn+"kernel_leaves: [L2]\n")
-	b.end(t)
+	kernels := []string{"any Linux"}
+	if *all {
+		kernels = append(kernels, "one that reads the header")
+	}
+	for i, name := range kernels {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			up(t, fmt.Sprintf("%skernel_leaves: [L2]\nreserved_bits: %v\n", evpn, i == 1)).end(t)
+		})
+	}
 }
