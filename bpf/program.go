@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -20,6 +22,8 @@ type Program struct {
 	sockets  *ebpf.Map // XSKMAP: AF_XDP socket by queue
 	counters *ebpf.Map // per CPU, by verdict
 	remotes  *ebpf.Map // spine; nil otherwise
+	vlans    *ebpf.Map // access with a rule; nil otherwise
+	bound    []VLAN    // what vlans holds, by VLAN identifier
 	tags     bool      // it reads VLAN tags that the driver took off
 	link     link.Link // nil when not attached, or closed
 
@@ -92,7 +96,7 @@ func load(cfg Config, tags bool) (*Program, error) {
 	if err := specialise(spec, &cfg, tags); err != nil {
 		return nil, err
 	}
-	coll, err := ebpf.NewCollection(spec)
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: cfg.Rule.maps(cfg.Kind)})
 	if err != nil {
 		return nil, err
 	}
@@ -103,40 +107,84 @@ func load(cfg Config, tags bool) (*Program, error) {
 		sockets:  coll.DetachMap("xsks"),
 		counters: coll.DetachMap("counters"),
 		remotes:  coll.DetachMap("remotes"),
+		vlans:    coll.DetachMap("vlans"),
 		tags:     tags,
 	}
-	for _, r := range cfg.Remotes {
-		if p.remotes == nil {
-			break
-		}
-		key := loomLpmKey{Prefixlen: uint32(r.Bits()), Addr: beAddr(r.Masked().Addr())}
-		if err := p.remotes.Put(key, uint8(1)); err != nil {
-			return nil, errors.Join(fmt.Errorf("add VTEP prefix %v: %w", r, err), p.Close())
-		}
+	p.cfg.Remotes = nil
+	if err := p.SetRemotes(cfg.Remotes); err != nil {
+		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
+}
+
+// SetRemotes says from which prefixes leaves' VTEPs are, of a spine's program. New ones are
+// added before old ones go, so that what both have in common is never the kernel's.
+func (p *Program) SetRemotes(remotes []netip.Prefix) error {
+	if p.remotes == nil {
+		return nil
+	}
+	key := func(r netip.Prefix) loomLpmKey {
+		return loomLpmKey{Prefixlen: uint32(r.Bits()), Addr: beAddr(r.Masked().Addr())}
+	}
+	for _, r := range remotes {
+		if err := p.remotes.Put(key(r), uint8(1)); err != nil {
+			return fmt.Errorf("add VTEP prefix %v: %w", r, err)
+		}
+	}
+	for _, r := range p.cfg.Remotes {
+		if slices.Contains(remotes, r) {
+			continue
+		}
+		if err := p.remotes.Delete(key(r)); err != nil {
+			return fmt.Errorf("remove VTEP prefix %v: %w", r, err)
+		}
+	}
+	p.cfg.Remotes = slices.Clone(remotes)
+	return nil
+}
+
+// maxRemotes is how many prefixes a program has room for, if it starts with no more.
+const maxRemotes = 1024
+
+// section returns the name of the program's function in loom.c.
+func (c *Config) section(tags bool) string {
+	name := c.name()
+	if c.Rule != nil {
+		name = "loom_kernel_" + c.Kind.String()
+	}
+	if tags {
+		name += "_tags"
+	}
+	return name
 }
 
 // specialise removes the programs and maps that cfg's kind of port does not need,
 // and sets constants and sizes. With tags, the program is bound to its device.
 func specialise(spec *ebpf.CollectionSpec, cfg *Config, tags bool) error {
+	p := spec.Programs[cfg.section(tags)]
+	p.Name = cfg.name()
 	if tags {
-		p := spec.Programs[cfg.name()+"_tags"]
-		p.Name, p.Ifindex, p.Flags = cfg.name(), uint32(cfg.Device), unix.BPF_F_XDP_DEV_BOUND_ONLY
-		spec.Programs[cfg.name()] = p
+		p.Ifindex, p.Flags = uint32(cfg.Device), unix.BPF_F_XDP_DEV_BOUND_ONLY
 	}
-	for name := range spec.Programs {
-		if name != cfg.name() {
-			delete(spec.Programs, name)
-		}
-	}
+	spec.Programs = map[string]*ebpf.ProgramSpec{cfg.name(): p}
 	if cfg.Kind == Spine {
-		spec.Maps["remotes"].MaxEntries = uint32(len(cfg.Remotes))
+		spec.Maps["remotes"].MaxEntries = uint32(max(len(cfg.Remotes), maxRemotes))
 	} else {
 		delete(spec.Maps, "remotes")
 	}
-	if cfg.Kind != Access {
+	if cfg.Kind != Access || cfg.Rule != nil {
 		delete(spec.Maps, "link_local")
+	}
+	if cfg.Kind != Access || cfg.Rule == nil {
+		delete(spec.Maps, "vlans")
+	}
+	shared := cfg.Rule.maps(cfg.Kind)
+	for _, name := range ruleMaps {
+		if m := shared[name]; m != nil {
+			spec.Maps[name].MaxEntries = m.MaxEntries()
+		} else {
+			delete(spec.Maps, name)
+		}
 	}
 	spec.Maps["xsks"].MaxEntries = uint32(cfg.Queues)
 
@@ -145,6 +193,8 @@ func specialise(spec *ebpf.CollectionSpec, cfg *Config, tags bool) error {
 		"hash_seed":  cfg.Seed,
 		"vtep_addr":  uint32(0),
 		"no_socket":  uint32(xdpPass),
+
+		"port_number": uint32(cfg.Port),
 	}
 	if cfg.Closed {
 		consts["no_socket"] = uint32(xdpDrop)
@@ -212,7 +262,7 @@ func (p *Program) Close() error {
 		err = errors.Join(err, p.prog.Close())
 		p.prog = nil
 	}
-	for _, m := range []**ebpf.Map{&p.sockets, &p.counters, &p.remotes} {
+	for _, m := range []**ebpf.Map{&p.sockets, &p.counters, &p.remotes, &p.vlans} {
 		if *m != nil {
 			err = errors.Join(err, (*m).Close())
 			*m = nil

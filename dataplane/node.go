@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/bpf"
 	"github.com/loomfabric/loom/dataplane/xsk"
 )
 
@@ -29,6 +30,7 @@ type Node struct {
 	ask     chan HopID
 	shared  *shared
 	tuner   tuner
+	rule    *bpf.Rule // what XDP programs know of the kernel's overlay; nil: it is the node's own
 
 	opening sync.Mutex // held while ports come, go, and are opened and closed; guards closed and seats
 	closed  bool
@@ -40,10 +42,12 @@ type Node struct {
 	scheming sync.Mutex // guards rules; taken after opening
 	rules    []Class    // in force, see Config.rules
 
-	publishing sync.Mutex // guards tables, opened and overhead, and is held while layout changes; taken after opening
-	tables     *Tables    // as published last
-	opened     []int      // by PortID: ifindex of the interface that the port is open on; 0: not open
-	overhead   int        // under the schemes that a reload put in force; 0: cfg's
+	publishing sync.Mutex  // guards tables, opened and overhead, and is held while layout changes; taken after opening
+	tables     *Tables     // as published last
+	opened     []int       // by PortID: ifindex of the interface that the port is open on; 0: not open
+	overhead   int         // under the schemes that a reload put in force; 0: cfg's
+	leaving    bool        // the kernel gets all frames again
+	statics    []StaticMAC // configured addresses that the workers have
 }
 
 // Open creates the workers, attaches the classifier to every port and binds
@@ -60,7 +64,7 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 	}
 	n.layout.Store(l)
 	n.shared = newShared(&n.cfg)
-	if err := n.openWorkers(); err != nil {
+	if err := errors.Join(n.openRule(), n.openWorkers()); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	for i := range cfg.Ports {
@@ -120,9 +124,11 @@ func (n *Node) openWorkers() error {
 // It returns early with an error when a worker cannot run.
 func (n *Node) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	for _, w := range n.workers {
-		g.Go(func() error { return w.run(ctx) })
+		g.Go(func() error { return w.run(work) })
 	}
+	g.Go(func() error { <-ctx.Done(); n.handBack(); stop(); return nil })
 	g.Go(func() error { n.watchDevices(ctx); return nil })
 	g.Go(func() error { n.tune(ctx); return nil })
 	g.Go(func() error { n.watchMoves(ctx); return nil })
@@ -147,7 +153,9 @@ func (n *Node) publish(t *Tables) error {
 	if old := n.view.Load(); old != nil {
 		v.seq = old.seq + 1
 	}
-	n.tables = t
+	if err := n.withdraw(v); err != nil {
+		return fmt.Errorf("new tables: %w", err)
+	}
 	n.view.Store(v)
 	for _, w := range n.workers {
 		w.mail.nudge()
@@ -156,7 +164,9 @@ func (n *Node) publish(t *Tables) error {
 	case n.changed <- struct{}{}:
 	default: // the watcher has yet to look at all, and will see these
 	}
-	return nil
+	n.setStatics(t.Static)
+	n.tables = t
+	return n.offer(v)
 }
 
 // openPorts returns t with those ports down that are not open on the interface
@@ -317,6 +327,9 @@ func (n *Node) Close() error {
 	}
 	for _, u := range n.umems {
 		errs = append(errs, u.Close())
+	}
+	if n.rule != nil {
+		errs = append(errs, n.rule.Close())
 	}
 	return errors.Join(errs...)
 }
