@@ -230,6 +230,21 @@ func (p *Program) SetSocket(queue int, fd int) error {
 	return nil
 }
 
+// ClearSockets takes the sockets of all queues away. What comes from then on is the
+// kernel's, or is dropped on a closed access port, as if the daemon had ended; what the
+// sockets have received can still be read.
+func (p *Program) ClearSockets() error {
+	if p.sockets == nil {
+		return fmt.Errorf("sockets of %s: %w", p.cfg.name(), os.ErrClosed)
+	}
+	for queue := range p.cfg.Queues {
+		if err := p.sockets.Delete(uint32(queue)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("take queue %d of %s from its socket: %w", queue, p.cfg.name(), err)
+		}
+	}
+	return nil
+}
+
 // Counters returns how many frames met each verdict since Load, by the verdict's
 // name. Each frame counts once.
 func (p *Program) Counters() (map[string]uint64, error) {

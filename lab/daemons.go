@@ -21,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/goccy/go-yaml"
 	"github.com/vishvananda/netlink"
 
 	"github.com/loomfabric/loom/balance"
@@ -80,6 +81,9 @@ func (l *Lab) startDaemon(n fabric.Node) error {
 	path, err := l.binary(program)
 	if err != nil {
 		return err
+	}
+	if isLeaf(n) && l.File.Overlay == "kernel" {
+		conf = l.kernelOverlay(conf)
 	}
 	text, err := yamlfile.Marshal(conf)
 	if err != nil {
@@ -212,6 +216,25 @@ func (l *Lab) leafConfig(n fabric.Node) *config.Leaf {
 	}
 	c.MaxPorts = min(len(c.Uplinks)+len(c.Access)+labSpare, dataplane.MaxPorts)
 	return c
+}
+
+// kernelOverlay is the configuration of a leafd that follows the kernel's bridges: without
+// what it finds there. Uplinks stay where something is to be said of them.
+func (l *Lab) kernelOverlay(conf any) (out yaml.MapSlice) {
+	out = yaml.MapSlice{{Key: "overlay", Value: "kernel"}}
+	shaped := slices.ContainsFunc(l.Topo.Links, func(k fabric.Link) bool { return k.Up.Rate > 0 || k.Up.Delay > 0 || k.Up.ECN.Kmax > 0 })
+	for _, item := range yamlfile.Map(conf) {
+		switch item.Key {
+		case "vtep", "access", "vnis", "peers":
+			continue
+		case "uplinks":
+			if !shaped {
+				item.Value = "auto"
+			}
+		}
+		out = append(out, item)
+	}
+	return out
 }
 
 // spineConfig generates the configuration of a spined.

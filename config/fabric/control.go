@@ -46,6 +46,7 @@ type FRR struct {
 // setFRR completes what the file leaves out.
 func (f *File) setFRR() {
 	f.Control = cmp.Or(f.Control, ControlStatic)
+	f.Overlay = cmp.Or(f.Overlay, "file")
 	if f.Control == ControlFRR {
 		f.FRR.Routing = cmp.Or(f.FRR.Routing, RoutingUnnumbered)
 	}
@@ -74,6 +75,9 @@ func (v *validator) control() {
 	} else {
 		v.ErrorIf(f.FRR != FRR{}, "frr", "nothing runs FRR; set control: frr, or remove it")
 	}
+	v.OneOf("overlay", "overlay", f.Overlay, "file", "kernel")
+	v.ErrorIf(f.Overlay == "kernel" && !f.FRR.EVPN, "overlay", "there is no bridge that leafd could follow; set control: frr and frr.evpn, or use overlay: file")
+	v.ErrorIf(f.Overlay == "kernel" && f.Dataplane == "kernel", "overlay", "there is no leafd that could follow the kernel; remove it, or use dataplane loom")
 	v.ErrorIf(f.FRR.EVPN && f.Fallback == "kernel", "fallback", "frr.evpn has the kernel's bridges already, with flood lists of its own; remove fallback")
 	v.ErrorIf(f.Dataplane == "kernel" && len(f.KernelLeaves) > 0, "kernel_leaves", "no leaf has a daemon under dataplane kernel; remove it")
 	seen := map[string]bool{}

@@ -33,6 +33,10 @@ type File struct {
 	Control string `yaml:"control,omitempty"`
 	// FRR is what FRR does, under control frr.
 	FRR FRR `yaml:"frr,omitempty"`
+	// Overlay says from where the leafs' daemons have networks and addresses: file (a
+	// configuration that loomlab writes, and what they learn) or kernel (its bridges and
+	// vxlan devices, under frr.evpn). Default: file.
+	Overlay string `yaml:"overlay,omitempty"`
 	// ReservedBits makes the kernel's vxlan devices such that they read Loom's header where
 	// it has no shim (Linux 6.14): they take over sooner from a leafd that was killed.
 	// Default: false.

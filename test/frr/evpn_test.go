@@ -34,6 +34,12 @@ var planes = map[string]string{
 	"kernel": "dataplane: kernel\n",
 }
 
+func init() {
+	if overlayKernel { // and a leaf without
+		planes["loom"] = "overlay: kernel\nkernel_leaves: [L2]\n"
+	}
+}
+
 // late is ten times what is promised of BGP on an idle machine: a second.
 const late = 10 * time.Second
 
