@@ -38,6 +38,20 @@ type Node struct {
 	tables     *Tables    // as published last
 	opened     []int      // by PortID: ifindex of the interface that the port is open on; 0: not open
 	overhead   int        // under the schemes that a reload put in force; 0: cfg's
+
+	handing  *handing // to a successor; guarded by opening
+	released sync.Once
+	gone     chan struct{} // closed when a successor goes on
+	heir     *heir         // of a predecessor; nil: there was none
+}
+
+func newNode(cfg Config, log *slog.Logger) *Node {
+	n := &Node{
+		cfg: cfg, log: log, ask: make(chan HopID, 64), changed: make(chan struct{}, 1), opened: make([]int, len(cfg.Ports)),
+		gone: make(chan struct{}),
+	}
+	n.shared = newShared(&n.cfg)
+	return n
 }
 
 // Open creates the workers, attaches the classifier to every port and binds
@@ -47,9 +61,9 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, log: log, ask: make(chan HopID, 64), changed: make(chan struct{}, 1), opened: make([]int, len(cfg.Ports))}
-	n.shared = newShared(&n.cfg)
-	if err := n.openWorkers(); err != nil {
+	n := newNode(cfg, log)
+	size := xsk.UmemConfig{Frames: cfg.UMEMFrames(), FrameSize: cfg.FrameSize()}
+	if err := n.openWorkers(func(int) (*xsk.Umem, error) { return xsk.NewUmem(size) }); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	for i := range cfg.Ports {
@@ -70,7 +84,8 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 	return n, nil
 }
 
-func (n *Node) openWorkers() error {
+// openWorkers makes the workers, each with the area that it is given.
+func (n *Node) openWorkers(area func(q int) (*xsk.Umem, error)) error {
 	size := n.cfg.FrameSize()
 	frames := n.cfg.UMEMFrames()
 	if uint64(frames)*uint64(size) > maxArea {
@@ -82,7 +97,7 @@ func (n *Node) openWorkers() error {
 		addresses, messages = newWorkerRings[learned](n.cfg.Workers), newWorkerRings[message](n.cfg.Workers)
 	}
 	for q := range n.cfg.Workers {
-		u, err := xsk.NewUmem(xsk.UmemConfig{Frames: frames, FrameSize: size})
+		u, err := area(q)
 		if err != nil {
 			return fmt.Errorf("worker %d: %w", q, err)
 		}
@@ -105,9 +120,19 @@ func (n *Node) openWorkers() error {
 	return nil
 }
 
-// Run forwards frames until ctx ends, sends what is queued then, and returns.
+// Run forwards frames until ctx ends, sends what is queued then, and returns. After
+// [Node.Release] it returns and sends nothing.
 // It returns early with an error when a worker cannot run.
 func (n *Node) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-n.gone:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	g, ctx := errgroup.WithContext(ctx)
 	for _, w := range n.workers {
 		g.Go(func() error { return w.run(ctx) })

@@ -43,10 +43,10 @@ func (d *daemon) Plan() ([]byte, []*os.File, error) {
 		fmt.Fprint(f, i)
 		files = append(files, f)
 	}
-	return []byte("plan"), files, problem(&d.plan)
+	return []byte("plan"), files, problem(&d.plan) // after a problem nobody resumes
 }
 
-func (d *daemon) Early() ([]byte, error) { return bytes.Repeat([]byte("early"), 2<<20), nil }
+func (d *daemon) Early() ([]byte, error) { return bytes.Repeat([]byte("early"), 1<<18), nil }
 
 func (d *daemon) Stop() ([]byte, error) {
 	d.stops.Add(1)
@@ -171,7 +171,6 @@ func TestSuccessorGone(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			stops := d.stops.Load()
 			s, err := Meet(path)
 			for err != nil && strings.Contains(err.Error(), "another successor") { // it has yet to notice
 				s, err = Meet(path)
@@ -184,9 +183,7 @@ func TestSuccessorGone(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.Close()
-			if d.stops.Load() > stops || strings.Contains(name, "snapshot") || strings.Contains(name, "word") {
-				<-d.resumed
-			}
+			<-d.resumed
 			if !d.forwards.Load() || d.released.Load() {
 				t.Error("the predecessor does not go on")
 			}

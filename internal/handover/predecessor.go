@@ -34,7 +34,7 @@ type Predecessor interface {
 	// Stop stops the workers between two bursts and returns what is left. With an error
 	// they go on.
 	Stop() ([]byte, error)
-	// Resume has the workers go on after Stop: there is no successor.
+	// Resume has the daemon go on after Plan or Stop: there is no successor.
 	Resume()
 	// Release is called after Stop: the successor goes on. No worker may any more. It
 	// returns what the successor should know in the end.
@@ -142,6 +142,11 @@ func (s *Server) handOver(c *conn) (taken bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	defer func() {
+		if !taken {
+			d.Resume()
+		}
+	}()
 	err = c.send(kindPlan, plan, files...)
 	closeAll(files)
 	if err != nil {
@@ -171,7 +176,6 @@ func (s *Server) handOver(c *conn) (taken bool, err error) {
 		_, _, err = c.expect(kindTaken, takenTime)
 	}
 	if err != nil && !c.lateTaken() {
-		d.Resume()
 		return false, fmt.Errorf("the successor has not taken over: %w", err)
 	}
 	last := d.Release()

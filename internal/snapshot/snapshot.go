@@ -88,6 +88,16 @@ func (w *Writer) Blob(b []byte) {
 	w.b = append(w.b, b...)
 }
 
+// Open starts a blob whose length is known only when Close ends it. It returns what Close
+// wants.
+func (w *Writer) Open() (at int) {
+	w.U32(0)
+	return len(w.b)
+}
+
+// Close ends the blob that Open started.
+func (w *Writer) Close(at int) { binary.LittleEndian.PutUint32(w.b[at-4:], uint32(len(w.b)-at)) }
+
 // String appends a string as Blob does.
 func (w *Writer) String(s string) {
 	w.U32(uint32(len(s)))
