@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"syscall"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -74,9 +75,9 @@ func (p *Program) Handle() (h Handle, files []*os.File, err error) {
 		add(PartLink, l.FD())
 	}
 	if l, ok := p.claim.(*net.UnixListener); ok && err == nil {
-		var f *os.File
-		if f, err = l.File(); err == nil {
-			h.Parts, files = append(h.Parts, PartClaim), append(files, f)
+		var raw syscall.RawConn
+		if raw, err = l.SyscallConn(); err == nil {
+			err = errors.Join(raw.Control(func(fd uintptr) { add(PartClaim, int(fd)) }), err)
 		}
 	}
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -52,6 +53,8 @@ var ErrRefused = errors.New("refused")
 type conn struct {
 	c     *net.UnixConn
 	files []*os.File // that came and belong to no message yet
+	// process is at the other end of a server's connection.
+	process int
 }
 
 // socketBuffer is asked for, so that a snapshot is on its way at once. A kernel that
@@ -99,7 +102,10 @@ func (c *conn) send(k kind, body []byte, files ...*os.File) error {
 		if n > 0 {
 			fds := make([]int, n)
 			for i := range fds {
-				fds[i] = int(files[i].Fd())
+				var err error
+				if fds[i], err = number(files[i]); err != nil {
+					return err
+				}
 			}
 			oob = unix.UnixRights(fds...)
 		}
@@ -123,6 +129,39 @@ func (c *conn) send(k kind, body []byte, files ...*os.File) error {
 		return fmt.Errorf("send: %w", err)
 	}
 	return nil
+}
+
+// number returns the descriptor of a file, which stays what it is: Fd would make it
+// blocking, also in other processes and in the listener that it is a copy of.
+func number(f *os.File) (fd int, err error) {
+	raw, err := f.SyscallConn()
+	if err == nil {
+		err = raw.Control(func(n uintptr) { fd = int(n) })
+	}
+	if err != nil {
+		return -1, fmt.Errorf("send descriptor %s: %w", f.Name(), err)
+	}
+	return fd, nil
+}
+
+// Copy returns another descriptor of a listener's socket, for a plan.
+func Copy(l net.Listener) (*os.File, error) {
+	c, ok := l.(syscall.Conn)
+	if !ok {
+		return nil, fmt.Errorf("listener at %v has no descriptor", l.Addr())
+	}
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	n, cerr := -1, error(nil)
+	if err := raw.Control(func(fd uintptr) { n, cerr = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) }); err != nil {
+		return nil, err
+	}
+	if cerr != nil {
+		return nil, cerr
+	}
+	return os.NewFile(uintptr(n), l.Addr().String()), nil
 }
 
 // receive reads a message. The files are the caller's.
@@ -217,23 +256,23 @@ func (c *conn) expect(want kind, within time.Duration) (body []byte, files []*os
 	return nil, nil, fmt.Errorf("message %d came where %d should", k, want)
 }
 
-// mayConnect reports whether the process at the other end is one that may have
-// everything: root's, or one of this process's own user.
-func mayConnect(c *net.UnixConn) error {
+// mayConnect returns the process at the other end. An error says that it may not have
+// everything: it is neither root's, nor one of this process's own user.
+func mayConnect(c *net.UnixConn) (process int, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var cred *unix.Ucred
 	var cerr error
 	if err := raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return err
+		return 0, err
 	}
 	if cerr != nil {
-		return fmt.Errorf("ask who connects: %w", cerr)
+		return 0, fmt.Errorf("ask who connects: %w", cerr)
 	}
 	if cred.Uid != 0 && cred.Uid != uint32(os.Geteuid()) {
-		return fmt.Errorf("process %d of user %d may not: only root and user %d may", cred.Pid, cred.Uid, os.Geteuid())
+		return 0, fmt.Errorf("process %d of user %d may not: only root and user %d may", cred.Pid, cred.Uid, os.Geteuid())
 	}
-	return nil
+	return int(cred.Pid), nil
 }

@@ -72,7 +72,7 @@ func setProblem(p *atomic.Pointer[error], text string) {
 
 func (d *daemon) Resume() { d.forwards.Store(true); d.resumed <- struct{}{} }
 
-func (d *daemon) Release() []byte { d.released.Store(true); return []byte("last") }
+func (d *daemon) Release(int) []byte { d.released.Store(true); return []byte("last") }
 
 // serve starts a server and returns where, and what it ends with.
 func (d *daemon) serve(t *testing.T, start func(context.Context) error) (path string, taken chan bool) {

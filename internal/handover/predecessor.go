@@ -36,9 +36,9 @@ type Predecessor interface {
 	Stop() ([]byte, error)
 	// Resume has the daemon go on after Plan or Stop: there is no successor.
 	Resume()
-	// Release is called after Stop: the successor goes on. No worker may any more. It
-	// returns what the successor should know in the end.
-	Release() []byte
+	// Release is called after Stop: the successor, a process, goes on. No worker may any
+	// more. It returns what the successor should know in the end.
+	Release(process int) []byte
 }
 
 // Server lets successors connect. It serves one at a time.
@@ -87,7 +87,8 @@ func (s *Server) serve(ctx context.Context, uc *net.UnixConn) (taken bool) {
 	defer c.close()
 	stop := context.AfterFunc(ctx, func() { uc.SetDeadline(time.Now()) })
 	defer stop()
-	err := mayConnect(uc)
+	process, err := mayConnect(uc)
+	c.process = process
 	var k kind
 	var body []byte
 	if err == nil {
@@ -105,6 +106,8 @@ func (s *Server) serve(ctx context.Context, uc *net.UnixConn) (taken bool) {
 		err = errors.New("this daemon cannot start another one")
 	case k == kindUpgrade:
 		if err = s.Start(ctx); err == nil {
+			stop() // the daemon's end is no reason not to say so
+			_ = uc.SetWriteDeadline(time.Now().Add(stepTime))
 			_ = c.send(kindDone, nil) // who asked may not have waited
 			return false
 		}
@@ -178,7 +181,7 @@ func (s *Server) handOver(c *conn) (taken bool, err error) {
 	if err != nil && !c.lateTaken() {
 		return false, fmt.Errorf("the successor has not taken over: %w", err)
 	}
-	last := d.Release()
+	last := d.Release(c.process)
 	_ = c.c.SetWriteDeadline(time.Now().Add(stepTime))
 	_ = c.send(kindLast, last) // what is in it can be done without
 	return true, nil
