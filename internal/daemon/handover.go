@@ -73,7 +73,7 @@ func (p *predecessor) Plan() ([]byte, []*os.File, error) {
 	}
 	x := plan{Kind: p.kind.name, Version: p.kind.version, Plane: *plane}
 	for _, l := range p.listeners {
-		f, err := handover.Copy(l)
+		f, err := handover.Copy(l.Listener)
 		if err != nil {
 			p.log.Warn("the successor has to listen anew", "at", l.Address, "err", err)
 			continue
@@ -97,14 +97,14 @@ func (p *predecessor) Early() ([]byte, error) { return p.Node.Early(), nil }
 
 // Release ends the daemon: the process that took over is the service now.
 func (p *predecessor) Release(process int) []byte {
-	last := p.Node.Release()
-	// Only the main process may name another one.
-	p.manager.notify(fmt.Sprintf("MAINPID=%d", process))
 	for _, l := range p.listeners {
 		if u, ok := l.Listener.(*net.UnixListener); ok {
 			u.SetUnlinkOnClose(false) // its file is the successor's
 		}
 	}
+	// Only the main process may name another one.
+	p.manager.notify(fmt.Sprintf("MAINPID=%d", process))
+	last := p.Node.Release()
 	p.log.Info("handed over", "to", process)
 	close(p.released)
 	return last
