@@ -97,6 +97,7 @@ func (p *predecessor) Early() ([]byte, error) { return p.Node.Early(), nil }
 
 // Release ends the daemon: the process that took over is the service now.
 func (p *predecessor) Release(process int) []byte {
+	close(p.released)
 	for _, l := range p.listeners {
 		if u, ok := l.Listener.(*net.UnixListener); ok {
 			u.SetUnlinkOnClose(false) // its file is the successor's
@@ -106,7 +107,6 @@ func (p *predecessor) Release(process int) []byte {
 	p.manager.notify(fmt.Sprintf("MAINPID=%d", process))
 	last := p.Node.Release()
 	p.log.Info("handed over", "to", process)
-	close(p.released)
 	return last
 }
 
@@ -326,7 +326,12 @@ func (k Kind) startSuccessor(ctx context.Context, program, file string, released
 	case err := <-ended:
 		return fmt.Errorf("the successor (process %d) has ended: %w; its log says why", next.Process.Pid, err)
 	case <-ctx.Done():
-		_ = next.Process.Kill()
+		select {
+		case <-released: // it is why this daemon ends
+			return nil
+		default:
+		}
+		// It is left alone: it may be about to take over, and ends if it cannot.
 		return fmt.Errorf("the successor (process %d) has not taken over: %w", next.Process.Pid, ctx.Err())
 	}
 }

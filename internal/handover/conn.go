@@ -55,6 +55,8 @@ type conn struct {
 	files []*os.File // that came and belong to no message yet
 	// process is at the other end of a server's connection.
 	process int
+	// keep has a server's connection outlive the end of serving.
+	keep func()
 }
 
 // socketBuffer is asked for, so that a snapshot is on its way at once. A kernel that

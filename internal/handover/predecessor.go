@@ -87,6 +87,7 @@ func (s *Server) serve(ctx context.Context, uc *net.UnixConn) (taken bool) {
 	defer c.close()
 	stop := context.AfterFunc(ctx, func() { uc.SetDeadline(time.Now()) })
 	defer stop()
+	c.keep = func() { stop() }
 	process, err := mayConnect(uc)
 	c.process = process
 	var k kind
@@ -106,7 +107,7 @@ func (s *Server) serve(ctx context.Context, uc *net.UnixConn) (taken bool) {
 		err = errors.New("this daemon cannot start another one")
 	case k == kindUpgrade:
 		if err = s.Start(ctx); err == nil {
-			stop() // the daemon's end is no reason not to say so
+			c.keep() // the daemon's end is no reason not to say so
 			_ = uc.SetWriteDeadline(time.Now().Add(stepTime))
 			_ = c.send(kindDone, nil) // who asked may not have waited
 			return false
@@ -181,6 +182,7 @@ func (s *Server) handOver(c *conn) (taken bool, err error) {
 	if err != nil && !c.lateTaken() {
 		return false, fmt.Errorf("the successor has not taken over: %w", err)
 	}
+	c.keep() // Release may end the daemon
 	last := d.Release(c.process)
 	_ = c.c.SetWriteDeadline(time.Now().Add(stepTime))
 	_ = c.send(kindLast, last) // what is in it can be done without
