@@ -34,9 +34,12 @@ type Config struct {
 	// Sections are the schemes' sections of the configuration, by name. A section
 	// that is left out has its datacenter values.
 	Sections map[string]balance.Params
-	Leaves   int // bounds the numbers of leaves
-	Ports    int // egress ports that packets may wait for
-	Uplinks  int // at most balance.MaxPaths
+	// Senders are the schemes that other leaves send by, if the driver knows: this leaf
+	// has the receiving sides of these, and of its own classes' schemes. Nil: of all.
+	Senders []string
+	Leaves  int // bounds the numbers of leaves
+	Ports   int // egress ports that packets may wait for
+	Uplinks int // at most balance.MaxPaths
 	// Answers bounds what receivers answer each peer.
 	Answers Budget
 	// Links brings Local and Queue of the leaf's View up to now; nil: the driver

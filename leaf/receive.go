@@ -2,6 +2,7 @@ package leaf
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/mono"
@@ -41,14 +42,26 @@ type Outgoing[T any] struct {
 	Hello overlay.Hello
 }
 
-// makeReceivers makes the receiving sides of all schemes: whichever scheme a leaf's
-// own traffic has, other leaves take for granted that one which reads the fabric's
-// fields puts packets in order.
+// hears reports whether packets of a scheme's wire number may come.
+func (c *Config) hears(wire overlay.SchemeID) bool {
+	if c.Senders == nil {
+		return true
+	}
+	is := func(name string) bool {
+		s := balance.Find(name)
+		return s != nil && s.Wire == wire
+	}
+	return slices.ContainsFunc(c.Senders, is) || slices.ContainsFunc(c.Classes, func(r ClassConfig) bool { return is(r.Scheme) })
+}
+
+// makeReceivers makes the receiving sides of all schemes that other leaves may send by:
+// whichever scheme a leaf's own traffic has, they take for granted that one which reads
+// the fabric's fields puts packets in order.
 func (l *Leaf[T]) makeReceivers() error {
 	held := 0
 	for _, s := range balance.Schemes() {
 		l.wires |= 1 << s.Wire
-		if s.Receiver == nil {
+		if s.Receiver == nil || !l.cfg.hears(s.Wire) {
 			continue
 		}
 		o := l.cfg.options(s, balance.Options{Peers: l.shared.Paths})

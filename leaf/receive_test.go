@@ -306,3 +306,31 @@ func TestExpiriesOfSeveralQueues(t *testing.T) {
 		t.Errorf("%+v", o.Messages)
 	}
 }
+
+// A driver that knows what other leaves send by pays for no other receiving side. Its own
+// classes' are there all the same: leaves take them for granted.
+func TestSendersDecideAboutReceivers(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		senders []string
+		own     string
+		want    []overlay.SchemeID
+	}{
+		{"not known", nil, "ecmp", []overlay.SchemeID{1, 2, 4, 5}},
+		{"nobody needs one", []string{"ecmp", "conga"}, "letflow", nil},
+		{"another leaf's", []string{"ecmp", "conweave"}, "ecmp", []overlay.SchemeID{1}},
+		{"variants share one", []string{"conweave-informed"}, "ecmp", []overlay.SchemeID{1}},
+		{"the leaf's own", []string{"ecmp"}, "reed", []overlay.SchemeID{4}},
+		{"both", []string{"tfe"}, "reed", []overlay.SchemeID{4, 5}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newSiteOf(t, Config{Senders: tt.senders}, tt.own)
+			for wire := range overlay.SchemeID(overlay.NumSchemes) {
+				got, want := s.Receiver(wire) != nil, slices.Contains(tt.want, wire)
+				if got != want && (want || tt.senders != nil) { // of those there are, some are not named here
+					t.Errorf("receiver of scheme %d: %v, want %v", wire, got, want)
+				}
+			}
+		})
+	}
+}

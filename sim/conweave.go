@@ -24,6 +24,9 @@ func (c *collector) watchReordering() {
 	c.r.every(c.r.spec.Measure.Reorder, func() {
 		for _, l := range c.r.topo.Leaves {
 			side := conweaveOf(l)
+			if side == nil {
+				continue
+			}
 			for port := range side.Params().Ports {
 				p.queues.Add(float64(side.Port(port).Queues))
 			}
@@ -32,9 +35,10 @@ func (c *collector) watchReordering() {
 	})
 }
 
-// conweaveOf returns the destination side of a leaf.
+// conweaveOf returns the destination side of a leaf; nil: no leaf sends by ConWeave.
 func conweaveOf(l *node.Leaf) *reorder.ConWeave {
-	return l.Brain().Receiver(reorder.SchemeID).(*reorder.ConWeave)
+	side, _ := l.Brain().Receiver(reorder.SchemeID).(*reorder.ConWeave)
+	return side
 }
 
 // conweaveResult sums up both sides of all leaves, if the scheme has them.
@@ -46,8 +50,10 @@ func (r *run) conweaveResult(out *measure.Result) {
 	var dest reorder.Stats
 	var own leaf.Stats
 	for _, l := range r.topo.Leaves {
-		d := conweaveOf(l).Counters()
-		stat.Add(&dest, &d)
+		if side := conweaveOf(l); side != nil {
+			d := side.Counters()
+			stat.Add(&dest, &d)
+		}
 		one := l.Brain().Stats()
 		stat.Add(&own, &one)
 		for _, s := range l.Brain().SchemeStats() {

@@ -113,6 +113,14 @@ func (l *Leaf) AddHost(name string, h network.HostID, c network.PortConfig) *net
 // A fabric is up before its hosts are used: every leaf has heard of every other one at
 // time 0, but of plain VTEPs. From then on HELLOs are packets, as everywhere.
 func Join(leaves []*Leaf) error {
+	senders := []string{}
+	for _, l := range leaves {
+		for _, c := range l.classes() {
+			if !slices.Contains(senders, c.Scheme) {
+				senders = append(senders, c.Scheme)
+			}
+		}
+	}
 	for i, l := range leaves {
 		if int(l.Index) != i || len(leaves) != len(l.paths) {
 			return fmt.Errorf("leaf %s has index %d of %d: it stands at %d of %d", l.Name, l.Index, len(l.paths), i, len(leaves))
@@ -125,8 +133,7 @@ func Join(leaves []*Leaf) error {
 		}
 		var err error
 		l.brain, err = leaf.New[*network.Packet](leaf.Config{
-			Seed: l.cfg.Seed, Classes: append(slices.Clone(l.cfg.Classes), leaf.ClassConfig{Scheme: l.cfg.Scheme, Options: l.cfg.Options}),
-			Congestion: l.cfg.Congestion, Sections: l.cfg.Sections,
+			Seed: l.cfg.Seed, Classes: l.classes(), Congestion: l.cfg.Congestion, Sections: l.cfg.Sections, Senders: senders,
 			Leaves: len(leaves), Ports: len(l.access), Uplinks: len(l.uplinks), Links: l, Node: leafNode{l},
 		}, l.shared)
 		if err != nil {
@@ -149,6 +156,11 @@ func Join(leaves []*Leaf) error {
 		}
 	}
 	return nil
+}
+
+// classes returns the leaf's traffic classes, the default one last.
+func (l *Leaf) classes() []leaf.ClassConfig {
+	return append(slices.Clone(l.cfg.Classes), leaf.ClassConfig{Scheme: l.cfg.Scheme, Options: l.cfg.Options})
 }
 
 // Acquaint tells leaves by which uplinks each of them sends, as HELLOs do later. It comes

@@ -190,7 +190,9 @@ func TestMessagesEndAtTheLeaf(t *testing.T) {
 // so that answers about a path do not depend on another one; if that no longer leads
 // to the leaf, by one that does.
 func TestMessagesGoBackByTheUplinkOfTheirCause(t *testing.T) {
-	r := newRig(t, 4, DefaultConfig())
+	other := DefaultConfig()
+	other.Scheme = "conweave"
+	r := newRig(t, 4, DefaultConfig(), other)
 	r.leaves[0].Brain().SetHello(reorder.Never)
 	ask := func(hash uint32, uplink int) overlay.Fabric {
 		p := r.packet(hash, 1054)
@@ -306,11 +308,13 @@ func TestALeafWithoutPathsDrops(t *testing.T) {
 
 func TestConfigurationsThatMakeNoSense(t *testing.T) {
 	for name, change := range map[string]func(c *Config){
-		"scheme":  func(c *Config) { c.Scheme = "best" },
-		"keys":    func(c *Config) { c.Scheme, c.Options.Keys = "conga", &balance.FlowletKeys{Flowlets: 3} },
-		"section": func(c *Config) { c.Sections = map[string]balance.Params{"conweave": &balance.ConWeaveParams{}} },
-		"tau":     func(c *Config) { c.Congestion.Tau = -1 },
-		"Q":       func(c *Config) { c.Congestion = congestion.Datacenter(); c.Congestion.Q = 4 },
+		"scheme": func(c *Config) { c.Scheme = "best" },
+		"keys":   func(c *Config) { c.Scheme, c.Options.Keys = "conga", &balance.FlowletKeys{Flowlets: 3} },
+		"section": func(c *Config) {
+			c.Scheme, c.Sections = "conweave", map[string]balance.Params{"conweave": &balance.ConWeaveParams{}}
+		},
+		"tau": func(c *Config) { c.Congestion.Tau = -1 },
+		"Q":   func(c *Config) { c.Congestion = congestion.Datacenter(); c.Congestion.Q = 4 },
 	} {
 		c := DefaultConfig()
 		change(&c)
