@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
@@ -188,7 +189,13 @@ func (x *datagrams) check(t *testing.T, what string) {
 // A leaf hands over again and again while numbered frames go both ways: none is lost,
 // none comes twice, no address is learned anew, the books balance, and counters go on.
 func TestHandOver(t *testing.T) {
-	s := newSite(t, 1)
+	for _, queues := range []int{1, 2} {
+		t.Run(fmt.Sprint(queues), func(t *testing.T) { handOver(t, queues) })
+	}
+}
+
+func handOver(t *testing.T, queues int) {
+	s := newSite(t, queues)
 	x := s.succession(t)
 	warm := send(t, s.host, s.far, "172.16.0.2:7000", 10, 100)
 	warm.check(t, "before")
@@ -218,8 +225,10 @@ func TestHandOver(t *testing.T) {
 	back.check(t, "back")
 	after := x.node.Stats()
 	a, b := before.Sum(), after.Sum()
-	if learned := after.Workers[0].FDBLearned - before.Workers[0].FDBLearned; learned != 0 {
-		t.Errorf("%d addresses were learned anew", learned)
+	for q := range after.Workers {
+		if learned := after.Workers[q].FDBLearned - before.Workers[q].FDBLearned; learned != 0 && queues == 1 {
+			t.Errorf("%d addresses were learned anew", learned)
+		}
 	}
 	if flooded := b.VNIs[0].Flooded.Frames - a.VNIs[0].Flooded.Frames; flooded > 4 { // ARP, now and then
 		t.Errorf("%d frames were flooded", flooded)
@@ -231,6 +240,89 @@ func TestHandOver(t *testing.T) {
 		t.Errorf("dropped %v", d)
 	}
 	t.Logf("pauses %v", pauses)
+}
+
+// A successor that would load another program puts it in place once it forwards, and the
+// classifier's counts go on.
+func TestHandOverReplacesPrograms(t *testing.T) {
+	s := newSite(t, 1)
+	x := s.succession(t)
+	ids := func() (ids []uint32) {
+		for _, name := range []string{"acc0", "up0"} {
+			ids = append(ids, s.leaf.Link(t, name).Attrs().Xdp.ProgId)
+		}
+		return ids
+	}
+	before := ids()
+	there := send(t, s.host, s.far, "172.16.0.2:7000", 1500, 2000)
+	for seed := range uint64(3) {
+		time.Sleep(100 * time.Millisecond)
+		s.cfg.Seed = 100 + seed
+		x.next()
+		after := ids()
+		for i := range after {
+			if after[i] == before[i] || after[i] == 0 {
+				t.Errorf("program %d is on port %d, and was before", after[i], i)
+			}
+		}
+		before = after
+	}
+	there.check(t, "there")
+	if n := x.node.PortInfos()[0].Classifier["redirect"]; n < 1500 {
+		t.Errorf("%d frames were redirected, as the classifiers counted", n)
+	}
+}
+
+// The successor has a port less, and the next one has it again: its frames are free in
+// between, its program is gone, and other ports do not notice.
+func TestHandOverOtherPorts(t *testing.T) {
+	s := newSite(t, 1)
+	extra, _ := testenv.VethPair(t, s.leaf, "acc1", s.host, "eth1", testenv.VethOptions{})
+	with := func() {
+		s.cfg.Ports = append(s.cfg.Ports[:2:2], PortConfig{Name: "acc1", Kind: Access, Untagged: siteVNI, FailOpen: true, Optional: true, Egress: EgressConfig{QueueBytes: 1 << 20}})
+		tables := *s.tables
+		tables.Ports = append(tables.Ports[:2:2], portState(extra))
+		s.tables = &tables
+	}
+	without := func() {
+		s.cfg.Ports = s.cfg.Ports[:2]
+		tables := *s.tables
+		tables.Ports = tables.Ports[:2]
+		s.tables = &tables
+	}
+	with()
+	x := s.succession(t)
+	there := send(t, s.host, s.far, "172.16.0.2:7000", 3000, 2000)
+	frames := func() (free, all int) {
+		w := x.node.workers[0]
+		w.call(func() { free, all = w.pool.Free(), w.pool.Frames() })
+		return free, all
+	}
+	rings := 2 * s.cfg.RingSize // of the two ports that stay: the fill rings
+	for range 2 {
+		time.Sleep(100 * time.Millisecond)
+		without()
+		x.next()
+		if p := s.leaf.Link(t, "acc1").Attrs().Xdp; p != nil && p.Attached {
+			t.Error("the port that is gone has its program still")
+		}
+		if free, all := frames(); free < all-rings-512 {
+			t.Errorf("%d of %d frames are free", free, all)
+		}
+		time.Sleep(100 * time.Millisecond)
+		with()
+		x.next()
+		s.leaf.Do(t, func() { x.node.followDevices() }) // the watcher is not in the namespace
+		if p := x.node.PortInfos()[2]; !p.Open {
+			t.Fatalf("the port does not open: %s", p.Error)
+		}
+	}
+	there.check(t, "there")
+	for q, w := range x.node.Stats().Workers {
+		if a := w.Account(); !a.Balances() {
+			t.Errorf("worker %d: %v", q, a)
+		}
+	}
 }
 
 // A successor that cannot take over leaves the node as it was.
