@@ -33,11 +33,17 @@ const (
 // names are what the numbers in a snapshot stand for. The reader's own are others.
 type names struct {
 	stopped mono.Time // when the writer's workers stopped; 0: they have not
-	ports   []string
-	uplinks []string // by LBTag
+	ports   []portName
+	uplinks []string // by LBTag; "": nobody has it
 	peers   []netip.Addr
 	vnis    []overlay.VNI
 	hops    []hopName
+}
+
+// portName is what a port is known by. Its name is "" where nobody has the number.
+type portName struct {
+	name string
+	kind PortKind
 }
 
 type hopName struct {
@@ -45,14 +51,18 @@ type hopName struct {
 	gateway netip.Addr
 }
 
-// namesOf returns the names behind the numbers of a node with a view, which may be nil.
-func namesOf(cfg *Config, v *view) *names {
+// namesOf returns the names behind the numbers of a layout, and of a view, which may be
+// nil. A view has its own layout.
+func namesOf(l *layout, v *view) *names {
+	if v != nil {
+		l = v.layout
+	}
 	n := &names{}
-	for i := range cfg.Ports {
-		n.ports = append(n.ports, cfg.Ports[i].Name)
-		if cfg.Ports[i].Kind == Uplink {
-			n.uplinks = append(n.uplinks, cfg.Ports[i].Name)
-		}
+	for i := range l.ports {
+		n.ports = append(n.ports, portName{l.ports[i].Name, l.ports[i].Kind})
+	}
+	for tag := range l.uplinks {
+		n.uplinks = append(n.uplinks, l.uplinkName(uint8(tag)))
 	}
 	if v == nil {
 		return n
@@ -85,11 +95,14 @@ func (n *names) save(w *snapshot.Writer) {
 	w.Begin(sectionNames, versionNames)
 	defer w.End()
 	w.U64(uint64(n.stopped))
-	for _, list := range [][]string{n.ports, n.uplinks} {
-		w.U32(uint32(len(list)))
-		for _, name := range list {
-			w.String(name)
-		}
+	w.U32(uint32(len(n.ports)))
+	for _, p := range n.ports {
+		w.String(p.name)
+		w.U8(uint8(p.kind))
+	}
+	w.U32(uint32(len(n.uplinks)))
+	for _, name := range n.uplinks {
+		w.String(name)
 	}
 	w.U32(uint32(len(n.peers)))
 	for _, a := range n.peers {
@@ -110,10 +123,11 @@ func (n *names) save(w *snapshot.Writer) {
 func loadNames(body []byte) (*names, error) {
 	r := snapshot.NewReader(body)
 	n := &names{stopped: mono.Time(r.U64())}
-	for _, list := range []*[]string{&n.ports, &n.uplinks} {
-		for range r.Count(4) {
-			*list = append(*list, r.String())
-		}
+	for range r.Count(5) {
+		n.ports = append(n.ports, portName{r.String(), PortKind(r.U8())})
+	}
+	for range r.Count(4) {
+		n.uplinks = append(n.uplinks, r.String())
 	}
 	for range r.Count(4) {
 		n.peers = append(n.peers, loadAddr(r))
@@ -131,14 +145,22 @@ func loadNames(body []byte) (*names, error) {
 // reader does not have.
 type translation struct {
 	ports, peers, vnis, hops []int
-	sameUplinks              bool // LBTags mean the same
+	sameUplinks              bool // no LBTag means another uplink
 }
 
 // translate returns the translation from other's numbers to n's.
 func (n *names) translate(other *names) *translation {
-	t := &translation{sameUplinks: slices.Equal(n.uplinks, other.uplinks)}
-	for _, name := range other.ports {
-		t.ports = append(t.ports, slices.Index(n.ports, name))
+	t := &translation{sameUplinks: true}
+	for tag := range min(len(n.uplinks), len(other.uplinks)) {
+		if a, b := n.uplinks[tag], other.uplinks[tag]; a != b && a != "" && b != "" {
+			t.sameUplinks = false
+		}
+	}
+	t.ports = indices(n.ports, other.ports)
+	for i := range other.ports {
+		if other.ports[i].name == "" {
+			t.ports[i] = -1
+		}
 	}
 	t.peers = indices(n.peers, other.peers)
 	t.vnis = indices(n.vnis, other.vnis)
@@ -153,17 +175,18 @@ func (n *names) translate(other *names) *translation {
 	return t
 }
 
-// indices returns where each of other stands in own. Addresses and networks are there
-// once.
+// indices returns where each of other stands in own, -1 for what is not there, and for
+// places that nobody has.
 func indices[K comparable](own, other []K) []int {
 	where := make(map[K]int, len(own))
 	for i, k := range own {
 		where[k] = i
 	}
 	to := make([]int, len(other))
+	var nobody K
 	for i, k := range other {
 		var ok bool
-		if to[i], ok = where[k]; !ok {
+		if to[i], ok = where[k]; !ok || k == nobody {
 			to[i] = -1
 		}
 	}

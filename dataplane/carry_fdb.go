@@ -117,7 +117,7 @@ func (l *leafWorker) learnCarried(flushed, before []uint32, all []carried, t *tr
 // tag.
 func (l *leafWorker) ofNetwork(c *carried) bool {
 	port := c.at.Port()
-	if int(port) >= len(l.ports) || l.ports[port].kind != Access || l.view == nil {
+	if l.view == nil || int(port) >= len(l.view.ports) || l.ports[port].kind != Access {
 		return false
 	}
 	vlans := l.view.ports[port].vlans

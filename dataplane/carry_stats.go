@@ -63,7 +63,11 @@ func (c *carriedStats) base(now *WorkerStats, t *translation) WorkerStats {
 	b.Ports, b.VNIs = renumber(c.Ports, t.ports), renumber(c.VNIs, t.vnis)
 	b.PeerSent, b.PeerReceived = renumber(c.PeerSent, t.peers), renumber(c.PeerReceived, t.peers)
 	b.HopSent = renumber(c.HopSent, t.hops)
-	b.settle(c.Held)
+	for old := range c.Ports {
+		if at(t.ports, old) < 0 {
+			b.Gone.add(&c.Ports[old])
+		}
+	}
 	for i := range b.VNIs {
 		b.VNIs[i].FDBEntries = 0
 	}
@@ -89,16 +93,6 @@ func (c *carriedStats) base(now *WorkerStats, t *translation) WorkerStats {
 		}
 	}
 	return b
-}
-
-// settle lets the books balance without the ports that are gone: what came in there was
-// made here, and what left there was consumed. held frames were inside.
-func (w *WorkerStats) settle(held uint64) {
-	a := w.Account()
-	a.Held = held
-	in, out := a.Received+a.Made, a.Sent+a.Dropped+a.Consumed+a.Held
-	w.Made += max(in, out) - in
-	w.Consumed += max(in, out) - out
 }
 
 // decodeAs decodes text into a new value of the type that like points to; nil: it does
@@ -135,6 +129,7 @@ func (s *WorkerStats) addBase(b *WorkerStats) {
 	s.Consumed += b.Consumed
 	s.Bursts += b.Bursts
 	s.Sleeps += b.Sleeps
+	stat.Add(&s.Gone, &b.Gone)
 	stat.Add(&s.FDBStats, &b.FDBStats)
 	stat.Add(&s.LossStats, &b.LossStats)
 	stat.Add(&s.Exchange, &b.Exchange)

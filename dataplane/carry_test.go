@@ -30,7 +30,7 @@ func (r *rig) leave() (l left) {
 	w := r.w
 	w.leaf.flush(r.now)
 	var s snapshot.Writer
-	namesOf(w.cfg, w.view).save(&s)
+	namesOf(nil, w.view).save(&s)
 	l.names = section(r.t, s.Bytes(), sectionNames).Body
 	var shared, own snapshot.Writer
 	w.shared.savePeers(&shared, len(w.view.tables.Peers))
@@ -69,6 +69,7 @@ func (r *rig) heir(cfg Config, tables *Tables, l left, log *slog.Logger) (*rig, 
 	r.t.Helper()
 	next := newRig(r.t, cfg, tables)
 	cfg = *next.w.cfg
+	v := next.w.view
 	w, err := newWorker(0, &cfg, r.w.area, xsk.NewPool(r.w.pool.Frames(), testFrameSize), testFrameSize, newShared(&cfg))
 	if err != nil {
 		r.t.Fatal(err)
@@ -76,17 +77,13 @@ func (r *rig) heir(cfg Config, tables *Tables, l left, log *slog.Logger) (*rig, 
 	next.w, next.now = w, r.now
 	w.ask = next.ask
 	w.leaf.brain.SetHello(idle)
-	v, err := compile(&cfg, tables)
-	if err != nil {
-		r.t.Fatal(err)
-	}
 	w.views.Store(v)
 	w.adopt(v, next.now)
 	theirs, err := loadNames(l.names)
 	if err != nil {
 		return nil, err
 	}
-	x := namesOf(&cfg, v).translate(theirs)
+	x := namesOf(nil, v).translate(theirs)
 	sections, frames, err := sectionsOf(l.worker, x)
 	if err != nil {
 		return nil, err
@@ -95,7 +92,7 @@ func (r *rig) heir(cfg Config, tables *Tables, l left, log *slog.Logger) (*rig, 
 	for old := range theirs.ports {
 		id := at(x.ports, old)
 		if id < 0 {
-			id = len(cfg.Ports) + old
+			id = int(goneOwner(old))
 		}
 		owner = append(owner, uint16(id))
 	}
@@ -109,6 +106,7 @@ func (r *rig) heir(cfg Config, tables *Tables, l left, log *slog.Logger) (*rig, 
 			w.ports[id].take(r.links[old], next.now)
 		}
 	}
+	w.listOpen()
 	for id := range next.links {
 		if next.links[id] == nil {
 			next.links[id] = &memLink{t: r.t, area: w.area, size: cfg.RingSize, keep: true}
@@ -232,6 +230,7 @@ func TestCarryOtherNumbers(t *testing.T) {
 	t2.Hops = []Hop{{Port: 3, Gateway: t2.Hops[1].Gateway, MAC: gwMAC, Resolved: true}, {Port: 2, Gateway: t2.Hops[0].Gateway, MAC: gwMAC, Resolved: true}}
 	t2.Peers = []Peer{{VTEP: netip.MustParseAddr("10.0.0.9")}, {VTEP: vtep3, Hops: []HopID{0, 1}}, {VTEP: vtep2, Hops: []HopID{0, 1}}}
 	t2.VNIs = []VNI{{VNI: 300}, {VNI: 100}, {VNI: 200}}
+	t2.Bindings = []Binding{{0, 0, 0}, {1, 0, 1}, {1, 20, 2}}
 	next, err := r.heir(cfg2, t2, l, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -248,7 +247,7 @@ func TestCarryOtherNumbers(t *testing.T) {
 			t.Errorf("%v in network %d is at %#x, want %#x", c.mac, c.vni, got, c.want)
 		}
 	}
-	next.w.pool.Reclaim(xsk.OwnerPort(uint16(len(cfg2.Ports)) + uint16(acc1))) // as when its socket is closed
+	next.w.pool.Reclaim(xsk.OwnerPort(goneOwner(int(acc1)))) // as when its socket is closed
 	next.links[3].stuck = false
 	if out := next.settle(); len(out[3]) == 0 {
 		t.Error("nothing left by the port that was stuck")
@@ -275,7 +274,7 @@ func TestCarryFromPortThatIsGone(t *testing.T) {
 	l := r.leave()
 	cfg2, t2 := leafConfig(), leafTables()
 	cfg2.Ports = slices.Delete(cfg2.Ports, int(acc1), int(acc1)+1)
-	t2.Ports = t2.Ports[:4]
+	t2.Ports, t2.Bindings = t2.Ports[:4], []Binding{{0, 0, 0}, {0, 20, 1}, {1, 0, 2}}
 	for i := range t2.Hops {
 		t2.Hops[i].Port--
 	}
@@ -286,7 +285,7 @@ func TestCarryFromPortThatIsGone(t *testing.T) {
 	if n := next.drops()[drop.PortReset]; waiting < 10 || int(n) != waiting {
 		t.Errorf("%d frames waited, %d were dropped", waiting, n)
 	}
-	next.w.pool.Reclaim(xsk.OwnerPort(uint16(len(cfg2.Ports)) + uint16(acc1)))
+	next.w.pool.Reclaim(xsk.OwnerPort(goneOwner(int(acc1))))
 	r.links[acc1].filled, r.links[acc1].tx, r.links[acc1].done = nil, nil, nil
 	next.balance()
 }
@@ -438,7 +437,7 @@ func FuzzCarry(f *testing.F) {
 		f.Add(all[i].Body, uint8(i))
 	}
 	next := newRig(f, cfg, leafTables())
-	x := namesOf(next.w.cfg, next.w.view).translate(namesOf(r.w.cfg, r.w.view))
+	x := namesOf(nil, next.w.view).translate(namesOf(nil, r.w.view))
 	f.Fuzz(func(_ *testing.T, b []byte, which uint8) {
 		_, _ = loadNames(b)
 		if frames, err := readFrames(b, x); err == nil {

@@ -32,7 +32,8 @@ type Plan struct {
 	Workers   int
 	Seed      uint64
 	MaxMTU    int
-	Origin    int64 // CLOCK_MONOTONIC when mono.Time was 0, ns
+	Origin    int64    // CLOCK_MONOTONIC when mono.Time was 0, ns
+	Uplinks   []string // by LBTag; "": nobody has it
 	Ports     []PlanPort
 }
 
@@ -84,7 +85,7 @@ func (n *Node) Plan() (p *Plan, files []*os.File, err error) {
 	}
 	p = &Plan{
 		Version: planVersion, Role: n.cfg.Role, Workers: n.cfg.Workers, Seed: n.cfg.Seed, MaxMTU: n.cfg.MaxMTU,
-		Origin: monotonic() - int64(now()),
+		Origin: monotonic() - int64(now()), Uplinks: namesOf(n.layout.Load(), nil).uplinks,
 	}
 	add := func(fd int, name string) error {
 		d, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
@@ -100,7 +101,7 @@ func (n *Node) Plan() (p *Plan, files []*os.File, err error) {
 		}
 	}
 	for _, d := range n.devices {
-		if d.ifindex == 0 {
+		if d == nil || d.ifindex == 0 {
 			continue
 		}
 		h, parts, err := d.program.Handle()
@@ -139,7 +140,7 @@ func (n *Node) Early() []byte {
 	n.handing.early = now()
 	var s snapshot.Writer
 	v := n.view.Load()
-	namesOf(&n.cfg, v).save(&s)
+	namesOf(n.layout.Load(), v).save(&s)
 	for _, w := range n.workers {
 		if w.leaf == nil || v == nil {
 			continue
@@ -198,7 +199,7 @@ func (n *Node) leave() []byte {
 		}
 	}
 	var s snapshot.Writer
-	names := namesOf(&n.cfg, n.workers[0].view)
+	names := namesOf(n.layout.Load(), n.workers[0].view)
 	names.stopped = at
 	names.save(&s)
 	if n.shared.leaf != nil {
@@ -242,13 +243,13 @@ func (n *Node) Resume() {
 func (n *Node) Release() []byte {
 	h := n.handing
 	for _, w := range n.workers {
-		w.gone.Store(true)
+		w.handed.Store(true)
 	}
 	text, err := n.lastWords(h)
 	if err != nil {
 		n.log.Warn("the successor does not get the counters", "err", err)
 	}
-	n.released.Do(func() { close(n.gone) })
+	n.released.Do(func() { close(n.handed) })
 	n.Resume()
 	return text
 }

@@ -279,15 +279,15 @@ func TestHandOverOtherPorts(t *testing.T) {
 	s := newSite(t, 1)
 	extra, _ := testenv.VethPair(t, s.leaf, "acc1", s.host, "eth1", testenv.VethOptions{})
 	with := func() {
-		s.cfg.Ports = append(s.cfg.Ports[:2:2], PortConfig{Name: "acc1", Kind: Access, Untagged: siteVNI, FailOpen: true, Optional: true, Egress: EgressConfig{QueueBytes: 1 << 20}})
+		s.cfg.Ports = append(s.cfg.Ports[:2:2], PortConfig{Name: "acc1", Kind: Access, FailOpen: true, Optional: true, Egress: EgressConfig{QueueBytes: 1 << 20}})
 		tables := *s.tables
-		tables.Ports = append(tables.Ports[:2:2], portState(extra))
+		tables.Ports, tables.Bindings = append(tables.Ports[:2:2], portState(extra)), append(tables.Bindings[:1:1], Binding{Port: 2})
 		s.tables = &tables
 	}
 	without := func() {
 		s.cfg.Ports = s.cfg.Ports[:2]
 		tables := *s.tables
-		tables.Ports = tables.Ports[:2]
+		tables.Ports, tables.Bindings = tables.Ports[:2], tables.Bindings[:1]
 		s.tables = &tables
 	}
 	with()

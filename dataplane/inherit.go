@@ -48,7 +48,13 @@ func Inherit(cfg Config, plan *Plan, files []*os.File, log *slog.Logger) (*Node,
 		return nil, err
 	}
 	continueClock(plan.Origin)
-	n := newNode(cfg, log)
+	n, err := newNode(cfg, plan.Uplinks, log)
+	if err != nil {
+		return nil, err
+	}
+	if want := cfg.UMEMFrames(); plan.Frames < want {
+		log.Warn("the predecessor's packet buffers are fewer than this configuration's", "frames", plan.Frames, "wanted", want, "fix", "restart, if frames are missing")
+	}
 	n.heir = &heir{plan: plan, states: make(map[PortID]*PlanPort)}
 	if err := n.inherit(plan, f); err != nil {
 		return nil, errors.Join(err, n.Close())
@@ -72,7 +78,6 @@ func (c *Config) accept(p *Plan) error {
 	case p.FrameSize != c.FrameSize():
 		return differs("packet buffers of", p.FrameSize, c.FrameSize())
 	}
-	c.Frames = p.Frames
 	return nil
 }
 
@@ -124,8 +129,8 @@ func (n *Node) inherit(plan *Plan, f *inherited) error {
 	if err != nil {
 		return err
 	}
-	for i := range n.cfg.Ports {
-		n.devices = append(n.devices, &device{id: PortID(i), cfg: &n.cfg.Ports[i], err: errors.New("it opens when the predecessor has gone")})
+	for i := range n.cfg.Ports { // a new node numbers them in their order
+		n.devices = append(n.devices, &device{id: PortID(i), cfg: &n.cfg.Ports[i], since: time.Now(), err: errors.New("it opens when the predecessor has gone")})
 	}
 	for i := range plan.Ports {
 		p := &plan.Ports[i]
@@ -135,7 +140,7 @@ func (n *Node) inherit(plan *Plan, f *inherited) error {
 			return errors.Join(fmt.Errorf("port %s: %w", p.Name, err), b.close())
 		}
 		if d == nil {
-			n.heir.owner = append(n.heir.owner, uint16(len(n.cfg.Ports)+len(n.heir.gone)))
+			n.heir.owner = append(n.heir.owner, goneOwner(len(n.heir.gone)))
 			n.heir.gone = append(n.heir.gone, b)
 			n.log.Info("port is not taken over", "port", p.Name, "ifindex", p.Ifindex)
 			continue
@@ -153,6 +158,10 @@ func (n *Node) inherit(plan *Plan, f *inherited) error {
 	}
 	return nil
 }
+
+// goneOwner is whose the frames of the i-th port of the predecessor's that this node does
+// not have are.
+func goneOwner(i int) uint16 { return uint16(MaxPorts + i) }
 
 // deviceFor returns the device that goes on with a port of the predecessor's; nil: none.
 func (n *Node) deviceFor(p *PlanPort) *device {
@@ -294,7 +303,7 @@ func (n *Node) eachWorker(b []byte, do func(w *worker, body []byte, t *translati
 			if err != nil {
 				return fmt.Errorf("section %s: %w", s.Name, err)
 			}
-			t = namesOf(&n.cfg, n.view.Load()).translate(theirs)
+			t = namesOf(n.layout.Load(), n.view.Load()).translate(theirs)
 			n.heir.names, n.heir.stopped = t, theirs.stopped
 			continue
 		}
@@ -377,6 +386,7 @@ func (n *Node) loadWorker(w *worker, body []byte, t *translation) error {
 		s.Resume(&state)
 		w.ports[id].take(s, at)
 	}
+	w.listOpen()
 	var before []uint32
 	if len(n.heir.flushed) > w.id {
 		before = n.heir.flushed[w.id]
@@ -401,7 +411,7 @@ func (n *Node) owners(t *translation) []uint16 {
 	owners := make([]uint16, len(t.ports))
 	for old := range owners {
 		// A port that was not open owns nothing; if it does, its frames are nobody's for good.
-		owners[old] = uint16(len(n.cfg.Ports) + len(n.heir.gone))
+		owners[old] = goneOwner(len(n.heir.gone))
 	}
 	for i := range n.heir.plan.Ports {
 		if old := n.heir.plan.Ports[i].ID; int(old) < len(owners) {
@@ -464,7 +474,7 @@ func (n *Node) Settle(last []byte) {
 		for _, w := range n.workers {
 			w.call(func() {
 				for i := range h.gone {
-					w.pool.Reclaim(xsk.OwnerPort(uint16(len(n.cfg.Ports) + i)))
+					w.pool.Reclaim(xsk.OwnerPort(goneOwner(i)))
 				}
 			})
 		}

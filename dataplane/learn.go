@@ -83,6 +83,7 @@ func (l *leafWorker) age(now mono.Time) {
 		return
 	}
 	l.sweep = now + sweepEvery
+	l.forget()
 	l.stats.FDBAged += uint64(l.fdb.Sweep(now, sweepBuckets))
 	l.held.Store(l.fdb.Held())
 }
@@ -124,7 +125,8 @@ func (l *leafWorker) adoptFDB(old, v *view) {
 		l.fdb.SetLimit(uint16(i), int(n.FDBLimit))
 	}
 	if old != nil {
-		for i := range v.ports {
+		l.depart(old, v)
+		for i := range old.ports {
 			if old.ports[i].up && !v.ports[i].up && l.ports[i].kind == Access {
 				l.fdb.FlushPort(uint16(i), l.now)
 				l.flushed[i] = v.seq

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -24,34 +25,48 @@ type Node struct {
 	workers []*worker
 	umems   []*xsk.Umem // by worker
 	view    atomic.Pointer[view]
+	layout  atomic.Pointer[layout]
 	ask     chan HopID
 	shared  *shared
 	tuner   tuner
 
-	opening sync.Mutex // held while ports are opened and closed; guards closed
+	opening sync.Mutex // held while ports come, go, and are opened and closed; guards closed and seats
 	closed  bool
-	mu      sync.Mutex    // guards what devices say; taken after opening, and never for long
-	devices []*device     // by PortID
+	seats   seats
+	mu      sync.Mutex    // guards devices and what they say; taken after opening, and never for long
+	devices []*device     // by PortID; nil: nobody has it. Written with opening held, too
 	changed chan struct{} // tables came whose interfaces may differ
 
-	publishing sync.Mutex // guards tables, opened and overhead; taken after opening
+	scheming sync.Mutex // guards rules; taken after opening
+	rules    []Class    // in force, see Config.rules
+
+	publishing sync.Mutex // guards tables, opened and overhead, and is held while layout changes; taken after opening
 	tables     *Tables    // as published last
 	opened     []int      // by PortID: ifindex of the interface that the port is open on; 0: not open
 	overhead   int        // under the schemes that a reload put in force; 0: cfg's
 
 	handing  *handing // to a successor; guarded by opening
 	released sync.Once
-	gone     chan struct{} // closed when a successor goes on
+	handed   chan struct{} // closed when a successor goes on
 	heir     *heir         // of a predecessor; nil: there was none
 }
 
-func newNode(cfg Config, log *slog.Logger) *Node {
+// newNode returns a node without workers. uplinks have the LBTags that they had in a
+// predecessor.
+func newNode(cfg Config, uplinks []string, log *slog.Logger) (*Node, error) {
 	n := &Node{
-		cfg: cfg, log: log, ask: make(chan HopID, 64), changed: make(chan struct{}, 1), opened: make([]int, len(cfg.Ports)),
-		gone: make(chan struct{}),
+		cfg: cfg, log: log, ask: make(chan HopID, 64), changed: make(chan struct{}, 1), seats: newSeats(cfg.Room), rules: cfg.rules(),
+		handed: make(chan struct{}),
 	}
+	n.seats.inherit(uplinks, time.Now())
+	l, err := n.seats.arrange(cfg.Role, cfg.Ports, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	n.layout.Store(l)
+	n.opened = make([]int, len(l.ports))
 	n.shared = newShared(&n.cfg)
-	return n
+	return n, nil
 }
 
 // Open creates the workers, attaches the classifier to every port and binds
@@ -61,13 +76,19 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	n := newNode(cfg, log)
+	n, err := newNode(cfg, nil, log)
+	if err != nil {
+		return nil, err
+	}
 	size := xsk.UmemConfig{Frames: cfg.UMEMFrames(), FrameSize: cfg.FrameSize()}
+	if uint64(size.Frames)*uint64(size.FrameSize) > maxArea {
+		return nil, fmt.Errorf("%d packet buffers of %d bytes a worker are more than 4 GiB: lower `ring_size` or `frames`", size.Frames, size.FrameSize)
+	}
 	if err := n.openWorkers(func(int) (*xsk.Umem, error) { return xsk.NewUmem(size) }); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	for i := range cfg.Ports {
-		d := &device{id: PortID(i), cfg: &n.cfg.Ports[i]}
+		d := &device{id: PortID(i), cfg: &cfg.Ports[i]}
 		n.devices = append(n.devices, d)
 		if d.cfg.Optional && n.absent(d) {
 			continue
@@ -86,11 +107,6 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 
 // openWorkers makes the workers, each with the area that it is given.
 func (n *Node) openWorkers(area func(q int) (*xsk.Umem, error)) error {
-	size := n.cfg.FrameSize()
-	frames := n.cfg.UMEMFrames()
-	if uint64(frames)*uint64(size) > maxArea {
-		return fmt.Errorf("%d packet buffers of %d bytes a worker are more than 4 GiB: lower `ring_size` or `frames`", frames, size)
-	}
 	var addresses *workerRings[learned]
 	var messages *workerRings[message]
 	if n.cfg.Workers > 1 {
@@ -102,6 +118,7 @@ func (n *Node) openWorkers(area func(q int) (*xsk.Umem, error)) error {
 			return fmt.Errorf("worker %d: %w", q, err)
 		}
 		n.umems = append(n.umems, u)
+		frames, size := u.Config().Frames, u.Config().FrameSize
 		w, err := newWorker(q, &n.cfg, u.Area(), xsk.NewPool(frames, size), size, n.shared)
 		if err != nil {
 			return fmt.Errorf("worker %d: %w", q, err)
@@ -128,7 +145,7 @@ func (n *Node) Run(ctx context.Context) error {
 	defer cancel()
 	go func() {
 		select {
-		case <-n.gone:
+		case <-n.handed:
 			cancel()
 		case <-ctx.Done():
 		}
@@ -154,7 +171,7 @@ func (n *Node) Publish(t *Tables) error {
 
 // publish is Publish; publishing is held.
 func (n *Node) publish(t *Tables) error {
-	v, err := compile(&n.cfg, n.openPorts(t))
+	v, err := compile(&n.cfg, n.layout.Load(), n.openPorts(t))
 	if err != nil {
 		return fmt.Errorf("new tables: %w", err)
 	}
@@ -177,11 +194,8 @@ func (n *Node) publish(t *Tables) error {
 // that t names: the kernel may say that it is up, but nothing that is sent there
 // leaves, and other next hops must take its share.
 func (n *Node) openPorts(t *Tables) *Tables {
-	if len(t.Ports) != len(n.opened) {
-		return t // compile says so
-	}
 	masked := t
-	for i := range t.Ports {
+	for i := range min(len(t.Ports), len(n.opened)) { // of more than that compile says so
 		if !t.Ports[i].Up || t.Ports[i].Ifindex == n.opened[i] {
 			continue
 		}
@@ -225,7 +239,23 @@ func (n *Node) SetSchemes(scheme string, o balance.Options, classes []Class) err
 	if err := n.checkMTU(&cfg); err != nil {
 		return err
 	}
+	n.scheming.Lock()
+	defer n.scheming.Unlock()
 	rules := cfg.rules()
+	if err := n.install(rules); err != nil {
+		return err
+	}
+	n.rules = rules
+	n.publishing.Lock()
+	defer n.publishing.Unlock()
+	n.overhead = cfg.Overhead()
+	return nil
+}
+
+// install makes the classes of rules in all workers and puts them in force; scheming is
+// held.
+func (n *Node) install(rules []Class) error {
+	rules = n.layout.Load().rules(rules)
 	made := make([][]*class, len(n.workers))
 	for q, w := range n.workers {
 		var err error
@@ -240,9 +270,6 @@ func (n *Node) SetSchemes(scheme string, o balance.Options, classes []Class) err
 			errs[q] = w.leaf.brain.Retime(w.now, &times)
 		})
 	}
-	n.publishing.Lock()
-	defer n.publishing.Unlock()
-	n.overhead = cfg.Overhead()
 	return errors.Join(errs...)
 }
 
@@ -255,16 +282,16 @@ func (n *Node) checkMTU(cfg *Config) error {
 	if n.tables == nil || cfg.Overhead() <= cmp.Or(n.overhead, n.cfg.Overhead()) {
 		return nil
 	}
-	widest := 0
-	for i := range cfg.Ports {
-		if cfg.Ports[i].Kind == Access {
-			widest = max(widest, n.tables.Ports[i].MTU)
+	widest, l := 0, n.layout.Load()
+	for i, p := range n.tables.Ports {
+		if l.has(PortID(i), Access) {
+			widest = max(widest, p.MTU)
 		}
 	}
-	for i := range cfg.Ports {
-		if mtu := n.tables.Ports[i].MTU; cfg.Ports[i].Kind == Uplink && mtu > 0 && mtu < widest+cfg.Overhead() {
+	for i, p := range n.tables.Ports {
+		if l.has(PortID(i), Uplink) && p.MTU > 0 && p.MTU < widest+cfg.Overhead() {
 			return fmt.Errorf("uplink %s has MTU %d, and the shim of a scheme besides VXLAN and hosts' MTU of %d needs %d: ip link set dev %s mtu %d",
-				cfg.Ports[i].Name, mtu, widest, widest+cfg.Overhead(), cfg.Ports[i].Name, widest+cfg.Overhead())
+				l.ports[i].Name, p.MTU, widest, widest+cfg.Overhead(), l.ports[i].Name, widest+cfg.Overhead())
 		}
 	}
 	return nil
@@ -292,7 +319,11 @@ func (n *Node) PortInfos() (infos []PortInfo) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, d := range n.devices {
-		infos = append(infos, d.info(n.log))
+		var i PortInfo // of nobody
+		if d != nil {
+			i = d.info(n.log)
+		}
+		infos = append(infos, i)
 	}
 	return infos
 }
@@ -308,7 +339,9 @@ func (n *Node) Close() error {
 	n.closed = true
 	var errs []error
 	for _, d := range n.devices {
-		errs = append(errs, n.closeDevice(d))
+		if d != nil {
+			errs = append(errs, n.closeDevice(d))
+		}
 	}
 	for _, w := range n.workers {
 		w.mail.close()

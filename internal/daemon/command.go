@@ -30,8 +30,8 @@ type Kind struct {
 
 // The daemons.
 var (
-	Leaf  = Kind{name: "leafd", short: "carry hosts' frames through the fabric (a leaf)", hup: "; SIGHUP reads schemes and classes again", load: loadLeaf}
-	Spine = Kind{name: "spined", short: "forward VXLAN between leaves (a spine)", load: loadSpine}
+	Leaf  = Kind{name: "leafd", short: "carry hosts' frames through the fabric (a leaf)", hup: "; SIGHUP reads the file again", load: loadLeaf}
+	Spine = Kind{name: "spined", short: "forward VXLAN between leaves (a spine)", hup: "; SIGHUP reads the file again", load: loadSpine}
 )
 
 // node is a file's contents in the terms of the packages that use them.
@@ -39,6 +39,12 @@ type node struct {
 	file   any // *config.Leaf or *config.Spine
 	common config.Common
 	dp     dataplane.Config
+}
+
+// overlay is what a leaf's file says; nil: the file is a spine's.
+func (n *node) overlay() *config.Leaf {
+	l, _ := n.file.(*config.Leaf)
+	return l
 }
 
 func loadLeaf(file string, interfaces []string) (*node, error) {

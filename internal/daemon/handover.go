@@ -33,17 +33,17 @@ func (n *node) handoverPath() string {
 	return strings.TrimSuffix(path, ".sock") + ".handover"
 }
 
-// plan is what a daemon tells its successor, in JSON.
-type plan struct {
+// offer is what a daemon tells its successor, in JSON.
+type offer struct {
 	Kind      string
 	Version   string
-	Listeners []planListener // whose descriptors follow those of the data plane
+	Listeners []offeredListener // whose descriptors follow those of the data plane
 	Plane     dataplane.Plan
 }
 
-type planListener struct{ Name, Address string }
+type offeredListener struct{ Name, Address string }
 
-// The names of listeners in a plan.
+// The names of listeners in an offer.
 const (
 	listenMetrics  = "metrics"
 	listenAdminAPI = "admin"
@@ -61,7 +61,7 @@ type predecessor struct {
 }
 
 type namedListener struct {
-	planListener
+	offeredListener
 	net.Listener
 }
 
@@ -71,14 +71,14 @@ func (p *predecessor) Plan() ([]byte, []*os.File, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	x := plan{Kind: p.kind.name, Version: p.kind.version, Plane: *plane}
+	x := offer{Kind: p.kind.name, Version: p.kind.version, Plane: *plane}
 	for _, l := range p.listeners {
 		f, err := handover.Copy(l.Listener)
 		if err != nil {
 			p.log.Warn("the successor has to listen anew", "at", l.Address, "err", err)
 			continue
 		}
-		x.Listeners, files = append(x.Listeners, l.planListener), append(files, f)
+		x.Listeners, files = append(x.Listeners, l.offeredListener), append(files, f)
 	}
 	text, err := json.Marshal(x)
 	if err != nil {
@@ -113,7 +113,7 @@ func (p *predecessor) Release(process int) []byte {
 // heir is a daemon's predecessor, from its own side.
 type heir struct {
 	*handover.Successor
-	plan      plan
+	offer     offer
 	files     []*os.File // of the plane
 	listeners map[string]net.Listener
 	log       *slog.Logger
@@ -138,8 +138,8 @@ func (k Kind) meet(n *node, f *control.Facts) (*heir, error) {
 		h.fail(err)
 		return nil, fmt.Errorf("take over at %s: %w", path, err)
 	}
-	n.dp.Adapt(&h.plan.Plane)
-	for _, p := range h.plan.Plane.Ports {
+	n.dp.Adapt(&h.offer.Plane)
+	for _, p := range h.offer.Plane.Ports {
 		if x, ok := f.Ports[p.Name]; ok {
 			x.XDP = 0 // its program is about to be this daemon's
 			f.Ports[p.Name] = x
@@ -150,18 +150,18 @@ func (k Kind) meet(n *node, f *control.Facts) (*heir, error) {
 
 // read reads the plan and takes the listeners.
 func (h *heir) read(kind string) error {
-	if err := json.Unmarshal(h.Plan, &h.plan); err != nil {
+	if err := json.Unmarshal(h.Plan, &h.offer); err != nil {
 		return fmt.Errorf("plan: %w", err)
 	}
-	if h.plan.Kind != kind {
-		return fmt.Errorf("it is %s's, not %s's", h.plan.Kind, kind)
+	if h.offer.Kind != kind {
+		return fmt.Errorf("it is %s's, not %s's", h.offer.Kind, kind)
 	}
-	if len(h.plan.Listeners) > len(h.Files) {
-		return fmt.Errorf("%d descriptors came for %d listeners", len(h.Files), len(h.plan.Listeners))
+	if len(h.offer.Listeners) > len(h.Files) {
+		return fmt.Errorf("%d descriptors came for %d listeners", len(h.Files), len(h.offer.Listeners))
 	}
-	at := len(h.Files) - len(h.plan.Listeners)
+	at := len(h.Files) - len(h.offer.Listeners)
 	h.files = h.Files[:at]
-	for i, l := range h.plan.Listeners {
+	for i, l := range h.offer.Listeners {
 		f := h.Files[at+i]
 		got, err := net.FileListener(f)
 		f.Close()
@@ -227,7 +227,7 @@ func (h *heir) settle(plane *dataplane.Node) {
 	}
 	plane.Settle(last)
 	h.closeListeners()
-	h.log.Info("taken over", "pause", plane.Pause(), "from", h.plan.Version)
+	h.log.Info("taken over", "pause", plane.Pause(), "from", h.offer.Version)
 	_ = h.Close()
 }
 

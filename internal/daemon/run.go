@@ -15,7 +15,6 @@ import (
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/admin"
@@ -33,11 +32,15 @@ func (n *node) adapt(f *control.Facts) {
 	}
 }
 
-func (n *node) logger() *slog.Logger {
-	var level slog.Level
+// logLevel returns the level that the file says.
+func (n *node) logLevel() (level slog.Level) {
 	if err := level.UnmarshalText([]byte(n.common.Log.Level)); err != nil {
-		level = slog.LevelInfo // validation has let only known ones through
+		return slog.LevelInfo // validation has let only known ones through
 	}
+	return level
+}
+
+func (n *node) logger(level slog.Leveler) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
 	if n.common.Log.Format == "json" {
 		return slog.New(slog.NewJSONHandler(os.Stderr, o)).With("node", n.dp.Name)
@@ -71,7 +74,10 @@ func (k Kind) run(ctx context.Context, file string, takeOver bool) (err error) {
 		}
 		return errors.Join(errs...)
 	}
-	log := n.logger()
+	again := &reloader{kind: k, file: file, gather: control.GatherPorts, start: read}
+	again.level.Set(n.logLevel())
+	log := n.logger(&again.level)
+	again.log, again.manager.log = log, log
 	reload := make(chan os.Signal, 1) // one that is waiting covers all that came since
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
@@ -92,16 +98,16 @@ func (k Kind) run(ctx context.Context, file string, takeOver bool) (err error) {
 	var plane *dataplane.Node
 	if h != nil {
 		h.log = log
-		plane, err = dataplane.Inherit(n.dp, &h.plan.Plane, h.files, log)
+		plane, err = dataplane.Inherit(n.dp, &h.offer.Plane, h.files, log)
 	} else {
 		plane, err = dataplane.Open(n.dp, log)
 	}
 	if err != nil {
 		return fmt.Errorf("open the ports: %w", err)
 	}
-	again := &reloader{kind: k, file: file, current: n, plane: plane, log: log, start: read, manager: manager{log: log}}
-	ports := newWatcher(&n.dp, findings, log)
-	again.dp.Store(&n.dp)
+	again.plane, again.follow = plane, kernel.SetPorts
+	again.now.Store(n)
+	ports := newWatcher(again.now.Load, findings, log)
 	err = k.serve(ctx, &service{n, plane, kernel, l, h, file, log}, again, ports, reload)
 	if cerr := plane.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("close the ports: %w", cerr))
@@ -144,16 +150,16 @@ func (n *node) listen(h *heir, log *slog.Logger) (l listeners, err error) {
 	return l, nil
 }
 
-// named lists the listeners for a plan.
+// named lists the listeners for an offer.
 func (l *listeners) named(n *node) (all []namedListener) {
 	if l.metrics != nil {
-		all = append(all, namedListener{planListener{listenMetrics, n.common.Telemetry.Listen}, l.metrics})
+		all = append(all, namedListener{offeredListener{listenMetrics, n.common.Telemetry.Listen}, l.metrics})
 	}
 	if l.admin != nil {
-		all = append(all, namedListener{planListener{listenAdminAPI, n.common.Admin.Listen}, l.admin})
+		all = append(all, namedListener{offeredListener{listenAdminAPI, n.common.Admin.Listen}, l.admin})
 	}
 	if l.successor != nil {
-		all = append(all, namedListener{planListener{listenHandover, n.handoverPath()}, l.successor})
+		all = append(all, namedListener{offeredListener{listenHandover, n.handoverPath()}, l.successor})
 	}
 	return all
 }
@@ -204,15 +210,15 @@ const (
 // stopped. When a successor has taken over it ends without a drain.
 func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *watcher, reload <-chan os.Signal) error {
 	n, plane, log := s.node, s.plane, s.log
-	overlay, _ := n.file.(*config.Leaf) // nil: a spine's
 	mirror := control.NewMirror(control.Options{
-		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: s.kernel, Overlay: overlay, Overhead: again.overhead,
+		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: s.kernel, Overlay: n.overlay(), Overhead: again.overhead,
 		Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
 	})
+	again.tables = mirror
 	gate, adminGate := httpd.NewGate("metrics", maxRequests, requestTimeout, log), httpd.NewGate("the admin API", maxRequests, requestTimeout, log)
 	server := telemetry.NewServer(telemetry.Options{
 		Name: n.dp.Name, Role: k.name, Version: k.version, Stats: plane.Stats, PortInfos: plane.PortInfos, Tables: mirror.Tables, Control: mirror.Stats, Congestion: plane.Congestion, Paths: plane.Paths,
-		Reload: again.state, Findings: ports.findings, Auto: plane.Auto, Ports: n.dp.Ports, PerWorker: n.common.Telemetry.PerWorker, Gate: gate, AdminGate: adminGate, Log: log,
+		Reload: again.state, Findings: ports.findings, Auto: plane.Auto, Ports: plane.Ports, PerWorker: n.common.Telemetry.PerWorker, Gate: gate, AdminGate: adminGate, Log: log,
 	})
 
 	around, stop := context.WithCancel(context.Background())
@@ -235,7 +241,8 @@ func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *wat
 	if s.admin != nil {
 		api := admin.NewServer(admin.Options{
 			Name: n.dp.Name, Role: k.name, Leaf: n.dp.Role == dataplane.Leaf, Version: k.version,
-			Node: plane, Tables: mirror.Tables, Ports: n.dp.Ports, Gate: adminGate,
+			Node: plane, Tables: mirror.Tables, Ports: plane.Ports, Gate: adminGate,
+			Config: again.diff,
 		})
 		parts.Go(func() error { return httpd.Serve(around, s.admin, api, "the admin API", log) })
 	}
