@@ -27,6 +27,9 @@ func (n *node) adapt(f *control.Facts) {
 	for i := range n.dp.Ports {
 		n.dp.MaxMTU = max(n.dp.MaxMTU, f.Ports[n.dp.Ports[i].Name].MTU)
 	}
+	if n.auto() { // others may come later, and buffers are made once
+		n.dp.MaxMTU = max(n.dp.MaxMTU, control.WidestPort(&f.State))
+	}
 	if n.dp.Seed == 0 {
 		n.dp.Seed = uint64(time.Now().UnixNano())
 	}
@@ -60,7 +63,7 @@ func (k Kind) run(ctx context.Context, file string) error {
 		}
 		return errors.Join(errs...)
 	}
-	again := &reloader{kind: k, file: file, gather: control.GatherPorts, start: read}
+	again := &reloader{kind: k, file: file, gather: control.GatherPorts, start: read, found: make(chan []string, 1)}
 	again.level.Set(n.logLevel())
 	log := n.logger(&again.level)
 	again.log, again.manager.log = log, log
@@ -131,7 +134,7 @@ const (
 func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel control.Kernel, l listeners, log *slog.Logger, again *reloader, ports *watcher, reload <-chan os.Signal) error {
 	mirror := control.NewMirror(control.Options{
 		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Overlay: n.overlay(), Overhead: again.overhead,
-		VTEPs: n.dp.Remotes, Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
+		Finder: n.finder(), Found: again.offer, VTEPs: n.dp.Remotes, Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
 	})
 	again.tables = mirror
 	gate, adminGate := httpd.NewGate("metrics", maxRequests, requestTimeout, log), httpd.NewGate("the admin API", maxRequests, requestTimeout, log)
