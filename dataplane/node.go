@@ -30,6 +30,7 @@ type Node struct {
 	ask     chan HopID
 	shared  *shared
 	tuner   tuner
+	rule    *bpf.Rule   // what XDP programs know of the kernel's overlay; nil: it is the node's own
 	routes  *bpf.Routes // spine: which VXLAN its XDP programs take; publishing guards it and cfg.Remotes
 
 	opening sync.Mutex // held while ports come, go, and are opened and closed; guards closed and seats
@@ -42,10 +43,12 @@ type Node struct {
 	scheming sync.Mutex // guards rules; taken after opening
 	rules    []Class    // in force, see Config.rules
 
-	publishing sync.Mutex // guards tables, opened and overhead, and is held while layout changes; taken after opening
-	tables     *Tables    // as published last
-	opened     []int      // by PortID: ifindex of the interface that the port is open on; 0: not open
-	overhead   int        // under the schemes that a reload put in force; 0: cfg's
+	publishing sync.Mutex  // guards tables, opened and overhead, and is held while layout changes; taken after opening
+	tables     *Tables     // as published last
+	opened     []int       // by PortID: ifindex of the interface that the port is open on; 0: not open
+	overhead   int         // under the schemes that a reload put in force; 0: cfg's
+	leaving    bool        // the kernel gets all frames again
+	statics    []StaticMAC // configured addresses that the workers have
 }
 
 // Open creates the workers, attaches the classifier to every port and binds
@@ -62,7 +65,7 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 	}
 	n.layout.Store(l)
 	n.shared = newShared(&n.cfg)
-	if err := errors.Join(n.openWorkers(), n.openRoutes()); err != nil {
+	if err := errors.Join(n.openRule(), n.openWorkers(), n.openRoutes()); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	for i := range cfg.Ports {
@@ -118,17 +121,28 @@ func (n *Node) openWorkers() error {
 	return nil
 }
 
-// Run forwards frames until ctx ends, sends what is queued then, and returns.
+// Run forwards frames until ctx ends. Then a leaf says goodbye to its peers, the ports
+// are left to the kernel, what was received and queued until then is sent, and Run returns.
 // It returns early with an error when a worker cannot run.
 func (n *Node) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
+	forward, drain := context.WithCancel(context.WithoutCancel(ctx))
+	defer drain()
 	for _, w := range n.workers {
-		g.Go(func() error { return w.run(ctx) })
+		g.Go(func() error { return w.run(forward) })
 	}
+	g.Go(func() error {
+		<-ctx.Done()
+		defer drain()
+		n.leave()
+		n.handBack()
+		return n.yield()
+	})
 	g.Go(func() error { n.watchDevices(ctx); return nil })
 	g.Go(func() error { n.tune(ctx); return nil })
 	g.Go(func() error { n.watchMoves(ctx); return nil })
 	g.Go(func() error { n.watchPaths(ctx); return nil })
+	g.Go(func() error { n.watchPeers(ctx); return nil })
 	return g.Wait()
 }
 
@@ -149,13 +163,17 @@ func (n *Node) publish(t *Tables) error {
 	if old := n.view.Load(); old != nil {
 		v.seq = old.seq + 1
 	}
-	n.tables = t
+	if err := n.withdraw(v); err != nil {
+		return fmt.Errorf("new tables: %w", err)
+	}
 	n.putInForce(v)
 	select {
 	case n.changed <- struct{}{}:
 	default: // the watcher has yet to look at all, and will see these
 	}
-	return nil
+	n.setStatics(t.Static)
+	n.tables = t
+	return n.offer(v)
 }
 
 // openPorts returns t with those ports down that are not open on the interface
@@ -316,6 +334,9 @@ func (n *Node) Close() error {
 	}
 	for _, u := range n.umems {
 		errs = append(errs, u.Close())
+	}
+	if n.rule != nil {
+		errs = append(errs, n.rule.Close())
 	}
 	if n.routes != nil {
 		errs = append(errs, n.routes.Close())
