@@ -48,7 +48,7 @@ type Uplink struct {
 	// Required refuses to start without the interface. Otherwise the leaf starts with a
 	// warning, and the port opens when the interface appears. Default: false.
 	Required bool `yaml:"required,omitempty"`
-	Egress    `yaml:",inline"`
+	Egress   `yaml:",inline"`
 }
 
 // Access is a port towards hosts.

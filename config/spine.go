@@ -28,5 +28,5 @@ type SpinePort struct {
 	// Required refuses to start without the interface. Otherwise the spine starts with a
 	// warning, and the port opens when the interface appears. Default: false.
 	Required bool `yaml:"required,omitempty"`
-	Egress    `yaml:",inline"`
+	Egress   `yaml:",inline"`
 }

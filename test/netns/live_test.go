@@ -101,9 +101,7 @@ func TestLiveChanges(t *testing.T) {
 	time.Sleep(100 * time.Millisecond)
 	var uplinks []config.Uplink
 	reload(func(c *config.Leaf) {
-		for _, u := range c.Uplinks {
-			uplinks = append(uplinks, u)
-		}
+		uplinks = append(uplinks, c.Uplinks...)
 		c.Uplinks = c.Uplinks[:0]
 		for _, u := range uplinks {
 			if u.Interface != k.LeafPort {
