@@ -143,7 +143,7 @@ func TestLiveChanges(t *testing.T) {
 	back.end()
 	for name, p := range map[string]*probe{"there": there, "back": back} {
 		sent, lost := p.lost(start, end)
-		t.Logf("%s: %d datagrams, %d lost", name, sent, lost)
+		t.Logf("%s: %d datagrams, %d lost, %d overrun", name, sent, lost, f.overrun())
 		if lost > 0 && uint64(lost) > f.overrun() {
 			t.Errorf("%s: %d of %d datagrams were lost, %d because rings were full", name, lost, sent, f.overrun())
 		}
