@@ -3,7 +3,6 @@ package dataplane
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 )
@@ -223,19 +222,4 @@ func (n *Node) renameUplinks(old, next *layout) error {
 		return nil
 	}
 	return n.install(n.rules)
-}
-
-// SetRemotes says from which prefixes the leaves' VTEPs are, of a spine: what goes to
-// others is left to the kernel, from the next packet on.
-func (n *Node) SetRemotes(remotes []netip.Prefix) error {
-	n.opening.Lock()
-	defer n.opening.Unlock()
-	n.cfg.Remotes = slices.Clone(remotes) // of programs that are loaded from now on
-	var errs []error
-	for _, d := range n.devices {
-		if d != nil && d.program != nil {
-			errs = append(errs, d.program.SetRemotes(remotes))
-		}
-	}
-	return errors.Join(errs...)
 }
