@@ -149,6 +149,9 @@ type UplinkParams interface {
 	Params
 	// FitUplinks reports what does not fit a leaf with n uplinks.
 	FitUplinks(n int) error
+	// ForUplinks returns the same parameters for uplinks that have these numbers, in the
+	// order of the configuration.
+	ForUplinks(numbers []uint8) Params
 }
 
 // Profile is a set of values that parameters start from.

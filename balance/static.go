@@ -56,6 +56,20 @@ func (k *StaticKeys) FitUplinks(n int) error {
 	return nil
 }
 
+// ForUplinks returns the weights by the uplinks' numbers.
+func (k *StaticKeys) ForUplinks(numbers []uint8) Params {
+	if len(k.Weights) == 0 {
+		return k
+	}
+	weights := make([]uint32, MaxPaths)
+	for i, n := range numbers {
+		if i < len(k.Weights) {
+			weights[n&(MaxPaths-1)] = k.Weights[i]
+		}
+	}
+	return &StaticKeys{weights}
+}
+
 func newStatic(o *Options) Policy {
 	s := &static{seed: o.Seed}
 	copy(s.weights[:], o.Keys.(*StaticKeys).Weights)

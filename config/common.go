@@ -43,9 +43,14 @@ type Common struct {
 	// RingSize is the number of entries of each AF_XDP ring; a power of two
 	// from 256 to 16384. Default: 2048.
 	RingSize int `yaml:"ring_size,omitempty"`
+	// MaxPorts is how many ports the node has room for, at most 256: while it runs, ports
+	// may be added up to that number. Packet buffers take memory for each of them, about
+	// 9 MB a worker with rings of 2048. The place of a port that is removed is free for
+	// another one after 10 seconds. Default: those that it starts with, and 4 more.
+	MaxPorts int `yaml:"max_ports,omitempty"`
 	// Frames is the number of packet buffers of each worker. Default: enough for
-	// the rings of all ports, for 256 packets in each data queue, and for 4096 more
-	// in any of them.
+	// the rings of as many ports as there is room for, for 256 packets in each data
+	// queue, and for 4096 more in any of them.
 	Frames int `yaml:"frames,omitempty"`
 	// Seed seeds flow hash and generators; give every run of an experiment the
 	// same one to repeat it. Default: random at every start.

@@ -74,7 +74,7 @@ func TestExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := l.ToDataplane()
-	if c.Role != dataplane.Leaf || len(c.Ports) != 4 || c.Ports[0].Kind != dataplane.Uplink || c.Ports[3].VLANs[20] != 200 {
+	if c.Role != dataplane.Leaf || len(c.Ports) != 4 || c.Ports[0].Kind != dataplane.Uplink || l.Access[1].VLANs[20] != 200 {
 		t.Errorf("leaf: %+v", c)
 	}
 	if e := c.Ports[1].Egress; e.QueueBytes != 1<<20 || e.Kmin != 100_000 || e.Kmax != 400_000 || e.Pmax != 0.2 {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"net/netip"
 
 	"github.com/loomfabric/loom/balance"
@@ -29,6 +30,14 @@ func (c *Common) dataplane() dataplane.Config {
 	}
 }
 
+// spareRoom is how many ports may come while a node runs, if its file does not say.
+const spareRoom = 4
+
+// room returns how many ports there is room for in a node that starts with so many.
+func (c *Common) room(ports int) int {
+	return cmp.Or(c.MaxPorts, min(ports+spareRoom, dataplane.MaxPorts))
+}
+
 func (e *Egress) dataplane() dataplane.EgressConfig {
 	return dataplane.EgressConfig{
 		QueueBytes: uint32(e.Queue),
@@ -55,22 +64,27 @@ func (l *Leaf) ToDataplane() dataplane.Config {
 	c.FDBSize, c.FDBAge = l.FDB.Size, l.FDB.Age
 	for i := range l.Uplinks {
 		u := &l.Uplinks[i]
-		c.Ports = append(c.Ports, dataplane.PortConfig{Name: u.Interface, Kind: dataplane.Uplink, Egress: u.Egress.dataplane()})
+		c.Ports = append(c.Ports, dataplane.PortConfig{Name: u.Interface, Kind: dataplane.Uplink, Egress: u.Egress.dataplane(), Optional: !u.Required})
 	}
 	for i := range l.Access {
 		a := &l.Access[i]
-		p := dataplane.PortConfig{
-			Name: a.Interface, Kind: dataplane.Access, Egress: a.Egress.dataplane(),
-			Untagged: overlay.VNI(a.VNI), Transparent: a.Transparent, FailOpen: a.Fail == FailOpen, Optional: !a.Required,
+		c.Ports = append(c.Ports, dataplane.PortConfig{
+			Name: a.Interface, Kind: dataplane.Access, Egress: a.Egress.dataplane(), FailOpen: a.Fail == FailOpen, Optional: !a.Required,
 			FDBLimit: a.FDBLimit,
-			VLANs:    make(map[uint16]overlay.VNI, len(a.VLANs)),
-		}
-		for vid, vni := range a.VLANs {
-			p.VLANs[vid] = overlay.VNI(vni)
-		}
-		c.Ports = append(c.Ports, p)
+		})
 	}
+	c.Room = l.Common.room(len(c.Ports))
 	return c
+}
+
+// Networks returns those that an access port is in; none if there is no such port.
+func (l *Leaf) Networks(port string) dataplane.Networks {
+	for i := range l.Access {
+		if a := &l.Access[i]; a.Interface == port {
+			return dataplane.Networks{Untagged: overlay.VNI(a.VNI), Tagged: len(a.VLANs) > 0, Transparent: a.Transparent}
+		}
+	}
+	return dataplane.Networks{}
 }
 
 // ToDataplane converts a validated spine; its ports are in the file's order.
@@ -84,8 +98,9 @@ func (s *Spine) ToDataplane() dataplane.Config {
 	}
 	for i := range s.Ports {
 		p := &s.Ports[i]
-		c.Ports = append(c.Ports, dataplane.PortConfig{Name: p.Interface, Kind: dataplane.SpinePort, Egress: p.Egress.dataplane()})
+		c.Ports = append(c.Ports, dataplane.PortConfig{Name: p.Interface, Kind: dataplane.SpinePort, Egress: p.Egress.dataplane(), Optional: !p.Required})
 	}
+	c.Room = s.Common.room(len(c.Ports))
 	return c
 }
 

@@ -46,6 +46,9 @@ type Leaf struct {
 type Uplink struct {
 	// Interface is the name of the network interface. Required.
 	Interface string `yaml:"interface"`
+	// Required refuses to start without the interface. Otherwise the leaf starts with a
+	// warning, and the port opens when the interface appears. Default: false.
+	Required bool `yaml:"required,omitempty"`
 	Egress    `yaml:",inline"`
 }
 

@@ -25,5 +25,8 @@ type Spine struct {
 type SpinePort struct {
 	// Interface is the name of the network interface. Required.
 	Interface string `yaml:"interface"`
+	// Required refuses to start without the interface. Otherwise the spine starts with a
+	// warning, and the port opens when the interface appears. Default: false.
+	Required bool `yaml:"required,omitempty"`
 	Egress    `yaml:",inline"`
 }

@@ -54,6 +54,12 @@ func (d *checker) common(c *Common) {
 	}
 }
 
+// room checks that a node with so many ports has room for them.
+func (d *checker) room(c *Common, ports int) {
+	d.ErrorIf(d.Has("max_ports") && (c.MaxPorts < ports || c.MaxPorts < 1 || c.MaxPorts > dataplane.MaxPorts), "max_ports",
+		"room for %d ports, of %d that are listed; use as many at least and %d at most, or leave it out", c.MaxPorts, ports, dataplane.MaxPorts)
+}
+
 func (d *checker) cores(c *Common) {
 	n := len(c.Cores)
 	if n == 0 || d.ErrorIf(n != c.Workers, "cores", "%d cores for %d workers; list one core for each worker", n, c.Workers) {
@@ -187,7 +193,8 @@ func (s *Spine) validate(d *checker) {
 	n := len(s.Ports)
 	d.ErrorIf(n == 0, "ports", "a spine without ports; list the ports towards the leaves, as in ports: [{interface: eth1}]")
 	d.ErrorIf(n > dataplane.MaxPorts, "ports", "%d ports; use at most %d", n, dataplane.MaxPorts)
+	d.room(&s.Common, n)
 	for i := range s.Ports {
-		d.port(item("ports", i), s.Ports[i].Interface, true, &s.Ports[i].Egress)
+		d.port(item("ports", i), s.Ports[i].Interface, s.Ports[i].Required, &s.Ports[i].Egress)
 	}
 }

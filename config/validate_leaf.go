@@ -20,7 +20,7 @@ func (l *Leaf) validate(d *checker) {
 	d.ErrorIf(n == 0, "uplinks", "a leaf without uplinks; list the ports towards the spines, as in uplinks: [{interface: eth1}]")
 	d.ErrorIf(n > dataplane.MaxPaths, "uplinks", "%d uplinks; use at most %d: the fabric header has 4 bits for an uplink", n, dataplane.MaxPaths)
 	for i := range l.Uplinks {
-		d.port(item("uplinks", i), l.Uplinks[i].Interface, true, &l.Uplinks[i].Egress)
+		d.port(item("uplinks", i), l.Uplinks[i].Interface, l.Uplinks[i].Required, &l.Uplinks[i].Egress)
 	}
 	vnis := l.validateVNIs(d)
 	l.validateAccess(d, vnis)
@@ -80,6 +80,7 @@ func (l *Leaf) validateAccess(d *checker, vnis map[uint32]string) {
 	d.ErrorIf(len(l.Access) == 0, "access", "a leaf without access ports; list the ports towards hosts, as in access: [{interface: eth3, vni: 100}]")
 	n := len(l.Access) + len(l.Uplinks)
 	d.ErrorIf(n > dataplane.MaxPorts, "access", "%d ports; use at most %d, uplinks included", n, dataplane.MaxPorts)
+	d.room(&l.Common, n)
 	for i := range l.Access {
 		a, at := &l.Access[i], item("access", i)
 		d.port(at, a.Interface, a.Required, &a.Egress)

@@ -14,7 +14,7 @@ type Exchange struct {
 	from    *FromLeaf
 	capable *overlay.Capability
 	cursor  *FeedbackCursor
-	tags    uint8 // number of own uplinks; feedback for other tags is refused
+	tags    uint16 // own uplinks, a bit each; feedback for other tags is refused
 	stats   ExchangeStats
 }
 
@@ -36,8 +36,11 @@ type ExchangeStats struct {
 // NewExchange returns a worker's exchange over the node's tables, which have the
 // same size. tags is the number of the leaf's uplinks.
 func NewExchange(to *ToLeaf, from *FromLeaf, capable *overlay.Capability, tags int) *Exchange {
-	return &Exchange{to: to, from: from, capable: capable, cursor: NewFeedbackCursor(len(from.rows)), tags: uint8(min(tags, MaxTags))}
+	return &Exchange{to: to, from: from, capable: capable, cursor: NewFeedbackCursor(len(from.rows)), tags: uint16(1<<min(tags, MaxTags) - 1)}
 }
+
+// SetTags says which tags the leaf's own uplinks have, as bits.
+func (x *Exchange) SetTags(tags uint16) { x.tags = tags }
 
 // Depart fills f for a packet to a leaf by an uplink: the source leaf's step 1 and
 // the feedback of step 4. path is the packet's path. Depart returns false if the
@@ -75,7 +78,7 @@ func (x *Exchange) Arrive(leaf uint16, now mono.Time, f *overlay.Fabric) {
 	}
 	switch {
 	case !f.FBValid:
-	case f.FBTag >= x.tags:
+	case x.tags>>f.FBTag&1 == 0:
 		x.stats.FeedbackBadTag++
 	case !x.to.Update(leaf, f.FBTag, f.FBMetric, now):
 		x.stats.FeedbackBadValue++

@@ -76,6 +76,14 @@ func (t *ToLeaf) Entry(leaf uint16, tag uint8, now mono.Time) (metric uint8, age
 	return t.aged(w, now), w.age(now), w.known()
 }
 
+// ForgetTag clears what leaves have said of an own uplink. It is called when another
+// uplink gets its tag.
+func (t *ToLeaf) ForgetTag(tag uint8) {
+	for leaf := range t.rows {
+		t.rows[leaf][tag&(MaxTags-1)].Store(0)
+	}
+}
+
 // Forget clears the state of a leaf. It is called when another leaf gets its index.
 func (t *ToLeaf) Forget(leaf uint16) {
 	if int(leaf) >= len(t.rows) {

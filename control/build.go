@@ -12,6 +12,7 @@ import (
 
 	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/ids"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -23,11 +24,17 @@ type Builder struct {
 	ports []dataplane.PortConfig
 	// overhead returns what uplinks' MTU must exceed hosts' by.
 	overhead func() int
-	hops     ids[hopKey]
-	peers    ids[netip.Addr]
-	vnis     ids[overlay.VNI]
+	hops     ids.Table[hopKey]
+	peers    ids.Table[netip.Addr]
+	vnis     ids.Table[overlay.VNI]
 	prev     *dataplane.Tables
 }
+
+// idRetention is how long an ID stays with a key that is gone. Workers index
+// their counters and held frames by ID, so that a reused one would mix two
+// things up: it is far longer than any frame is held, and longer than a route
+// or an interface usually flaps.
+const idRetention = 10 * time.Minute
 
 type hopKey struct {
 	port    dataplane.PortID
@@ -38,15 +45,15 @@ type hopKey struct {
 func NewBuilder(role dataplane.Role, ports []dataplane.PortConfig) *Builder {
 	return &Builder{
 		role: role, ports: ports, overhead: func() int { return overlay.MTUOverhead },
-		hops:  newIDs[hopKey](dataplane.MaxHops),
-		peers: newIDs[netip.Addr](dataplane.MaxPeers),
-		vnis:  newIDs[overlay.VNI](dataplane.MaxVNIs),
+		hops:  ids.New[hopKey](dataplane.MaxHops, idRetention),
+		peers: ids.New[netip.Addr](dataplane.MaxPeers, idRetention),
+		vnis:  ids.New[overlay.VNI](dataplane.MaxVNIs, idRetention),
 	}
 }
 
 // Full is how often a hop, peer or VNI was left out because the tables were
 // full.
-func (b *Builder) Full() int { return b.hops.full + b.peers.full + b.vnis.full }
+func (b *Builder) Full() int { return b.hops.Full() + b.peers.Full() + b.vnis.Full() }
 
 // build is the work of one call of Build.
 type build struct {
@@ -63,18 +70,18 @@ type build struct {
 func (b *Builder) Build(s *State, o *config.Leaf, now time.Time) *dataplane.Tables {
 	w := build{Builder: b, s: s, now: now, t: &dataplane.Tables{}, byIndex: make(map[int]dataplane.PortID)}
 	w.portStates()
-	b.hops.begin()
+	b.hops.Begin()
 	if b.role == dataplane.Leaf {
-		b.peers.begin()
-		b.vnis.begin()
+		b.peers.Begin()
+		b.vnis.Begin()
 		w.t.NoVTEP = o.VTEP.IsValid() && !slices.Contains(s.Addresses, o.VTEP)
 		w.overlay(o)
-		b.peers.end(now)
-		b.vnis.end(now)
+		b.peers.End(now)
+		b.vnis.End(now)
 	} else {
 		w.routes()
 	}
-	b.hops.end(now)
+	b.hops.End(now)
 	w.hopTable()
 	if b.prev == nil || !sameTables(b.prev, w.t) {
 		b.prev = w.t
@@ -132,7 +139,7 @@ func (w *build) usable(r *Route, dst netip.Addr) (hops []dataplane.HopID, weight
 		if len(hops) == dataplane.MaxPaths {
 			break
 		}
-		if id, ok := w.hops.get(k, w.now); ok {
+		if id, ok := w.hops.Get(k, w.now); ok {
 			hops = append(hops, dataplane.HopID(id))
 			weights = append(weights, uint16(min(weight[k], math.MaxUint16)))
 		}
@@ -150,10 +157,10 @@ func (w *build) overlay(o *config.Leaf) {
 	for _, r := range w.deciding() {
 		table.Insert(r.Dst, r)
 	}
-	ids := make(map[netip.Addr]dataplane.PeerID, len(o.Peers))
+	numbers := make(map[netip.Addr]dataplane.PeerID, len(o.Peers))
 	var peers []dataplane.Peer
 	for _, vtep := range o.Peers {
-		i, ok := w.peers.get(vtep, w.now)
+		i, ok := w.peers.Get(vtep, w.now)
 		if !ok {
 			continue
 		}
@@ -163,10 +170,10 @@ func (w *build) overlay(o *config.Leaf) {
 		}
 		peers = grown(peers, i+1)
 		peers[i] = p
-		ids[vtep] = dataplane.PeerID(i)
+		numbers[vtep] = dataplane.PeerID(i)
 	}
-	w.t.Peers = grown(peers, len(w.peers.slots)) // a peer that is gone keeps its place
-	w.networks(o, ids)
+	w.t.Peers = grown(peers, w.peers.Len()) // a peer that is gone keeps its place
+	w.networks(o, numbers)
 }
 
 // deciding returns the routes that decide for their prefixes: of each the first one
@@ -198,7 +205,7 @@ func (w *build) alive(r *Route) bool {
 func (w *build) networks(o *config.Leaf, peers map[netip.Addr]dataplane.PeerID) {
 	for i := range o.VNIs {
 		v := &o.VNIs[i]
-		index, ok := w.vnis.get(overlay.VNI(v.VNI), w.now)
+		index, ok := w.vnis.Get(overlay.VNI(v.VNI), w.now)
 		if !ok {
 			continue
 		}
@@ -234,7 +241,35 @@ func (w *build) networks(o *config.Leaf, peers map[netip.Addr]dataplane.PeerID) 
 			}
 		}
 	}
-	w.t.VNIs = grown(w.t.VNIs, len(w.vnis.slots))
+	w.t.VNIs = grown(w.t.VNIs, w.vnis.Len())
+	w.bindings(o)
+}
+
+// bindings puts access ports into their networks, by port and VLAN.
+func (w *build) bindings(o *config.Leaf) {
+	indices := make(map[uint32]int, len(w.t.VNIs))
+	for i := range w.t.VNIs {
+		indices[uint32(w.t.VNIs[i].VNI)] = i
+	}
+	bind := func(port int, vlan uint16, vni uint32) {
+		if i, ok := indices[vni]; ok {
+			w.t.Bindings = append(w.t.Bindings, dataplane.Binding{Port: dataplane.PortID(port), VLAN: vlan, VNI: dataplane.VNIIndex(i)})
+		}
+	}
+	for i, p := range w.ports {
+		n := slices.IndexFunc(o.Access, func(a config.Access) bool { return a.Interface == p.Name })
+		if p.Kind != dataplane.Access || n < 0 {
+			continue
+		}
+		a := &o.Access[n]
+		w.t.Ports[i].Transparent = a.Transparent
+		if a.VNI != 0 {
+			bind(i, 0, a.VNI)
+		}
+		for _, vid := range slices.Sorted(maps.Keys(a.VLANs)) {
+			bind(i, vid, a.VLANs[vid])
+		}
+	}
 }
 
 // fdbShare returns how many addresses a network may have that does not say: all have
@@ -299,11 +334,11 @@ func (w *build) hopTable() {
 			macs[target{n.Ifindex, n.Addr}] = n.MAC
 		}
 	}
-	w.t.Hops = make([]dataplane.Hop, len(w.hops.slots))
-	for i := range w.hops.slots {
-		k := w.hops.slots[i].key
+	w.t.Hops = make([]dataplane.Hop, w.hops.Len())
+	for i := range w.t.Hops {
+		k := w.hops.Key(i)
 		h := dataplane.Hop{Port: k.port}
-		if w.hops.live(i) {
+		if w.hops.Live(i) {
 			h.Gateway = k.gateway
 			h.MAC, h.Resolved = macs[target{w.t.Ports[k.port].Ifindex, k.gateway}]
 		}
@@ -314,7 +349,7 @@ func (w *build) hopTable() {
 // sameTables reports whether two tables say the same.
 func sameTables(a, b *dataplane.Tables) bool {
 	return (a.Routes == nil || a.Routes.Equal(b.Routes)) && a.NoVTEP == b.NoVTEP &&
-		slices.Equal(a.Ports, b.Ports) && slices.Equal(a.Hops, b.Hops) && slices.Equal(a.Static, b.Static) &&
+		slices.Equal(a.Ports, b.Ports) && slices.Equal(a.Hops, b.Hops) && slices.Equal(a.Static, b.Static) && slices.Equal(a.Bindings, b.Bindings) &&
 		slices.EqualFunc(a.Groups, b.Groups, func(x, y dataplane.Group) bool {
 			return slices.Equal(x.Hops, y.Hops) && slices.Equal(x.Weights, y.Weights)
 		}) &&

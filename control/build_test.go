@@ -281,37 +281,6 @@ func TestPeerIDsSurviveOthers(t *testing.T) {
 	}
 }
 
-func TestIDReuse(t *testing.T) {
-	a := newIDs[string](2)
-	build := func(at time.Duration, keys ...string) (ids []int, ok bool) {
-		a.begin()
-		ok = true
-		for _, k := range keys {
-			i, got := a.get(k, epoch.Add(at))
-			ids, ok = append(ids, i), ok && got
-		}
-		a.end(epoch.Add(at))
-		return ids, ok
-	}
-	build(0, "x", "y")
-	if _, ok := build(time.Second, "y", "z"); ok {
-		t.Error("x's ID was given away at once")
-	}
-	if ids, ok := build(2*time.Second, "y", "x"); !ok || !slices.Equal(ids, []int{1, 0}) {
-		t.Errorf("x did not get its ID back: %v", ids)
-	}
-	build(3*time.Second, "y")
-	if _, ok := build(idRetention, "y", "z"); ok {
-		t.Error("x's ID was given away too early")
-	}
-	if ids, ok := build(idRetention+3*time.Second, "y", "z"); !ok || !slices.Equal(ids, []int{1, 0}) {
-		t.Errorf("x's ID was not reused: %v, %v", ids, ok)
-	}
-	if a.full != 2 {
-		t.Errorf("full %d times, want 2", a.full)
-	}
-}
-
 var spinePorts = []dataplane.PortConfig{{Name: "p0", Kind: dataplane.SpinePort}, {Name: "p1", Kind: dataplane.SpinePort}}
 
 func TestBuildSpine(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/yamlfile"
 )
 
 // Facts are what the start-up checks know of the machine; [Gather] finds them
@@ -66,7 +67,7 @@ func Check(c *dataplane.Config, o *config.Leaf, f *Facts) []Finding {
 	}
 	checkPrivilege(c, f, add)
 	for _, p := range c.Ports {
-		checkPort(c, &p, f, add)
+		checkPort(c, o, &p, f, add)
 		if x, ok := f.Ports[p.Name]; ok && p.Kind == dataplane.Access {
 			checkTrust(&p, &x, add)
 		}
@@ -86,13 +87,13 @@ func Check(c *dataplane.Config, o *config.Leaf, f *Facts) []Finding {
 // CheckPorts holds interfaces against a configuration, as [Check] does, while the node
 // runs: ports come and change. It leaves out what the mirror and the data plane report
 // by themselves: absent interfaces, links' speeds, and MTUs that the fabric needs.
-func CheckPorts(c *dataplane.Config, f *Facts) []Finding {
+func CheckPorts(c *dataplane.Config, o *config.Leaf, f *Facts) []Finding {
 	var out []Finding
 	add := func(fatal bool, place, problem, fix string, args ...any) {
 		out = append(out, Finding{fatal, place, problem, fmt.Sprintf(fix, args...)})
 	}
 	for _, p := range c.Ports {
-		if x, ok := f.Ports[p.Name]; ok && checkInterface(c, &p, &x, add) && p.Kind == dataplane.Access {
+		if x, ok := f.Ports[p.Name]; ok && checkInterface(c, o, &p, &x, add) && p.Kind == dataplane.Access {
 			checkTrust(&p, &x, add)
 		}
 	}
@@ -125,6 +126,15 @@ func checkPrivilege(c *dataplane.Config, f *Facts, add addFinding) {
 		add(true, "RLIMIT_MEMLOCK", fmt.Sprintf("the limit of locked memory is %d bytes, and packet buffers need %d", f.Memlock, need),
 			"LimitMEMLOCK=infinity in the systemd unit (ulimit -l unlimited in a shell), or CAP_IPC_LOCK")
 	}
+}
+
+// names returns the names of the links.
+func (s *State) names() []string {
+	names := make([]string, len(s.Links))
+	for i := range s.Links {
+		names[i] = s.Links[i].Name
+	}
+	return names
 }
 
 // umemBytes is what the workers' packet buffers take.
@@ -171,18 +181,22 @@ func bondFix(bond string, members []string) string {
 // speedFix says what to do about a link of unknown speed.
 const speedFix = "give the port a link_rate, as in link_rate: 10Gbit"
 
-func checkPort(c *dataplane.Config, p *dataplane.PortConfig, f *Facts, add addFinding) {
+func checkPort(c *dataplane.Config, o *config.Leaf, p *dataplane.PortConfig, f *Facts, add addFinding) {
 	x, ok := f.Ports[p.Name]
 	if !ok {
 		if p.Optional {
+			fix := ""
+			if near := yamlfile.Nearest(p.Name, f.State.names()); near != "" {
+				fix = "did you mean " + near + "? Otherwise "
+			}
 			add(false, p.Name, fmt.Sprintf("interface %s does not exist: the port opens when it appears", p.Name),
-				"make the interface, or see `ip link` for those that exist; with `required: true` the leaf does not start without it")
+				fix+"make the interface, or see `ip link` for those that exist; with `required: true` the node does not start without it")
 			return
 		}
 		add(true, p.Name, fmt.Sprintf("interface %s does not exist", p.Name), "see `ip link` for those that do")
 		return
 	}
-	if !checkInterface(c, p, &x, add) {
+	if !checkInterface(c, o, p, &x, add) {
 		return
 	}
 	if rate, _ := p.Egress.Speed(x.Speed); rate == 0 && x.Up && p.Kind != dataplane.Access {
@@ -195,7 +209,7 @@ func checkPort(c *dataplane.Config, p *dataplane.PortConfig, f *Facts, add addFi
 }
 
 // checkInterface looks for what an interface cannot do. False: it cannot be a port.
-func checkInterface(c *dataplane.Config, p *dataplane.PortConfig, x *PortFacts, add addFinding) bool {
+func checkInterface(c *dataplane.Config, o *config.Leaf, p *dataplane.PortConfig, x *PortFacts, add addFinding) bool {
 	if x.Bond {
 		add(true, p.Name, fmt.Sprintf("interface %s is a bond: AF_XDP needs the queues of its members", p.Name),
 			"list the members as ports, each taken out of the bond: %s", bondFix(p.Name, x.Members))
@@ -208,8 +222,11 @@ func checkInterface(c *dataplane.Config, p *dataplane.PortConfig, x *PortFacts, 
 	if problem, fix := c.WrongQueues(p.Name, x.RXQueues, x.TXQueues); problem != "" {
 		add(true, p.Name, problem, "%s", fix)
 	}
-	if problem, fatal := p.WithoutTags(x.TagsHidden); problem != "" {
-		add(fatal, p.Name, problem, "%s", x.TagsFix)
+	if o != nil && p.Kind == dataplane.Access {
+		in := o.Networks(p.Name)
+		if problem, fatal := in.WithoutTags(p.Name, x.TagsHidden); problem != "" {
+			add(fatal, p.Name, problem, "%s", x.TagsFix)
+		}
 	}
 	return true
 }

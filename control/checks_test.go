@@ -12,7 +12,6 @@ import (
 	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/testenv"
-	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 )
 
@@ -35,13 +34,16 @@ func checkConfig() *dataplane.Config {
 		Role: dataplane.Leaf, VTEP: addr("10.255.0.1"), Workers: 2, RingSize: 2048, MaxMTU: 1600, Sections: held(1000),
 		Ports: []dataplane.PortConfig{
 			{Name: "eth1", Kind: dataplane.Uplink},
-			{Name: "eth3", Kind: dataplane.Access, VLANs: map[uint16]overlay.VNI{10: 100}},
+			{Name: "eth3", Kind: dataplane.Access},
 		},
 	}
 }
 
 func checkOverlay() *config.Leaf {
-	return &config.Leaf{Peers: []netip.Addr{addr("10.255.0.2")}, VNIs: []config.VNI{{VNI: 100}}}
+	return &config.Leaf{
+		Peers: []netip.Addr{addr("10.255.0.2")}, VNIs: []config.VNI{{VNI: 100}},
+		Access: []config.Access{{Interface: "eth3", VLANs: map[uint16]uint32{10: 100}}},
+	}
 }
 
 func goodFacts() *Facts {
@@ -130,25 +132,25 @@ func TestCheck(t *testing.T) {
 // Tags that XDP does not see are fatal where a tagged frame would be one of another
 // network.
 func TestCheckOfHiddenTags(t *testing.T) {
-	vlans := map[uint16]overlay.VNI{10: 100}
+	vlans := map[uint16]uint32{10: 100}
 	for _, tc := range []struct {
-		port    dataplane.PortConfig
+		port    config.Access
 		fatal   bool
 		problem string // "" when nothing is wrong
 	}{
-		{dataplane.PortConfig{Untagged: 200, VLANs: vlans}, true, "eth3 has VNI 200 for untagged frames besides those of its VLANs, and eth3 strips tags: VLANs' frames would look untagged, and end in VNI 200"},
-		{dataplane.PortConfig{VLANs: vlans}, false, "eth3 has VLANs, and eth3 strips tags"},
-		{dataplane.PortConfig{Untagged: 200, Transparent: true}, false, "eth3 is transparent, and eth3 strips tags"},
-		{dataplane.PortConfig{Untagged: 200}, false, ""},
+		{config.Access{VNI: 200, VLANs: vlans}, true, "eth3 has VNI 200 for untagged frames besides those of its VLANs, and eth3 strips tags: VLANs' frames would look untagged, and end in VNI 200"},
+		{config.Access{VLANs: vlans}, false, "eth3 has VLANs, and eth3 strips tags"},
+		{config.Access{VNI: 200, Transparent: true}, false, "eth3 is transparent, and eth3 strips tags"},
+		{config.Access{VNI: 200}, false, ""},
 	} {
 		c, f := checkConfig(), goodFacts()
-		i := slices.IndexFunc(c.Ports, func(p dataplane.PortConfig) bool { return p.Name == "eth3" })
-		tc.port.Name, tc.port.Kind = "eth3", dataplane.Access
-		c.Ports[i] = tc.port
+		o := checkOverlay()
+		tc.port.Interface = "eth3"
+		o.Access[0] = tc.port
 		p := f.Ports["eth3"]
 		p.TagsHidden, p.TagsFix = "eth3 strips tags", "turn it off"
 		f.Ports["eth3"] = p
-		got := Check(c, checkOverlay(), f)
+		got := Check(c, o, f)
 		if tc.problem == "" && len(got) != 0 ||
 			tc.problem != "" && (len(got) != 1 || got[0].Fatal != tc.fatal || !strings.Contains(got[0].Problem, tc.problem) || got[0].Fix != "turn it off") {
 			t.Errorf("%+v: findings %v, want fatal=%v %q", tc.port, got, tc.fatal, tc.problem)

@@ -78,7 +78,7 @@ func (n *Node) roundTrips() (all reorder.Histogram) {
 func (n *Node) retime(all reorder.Histogram) bool {
 	u := &n.tuner
 	u.mu.Lock()
-	change := u.Tune(&all, n.cfg.longestQueue(), n.cfg.Auto)
+	change := u.Tune(&all, n.layout.Load().longestQueue(), n.cfg.Auto)
 	if change {
 		u.since = time.Now()
 	}
@@ -99,11 +99,11 @@ func (n *Node) retime(all reorder.Histogram) bool {
 
 // longestQueue returns how long the full queue of an uplink takes at most, of
 // those that have a shaper, or else whose rate is configured.
-func (c *Config) longestQueue() (longest time.Duration) {
-	for i := range c.Ports {
-		e := &c.Ports[i].Egress
+func (l *layout) longestQueue() (longest time.Duration) {
+	for i := range l.ports {
+		e := &l.ports[i].Egress
 		rate := cmp.Or(e.Rate, e.LinkRate)
-		if c.Ports[i].Kind == Uplink && rate > 0 {
+		if l.ports[i].Kind == Uplink && rate > 0 {
 			seconds := float64(e.QueueBytes) * 8 / float64(rate)
 			longest = max(longest, time.Duration(min(seconds*1e9, math.MaxInt64/2)))
 		}

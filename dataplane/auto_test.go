@@ -36,8 +36,11 @@ func TestLongestQueue(t *testing.T) {
 		{[]PortConfig{port(Uplink, 20e6, 10e9)}, 9600 * time.Microsecond},
 		{[]PortConfig{port(Uplink, 20e6, 0), port(Uplink, 0, 10e6)}, 19200 * time.Microsecond},
 	} {
-		c := &Config{Ports: tt.ports}
-		if got := c.longestQueue(); got != tt.want {
+		l := &layout{}
+		for _, p := range tt.ports {
+			l.ports = append(l.ports, seat{PortConfig: p})
+		}
+		if got := l.longestQueue(); got != tt.want {
 			t.Errorf("%+v: %v, want %v", tt.ports, got, tt.want)
 		}
 	}

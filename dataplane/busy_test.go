@@ -17,7 +17,7 @@ import (
 // read meanwhile, and a port behind it opens. When the queue is free, the port opens.
 func TestBusyQueueHoldsNobodyUp(t *testing.T) {
 	s := newSite(t, 1)
-	s.cfg.Ports = append(slices.Clone(s.cfg.Ports), PortConfig{Name: "acc1", Kind: Access, Untagged: siteVNI, Optional: true, Egress: EgressConfig{QueueBytes: 1 << 20}})
+	s.cfg.Ports = append(slices.Clone(s.cfg.Ports), PortConfig{Name: "acc1", Kind: Access, Optional: true, Egress: EgressConfig{QueueBytes: 1 << 20}})
 	s.cfg.Ports[0].Optional = true
 	s.leaf.DeleteLink(t, "acc0")
 	s.tables.Ports[0] = PortState{}

@@ -1,6 +1,8 @@
 package dataplane
 
 import (
+	"slices"
+
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/internal/units"
@@ -36,6 +38,24 @@ type class struct {
 func (c *Config) rules() []Class {
 	rules := append([]Class(nil), c.Classes...)
 	return append(rules, Class{Scheme: c.Scheme, Options: c.Options})
+}
+
+// ofUplinks returns what a class's scheme is told of each uplink; nil: nothing.
+func ofUplinks(c *Class) balance.UplinkParams {
+	k, _ := c.Options.Keys.(balance.UplinkParams)
+	return k
+}
+
+// rules returns rules whose schemes know uplinks by their LBTags, of such that know them
+// by their order in the configuration.
+func (l *layout) rules(rules []Class) []Class {
+	rules = slices.Clone(rules)
+	for i := range rules {
+		if k := ofUplinks(&rules[i]); k != nil {
+			rules[i].Options.Keys = k.ForUplinks(l.order)
+		}
+	}
+	return rules
 }
 
 // schemes returns the schemes of rules.

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -41,15 +42,19 @@ type Config struct {
 	Remotes []netip.Prefix // spine: prefixes of the leaves' VTEPs; VXLAN to them is ours
 
 	VXLANPort uint16 // UDP, usually 4789
-	Ports     []PortConfig
-	Workers   int // worker q serves queue q of every port
-	Polling   Polling
-	SpinFor   time.Duration // Adaptive: idle time before sleeping
-	Cores     []int         // core of each worker; empty: not pinned
-	RingSize  int           // entries of each RX, TX, fill and completion ring; power of two
-	Frames    int           // UMEM frames a worker; 0: enough for the rings and queues
-	XDPMode   XDPMode
-	CopyMode  CopyMode
+	// Ports are those that the node starts with, which may be none; see [Node.SetPorts]. A
+	// port's index is its PortID.
+	Ports []PortConfig
+	// Room is how many ports the node has room for at a time. 0: for Ports.
+	Room     int
+	Workers  int // worker q serves queue q of every port
+	Polling  Polling
+	SpinFor  time.Duration // Adaptive: idle time before sleeping
+	Cores    []int         // core of each worker; empty: not pinned
+	RingSize int           // entries of each RX, TX, fill and completion ring; power of two
+	Frames   int           // UMEM frames a worker; 0: enough for the rings and queues of Room ports
+	XDPMode  XDPMode
+	CopyMode CopyMode
 	// Scheme is the load-balancing scheme, one of [balance.Names]. "" is ecmp on a leaf;
 	// a spine without a scheme follows leaves' selectors, and hashes.
 	Scheme  string
@@ -134,13 +139,14 @@ func holdable(sections map[string]balance.Params) (n int) {
 }
 
 // UMEMFrames returns how many UMEM frames a worker has. If the configuration does
-// not say: for every port's rings full and its queue's share, as many as one queue may
-// hold for all of them, and all that may wait to be put in order besides.
+// not say: for the rings of all ports that there is room for full and their queues' shares,
+// as many as one queue may hold for all of them, and all that may wait to be put in order
+// besides.
 func (c *Config) UMEMFrames() int {
 	if c.Frames != 0 {
 		return c.Frames
 	}
-	frames := len(c.Ports)*(2*c.RingSize+queueShare) + dataQueueFrames
+	frames := max(c.Room, len(c.Ports))*(2*c.RingSize+queueShare) + dataQueueFrames
 	if c.Role == Leaf {
 		frames += holdable(c.sections())
 	}
@@ -201,8 +207,8 @@ func (c *Config) check() error {
 	switch {
 	case c.Role != Leaf && c.Role != Spine:
 		return fmt.Errorf("role %d is neither Leaf nor Spine", c.Role)
-	case len(c.Ports) == 0 || len(c.Ports) > MaxPorts:
-		return fmt.Errorf("%d ports: 1 to %d are possible", len(c.Ports), MaxPorts)
+	case c.Room > MaxPorts:
+		return fmt.Errorf("room for %d ports: at most %d are possible", c.Room, MaxPorts)
 	case c.Workers < 1:
 		return fmt.Errorf("%d workers: at least 1 is needed", c.Workers)
 	case ring < kickBurst || ring&(ring-1) != 0:
@@ -216,16 +222,8 @@ func (c *Config) check() error {
 	case c.Role == Leaf && c.FDBSize < 1:
 		return fmt.Errorf("FDB size %d: at least 1 is needed", c.FDBSize)
 	}
-	uplinks := 0
-	for i := range c.Ports {
-		if c.Ports[i].Kind == Uplink {
-			uplinks++
-		}
-	}
-	if uplinks > MaxPaths {
-		return fmt.Errorf("%d uplinks: at most %d are possible, an LBTag has 4 bits", uplinks, MaxPaths)
-	}
-	return nil
+	c.Room = cmp.Or(c.Room, len(c.Ports))
+	return checkPorts(c.Role, c.Ports)
 }
 
 // XDPMode chooses how the classifier is attached.
@@ -274,8 +272,7 @@ func (k PortKind) String() string {
 	return [...]string{Access: "access", Uplink: "uplink", SpinePort: "spine"}[k]
 }
 
-// PortConfig describes one port. A port's index in [Config.Ports] is its
-// PortID in [Tables] and in [Stats].
+// PortConfig describes one port. [Tables] say which networks an access port is in.
 type PortConfig struct {
 	Name   string // interface
 	Kind   PortKind
@@ -283,33 +280,36 @@ type PortConfig struct {
 	// Optional lets [Open] do without the interface, or without its queues as long as the
 	// kernel keeps them for a socket of before; the port opens when it can.
 	Optional bool
-	// Access ports only. VNI of untagged frames (0: none) and of tagged ones.
-	Untagged overlay.VNI
-	VLANs    map[uint16]overlay.VNI
-	// Transparent keeps VLAN tags inside the tunnel: every frame of the port,
-	// tagged or not, belongs to Untagged.
-	Transparent bool
-	// FailOpen gives the port's frames to the kernel while no worker serves them, for
+	// FailOpen gives an access port's frames to the kernel while no worker serves them, for
 	// ports of a bridge there. Otherwise they are dropped, also when the process is
 	// gone: see bpf.Config.Closed.
 	FailOpen bool
 	FDBLimit uint32 // learned addresses behind the port; 0: only those of its VNIs
 }
 
-// WithoutTags says what is wrong with the port if its XDP program does not see all VLAN
-// tags, for the given reason; "": nothing. It is fatal if a frame would end in another
-// network than its tag's.
-func (c *PortConfig) WithoutTags(why string) (problem string, fatal bool) {
+// Networks are those that the frames of an access port belong to.
+type Networks struct {
+	Untagged overlay.VNI // of frames without a tag; 0: none
+	Tagged   bool        // there are networks of tagged frames
+	// Transparent says that tags stay inside the tunnel, and that every frame of the port
+	// belongs to Untagged.
+	Transparent bool
+}
+
+// WithoutTags says what is wrong with an access port in these networks if its XDP program
+// does not see all VLAN tags, for the given reason; "": nothing. It is fatal if a frame
+// would end in another network than its tag's.
+func (n *Networks) WithoutTags(port, why string) (problem string, fatal bool) {
 	switch {
 	case why == "":
 		return "", false
-	case c.Untagged != 0 && len(c.VLANs) > 0:
+	case n.Untagged != 0 && n.Tagged:
 		return fmt.Sprintf("access port %s has VNI %d for untagged frames besides those of its VLANs, and %s: VLANs' frames would look untagged, and end in VNI %[2]d",
-			c.Name, c.Untagged, why), true
-	case len(c.VLANs) > 0:
-		return fmt.Sprintf("access port %s has VLANs, and %s: frames that look untagged then are dropped", c.Name, why), false
-	case c.Transparent:
-		return fmt.Sprintf("access port %s is transparent, and %s: frames then arrive without their tags", c.Name, why), false
+			port, n.Untagged, why), true
+	case n.Tagged:
+		return fmt.Sprintf("access port %s has VLANs, and %s: frames that look untagged then are dropped", port, why), false
+	case n.Transparent:
+		return fmt.Sprintf("access port %s is transparent, and %s: frames then arrive without their tags", port, why), false
 	}
 	return "", false
 }

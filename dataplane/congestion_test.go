@@ -258,7 +258,7 @@ func TestLinkMetricGoesIntoCE(t *testing.T) {
 }
 
 func TestWorkersShareLinkMeters(t *testing.T) {
-	cfg := Config{Workers: 2, Ports: make([]PortConfig, 1), Congestion: congestion.Datacenter()}
+	cfg := Config{Workers: 2, Room: 1, Congestion: congestion.Datacenter()}
 	s := newShared(&cfg)
 	e := [2]egress{}
 	for i := range e {

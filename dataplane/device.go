@@ -19,7 +19,7 @@ const busyQueue = 50 * time.Millisecond
 
 // device is a port as the kernel has it. Node.opening belongs to who opens or closes it,
 // which may take long; Node.mu guards the fields, and is never held for longer than it
-// takes to read or write them.
+// takes to read or write them. What cfg points to never changes.
 type device struct {
 	id  PortID
 	cfg *PortConfig
@@ -154,13 +154,12 @@ func (n *Node) release(d *device, b *binding) error {
 	var errs []error
 	for q, s := range b.sockets {
 		w := n.workers[q]
-		p := &w.ports[d.id]
-		w.call(func() { w.detach(p) })
+		w.call(func() { w.detach(&w.ports[d.id]) })
 		errs = append(errs, s.Close())
 		if s.ZeroCopy() {
 			time.Sleep(xsk.ReleaseTime) // the kernel gives the device's pages back later
 		}
-		w.call(func() { w.reclaim(p) })
+		w.call(func() { w.reclaim(&w.ports[d.id]) })
 	}
 	n.mu.Lock() // from here on nobody reads the program's counters
 	d.keepCounters(b.program)

@@ -79,6 +79,24 @@ func newEgress(c *EgressConfig, area []byte, meter *congestion.Meter, worker int
 	return e
 }
 
+// change puts other settings in force. No frame is lost by it: what waits beyond a lower
+// limit is sent.
+func (e *egress) change(c *EgressConfig) {
+	e.shaper, e.share, e.limit = newShaper(c.Rate, c.Burst), newShare(c.Rate), uint64(c.QueueBytes)
+	e.marker.Kmin, e.marker.Kmax, e.marker.Pmax = uint64(c.Kmin), uint64(c.Kmax), c.Pmax
+	rate, _ := c.Speed(0)
+	if e.ruled = rate != 0; e.ruled {
+		e.setRate(rate)
+	}
+	e.delay = mono.Time(c.Delay)
+	if e.delay > 0 && e.due == nil {
+		e.line, e.due = newFIFO(delayLineFrames), make([]mono.Time, delayLineFrames)
+	}
+	if e.line.len() > 0 {
+		e.delay = max(e.delay, 1) // the line is emptied as one without a delay
+	}
+}
+
 // setRate sets the link's speed, bits per second; 0: it is not known.
 func (e *egress) setRate(rate uint64) { e.rate, e.time = rate, balance.ByteTime(rate) }
 

@@ -169,7 +169,7 @@ func (l *leafWorker) explain(f *Flow) (*Explanation, error) {
 	x.Scheme = c.Scheme.Name
 	if p, ok := c.Policy.(balance.FlowletPolicy); ok {
 		if fl, ok := p.Flowlets().Find(m.Hash, l.now); ok {
-			e := l.flowletEntry(fl)
+			e := l.view.layout.flowletEntry(fl)
 			x.Flowlet = &e
 		}
 	}
@@ -220,7 +220,7 @@ func (l *leafWorker) whereTo(f *Flow, vni VNIIndex, x *Explanation) []PeerID {
 		x.Destination = DestinationRemote
 		return []PeerID{PeerID(to.Peer())}
 	}
-	x.Destination, x.Port = DestinationLocal, l.cfg.Ports[to.Port()].Name
+	x.Destination, x.Port = DestinationLocal, l.view.layout.name(PortID(to.Port()))
 	return nil
 }
 

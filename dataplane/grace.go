@@ -40,13 +40,13 @@ type lastView struct {
 
 // replace notes that v takes the place of old.
 func (p *passed) replace(old, v *view, now mono.Time) {
+	p.ports = grow(p.ports, len(v.ports))
 	if old == nil {
-		p.ports = make([]lastView, len(v.ports))
 		return
 	}
 	p.views[p.next] = lastView{old, now + grace}
 	p.next = (p.next + 1) % graceViews
-	for i := range p.ports {
+	for i := range old.ports {
 		was, is := &old.tables.Ports[i], &v.tables.Ports[i]
 		switch {
 		case was.Ifindex != is.Ifindex:
@@ -64,7 +64,7 @@ func (p *passed) replace(old, v *view, now mono.Time) {
 func (p *passed) before(port int, now mono.Time) *view {
 	for i := range p.views {
 		v := &p.views[(p.next+i)%graceViews]
-		if now < v.until && v.tables.Ports[port].Up {
+		if now < v.until && port < len(v.ports) && v.tables.Ports[port].Up {
 			return v.view
 		}
 	}

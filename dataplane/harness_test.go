@@ -114,6 +114,7 @@ type rig struct {
 	links []*memLink
 	now   mono.Time
 	ask   chan HopID
+	ports *layout
 
 	statics []StaticMAC
 
@@ -168,12 +169,24 @@ func newRigs(t testing.TB, cfg Config, tables *Tables, workers int) []*rig {
 	return rigs
 }
 
+// layoutOf returns the layout that a node starts with.
+func layoutOf(t testing.TB, cfg *Config) *layout {
+	t.Helper()
+	s := newSeats(len(cfg.Ports))
+	l, err := s.arrange(cfg.Role, cfg.Ports, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 // newWorkerRig makes one worker of a node.
 func newWorkerRig(t testing.TB, cfg *Config, id int, s *shared) *rig {
 	t.Helper()
 	frames := len(cfg.Ports)*(2*cfg.RingSize+queueShare) + dataQueueFrames // none to wait to be put in order
 	area := make([]byte, frames*testFrameSize)
 	r := &rig{t: t, now: mono.Time(time.Second), ask: make(chan HopID, 16)}
+	r.ports = layoutOf(t, cfg)
 	var err error
 	if r.w, err = newWorker(id, cfg, area, xsk.NewPool(frames, testFrameSize), testFrameSize, s); err != nil {
 		t.Fatal(err)
@@ -245,7 +258,7 @@ func (r *rig) messages() (received, relayed uint64) {
 
 func (r *rig) publish(tables *Tables) {
 	r.t.Helper()
-	v, err := compile(r.w.cfg, tables)
+	v, err := compile(r.w.cfg, r.ports, tables)
 	if err != nil {
 		r.t.Fatal(err)
 	}

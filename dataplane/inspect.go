@@ -125,8 +125,10 @@ func (l *leafWorker) peerState(peer PeerID, now mono.Time) PeerState {
 		Capable:  l.shared.leaf.Capable.Capable(uint16(peer), now),
 		FromLeaf: []TagMetric{},
 	}
-	for u := range l.uplinks {
-		s.Paths = append(s.Paths, l.pathState(peer, uint8(u), now))
+	for u, p := range l.uplinks {
+		if p != NoPort {
+			s.Paths = append(s.Paths, l.pathState(peer, uint8(u), now))
+		}
 	}
 	for tag := range uint8(congestion.MaxTags) {
 		if m, age, ok := l.shared.leaf.From.Entry(uint16(peer), tag, now); ok {
@@ -139,7 +141,7 @@ func (l *leafWorker) peerState(peer PeerID, now mono.Time) PeerState {
 func (l *leafWorker) pathState(peer PeerID, uplink uint8, now mono.Time) PathState {
 	e := &l.ports[l.uplinks[uplink]].egress
 	s := PathState{
-		Uplink: uplink, Port: l.uplinkName(uplink), Usable: l.view.paths[peer].Index[uplink] >= 0,
+		Uplink: uplink, Port: l.view.layout.uplinkName(uplink), Usable: l.view.paths[peer].Index[uplink] >= 0,
 		Avoided: l.shared.leaf.Paths.Dead(uint16(peer))>>uplink&1 != 0,
 		Local:   e.meter.Metric(now, e.rate), Utilisation: e.meter.Utilisation(now, e.rate),
 	}
@@ -147,15 +149,6 @@ func (l *leafWorker) pathState(peer PeerID, uplink uint8, now mono.Time) PathSta
 		s.Remote, s.RemoteAge, s.RemoteKnown = m, age, true
 	}
 	return s
-}
-
-// uplinkName returns an uplink's interface; "" if there is no such uplink. Any goroutine
-// may call it: the uplinks stay what they are for the worker's life.
-func (l *leafWorker) uplinkName(uplink uint8) string {
-	if int(uplink) >= len(l.uplinks) {
-		return ""
-	}
-	return l.cfg.Ports[l.uplinks[uplink]].Name
 }
 
 // FlowletTable is one worker's flowlet table of one traffic class.
@@ -192,7 +185,7 @@ func (n *Node) Flowlets(limit int) []FlowletTable {
 		w.call(func() { classes = w.classes })
 		for i, c := range classes {
 			if p, ok := c.Policy.(balance.FlowletPolicy); ok {
-				t := w.flowletTable(p.Flowlets(), limit)
+				t := w.flowletTable(n.layout.Load(), p.Flowlets(), limit)
 				t.Class, t.Scheme = i, c.Scheme.Name
 				all = append(all, t)
 			}
@@ -203,7 +196,7 @@ func (n *Node) Flowlets(limit int) []FlowletTable {
 
 // flowletTable copies a table that stays this worker's even when a reload has
 // put another one in its place.
-func (l *leafWorker) flowletTable(table *congestion.Flowlets, limit int) FlowletTable {
+func (l *leafWorker) flowletTable(ports *layout, table *congestion.Flowlets, limit int) FlowletTable {
 	t := FlowletTable{Worker: l.id, Size: table.Len(), Entries: []FlowletEntry{}}
 	if limit < 0 {
 		limit = math.MaxInt
@@ -228,7 +221,7 @@ func (l *leafWorker) flowletTable(table *congestion.Flowlets, limit int) Flowlet
 				list = &t.Entries
 			}
 			if len(*list) < limit {
-				*list = append(*list, l.flowletEntry(f))
+				*list = append(*list, ports.flowletEntry(f))
 			}
 		}
 		return true
@@ -237,7 +230,7 @@ func (l *leafWorker) flowletTable(table *congestion.Flowlets, limit int) Flowlet
 	return t
 }
 
-func (l *leafWorker) flowletEntry(f congestion.Flowlet) FlowletEntry {
+func (l *layout) flowletEntry(f congestion.Flowlet) FlowletEntry {
 	return FlowletEntry{f.Slot, f.Uplink, l.uplinkName(f.Uplink), f.Active, f.Idle}
 }
 
@@ -264,13 +257,13 @@ type FDBEntry struct {
 func (n *Node) FDB(limit int) FDBTable {
 	t := FDBTable{Entries: []FDBEntry{}}
 	seen := make(map[overlay.FDBKey]overlay.FDBEntry)
-	var tables *Tables
+	var v *view
 	for _, w := range n.leaves() {
 		look := func(part []overlay.FDBEntry, from, to int) []overlay.FDBEntry {
 			if w.view == nil {
 				return part
 			}
-			tables, t.Total = w.view.tables, max(t.Total, w.fdb.Len())
+			v, t.Total = w.view, max(t.Total, w.fdb.Len())
 			return slices.AppendSeq(part, w.fdb.Some(w.now, from, to))
 		}
 		inParts(w.worker, w.fdb.Buckets(), lookBuckets, 4*lookBuckets, look, func(part []overlay.FDBEntry) bool {
@@ -284,7 +277,7 @@ func (n *Node) FDB(limit int) FDBTable {
 		})
 	}
 	for _, e := range seen {
-		t.Entries = append(t.Entries, n.fdbEntry(tables, e))
+		t.Entries = append(t.Entries, v.fdbEntry(e))
 	}
 	slices.SortFunc(t.Entries, func(a, b FDBEntry) int {
 		return cmp.Or(cmp.Compare(a.VNI, b.VNI), cmp.Compare(a.MAC, b.MAC))
@@ -292,14 +285,15 @@ func (n *Node) FDB(limit int) FDBTable {
 	return t
 }
 
-func (n *Node) fdbEntry(t *Tables, e overlay.FDBEntry) FDBEntry {
+func (v *view) fdbEntry(e overlay.FDBEntry) FDBEntry {
+	t := v.tables
 	x := FDBEntry{MAC: e.MAC.String(), Static: e.Static, Age: e.Age}
 	if int(e.VNI) < len(t.VNIs) { // tables only grow, and e may be newer than t
 		x.VNI = uint32(t.VNIs[e.VNI].VNI)
 	}
 	switch {
 	case !e.Dest.Remote():
-		x.Port, x.VLAN = n.cfg.Ports[e.Dest.Port()].Name, e.Dest.VLAN()
+		x.Port, x.VLAN = v.layout.name(PortID(e.Dest.Port())), e.Dest.VLAN()
 	case int(e.Dest.Peer()) < len(t.Peers):
 		x.VTEP = t.Peers[e.Dest.Peer()].VTEP
 	}

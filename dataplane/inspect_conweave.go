@@ -110,7 +110,7 @@ func (n *Node) ConWeave(limit int) *ConWeaveState {
 	}
 	s := &ConWeaveState{Sources: []ConWeaveSource{}, Auto: n.Auto()}
 	var sum reorder.Stats
-	ports := make([]reorder.PortUse, arrivalPorts(len(n.cfg.Ports)))
+	ports := make([]reorder.PortUse, arrivalPorts(n.cfg.Room))
 	for _, w := range n.leaves() {
 		var classes []*class
 		w.call(func() {
@@ -139,9 +139,7 @@ func (n *Node) ConWeave(limit int) *ConWeaveState {
 			continue
 		}
 		p := PortHoldUse{Held: HoldUse{u.Queues, u.Packets, u.Bytes}, Peak: HoldUse{u.QueuesPeak, u.PacketsPeak, u.BytesPeak}}
-		if i < len(n.cfg.Ports) {
-			p.Port = n.cfg.Ports[i].Name
-		}
+		p.Port = n.layout.Load().name(PortID(i))
 		d.Ports = append(d.Ports, p)
 	}
 	return s
@@ -158,34 +156,29 @@ func (d *ConWeaveDestination) params(p reorder.Params) {
 // when a reload has put another one in its place.
 func (l *leafWorker) conweaveSource(policy balance.ConWeavePolicy, scheme string, class, limit int) ConWeaveSource {
 	var p balance.ConWeaveSource
-	var tables *Tables
-	l.call(func() {
-		p = policy.Params()
-		if l.view != nil {
-			tables = l.view.tables
-		}
-	})
+	var v *view
+	l.call(func() { p, v = policy.Params(), l.view })
 	s := ConWeaveSource{
 		Worker: l.id, Class: class, Scheme: scheme,
 		Reply: p.Reply, ReplyExtra: p.ReplyExtra, PathBusy: p.PathBusy, Inactive: p.Inactive, Samples: p.Samples, Selectors: p.Selectors,
 		Size: p.Connections, Connections: []ConnectionEntry{}, Busy: []BusyPath{},
 	}
-	if tables == nil {
+	if v == nil {
 		return s
 	}
 	if limit < 0 {
 		limit = math.MaxInt
 	}
 	l.showConnections(&s, policy, limit)
-	l.showBusy(&s, policy, tables)
+	l.showBusy(&s, policy, v)
 	return s
 }
 
 // showConnections counts the connections and lists those that sent last.
 func (l *leafWorker) showConnections(s *ConWeaveSource, policy balance.ConWeavePolicy, limit int) {
-	var tables *Tables
+	var v *view
 	look := func(part []balance.Connection, from, to int) []balance.Connection {
-		tables = l.view.tables // of a connection's leaf: it may be newer than what was asked before
+		v = l.view // of a connection's leaf: it may be newer than what was asked before
 		return slices.AppendSeq(part, policy.Connections(l.now, from, to))
 	}
 	var last []balance.Connection
@@ -211,7 +204,7 @@ func (l *leafWorker) showConnections(s *ConWeaveSource, policy balance.ConWeaveP
 		return true
 	})
 	for _, c := range sentLast(last, limit) {
-		s.Connections = append(s.Connections, l.connectionEntry(&c, tables))
+		s.Connections = append(s.Connections, v.connectionEntry(&c))
 	}
 }
 
@@ -223,10 +216,10 @@ func sentLast(list []balance.Connection, limit int) []balance.Connection {
 	return list[:min(limit, len(list))]
 }
 
-func (l *leafWorker) connectionEntry(c *balance.Connection, tables *Tables) ConnectionEntry {
+func (v *view) connectionEntry(c *balance.Connection) ConnectionEntry {
 	e := ConnectionEntry{
-		Hash: c.Hash, VTEP: tables.peerVTEP(PeerID(c.Leaf)), State: c.State, Epoch: uint8(c.Epoch),
-		Path: c.Path.String(), Port: l.uplinkName(c.Path.Uplink()), Idle: c.Idle,
+		Hash: c.Hash, VTEP: v.tables.peerVTEP(PeerID(c.Leaf)), State: c.State, Epoch: uint8(c.Epoch),
+		Path: c.Path.String(), Port: v.layout.uplinkName(c.Path.Uplink()), Idle: c.Idle,
 	}
 	if c.State == balance.ConnectionRerouted {
 		e.Old = c.Old.String()
@@ -238,7 +231,7 @@ func (l *leafWorker) connectionEntry(c *balance.Connection, tables *Tables) Conn
 // none. It is called on the worker's thread.
 func (l *leafWorker) connectionOf(p balance.ConWeavePolicy, hash uint32) *ConnectionEntry {
 	if of := sentLast(slices.Collect(p.ConnectionsOf(l.now, hash)), 1); len(of) > 0 {
-		e := l.connectionEntry(&of[0], l.view.tables)
+		e := l.view.connectionEntry(&of[0])
 		return &e
 	}
 	return nil
@@ -254,10 +247,10 @@ type busyPath struct {
 
 // showBusy lists the paths to all peers that are marked. With one selector a mark
 // is that of an uplink.
-func (l *leafWorker) showBusy(s *ConWeaveSource, policy balance.ConWeavePolicy, tables *Tables) {
+func (l *leafWorker) showBusy(s *ConWeaveSource, policy balance.ConWeavePolicy, v *view) {
 	look := func(part []busyPath, from, to int) []busyPath {
 		for peer := from; peer < to; peer++ {
-			for i := range len(l.uplinks) * s.Selectors {
+			for i := range len(v.layout.uplinks) * s.Selectors {
 				path := overlay.MakePathID(uint8(i/s.Selectors), uint8(i%s.Selectors))
 				if until, ok := policy.BusyUntil(l.now, uint16(peer), path); ok {
 					part = append(part, busyPath{PeerID(peer), path, until.Sub(l.now)})
@@ -266,10 +259,10 @@ func (l *leafWorker) showBusy(s *ConWeaveSource, policy balance.ConWeavePolicy, 
 		}
 		return part
 	}
-	step := max(lookPaths/max(len(l.uplinks)*s.Selectors, 1), 1)
-	inParts(l.worker, len(tables.Peers), step, 64, look, func(part []busyPath) bool {
+	step := max(lookPaths/max(len(v.layout.uplinks)*s.Selectors, 1), 1)
+	inParts(l.worker, len(v.tables.Peers), step, 64, look, func(part []busyPath) bool {
 		for _, b := range part {
-			s.Busy = append(s.Busy, BusyPath{tables.peerVTEP(b.peer), b.path.String(), l.uplinkName(b.path.Uplink()), b.left})
+			s.Busy = append(s.Busy, BusyPath{v.tables.peerVTEP(b.peer), b.path.String(), v.layout.uplinkName(b.path.Uplink()), b.left})
 		}
 		return true
 	})

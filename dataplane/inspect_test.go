@@ -23,6 +23,7 @@ import (
 // node is a Node around the rigs' workers.
 func node(rigs ...*rig) *Node {
 	n := &Node{cfg: *rigs[0].w.cfg, shared: rigs[0].w.shared}
+	n.layout.Store(rigs[0].ports)
 	for _, r := range rigs {
 		n.workers = append(n.workers, r.w)
 	}

@@ -91,7 +91,7 @@ func (k *kernelLeaf) join(far *kernelLeaf) {
 			Polling: Interrupt, RingSize: 1024, FDBSize: 1024, FDBAge: time.Minute, HoldTime: time.Second,
 			Drain: 200 * time.Millisecond, MaxMTU: 1600, Seed: 1, KernelOverlay: true,
 			Ports: []PortConfig{
-				{Name: "acc0", Kind: Access, Untagged: siteVNI, Egress: EgressConfig{QueueBytes: 1 << 20}},
+				{Name: "acc0", Kind: Access, Egress: EgressConfig{QueueBytes: 1 << 20}},
 				{Name: "up0", Kind: Uplink, Egress: EgressConfig{QueueBytes: 1 << 20}},
 			},
 		}
@@ -100,6 +100,8 @@ func (k *kernelLeaf) join(far *kernelLeaf) {
 			Hops:  []Hop{{Port: 1, Gateway: gw, MAC: overlay.MAC(away.Attrs().HardwareAddr), Resolved: true}},
 			Peers: []Peer{{VTEP: other.vtep, Hops: []HopID{0}}},
 			VNIs:  []VNI{{VNI: siteVNI}},
+
+			Bindings: []Binding{{Port: 0}},
 		}
 	}
 }

@@ -35,9 +35,9 @@ var (
 
 func leafConfig() Config {
 	return Config{Role: Leaf, Ports: []PortConfig{
-		{Name: "acc0", Kind: Access, Untagged: 100, VLANs: map[uint16]overlay.VNI{20: 200}},
-		{Name: "acc1", Kind: Access, Untagged: 100, VLANs: map[uint16]overlay.VNI{30: 200}},
-		{Name: "acc2", Kind: Access, Untagged: 300},
+		{Name: "acc0", Kind: Access},
+		{Name: "acc1", Kind: Access},
+		{Name: "acc2", Kind: Access},
 		{Name: "up0", Kind: Uplink},
 		{Name: "up1", Kind: Uplink},
 	}}
@@ -55,6 +55,7 @@ func leafTables() *Tables {
 			{VNI: 200, Flood: []PeerID{0}},
 			{VNI: 300},
 		},
+		Bindings: []Binding{{acc0, 0, 0}, {acc0, 20, 1}, {acc1, 0, 0}, {acc1, 30, 1}, {acc2, 0, 2}},
 	}
 	for i := range 5 {
 		mtu := 1500
@@ -477,19 +478,20 @@ func TestLeafPipelineAllocatesNothing(t *testing.T) {
 
 func TestCompileRefusesImpossibleTables(t *testing.T) {
 	for name, edit := range map[string]func(*Tables){
-		"ports":      func(t *Tables) { t.Ports = t.Ports[:2] },
-		"hop port":   func(t *Tables) { t.Hops[0].Port = 99 },
-		"VNI gone":   func(t *Tables) { t.VNIs = t.VNIs[:1] },
-		"peer's hop": func(t *Tables) { t.Peers[0].Hops = []HopID{7} },
-		"flood peer": func(t *Tables) { t.VNIs[0].Flood = []PeerID{7} },
-		"static":     func(t *Tables) { t.Static = []StaticMAC{{VNI: 9}} },
+		"ports":       func(t *Tables) { t.Ports = append(t.Ports, PortState{}) },
+		"hop port":    func(t *Tables) { t.Hops[0].Port = 99 },
+		"VNI gone":    func(t *Tables) { t.VNIs = t.VNIs[:1] },
+		"peer's hop":  func(t *Tables) { t.Peers[0].Hops = []HopID{7} },
+		"bound twice": func(t *Tables) { t.Bindings = append(t.Bindings, Binding{acc1, 30, 2}) },
+		"flood peer":  func(t *Tables) { t.VNIs[0].Flood = []PeerID{7} },
+		"static":      func(t *Tables) { t.Static = []StaticMAC{{VNI: 9}} },
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := leafConfig()
 			cfg.VTEP = own()
 			tables := leafTables()
 			edit(tables)
-			if _, err := compile(&cfg, tables); err == nil {
+			if _, err := compile(&cfg, layoutOf(t, &cfg), tables); err == nil {
 				t.Error("accepted")
 			}
 		})

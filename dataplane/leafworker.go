@@ -20,7 +20,7 @@ type leafWorker struct {
 
 	fdb          *overlay.FDB
 	classes      []*class // the last one takes what the others do not
-	uplinks      []PortID // by LBTag
+	uplinks      []PortID // by LBTag; NoPort: nobody has it
 	peerNumbers  []uint16 // by PeerID: what all nodes know leaves by
 	storms       []storm  // by VNIIndex: of what hosts have flooded
 	fabricStorms []storm  // and of what the fabric brings to be flooded
@@ -69,29 +69,22 @@ type leafStats struct {
 	PeerReceived []Traffic
 }
 
-// arrivalPorts is the number of ports that frames may wait for: those of the node,
-// and behind them one that stands for all members of a VNI.
-func arrivalPorts(ports int) int { return ports + 1 }
+// arrivalPorts is the number of ports that frames may wait for: as many as the node has
+// room for, and behind them one that stands for all members of a VNI.
+func arrivalPorts(room int) int { return room + 1 }
 
 // newLeafWorker makes a leaf's part of a worker.
 func newLeafWorker(w *worker, frameSize int) (*leafWorker, error) {
 	l := &leafWorker{
-		worker: w, fdb: overlay.NewFDB(w.cfg.FDBSize, w.cfg.FDBAge, MaxVNIs, len(w.ports)),
-		flushed: make([]uint32, len(w.ports)), kernel: w.cfg.KernelOverlay,
+		worker: w, fdb: overlay.NewFDB(w.cfg.FDBSize, w.cfg.FDBAge, MaxVNIs, w.cfg.Room),
+		flushed: make([]uint32, w.cfg.Room), kernel: w.cfg.KernelOverlay,
 		parked: make([]parked, len(w.area)/frameSize), shift: uint8(bits.TrailingZeros(uint(frameSize))),
-	}
-	for i := range w.ports {
-		l.fdb.SetPortLimit(uint16(i), int(w.cfg.Ports[i].FDBLimit))
-		if w.ports[i].kind == Uplink {
-			w.ports[i].uplink = uint8(len(l.uplinks))
-			l.uplinks = append(l.uplinks, PortID(i))
-		}
 	}
 	rules := w.cfg.rules()
 	var err error
 	l.brain, err = leaf.New[uint32](leaf.Config{
 		Worker: w.id, Seed: w.cfg.Seed, Classes: schemes(rules), Congestion: w.cfg.Congestion, Sections: w.cfg.sections(),
-		Leaves: MaxPeers, Ports: arrivalPorts(len(w.ports)), Uplinks: len(l.uplinks), Links: l, Node: leafNode{l}, Answers: answerBudget,
+		Leaves: MaxPeers, Ports: arrivalPorts(w.cfg.Room), Links: l, Node: leafNode{l}, Answers: answerBudget,
 	}, w.shared.leaf)
 	if err != nil {
 		return nil, err
@@ -118,6 +111,16 @@ func (l *leafWorker) end(now mono.Time, behind bool) {
 		l.act(l.brain.Tick(now, behind), now)
 	}
 	l.age(now)
+}
+
+// arrange takes note of which uplinks there are, and of what ports may learn.
+func (l *leafWorker) arrange(to *layout) {
+	l.uplinks = to.uplinks
+	l.brain.SetUplinks(to.tags())
+	for i := range to.ports {
+		l.ports[i].uplink = to.ports[i].tag
+		l.fdb.SetPortLimit(uint16(i), int(to.ports[i].FDBLimit))
+	}
 }
 
 // act does what the brain says. Messages go first: they carry the headers of frames
@@ -198,6 +201,9 @@ func (l *leafWorker) leave(v *view, now mono.Time) {
 
 // adopt brings tables, limits and counters in line with a new view.
 func (l *leafWorker) adopt(old, v *view) {
+	if old == nil || old.layout != v.layout {
+		l.arrange(v.layout)
+	}
 	l.adoptFDB(old, v)
 	l.bindClasses()
 	l.number(v)

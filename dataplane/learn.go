@@ -123,7 +123,7 @@ func (l *leafWorker) adoptFDB(old, v *view) {
 		l.fdb.SetLimit(uint16(i), int(n.FDBLimit))
 	}
 	if old != nil {
-		for i := range v.ports {
+		for i := range old.ports {
 			if old.ports[i].up && !v.ports[i].up && l.ports[i].kind == Access {
 				l.fdb.FlushPort(uint16(i), l.now)
 				l.flushed[i] = v.seq

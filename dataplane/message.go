@@ -32,7 +32,7 @@ var answerBudget = leaf.Budget{Interval: 4 * time.Microsecond, Burst: 4096}
 // an empty frame.
 func (l *leafWorker) sendMessage(o *leaf.Outgoing[uint32], now mono.Time) {
 	if o.Link != overlay.AnyLink {
-		if int(o.Link) >= len(l.uplinks) {
+		if int(o.Link) >= len(l.uplinks) || l.uplinks[o.Link] == NoPort {
 			l.brain.Unsent().NoPath++
 		} else if l.sendLink(l.uplinks[o.Link], &o.Fabric, l.brain.Unsent(), now) {
 			l.brain.Account(o.Fabric.Opcode, overlay.LinkMessageLen)

@@ -63,8 +63,11 @@ func TestAnswersIdentifyTheFlow(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			cfg := leafConfig()
-			cfg.Ports[acc0].VLANs, cfg.Ports[acc0].Transparent, cfg.Seed = nil, true, 99
-			r := newRig(t, cfg, leafTables())
+			cfg.Seed = 99
+			tables := leafTables()
+			tables.Ports[acc0].Transparent = true
+			tables.Bindings = slices.DeleteFunc(tables.Bindings, func(b Binding) bool { return b.Port == acc0 && b.VLAN != 0 })
+			r := newRig(t, cfg, tables)
 			r.prove(0)
 			r.send(acc0, udp4(bcast, hostA, 0, 1, 10))
 			request := &overlay.Fabric{Capable: true, Scheme: reorder.SchemeID, Shim: true, Opcode: overlay.OpRTTRequest, Epoch: 2, LBTag: 5,

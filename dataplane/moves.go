@@ -39,14 +39,14 @@ func (n *Node) reportMoves(seen []uint64) {
 			continue
 		}
 		var moves []overlay.FDBMove
-		var tables *Tables
+		var v *view
 		before := seen[q]
 		w.call(func() {
-			moves, tables = slices.Collect(w.fdb.HeldSince(before)), w.view.tables
+			moves, v = slices.Collect(w.fdb.HeldSince(before)), w.view
 			seen[q] = w.fdb.Held()
 		})
 		for _, m := range moves {
-			at, from := n.fdbEntry(tables, overlay.FDBEntry{VNI: m.VNI, MAC: m.MAC, Dest: m.At}), n.fdbEntry(tables, overlay.FDBEntry{VNI: m.VNI, Dest: m.Seen})
+			at, from := v.fdbEntry(overlay.FDBEntry{VNI: m.VNI, MAC: m.MAC, Dest: m.At}), v.fdbEntry(overlay.FDBEntry{VNI: m.VNI, Dest: m.Seen})
 			text := "address moves too often and is held where it is: look for a loop, or for two hosts with one address"
 			if m.Loop() {
 				text = "a local host's own address comes back from the fabric and is held here: look for a loop, or for two hosts with one address"

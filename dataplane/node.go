@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -25,18 +26,23 @@ type Node struct {
 	workers []*worker
 	umems   []*xsk.Umem // by worker
 	view    atomic.Pointer[view]
+	layout  atomic.Pointer[layout]
 	ask     chan HopID
 	shared  *shared
 	tuner   tuner
 	rule    *bpf.Rule // what XDP programs know of the kernel's overlay; nil: it is the node's own
 
-	opening sync.Mutex // held while ports are opened and closed; guards closed
+	opening sync.Mutex // held while ports come, go, and are opened and closed; guards closed and seats
 	closed  bool
-	mu      sync.Mutex    // guards what devices say; taken after opening, and never for long
-	devices []*device     // by PortID
+	seats   seats
+	mu      sync.Mutex    // guards devices and what they say; taken after opening, and never for long
+	devices []*device     // by PortID; nil: nobody has it. Written with opening held, too
 	changed chan struct{} // tables came whose interfaces may differ
 
-	publishing sync.Mutex  // guards tables, opened and overhead; taken after opening
+	scheming sync.Mutex // guards rules; taken after opening
+	rules    []Class    // in force, see Config.rules
+
+	publishing sync.Mutex  // guards tables, opened and overhead, and is held while layout changes; taken after opening
 	tables     *Tables     // as published last
 	opened     []int       // by PortID: ifindex of the interface that the port is open on; 0: not open
 	leaving    bool        // the kernel gets all frames again
@@ -51,13 +57,18 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, log: log, ask: make(chan HopID, 64), changed: make(chan struct{}, 1), opened: make([]int, len(cfg.Ports))}
+	n := &Node{cfg: cfg, log: log, ask: make(chan HopID, 64), changed: make(chan struct{}, 1), opened: make([]int, len(cfg.Ports)), seats: newSeats(cfg.Room), rules: cfg.rules()}
+	l, err := n.seats.arrange(cfg.Role, cfg.Ports, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	n.layout.Store(l)
 	n.shared = newShared(&n.cfg)
 	if err := errors.Join(n.openRule(), n.openWorkers()); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	for i := range cfg.Ports {
-		d := &device{id: PortID(i), cfg: &n.cfg.Ports[i]}
+		d := &device{id: PortID(i), cfg: &cfg.Ports[i]}
 		n.devices = append(n.devices, d)
 		if d.cfg.Optional && n.absent(d) {
 			continue
@@ -135,16 +146,14 @@ func (n *Node) Publish(t *Tables) error {
 
 // publish is Publish; publishing is held.
 func (n *Node) publish(t *Tables) error {
-	v, err := compile(&n.cfg, n.openPorts(t))
+	v, err := compile(&n.cfg, n.layout.Load(), n.openPorts(t))
 	if err != nil {
 		return fmt.Errorf("new tables: %w", err)
 	}
 	if old := n.view.Load(); old != nil {
 		v.seq = old.seq + 1
 	}
-	if err := n.withdraw(v); err != nil {
-		return fmt.Errorf("new tables: %w", err)
-	}
+	n.withdraw(v)
 	n.view.Store(v)
 	for _, w := range n.workers {
 		w.mail.nudge()
@@ -155,18 +164,16 @@ func (n *Node) publish(t *Tables) error {
 	}
 	n.setStatics(t.Static)
 	n.tables = t
-	return n.offer(v)
+	n.offer(v)
+	return nil
 }
 
 // openPorts returns t with those ports down that are not open on the interface
 // that t names: the kernel may say that it is up, but nothing that is sent there
 // leaves, and other next hops must take its share.
 func (n *Node) openPorts(t *Tables) *Tables {
-	if len(t.Ports) != len(n.opened) {
-		return t // compile says so
-	}
 	masked := t
-	for i := range t.Ports {
+	for i := range min(len(t.Ports), len(n.opened)) { // of more than that compile says so
 		if !t.Ports[i].Up || t.Ports[i].Ifindex == n.opened[i] {
 			continue
 		}
@@ -210,7 +217,23 @@ func (n *Node) SetSchemes(scheme string, o balance.Options, classes []Class) err
 	if err := n.checkMTU(&cfg); err != nil {
 		return err
 	}
+	n.scheming.Lock()
+	defer n.scheming.Unlock()
 	rules := cfg.rules()
+	if err := n.install(rules); err != nil {
+		return err
+	}
+	n.rules = rules
+	n.publishing.Lock()
+	defer n.publishing.Unlock()
+	n.overhead = cfg.Overhead()
+	return nil
+}
+
+// install makes the classes of rules in all workers and puts them in force; scheming is
+// held.
+func (n *Node) install(rules []Class) error {
+	rules = n.layout.Load().rules(rules)
 	made := make([][]*class, len(n.workers))
 	for q, w := range n.workers {
 		var err error
@@ -225,9 +248,6 @@ func (n *Node) SetSchemes(scheme string, o balance.Options, classes []Class) err
 			errs[q] = w.leaf.brain.Retime(w.now, &times)
 		})
 	}
-	n.publishing.Lock()
-	defer n.publishing.Unlock()
-	n.overhead = cfg.Overhead()
 	return errors.Join(errs...)
 }
 
@@ -240,16 +260,16 @@ func (n *Node) checkMTU(cfg *Config) error {
 	if n.tables == nil || cfg.Overhead() <= cmp.Or(n.overhead, n.cfg.Overhead()) {
 		return nil
 	}
-	widest := 0
-	for i := range cfg.Ports {
-		if cfg.Ports[i].Kind == Access {
-			widest = max(widest, n.tables.Ports[i].MTU)
+	widest, l := 0, n.layout.Load()
+	for i, p := range n.tables.Ports {
+		if l.has(PortID(i), Access) {
+			widest = max(widest, p.MTU)
 		}
 	}
-	for i := range cfg.Ports {
-		if mtu := n.tables.Ports[i].MTU; cfg.Ports[i].Kind == Uplink && mtu > 0 && mtu < widest+cfg.Overhead() {
+	for i, p := range n.tables.Ports {
+		if l.has(PortID(i), Uplink) && p.MTU > 0 && p.MTU < widest+cfg.Overhead() {
 			return fmt.Errorf("uplink %s has MTU %d, and the shim of a scheme besides VXLAN and hosts' MTU of %d needs %d: ip link set dev %s mtu %d",
-				cfg.Ports[i].Name, mtu, widest, widest+cfg.Overhead(), cfg.Ports[i].Name, widest+cfg.Overhead())
+				l.ports[i].Name, p.MTU, widest, widest+cfg.Overhead(), l.ports[i].Name, widest+cfg.Overhead())
 		}
 	}
 	return nil
@@ -277,7 +297,11 @@ func (n *Node) PortInfos() (infos []PortInfo) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, d := range n.devices {
-		infos = append(infos, d.info(n.log))
+		var i PortInfo // of nobody
+		if d != nil {
+			i = d.info(n.log)
+		}
+		infos = append(infos, i)
 	}
 	return infos
 }
@@ -293,7 +317,9 @@ func (n *Node) Close() error {
 	n.closed = true
 	var errs []error
 	for _, d := range n.devices {
-		errs = append(errs, n.closeDevice(d))
+		if d != nil {
+			errs = append(errs, n.closeDevice(d))
+		}
 	}
 	for _, w := range n.workers {
 		w.mail.close()

@@ -57,7 +57,7 @@ func newSite(t *testing.T, queues int) *site {
 		Polling: Interrupt, RingSize: 1024, FDBSize: 1024, FDBAge: time.Minute, HoldTime: time.Second,
 		Drain: 200 * time.Millisecond, MaxMTU: 1600, Seed: 1,
 		Ports: []PortConfig{
-			{Name: "acc0", Kind: Access, Untagged: siteVNI, Egress: EgressConfig{QueueBytes: 1 << 20}},
+			{Name: "acc0", Kind: Access, Egress: EgressConfig{QueueBytes: 1 << 20}},
 			{Name: "up0", Kind: Uplink, Egress: EgressConfig{QueueBytes: 1 << 20}},
 		},
 	}
@@ -66,6 +66,8 @@ func newSite(t *testing.T, queues int) *site {
 		Hops:  []Hop{{Port: 1, Gateway: netip.MustParseAddr("192.168.0.2"), MAC: overlay.MAC(far.Attrs().HardwareAddr), Resolved: true}},
 		Peers: []Peer{{VTEP: vtep2, Hops: []HopID{0}}},
 		VNIs:  []VNI{{VNI: siteVNI, Flood: []PeerID{0}}},
+
+		Bindings: []Binding{{Port: 0}},
 	}
 	return s
 }

@@ -14,6 +14,7 @@ func TestPortsThatAreNotOpenAreDown(t *testing.T) {
 	cfg := leafConfig()
 	cfg.VTEP, cfg.VXLANPort = netip.MustParseAddr(testVTEP), overlay.DefaultPort
 	n := &Node{cfg: cfg, log: slog.New(slog.DiscardHandler), changed: make(chan struct{}, 1), opened: make([]int, len(cfg.Ports))}
+	n.layout.Store(layoutOf(t, &cfg))
 	tables := leafTables()
 	for i := range tables.Ports {
 		n.opened[i] = tables.Ports[i].Ifindex

@@ -48,7 +48,7 @@ func (n *Node) pathsAt(now mono.Time) (peers []PeerPaths) {
 		p := PeerPaths{VTEP: v.tables.Peers[i].VTEP, Paths: []LivePath{}}
 		for u := range uint8(MaxPaths) {
 			if v.paths[i].Index[u] >= 0 {
-				p.Paths = append(p.Paths, n.livePath(PeerID(i), u, now))
+				p.Paths = append(p.Paths, n.livePath(v, PeerID(i), u, now))
 			}
 		}
 		peers = append(peers, p)
@@ -56,10 +56,10 @@ func (n *Node) pathsAt(now mono.Time) (peers []PeerPaths) {
 	return peers
 }
 
-func (n *Node) livePath(peer PeerID, uplink uint8, now mono.Time) LivePath {
+func (n *Node) livePath(v *view, peer PeerID, uplink uint8, now mono.Time) LivePath {
 	p := n.shared.leaf.Paths.Path(uint16(peer), uplink, now)
 	return LivePath{
-		Uplink: uplink, Port: n.workers[0].leaf.uplinkName(uplink), State: p.State.String(), Alive: p.State == liveness.Alive,
+		Uplink: uplink, Port: v.layout.uplinkName(uplink), State: p.State.String(), Alive: p.State == liveness.Alive,
 		Avoided: p.Avoided, RoundTrip: p.RoundTrip, Loss: p.Loss, GivenUp: uint64(p.GivenUp),
 	}
 }

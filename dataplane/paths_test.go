@@ -30,7 +30,7 @@ func TestPathsOfPeers(t *testing.T) {
 			cfg, tables := leafConfig(), leafTables()
 			cfg.VTEP = netip.MustParseAddr(testVTEP)
 			tt.change(tables)
-			v, err := compile(&cfg, tables)
+			v, err := compile(&cfg, layoutOf(t, &cfg), tables)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -60,7 +60,7 @@ func TestPathsHaveWeights(t *testing.T) {
 			cfg.VTEP = netip.MustParseAddr(testVTEP)
 			tables.Peers[0].Weights = []uint16{2, 100}
 			tt.change(tables)
-			v, err := compile(&cfg, tables)
+			v, err := compile(&cfg, layoutOf(t, &cfg), tables)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -72,7 +72,7 @@ func TestPathsHaveWeights(t *testing.T) {
 	for _, weights := range [][]uint16{{1}, {1, 2, 3}, {0, 1}, {}} {
 		cfg, tables := leafConfig(), leafTables()
 		tables.Peers[0].Weights = weights
-		if _, err := compile(&cfg, tables); err == nil {
+		if _, err := compile(&cfg, layoutOf(t, &cfg), tables); err == nil {
 			t.Errorf("weights %v of two next hops are taken", weights)
 		}
 	}
@@ -83,7 +83,7 @@ func TestSpineSpreadsByWeight(t *testing.T) {
 	tables := spineTables()
 	tables.Groups[0].Weights = []uint16{3, 1}
 	cfg := spineConfig()
-	v, err := compile(&cfg, tables)
+	v, err := compile(&cfg, layoutOf(t, &cfg), tables)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,11 +99,11 @@ func TestSpineSpreadsByWeight(t *testing.T) {
 		t.Errorf("%v of 16 selectors and %v of 1000 hashes, want three quarters for the first next hop", selected, hashed)
 	}
 	tables.Ports[v.hops[g.hops[0]].port].Up = false
-	if v, err = compile(&cfg, tables); err != nil || v.groups[0].n != 1 || v.groups[0].choice.Of(true, 0, 0) != 0 {
+	if v, err = compile(&cfg, layoutOf(t, &cfg), tables); err != nil || v.groups[0].n != 1 || v.groups[0].choice.Of(true, 0, 0) != 0 {
 		t.Errorf("one next hop left: %+v, error %v", v.groups[0], err)
 	}
 	tables.Groups[0].Weights = []uint16{3}
-	if _, err := compile(&cfg, tables); err == nil {
+	if _, err := compile(&cfg, layoutOf(t, &cfg), tables); err == nil {
 		t.Error("one weight of two next hops is taken")
 	}
 }

@@ -29,6 +29,7 @@ type link interface {
 // port is a worker's share of a port: one queue. Owned by the worker.
 type port struct {
 	id       PortID
+	name     string // its interface
 	kind     PortKind
 	uplink   uint8          // of an uplink: its LBTag
 	mac      overlay.FDBKey // its address, as a frame's destination is read
@@ -141,8 +142,19 @@ func (w *worker) kick(p *port) {
 // attach makes l the port's link.
 func (w *worker) attach(p *port, l link) {
 	p.link = l
+	w.listOpen()
 	w.refill(p)
 	p.link.WakeRX()
+}
+
+// listOpen finds the ports that have a link.
+func (w *worker) listOpen() {
+	w.open = w.open[:0]
+	for i := range w.ports {
+		if w.ports[i].link != nil {
+			w.open = append(w.open, &w.ports[i])
+		}
+	}
 }
 
 // detach takes the link away, drops what was queued for it, and returns the
@@ -155,8 +167,14 @@ func (w *worker) detach(p *port) link {
 	p.stats.TXAbandoned += uint64(l.TXQueued())
 	p.past = p.kernelStats()
 	p.link, p.unkicked, p.dirty, p.starved = nil, 0, false, false
+	w.listOpen()
 	p.egress.flush(func(f *frame) { w.discard(f, drop.PortReset) })
 	return l
+}
+
+// busy reports whether a port with a link has something that it has yet to send.
+func (p *port) busy() bool {
+	return p.link != nil && (p.egress.held() > 0 || p.unkicked > 0 || p.link.TXPending() > 0)
 }
 
 // reclaim takes back every frame that the closed link of p still held.

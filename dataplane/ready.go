@@ -33,9 +33,9 @@ func (r Reason) String() string {
 // send to it, but its start is over.
 func (r Reason) Forwards() bool { return r.Name == ReasonNoVTEP || r.optional }
 
-// Unready returns why a node with these ports is not ready; empty: it is. Links that are
-// down do not count, nor interfaces that may be absent and are: the node does what can
-// be done then. t is nil before tables were published.
+// Unready returns why a node with these ports, by PortID, is not ready; empty: it is. Links
+// that are down do not count, nor access ports' interfaces that may be absent and are: the
+// node does what can be done then. t is nil before tables were published.
 func Unready(ports []PortConfig, infos []PortInfo, t *Tables) []Reason {
 	reasons := []Reason{}
 	switch {
@@ -45,11 +45,14 @@ func Unready(ports []PortConfig, infos []PortInfo, t *Tables) []Reason {
 		reasons = append(reasons, Reason{Name: ReasonNoVTEP, Detail: "the VTEP is no address of this machine: add it to lo"})
 	}
 	for i := range ports {
+		if ports[i].Name == "" {
+			continue // nobody's place
+		}
 		var info PortInfo
 		if i < len(infos) {
 			info = infos[i]
 		}
-		absent := t != nil && ports[i].Optional && (i >= len(t.Ports) || t.Ports[i].Ifindex == 0)
+		absent := t != nil && ports[i].Optional && ports[i].Kind == Access && (i >= len(t.Ports) || t.Ports[i].Ifindex == 0)
 		if !info.Open && !absent {
 			reasons = append(reasons, Reason{Name: ReasonPortClosed, Port: ports[i].Name, Detail: cmp.Or(info.Error, "its sockets are not bound"), optional: ports[i].Optional})
 		}

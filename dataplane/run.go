@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -80,10 +81,8 @@ func (w *worker) sleep(fds []unix.PollFd, t mono.Time) []unix.PollFd {
 		return fds
 	}
 	fds = append(fds[:0], unix.PollFd{Fd: int32(w.mail.wake), Events: unix.POLLIN})
-	for i := range w.ports {
-		if l := w.ports[i].link; l != nil {
-			fds = append(fds, unix.PollFd{Fd: int32(l.FD()), Events: unix.POLLIN})
-		}
+	for _, p := range w.open {
+		fds = append(fds, unix.PollFd{Fd: int32(p.link.FD()), Events: unix.POLLIN})
 	}
 	ts := unix.NsecToTimespec(int64(wait))
 	w.sleeps++
@@ -121,10 +120,5 @@ func (w *worker) drain() {
 
 // unsent reports whether a TX ring holds frames that the kernel has not taken.
 func (w *worker) unsent() bool {
-	for i := range w.ports {
-		if p := &w.ports[i]; p.link != nil && p.unkicked > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(w.open, func(p *port) bool { return p.unkicked > 0 })
 }

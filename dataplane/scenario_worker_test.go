@@ -1,6 +1,7 @@
 package dataplane_test
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -31,15 +32,17 @@ func newScripted(t testing.TB, s *setup) harness {
 		Role: dataplane.Leaf, VTEP: scriptVTEP, VXLANPort: overlay.DefaultPort, Workers: 1, RingSize: 512,
 		ReversePath: dataplane.AnyPath, // packets come by uplinks that no path goes by
 		Seed:        hashSeed, Scheme: s.Scheme, Sections: s.Sections, FDBSize: 64, FDBAge: 1 << 40, HoldTime: 1 << 30,
-		Ports: []dataplane.PortConfig{{Name: "host", Kind: dataplane.Access, Untagged: scriptVNI}},
+		Ports: []dataplane.PortConfig{{Name: "host", Kind: dataplane.Access}},
 	}
 	h := &scripted{t: t, tables: dataplane.Tables{
-		Ports:  []dataplane.PortState{{Up: true, MTU: 1500}},
-		VNIs:   []dataplane.VNI{{VNI: scriptVNI}},
-		Static: []dataplane.StaticMAC{{MAC: hostMAC, Port: 0}},
+		Ports: []dataplane.PortState{{Up: true, MTU: 1500}},
+		VNIs:  []dataplane.VNI{{VNI: scriptVNI}},
+
+		Bindings: []dataplane.Binding{{}},
+		Static:   []dataplane.StaticMAC{{MAC: hostMAC, Port: 0}},
 	}}
 	for u := range uplinkCount {
-		cfg.Ports = append(cfg.Ports, dataplane.PortConfig{Name: "up", Kind: dataplane.Uplink, Egress: dataplane.EgressConfig{LinkRate: linkRate}})
+		cfg.Ports = append(cfg.Ports, dataplane.PortConfig{Name: fmt.Sprint("up", u), Kind: dataplane.Uplink, Egress: dataplane.EgressConfig{LinkRate: linkRate}})
 		h.tables.Ports = append(h.tables.Ports, dataplane.PortState{Up: true, MTU: 1600, MAC: overlay.MAC{2}})
 		h.tables.Hops = append(h.tables.Hops, dataplane.Hop{Port: dataplane.PortID(1 + u), Resolved: true})
 	}

@@ -36,7 +36,7 @@ func (q queueOf) look(worker int, bytes uint64) (sum uint32) {
 
 func newShared(cfg *Config) *shared {
 	s := &shared{params: cfg.Congestion}
-	for range cfg.Ports {
+	for range cfg.Room {
 		s.meters = append(s.meters, congestion.NewMeter(cfg.Workers, &s.params))
 		s.queues = append(s.queues, make(queueOf, cfg.Workers))
 	}
@@ -61,6 +61,9 @@ func (l *leafWorker) Look(now mono.Time) {
 	}
 	l.looked = now
 	for i, p := range l.uplinks {
+		if p == NoPort {
+			continue
+		}
 		e := &l.ports[p].egress
 		l.brain.Local[i] = e.meter.Metric(now, e.rate)
 		l.brain.Queue[i] = uint32(e.data.bytes)

@@ -16,7 +16,7 @@ import (
 // [Account] balances exactly.
 type Stats struct {
 	Workers []WorkerStats // by queue
-	Ports   []PortInfo    // by PortID
+	Ports   []PortInfo    // by PortID; those that nobody has are without a name
 }
 
 // Sum returns what the workers counted for each port, VNI, peer, next hop, scheme and
@@ -30,6 +30,7 @@ func (s *Stats) Sum() (sum WorkerStats) {
 		stat.Add(&sum.Leaf, &w.Leaf)
 		sum.Schemes = leaf.AddSchemes(sum.Schemes, w.Schemes)
 		sum.Receivers = leaf.AddReceivers(sum.Receivers, w.Receivers)
+		stat.Add(&sum.Gone, &w.Gone)
 		addEach(&sum.Ports, w.Ports)
 		addEach(&sum.Waiting, w.Waiting)
 		addEach(&sum.VNIs, w.VNIs)
@@ -53,8 +54,9 @@ func addEach[T any](sums *[]T, add []T) {
 func (s *Stats) Drops() map[string]uint64 {
 	drops := make(map[string]uint64)
 	for i := range s.Workers {
-		for p := range s.Workers[i].Ports {
-			for r, n := range s.Workers[i].Ports[p].Drops {
+		w := &s.Workers[i]
+		for p := range w.Ports {
+			for r, n := range w.Ports[p].Drops {
 				if n > 0 {
 					drops[drop.Reason(r).String()] += n
 				}
@@ -69,6 +71,7 @@ type WorkerStats struct {
 	_ struct{} `stat:"worker"`
 
 	Ports    []PortStats // by PortID
+	Gone     GoneStats   `stat:"-"`
 	Made     uint64      `stat:"made" unit:"frames" help:"Frames made here: copies for flooding, and the fabric's own control packets."`
 	Consumed uint64      `stat:"consumed" unit:"frames" help:"Control packets of the fabric that ended here, as they should."`
 	Held     uint64      `stat:"held,gauge" unit:"frames" help:"Frames inside: in queues, in delay lines and waiting for neighbours."`
@@ -83,11 +86,27 @@ type WorkerStats struct {
 	Leaf         leaf.Stats               `stat:"-"`
 	Schemes      []leaf.SchemeStats       // by scheme in use
 	Receivers    []leaf.ReceiverStats     // by scheme with a receiving side
-	Waiting      []reorder.PortUse        // by PortID: frames that wait to be put in order; last, those for all members of a VNI
+	Waiting      []reorder.PortUse        // by PortID, of all that there is room for: frames that wait to be put in order; last, those for all members of a VNI
 	VNIs         []VNIStats               // by VNIIndex
 	PeerSent     []Traffic                // by PeerID: encapsulated towards it
 	PeerReceived []Traffic                // by PeerID: decapsulated from it
 	HopSent      []Traffic                // by HopID
+}
+
+// GoneStats counts what ports did that are gone, and whose PortIDs others have.
+type GoneStats struct {
+	_ struct{} `stat:"gone_ports"`
+
+	Received Traffic `stat:"received" help:"received by ports that were removed, and whose places others have by now"`
+	Sent     Traffic `stat:"sent" help:"sent by ports that were removed, and whose places others have by now"`
+	Dropped  uint64  `stat:"dropped" unit:"frames" help:"Frames dropped that came in by ports which were removed, and whose places others have by now."`
+}
+
+// add adds what a port has counted.
+func (g *GoneStats) add(p *PortStats) {
+	stat.Add(&g.Received, &p.Received)
+	stat.Add(&g.Sent, &p.Sent)
+	g.Dropped += p.Dropped()
 }
 
 // FDBStats counts what became of MAC addresses.
@@ -209,6 +228,9 @@ func (w *WorkerStats) Account() Account {
 		a.Sent += p.Sent.Frames
 		a.Dropped += p.Dropped()
 	}
+	a.Received += w.Gone.Received.Frames
+	a.Sent += w.Gone.Sent.Frames
+	a.Dropped += w.Gone.Dropped
 	return a
 }
 
@@ -242,7 +264,7 @@ func (l *leafWorker) snapshot(s *WorkerStats) {
 	s.Exchange, s.Leaf = l.brain.Exchange(), l.brain.Stats()
 	s.Schemes, s.Receivers = l.brain.SchemeStats(), l.brain.ReceiverStats()
 	if r, ok := l.brain.Receiver(reorder.SchemeID).(*reorder.ConWeave); ok {
-		for i := range arrivalPorts(len(l.ports)) {
+		for i := range arrivalPorts(l.cfg.Room) {
 			s.Waiting = append(s.Waiting, r.Port(i))
 		}
 	}

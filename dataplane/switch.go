@@ -62,7 +62,7 @@ type leafNode struct{ *leafWorker }
 
 // Queue returns the bytes of data that wait for an uplink.
 func (l leafNode) Queue(_ mono.Time, port int) uint32 {
-	if port >= len(l.uplinks) {
+	if port >= len(l.uplinks) || l.uplinks[port] == NoPort {
 		return 0
 	}
 	return l.depth(l.uplinks[port])
@@ -70,16 +70,20 @@ func (l leafNode) Queue(_ mono.Time, port int) uint32 {
 
 // Hosts returns the most bytes that wait for an access port.
 func (l leafNode) Hosts(mono.Time) (longest uint32) {
-	for i := range l.ports {
-		if l.ports[i].kind == Access {
-			longest = max(longest, l.depth(PortID(i)))
+	for _, p := range l.open {
+		if p.kind == Access {
+			longest = max(longest, l.depth(p.id))
 		}
 	}
 	return longest
 }
 
 // Hold has an uplink send no data before a time.
-func (l leafNode) Hold(_ mono.Time, port int, until mono.Time) { l.holdPort(l.uplinks[port], until) }
+func (l leafNode) Hold(_ mono.Time, port int, until mono.Time) {
+	if p := l.uplinks[port]; p != NoPort {
+		l.holdPort(p, until)
+	}
+}
 
 // number tells the brain what all nodes know leaves by.
 func (l *leafWorker) number(v *view) {

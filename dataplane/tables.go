@@ -18,7 +18,7 @@ const (
 	MaxVNIs  = 4096 // VNIs of a node
 )
 
-// PortID indexes [Config.Ports].
+// PortID is a port's number, which it has for as long as it is there; see [Node.Ports].
 type PortID uint16
 
 // HopID indexes [Tables.Hops]. The control plane keeps it stable: a (port,
@@ -35,12 +35,14 @@ type VNIIndex uint16
 // once it has been given to [Node.Publish]; workers take the newest one at the
 // top of a burst.
 type Tables struct {
-	Ports  []PortState // by PortID; same length as Config.Ports
-	Hops   []Hop       // by HopID
-	Peers  []Peer      // leaf, by PeerID
-	VNIs   []VNI       // leaf, by VNIIndex
-	Static []StaticMAC // leaf
-	NoVTEP bool        // leaf: the VTEP is no address of this machine
+	Ports []PortState // by PortID; those that are left out at the end are down
+	Hops  []Hop       // by HopID
+	Peers []Peer      // leaf, by PeerID
+	VNIs  []VNI       // leaf, by VNIIndex
+	// Bindings are a leaf's access ports in networks, each pair of port and VLAN once.
+	Bindings []Binding
+	Static   []StaticMAC // leaf
+	NoVTEP   bool        // leaf: the VTEP is no address of this machine
 	// Routes is the spine's longest-prefix match: destination to an index
 	// into Groups.
 	Routes *bart.Table[uint32] `json:"-"`
@@ -55,6 +57,16 @@ type PortState struct {
 	MTU     int
 	NeedMTU int    // towards the fabric: what MTU has to be for the longest packets; 0: unknown
 	Speed   uint64 // of the link, bits per second; 0: unknown
+	// Transparent keeps VLAN tags of an access port inside the tunnel: every frame of the
+	// port, tagged or not, belongs to its untagged network.
+	Transparent bool
+}
+
+// Binding makes an access port a member of a network.
+type Binding struct {
+	Port PortID
+	VLAN uint16 // tag that the network's frames carry on the port; 0: none
+	VNI  VNIIndex
 }
 
 // Hop is one next hop: a port, and the neighbour behind it.

@@ -164,7 +164,7 @@ func (l *leafWorker) park(p *port, f *frame, vni VNIIndex, peer PeerID, to membe
 	x.to, x.vni, x.peer = to, vni, peer
 	port := to.port
 	if port == NoPort {
-		port = PortID(len(l.ports))
+		port = PortID(l.cfg.Room)
 	}
 	n, d := l.n, &l.decap
 	a := &l.arrivals[n]

@@ -19,6 +19,7 @@ import (
 // never written again.
 type view struct {
 	tables *Tables
+	layout *layout
 	seq    uint32 // counts the views of a node, wrapping
 	vtep   uint32
 
@@ -47,7 +48,7 @@ type viewPort struct {
 	linked   bool     // a next hop is behind the port
 	hop      HopID    // the first of them whose MAC address is known, or else the first
 	maxFrame uint16   // longest Ethernet frame, without FCS; tags not counted
-	vlans    []uint16 // access: by VID, VNIIndex+1; 0: not bound
+	vlans    []uint16 // of a leaf's: by VID, VNIIndex+1; 0: not bound
 	keepTags bool     // access: transparent
 }
 
@@ -83,19 +84,28 @@ type viewGroup struct {
 	from    [MaxPorts / 64]uint64 // ports that packets of its destinations may come by, as bits
 }
 
-// compile turns t into a view for a node configured as cfg. It reports tables
-// that contradict the configuration or the limits.
-func compile(cfg *Config, t *Tables) (*view, error) {
-	if len(t.Ports) != len(cfg.Ports) {
-		return nil, fmt.Errorf("tables have %d ports, the configuration has %d", len(t.Ports), len(cfg.Ports))
+// compile turns t into a view for a node configured as cfg, with the ports of l. It
+// reports tables that contradict them or the limits. Tables may name ports that are gone
+// since, and lack those that came.
+func compile(cfg *Config, l *layout, t *Tables) (*view, error) {
+	if len(t.Ports) > len(l.ports) {
+		return nil, fmt.Errorf("tables have %d ports, the node has %d", len(t.Ports), len(l.ports))
+	}
+	if n := len(l.ports) - len(t.Ports); n > 0 {
+		longer := *t
+		longer.Ports = append(slices.Clip(t.Ports), make([]PortState, n)...)
+		t = &longer
 	}
 	if len(t.Hops) > MaxHops || len(t.Peers) > MaxPeers || len(t.VNIs) > MaxVNIs {
 		return nil, fmt.Errorf("tables too large: %d next hops (at most %d), %d peers (%d), %d VNIs (%d)",
 			len(t.Hops), MaxHops, len(t.Peers), MaxPeers, len(t.VNIs), MaxVNIs)
 	}
-	v := &view{tables: t, routes: t.Routes}
+	v := &view{tables: t, layout: l, routes: t.Routes}
 	for i, p := range t.Ports {
-		v.ports = append(v.ports, viewPort{up: p.Up, maxFrame: uint16(min(p.MTU+overlay.EthernetLen, 0xffff)), mac: p.MAC, keepTags: cfg.Ports[i].Transparent})
+		v.ports = append(v.ports, viewPort{
+			up: p.Up && l.ports[i].taken(), maxFrame: uint16(min(p.MTU+overlay.EthernetLen, 0xffff)), mac: p.MAC, keepTags: p.Transparent,
+			vlans: unbound,
+		})
 	}
 	for i, h := range t.Hops {
 		if int(h.Port) >= len(t.Ports) {
@@ -126,13 +136,11 @@ func (v *view) compileLeaf(cfg *Config, t *Tables) error {
 	}
 	v.vniNumber = makeU32map(numbers)
 	v.members = make([][]member, len(t.VNIs))
-	for p := range cfg.Ports {
-		if err := v.bindAccess(PortID(p), &cfg.Ports[p]); err != nil {
-			return err
-		}
+	if err := v.bindAccess(t); err != nil {
+		return err
 	}
-	for i := range cfg.Ports {
-		if cfg.Ports[i].Kind == Access {
+	for i := range v.ports {
+		if v.layout.has(PortID(i), Access) {
 			v.longest = max(v.longest, uint16(min(int(v.ports[i].maxFrame)+cfg.Overhead(), math.MaxUint16)))
 		}
 	}
@@ -181,32 +189,39 @@ func checkLeaf(t *Tables) error {
 	return nil
 }
 
-func (v *view) bindAccess(id PortID, p *PortConfig) error {
-	if p.Kind != Access {
-		return nil
-	}
-	vlans := make([]uint16, 4096)
-	bind := func(vid uint16, vni overlay.VNI) error {
-		i, ok := v.vniNumber.get(uint32(vni))
-		if !ok {
-			return fmt.Errorf("port %s: VNI %d is not in the tables", p.Name, vni)
+// unbound is the vlans of a port that is in no network.
+var unbound = make([]uint16, 4096)
+
+// bindAccess puts access ports into their networks. Ports that are gone have none.
+func (v *view) bindAccess(t *Tables) error {
+	for _, b := range t.Bindings {
+		if !v.layout.has(b.Port, Access) {
+			continue
 		}
-		vlans[vid] = i + 1
-		v.members[i] = append(v.members[i], member{id, vid})
-		return nil
-	}
-	if p.Untagged != 0 {
-		if err := bind(0, p.Untagged); err != nil {
-			return err
+		p, vid := &v.ports[b.Port], b.VLAN&0xfff
+		switch {
+		case int(b.VNI) >= len(t.VNIs):
+			return fmt.Errorf("port %s, VLAN %d is bound to VNI %d of %d", v.layout.name(b.Port), b.VLAN, b.VNI, len(t.VNIs))
+		case p.vlans[vid] != 0:
+			return fmt.Errorf("port %s, VLAN %d is bound twice", v.layout.name(b.Port), b.VLAN)
+		case &p.vlans[0] == &unbound[0]:
+			p.vlans = make([]uint16, len(unbound))
 		}
+		p.vlans[vid] = uint16(b.VNI) + 1
+		v.members[b.VNI] = append(v.members[b.VNI], member{b.Port, vid})
 	}
-	for vid, vni := range p.VLANs {
-		if err := bind(vid&0xfff, vni); err != nil {
-			return err
-		}
-	}
-	v.ports[id].vlans = vlans
 	return nil
+}
+
+// networks returns the networks that an access port is in.
+func (v *view) networks(id PortID) (n Networks) {
+	p := &v.ports[id]
+	if i := p.vlans[0]; i != 0 {
+		n.Untagged = v.tables.VNIs[i-1].VNI
+	}
+	n.Transparent = p.keepTags
+	n.Tagged = slices.ContainsFunc(p.vlans[1:], func(i uint16) bool { return i != 0 })
+	return n
 }
 
 // bindSenders notes which peers may send into which VNI.
@@ -239,8 +254,8 @@ func mayArrive(cfg *Config, v *view, p *Peer) (bits uint16) {
 		return math.MaxUint16
 	}
 	for _, h := range p.Hops {
-		if port := v.hops[h].port; cfg.Ports[port].Kind == Uplink {
-			bits |= 1 << uplinkIndex(cfg, port)
+		if port := v.hops[h].port; v.layout.has(port, Uplink) {
+			bits |= 1 << v.layout.ports[port].tag
 		}
 	}
 	return bits
@@ -253,7 +268,7 @@ func mayArrive(cfg *Config, v *view, p *Peer) (bits uint16) {
 func (v *view) usable(cfg *Config, hops []HopID, weights []uint16) (usable []HopID, share []uint16) {
 	out := func(h HopID) bool {
 		port := v.hops[h].port
-		return !v.ports[port].up || cfg.Role == Leaf && cfg.Ports[port].Kind != Uplink
+		return !v.ports[port].up || cfg.Role == Leaf && v.layout.ports[port].Kind != Uplink
 	}
 	resolved := slices.ContainsFunc(hops, func(h HopID) bool { return !out(h) && v.hops[h].resolved })
 	for i, h := range hops {
@@ -282,7 +297,7 @@ func (v *view) bindPeer(cfg *Config, i int, p *Peer) {
 	uplinks := make([]uint8, len(hops))
 	for path, h := range hops {
 		hop := &v.hops[h]
-		uplinks[path] = uplinkIndex(cfg, hop.port)
+		uplinks[path] = v.layout.ports[hop.port].tag
 		v.tunnels[i*MaxPaths+path] = tunnel{
 			header: overlay.MakeTunnel(cfg.VTEP, p.VTEP, hop.src, hop.dst, cfg.VXLANPort),
 			hop:    h, port: hop.port, maxFrame: hop.maxFrame, resolved: hop.resolved, uplink: uplinks[path],
@@ -290,17 +305,6 @@ func (v *view) bindPeer(cfg *Config, i int, p *Peer) {
 	}
 	v.paths[i] = balance.MakeWeightedPaths(uplinks, weights)
 	v.from[i] = mayArrive(cfg, v, p)
-}
-
-// uplinkIndex returns a port's position among the uplinks: its LBTag.
-func uplinkIndex(cfg *Config, id PortID) uint8 {
-	n := uint8(0)
-	for _, p := range cfg.Ports[:id] {
-		if p.Kind == Uplink {
-			n++
-		}
-	}
-	return n
 }
 
 func (v *view) compileSpine(cfg *Config, t *Tables) error {

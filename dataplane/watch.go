@@ -50,13 +50,16 @@ func (n *Node) watchDevices(ctx context.Context) {
 // followDevices closes and opens ports so that they match the newest tables.
 // It reports whether one of them is to be tried again soon.
 func (n *Node) followDevices() (again bool) {
+	n.opening.Lock()
+	defer n.opening.Unlock()
 	v := n.view.Load()
 	if v == nil {
 		return false
 	}
-	n.opening.Lock()
-	defer n.opening.Unlock()
 	for i, d := range n.devices {
+		if d == nil {
+			continue
+		}
 		want := v.tables.Ports[i].Ifindex
 		if d.ifindex == want {
 			continue
@@ -94,7 +97,7 @@ func (n *Node) lookAtDevices() {
 	n.opening.Lock()
 	defer n.opening.Unlock()
 	for _, d := range n.devices {
-		if d.ifindex == 0 {
+		if d == nil || d.ifindex == 0 {
 			continue
 		}
 		if err := n.fits(d, &d.binding); errors.As(err, new(unfit)) {
@@ -135,7 +138,12 @@ func (n *Node) fits(d *device, b *binding) error {
 	if d.cfg.Kind != Access || b.program.ReadsTags() {
 		return nil
 	}
-	if problem, fatal := d.cfg.WithoutTags(i.TagsHidden); fatal {
+	v := n.view.Load()
+	if v == nil {
+		return nil // it is in no network yet
+	}
+	in := v.networks(d.id)
+	if problem, fatal := in.WithoutTags(d.cfg.Name, i.TagsHidden); fatal {
 		return unfit(problem + "; fix: " + i.TagsFix)
 	}
 	return nil

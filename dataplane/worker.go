@@ -39,10 +39,12 @@ type worker struct {
 
 	area      []byte // the UMEM
 	pool      *xsk.Pool
-	frameMask uint64 // frame size - 1
-	reserve   int    // frames that are neither for copies nor for long queues
-	spare     int    // those of them that are not to be received into
-	ports     []port
+	frameMask uint64    // frame size - 1
+	reserve   int       // frames that are neither for copies nor for long queues
+	spare     int       // those of them that are not to be received into
+	ports     []port    // by PortID; they stay where they are in memory
+	open      []*port   // those with a link
+	gone      GoneStats // of ports whose PortID another one has
 	view      *view
 	views     *atomic.Pointer[view] // the newest one
 	mail      mailbox
@@ -80,11 +82,9 @@ func newWorker(id int, cfg *Config, area []byte, pool *xsk.Pool, frameSize int, 
 		views: new(atomic.Pointer[view]), holds: newHolds(mono.Time(cfg.HoldTime)), shared: s,
 	}
 	w.mail.init()
-	w.ports = make([]port, len(cfg.Ports))
+	w.ports = make([]port, 0, cfg.Room)
 	for i := range cfg.Ports {
-		c := &cfg.Ports[i]
-		rng := rand.New(rand.NewPCG(cfg.Seed, uint64(id)<<32|uint64(i)))
-		w.ports[i] = port{id: PortID(i), kind: c.Kind, owner: xsk.OwnerPort(uint16(i)), egress: newEgress(&c.Egress, area, s.meters[i], id, &s.params, rng)}
+		w.seat(PortID(i), &cfg.Ports[i], w.newEgress(PortID(i), &cfg.Ports[i].Egress))
 	}
 	var err error
 	if cfg.Role == Leaf {
@@ -93,6 +93,31 @@ func newWorker(id int, cfg *Config, area []byte, pool *xsk.Pool, frameSize int, 
 		w.spine, err = newSpineWorker(w)
 	}
 	return w, err
+}
+
+// newEgress returns what a port's egress starts as. Any goroutine may call it: it takes
+// a while.
+func (w *worker) newEgress(id PortID, c *EgressConfig) egress {
+	rng := rand.New(rand.NewPCG(w.cfg.Seed, uint64(w.id)<<32|uint64(id)))
+	return newEgress(c, w.area, w.shared.meters[id], w.id, &w.shared.params, rng)
+}
+
+// seat gives a port its place. One that comes back to the place that it had goes on
+// counting.
+func (w *worker) seat(id PortID, c *PortConfig, e egress) {
+	if int(id) >= len(w.ports) {
+		w.ports = w.ports[:id+1] // there is room for all
+	}
+	p := &w.ports[id]
+	old := *p
+	*p = port{id: id, name: c.Name, kind: c.Kind, owner: xsk.OwnerPort(uint16(id)), egress: e}
+	if old.name == c.Name && old.kind == c.Kind {
+		p.stats, p.past, p.egress.marked, p.egress.stamps, p.egress.peak = old.stats, old.past, old.egress.marked, old.egress.stamps, old.egress.peak
+		return
+	}
+	if old.name != "" {
+		w.gone.add(&old.stats)
+	}
 }
 
 // round does one turn of the loop: news first, then a burst from every port,
@@ -112,11 +137,7 @@ func (w *worker) round(now mono.Time) int {
 		w.spine.begin()
 	}
 	got, behind := 0, false
-	for i := range w.ports {
-		p := &w.ports[i]
-		if p.link == nil {
-			continue
-		}
+	for _, p := range w.open {
 		n := p.link.Receive(w.descs[:burstSize])
 		if n == 0 {
 			continue
@@ -165,11 +186,7 @@ func (w *worker) input(p *port, descs []xsk.Desc, now mono.Time) {
 // output sends what is due on every port. A kick is a system call, and worth
 // waiting for while more comes in.
 func (w *worker) output(now mono.Time, quiet bool) {
-	for i := range w.ports {
-		p := &w.ports[i]
-		if p.link == nil {
-			continue
-		}
+	for _, p := range w.open {
 		if p.dirty {
 			w.transmit(p, now)
 		}
@@ -259,11 +276,7 @@ func (w *worker) nextDeadline(now mono.Time) (t mono.Time, backlog bool) {
 func (w *worker) sendDeadline(now mono.Time) (t mono.Time, backlog bool) {
 	t = w.holds.deadline()
 	starved, pending := false, false
-	for i := range w.ports {
-		p := &w.ports[i]
-		if p.link == nil {
-			continue
-		}
+	for _, p := range w.open {
 		d := p.egress.deadline(now)
 		starved = starved || p.starved
 		pending = pending || p.link.TXPending() > 0
@@ -288,7 +301,7 @@ func (w *worker) adopt(v *view, now mono.Time) {
 	w.passed.replace(old, v, now)
 	w.view = v
 	w.hopSent = grow(w.hopSent, len(v.hops))
-	for i := range w.ports {
+	for i := range v.ports { // each has its place already
 		w.ports[i].believed = 0
 		w.ports[i].mac = overlay.MakeFDBKey(0, v.ports[i].mac)
 		if e := &w.ports[i].egress; !e.ruled {
@@ -315,7 +328,7 @@ func grow[T any](s []T, n int) []T {
 func (w *worker) snapshot() WorkerStats {
 	s := WorkerStats{
 		Made: w.made, Consumed: w.consumed, Held: w.held(), Bursts: w.bursts, Sleeps: w.sleeps,
-		HopSent: slices.Clone(w.hopSent), Ports: make([]PortStats, len(w.ports)),
+		HopSent: slices.Clone(w.hopSent), Ports: make([]PortStats, len(w.ports)), Gone: w.gone,
 	}
 	for i := range w.ports {
 		s.Ports[i] = w.ports[i].snapshot(w.now)

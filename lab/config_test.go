@@ -11,7 +11,6 @@ import (
 	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/yamlfile"
-	"github.com/loomfabric/loom/overlay"
 )
 
 // TestGeneratedConfigs: what the lab writes for leafd and spined is what they
@@ -36,7 +35,7 @@ func TestGeneratedConfigs(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %s: %v\n%s", file, n.Name, err, text)
 			}
-			checkLeaf(t, l, n, c.ToDataplane())
+			checkLeaf(t, l, n, c, c.ToDataplane())
 		}
 		for _, n := range l.Topo.Spines {
 			text, err := yamlfile.Marshal(l.spineConfig(n))
@@ -106,7 +105,7 @@ func (l *Lab) interfaces(n fabric.Node, leaf bool) (out []string) {
 	return out
 }
 
-func checkLeaf(t *testing.T, l *Lab, n fabric.Node, d dataplane.Config) {
+func checkLeaf(t *testing.T, l *Lab, n fabric.Node, file *config.Leaf, d dataplane.Config) {
 	t.Helper()
 	if d.VTEP != n.VTEP || d.Polling != dataplane.Interrupt {
 		t.Errorf("%s: VTEP %s, polling %v", n.Name, d.VTEP, d.Polling)
@@ -117,6 +116,10 @@ func checkLeaf(t *testing.T, l *Lab, n fabric.Node, d dataplane.Config) {
 	ports := map[string]dataplane.PortConfig{}
 	for _, p := range d.Ports {
 		ports[p.Name] = p
+	}
+	access := map[string]config.Access{}
+	for _, a := range file.Access {
+		access[a.Interface] = a
 	}
 	egress := func(name string, p vocab.Link) {
 		e := ports[name].Egress
@@ -137,9 +140,9 @@ func checkLeaf(t *testing.T, l *Lab, n fabric.Node, d dataplane.Config) {
 			continue
 		}
 		egress(h.Port, h.Access)
-		p, vni := ports[h.Port], overlay.VNI(h.VNI)
-		if h.VLAN == 0 && p.Untagged != vni || h.VLAN != 0 && (p.VLANs[h.VLAN] != vni || p.Untagged != 0) {
-			t.Errorf("%s: %s is bound to %v and %v, want VNI %d, VLAN %d", n.Name, h.Port, p.Untagged, p.VLANs, h.VNI, h.VLAN)
+		a := access[h.Port]
+		if h.VLAN == 0 && a.VNI != h.VNI || h.VLAN != 0 && (a.VLANs[h.VLAN] != h.VNI || a.VNI != 0) {
+			t.Errorf("%s: %s is bound to %v and %v, want VNI %d, VLAN %d", n.Name, h.Port, a.VNI, a.VLANs, h.VNI, h.VLAN)
 		}
 	}
 }

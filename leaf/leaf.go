@@ -39,7 +39,7 @@ type Config struct {
 	Senders []string
 	Leaves  int // bounds the numbers of leaves
 	Ports   int // egress ports that packets may wait for
-	Uplinks int // at most balance.MaxPaths
+	Uplinks int // at most balance.MaxPaths; see SetUplinks
 	// Answers bounds what receivers answer each peer.
 	Answers Budget
 	// Links brings Local and Queue of the leaf's View up to now; nil: the driver
@@ -164,6 +164,10 @@ func (c *Config) options(s *balance.Scheme, o balance.Options) balance.Options {
 	}
 	return o
 }
+
+// SetUplinks says which uplinks there are, as bits by LBTag. At first they are those from 0
+// to Config.Uplinks-1.
+func (l *Leaf[T]) SetUplinks(tags uint16) { l.exchange.SetTags(tags) }
 
 // MakeClasses makes the schemes of other traffic classes, for SetClasses. It
 // changes nothing, and may be called from any goroutine.

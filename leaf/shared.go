@@ -67,6 +67,13 @@ func (s *Shared) Forget(peer uint16) {
 	s.Paths.Forget(peer)
 }
 
+// ForgetUplink drops what is known of the paths by an own uplink, as when its LBTag goes to
+// another one.
+func (s *Shared) ForgetUplink(tag uint8) {
+	s.To.ForgetTag(tag)
+	s.Paths.ForgetTag(tag)
+}
+
 // nonceRounds is the number of rounds after which a peer gets another nonce, a power of
 // two. The one before counts as long.
 const nonceRounds = 64

@@ -135,6 +135,21 @@ func (t *Table) Forget(p uint16) {
 	}
 }
 
+// ForgetTag drops what peers have said of the paths by an own uplink tag, as when the tag
+// goes to another uplink.
+func (t *Table) ForgetTag(tag uint8) {
+	tag &= MaxTags - 1
+	for p := range t.peers {
+		x := &t.to[p*MaxTags+int(tag)]
+		x.roundTrip.Store(0)
+		x.loss.Store(0)
+		x.given.Store(0)
+		if t.dead[p].And(^uint32(1<<tag))>>tag&1 != 0 {
+			t.changes.Add(1)
+		}
+	}
+}
+
 // Greet notes the nonce of a peer that has proved nothing yet, and nothing else of what it
 // says.
 func (t *Table) Greet(p uint16, nonce uint64) { t.peers[p].nonce.Store(nonce) }

@@ -133,6 +133,9 @@ func ports(configs []dataplane.PortConfig, st *dataplane.Stats, t *dataplane.Tab
 	counted := st.Sum().Ports
 	for i := range configs {
 		c, info := &configs[i], at(st.Ports, i)
+		if c.Name == "" {
+			continue // nobody's place
+		}
 		p := Port{
 			Port: c.Name, Kind: c.Kind.String(), Open: info.Open, XDPMode: info.XDPMode, CopyMode: info.CopyMode,
 			Error: info.Error,

@@ -39,9 +39,9 @@ type Options struct {
 	Leaf    bool
 	Version string
 	Node    Node
-	Tables  func() *dataplane.Tables // nil result: none were published yet
-	Ports   []dataplane.PortConfig   // by PortID
-	Gate    *httpd.Gate              // what requests that ask the workers pass; nil: they are not bounded
+	Tables  func() *dataplane.Tables      // nil result: none were published yet
+	Ports   func() []dataplane.PortConfig // by PortID; those without a name are nobody's
+	Gate    *httpd.Gate                   // what requests that ask the workers pass; nil: they are not bounded
 }
 
 // endpoint answers a query; the error is a mistake of the caller's.
@@ -56,16 +56,16 @@ type endpoint struct {
 
 var endpoints = []endpoint{
 	{"status", false, true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
-		reasons := dataplane.Unready(o.Ports, o.Node.PortInfos(), o.Tables())
+		reasons := dataplane.Unready(o.Ports(), o.Node.PortInfos(), o.Tables())
 		return Status{o.Name, o.Role, o.Version, len(reasons) == 0, reasons}, nil
 	}},
 	{"ports", false, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		st := o.Node.Stats()
-		return ports(o.Ports, &st, o.Tables()), nil
+		return ports(o.Ports(), &st, o.Tables()), nil
 	}},
 	{"peers", true, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		st := o.Node.Stats()
-		return peers(o.Ports, &st, o.Tables(), o.Node.Congestion()), nil
+		return peers(o.Ports(), &st, o.Tables(), o.Node.Congestion()), nil
 	}},
 	{"conga", true, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		return Conga{orEmpty(o.Node.Congestion())}, nil

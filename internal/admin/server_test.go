@@ -102,9 +102,12 @@ func fakeServer(n Node, leaf bool, tables *dataplane.Tables) http.Handler {
 	return NewServer(Options{
 		Name: "L0", Role: "leafd", Leaf: leaf, Version: "v1", Node: n,
 		Tables: func() *dataplane.Tables { return tables },
-		Ports: []dataplane.PortConfig{
-			{Name: "acc0", Kind: dataplane.Access},
-			{Name: "up0", Kind: dataplane.Uplink, Egress: dataplane.EgressConfig{LinkRate: 1e9}},
+		Ports: func() []dataplane.PortConfig {
+			return []dataplane.PortConfig{
+				{Name: "acc0", Kind: dataplane.Access},
+				{Name: "up0", Kind: dataplane.Uplink, Egress: dataplane.EgressConfig{LinkRate: 1e9}},
+				{}, // the place of one that is gone
+			}
 		},
 	})
 }
@@ -349,7 +352,7 @@ func TestStuckWorker(t *testing.T) {
 	defer close(n.free)
 	s := NewServer(Options{
 		Node: n, Leaf: true, Tables: fakeTables, Gate: httpd.NewGate("the admin API", 1, 20*time.Millisecond, slog.New(slog.DiscardHandler)),
-		Ports: []dataplane.PortConfig{{Name: "acc0", Kind: dataplane.Access}},
+		Ports: func() []dataplane.PortConfig { return []dataplane.PortConfig{{Name: "acc0", Kind: dataplane.Access}} },
 	})
 	for _, why := range []string{"a worker is stuck", "try again"} {
 		code, body := ask(t, s, "GET", "/v1/stats")

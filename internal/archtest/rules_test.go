@@ -20,7 +20,7 @@ var layers = [][]string{
 	{"congestion", "reorder", "liveness"},
 	{"balance"},
 	{"leaf"},
-	{"internal/yamlfile"},
+	{"internal/yamlfile", "internal/ids"},
 	{"config/vocab"},
 	{"config/fabric"},
 	{"bpf"},

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/internal/yamlfile"
 )
@@ -58,8 +57,7 @@ func (k Kind) inspect(file string) (*node, []control.Finding, error) {
 		return nil, nil, err
 	}
 	n.adapt(facts)
-	overlay, _ := n.file.(*config.Leaf) // nil: a spine's
-	return n, control.Check(&n.dp, overlay, facts), nil
+	return n, control.Check(&n.dp, n.overlay(), facts), nil
 }
 
 // checkCommand returns the command that does what run does before it touches anything.

@@ -41,6 +41,12 @@ type node struct {
 	dp     dataplane.Config
 }
 
+// overlay is what a leaf's file says; nil: the file is a spine's.
+func (n *node) overlay() *config.Leaf {
+	l, _ := n.file.(*config.Leaf)
+	return l
+}
+
 func loadLeaf(file string, interfaces []string) (*node, error) {
 	l, err := config.LoadLeaf(file, interfaces)
 	if err != nil {

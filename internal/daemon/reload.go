@@ -23,7 +23,7 @@ type reloader struct {
 	kind    Kind
 	file    string
 	current *node
-	dp      atomic.Pointer[dataplane.Config] // current's
+	now     atomic.Pointer[node] // current, for other goroutines
 	plane   interface {
 		SetSchemes(scheme string, o balance.Options, classes []dataplane.Class) error
 	}
@@ -43,7 +43,7 @@ func (r *reloader) state() telemetry.Reload {
 
 // overhead returns what uplinks' MTU must exceed hosts' by under the schemes in force.
 // The control plane asks from a goroutine of its own.
-func (r *reloader) overhead() int { return r.dp.Load().Overhead() }
+func (r *reloader) overhead() int { return r.now.Load().dp.Overhead() }
 
 // note keeps what became of the file that was just read.
 func (r *reloader) note(err error) {
@@ -110,6 +110,6 @@ func (r *reloader) reload() (changed bool, err error) {
 		return false, err
 	}
 	r.current = n
-	r.dp.Store(&n.dp)
+	r.now.Store(n)
 	return true, nil
 }

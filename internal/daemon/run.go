@@ -15,7 +15,6 @@ import (
 	systemd "github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/admin"
@@ -89,8 +88,8 @@ func (k Kind) run(ctx context.Context, file string) error {
 		return fmt.Errorf("open the ports: %w", err)
 	}
 	again := &reloader{kind: k, file: file, current: n, plane: plane, log: log, start: read, manager: manager{log: log}}
-	ports := newWatcher(&n.dp, findings, log)
-	again.dp.Store(&n.dp)
+	again.now.Store(n)
+	ports := newWatcher(again.now.Load, findings, log)
 	err = k.serve(ctx, n, plane, kernel, listeners{listener, socket}, log, again, ports, reload)
 	if cerr := plane.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("close the ports: %w", cerr))
@@ -122,15 +121,14 @@ const (
 // serve runs the node's parts. When ctx ends the data plane drains, while
 // control, telemetry and the admin API go on; they end after it.
 func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel control.Kernel, l listeners, log *slog.Logger, again *reloader, ports *watcher, reload <-chan os.Signal) error {
-	overlay, _ := n.file.(*config.Leaf) // nil: a spine's
 	mirror := control.NewMirror(control.Options{
-		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Overlay: overlay, Overhead: again.overhead,
+		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Overlay: n.overlay(), Overhead: again.overhead,
 		Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
 	})
 	gate, adminGate := httpd.NewGate("metrics", maxRequests, requestTimeout, log), httpd.NewGate("the admin API", maxRequests, requestTimeout, log)
 	server := telemetry.NewServer(telemetry.Options{
 		Name: n.dp.Name, Role: k.name, Version: k.version, Stats: plane.Stats, PortInfos: plane.PortInfos, Tables: mirror.Tables, Control: mirror.Stats, Congestion: plane.Congestion, Paths: plane.Paths,
-		Reload: again.state, Findings: ports.findings, Auto: plane.Auto, Ports: n.dp.Ports, PerWorker: n.common.Telemetry.PerWorker, Gate: gate, AdminGate: adminGate, Log: log,
+		Reload: again.state, Findings: ports.findings, Auto: plane.Auto, Ports: plane.Ports, PerWorker: n.common.Telemetry.PerWorker, Gate: gate, AdminGate: adminGate, Log: log,
 	})
 
 	around, stop := context.WithCancel(context.Background())
@@ -143,7 +141,7 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 	if l.admin != nil {
 		api := admin.NewServer(admin.Options{
 			Name: n.dp.Name, Role: k.name, Leaf: n.dp.Role == dataplane.Leaf, Version: k.version,
-			Node: plane, Tables: mirror.Tables, Ports: n.dp.Ports, Gate: adminGate,
+			Node: plane, Tables: mirror.Tables, Ports: plane.Ports, Gate: adminGate,
 		})
 		parts.Go(func() error { return httpd.Serve(around, l.admin, api, "the admin API", log) })
 	}

@@ -17,7 +17,7 @@ const recheck = 5 * time.Second
 // watcher repeats the start-up checks of interfaces while the node runs: ports appear,
 // and get addresses, other MTUs and other queues.
 type watcher struct {
-	dp     *dataplane.Config
+	node   func() *node // as configured now
 	gather func(*dataplane.Config) (*control.Facts, error)
 	log    *slog.Logger
 	start  []control.Finding // logged at the start
@@ -26,8 +26,8 @@ type watcher struct {
 }
 
 // newWatcher returns a watcher that does not log again what the start found.
-func newWatcher(dp *dataplane.Config, start []control.Finding, log *slog.Logger) *watcher {
-	return &watcher{dp: dp, gather: control.GatherPorts, start: start, log: log}
+func newWatcher(node func() *node, start []control.Finding, log *slog.Logger) *watcher {
+	return &watcher{node: node, gather: control.GatherPorts, start: start, log: log}
 }
 
 // findings returns what is wrong now. Any goroutine may call it.
@@ -54,7 +54,8 @@ func (w *watcher) run(ctx context.Context) {
 
 // look checks once and logs what has changed.
 func (w *watcher) look() {
-	facts, err := w.gather(w.dp)
+	n := w.node()
+	facts, err := w.gather(&n.dp)
 	if err != nil {
 		if !w.failed {
 			w.log.Warn("cannot check the interfaces again; trying again", "err", err, "every", recheck)
@@ -63,7 +64,7 @@ func (w *watcher) look() {
 		return
 	}
 	w.failed = false
-	old, now := w.findings(), control.CheckPorts(w.dp, facts)
+	old, now := w.findings(), control.CheckPorts(&n.dp, n.overlay(), facts)
 	w.shown.Store(&now)
 	for _, f := range now {
 		if slices.Contains(old, f) || slices.Contains(w.start, f) {

@@ -15,9 +15,9 @@ import (
 // What is wrong with an interface is logged when it becomes so, and when it is no longer
 // so, once; what the start has logged is not.
 func TestChecksAreRepeated(t *testing.T) {
-	dp := &dataplane.Config{Workers: 1, MaxMTU: 1500, Ports: []dataplane.PortConfig{
-		{Name: "acc0", Kind: dataplane.Access, Untagged: 100}, {Name: "acc1", Kind: dataplane.Access, Untagged: 100},
-	}}
+	n := &node{dp: dataplane.Config{Workers: 1, MaxMTU: 1500, Ports: []dataplane.PortConfig{
+		{Name: "acc0", Kind: dataplane.Access}, {Name: "acc1", Kind: dataplane.Access},
+	}}}
 	good := control.PortFacts{MTU: 1500, RXQueues: 1, TXQueues: 1, Up: true}
 	leaky := good
 	leaky.Addrs = []netip.Prefix{netip.MustParsePrefix("10.0.0.1/24")}
@@ -27,9 +27,9 @@ func TestChecksAreRepeated(t *testing.T) {
 	facts := map[string]control.PortFacts{"acc0": leaky}
 	var failure error
 	var log bytes.Buffer
-	start := control.CheckPorts(dp, &control.Facts{Ports: facts})
+	start := control.CheckPorts(&n.dp, nil, &control.Facts{Ports: facts})
 	other := control.Finding{Place: "vtep", Problem: "none of its business"}
-	w := newWatcher(dp, append(start, other), slog.New(slog.NewTextHandler(&log, nil)))
+	w := newWatcher(func() *node { return n }, append(start, other), slog.New(slog.NewTextHandler(&log, nil)))
 	w.gather = func(*dataplane.Config) (*control.Facts, error) { return &control.Facts{Ports: facts}, failure }
 	step := func(findings int, want ...string) {
 		t.Helper()

@@ -66,13 +66,14 @@ type scrape struct {
 	workers []dataplane.WorkerStats
 	sum     dataplane.WorkerStats // of the workers
 	t       *dataplane.Tables
+	named   []dataplane.PortConfig // by PortID
 }
 
 // Collect implements [prometheus.Collector].
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	buildInfo.emit(ch, &buildView{Info: true}, c.Version, runtime.Version(), c.Role, c.Name)
 	st := c.Stats()
-	s := scrape{c, ch, st.Workers, st.Sum(), c.Tables()}
+	s := scrape{c, ch, st.Workers, st.Sum(), c.Tables(), c.Ports()}
 	// The tables are taken after the counters: they only grow, so that what was
 	// counted has a name in them.
 	if s.t == nil {
@@ -118,12 +119,8 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-func (o *Options) portName(id int) string {
-	if id < len(o.Ports) {
-		return o.Ports[id].Name
-	}
-	return strconv.Itoa(id)
-}
+// portName returns a port's interface; "": the port is gone.
+func (s *scrape) portName(id int) string { return at(s.named, id).Name }
 
 func (s *scrape) worker(worker string, w *dataplane.WorkerStats) {
 	byWorker.emit(s.ch, w, worker)
@@ -137,16 +134,22 @@ func (s *scrape) worker(worker string, w *dataplane.WorkerStats) {
 	}
 	if s.PerWorker {
 		for i := range w.Ports {
-			countedByWorker.emit(s.ch, &w.Ports[i], s.portName(i), worker)
+			if name := s.portName(i); name != "" {
+				countedByWorker.emit(s.ch, &w.Ports[i], name, worker)
+			}
 		}
 	}
 }
 
 func (s *scrape) ports(infos []dataplane.PortInfo) {
+	ofGone.emit(s.ch, &s.sum.Gone)
 	for i := range infos {
 		// Each worker reads the meter that all share, at its own time.
 		info, state, sum := &infos[i], at(s.t.Ports, i), at(s.sum.Ports, i)
-		name, egress := s.portName(i), at(s.Ports, i).Egress
+		name, egress := s.portName(i), at(s.named, i).Egress
+		if name == "" {
+			continue
+		}
 		if !s.PerWorker {
 			counted.emit(s.ch, &sum, name)
 		}
@@ -216,7 +219,9 @@ func (s *scrape) hops() {
 		stat.Add(&v.Sent, &sent)
 	}
 	for k, v := range sums {
-		byHop.emit(s.ch, v, s.portName(int(k.port)), k.gateway.String())
+		if name := s.portName(int(k.port)); name != "" {
+			byHop.emit(s.ch, v, name, k.gateway.String())
+		}
 	}
 }
 
@@ -239,17 +244,14 @@ func (s *scrape) leaf() {
 	for _, r := range s.sum.Receivers {
 		ofReceiver(r.Scheme, r.Stats).emit(s.ch, r.Stats)
 	}
-	for i := range len(s.Ports) + 1 {
-		name := floodPort
-		if i < len(s.Ports) {
-			if s.Ports[i].Kind != dataplane.Access {
-				continue
-			}
-			name = s.Ports[i].Name
+	for i := range s.named {
+		if c := &s.named[i]; c.Name != "" && c.Kind == dataplane.Access {
+			use := at(s.sum.Waiting, i)
+			waitingByPort.emit(s.ch, &use, c.Name)
 		}
-		use := at(s.sum.Waiting, i)
-		waitingByPort.emit(s.ch, &use, name)
 	}
+	flood := at(s.sum.Waiting, len(s.sum.Waiting)-1)
+	waitingByPort.emit(s.ch, &flood, floodPort)
 }
 
 // congestion shows the two tables of CONGA §3.3: of each peer at most 16
@@ -298,7 +300,7 @@ func entry[K comparable, V any](m map[K]*V, key K) *V {
 
 // at returns s[i], or zero: tables and counters may be of different ages.
 func at[T any](s []T, i int) (v T) {
-	if i < len(s) {
+	if i >= 0 && i < len(s) {
 		v = s[i]
 	}
 	return v

@@ -223,6 +223,9 @@ func TestIncompleteTables(t *testing.T) {
 		{"tables the workers have not seen", func(f *fake, _ *Options) {
 			f.tables.Peers = append(f.tables.Peers, dataplane.Peer{VTEP: addr("192.0.2.9")})
 		}, nil, []string{`loom_peer_sent_frames_total{peer="192.0.2.9"} 0`}},
+		{"port gone", func(f *fake, _ *Options) { f.ports[0], f.stats.Ports[0] = dataplane.PortConfig{}, dataplane.PortInfo{} },
+			[]string{`loom_port_open{port="host0"}`, `loom_port_open{port=""}`, `loom_port_received_frames_total{port=""}`, `loom_conweave_waiting_frames{port=""}`},
+			[]string{`loom_port_open{port="up0"}`, `loom_gone_ports_received_frames_total`}},
 		{"port closed", func(f *fake, _ *Options) {
 			f.stats.Ports[0] = dataplane.PortInfo{Name: "host0", Kind: dataplane.Access}
 		},
@@ -264,7 +267,7 @@ func TestSeriesOfPortsAndWorkers(t *testing.T) {
 		w := f.stats.Workers[0]
 		f.stats.Workers = f.stats.Workers[:0]
 		for len(w.Ports) < ports {
-			o.Ports = append(o.Ports, dataplane.PortConfig{Name: fmt.Sprint("more", len(w.Ports)), Kind: dataplane.Uplink})
+			f.ports = append(f.ports, dataplane.PortConfig{Name: fmt.Sprint("more", len(w.Ports)), Kind: dataplane.Uplink})
 			w.Ports = append(w.Ports, w.Ports[0])
 			f.tables.Ports, f.stats.Ports = append(f.tables.Ports, dataplane.PortState{}), append(f.stats.Ports, dataplane.PortInfo{})
 		}

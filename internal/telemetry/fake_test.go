@@ -28,6 +28,7 @@ type fake struct {
 	paths   []dataplane.PeerPaths
 	reload  Reload
 	auto    *dataplane.AutoState
+	ports   []dataplane.PortConfig
 }
 
 func (f *fake) options() Options {
@@ -77,7 +78,7 @@ func (f *fake) options() Options {
 			defer f.mu.Unlock()
 			return f.reload
 		},
-		Ports: []dataplane.PortConfig{{Name: "host0", Kind: dataplane.Access, Optional: true}, {Name: "up0", Kind: dataplane.Uplink}},
+		Ports: func() []dataplane.PortConfig { return f.ports },
 	}
 }
 
@@ -110,6 +111,7 @@ func newFake() *fake {
 		Peers: []dataplane.Peer{{VTEP: addr("192.0.2.2"), Hops: []dataplane.HopID{0, 1}}, {VTEP: addr("192.0.2.3")}},
 		VNIs:  []dataplane.VNI{{VNI: 100}, {VNI: 200}},
 	}}
+	f.ports = []dataplane.PortConfig{{Name: "host0", Kind: dataplane.Access, Optional: true}, {Name: "up0", Kind: dataplane.Uplink}}
 	next := uint64(1e6) // above all else that is shown
 	f.stats.Workers = make([]dataplane.WorkerStats, 2)
 	for i := range f.stats.Workers {
@@ -142,7 +144,7 @@ func newFake() *fake {
 		for p := range w.Ports {
 			w.Ports[p].Drops[drop.None] = 0
 		}
-		w.Made, w.Held = 1<<40, 0
+		w.Made, w.Held = 1<<40-w.Gone.Received.Frames, -w.Gone.Sent.Frames-w.Gone.Dropped
 		for p := range w.Ports {
 			w.Made -= w.Ports[p].Received.Frames
 			w.Held -= w.Ports[p].Sent.Frames

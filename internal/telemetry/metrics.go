@@ -180,6 +180,7 @@ var (
 	buildInfo   = of[buildView]("version", "goversion", "role", "node")
 	byWorker    = of[dataplane.WorkerStats]("worker")
 	counted     = of[dataplane.PortStats]("port")
+	ofGone      = of[dataplane.GoneStats]()
 	dropsByPort = of[dropsView]("port")
 	byPort      = of[portView]("port")
 	portInfo    = of[infoView]("port", "kind", "xdp", "copy")

@@ -40,7 +40,7 @@ type Options struct {
 	Reload func() Reload // may be nil
 	// Findings are what is wrong with interfaces now; may be nil.
 	Findings func() []control.Finding
-	Ports    []dataplane.PortConfig // by PortID
+	Ports    func() []dataplane.PortConfig // by PortID; those without a name are nobody's
 	// PerWorker shows what ports count of each worker.
 	PerWorker bool
 	// Gate is what requests that ask the workers pass; nil: they are not bounded.
@@ -99,7 +99,7 @@ type Readiness struct {
 // Readiness says whether the node is ready. No worker is asked: one that is stuck is the
 // watchdog's business.
 func (s *Server) Readiness() Readiness {
-	reasons := dataplane.Unready(s.o.Ports, s.o.PortInfos(), s.o.Tables())
+	reasons := dataplane.Unready(s.o.Ports(), s.o.PortInfos(), s.o.Tables())
 	return Readiness{Ready: len(reasons) == 0, Reasons: reasons}
 }
 

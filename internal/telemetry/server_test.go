@@ -139,7 +139,7 @@ func TestDebugStats(t *testing.T) {
 		t.Errorf("tables are %+v, want %+v", d.Tables, f.tables)
 	}
 	w := &f.stats.Workers[0]
-	received := w.Ports[0].Received.Frames + w.Ports[1].Received.Frames
+	received := w.Ports[0].Received.Frames + w.Ports[1].Received.Frames + w.Gone.Received.Frames
 	if len(d.Balance) != 2 || d.Balance[0].Received != received || d.Balance[0].Made != w.Made || d.Balance[0].Held != w.Held {
 		t.Errorf("accounts are %+v", d.Balance)
 	}

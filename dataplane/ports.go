@@ -1,0 +1,207 @@
+package dataplane
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Ports returns the node's ports by PortID. A place that nobody has is without a name.
+func (n *Node) Ports() []PortConfig { return n.layout.Load().configs() }
+
+// CheckPorts reports why SetPorts would refuse these ports. The error matches
+// [NoRoomError] if there is no room for one of them.
+func (n *Node) CheckPorts(ports []PortConfig) error {
+	n.opening.Lock()
+	defer n.opening.Unlock()
+	trial := n.seats.clone()
+	_, err := trial.arrange(n.cfg.Role, ports, time.Now())
+	return err
+}
+
+// SetPorts has the node have these ports and no others, while it forwards. A port is known
+// by its name and its kind: one that stays keeps PortID, LBTag, counters and socket, and
+// its other settings are put in force. A new one opens when tables name its interface. One
+// that goes gets no new frames; what waits for it is sent within [Config.Drain], and then
+// it is closed. Its numbers go to others after a rest, so that it has them again if it
+// comes back soon. SetPorts changes nothing if it returns an error.
+//
+// The tables that were published last stay in force, without what they say of ports that
+// go. Others with the new PortIDs are due, even if they say the same.
+func (n *Node) SetPorts(ports []PortConfig) error {
+	n.opening.Lock()
+	defer n.opening.Unlock()
+	if n.closed {
+		return errors.New("the node is closed")
+	}
+	seats := n.seats.clone()
+	next, err := seats.arrange(n.cfg.Role, ports, time.Now())
+	if err != nil {
+		return err
+	}
+	old := n.layout.Load()
+	reopen := n.takePlaces(old, next, &seats)
+	if err := n.setLayout(old, next); err != nil {
+		return err
+	}
+	n.seats = seats
+	n.closePlaces(old, next)
+	for _, d := range reopen {
+		n.closePort(d, fmt.Errorf("port %s is opened again, as its settings have changed", d.cfg.Name))
+	}
+	err = n.renameUplinks(old, next)
+	select {
+	case n.changed <- struct{}{}:
+	default:
+	}
+	return err
+}
+
+// takePlaces prepares workers and devices for the ports of next. It returns the devices
+// of ports that have to be opened anew for what has changed. Nothing that it does counts
+// before the layout is in force, but for settings of ports that stay.
+func (n *Node) takePlaces(old, next *layout, seats *seats) (reopen []*device) {
+	n.mu.Lock()
+	for len(n.devices) < len(next.ports) {
+		n.devices = append(n.devices, nil)
+	}
+	n.mu.Unlock()
+	for i := range next.ports {
+		id, s := PortID(i), &next.ports[i]
+		switch {
+		case !s.taken():
+		case old.has(id, s.Kind) && old.ports[i].Name == s.Name:
+			if n.change(id, &old.ports[i].PortConfig, &s.PortConfig) {
+				reopen = append(reopen, n.devices[i])
+			}
+		default:
+			n.takePlace(id, s, seats)
+		}
+	}
+	return reopen
+}
+
+// takePlace gives a new port its place.
+func (n *Node) takePlace(id PortID, s *seat, seats *seats) {
+	for _, w := range n.workers {
+		e := w.newEgress(id, &s.Egress)
+		w.call(func() { w.seat(id, &s.PortConfig, e) })
+	}
+	if tag := int(s.tag); s.Kind == Uplink && tag < n.seats.tags.Len() && seats.tags.Key(tag) != n.seats.tags.Key(tag) {
+		n.shared.leaf.ForgetUplink(s.tag)
+	}
+	cfg := s.PortConfig
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.devices[id] = &device{id: id, cfg: &cfg, since: time.Now(), err: fmt.Errorf("port %s has been added and opens when the tables name its interface", s.Name)}
+}
+
+// change puts other settings of a port in force, and reports whether it has to be opened
+// anew for them.
+func (n *Node) change(id PortID, was, is *PortConfig) (reopen bool) {
+	if *was == *is {
+		return false
+	}
+	if was.Egress != is.Egress {
+		for _, w := range n.workers {
+			w.call(func() { w.ports[id].egress.change(&is.Egress) })
+		}
+	}
+	cfg := *is
+	n.mu.Lock()
+	n.devices[id].cfg = &cfg
+	n.mu.Unlock()
+	return was.FailOpen != is.FailOpen
+}
+
+// setLayout puts a layout in force, with the tables that were published last.
+func (n *Node) setLayout(old, next *layout) error {
+	n.publishing.Lock()
+	defer n.publishing.Unlock()
+	opened, tables := n.opened, n.tables
+	n.opened = grow(slices.Clone(opened), len(next.ports))
+	n.layout.Store(next)
+	if tables == nil {
+		return nil
+	}
+	if err := n.publish(tables.keep(func(id PortID) bool {
+		return int(id) < len(old.ports) && next.has(id, old.ports[id].Kind) && next.ports[id].Name == old.ports[id].Name
+	})); err != nil {
+		n.layout.Store(old)
+		n.opened = opened
+		return err
+	}
+	return nil
+}
+
+// keep returns t without what it says of ports that do not stay. Next hops there remain,
+// as they have numbers, too: the ports are down.
+func (t *Tables) keep(stays func(PortID) bool) *Tables {
+	c := *t
+	c.Ports = slices.Clone(t.Ports)
+	for i := range c.Ports {
+		if !stays(PortID(i)) {
+			c.Ports[i] = PortState{}
+		}
+	}
+	c.Bindings = slices.DeleteFunc(slices.Clone(t.Bindings), func(b Binding) bool { return !stays(b.Port) })
+	c.Static = slices.DeleteFunc(slices.Clone(t.Static), func(s StaticMAC) bool { return s.Port != NoPort && !stays(s.Port) })
+	return &c
+}
+
+// closePlaces closes the ports of old that are not in next, when what waits for them has
+// been sent.
+func (n *Node) closePlaces(old, next *layout) {
+	var going []*device
+	for i := range old.ports {
+		s := &old.ports[i]
+		if s.taken() && !(next.has(PortID(i), s.Kind) && next.ports[i].Name == s.Name) {
+			going = append(going, n.devices[i])
+		}
+	}
+	if len(going) == 0 {
+		return
+	}
+	n.drainPorts(going)
+	for _, d := range going {
+		if d.ifindex != 0 {
+			n.closePort(d, fmt.Errorf("port %s has been removed", d.cfg.Name))
+		}
+		n.mu.Lock()
+		n.devices[d.id] = nil
+		n.mu.Unlock()
+		n.log.Info("port removed", "port", d.cfg.Name, "kind", d.cfg.Kind.String())
+	}
+}
+
+// drainPorts waits until nothing is on its way to the wires of ports, as long as a node
+// that ends would. Workers have the layout without the ports by then: they look for a new
+// view before they answer.
+func (n *Node) drainPorts(going []*device) {
+	for end := time.Now().Add(n.cfg.Drain); ; time.Sleep(time.Millisecond) {
+		waiting := false
+		for _, w := range n.workers {
+			w.call(func() {
+				waiting = waiting || slices.ContainsFunc(going, func(d *device) bool { return w.ports[d.id].busy() })
+			})
+		}
+		if !waiting || !time.Now().Before(end) {
+			return
+		}
+	}
+}
+
+// renameUplinks has schemes that know uplinks by their order know them by the LBTags that
+// they have now.
+func (n *Node) renameUplinks(old, next *layout) error {
+	if slices.Equal(old.order, next.order) {
+		return nil
+	}
+	n.scheming.Lock()
+	defer n.scheming.Unlock()
+	if !slices.ContainsFunc(n.rules, func(c Class) bool { return ofUplinks(&c) != nil }) {
+		return nil
+	}
+	return n.install(n.rules)
+}
