@@ -552,3 +552,21 @@ func params() *congestion.Params {
 	p := congestion.Datacenter()
 	return &p
 }
+
+// Weights stand in the order of the configuration, and uplinks keep their numbers when
+// others come and go.
+func TestStaticWeightsForUplinks(t *testing.T) {
+	k := &StaticKeys{[]uint32{5, 7, 9}}
+	got := k.ForUplinks([]uint8{3, 0, 15}).(*StaticKeys).Weights
+	for i, want := range map[int]uint32{3: 5, 0: 7, 15: 9, 1: 0} {
+		if got[i] != want {
+			t.Errorf("uplink %d has weight %d, want %d", i, got[i], want)
+		}
+	}
+	if k.Weights[0] != 5 || len(k.Weights) != 3 {
+		t.Errorf("the configuration was changed: %v", k.Weights)
+	}
+	if none := (&StaticKeys{}).ForUplinks([]uint8{3}).(*StaticKeys); len(none.Weights) != 0 {
+		t.Errorf("no weights became %v", none.Weights)
+	}
+}

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -108,14 +110,9 @@ func load(cfg Config, tags bool) (*Program, error) {
 		vlans:    coll.DetachMap("vlans"),
 		tags:     tags,
 	}
-	for _, r := range cfg.Remotes {
-		if p.remotes == nil {
-			break
-		}
-		key := loomLpmKey{Prefixlen: uint32(r.Bits()), Addr: beAddr(r.Masked().Addr())}
-		if err := p.remotes.Put(key, uint8(1)); err != nil {
-			return nil, errors.Join(fmt.Errorf("add VTEP prefix %v: %w", r, err), p.Close())
-		}
+	p.cfg.Remotes = nil
+	if err := p.SetRemotes(cfg.Remotes); err != nil {
+		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
@@ -132,6 +129,35 @@ func (c *Config) section(tags bool) string {
 	return name
 }
 
+// SetRemotes says from which prefixes leaves' VTEPs are, of a spine's program. New ones are
+// added before old ones go, so that what both have in common is never the kernel's.
+func (p *Program) SetRemotes(remotes []netip.Prefix) error {
+	if p.remotes == nil {
+		return nil
+	}
+	key := func(r netip.Prefix) loomLpmKey {
+		return loomLpmKey{Prefixlen: uint32(r.Bits()), Addr: beAddr(r.Masked().Addr())}
+	}
+	for _, r := range remotes {
+		if err := p.remotes.Put(key(r), uint8(1)); err != nil {
+			return fmt.Errorf("add VTEP prefix %v: %w", r, err)
+		}
+	}
+	for _, r := range p.cfg.Remotes {
+		if slices.Contains(remotes, r) {
+			continue
+		}
+		if err := p.remotes.Delete(key(r)); err != nil {
+			return fmt.Errorf("remove VTEP prefix %v: %w", r, err)
+		}
+	}
+	p.cfg.Remotes = slices.Clone(remotes)
+	return nil
+}
+
+// maxRemotes is how many prefixes a program has room for, if it starts with no more.
+const maxRemotes = 1024
+
 // specialise removes the programs and maps that cfg's kind of port does not need,
 // and sets constants and sizes. With tags, the program is bound to its device.
 func specialise(spec *ebpf.CollectionSpec, cfg *Config, tags bool) error {
@@ -142,7 +168,7 @@ func specialise(spec *ebpf.CollectionSpec, cfg *Config, tags bool) error {
 	}
 	spec.Programs = map[string]*ebpf.ProgramSpec{cfg.name(): p}
 	if cfg.Kind == Spine {
-		spec.Maps["remotes"].MaxEntries = uint32(len(cfg.Remotes))
+		spec.Maps["remotes"].MaxEntries = uint32(max(len(cfg.Remotes), maxRemotes))
 	} else {
 		delete(spec.Maps, "remotes")
 	}

@@ -139,7 +139,7 @@ func TestConWeaveReload(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if keys := strings.Join(NeedsRestart(old, changed), " "); keys != tt.keys {
+		if keys := strings.Join(restart(old, changed), " "); keys != tt.keys {
 			t.Errorf("%s to %s: %q need a restart, want %q", tt.from, tt.to, keys, tt.keys)
 		}
 	}
@@ -148,7 +148,7 @@ func TestConWeaveReload(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if keys := strings.Join(NeedsRestart(old, auto), " "); !strings.Contains(keys, "conweave.profile") {
+	if keys := strings.Join(restart(old, auto), " "); !strings.Contains(keys, "conweave.profile") {
 		t.Errorf("to profile auto: %q need a restart", keys)
 	}
 }

@@ -13,27 +13,36 @@ import (
 	"github.com/loomfabric/loom/internal/yamlfile"
 )
 
-// NeedsRestart returns the keys, as in "uplinks[0].shaper.rate", in which two
-// files differ and which a running daemon cannot take over. Both are *[Leaf] or
-// both *[Spine], validated. A list that became longer or shorter is named as a
-// whole.
-func NeedsRestart(old, changed any) []string {
-	if _, ok := old.(*Spine); ok {
-		return Diff(old, changed) // a spine takes nothing over
+// Changes returns the keys, as in "uplinks[0].shaper.rate", in which two files differ:
+// those that a running daemon takes over when it reads its file again, and those that need
+// a restart. Both files are *[Leaf] or both *[Spine], validated. A list that became longer
+// or shorter is named as a whole.
+func Changes(old, changed any) (live, restart []string) {
+	keys := spineLive
+	if _, ok := old.(*Leaf); ok {
+		keys = leafLive()
 	}
-	reloadable := reloadable()
-	return slices.DeleteFunc(Diff(old, changed), func(key string) bool {
-		return slices.ContainsFunc(reloadable, func(of string) bool {
+	for _, key := range Diff(old, changed) {
+		if slices.ContainsFunc(keys, func(of string) bool {
 			below, found := strings.CutPrefix(key, of)
 			return found && (below == "" || below[0] == '.' || below[0] == '[')
-		})
-	})
+		}) {
+			live = append(live, key)
+		} else {
+			restart = append(restart, key)
+		}
+	}
+	return live, restart
 }
 
-// reloadable returns the keys whose change needs no restart, with all that is
-// below them: what policies alone are told, which a reload makes anew.
-func reloadable() []string {
-	keys := append([]string{"scheme", "classes"}, new(vocab.Keys).ExtraKeys()...)
+// spineLive are the keys of a spine's file whose change needs no restart, with all that is
+// below them.
+var spineLive = []string{"ports", "vteps", "log.level"}
+
+// leafLive returns the same for a leaf's file: what tables and ports are made of, and what
+// policies alone are told, which a reload makes anew.
+func leafLive() []string {
+	keys := append([]string{"peers", "vnis", "access", "uplinks", "log.level", "scheme", "classes"}, new(vocab.Keys).ExtraKeys()...)
 	for _, s := range balance.Sections() {
 		for _, key := range s.Reloadable {
 			keys = append(keys, s.Name+"."+key)

@@ -34,8 +34,7 @@ type Leaf struct {
 	// Balancing is the scheme of what no class matches.
 	vocab.Balancing `yaml:",inline"`
 	// Classes are kinds of traffic with a scheme of their own, at most 15; the
-	// first one that matches decides. They and the scheme may be changed while
-	// the leaf runs (SIGHUP). Default: none.
+	// first one that matches decides. Default: none.
 	Classes []vocab.Class `yaml:"classes,omitempty"`
 	// Sections are what schemes share, and what puts packets of other leaves in
 	// order.

@@ -13,12 +13,12 @@ const carrierPoll = 15 * time.Millisecond
 
 // pollCarriers calls changed when the carrier of a port changed, until stop is
 // closed.
-func pollCarriers(e *ethtool.Socket, ports []string, stop <-chan struct{}, changed func()) {
+func pollCarriers(e *ethtool.Socket, ports func() []string, stop <-chan struct{}, changed func()) {
 	tick := time.NewTicker(carrierPoll)
 	defer tick.Stop()
-	was := make(map[string]bool, len(ports))
+	was := make(map[string]bool)
 	for {
-		for _, p := range ports {
+		for _, p := range ports() {
 			up, _ := e.Carrier(p) // a port that does not exist has none
 			if up != was[p] {
 				was[p] = up

@@ -100,6 +100,35 @@ func CheckPorts(c *dataplane.Config, o *config.Leaf, f *Facts) []Finding {
 	return out
 }
 
+// CheckChange holds what has changed in a configuration against the machine, while the
+// node runs with the one before. added and changed tell of ports by name.
+func CheckChange(c *dataplane.Config, o *config.Leaf, f *Facts, added, changed func(port string) bool) []Finding {
+	var out []Finding
+	add := func(fatal bool, place, problem, fix string, args ...any) {
+		out = append(out, Finding{fatal, place, problem, fmt.Sprintf(fix, args...)})
+	}
+	for _, p := range c.Ports {
+		x, ok := f.Ports[p.Name]
+		switch {
+		case added(p.Name):
+			checkPort(c, o, &p, f, add)
+		case ok && changed(p.Name):
+			checkInterface(c, o, &p, &x, add)
+		default:
+			continue
+		}
+		if ok && p.Kind == dataplane.Access {
+			checkTrust(&p, &x, add)
+		}
+	}
+	checkOverhead(c, f, func(fatal bool, place, problem, fix string, args ...any) {
+		if added(place) {
+			add(fatal, place, problem, fix, args...)
+		}
+	})
+	return out
+}
+
 // CheckFile holds a configuration against itself, without a look at the machine.
 func CheckFile(c *dataplane.Config) []Finding { return CheckGaps(c) }
 

@@ -55,6 +55,8 @@ type Mirror struct {
 
 	wake    chan struct{}
 	changed [numKinds]atomic.Bool
+	next    atomic.Pointer[change] // that Configure asks for
+	refused error                  // why the data plane took no tables at the last try
 	pending [numKinds]pending
 
 	stats  Stats // so far in this step
@@ -159,7 +161,8 @@ func (m *Mirror) reportWatch(err error) {
 // It returns when it wants to be called again at the latest.
 func (m *Mirror) step(now time.Time) (next time.Time) {
 	next = now.Add(resync)
-	listed, fresh := false, false
+	c := m.configured()
+	listed, fresh := false, c != nil
 	for k := range numKinds {
 		p := &m.pending[k]
 		if m.changed[k].Swap(false) && !p.dirty {
@@ -186,6 +189,9 @@ func (m *Mirror) step(now time.Time) (next time.Time) {
 	}
 	if m.publish(fresh) || listed {
 		m.resolve.update(&m.state, m.tables.Load())
+	}
+	if c != nil {
+		c.done <- m.refused
 	}
 	next = earlier(next, m.resolve.step(now))
 	m.stats.Resolves, m.stats.Unresolved, m.stats.TableFull = m.resolve.requests, m.resolve.unresolved, m.builder.Full()
@@ -249,7 +255,8 @@ func (m *Mirror) publish(fresh bool) (published bool) {
 	if t == old {
 		return false
 	}
-	if err := m.Publisher.Publish(t); err != nil {
+	err := m.Publisher.Publish(t)
+	if m.refused = err; err != nil {
 		m.Log.Error("the data plane refuses new tables and keeps the old ones", "err", err)
 		return false
 	}
@@ -303,6 +310,9 @@ func (m *Mirror) report(old, t *dataplane.Tables) {
 		m.reportVTEP(t.NoVTEP)
 	}
 	for i, p := range t.Ports {
+		if m.Ports[i].Name == "" {
+			continue // nobody's place
+		}
 		m.reportSpeed(&m.Ports[i], at(old.Ports, i), p)
 		m.reportMTU(m.Ports[i].Name, at(old.Ports, i), p)
 		if i < len(old.Ports) && p.Up == old.Ports[i].Up && p.Ifindex == old.Ports[i].Ifindex {

@@ -35,7 +35,7 @@ type Netlink struct {
 	h      *netlink.Handle
 	events *nl.NetlinkSocket
 	closed atomic.Bool
-	ports  []string // whose carriers are polled
+	ports  names // whose carriers are polled
 
 	ethtool *ethtool.Socket
 }
@@ -59,7 +59,8 @@ func OpenNetlink(ports ...string) (*Netlink, error) {
 		h.Close()
 		return nil, err
 	}
-	k := &Netlink{h: h, events: events, ports: ports, ethtool: tool}
+	k := &Netlink{h: h, events: events, ethtool: tool}
+	k.SetPorts(ports...)
 	if err := events.SetReceiveBufferSize(watchBuffer, true); err != nil {
 		// Without CAP_NET_ADMIN the limit of the system holds. Lost events are
 		// noticed and made up for, so a smaller buffer only costs time.
@@ -82,7 +83,7 @@ func (k *Netlink) Close() {
 func (k *Netlink) Watch(changed func(Kind), failing func(error)) (stop func(), err error) {
 	end := make(chan struct{})
 	var both sync.WaitGroup
-	both.Go(func() { pollCarriers(k.ethtool, k.ports, end, func() { changed(Links) }) })
+	both.Go(func() { pollCarriers(k.ethtool, k.ports.get, end, func() { changed(Links) }) })
 	both.Go(func() { follow(k.events.Receive, k.closed.Load, end, changed, failing) })
 	return func() {
 		close(end)
@@ -200,7 +201,7 @@ func (k *Netlink) links(s *State) error {
 		if len(a.HardwareAddr) == len(link.MAC) {
 			link.MAC = overlay.MAC(a.HardwareAddr)
 		}
-		if slices.Contains(k.ports, a.Name) {
+		if k.ports.has(a.Name) {
 			// A driver that does not tell leaves it at 0: unknown.
 			link.Speed, _ = k.ethtool.Speed(a.Name)
 		}

@@ -327,3 +327,42 @@ func TestDeadlineOfControlBeyondItsShare(t *testing.T) {
 		t.Errorf("%d control packets left, the last at %v; want %d, at %v", left, now.Sub(0), first+2, want.Sub(0))
 	}
 }
+
+// Other settings are in force at once for what comes, and no frame is lost by them.
+func TestEgressChanges(t *testing.T) {
+	e := testEgress(EgressConfig{QueueBytes: 10_000, Delay: time.Millisecond})
+	for range 10 {
+		e.enqueue(&frame{len: 1000})
+	}
+	if r := e.enqueue(&frame{len: 1000}); r != drop.QueueFull {
+		t.Fatalf("a full queue takes a frame: %v", r)
+	}
+	now := mono.Time(time.Second)
+	if got := leave(e, now); len(got) != 0 || e.line.len() != 10 {
+		t.Fatalf("%d frames left at once, %d are in the delay line", len(got), e.line.len())
+	}
+	e.change(&EgressConfig{QueueBytes: 2000, Rate: 8e6, Burst: 1000, LinkRate: 8e9})
+	if e.rate != 8e6 || !e.ruled {
+		t.Errorf("rate %d, ruled %v", e.rate, e.ruled)
+	}
+	if e.enqueue(&frame{len: 1000}) != drop.None || e.enqueue(&frame{len: 1000}) != drop.None || e.enqueue(&frame{len: 1000}) != drop.QueueFull {
+		t.Error("the queue is not as long as it is to be now")
+	}
+	sent := 0
+	for end := now + mono.Time(5*time.Millisecond); now < end; now += mono.Time(100 * time.Microsecond) {
+		sent += len(leave(e, now))
+	}
+	if sent != 12 || e.held() != 0 { // 2000 bytes take 2 ms at 1 MB/s
+		t.Errorf("%d frames left, %d are held; want all 12", sent, e.held())
+	}
+	e.change(&EgressConfig{QueueBytes: 1 << 20})
+	if e.ruled || e.delay != 0 {
+		t.Errorf("ruled %v, delay %v: the kernel's word counts, and nothing is delayed", e.ruled, e.delay)
+	}
+	for range 64 {
+		e.enqueue(&frame{len: 1000})
+	}
+	if got := leave(e, now); len(got) != 64 {
+		t.Errorf("%d of 64 frames left at once without a shaper", len(got))
+	}
+}

@@ -27,6 +27,7 @@ type leafWorker struct {
 	flushed      []uint32 // by PortID: view that took the port's addresses out of the FDB
 	recent       recent
 	sweep        mono.Time
+	departed     []departed    // networks that are gone, whose addresses are being forgotten
 	held         atomic.Uint64 // how often an address began to be held; for [Node.reportMoves]
 	looked       mono.Time     // when the brain's view of links was filled
 	hurry        bool          // frames do not wait because their scheme says so

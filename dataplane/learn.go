@@ -82,6 +82,7 @@ func (l *leafWorker) age(now mono.Time) {
 		return
 	}
 	l.sweep = now + sweepEvery
+	l.forget()
 	l.stats.FDBAged += uint64(l.fdb.Sweep(now, sweepBuckets))
 	l.held.Store(l.fdb.Held())
 }
@@ -123,6 +124,7 @@ func (l *leafWorker) adoptFDB(old, v *view) {
 		l.fdb.SetLimit(uint16(i), int(n.FDBLimit))
 	}
 	if old != nil {
+		l.depart(old, v)
 		for i := range old.ports {
 			if old.ports[i].up && !v.ports[i].up && l.ports[i].kind == Access {
 				l.fdb.FlushPort(uint16(i), l.now)

@@ -139,3 +139,41 @@ func TestStaticsAreLeftAlone(t *testing.T) {
 		t.Error("static addresses outlive their configuration")
 	}
 }
+
+// What was learned in a network that is gone is forgotten, a little at a time, and what is
+// learned when it is back stays.
+func TestNetworksThatGoAreForgotten(t *testing.T) {
+	r := newRig(t, leafConfig(), leafTables())
+	const hosts = 2*forgetAtOnce + 7
+	host := func(i int) overlay.MAC { return overlay.MAC{2, 9, 0, 0, byte(i >> 8), byte(i)} }
+	for i := range hosts {
+		r.send(acc0, udp4(bcast, host(i), 20, 1, 10)) // VNI 200
+	}
+	r.send(acc0, udp4(bcast, hostA, 0, 1, 10)) // VNI 100
+	if n := r.w.leaf.fdb.Learned(1); n != hosts {
+		t.Fatalf("%d addresses are learned, want %d", n, hosts)
+	}
+	without := leafTables()
+	without.VNIs[1] = VNI{}
+	without.Bindings = []Binding{{acc0, 0, 0}, {acc1, 0, 0}, {acc2, 0, 2}}
+	r.publish(without)
+	for range 2 {
+		r.now += sweepEvery
+		r.w.round(r.now)
+	}
+	if n := r.w.leaf.fdb.Learned(1); n > hosts-forgetAtOnce || n == 0 {
+		t.Errorf("after two sweeps %d of %d addresses are left", n, hosts)
+	}
+	r.publish(leafTables()) // it is back
+	r.send(acc0, udp4(bcast, hostB, 20, 1, 10))
+	for range 4 {
+		r.now += sweepEvery
+		r.w.round(r.now)
+	}
+	if n := r.w.leaf.fdb.Learned(1); n != 1 {
+		t.Errorf("%d addresses of the network are left, want the one that was learned since it is back", n)
+	}
+	if n := r.w.leaf.fdb.Learned(0); n != 1 {
+		t.Errorf("%d addresses of another network are left, want 1", n)
+	}
+}

@@ -3,6 +3,7 @@ package dataplane
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"time"
 )
@@ -171,7 +172,11 @@ func (n *Node) closePlaces(old, next *layout) {
 		n.mu.Lock()
 		n.devices[d.id] = nil
 		n.mu.Unlock()
-		n.log.Info("port removed", "port", d.cfg.Name, "kind", d.cfg.Kind.String())
+		attrs := []any{"port", d.cfg.Name, "kind", d.cfg.Kind.String()}
+		if d.cfg.Kind == Access && !d.cfg.FailOpen && !n.cfg.KernelOverlay {
+			attrs = append(attrs, "closed", true, "open_with", "ip link set dev "+d.cfg.Name+" xdp off")
+		}
+		n.log.Info("port removed", attrs...)
 	}
 }
 
@@ -204,4 +209,19 @@ func (n *Node) renameUplinks(old, next *layout) error {
 		return nil
 	}
 	return n.install(n.rules)
+}
+
+// SetRemotes says from which prefixes the leaves' VTEPs are, of a spine: what goes to
+// others is left to the kernel, from the next packet on.
+func (n *Node) SetRemotes(remotes []netip.Prefix) error {
+	n.opening.Lock()
+	defer n.opening.Unlock()
+	n.cfg.Remotes = slices.Clone(remotes) // of programs that are loaded from now on
+	var errs []error
+	for _, d := range n.devices {
+		if d != nil && d.program != nil {
+			errs = append(errs, d.program.SetRemotes(remotes))
+		}
+	}
+	return errors.Join(errs...)
 }

@@ -35,6 +35,7 @@ const (
 	// labRing is long enough for a burst at a lab's rates, and leaves a few MiB of
 	// frames for each daemon of a whole fabric.
 	labRing   = 1024
+	labSpare  = 1 // ports that may come while a daemon runs
 	readyWait = 15 * time.Second
 )
 
@@ -185,6 +186,7 @@ func (l *Lab) leafConfig(n fabric.Node) *config.Leaf {
 		// Empty means nobody; none would mean all peers.
 		c.VNIs = append(c.VNIs, config.VNI{VNI: vni, Flood: append([]netip.Addr{}, l.others(n.Index, vni)...)})
 	}
+	c.MaxPorts = min(len(c.Uplinks)+len(c.Access)+labSpare, dataplane.MaxPorts)
 	return c
 }
 
@@ -203,6 +205,7 @@ func (l *Lab) spineConfig(n fabric.Node) *config.Spine {
 			c.Sections = l.File.Sections.Only(s.Section.Name)
 		}
 	}
+	c.MaxPorts = min(len(c.Ports)+labSpare, dataplane.MaxPorts)
 	return c
 }
 

@@ -499,3 +499,25 @@ func TestEchoOfAnyTime(t *testing.T) {
 		}
 	}
 }
+
+// What is known of the paths by a tag goes when the tag goes to another uplink, and what is
+// known of others stays.
+func TestForgetTag(t *testing.T) {
+	table := NewTable(2, 1)
+	for p := range uint16(2) {
+		for tag := range uint8(2) {
+			table.RoundTrip(p, tag, time.Millisecond)
+		}
+		table.dead[p].Store(0b11)
+	}
+	changes := table.Changes()
+	table.ForgetTag(1)
+	for p := range uint16(2) {
+		if table.Trip(p, 0) == 0 || table.Trip(p, 1) != 0 || table.Dead(p) != 0b01 {
+			t.Errorf("peer %d: round trips %v and %v, dead %b", p, table.Trip(p, 0), table.Trip(p, 1), table.Dead(p))
+		}
+	}
+	if table.Changes() == changes {
+		t.Error("nobody is told that paths may be used again")
+	}
+}

@@ -97,3 +97,25 @@ func (f *FDB) endFlush() {
 		f.ports[i].flushing = false
 	}
 }
+
+// Learned returns how many addresses the VNI has learned.
+func (f *FDB) Learned(vni uint16) int {
+	if int(vni) >= len(f.vnis) {
+		return 0
+	}
+	return int(f.vnis[vni].learned)
+}
+
+// Forget frees at most n of the addresses that the VNI has learned, those first that were
+// noted longest ago. It returns how many.
+func (f *FDB) Forget(vni uint16, n int) (freed int) {
+	if int(vni) >= len(f.vnis) {
+		return 0
+	}
+	for s := &f.vnis[vni]; freed < n && s.oldest != 0; freed++ {
+		b, w := f.at(s.oldest)
+		f.aged++
+		f.remove(b, w)
+	}
+	return freed
+}

@@ -147,3 +147,23 @@ func TestFDBNewHostsOfAFullVNI(t *testing.T) {
 	}
 	check(t, "host at the other port", f.Lookup(0, MAC{2, 1}, 0), DestLocal(1, 0))
 }
+
+func TestForgetTakesTheOldestOfOneVNI(t *testing.T) {
+	f := NewFDB(64, time.Minute, 2, 1)
+	for i := range byte(10) {
+		f.LearnKey(MakeFDBKey(uint16(i&1), MAC{2, 0, 0, 0, 0, i}), DestRemote(3), mono.Time(i)<<fdbTickShift)
+	}
+	f.SetStatic(0, MAC{2, 0, 0, 0, 1, 0}, DestRemote(3))
+	if n := f.Forget(0, 3); n != 3 || f.Learned(0) != 2 || f.Learned(1) != 5 {
+		t.Errorf("forgot %d, %d and %d are left", n, f.Learned(0), f.Learned(1))
+	}
+	for i := range byte(10) {
+		known := f.Lookup(uint16(i&1), MAC{2, 0, 0, 0, 0, i}, 0) != DestNone
+		if want := i&1 == 1 || i >= 6; known != want {
+			t.Errorf("address %d is known: %v", i, known)
+		}
+	}
+	if n := f.Forget(0, 9); n != 2 || f.Count(0) != 1 || f.Forget(7, 1) != 0 || f.Learned(7) != 0 {
+		t.Errorf("forgot %d, %d entries are left, want the static one", n, f.Count(0))
+	}
+}

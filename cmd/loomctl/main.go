@@ -12,6 +12,6 @@ import (
 func main() {
 	if err := loomctl.Command(os.Stdout).Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "loomctl:", err)
-		os.Exit(1)
+		os.Exit(loomctl.ExitCode(err))
 	}
 }

@@ -105,6 +105,17 @@ type Stats struct {
 	Leaf      Counters          `json:"leaf"`
 }
 
+// ConfigDiff is what a reload of a daemon's file (SIGHUP) would do now.
+type ConfigDiff struct {
+	File string `json:"file"`
+	// Live are the keys that the daemon takes over, if Restart is empty: a reload is all or
+	// nothing.
+	Live     []string `json:"live"`
+	Restart  []string `json:"restart"`  // keys that need a restart
+	Findings []string `json:"findings"` // warnings about what changed
+	Error    string   `json:"error"`    // why the file would be refused; "": it would not
+}
+
 // Worker is where a worker's frames came from and where they went.
 type Worker struct {
 	Worker int `json:"worker"`

@@ -41,6 +41,7 @@ type Options struct {
 	Node    Node
 	Tables  func() *dataplane.Tables      // nil result: none were published yet
 	Ports   func() []dataplane.PortConfig // by PortID; those without a name are nobody's
+	Config  func() ConfigDiff             // what a reload of the daemon's file would do now
 	Gate    *httpd.Gate                   // what requests that ask the workers pass; nil: they are not bounded
 }
 
@@ -58,6 +59,9 @@ var endpoints = []endpoint{
 	{"status", false, true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		reasons := dataplane.Unready(o.Ports(), o.Node.PortInfos(), o.Tables())
 		return Status{o.Name, o.Role, o.Version, len(reasons) == 0, reasons}, nil
+	}},
+	{"config", false, true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+		return o.Config(), nil
 	}},
 	{"ports", false, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		st := o.Node.Stats()

@@ -30,8 +30,8 @@ type Kind struct {
 
 // The daemons.
 var (
-	Leaf  = Kind{name: "leafd", short: "carry hosts' frames through the fabric (a leaf)", hup: "; SIGHUP reads schemes and classes again", load: loadLeaf}
-	Spine = Kind{name: "spined", short: "forward VXLAN between leaves (a spine)", load: loadSpine}
+	Leaf  = Kind{name: "leafd", short: "carry hosts' frames through the fabric (a leaf)", hup: "; SIGHUP reads the file again", load: loadLeaf}
+	Spine = Kind{name: "spined", short: "forward VXLAN between leaves (a spine)", hup: "; SIGHUP reads the file again", load: loadSpine}
 )
 
 // node is a file's contents in the terms of the packages that use them.

@@ -2,9 +2,13 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
+	"reflect"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -13,24 +17,39 @@ import (
 	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/admin"
 	"github.com/loomfabric/loom/internal/telemetry"
 )
 
-// reloader takes over what may change in the file of a running daemon: schemes
-// and traffic classes. It is all or nothing, so that what runs is always what
-// one state of the file says.
+// reloader takes over what may change in the file of a running daemon. It is all or
+// nothing, so that what runs is always what one state of the file says.
 type reloader struct {
 	kind    Kind
 	file    string
-	current *node
-	now     atomic.Pointer[node] // current, for other goroutines
-	plane   interface {
-		SetSchemes(scheme string, o balance.Options, classes []dataplane.Class) error
-	}
+	now     atomic.Pointer[node] // what runs; written by run alone
+	plane   plane
+	tables  tables                                          // nil before serve
+	follow  func(ports ...string)                           // has the kernel's mirror look at ports more closely
+	gather  func(*dataplane.Config) (*control.Facts, error) // about ports
+	level   slog.LevelVar                                   // of the log
 	log     *slog.Logger
 	manager manager
 	result  atomic.Pointer[telemetry.Reload] // nil: nothing was read since the start
 	start   time.Time
+}
+
+// plane is what a reload changes of a data plane.
+type plane interface {
+	SetSchemes(scheme string, o balance.Options, classes []dataplane.Class) error
+	CheckPorts(ports []dataplane.PortConfig) error
+	SetPorts(ports []dataplane.PortConfig) error
+	SetRemotes(remotes []netip.Prefix) error
+	Ports() []dataplane.PortConfig
+}
+
+// tables is who makes the data plane's tables.
+type tables interface {
+	Configure(ctx context.Context, ports []dataplane.PortConfig, overlay *config.Leaf) error
 }
 
 // state is for metrics, which ask from goroutines of their own.
@@ -63,7 +82,7 @@ func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
 		case <-signals:
 		}
 		r.manager.reloading()
-		changed, err := r.reload()
+		changed, err := r.reload(ctx)
 		r.note(err)
 		r.manager.reloaded(err)
 		switch {
@@ -72,8 +91,8 @@ func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
 		case !changed:
 			r.log.Info("configuration reloaded: nothing has changed", "file", r.file)
 		default:
-			dp := &r.current.dp
-			r.log.Info("configuration reloaded", "file", r.file, "scheme", dp.Scheme, "classes", len(dp.Classes))
+			dp := &r.now.Load().dp
+			r.log.Info("configuration reloaded", "file", r.file, "scheme", dp.Scheme, "classes", len(dp.Classes), "ports", len(dp.Ports))
 			for _, f := range control.CheckGaps(dp) {
 				r.log.Warn(f.Problem, "fix", f.Fix)
 			}
@@ -92,24 +111,141 @@ func (r *reloader) load() (n *node, err error) {
 	return r.kind.load(r.file, nil)
 }
 
-// reload reads the file again. Interfaces are not looked for: those that are in
-// use may be gone for a moment, and others would need a restart.
-func (r *reloader) reload() (changed bool, err error) {
+// plan is what a reload of the file would do.
+type plan struct {
+	node          *node
+	live, restart []string          // keys that changed
+	findings      []control.Finding // about what changed; none is fatal
+}
+
+// plan reads the file again and holds it against what runs and against the machine. It
+// changes nothing. Keys that need a restart are no error.
+func (r *reloader) plan() (*plan, error) {
 	n, err := r.load()
+	if err != nil {
+		return nil, err
+	}
+	now := r.now.Load()
+	p := &plan{node: n}
+	p.live, p.restart = config.Changes(now.file, n.file)
+	n.inherit(now)
+	if len(p.restart) > 0 || len(p.live) == 0 {
+		return p, nil
+	}
+	if err := r.plane.CheckPorts(n.dp.Ports); err != nil {
+		return nil, err
+	}
+	added, changed := n.since(now)
+	if len(added)+len(changed) == 0 {
+		return p, nil
+	}
+	facts, err := r.gather(&n.dp)
+	if err != nil {
+		return nil, err
+	}
+	in := func(ports []string) func(string) bool {
+		return func(port string) bool { return slices.Contains(ports, port) }
+	}
+	var errs []error
+	for _, f := range control.CheckChange(&n.dp, n.overlay(), facts, in(added), in(changed)) {
+		if f.Fatal {
+			errs = append(errs, errors.New(f.String()))
+		}
+		p.findings = append(p.findings, f)
+	}
+	return p, errors.Join(errs...)
+}
+
+// inherit takes over what was found out at the start and stays.
+func (n *node) inherit(from *node) {
+	n.dp.Name, n.dp.Seed, n.dp.MaxMTU, n.dp.Room, n.dp.Look = from.dp.Name, from.dp.Seed, from.dp.MaxMTU, from.dp.Room, from.dp.Look
+}
+
+// since returns the names of the ports that n has and an older node has not, and of those
+// whose settings or networks differ.
+func (n *node) since(old *node) (added, changed []string) {
+	networks := func(n *node, port string) (in config.Access) {
+		if o := n.overlay(); o != nil {
+			if i := slices.IndexFunc(o.Access, func(a config.Access) bool { return a.Interface == port }); i >= 0 {
+				in = o.Access[i]
+			}
+		}
+		return in
+	}
+	for _, p := range n.dp.Ports {
+		i := slices.IndexFunc(old.dp.Ports, func(q dataplane.PortConfig) bool { return q.Name == p.Name && q.Kind == p.Kind })
+		switch {
+		case i < 0:
+			added = append(added, p.Name)
+		case old.dp.Ports[i] != p || !reflect.DeepEqual(networks(old, p.Name), networks(n, p.Name)):
+			changed = append(changed, p.Name)
+		}
+	}
+	return added, changed
+}
+
+// reload reads the file again, and puts what has changed in force.
+func (r *reloader) reload(ctx context.Context) (changed bool, err error) {
+	p, err := r.plan()
 	if err != nil {
 		return false, err
 	}
-	if keys := config.NeedsRestart(r.current.file, n.file); len(keys) > 0 {
+	if len(p.restart) > 0 {
 		return false, fmt.Errorf("%s of %s can only change by a restart: restart %s, or take the change back",
-			strings.Join(keys, ", "), r.file, r.kind.name)
+			strings.Join(p.restart, ", "), r.file, r.kind.name)
 	}
-	if len(config.Diff(r.current.file, n.file)) == 0 {
+	if len(p.live) == 0 {
 		return false, nil
 	}
-	if err := r.plane.SetSchemes(n.dp.Scheme, n.dp.Options, n.dp.Classes); err != nil {
+	now := r.now.Load()
+	if err := r.apply(ctx, now, p.node); err != nil {
+		if back := r.apply(ctx, p.node, now); back != nil {
+			r.log.Error("cannot take back what was reloaded in part: restart the daemon", "err", back)
+		}
 		return false, err
 	}
-	r.current = n
-	r.now.Store(n)
+	r.level.Set(p.node.logLevel())
+	r.now.Store(p.node)
+	for _, f := range p.findings {
+		r.log.Warn(f.Problem, "fix", f.Fix)
+	}
 	return true, nil
+}
+
+// apply puts a node's configuration in force that differs from another one's. What is
+// likely to be refused comes first. Ports that go leave before the tables that are made
+// without them; ports that come have their numbers before the tables that name them.
+func (r *reloader) apply(ctx context.Context, old, n *node) error {
+	if a, b := &old.dp, &n.dp; a.Scheme != b.Scheme || !reflect.DeepEqual(a.Options, b.Options) || !reflect.DeepEqual(a.Classes, b.Classes) {
+		if err := r.plane.SetSchemes(b.Scheme, b.Options, b.Classes); err != nil {
+			return err
+		}
+	}
+	if !slices.Equal(old.dp.Ports, n.dp.Ports) {
+		r.follow(n.portNames()...)
+		if err := r.plane.SetPorts(n.dp.Ports); err != nil {
+			return err
+		}
+	}
+	if !slices.Equal(old.dp.Remotes, n.dp.Remotes) {
+		if err := r.plane.SetRemotes(n.dp.Remotes); err != nil {
+			return err
+		}
+	}
+	return r.tables.Configure(ctx, r.plane.Ports(), n.overlay())
+}
+
+// diff answers what a reload would do now, for the admin API.
+func (r *reloader) diff() admin.ConfigDiff {
+	d := admin.ConfigDiff{File: r.file, Live: []string{}, Restart: []string{}, Findings: []string{}}
+	p, err := r.plan()
+	if err != nil {
+		d.Error = err.Error()
+		return d
+	}
+	d.Live, d.Restart = append(d.Live, p.live...), append(d.Restart, p.restart...)
+	for _, f := range p.findings {
+		d.Findings = append(d.Findings, f.String())
+	}
+	return d
 }

@@ -5,15 +5,19 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/config"
+	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
 )
 
@@ -25,32 +29,73 @@ vnis: [{vni: 100}]
 fdb: {size: 1024}
 `
 
-// plane records what is put in force.
-type plane struct {
+// fakePlane records what is put in force, of the data plane and of the mirror.
+type fakePlane struct {
 	scheme  string
 	options balance.Options
 	classes []dataplane.Class
-	calls   int
-	err     error
+	ports   []dataplane.PortConfig
+	remotes []netip.Prefix
+	overlay *config.Leaf
+	follows []string
+
+	calls   []string         // in their order
+	refuses map[string]error // by call
 }
 
-func (p *plane) SetSchemes(scheme string, o balance.Options, classes []dataplane.Class) error {
-	if p.calls++; p.err != nil {
-		return p.err
+func (p *fakePlane) call(what string) error {
+	p.calls = append(p.calls, what)
+	return p.refuses[what]
+}
+
+func (p *fakePlane) SetSchemes(scheme string, o balance.Options, classes []dataplane.Class) error {
+	if err := p.call("schemes"); err != nil {
+		return err
 	}
 	p.scheme, p.options, p.classes = scheme, o, classes
 	return nil
 }
 
-func newReloader(t *testing.T, k Kind, text string) (*reloader, *plane) {
+func (p *fakePlane) CheckPorts([]dataplane.PortConfig) error { return p.refuses["check"] }
+
+func (p *fakePlane) SetPorts(ports []dataplane.PortConfig) error {
+	if err := p.call("ports"); err != nil {
+		return err
+	}
+	p.ports = ports
+	return nil
+}
+
+func (p *fakePlane) Ports() []dataplane.PortConfig { return p.ports }
+
+func (p *fakePlane) SetRemotes(remotes []netip.Prefix) error {
+	p.remotes = remotes
+	return p.call("remotes")
+}
+
+func (p *fakePlane) Configure(_ context.Context, ports []dataplane.PortConfig, overlay *config.Leaf) error {
+	if err := p.call("tables"); err != nil {
+		return err
+	}
+	p.overlay = overlay
+	return nil
+}
+
+func newReloader(t *testing.T, k Kind, text string) (*reloader, *fakePlane) {
 	t.Helper()
-	p := &plane{}
-	r := &reloader{kind: k, file: filepath.Join(t.TempDir(), "conf.yaml"), plane: p, log: slog.New(slog.DiscardHandler)}
+	p := &fakePlane{refuses: make(map[string]error)}
+	r := &reloader{
+		kind: k, file: filepath.Join(t.TempDir(), "conf.yaml"), plane: p, tables: p, log: slog.New(slog.DiscardHandler),
+		follow: func(ports ...string) { p.follows = ports },
+		gather: func(*dataplane.Config) (*control.Facts, error) { return &control.Facts{}, nil },
+	}
 	r.write(t, text)
-	var err error
-	if r.current, err = k.load(r.file, nil); err != nil {
+	n, err := k.load(r.file, nil)
+	if err != nil {
 		t.Fatal(err)
 	}
+	p.ports = n.dp.Ports
+	r.now.Store(n)
 	return r, p
 }
 
@@ -63,33 +108,44 @@ func (r *reloader) write(t *testing.T, text string) {
 
 func TestReload(t *testing.T) {
 	const spineFile = "vteps: [10.255.0.0/24]\nports: [{interface: dn0}]\n"
+	swap := strings.NewReplacer
 	for _, tc := range []struct {
 		name      string
 		kind      Kind
 		old, text string
-		changed   bool
+		calls     string   // of the data plane and the mirror, in their order; "": nothing changes
 		errs      []string // parts of the error
 	}{
-		{"the same", Leaf, leafFile, leafFile, false, nil},
-		{"the same, written otherwise", Leaf, leafFile, leafFile + "scheme: ecmp # as ever\n", false, nil},
-		{"another scheme", Leaf, leafFile, leafFile + "scheme: conga\n", true, nil},
-		{"classes", Leaf, leafFile, leafFile + "classes: [{match: {protocol: udp}, scheme: spray}]\n", true, nil},
-		{"weights", Leaf, leafFile, leafFile + "scheme: static\nweights: [3, 1]\n", true, nil},
-		{"another flowlet table", Leaf, leafFile + "scheme: conga\n", leafFile + "scheme: conga\nflowlets: 1024\n", true, nil},
-		{"the flowlet table that it has", Leaf, leafFile + "scheme: conga\n", leafFile + "scheme: conga\nflowlets: 65536\n", false, nil},
-		{"a flowlet table that cannot be", Leaf, leafFile + "scheme: conga\n", leafFile + "scheme: conga\nflowlets: 1000\n", false, []string{"conf.yaml:8:11", "1000 entries", "fix: "}},
-		{"more than that", Leaf, leafFile, strings.Replace(leafFile, "1024", "2048", 1) + "scheme: conga\nworkers: 2\n", false,
+		{"the same", Leaf, leafFile, leafFile, "", nil},
+		{"the same, written otherwise", Leaf, leafFile, leafFile + "scheme: ecmp # as ever\n", "", nil},
+		{"another scheme", Leaf, leafFile, leafFile + "scheme: conga\n", "schemes tables", nil},
+		{"classes", Leaf, leafFile, leafFile + "classes: [{match: {protocol: udp}, scheme: spray}]\n", "schemes tables", nil},
+		{"weights", Leaf, leafFile, leafFile + "scheme: static\nweights: [3, 1]\n", "schemes tables", nil},
+		{"another flowlet table", Leaf, leafFile + "scheme: conga\n", leafFile + "scheme: conga\nflowlets: 1024\n", "schemes tables", nil},
+		{"the flowlet table that it has", Leaf, leafFile + "scheme: conga\n", leafFile + "scheme: conga\nflowlets: 65536\n", "", nil},
+		{"a flowlet table that cannot be", Leaf, leafFile + "scheme: conga\n", leafFile + "scheme: conga\nflowlets: 1000\n", "", []string{"conf.yaml:8:11", "1000 entries", "fix: "}},
+		{"a peer", Leaf, leafFile, leafFile + "peers: [10.255.0.2]\n", "tables", nil},
+		{"a network, its limits and addresses", Leaf, leafFile,
+			swap("vnis: [{vni: 100}]", "vnis: [{vni: 100, fdb_limit: 7, storm: {rate: 5}, static: [{mac: 02:00:00:00:00:01, interface: acc0}]}, {vni: 200}]").Replace(leafFile), "tables", nil},
+		{"an uplink more", Leaf, leafFile, swap("{interface: up1}", "{interface: up1}, {interface: up2}").Replace(leafFile), "ports tables", nil},
+		{"an uplink less", Leaf, leafFile, swap(", {interface: up1}", "").Replace(leafFile), "ports tables", nil},
+		{"a port in another network", Leaf, leafFile + "peers: [10.255.0.2]\n",
+			swap("acc0, vni: 100", "acc0, vni: 200", "vnis: [{vni: 100}]", "vnis: [{vni: 100}, {vni: 200}]").Replace(leafFile), "tables", nil},
+		{"a port's limit", Leaf, leafFile, swap("acc0, ", "acc0, fdb_limit: 9, ").Replace(leafFile), "ports tables", nil},
+		{"the log", Leaf, leafFile, leafFile + "log: {level: debug}\n", "tables", nil},
+		{"more than that", Leaf, leafFile, strings.Replace(leafFile, "1024", "2048", 1) + "scheme: conga\nworkers: 2\n", "",
 			[]string{"workers, fdb.size", "restart leafd"}},
-		{"not valid", Leaf, leafFile, leafFile + "scheme: best\n", false, []string{"conf.yaml:7:9", `"best"`, "fix: "}},
-		{"spine, the same", Spine, spineFile, spineFile, false, nil},
-		{"spine", Spine, spineFile, spineFile + "congestion: {profile: lab}\n", false, []string{"congestion.profile", "congestion.tau", "restart spined"}},
+		{"not valid", Leaf, leafFile, leafFile + "scheme: best\n", "", []string{"conf.yaml:7:9", `"best"`, "fix: "}},
+		{"spine, the same", Spine, spineFile, spineFile, "", nil},
+		{"a spine's port and VTEPs", Spine, spineFile, "vteps: [10.255.0.0/23]\nports: [{interface: dn0}, {interface: dn1}]\n", "ports remotes tables", nil},
+		{"spine", Spine, spineFile, spineFile + "congestion: {profile: lab}\n", "", []string{"congestion.profile", "congestion.tau", "restart spined"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r, p := newReloader(t, tc.kind, tc.old)
-			before := r.current
+			before := r.now.Load()
 			r.write(t, tc.text)
-			changed, err := r.reload()
-			if changed != tc.changed || (err != nil) != (tc.errs != nil) {
+			changed, err := r.reload(t.Context())
+			if changed != (tc.calls != "") || (err != nil) != (tc.errs != nil) {
 				t.Fatalf("changed %v, %v", changed, err)
 			}
 			for _, part := range tc.errs {
@@ -97,11 +153,18 @@ func TestReload(t *testing.T) {
 					t.Errorf("%q is not in %q", part, err)
 				}
 			}
-			if (p.calls == 1) != tc.changed || (r.current != before) != tc.changed {
-				t.Errorf("%d changes of the data plane", p.calls)
+			if got := strings.Join(p.calls, " "); got != tc.calls || (r.now.Load() != before) != changed {
+				t.Errorf("changes of %q, want %q", got, tc.calls)
 			}
-			if want := r.current.dp.Options.Keys; tc.changed && !reflect.DeepEqual(p.options.Keys, want) {
-				t.Errorf("the scheme is told %+v, want %+v", p.options.Keys, want)
+			now := r.now.Load()
+			if strings.HasPrefix(tc.calls, "schemes") && !reflect.DeepEqual(p.options.Keys, now.dp.Options.Keys) {
+				t.Errorf("the scheme is told %+v, want %+v", p.options.Keys, now.dp.Options.Keys)
+			}
+			if changed && (p.overlay != now.overlay() || !slices.Equal(p.ports, now.dp.Ports) || r.level.Level() != now.logLevel()) {
+				t.Errorf("in force are %+v, %+v, level %v", p.ports, p.overlay, r.level.Level())
+			}
+			if slices.Contains(p.calls, "ports") && !slices.Equal(p.follows, now.portNames()) {
+				t.Errorf("the mirror follows %q", p.follows)
 			}
 		})
 	}
@@ -110,29 +173,90 @@ func TestReload(t *testing.T) {
 func TestReloadFailsWhole(t *testing.T) {
 	r, p := newReloader(t, Leaf, leafFile)
 	r.write(t, leafFile+"scheme: conga\n")
-	p.err = errors.New("no")
-	if changed, err := r.reload(); changed || err == nil {
+	p.refuses["schemes"] = errors.New("no")
+	if changed, err := r.reload(t.Context()); changed || err == nil {
 		t.Fatalf("changed %v, %v", changed, err)
 	}
-	p.err = nil // and so the same file is a change the next time
-	if changed, err := r.reload(); !changed || err != nil || p.scheme != "conga" || r.overhead() != 50 {
+	delete(p.refuses, "schemes") // and so the same file is a change the next time
+	if changed, err := r.reload(t.Context()); !changed || err != nil || p.scheme != "conga" || r.overhead() != 50 {
 		t.Errorf("changed %v, %v, scheme %q", changed, err, p.scheme)
 	}
 	r.write(t, leafFile+"scheme: conweave\n")
-	if changed, err := r.reload(); !changed || err != nil || r.overhead() != 54 {
+	if changed, err := r.reload(t.Context()); !changed || err != nil || r.overhead() != 54 {
 		t.Errorf("a scheme with a shim: changed %v, %v, overhead %d", changed, err, r.overhead())
 	}
 	load := r.kind.load
 	r.kind.load = func(string, []string) (*node, error) { panic("odd indentation") }
-	if changed, err := r.reload(); changed || err == nil || !strings.Contains(err.Error(), "odd indentation") {
+	if changed, err := r.reload(t.Context()); changed || err == nil || !strings.Contains(err.Error(), "odd indentation") {
 		t.Errorf("a parser that panics: changed %v, %v", changed, err)
 	}
 	r.kind.load = load
 	if err := os.Remove(r.file); err != nil {
 		t.Fatal(err)
 	}
-	if changed, err := r.reload(); changed || err == nil {
+	if changed, err := r.reload(t.Context()); changed || err == nil {
 		t.Errorf("without a file: changed %v, %v", changed, err)
+	}
+}
+
+// What cannot be done is found before anything is; what fails all the same is taken back.
+func TestReloadOfPortsFailsWhole(t *testing.T) {
+	other := strings.NewReplacer("{interface: up1}", "{interface: up2}", "vnis: [{vni: 100}]", "vnis: [{vni: 100}, {vni: 200}]").Replace(leafFile) + "scheme: conga\n"
+	t.Run("no room", func(t *testing.T) {
+		r, p := newReloader(t, Leaf, leafFile)
+		r.write(t, other)
+		p.refuses["check"] = &dataplane.NoRoomError{Port: "up2", What: "all places are taken"}
+		if changed, err := r.reload(t.Context()); changed || !errors.As(err, new(*dataplane.NoRoomError)) || len(p.calls) > 0 {
+			t.Errorf("changed %v, %v, after %q", changed, err, p.calls)
+		}
+	})
+	t.Run("a port that cannot be", func(t *testing.T) {
+		r, p := newReloader(t, Leaf, leafFile)
+		r.write(t, other)
+		r.gather = func(*dataplane.Config) (*control.Facts, error) {
+			return &control.Facts{Ports: map[string]control.PortFacts{"up2": {MTU: 1600, RXQueues: 4, TXQueues: 4}}}, nil
+		}
+		if changed, err := r.reload(t.Context()); changed || err == nil || !strings.Contains(err.Error(), "up2 has 4 receive queues") || len(p.calls) > 0 {
+			t.Errorf("changed %v, %v, after %q", changed, err, p.calls)
+		}
+	})
+	for _, what := range []string{"ports", "tables"} {
+		t.Run(what, func(t *testing.T) {
+			r, p := newReloader(t, Leaf, leafFile)
+			before := r.now.Load()
+			r.write(t, other)
+			p.refuses[what] = errors.New("no")
+			if changed, err := r.reload(t.Context()); changed || err == nil {
+				t.Fatalf("changed %v, %v", changed, err)
+			}
+			if r.now.Load() != before || p.scheme != "ecmp" || !slices.Equal(p.ports, before.dp.Ports) && what != "ports" {
+				t.Errorf("scheme %q, ports %+v", p.scheme, p.ports)
+			}
+		})
+	}
+}
+
+// What a reload would do is said before it is done.
+func TestConfigDiff(t *testing.T) {
+	r, p := newReloader(t, Leaf, leafFile)
+	for _, tc := range []struct {
+		text, live, restart, findings, err string
+	}{
+		{leafFile, "", "", "", ""},
+		{leafFile + "peers: [10.255.0.2]\nlog: {level: debug}\n", "log.level vnis[0].flood peers", "", "", ""},
+		{leafFile + "workers: 2\nscheme: conga\n", "scheme flowlets", "workers", "", ""},
+		{strings.Replace(leafFile, "up1}", "up1}, {interface: up2}", 1), "uplinks", "", "interface up2 does not exist: the port opens when it appears", ""},
+		{leafFile + "scheme: best\n", "", "", "", `"best"`},
+	} {
+		r.write(t, tc.text)
+		d := r.diff()
+		if strings.Join(d.Live, " ") != tc.live || strings.Join(d.Restart, " ") != tc.restart || !strings.Contains(d.Error, tc.err) || (d.Error == "") != (tc.err == "") ||
+			!strings.Contains(strings.Join(d.Findings, "\n"), tc.findings) || (len(d.Findings) == 0) != (tc.findings == "") {
+			t.Errorf("%+v, want %+v", d, tc)
+		}
+	}
+	if len(p.calls) > 0 {
+		t.Errorf("a question has changed %q", p.calls)
 	}
 }
 
@@ -148,7 +272,7 @@ func TestReloadLogs(t *testing.T) {
 	r.log = slog.New(slog.NewTextHandler(&log, nil))
 	for _, step := range []struct{ text, want string }{
 		{leafFile, `level=INFO msg="configuration reloaded: nothing has changed"`},
-		{leafFile + "scheme: conga\n", `level=INFO msg="configuration reloaded" file=` + r.file + ` scheme=conga classes=0`},
+		{leafFile + "scheme: conga\n", `level=INFO msg="configuration reloaded" file=` + r.file + ` scheme=conga classes=0 ports=3`},
 		{leafFile + "ring_size: 512\n", `level=ERROR msg="configuration not reloaded: everything stays as it was"`},
 		{leafFile + "vtep: none\n", `level=ERROR msg="configuration not reloaded: everything stays as it was"`},
 		{leafFile + "scheme: conga\n", `level=INFO msg="configuration reloaded: nothing has changed"`},

@@ -32,11 +32,15 @@ func (n *node) adapt(f *control.Facts) {
 	}
 }
 
-func (n *node) logger() *slog.Logger {
-	var level slog.Level
+// logLevel returns the level that the file says.
+func (n *node) logLevel() (level slog.Level) {
 	if err := level.UnmarshalText([]byte(n.common.Log.Level)); err != nil {
-		level = slog.LevelInfo // validation has let only known ones through
+		return slog.LevelInfo // validation has let only known ones through
 	}
+	return level
+}
+
+func (n *node) logger(level slog.Leveler) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
 	if n.common.Log.Format == "json" {
 		return slog.New(slog.NewJSONHandler(os.Stderr, o)).With("node", n.dp.Name)
@@ -56,7 +60,10 @@ func (k Kind) run(ctx context.Context, file string) error {
 		}
 		return errors.Join(errs...)
 	}
-	log := n.logger()
+	again := &reloader{kind: k, file: file, gather: control.GatherPorts, start: read}
+	again.level.Set(n.logLevel())
+	log := n.logger(&again.level)
+	again.log, again.manager.log = log, log
 	reload := make(chan os.Signal, 1) // one that is waiting covers all that came since
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
@@ -87,7 +94,7 @@ func (k Kind) run(ctx context.Context, file string) error {
 	if err != nil {
 		return fmt.Errorf("open the ports: %w", err)
 	}
-	again := &reloader{kind: k, file: file, current: n, plane: plane, log: log, start: read, manager: manager{log: log}}
+	again.plane, again.follow = plane, kernel.SetPorts
 	again.now.Store(n)
 	ports := newWatcher(again.now.Load, findings, log)
 	err = k.serve(ctx, n, plane, kernel, listeners{listener, socket}, log, again, ports, reload)
@@ -125,6 +132,7 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Overlay: n.overlay(), Overhead: again.overhead,
 		Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
 	})
+	again.tables = mirror
 	gate, adminGate := httpd.NewGate("metrics", maxRequests, requestTimeout, log), httpd.NewGate("the admin API", maxRequests, requestTimeout, log)
 	server := telemetry.NewServer(telemetry.Options{
 		Name: n.dp.Name, Role: k.name, Version: k.version, Stats: plane.Stats, PortInfos: plane.PortInfos, Tables: mirror.Tables, Control: mirror.Stats, Congestion: plane.Congestion, Paths: plane.Paths,
@@ -142,6 +150,7 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 		api := admin.NewServer(admin.Options{
 			Name: n.dp.Name, Role: k.name, Leaf: n.dp.Role == dataplane.Leaf, Version: k.version,
 			Node: plane, Tables: mirror.Tables, Ports: plane.Ports, Gate: adminGate,
+			Config: again.diff,
 		})
 		parts.Go(func() error { return httpd.Serve(around, l.admin, api, "the admin API", log) })
 	}

@@ -41,6 +41,7 @@ func Command(out io.Writer) *cobra.Command {
 	root.PersistentFlags().StringVarP(&o.output, "output", "o", "table", "table or json")
 	root.AddCommand(
 		command(o, "status", "status", "Whether the node is ready, and if not, why", printStatus),
+		configCommand(o),
 		command(o, "ports", "ports", "Ports: state, load, counters", printPorts),
 		command(o, "peers", "peers", "Peers: whether they speak the fabric's header, next hops, traffic", printPeers),
 		command(o, "paths", "paths", "Paths to each peer: whether they deliver, round trips, losses", printPaths),
@@ -64,6 +65,49 @@ func command[T any](o *options, use, what, short string, print func(io.Writer, *
 		}
 		return show(c, o, what, q, print)
 	}}
+}
+
+// ErrRestart says that a daemon's file has changes which need a restart.
+var ErrRestart = errors.New("some changes need a restart, and a reload would refuse all of them")
+
+// ErrRefused says that a daemon would refuse its file.
+var ErrRefused = errors.New("a reload would refuse the file")
+
+// ExitCode returns what a program ends with that got an error of the command line.
+func ExitCode(err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, ErrRestart):
+		return 2
+	}
+	return 1
+}
+
+func configCommand(o *options) *cobra.Command {
+	parent := &cobra.Command{Use: "config", Short: "The daemon's configuration"}
+	parent.AddCommand(&cobra.Command{
+		Use: "diff", Short: "What a reload of the daemon's file would change now, and what needs a restart",
+		Long: "diff has the daemon hold its file against what it runs with, and against the machine.\n" +
+			"It changes nothing. The exit code is 0 if a reload (SIGHUP) takes over all that has\n" +
+			"changed, 2 if a key needs a restart, and 1 if the daemon would refuse the file, or does\n" +
+			"not answer.",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			var d *admin.ConfigDiff
+			err := show(c, o, "config", url.Values{}, func(w io.Writer, x *admin.ConfigDiff) { printConfigDiff(w, x) }, &d)
+			switch {
+			case err != nil:
+				return err
+			case d.Error != "":
+				return ErrRefused
+			case len(d.Restart) > 0:
+				return ErrRestart
+			}
+			return nil
+		},
+	})
+	return parent
 }
 
 // limited lets the caller bound an answer.
@@ -105,8 +149,8 @@ func explainCommand(o *options) *cobra.Command {
 	return c
 }
 
-// show asks and prints.
-func show[T any](c *cobra.Command, o *options, what string, q url.Values, print func(io.Writer, *T)) error {
+// show asks and prints. It leaves the answer where keep says.
+func show[T any](c *cobra.Command, o *options, what string, q url.Values, print func(io.Writer, *T), keep ...**T) error {
 	if o.output != "table" && o.output != "json" {
 		return fmt.Errorf("output %q is unknown: use table or json", o.output)
 	}
@@ -119,15 +163,20 @@ func show[T any](c *cobra.Command, o *options, what string, q url.Values, print 
 		return err
 	}
 	var text bytes.Buffer
+	answer := new(T)
+	if o.output == "table" || len(keep) > 0 {
+		if err := json.Unmarshal(raw, answer); err != nil {
+			return fmt.Errorf("understand the daemon's answer: %w; is loomctl of the same version as the daemon?", err)
+		}
+		for _, to := range keep {
+			*to = answer
+		}
+	}
 	if o.output == "json" {
 		if err := json.Indent(&text, raw, "", "  "); err != nil {
 			return fmt.Errorf("the daemon's answer is not JSON: %w", err)
 		}
 	} else {
-		answer := new(T)
-		if err := json.Unmarshal(raw, answer); err != nil {
-			return fmt.Errorf("understand the daemon's answer: %w; is loomctl of the same version as the daemon?", err)
-		}
 		print(&text, answer)
 	}
 	_, err = c.OutOrStdout().Write(text.Bytes())

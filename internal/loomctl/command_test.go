@@ -37,6 +37,7 @@ func uplink(n uint8) *uint8 { return &n }
 var answers = map[string]any{
 	"/v1/status": admin.Status{Name: "L0", Role: "leafd", Version: "v1.2", Reasons: []dataplane.Reason{
 		{Name: "no_vtep", Detail: "the VTEP is no address of this machine: add it to lo"}, {Name: "port_closed", Port: "eth3", Detail: "interface eth3 is gone"}}},
+	"/v1/config": admin.ConfigDiff{File: "/etc/loom/leafd.yaml", Live: []string{"peers", "uplinks[1].queue"}, Restart: []string{}, Findings: []string{"interface eth9 does not exist: the port opens when it appears\n  fix: make the interface"}},
 	"/v1/ports": admin.Ports{Ports: []admin.Port{
 		{Port: "eth1", Kind: "uplink", Open: true, Up: true, MTU: 1600, XDPMode: "native", CopyMode: "zero-copy", Rate: 25e9, RateFrom: "kernel", Utilisation: 0.8125, Metric: 6, QueueBytes: 45000, RxFrames: 12, TxFrames: 1234567, Dropped: 3},
 		{Port: "eth2", Kind: "uplink", Open: true, MTU: 1500, MTUNeeded: 1550, XDPMode: "generic", CopyMode: "copy", Rate: 2.5e6, RateFrom: "link_rate"},
@@ -157,7 +158,7 @@ func run(args ...string) (string, error) {
 func TestGolden(t *testing.T) {
 	socket := daemon(t)
 	for name, args := range map[string]string{
-		"status": "status", "ports": "ports", "peers": "peers", "paths": "paths", "conga": "conga", "flowlets": "flowlets", "flowlets-none": "flowlets --limit 3",
+		"status": "status", "config-diff": "config diff", "ports": "ports", "peers": "peers", "paths": "paths", "conga": "conga", "flowlets": "flowlets", "flowlets-none": "flowlets --limit 3",
 		"conweave": "conweave --limit 5", "conweave-none": "conweave", "explain-conweave": "explain 10.0.0.1 10.0.0.4",
 		"fdb": "fdb", "stats": "stats", "schemes": "schemes", "fdb-json": "-o json fdb",
 		"explain":       "explain 10.0.0.1 10.0.0.2 udp 7 53 --vni 100 --dst-mac 02:00:00:00:00:01",
@@ -217,6 +218,31 @@ func TestMistakes(t *testing.T) {
 	} {
 		if out, err := run(strings.Fields(tt.args)...); err == nil || !strings.Contains(err.Error(), tt.says) || out != "" {
 			t.Errorf("loomctl %s: printed %q, error %v, want %q", tt.args, out, err, tt.says)
+		}
+	}
+}
+
+// What a reload would do is told by the exit code, too.
+func TestConfigDiffExits(t *testing.T) {
+	socket := daemon(t)
+	defer func(d any) { answers["/v1/config"] = d }(answers["/v1/config"])
+	for _, tt := range []struct {
+		d    admin.ConfigDiff
+		code int
+		says string
+	}{
+		{admin.ConfigDiff{File: "f"}, 0, "f says what is in force\n"},
+		{admin.ConfigDiff{File: "f", Live: []string{"peers"}}, 0, "peers  a reload"},
+		{admin.ConfigDiff{File: "f", Live: []string{"peers"}, Restart: []string{"workers"}}, 2, "workers  a restart"},
+		{admin.ConfigDiff{File: "f", Error: "not YAML"}, 1, "f would be refused: not YAML\n"},
+	} {
+		answers["/v1/config"] = tt.d
+		out, err := run("--socket", socket, "config", "diff")
+		if ExitCode(err) != tt.code || !strings.Contains(out, tt.says) {
+			t.Errorf("%+v: exit code %d, want %d: %s", tt.d, ExitCode(err), tt.code, out)
+		}
+		if _, err := run("--socket", socket, "-o", "json", "config", "diff"); ExitCode(err) != tt.code {
+			t.Errorf("%+v in JSON: exit code %d, want %d", tt.d, ExitCode(err), tt.code)
 		}
 	}
 }

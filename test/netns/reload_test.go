@@ -116,7 +116,7 @@ func refuse(f *fab, d *daemon, s *stream) {
 	}
 	decided, at := d.decisions("conga"), d.reloaded(true, 0)
 	f.edit("L0", func(c *config.Leaf) { c.Scheme, c.Workers, c.Uplinks[1].Shaper.Rate = "conga", 2, 1e9 })
-	d.reload("everything stays as it was", "workers", "uplinks[1].shaper.rate", "restart")
+	d.reload("everything stays as it was", "workers of", "restart")
 	if err := os.WriteFile(d.config, []byte("scheme: [conga"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,6 @@ func refuse(f *fab, d *daemon, s *stream) {
 	}
 	d.reload("nothing has changed")
 	d.reloaded(true, at)
-	// A spine has nothing that can change, and does not die of the signal.
 	spine := f.daemons["S0"]
 	at = spine.reloaded(true, 0)
 	spine.reload("nothing has changed")

@@ -164,7 +164,13 @@ type probe struct {
 // source ports.
 func startProbe(t *testing.T, from, to *testenv.Namespace, addr netip.Addr, flows int, period time.Duration) *probe {
 	t.Helper()
-	const most = 1 << 16
+	return startBursts(t, from, to, addr, flows, period, 1)
+}
+
+// startBursts is startProbe with so many datagrams each time.
+func startBursts(t *testing.T, from, to *testenv.Namespace, addr netip.Addr, flows int, period time.Duration, burst int) *probe {
+	t.Helper()
+	const most = 1 << 18
 	p := &probe{arrived: make([]atomic.Bool, most), at: make([]atomic.Int64, most), stop: make(chan struct{}), done: make(chan struct{})}
 	var in net.PacketConn
 	to.Do(t, func() {
@@ -200,10 +206,12 @@ func startProbe(t *testing.T, from, to *testenv.Namespace, addr netip.Addr, flow
 		tick := time.NewTicker(period)
 		defer tick.Stop()
 		for i := 0; i < most; i++ {
-			select {
-			case <-p.stop:
-				return
-			case <-tick.C:
+			if i%burst == 0 {
+				select {
+				case <-p.stop:
+					return
+				case <-tick.C:
+				}
 			}
 			p.at[i].Store(time.Now().UnixNano())
 			// An error is the answer to an earlier datagram; this one counts as

@@ -40,14 +40,22 @@ from the file to the schema:
 
 `
 
+// live is what can change while a daemon runs.
+const live = "**While leafd runs** it takes over at SIGHUP (`systemctl reload leafd`) what has changed of `peers`, `vnis`, `access`, `uplinks` and `log.level`;\n" +
+	"of `scheme` and the keys beside it (%s), of `classes`, and of what sections tell the\n" +
+	"sending side (%s). spined takes over `ports`, `vteps` and\n" +
+	"`log.level`. No frame is lost but those on a port that goes, and on one whose `fail` changes: it is opened anew. With another scheme\n" +
+	"flowlets and connections start anew. A file that is wrong, or has any other change, is refused whole: the log names what is wrong,\n" +
+	"or the keys that need a restart, and everything stays as it was. `loomctl config diff` says so before it is done.\n\n" +
+	"**Before an uplink is removed** that is in use, have routing take it out of use, on both sides. The leaf itself moves its flows to other\n" +
+	"uplinks at once, and sends what waits; but what spines and other leaves still send by it is lost, up to a second, until they see that\n" +
+	"the path does not deliver. An access port that is removed stays closed as after a stop of leafd: `ip link set dev IF xdp off` opens it.\n"
+
 // page returns docs/config.md.
 func page(c comments) []byte {
 	p := &writer{comments: c}
 	p.out.WriteString(intro)
-	fmt.Fprintf(&p.out, "**While leafd runs** it takes over changes of `scheme` and the keys beside it (%s), of `classes`, and of what sections tell the sending\n"+
-		"side (%s) at SIGHUP (`systemctl reload leafd`), and loses no frame; flowlets and connections start\n"+
-		"anew. A file that is wrong, or has any other change, is refused whole: the log names what is wrong, or the keys that need a\n"+
-		"restart, and everything stays as it was.\n", quoted(new(vocab.Keys).ExtraKeys()), quoted(reloadable()))
+	fmt.Fprintf(&p.out, live, quoted(new(vocab.Keys).ExtraKeys()), quoted(reloadable()))
 	for _, f := range files {
 		p.section(f.title, f.doc, c.rows(f.is))
 	}
