@@ -28,7 +28,7 @@ type Rule struct {
 	has       RuleTables                      // what the others have
 }
 
-// RuleSize says how much a [Rule] holds. The memory is taken at once: about 72 bytes for
+// RuleSize says how much a [Rule] holds. The memory is taken at once: about 80 bytes for
 // an address.
 type RuleSize struct {
 	Addresses, Networks, Peers int
