@@ -117,18 +117,6 @@ func load(cfg Config, tags bool) (*Program, error) {
 	return p, nil
 }
 
-// section returns the name of the program's function in loom.c.
-func (c *Config) section(tags bool) string {
-	name := c.name()
-	if c.Rule != nil {
-		name = "loom_kernel_" + c.Kind.String()
-	}
-	if tags {
-		name += "_tags"
-	}
-	return name
-}
-
 // SetRemotes says from which prefixes leaves' VTEPs are, of a spine's program. New ones are
 // added before old ones go, so that what both have in common is never the kernel's.
 func (p *Program) SetRemotes(remotes []netip.Prefix) error {
@@ -157,6 +145,18 @@ func (p *Program) SetRemotes(remotes []netip.Prefix) error {
 
 // maxRemotes is how many prefixes a program has room for, if it starts with no more.
 const maxRemotes = 1024
+
+// section returns the name of the program's function in loom.c.
+func (c *Config) section(tags bool) string {
+	name := c.name()
+	if c.Rule != nil {
+		name = "loom_kernel_" + c.Kind.String()
+	}
+	if tags {
+		name += "_tags"
+	}
+	return name
+}
 
 // specialise removes the programs and maps that cfg's kind of port does not need,
 // and sets constants and sizes. With tags, the program is bound to its device.
@@ -226,6 +226,21 @@ func (p *Program) SetSocket(queue int, fd int) error {
 	}
 	if err := p.sockets.Put(uint32(queue), uint32(fd)); err != nil {
 		return fmt.Errorf("give queue %d of %s to socket %d: %w", queue, p.cfg.name(), fd, err)
+	}
+	return nil
+}
+
+// ClearSockets takes the sockets of all queues away. What comes from then on is the
+// kernel's, or is dropped on a closed access port, as if the daemon had ended; what the
+// sockets have received can still be read.
+func (p *Program) ClearSockets() error {
+	if p.sockets == nil {
+		return fmt.Errorf("sockets of %s: %w", p.cfg.name(), os.ErrClosed)
+	}
+	for queue := range p.cfg.Queues {
+		if err := p.sockets.Delete(uint32(queue)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("take queue %d of %s from its socket: %w", queue, p.cfg.name(), err)
+		}
 	}
 	return nil
 }

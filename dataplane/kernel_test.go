@@ -99,9 +99,7 @@ func (k *kernelLeaf) join(far *kernelLeaf) {
 			Ports: []PortState{portState(one.leaf.Link(k.t, "acc0")), portState(near)},
 			Hops:  []Hop{{Port: 1, Gateway: gw, MAC: overlay.MAC(away.Attrs().HardwareAddr), Resolved: true}},
 			Peers: []Peer{{VTEP: other.vtep, Hops: []HopID{0}}},
-			VNIs:  []VNI{{VNI: siteVNI}},
-
-			Bindings: []Binding{{Port: 0}},
+			VNIs:  []VNI{{VNI: siteVNI}}, Bindings: []Binding{{Port: 0, VLAN: 0, VNI: 0}},
 		}
 	}
 }

@@ -45,9 +45,9 @@ type Node struct {
 	publishing sync.Mutex  // guards tables, opened and overhead, and is held while layout changes; taken after opening
 	tables     *Tables     // as published last
 	opened     []int       // by PortID: ifindex of the interface that the port is open on; 0: not open
+	overhead   int         // under the schemes that a reload put in force; 0: cfg's
 	leaving    bool        // the kernel gets all frames again
 	statics    []StaticMAC // configured addresses that the workers have
-	overhead   int         // under the schemes that a reload put in force; 0: cfg's
 }
 
 // Open creates the workers, attaches the classifier to every port and binds
@@ -120,19 +120,28 @@ func (n *Node) openWorkers() error {
 	return nil
 }
 
-// Run forwards frames until ctx ends, sends what is queued then, and returns.
+// Run forwards frames until ctx ends. Then a leaf says goodbye to its peers, the ports
+// are left to the kernel, what was received and queued until then is sent, and Run returns.
 // It returns early with an error when a worker cannot run.
 func (n *Node) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	forward, drain := context.WithCancel(context.WithoutCancel(ctx))
+	defer drain()
 	for _, w := range n.workers {
-		g.Go(func() error { return w.run(work) })
+		g.Go(func() error { return w.run(forward) })
 	}
-	g.Go(func() error { <-ctx.Done(); n.handBack(); stop(); return nil })
+	g.Go(func() error {
+		<-ctx.Done()
+		defer drain()
+		n.leave()
+		n.handBack()
+		return n.yield()
+	})
 	g.Go(func() error { n.watchDevices(ctx); return nil })
 	g.Go(func() error { n.tune(ctx); return nil })
 	g.Go(func() error { n.watchMoves(ctx); return nil })
 	g.Go(func() error { n.watchPaths(ctx); return nil })
+	g.Go(func() error { n.watchPeers(ctx); return nil })
 	return g.Wait()
 }
 
