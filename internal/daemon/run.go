@@ -133,9 +133,13 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 		Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
 	})
 	again.tables = mirror
+	bridges, err := n.openKernel(ctx, again, plane, mirror, log)
+	if err != nil {
+		return err
+	}
 	gate, adminGate := httpd.NewGate("metrics", maxRequests, requestTimeout, log), httpd.NewGate("the admin API", maxRequests, requestTimeout, log)
 	server := telemetry.NewServer(telemetry.Options{
-		Name: n.dp.Name, Role: k.name, Version: k.version, Stats: plane.Stats, PortInfos: plane.PortInfos, Tables: mirror.Tables, Control: mirror.Stats, Congestion: plane.Congestion, Paths: plane.Paths,
+		Name: n.dp.Name, Role: k.name, Version: k.version, Stats: plane.Stats, PortInfos: plane.PortInfos, Tables: mirror.Tables, Control: mirror.Stats, Bridge: bridges.stats(), Congestion: plane.Congestion, Paths: plane.Paths,
 		Reload: again.state, Findings: ports.findings, Auto: plane.Auto, Ports: plane.Ports, PerWorker: n.common.Telemetry.PerWorker, Gate: gate, AdminGate: adminGate, Log: log,
 	})
 
@@ -143,6 +147,9 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 	defer stop()
 	parts, around := errgroup.WithContext(around)
 	parts.Go(func() error { return mirror.Run(around) })
+	if bridges != nil {
+		parts.Go(func() error { return bridges.run(around) })
+	}
 	if l.metrics != nil {
 		parts.Go(func() error { return httpd.Serve(around, l.metrics, server, "metrics and health", log) })
 	}
@@ -167,7 +174,7 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 		log.Info("stopping", "drain", n.dp.Drain)
 		again.manager.notify(systemd.SdNotifyStopping)
 	})()
-	err := plane.Run(forward)
+	err = plane.Run(forward)
 	stop()
 	return errors.Join(err, parts.Wait())
 }
