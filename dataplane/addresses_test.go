@@ -250,7 +250,7 @@ func TestRuleFollowsTables(t *testing.T) {
 	tables.VNIs[1].Refresh = time.Minute
 	n, _ := nodeOf(t, cfg, tables, 1, slog.New(slog.DiscardHandler))
 	n.view.Load().ports[acc1].up = false
-	r := ruleTables(&n.cfg, n.view.Load())
+	r := ruleTables(n.view.Load())
 	if len(r.Networks) != 3 || r.Networks[200] != 1 || !r.Peers[vtep2] || len(r.Peers) != 2 {
 		t.Errorf("networks %v, peers %v", r.Networks, r.Peers)
 	}
@@ -271,7 +271,7 @@ func TestRuleFollowsTables(t *testing.T) {
 	away := leafTables()
 	away.Peers[1].Hops, away.Ports[acc0].Up = nil, false
 	need(t, n.Publish(away))
-	if r := ruleTables(&n.cfg, n.view.Load()); r.Ways[1] || r.Ports[acc0] || !r.Ports[acc1] {
+	if r := ruleTables(n.view.Load()); r.Ways[1] || r.Ports[acc0] || !r.Ports[acc1] {
 		t.Errorf("ways %v, ports %v", r.Ways[:2], r.Ports[:2])
 	}
 }

@@ -54,7 +54,7 @@ func (n *Node) KernelAddress(vni VNIIndex, mac overlay.MAC) (a bpf.RuleAddress, 
 }
 
 // ruleTables returns what the XDP programs have to know of a view.
-func ruleTables(cfg *Config, v *view) *bpf.RuleTables {
+func ruleTables(v *view) *bpf.RuleTables {
 	t := &bpf.RuleTables{Networks: make(map[overlay.VNI]uint16), Peers: make(map[netip.Addr]bool)}
 	for i := range v.tables.VNIs {
 		if vni := v.tables.VNIs[i].VNI; vni != 0 {
@@ -67,7 +67,7 @@ func ruleTables(cfg *Config, v *view) *bpf.RuleTables {
 		}
 	}
 	for i := range v.ports {
-		t.Ports[i] = cfg.Ports[i].Kind == Access && v.ports[i].up
+		t.Ports[i] = v.layout.has(PortID(i), Access) && v.ports[i].up
 	}
 	return t
 }
@@ -88,7 +88,7 @@ func (n *Node) withdraw(v *view) error {
 	if n.rule == nil {
 		return nil
 	}
-	return errors.Join(n.eachVLANs(v, (*bpf.Program).RetainVLANs), n.rule.Retain(ruleTables(&n.cfg, v)))
+	return errors.Join(n.eachVLANs(v, (*bpf.Program).RetainVLANs), n.rule.Retain(ruleTables(v)))
 }
 
 // offer has the XDP programs give to the workers what they know with a view. All of them
@@ -100,7 +100,7 @@ func (n *Node) offer(v *view) error {
 	for _, w := range n.workers {
 		w.call(func() {}) // after it has taken the view
 	}
-	return errors.Join(n.rule.Set(ruleTables(&n.cfg, v)), n.eachVLANs(v, (*bpf.Program).SetVLANs))
+	return errors.Join(n.rule.Set(ruleTables(v)), n.eachVLANs(v, (*bpf.Program).SetVLANs))
 }
 
 // leaveTime is how long workers go on receiving after the XDP programs have given all
@@ -137,10 +137,14 @@ func (n *Node) eachVLANs(v *view, set func(*bpf.Program, *[bpf.VLANs]bpf.VLAN) e
 	var errs []error
 	vlans := new([bpf.VLANs]bpf.VLAN)
 	for _, d := range n.devices {
-		if d.cfg.Kind != Access || d.program == nil {
+		if d == nil || d.cfg.Kind != Access || d.program == nil {
 			continue
 		}
-		boundVLANs(v, &v.ports[d.id], vlans)
+		p := new(viewPort) // of a port that the view does not have yet, or any more
+		if int(d.id) < len(v.ports) {
+			p = &v.ports[d.id]
+		}
+		boundVLANs(v, p, vlans)
 		errs = append(errs, set(d.program, vlans))
 	}
 	return errors.Join(errs...)
