@@ -95,7 +95,9 @@ type Telemetry struct {
 type Admin struct {
 	// Listen is unix:/path/of/a/socket, or off for none. It serves the admin
 	// API, which only reads, to the daemon's user and group. Where the default
-	// cannot be listened at, a warning is logged, and the node forwards without.
+	// cannot be listened at, a warning is logged, and the node forwards without. Beside
+	// it, as leafd.handover, stands the socket that a successor takes over at (leafd
+	// upgrade), for root and the daemon's user.
 	// Default: unix:/run/loom/leafd.sock (leafd), unix:/run/loom/spined.sock
 	// (spined).
 	Listen string `yaml:"listen,omitempty"`

@@ -15,14 +15,14 @@ import (
 
 // prepare reads the file and holds it against the machine, or, offline, against itself
 // alone. It touches nothing. The error says how many findings are fatal; they are for
-// the caller to show.
-func (k Kind) prepare(file string, offline bool) (n *node, findings []control.Finding, err error) {
+// the caller to show. look may change what is known of the machine before it is judged.
+func (k Kind) prepare(file string, offline bool, look ...func(*node, *control.Facts) error) (n *node, findings []control.Finding, err error) {
 	if offline {
 		if n, err = k.load(file, nil); err != nil {
 			return nil, nil, err
 		}
 		findings = control.CheckFile(&n.dp)
-	} else if n, findings, err = k.inspect(file); err != nil {
+	} else if n, findings, err = k.inspect(file, look...); err != nil {
 		return nil, nil, err
 	}
 	fatal := 0
@@ -37,8 +37,9 @@ func (k Kind) prepare(file string, offline bool) (n *node, findings []control.Fi
 	return n, findings, nil
 }
 
-// inspect reads the file and holds it against the machine.
-func (k Kind) inspect(file string) (*node, []control.Finding, error) {
+// inspect reads the file and holds it against the machine. look is called between the
+// two.
+func (k Kind) inspect(file string, look ...func(*node, *control.Facts) error) (*node, []control.Finding, error) {
 	interfaces, err := control.Interfaces()
 	if err != nil {
 		return nil, nil, err
@@ -59,6 +60,11 @@ func (k Kind) inspect(file string) (*node, []control.Finding, error) {
 	facts, err := control.Gather(&n.dp)
 	if err != nil {
 		return nil, nil, err
+	}
+	for _, f := range look {
+		if err := f(n, facts); err != nil {
+			return nil, nil, err
+		}
 	}
 	n.adapt(facts)
 	if n.model != nil && !n.model.VTEP.IsValid() {

@@ -347,8 +347,19 @@ func (k *kernelMirror) stats() func() bridge.Stats {
 	return k.mirror.Stats
 }
 
+// close closes a mirror that is not run.
+func (k *kernelMirror) close() error {
+	if k == nil {
+		return nil
+	}
+	return k.mirror.Close()
+}
+
 // run follows the kernel's bridges until ctx ends, from when the data plane has tables.
 func (k *kernelMirror) run(ctx context.Context) error {
+	if k == nil {
+		return nil
+	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for k.tables() == nil {
