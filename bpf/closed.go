@@ -89,6 +89,22 @@ func isOurs(id uint32, want string) (bool, error) {
 	return name == want, err
 }
 
+// Ours reports whether a program has the name of one of this package's, or was recorded
+// as one, whoever attached it.
+func Ours(id uint32) bool {
+	name, err := programName(id)
+	if errors.Is(err, os.ErrPermission) {
+		_, err := os.Stat(record(ebpf.ProgramID(id)))
+		return err == nil
+	}
+	for _, k := range []Kind{Access, Uplink, Spine} {
+		if err == nil && name == (&Config{Kind: k}).name() {
+			return true
+		}
+	}
+	return false
+}
+
 // programName returns the name of a program of the kernel.
 func programName(id uint32) (string, error) {
 	p, err := ebpf.NewProgramFromID(ebpf.ProgramID(id))

@@ -209,7 +209,8 @@ func (w *build) networks(o *config.Leaf, peers map[netip.Addr]dataplane.PeerID) 
 		}
 		n := dataplane.VNI{
 			VNI: overlay.VNI(v.VNI), FDBLimit: cmp.Or(v.FDBLimit, fdbShare(o)),
-			Storm: dataplane.StormLimit{Rate: v.Storm.Rate, Burst: v.Storm.Burst, Bytes: uint64(v.Storm.Bandwidth) / 8},
+			Refresh: v.Refresh,
+			Storm:   dataplane.StormLimit{Rate: v.Storm.Rate, Burst: v.Storm.Burst, Bytes: uint64(v.Storm.Bandwidth) / 8},
 		}
 		for _, a := range v.Flood {
 			if id, ok := peers[a]; ok {
@@ -362,6 +363,6 @@ func sameTables(a, b *dataplane.Tables) bool {
 			return x.VTEP == y.VTEP && sameGroup(dataplane.Group{Hops: x.Hops, Weights: x.Weights, Gone: x.Gone}, dataplane.Group{Hops: y.Hops, Weights: y.Weights, Gone: y.Gone})
 		}) &&
 		slices.EqualFunc(a.VNIs, b.VNIs, func(x, y dataplane.VNI) bool {
-			return x.VNI == y.VNI && slices.Equal(x.Flood, y.Flood) && slices.Equal(x.Peers, y.Peers) && (x.Peers == nil) == (y.Peers == nil) && x.Storm == y.Storm && x.FDBLimit == y.FDBLimit
+			return x.VNI == y.VNI && slices.Equal(x.Flood, y.Flood) && slices.Equal(x.Peers, y.Peers) && (x.Peers == nil) == (y.Peers == nil) && x.Storm == y.Storm && x.FDBLimit == y.FDBLimit && x.Refresh == y.Refresh
 		})
 }

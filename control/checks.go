@@ -70,7 +70,7 @@ func Check(c *dataplane.Config, o *config.Leaf, f *Facts) []Finding {
 	for _, p := range c.Ports {
 		checkPort(c, o, &p, f, add)
 		if x, ok := f.Ports[p.Name]; ok && p.Kind == dataplane.Access {
-			checkTrust(&p, &x, add)
+			checkTrust(c, &p, &x, add)
 		}
 	}
 	out = append(out, CheckFile(c)...)
@@ -95,7 +95,7 @@ func CheckPorts(c *dataplane.Config, o *config.Leaf, f *Facts) []Finding {
 	}
 	for _, p := range c.Ports {
 		if x, ok := f.Ports[p.Name]; ok && checkInterface(c, o, &p, &x, add) && p.Kind == dataplane.Access {
-			checkTrust(&p, &x, add)
+			checkTrust(c, &p, &x, add)
 		}
 	}
 	return out
@@ -119,7 +119,7 @@ func CheckChange(c *dataplane.Config, o *config.Leaf, f *Facts, added, changed f
 			continue
 		}
 		if ok && p.Kind == dataplane.Access {
-			checkTrust(&p, &x, add)
+			checkTrust(c, &p, &x, add)
 		}
 	}
 	checkOverhead(c, f, func(fatal bool, place, problem, fix string, args ...any) {
@@ -173,7 +173,10 @@ func umemBytes(c *dataplane.Config) uint64 {
 }
 
 // checkTrust looks for ways from hosts into the leaf's own kernel.
-func checkTrust(p *dataplane.PortConfig, x *PortFacts, add addFinding) {
+func checkTrust(c *dataplane.Config, p *dataplane.PortConfig, x *PortFacts, add addFinding) {
+	if c.KernelOverlay {
+		return // what hosts may send to the kernel is the kernel's affair
+	}
 	const noIPv6 = "sysctl -w net/ipv6/conf/%s/disable_ipv6=1"
 	v6 := false
 	for _, a := range x.Addrs {
@@ -276,7 +279,7 @@ func checkOverhead(c *dataplane.Config, f *Facts, add addFinding) {
 		switch {
 		case !ok || x.MTU >= need:
 		case p.Kind == dataplane.Uplink:
-			add(true, p.Name, fmt.Sprintf("uplink %s has MTU %d, and needs %d for the %d of access port %s and %d bytes of VXLAN%s",
+			add(!c.KernelOverlay, p.Name, fmt.Sprintf("uplink %s has MTU %d, and needs %d for the %d of access port %s and %d bytes of VXLAN%s",
 				p.Name, x.MTU, need, need-c.Overhead(), asks, c.Overhead(), shim), "ip link set dev %s mtu %d", p.Name, need)
 		case p.Kind == dataplane.SpinePort:
 			add(false, p.Name, fmt.Sprintf("port %s has MTU %d, and packets of %d may come in by port %s: those that are longer than %d are dropped",

@@ -186,7 +186,11 @@ func (n *Node) eachVLANs(v *view, set func(*bpf.Program, *[bpf.VLANs]bpf.VLAN) e
 		if d == nil || d.cfg.Kind != Access || d.program == nil {
 			continue
 		}
-		boundVLANs(v, &v.ports[d.id], vlans)
+		p := new(viewPort) // of a port that the view does not have yet, or any more
+		if int(d.id) < len(v.ports) {
+			p = &v.ports[d.id]
+		}
+		boundVLANs(v, p, vlans)
 		errs = append(errs, set(d.program, vlans))
 	}
 	return errors.Join(errs...)

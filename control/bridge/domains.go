@@ -41,7 +41,11 @@ func (v *vlans) strips(id uint16) bool { return v.untagged[id/64]>>(id%64)&1 != 
 func (d *derivation) claim(l *Link) {
 	x, br := l.VXLAN, d.s.Links[l.Master]
 	if x.Local != d.m.VTEP || x.Port != d.m.UDPPort {
-		d.leave(l, false, OtherVTEP, fmt.Sprintf("its VTEP is %v, UDP port %d, and the leaf's is %v, port %d", x.Local, x.Port, d.m.VTEP, d.m.UDPPort), "")
+		fix := "give all VXLAN devices the same local address and UDP port"
+		if d.m.fixed {
+			fix += "; for a leaf that has changed its address, restart leafd"
+		}
+		d.leave(l, false, OtherVTEP, fmt.Sprintf("its VTEP is %v, UDP port %d, and the leaf's is %v, port %d", x.Local, x.Port, d.m.VTEP, d.m.UDPPort), fix)
 		return
 	}
 	add := func(vlan uint16, vni uint32) {

@@ -61,6 +61,7 @@ type engine struct {
 	sink  Sink
 	ours  func(prog uint32) bool
 
+	start  *Model                // says which VTEP the model has to have; nil: any
 	model  *Model                // what the sink has; nil: none yet
 	listed kinds                 // what was listed once
 	peers  map[[4]byte]time.Time // VTEPs, and since when no entry names them; zero: one does
@@ -256,7 +257,7 @@ func (e *engine) lose(now time.Time) {
 	// A dump during which more is lost is made for nothing.
 	x.calm = earliest(now.Add(calm), x.loss.Add(maxCalm))
 	e.stats.Lost++
-	e.stats.Synced = false
+	e.stats.Synced = 0
 }
 
 const (
@@ -312,8 +313,8 @@ func (e *engine) endEntries(complete bool, took time.Duration, now time.Time) {
 		x.again++
 		x.due = now.Add(min(max(3*took, 10*restEntries), maxRest))
 	}
-	e.stats.Synced = !x.wanted
-	e.stats.DumpTime = took
+	e.stats.Synced = one(!x.wanted)
+	e.stats.DumpTime = took.Seconds()
 }
 
 // count returns the counters.
@@ -383,7 +384,11 @@ func (e *engine) derive(now time.Time) *Model {
 	}
 	e.stale = false
 	start := time.Now()
-	m := Derive(e.state, e.model, e.ours)
+	before := e.model
+	if before == nil {
+		before = e.start
+	}
+	m := Derive(e.state, before, e.ours)
 	e.rested = now.Add(restLinks * time.Since(start))
 	e.stats.Models++
 	return m

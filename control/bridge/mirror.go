@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,10 @@ const (
 // Options are what a mirror needs to know.
 type Options struct {
 	Sink Sink
+	// VTEP and UDPPort are the leaf's, which it cannot change: VXLAN devices with others
+	// are left to the kernel. Not valid: they are what most devices have.
+	VTEP    netip.Addr
+	UDPPort uint16
 	// Ours reports whether an XDP program is the data plane's own. nil: none is.
 	Ours func(prog uint32) bool
 	Log  *slog.Logger // nil: none
@@ -69,6 +74,9 @@ func Open(o Options) (*Mirror, error) {
 		return nil, errors.Join(err, r.close(), objects.close())
 	}
 	m := &Mirror{o: o, reader: r, objects: objects, entries: entries, e: newEngine(o.Sink, o.Ours)}
+	if o.VTEP.IsValid() {
+		m.e.start = &Model{VTEP: o.VTEP, UDPPort: o.UDPPort, fixed: true}
+	}
 	m.stats.Store(&Stats{})
 	return m, nil
 }

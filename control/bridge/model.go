@@ -21,6 +21,7 @@ type Model struct {
 
 	domains map[place]*domain
 	devices map[int]bool // VXLAN devices that domains use
+	fixed   bool         // VTEP and UDPPort stay what they are
 }
 
 // Domain is a network that is bridged here and over VXLAN.
@@ -222,8 +223,9 @@ func (d *derivation) vtep(devices []*Link) {
 			best = k
 		}
 	}
-	if d.prev != nil && count[local{d.prev.VTEP, d.prev.UDPPort}] > 0 {
-		best = local{d.prev.VTEP, d.prev.UDPPort}
+	if p := d.prev; p != nil && (p.fixed || count[local{p.VTEP, p.UDPPort}] > 0) {
+		best = local{p.VTEP, p.UDPPort}
+		d.m.fixed = p.fixed
 	}
 	d.m.VTEP, d.m.UDPPort = best.addr, best.port
 }

@@ -120,6 +120,7 @@ func TestDerive(t *testing.T) {
 		{"tagged, and the PVID", change(aware, 3, func(l *Link) { l.VLANs = []VLANRange{{First: 20, Last: 20, PVID: true}} }), nil, "200=br.20/vx20 201=br.21/vx21 a 20:200"},
 		{"a VXLAN device with a tagged VLAN", change(aware, 1, func(l *Link) { l.VLANs = []VLANRange{{First: 20, Last: 20}} }), nil, "201=br.21/vx21 a 21:201 -vx20:no_vlan"},
 		{"two devices in a VLAN", append(plain[:3:3], vxlanMember(9, "vx9", 1, 109)), nil, "-vx:twice -vx9:twice"},
+		{"a VNI with two tags on a port", append(plain[:3:3], vlanLink(4, "a.7", 3, 7, 1)), nil, "100=br1/vx a 0:100 -a.7:twice"},
 		{"a VNI in two bridges", append(plain[:3:3], bridgeLink(7, "br7", false), vxlanMember(9, "vx9", 7, 100)), nil, "-vx:twice -vx9:twice"},
 		{"flow-based", change(plain, 1, func(l *Link) { l.VXLAN.External = true }), nil, "-vx:flow_based"},
 		{"flow-based on a bridge with VLANs", change(single, 1, func(l *Link) { l.Member.Tunnel = false }), nil, "-svd:flow_based"},
@@ -177,6 +178,13 @@ func TestVTEPStays(t *testing.T) {
 	}
 	if got := Derive(stateOf(links...), m, ours).VTEP.String(); got != "10.0.0.1" {
 		t.Errorf("the VTEP was 10.0.0.1, which a device has, and is %s", got)
+	}
+	fixed := &Model{VTEP: netip.MustParseAddr("10.0.0.5"), UDPPort: 4789, fixed: true}
+	for range 2 {
+		fixed = Derive(stateOf(links...), fixed, ours)
+		if fixed.VTEP.String() != "10.0.0.5" || len(fixed.Domains) != 0 || len(fixed.Left) != 3 || fixed.Left[0].Reason != OtherVTEP {
+			t.Errorf("the leaf has 10.0.0.5, no device has it, and the model is %+v", fixed)
+		}
 	}
 }
 

@@ -53,12 +53,16 @@ func (d *derivation) ports() {
 			continue
 		}
 		x := d.m.domains[b.place]
-		x.ports[b.member.Index] = local{b.port.Index, b.tag}
 		p := byPort[b.port.Index]
 		if p == nil {
 			p = &Port{Index: b.port.Index, Name: b.port.Name, MTU: b.port.MTU}
 			byPort[b.port.Index] = p
 		}
+		if slices.ContainsFunc(p.VLANs, func(o Binding) bool { return o.VNI == x.vni }) {
+			d.leave(b.member, true, Twice, fmt.Sprintf("frames of %s with tag %d are of VNI %d, and those with another tag are, too", b.port.Name, b.tag, x.vni), "")
+			continue
+		}
+		x.ports[b.member.Index] = local{b.port.Index, b.tag}
 		p.VLANs = append(p.VLANs, Binding{b.tag, x.vni})
 	}
 	for _, p := range byPort {

@@ -55,6 +55,10 @@ func (k Kind) inspect(file string, look ...func(*node, *control.Facts) error) (*
 			return nil, nil, fmt.Errorf("find the host's name: %w; set name in %s", err, file)
 		}
 	}
+	n, left, err := n.inspectKernel()
+	if err != nil {
+		return nil, nil, err
+	}
 	facts, err := control.Gather(&n.dp)
 	if err == nil && n.auto() {
 		n = n.look(&facts.State)
@@ -69,7 +73,10 @@ func (k Kind) inspect(file string, look ...func(*node, *control.Facts) error) (*
 		}
 	}
 	n.adapt(facts)
-	return n, control.Check(&n.dp, n.overlay(), facts), nil
+	if n.model != nil && !n.model.VTEP.IsValid() {
+		return n, left, nil // what is checked further needs a VTEP
+	}
+	return n, append(control.Check(&n.dp, n.overlay(), facts), left...), nil
 }
 
 // checkCommand returns the command that does what run does before it touches anything.
@@ -96,6 +103,7 @@ func (k Kind) checkCommand(file *string, out io.Writer) *cobra.Command {
 // check prints what it finds for people.
 func (k Kind) check(file string, offline bool, out io.Writer) error {
 	n, findings, err := k.prepare(file, offline)
+	n.printKernel(out)
 	for _, f := range findings {
 		fmt.Fprintf(out, "%s: %v\n", f.Severity(), f)
 	}

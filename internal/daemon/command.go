@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/loomfabric/loom/config"
+	"github.com/loomfabric/loom/control/bridge"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/overlay"
 )
@@ -39,10 +40,19 @@ type node struct {
 	file   any // *config.Leaf or *config.Spine
 	common config.Common
 	dp     dataplane.Config
+
+	// Of a leaf whose overlay is the kernel's:
+	leaf      *config.Leaf  // the file with what the kernel's bridges say; nil: nobody has looked
+	model     *bridge.Model // what they say
+	addresses int           // that they had at the start, and that are usable
 }
 
-// overlay is what a leaf's file says; nil: the file is a spine's.
+// overlay is what a leaf's file says, with what the kernel says if the overlay is the
+// kernel's; nil: the file is a spine's.
 func (n *node) overlay() *config.Leaf {
+	if n.leaf != nil {
+		return n.leaf
+	}
 	l, _ := n.file.(*config.Leaf)
 	return l
 }

@@ -92,6 +92,8 @@ func (r *reloader) offer(ports []string) {
 
 // takeFound puts ports in force that were found.
 func (r *reloader) takeFound(ctx context.Context, ports []string) {
+	r.applying.Lock()
+	defer r.applying.Unlock()
 	now := r.now.Load()
 	if !now.auto() {
 		return

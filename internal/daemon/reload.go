@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -37,6 +38,8 @@ type reloader struct {
 	result  atomic.Pointer[telemetry.Reload] // nil: nothing was read since the start
 	start   time.Time
 	found   chan []string // ports that routes lead over; holds one
+
+	applying sync.Mutex // held while what runs changes
 }
 
 // plane is what a reload changes of a data plane.
@@ -130,6 +133,7 @@ func (r *reloader) plan() (*plan, error) {
 		return nil, err
 	}
 	now := r.now.Load()
+	n = n.discover(now.model)
 	p := &plan{node: n}
 	p.live, p.restart = config.Changes(now.file, n.file)
 	n.inherit(now)
@@ -196,6 +200,8 @@ func (n *node) since(old *node) (added, changed []string) {
 
 // reload reads the file again, and puts what has changed in force.
 func (r *reloader) reload(ctx context.Context) (changed bool, err error) {
+	r.applying.Lock()
+	defer r.applying.Unlock()
 	p, err := r.plan()
 	if err != nil {
 		return false, err

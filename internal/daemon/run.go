@@ -219,9 +219,13 @@ func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *wat
 		Finder: n.finder(), Found: again.offer, VTEPs: n.dp.Remotes, Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
 	})
 	again.tables = mirror
+	bridges, err := n.openKernel(ctx, again, plane, mirror, log)
+	if err != nil {
+		return err
+	}
 	gate, adminGate := httpd.NewGate("metrics", maxRequests, requestTimeout, log), httpd.NewGate("the admin API", maxRequests, requestTimeout, log)
 	server := telemetry.NewServer(telemetry.Options{
-		Name: n.dp.Name, Role: k.name, Version: k.version, Stats: plane.Stats, PortInfos: plane.PortInfos, Tables: mirror.Tables, Control: mirror.Stats, Congestion: plane.Congestion, Paths: plane.Paths,
+		Name: n.dp.Name, Role: k.name, Version: k.version, Stats: plane.Stats, PortInfos: plane.PortInfos, Tables: mirror.Tables, Control: mirror.Stats, Bridge: bridges.stats(), Congestion: plane.Congestion, Paths: plane.Paths,
 		Reload: again.state, Findings: ports.findings, Auto: plane.Auto, Ports: plane.Ports, PerWorker: n.common.Telemetry.PerWorker, Gate: gate, AdminGate: adminGate, Log: log,
 	})
 
@@ -235,10 +239,11 @@ func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *wat
 	if s.heir != nil {
 		if err := s.heir.takeOver(forward, plane); err != nil {
 			stop()
-			return errors.Join(err, parts.Wait())
+			return errors.Join(err, parts.Wait(), bridges.close())
 		}
 		s.own()
 	}
+	parts.Go(func() error { return bridges.run(around) })
 	if s.metrics != nil {
 		parts.Go(func() error { return httpd.Serve(around, s.metrics, server, "metrics and health", log) })
 	}
@@ -269,7 +274,7 @@ func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *wat
 		log.Info("stopping", "drain", n.dp.Drain)
 		again.manager.notify(systemd.SdNotifyStopping)
 	})()
-	err := plane.Run(forward)
+	err = plane.Run(forward)
 	stop()
 	return errors.Join(err, parts.Wait())
 }

@@ -65,6 +65,9 @@ func (w *watcher) look() {
 	}
 	w.failed = false
 	old, now := w.findings(), control.CheckPorts(&n.dp, n.overlay(), facts)
+	if n.model != nil {
+		now = append(now, leftFindings(n.model)...)
+	}
 	w.shown.Store(&now)
 	for _, f := range now {
 		if slices.Contains(old, f) || slices.Contains(w.start, f) {

@@ -104,6 +104,10 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		m := c.Control()
 		ofControl.emit(ch, &m)
 	}
+	if c.Bridge != nil {
+		m := c.Bridge()
+		ofBridge.emit(ch, &m)
+	}
 	if c.Findings != nil {
 		s.findings(c.Findings())
 	}

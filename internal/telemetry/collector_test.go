@@ -83,6 +83,7 @@ func TestEveryCounterIsVisible(t *testing.T) {
 	want := make(map[string]float64)
 	numbers(reflect.ValueOf(f.stats.Workers[0]), "Worker", want)
 	numbers(reflect.ValueOf(f.control), "Control", want)
+	numbers(reflect.ValueOf(f.bridge), "Bridge", want)
 	if len(want) < 60 {
 		t.Fatalf("only %d numbers: the test does not look at the counters", len(want))
 	}
@@ -201,6 +202,7 @@ func TestIncompleteTables(t *testing.T) {
 		{"nothing at all", func(f *fake, _ *Options) { f.tables, f.stats = nil, dataplane.Stats{} },
 			[]string{"loom_port_", "loom_worker_"}, []string{"loom_build_info"}},
 		{"no mirror", func(_ *fake, o *Options) { o.Control = nil }, []string{"loom_control_"}, []string{"loom_vni_"}},
+		{"no kernel's overlay", func(_ *fake, o *Options) { o.Bridge = nil }, []string{"loom_bridge_"}, []string{"loom_vni_"}},
 		{"nothing derived", func(f *fake, _ *Options) { f.auto = nil }, []string{"loom_auto_"}, []string{"loom_vni_", "loom_round_trip_seconds_count"}},
 		{"nothing to derive", func(_ *fake, o *Options) { o.Auto = nil }, []string{"loom_auto_"}, []string{"loom_vni_"}},
 		{"no such time", func(*fake, *Options) {}, []string{`loom_auto_time_seconds{time="flowlet_gap"`}, []string{`loom_auto_time_seconds{time="reply"} 0.001`, `loom_auto_time_seconds{time="max_hold"} 0.005`, "loom_auto_changes_total{} 31"}},

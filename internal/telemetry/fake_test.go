@@ -10,6 +10,7 @@ import (
 
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/control"
+	"github.com/loomfabric/loom/control/bridge"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/internal/httpd"
@@ -24,6 +25,7 @@ type fake struct {
 	stats   dataplane.Stats
 	tables  *dataplane.Tables
 	control control.Stats
+	bridge  bridge.Stats
 	peers   []dataplane.PeerState
 	paths   []dataplane.PeerPaths
 	reload  Reload
@@ -54,6 +56,11 @@ func (f *fake) options() Options {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			return f.control
+		},
+		Bridge: func() bridge.Stats {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.bridge
 		},
 		Congestion: func() []dataplane.PeerState {
 			f.mu.Lock()
@@ -162,6 +169,7 @@ func newFake() *fake {
 			Classifier: map[string]uint64{"redirect": 19, "no_meta": 20}},
 	}
 	number(reflect.ValueOf(&f.control).Elem(), &next)
+	number(reflect.ValueOf(&f.bridge).Elem(), &next)
 	f.reload = Reload{Successful: true, LastSuccess: since.Add(time.Minute)}
 	f.auto = &dataplane.AutoState{AutoState: leaf.AutoState{Changes: 31, Times: reorder.Times{
 		Reply: time.Millisecond, Inactive: 9 * time.Millisecond, ResumeExtra: 2 * time.Millisecond, ResumeDefault: 3 * time.Millisecond,

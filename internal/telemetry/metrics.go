@@ -10,6 +10,7 @@ import (
 
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/control"
+	"github.com/loomfabric/loom/control/bridge"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/internal/httpd"
@@ -188,6 +189,7 @@ var (
 	byVerdict   = of[verdictView]("port", "verdict")
 	byHop       = of[hopView]("port", "gateway")
 	ofControl   = of[control.Stats]()
+	ofBridge    = of[bridge.Stats]()
 	ofReload    = of[Reload]()
 	byServer    = of[httpd.Refused]("server")
 

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/loomfabric/loom/control"
+	"github.com/loomfabric/loom/control/bridge"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/httpd"
 )
@@ -30,6 +31,7 @@ type Options struct {
 	// PortInfos is what Stats says of ports, without the workers.
 	PortInfos func() []dataplane.PortInfo
 	Control   func() control.Stats // may be nil
+	Bridge    func() bridge.Stats  // of a leaf whose overlay is the kernel's; may be nil
 	// Congestion is what a leaf knows of its peers; may be nil.
 	Congestion func() []dataplane.PeerState
 	// Paths is which of a leaf's paths deliver; may be nil.

@@ -1,0 +1,142 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/loomfabric/loom/config"
+	"github.com/loomfabric/loom/control/bridge"
+	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/overlay"
+)
+
+var (
+	kernelVTEP = netip.MustParseAddr("10.0.0.1")
+	farVTEP    = netip.MustParseAddr("10.0.0.2")
+)
+
+func kernelModel() *bridge.Model {
+	return &bridge.Model{
+		VTEP: kernelVTEP, UDPPort: 8472, Peers: []netip.Addr{farVTEP},
+		Domains: []bridge.Domain{{VNI: 100, BridgeName: "br0", DeviceName: "vx100", Ageing: 20 * time.Second, MTU: 1500}, {VNI: 200, BridgeName: "br", VLAN: 20, DeviceName: "svd", MTU: 1450}},
+		Ports: []bridge.Port{
+			{Index: 7, Name: "eth3", VLANs: []bridge.Binding{{Tag: 0, VNI: 100}, {Tag: 20, VNI: 200}}},
+			{Index: 8, Name: "eth1", VLANs: []bridge.Binding{{Tag: 0, VNI: 100}}}, // an uplink
+		},
+		Left: []bridge.Left{{Name: "eth4", Reason: bridge.STP, Detail: "spanning tree: blocking"}},
+	}
+}
+
+func kernelNode(t *testing.T) *node {
+	t.Helper()
+	l, err := config.ParseLeaf("leafd.yaml", []byte("overlay: kernel\nuplinks: [{interface: eth1}]\n"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &node{file: l, common: l.Common, dp: l.ToDataplane()}
+}
+
+// What the kernel says completes the file; a bridge's port that is listed as an uplink
+// stays one.
+func TestDiscover(t *testing.T) {
+	n := kernelNode(t).discover(kernelModel())
+	o := n.overlay()
+	if n.dp.VTEP != kernelVTEP || n.dp.VXLANPort != 8472 || !n.dp.KernelOverlay || !slices.Equal(o.Peers, []netip.Addr{farVTEP}) {
+		t.Errorf("VTEP %v, UDP port %d, kernel's %t, peers %v", n.dp.VTEP, n.dp.VXLANPort, n.dp.KernelOverlay, o.Peers)
+	}
+	if len(n.dp.Ports) != 2 || n.dp.Ports[0].Kind != dataplane.Uplink || n.dp.Ports[1].Name != "eth3" || n.dp.Ports[1].Kind != dataplane.Access {
+		t.Errorf("ports are %+v", n.dp.Ports)
+	}
+	if a := o.Access[0]; a.VNI != 100 || len(a.VLANs) != 1 || a.VLANs[20] != 200 {
+		t.Errorf("eth3 is in %+v", a)
+	}
+	if v := o.VNIs; len(v) != 2 || v[0].Refresh != 5*time.Second || v[1].Refresh != 0 || v[0].Flood == nil || len(v[0].Flood) != 0 {
+		t.Errorf("networks are %+v", v)
+	}
+	if n.dp.Room <= len(n.dp.Ports)+4 {
+		t.Errorf("there is room for %d ports", n.dp.Room)
+	}
+	var out strings.Builder
+	n.printKernel(&out)
+	for _, want := range []string{"VTEP 10.0.0.1, UDP port 8472, 1 peers", "VNI 200: bridge br VLAN 20, svd, MTU 1450", "port eth3: untagged in VNI 100, VLAN 20 in VNI 200"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q does not say %q", out.String(), want)
+		}
+	}
+	if f := leftFindings(n.model); len(f) != 1 || f[0].Fatal || f[0].Problem != "eth4 is left to the kernel: spanning tree: blocking" {
+		t.Errorf("findings are %+v", f)
+	}
+}
+
+// addressBook is a data plane that keeps what a follower tells, and has room for some.
+type addressBook struct {
+	room int
+	has  map[overlay.MAC]dataplane.AddressChange
+	err  error
+}
+
+func (a *addressBook) change(list []dataplane.AddressChange) (refused []dataplane.AddressChange, err error) {
+	if a.err != nil {
+		return nil, a.err
+	}
+	for _, c := range list {
+		delete(a.has, c.MAC)
+		switch {
+		case c.Gone:
+		case len(a.has) >= a.room:
+			refused = append(refused, c)
+		default:
+			a.has[c.MAC] = c
+		}
+	}
+	return refused, nil
+}
+
+// Addresses get the data plane's numbers. Those for which there is no room, or no number
+// yet, wait, and are forgotten when the kernel forgets them.
+func TestFollowerNumbersAddresses(t *testing.T) {
+	tables := &dataplane.Tables{
+		Ports: make([]dataplane.PortState, 2), VNIs: []dataplane.VNI{{VNI: 200}, {VNI: 100}}, Peers: []dataplane.Peer{{}, {VTEP: farVTEP}},
+	}
+	book := &addressBook{room: 2, has: make(map[overlay.MAC]dataplane.AddressChange)}
+	f := &follower{
+		ctx: context.Background(), change: book.change, log: slog.New(slog.DiscardHandler), model: kernelModel(),
+		tables: func() *dataplane.Tables { return tables }, waiting: make(map[addressKey]bridge.Place),
+		ports: func() []dataplane.PortConfig {
+			return []dataplane.PortConfig{{Name: "eth1", Kind: dataplane.Uplink}, {Name: "eth3", Kind: dataplane.Access}}
+		},
+	}
+	f.number()
+	mac := func(i byte) overlay.MAC { return overlay.MAC{2, 0, 0, 0, 0, i} }
+	far, near := bridge.Place{VTEP: farVTEP}, bridge.Place{Port: 7, Tag: 20}
+	f.ChangeAddresses([]bridge.Change{
+		{VNI: 100, MAC: mac(1), To: far}, {VNI: 200, MAC: mac(2), To: near}, {VNI: 100, MAC: mac(3), To: far}, // one too many
+		{VNI: 300, MAC: mac(4), To: far}, {VNI: 100, MAC: mac(5), To: bridge.Place{VTEP: kernelVTEP}}, // no such network, no such peer
+	})
+	if c := book.has[mac(1)]; c.VNI != 1 || c.Port != dataplane.NoPort || c.Peer != 1 {
+		t.Errorf("an address behind a VTEP is %+v", c)
+	}
+	if c := book.has[mac(2)]; c.VNI != 0 || c.Port != 1 || c.VLAN != 20 {
+		t.Errorf("an address behind a port is %+v", c)
+	}
+	if len(book.has) != 2 || len(f.waiting) != 3 {
+		t.Errorf("the data plane has %d addresses, and %d wait", len(book.has), len(f.waiting))
+	}
+	f.ChangeAddresses([]bridge.Change{{VNI: 300, MAC: mac(4)}, {VNI: 100, MAC: mac(5)}, {VNI: 100, MAC: mac(1)}})
+	if c := book.has[mac(3)]; c.Peer != 1 || len(f.waiting) != 0 {
+		t.Errorf("with room for it, the third address is %+v; %d wait", c, len(f.waiting))
+	}
+	book.err = errors.New("no")
+	f.ChangeAddresses([]bridge.Change{{VNI: 100, MAC: mac(6), To: far}})
+	book.err, book.room = nil, 9
+	f.retry(len(f.waiting))
+	if c := book.has[mac(6)]; c.Peer != 1 || len(f.waiting) != 0 {
+		t.Errorf("after an error an address is %+v; %d wait", c, len(f.waiting))
+	}
+}
