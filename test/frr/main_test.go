@@ -33,6 +33,11 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	flag.Parse()
+	// Fabrics that are built side by side wait for BGP, not for the processors.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	if os.Geteuid() != 0 {
 		os.Exit(m.Run()) // every test skips itself
 	}
