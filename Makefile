@@ -20,7 +20,7 @@ IN_VM      := $(SUDO) env LOOM_DAEMONS=$(CURDIR)/bin LOOM_VM_GUEST=$(CURDIR)/bin
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate reference generate-check lint test test-rdma test-frr test-vm guest demo bench bench-sim experiments results bench-peers fuzz soak clean
+.PHONY: help build generate reference generate-check lint test test-rdma test-frr test-vm guest demo bench bench-bridge bench-sim experiments results bench-peers fuzz soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,6 +61,9 @@ demo: build ## run a fabric of 2 leaves and 2 spines with 8 hosts, load it, fail
 
 bench: ## measure the pipelines in memory: ns a packet and allocations
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCH_PKGS)
+
+bench-bridge: ## measure how the mirror of the kernel's bridges keeps up: 100,000 addresses (needs root)
+	$(GO) test -exec '$(SUDO)' -run '^$$' -bench Mirror -benchtime 1x ./control/bridge
 
 experiments: build ## run EXPERIMENTS (all) at their quick size and check what they expect; results/ has what they found
 	bin/loomsim run $(EXPERIMENTS) --size quick --check --any-version

@@ -92,9 +92,11 @@ func (s *Spine) ToDataplane() dataplane.Config {
 	c := s.Common.dataplane()
 	c.Role = dataplane.Spine
 	c.Scheme, c.Options, c.Sections = s.Scheme, balance.Options{Keys: s.Params}, s.Sections.ByName()
-	c.Remotes = make([]netip.Prefix, len(s.VTEPs))
-	for i, p := range s.VTEPs {
-		c.Remotes[i] = p.Prefix
+	if !s.VTEPs.Any() {
+		c.Remotes = make([]netip.Prefix, len(s.VTEPs))
+		for i, p := range s.VTEPs {
+			c.Remotes[i] = p.Prefix
+		}
 	}
 	for i := range s.Ports {
 		p := &s.Ports[i]

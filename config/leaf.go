@@ -12,14 +12,21 @@ import (
 type Leaf struct {
 	Common `yaml:",inline"`
 
+	// Overlay says who has the networks, access ports and addresses: file (this file and
+	// what leafd learns) or kernel (the machine's bridges and VXLAN devices, as a routing
+	// daemon with EVPN sets them up). With kernel, leafd follows them, forwards what it
+	// knows, leaves the rest to the kernel and writes nothing there; vtep, vxlan_port,
+	// access, vnis and peers may not be given then. Default: file.
+	Overlay Overlay `yaml:"overlay,omitempty"`
 	// VTEP is this leaf's tunnel address (IPv4). It must be configured on the
-	// machine, usually on lo, and routed to by the fabric. Required.
+	// machine, usually on lo, and routed to by the fabric. Needed with overlay: file.
 	VTEP netip.Addr `yaml:"vtep"`
 	// Uplinks are the ports towards the spines, at most 16. Required.
 	Uplinks []Uplink `yaml:"uplinks"`
-	// Access are the ports towards hosts. Required.
+	// Access are the ports towards hosts. Needed with overlay: file.
 	Access []Access `yaml:"access"`
-	// VNIs are the virtual networks that this leaf has members of. Required.
+	// VNIs are the virtual networks that this leaf has members of. Needed with overlay:
+	// file.
 	VNIs []VNI `yaml:"vnis"`
 	// Peers are the VTEPs of the other leaves; VXLAN from any other address is
 	// dropped. Default: none.
@@ -104,6 +111,9 @@ type VNI struct {
 	FDBLimit uint32 `yaml:"fdb_limit,omitempty"`
 	// Static are MAC addresses that neither age nor move. Default: none.
 	Static []Static `yaml:"static,omitempty"`
+	// Refresh is how often the kernel is shown a frame of each source, with overlay:
+	// kernel. It follows from the ageing time of the bridge.
+	Refresh time.Duration `yaml:"-"`
 }
 
 // Storm is a token bucket over frames, and one over their bytes.

@@ -1,6 +1,10 @@
 package config
 
-import "github.com/loomfabric/loom/config/vocab"
+import (
+	"net/netip"
+
+	"github.com/loomfabric/loom/config/vocab"
+)
 
 // Spine is the file of spined.
 type Spine struct {
@@ -8,8 +12,10 @@ type Spine struct {
 
 	// VTEPs are the addresses, or the prefixes, that the leaves' VTEPs are
 	// from: VXLAN to them is forwarded here, and everything else is left to
-	// the kernel. They may not overlap. Required.
-	VTEPs []Prefix `yaml:"vteps"`
+	// the kernel. They may not overlap. With any, VXLAN is forwarded here to every
+	// destination that the kernel routes by way of ports, but for this machine's own
+	// addresses: leaves come and go without an edit. Required.
+	VTEPs VTEPs `yaml:"vteps"`
 	// Scheme is how the spine chooses among a route's next hops, for all packets:
 	// one of those that need nothing of the leaf at the far end, as drill. Default:
 	// none; next hops then follow the leaves' choice, and a hash where they have none.
@@ -29,4 +35,27 @@ type SpinePort struct {
 	// warning, and the port opens when the interface appears. Default: false.
 	Required bool `yaml:"required,omitempty"`
 	Egress   `yaml:",inline"`
+}
+
+// VTEPs are prefixes, or any destination that ports lead to.
+type VTEPs []Prefix
+
+// everywhere stands for `any`.
+var everywhere = Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0)}
+
+// Word is yamlfile.Worded.
+func (*VTEPs) Word() string { return "any" }
+
+// Take is yamlfile.Worded.
+func (v *VTEPs) Take() { *v = VTEPs{everywhere} }
+
+// Any reports whether routes say which destinations are the fabric's.
+func (v VTEPs) Any() bool { return len(v) == 1 && v[0] == everywhere }
+
+// Map is yamlfile.Mapper.
+func (v VTEPs) Map() any {
+	if v.Any() {
+		return "any"
+	}
+	return []Prefix(v)
 }

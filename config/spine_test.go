@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/internal/yamlfile"
 )
 
 // A spine may choose by a scheme of its own, if that asks nothing of the far end.
@@ -47,6 +48,34 @@ func TestSpineScheme(t *testing.T) {
 		}
 		if c.Scheme != s.Scheme {
 			t.Errorf("%q: the data plane has scheme %q", text, c.Scheme)
+		}
+	}
+}
+
+// A word stands for all VTEPs, in what is read and in what is written.
+func TestAnyVTEP(t *testing.T) {
+	read := func(vteps string) (*Spine, error) {
+		return ParseSpine("spined.yaml", []byte("vteps: "+vteps+"\nports: [{interface: eth1}]\n"), []string{"eth1"})
+	}
+	s, err := read("any")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := s.ToDataplane(); c.Remotes != nil {
+		t.Errorf("any: prefixes %v", c.Remotes)
+	}
+	out, err := yamlfile.Marshal(s)
+	if err != nil || !strings.Contains(string(out), "vteps: any\n") {
+		t.Errorf("written as %s, error %v", out, err)
+	}
+	if s, err = read("[10.255.0.0/24]"); err != nil || len(s.ToDataplane().Remotes) != 1 {
+		t.Errorf("a list: %+v, error %v", s, err)
+	}
+	for _, wrong := range []string{"all", "{}", "7", "[any]", "[10.255.0.0/24, 0.0.0.0/0]"} {
+		if _, err := read(wrong); err == nil {
+			t.Errorf("%s is taken", wrong)
+		} else if wrong == "all" && !strings.Contains(err.Error(), "write a list, or any") {
+			t.Error(err)
 		}
 	}
 }

@@ -178,8 +178,11 @@ func (d *checker) scheme(s *Spine) {
 
 func (s *Spine) validate(d *checker) {
 	d.common(&s.Common)
-	d.ErrorIf(len(s.VTEPs) == 0, "vteps", "a spine that forwards to nobody; list the leaves' VTEPs, as in vteps: [10.255.0.0/24]")
+	d.ErrorIf(len(s.VTEPs) == 0, "vteps", "a spine that forwards to nobody; list the leaves' VTEPs, as in vteps: [10.255.0.0/24], or write vteps: any")
 	for i, p := range s.VTEPs {
+		if s.VTEPs.Any() {
+			break
+		}
 		at := item("vteps", i)
 		if d.ErrorIf(!p.Addr().Is4() || p.Bits() == 0, at, "%v cannot be a prefix of VTEPs; use an IPv4 prefix, as in 10.255.0.0/24", p.Prefix) ||
 			d.ErrorIf(p.Masked() != p.Prefix, at, "%v has host bits set; write %v", p.Prefix, p.Masked()) {

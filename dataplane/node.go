@@ -30,7 +30,8 @@ type Node struct {
 	ask     chan HopID
 	shared  *shared
 	tuner   tuner
-	rule    *bpf.Rule // what XDP programs know of the kernel's overlay; nil: it is the node's own
+	rule    *bpf.Rule   // what XDP programs know of the kernel's overlay; nil: it is the node's own
+	routes  *bpf.Routes // spine: which VXLAN its XDP programs take; publishing guards it and cfg.Remotes
 
 	opening sync.Mutex // held while ports come, go, and are opened and closed; guards closed and seats
 	closed  bool
@@ -64,7 +65,7 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 	}
 	n.layout.Store(l)
 	n.shared = newShared(&n.cfg)
-	if err := errors.Join(n.openRule(), n.openWorkers()); err != nil {
+	if err := errors.Join(n.openRule(), n.openWorkers(), n.openRoutes()); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	for i := range cfg.Ports {
@@ -165,10 +166,7 @@ func (n *Node) publish(t *Tables) error {
 	if err := n.withdraw(v); err != nil {
 		return fmt.Errorf("new tables: %w", err)
 	}
-	n.view.Store(v)
-	for _, w := range n.workers {
-		w.mail.nudge()
-	}
+	n.putInForce(v)
 	select {
 	case n.changed <- struct{}{}:
 	default: // the watcher has yet to look at all, and will see these
@@ -339,6 +337,9 @@ func (n *Node) Close() error {
 	}
 	if n.rule != nil {
 		errs = append(errs, n.rule.Close())
+	}
+	if n.routes != nil {
+		errs = append(errs, n.routes.Close())
 	}
 	return errors.Join(errs...)
 }

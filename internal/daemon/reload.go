@@ -26,7 +26,7 @@ import (
 type reloader struct {
 	kind    Kind
 	file    string
-	now     atomic.Pointer[node] // what runs; written by run alone
+	now     atomic.Pointer[node] // what runs; written by reload alone
 	plane   plane
 	tables  tables                                          // nil before serve
 	follow  func(ports ...string)                           // has the kernel's mirror look at ports more closely
@@ -205,7 +205,6 @@ func (r *reloader) reload(ctx context.Context) (changed bool, err error) {
 		return false, err
 	}
 	r.level.Set(p.node.logLevel())
-	r.now.Store(p.node)
 	for _, f := range p.findings {
 		r.log.Warn(f.Problem, "fix", f.Fix)
 	}
@@ -232,6 +231,7 @@ func (r *reloader) apply(ctx context.Context, old, n *node) error {
 			return err
 		}
 	}
+	r.now.Store(n) // the mirror asks for the overhead of its schemes
 	return r.tables.Configure(ctx, r.plane.Ports(), n.overlay())
 }
 

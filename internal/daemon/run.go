@@ -89,6 +89,7 @@ func (k Kind) run(ctx context.Context, file string) error {
 		return err
 	}
 	defer kernel.Close()
+	kernel.Underlay(n.dp.VTEP)
 	n.dp.Look = control.Look
 	plane, err := dataplane.Open(n.dp, log)
 	if err != nil {
@@ -130,7 +131,7 @@ const (
 func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel control.Kernel, l listeners, log *slog.Logger, again *reloader, ports *watcher, reload <-chan os.Signal) error {
 	mirror := control.NewMirror(control.Options{
 		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Overlay: n.overlay(), Overhead: again.overhead,
-		Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
+		VTEPs: n.dp.Remotes, Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
 	})
 	again.tables = mirror
 	gate, adminGate := httpd.NewGate("metrics", maxRequests, requestTimeout, log), httpd.NewGate("the admin API", maxRequests, requestTimeout, log)

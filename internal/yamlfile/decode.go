@@ -87,6 +87,14 @@ var (
 	durationType = reflect.TypeFor[time.Duration]()
 )
 
+// Worded is a pointer to a list for which a word can stand.
+type Worded interface {
+	// Word returns the word.
+	Word() string
+	// Take makes the list what the word stands for.
+	Take()
+}
+
 // value decodes a node into v.
 func (d *Document) value(path string, n ast.Node, v reflect.Value) {
 	at := n
@@ -136,6 +144,10 @@ func (d *Document) kind(path string, n ast.Node, v reflect.Value) {
 		}
 	case reflect.Slice:
 		s, ok := n.(*ast.SequenceNode)
+		if w, worded := v.Addr().Interface().(Worded); !ok && worded && n.Type() == ast.StringType && n.GetToken().Value == w.Word() {
+			w.Take()
+			return
+		}
 		if !ok {
 			d.wrong(path, n, v)
 			return
@@ -172,6 +184,9 @@ func (d *Document) wrong(path string, n ast.Node, v reflect.Value) {
 func wanted(t reflect.Type) string {
 	switch k := t.Kind(); k {
 	case reflect.Slice:
+		if w, ok := reflect.New(t).Interface().(Worded); ok {
+			return "a list, or " + w.Word()
+		}
 		return "a list"
 	case reflect.Map, reflect.Struct:
 		return "a mapping"

@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 
 // nexthopObjects says whether leafd reads routes of which the kernel tells only the
 // number of a nexthop object.
-const nexthopObjects = false
+const nexthopObjects = true
 
 // overlayKernel says whether leafd can follow the kernel's bridges (overlay: kernel).
 const overlayKernel = false

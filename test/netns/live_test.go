@@ -85,7 +85,7 @@ func TestLiveChanges(t *testing.T) {
 		c.VNIs[0].Static = []config.Static{{MAC: config.MAC(f.hostMAC("h4")), VTEP: c.Peers[0]}}
 		access(c, f.host("h0")).FDBLimit = 300
 		access(c, f.host("h0")).Queue = 256 << 10
-		c.Scheme, c.Log.Level = "conga", "debug"
+		c.Scheme, c.Log.Level = "spray", "debug"
 	})
 	d.open(h2.Interface, true)
 	if out, ok := testenv.Ping(t, f.ns["h2"], f.addr("h5"), 56, 2); !ok {
@@ -177,4 +177,21 @@ func TestUplinkRemovedInUse(t *testing.T) {
 	}
 	sent, lost = back.lost(start, time.Now())
 	t.Logf("%d of %d to the leaf are lost", lost, sent)
+
+	// It is in the file again, and another one besides that is not there when the leaf starts:
+	// the leaf serves its hosts without.
+	d.stop()
+	f.edit("L0", func(c *config.Leaf) {
+		c.Uplinks = append(c.Uplinks, config.Uplink{Interface: "up-s1-0"}, config.Uplink{Interface: "up9"})
+	})
+	d.start()
+	d.says("interface up9 does not exist: the port opens when it appears")
+	d.open("up-s1-0", true)
+	transfer(t, f.ns["h3"], f.ns["h0"], f.addr("h0"), 256<<10)
+	if _, err := d.get("/readyz"); err == nil || !strings.Contains(err.Error(), "up9") {
+		t.Errorf("/readyz of a leaf without an uplink: %v", err)
+	}
+	testenv.VethPair(t, f.ns["L0"], "up9", f.ns["S1"], "dn9", testenv.VethOptions{MTU: 1600})
+	d.open("up9", true)
+	d.ready()
 }
