@@ -224,7 +224,7 @@ func (l *Lab) leafConfig(n fabric.Node) *config.Leaf {
 func kernelOverlay(keys yaml.MapSlice) (out yaml.MapSlice) {
 	out = yaml.MapSlice{{Key: "overlay", Value: "kernel"}}
 	for _, item := range keys {
-		if !slices.Contains([]any{"vtep", "access", "vnis", "peers"}, item.Key) {
+		if !slices.Contains([]any{"vtep", "access", "vnis", "peers", "max_ports"}, item.Key) {
 			out = append(out, item)
 		}
 	}
