@@ -5,6 +5,7 @@ import (
 
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/internal/snapshot"
 	"github.com/loomfabric/loom/reorder"
 )
 
@@ -60,6 +61,15 @@ func (f *flowlets) Retime(now mono.Time, t *reorder.Times) error {
 	}
 	return nil
 }
+
+// CarryVersion returns the version of what Save writes.
+func (f *flowlets) CarryVersion() uint16 { return 1 }
+
+// Save writes the active flowlets.
+func (f *flowlets) Save(now mono.Time, w *snapshot.Writer) { f.table.Save(w, now) }
+
+// Load reads what Save wrote. Flowlets are known by uplink alone.
+func (f *flowlets) Load(r *snapshot.Reader, _ func(uint16) (uint16, bool)) { f.table.Load(r) }
 
 // follow sends packets after their flowlets, from the i-th one on, until it
 // comes to one for which a decision is due: it starts a flowlet, or the uplink

@@ -2,6 +2,7 @@ package balance
 
 import (
 	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/internal/snapshot"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
 )
@@ -29,6 +30,22 @@ type Timed interface {
 	// Tick does what is due, and appends to out what there is to say. It returns
 	// the extended slice.
 	Tick(now mono.Time, v *View, out []overlay.Message) []overlay.Message
+}
+
+// Carrier is a Policy that leaves the flows that it knows to the process that goes on in
+// its place, with the same clock, flow hash and uplinks. The flows of other policies start
+// anew then, as after a change of schemes.
+type Carrier interface {
+	Policy
+	// CarryVersion is that of what Save writes: another one for each change of the
+	// fields, or of what they mean.
+	CarryVersion() uint16
+	// Save writes the flows that count at now.
+	Save(now mono.Time, w *snapshot.Writer)
+	// Load reads what Save of the same version wrote, before the first Choose. numbers
+	// translates the numbers of leaves; false: the leaf is no more. What does not fit the
+	// policy's parameters is an error of r's, and the policy is as good as new.
+	Load(r *snapshot.Reader, numbers func(uint16) (uint16, bool))
 }
 
 // RoundTripper is a Policy that measures round trips to other leaves.

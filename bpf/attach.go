@@ -55,7 +55,7 @@ func (p *Program) attach(ifindex int, mode Mode) error {
 	if err != nil {
 		return err
 	}
-	p.link = l
+	p.link, p.mode = l, mode
 	return nil
 }
 

@@ -23,11 +23,11 @@ type Program struct {
 	bound    []VLAN    // what vlans holds, by VLAN identifier
 	tags     bool      // it reads VLAN tags that the driver took off
 	link     link.Link // nil when not attached, or closed
+	mode     Mode      // how it is attached
 
 	// Of a closed port.
 	claim   net.Listener // nil when not attached
 	claimed int          // interface
-	mode    Mode
 }
 
 // name returns the program's name, which the kernel shows on the interface.

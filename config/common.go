@@ -46,7 +46,8 @@ type Common struct {
 	// MaxPorts is how many ports the node has room for, at most 256: while it runs, ports
 	// may be added up to that number. Packet buffers take memory for each of them, about
 	// 9 MB a worker with rings of 2048. The place of a port that is removed is free for
-	// another one after 10 seconds. Default: those that it starts with, and 4 more.
+	// another one after 10 seconds. Default: those that are listed, and 4 more, or 16
+	// where routes say which ports there are.
 	MaxPorts int `yaml:"max_ports,omitempty"`
 	// Frames is the number of packet buffers of each worker. Default: enough for
 	// the rings of as many ports as there is room for, for 256 packets in each data
@@ -95,7 +96,9 @@ type Telemetry struct {
 type Admin struct {
 	// Listen is unix:/path/of/a/socket, or off for none. It serves the admin
 	// API, which only reads, to the daemon's user and group. Where the default
-	// cannot be listened at, a warning is logged, and the node forwards without.
+	// cannot be listened at, a warning is logged, and the node forwards without. Beside
+	// it, as leafd.handover, stands the socket that a successor takes over at (leafd
+	// upgrade), for root and the daemon's user.
 	// Default: unix:/run/loom/leafd.sock (leafd), unix:/run/loom/spined.sock
 	// (spined).
 	Listen string `yaml:"listen,omitempty"`

@@ -44,18 +44,23 @@ func (h *holds) len() int { return h.queues.Total() }
 // hold keeps f until hop is resolved and asks the control plane to see to it, or
 // says why f is to be dropped.
 func (w *worker) hold(f *frame, hop HopID, now mono.Time) (r drop.Reason) {
-	h := w.holds
-	if h.queues.Len(int(hop)) == 0 {
-		h.active = append(h.active, hop)
-	}
-	if !h.queues.Push(int(hop), heldFrame{*f, now + h.timeout}) {
-		if h.queues.Len(int(hop)) == 0 {
-			h.active = h.active[:len(h.active)-1]
-		}
+	if !w.holds.put(hop, &heldFrame{*f, now + w.holds.timeout}) {
 		r = drop.HoldFull
 	}
 	w.resolve(hop, now)
 	return r
+}
+
+// put appends f to the frames that wait for a next hop. It reports false if there is no
+// room.
+func (h *holds) put(hop HopID, f *heldFrame) bool {
+	if !h.queues.Push(int(hop), *f) {
+		return false
+	}
+	if h.queues.Len(int(hop)) == 1 {
+		h.active = append(h.active, hop)
+	}
+	return true
 }
 
 // resolve asks the control plane to find the MAC address of a next hop.

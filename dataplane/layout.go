@@ -47,6 +47,18 @@ func newSeats(room int) seats {
 	return seats{ids.New[seatKey](room, portRest), ids.New[string](MaxPaths, portRest)}
 }
 
+// inherit gives uplinks the LBTags that they had in another process; those of "" rest.
+func (s *seats) inherit(uplinks []string, now time.Time) {
+	s.tags.Begin()
+	for tag, name := range uplinks {
+		if name == "" {
+			name = fmt.Sprintf("LBTag %d of nobody", tag) // no interface has a blank in its name
+		}
+		s.tags.Get(name, now)
+	}
+	s.tags.End(now)
+}
+
 // clone returns a copy, to try a layout with.
 func (s *seats) clone() seats { return seats{s.ports.Clone(), s.tags.Clone()} }
 

@@ -49,6 +49,29 @@ type Node struct {
 	overhead   int         // under the schemes that a reload put in force; 0: cfg's
 	leaving    bool        // the kernel gets all frames again
 	statics    []StaticMAC // configured addresses that the workers have
+
+	handing  *handing // to a successor; guarded by opening
+	released sync.Once
+	handed   chan struct{} // closed when a successor goes on
+	heir     *heir         // of a predecessor; nil: there was none
+}
+
+// newNode returns a node without workers. uplinks have the LBTags that they had in a
+// predecessor.
+func newNode(cfg Config, uplinks []string, log *slog.Logger) (*Node, error) {
+	n := &Node{
+		cfg: cfg, log: log, ask: make(chan HopID, 64), changed: make(chan struct{}, 1), seats: newSeats(cfg.Room), rules: cfg.rules(),
+		handed: make(chan struct{}),
+	}
+	n.seats.inherit(uplinks, time.Now())
+	l, err := n.seats.arrange(cfg.Role, cfg.Ports, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	n.layout.Store(l)
+	n.opened = make([]int, len(l.ports))
+	n.shared = newShared(&n.cfg)
+	return n, nil
 }
 
 // Open creates the workers, attaches the classifier to every port and binds
@@ -58,14 +81,16 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
-	n := &Node{cfg: cfg, log: log, ask: make(chan HopID, 64), changed: make(chan struct{}, 1), opened: make([]int, len(cfg.Ports)), seats: newSeats(cfg.Room), rules: cfg.rules()}
-	l, err := n.seats.arrange(cfg.Role, cfg.Ports, time.Now())
+	n, err := newNode(cfg, nil, log)
 	if err != nil {
 		return nil, err
 	}
-	n.layout.Store(l)
-	n.shared = newShared(&n.cfg)
-	if err := errors.Join(n.openRule(), n.openWorkers(), n.openRoutes()); err != nil {
+	size := xsk.UmemConfig{Frames: cfg.UMEMFrames(), FrameSize: cfg.FrameSize()}
+	if uint64(size.Frames)*uint64(size.FrameSize) > maxArea {
+		return nil, fmt.Errorf("%d packet buffers of %d bytes a worker are more than 4 GiB: lower `ring_size` or `frames`", size.Frames, size.FrameSize)
+	}
+	err = errors.Join(n.openTables(), n.openWorkers(func(int) (*xsk.Umem, error) { return xsk.NewUmem(size) }))
+	if err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	for i := range cfg.Ports {
@@ -86,23 +111,23 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 	return n, nil
 }
 
-func (n *Node) openWorkers() error {
-	size := n.cfg.FrameSize()
-	frames := n.cfg.UMEMFrames()
-	if uint64(frames)*uint64(size) > maxArea {
-		return fmt.Errorf("%d packet buffers of %d bytes a worker are more than 4 GiB: lower `ring_size` or `frames`", frames, size)
-	}
+// openTables makes what XDP programs share.
+func (n *Node) openTables() error { return errors.Join(n.openRule(), n.openRoutes()) }
+
+// openWorkers makes the workers, each with the area that it is given.
+func (n *Node) openWorkers(area func(q int) (*xsk.Umem, error)) error {
 	var addresses *workerRings[learned]
 	var messages *workerRings[message]
 	if n.cfg.Workers > 1 {
 		addresses, messages = newWorkerRings[learned](n.cfg.Workers), newWorkerRings[message](n.cfg.Workers)
 	}
 	for q := range n.cfg.Workers {
-		u, err := xsk.NewUmem(xsk.UmemConfig{Frames: frames, FrameSize: size})
+		u, err := area(q)
 		if err != nil {
 			return fmt.Errorf("worker %d: %w", q, err)
 		}
 		n.umems = append(n.umems, u)
+		frames, size := u.Config().Frames, u.Config().FrameSize
 		w, err := newWorker(q, &n.cfg, u.Area(), xsk.NewPool(frames, size), size, n.shared)
 		if err != nil {
 			return fmt.Errorf("worker %d: %w", q, err)
@@ -123,8 +148,18 @@ func (n *Node) openWorkers() error {
 
 // Run forwards frames until ctx ends. Then a leaf says goodbye to its peers, the ports
 // are left to the kernel, what was received and queued until then is sent, and Run returns.
+// After [Node.Release] it returns and sends nothing.
 // It returns early with an error when a worker cannot run.
 func (n *Node) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-n.handed:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
 	g, ctx := errgroup.WithContext(ctx)
 	forward, drain := context.WithCancel(context.WithoutCancel(ctx))
 	defer drain()
@@ -134,7 +169,12 @@ func (n *Node) Run(ctx context.Context) error {
 	g.Go(func() error {
 		<-ctx.Done()
 		defer drain()
-		n.leave()
+		select {
+		case <-n.handed: // the ports are a successor's
+			return nil
+		default:
+		}
+		n.farewell()
 		n.handBack()
 		return n.yield()
 	})
@@ -163,9 +203,7 @@ func (n *Node) publish(t *Tables) error {
 	if old := n.view.Load(); old != nil {
 		v.seq = old.seq + 1
 	}
-	if err := n.withdraw(v); err != nil {
-		return fmt.Errorf("new tables: %w", err)
-	}
+	n.withdraw(v)
 	n.putInForce(v)
 	select {
 	case n.changed <- struct{}{}:
@@ -173,7 +211,8 @@ func (n *Node) publish(t *Tables) error {
 	}
 	n.setStatics(t.Static)
 	n.tables = t
-	return n.offer(v)
+	n.offer(v)
+	return nil
 }
 
 // openPorts returns t with those ports down that are not open on the interface

@@ -34,7 +34,7 @@ func (w *worker) run(ctx context.Context) error {
 
 	fds := make([]unix.PollFd, 0, len(w.ports)+1)
 	lastFrame := now()
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && !w.handed.Load() {
 		t := now()
 		if w.round(t) > 0 {
 			lastFrame = t
@@ -50,7 +50,9 @@ func (w *worker) run(ctx context.Context) error {
 			fds = w.sleep(fds, t)
 		}
 	}
-	w.drain()
+	if !w.handed.Load() {
+		w.drain()
+	}
 	return nil
 }
 

@@ -54,6 +54,8 @@ type worker struct {
 	callers sync.Mutex // serialises call
 	life    sync.Mutex // guards running
 	running bool
+	handed  atomic.Bool // another process has the frames
+	began   mono.Time   // of the first round with tables; 0: there was none
 
 	leaf  *leafWorker  // nil on a spine
 	spine *spineWorker // nil on a leaf
@@ -70,6 +72,7 @@ type worker struct {
 
 	made, consumed, bursts, sleeps uint64
 	hopSent                        []Traffic
+	base                           *WorkerStats // what predecessors have counted; nil: there were none
 
 	passed passed // for what arrives when routes have just changed
 }
@@ -128,8 +131,11 @@ func (w *worker) round(now mono.Time) int {
 		w.adopt(v, now)
 	}
 	w.mail.read()
-	if w.view == nil {
+	if w.view == nil || w.handed.Load() {
 		return 0
+	}
+	if w.began == 0 {
+		w.began = w.now
 	}
 	if w.leaf != nil {
 		w.leaf.begin(now)
@@ -344,6 +350,9 @@ func (w *worker) snapshot() WorkerStats {
 		w.leaf.snapshot(&s)
 	case w.spine.brain != nil:
 		w.spine.snapshot(&s)
+	}
+	if w.base != nil {
+		s.addBase(w.base)
 	}
 	return s
 }

@@ -48,7 +48,7 @@ func NewShared(peers, workers int, secret Secret, p *congestion.Params) *Shared 
 	return &Shared{
 		To: congestion.NewToLeaf(peers, p), From: congestion.NewFromLeaf(peers, p),
 		Capable: overlay.NewCapability(peers), Paths: liveness.NewTable(peers, workers),
-		secret: secret, boot: uint32(secret.hash(1<<63)) | 1,
+		secret: secret, boot: secret.boot(),
 	}
 }
 

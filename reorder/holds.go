@@ -49,6 +49,14 @@ func NewHolds[T any](queues, items, perQueue int) *Holds[T] {
 	return h
 }
 
+// Each calls do for the values of queue q, the oldest first. do must not change the
+// queues.
+func (h *Holds[T]) Each(q int, do func(*T)) {
+	for i := h.queue[q].head; i != none; i = h.items[i].next {
+		do(&h.items[i].v)
+	}
+}
+
 // Push appends v to queue q. It reports false, and v stays the caller's, when the
 // queue or the pool is full.
 func (h *Holds[T]) Push(q int, v T) bool {

@@ -203,7 +203,7 @@ func (s *Socket) setup(sharer *Socket, mode uint16) error {
 // raiseBudget lets one system call send more than 32 frames in copy mode.
 // Kernels before 6.17 refuse, and then Kick makes more calls.
 func (s *Socket) raiseBudget() {
-	s.kickLimit = s.cfg.TX/kernelBudget + 1 + fruitlessKicks
+	s.noteBudget(kernelBudget)
 	_ = s.setBudget(min(wantBudget, s.cfg.TX))
 }
 
@@ -213,8 +213,14 @@ func (s *Socket) setBudget(frames int) error {
 	if err := unix.SetsockoptInt(s.FD(), unix.SOL_XDP, unix.XDP_MAX_TX_SKB_BUDGET, frames); err != nil {
 		return err
 	}
-	s.kickLimit = s.cfg.TX/frames + 1 + fruitlessKicks
+	s.noteBudget(frames)
 	return nil
+}
+
+// noteBudget sets how often Kick repeats a system call that sends so many frames.
+func (s *Socket) noteBudget(frames int) {
+	s.budget = frames
+	s.kickLimit = s.cfg.TX/frames + 1 + fruitlessKicks
 }
 
 // frameOverhead is more than what the kernel adds to a frame's bytes when it
@@ -238,6 +244,14 @@ func (s *Socket) mapRings() error {
 			return &stepError{fmt.Sprintf("make %s ring of %d entries", r.name, sizes[i]), err}
 		}
 	}
+	return s.layRings()
+}
+
+// layRings maps the rings that the socket has, of the sizes in its configuration, and
+// lays the ring types over them.
+func (s *Socket) layRings() error {
+	fd := s.FD()
+	sizes := [4]int{ringRX: s.cfg.RX, ringTX: s.cfg.TX, ringFill: s.cfg.Fill, ringCompletion: s.cfg.Completion}
 	var off unix.XDPMmapOffsets
 	if err := getsockopt(fd, unix.XDP_MMAP_OFFSETS, unsafe.Pointer(&off), unsafe.Sizeof(off)); err != nil {
 		return &stepError{"read ring offsets", err}

@@ -30,6 +30,9 @@ func newRing[T any](producer, consumer, flags *atomic.Uint32, slots []T) ring[T]
 	}
 }
 
+// reread takes the indices from memory, where another process has moved ours.
+func (r *ring[T]) reread() { r.prod, r.cons = r.producer.Load(), r.consumer.Load() }
+
 // size returns the number of slots.
 func (r *ring[T]) size() uint32 { return r.mask + 1 }
 

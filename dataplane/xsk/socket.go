@@ -42,6 +42,7 @@ type Socket struct {
 	fd         uintptr
 	pending    int // transmitted and not yet completed
 	kickLimit  int // most system calls of one Kick
+	budget     int // frames that one of them sends in copy mode
 	zeroCopy   bool
 	refusal    error
 	needWakeup bool

@@ -51,9 +51,13 @@ type group struct{ sockets []*Socket }
 //
 // Opening and closing sockets is safe for concurrent use. The contents of the area
 // belong to the owners of the frames (see [Pool]).
+//
+// The area is a memfd, so that another process can map the same memory and go on with
+// its sockets: see [AdoptUmem].
 type Umem struct {
-	cfg  UmemConfig
-	area []byte
+	cfg    UmemConfig
+	area   []byte
+	memory int // the memfd; -1: closed
 
 	mu    sync.Mutex
 	copy  group
@@ -67,18 +71,40 @@ func NewUmem(cfg UmemConfig) (*Umem, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	size := cfg.Frames * cfg.FrameSize
-	area, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	fd, err := unix.MemfdCreate("loom-umem", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
-		return nil, fmt.Errorf("xsk: map %d frames of %d bytes: %w; reduce the number of frames", cfg.Frames, cfg.FrameSize, err)
+		return nil, fmt.Errorf("xsk: make a memory file for %d frames of %d bytes: %w", cfg.Frames, cfg.FrameSize, err)
+	}
+	if err := unix.Ftruncate(fd, int64(cfg.size())); err != nil {
+		return nil, errors.Join(fmt.Errorf("xsk: make room for %d frames of %d bytes: %w; reduce the number of frames", cfg.Frames, cfg.FrameSize, err), unix.Close(fd))
+	}
+	// A file that got shorter would kill whoever reads what is gone.
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sizeSeals); err != nil {
+		return nil, errors.Join(fmt.Errorf("xsk: seal the size of the packet area: %w", err), unix.Close(fd))
+	}
+	return mapUmem(cfg, fd)
+}
+
+// sizeSeals keep a memfd at its size, for good.
+const sizeSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
+// mapUmem maps the memfd of an area, which it closes if it fails.
+func mapUmem(cfg UmemConfig, fd int) (*Umem, error) {
+	area, err := unix.Mmap(fd, 0, cfg.size(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("xsk: map %d frames of %d bytes: %w; reduce the number of frames", cfg.Frames, cfg.FrameSize, err), unix.Close(fd))
 	}
 	// Huge pages make for fewer TLB misses. It is a hint: kernels without
-	// them refuse it, and nothing depends on it.
+	// them refuse it, others have it off for shared memory (shmem_enabled), and
+	// nothing depends on it.
 	if err := unix.Madvise(area, unix.MADV_HUGEPAGE); err != nil && !errors.Is(err, unix.EINVAL) {
-		return nil, errors.Join(fmt.Errorf("xsk: advise huge pages: %w", err), unix.Munmap(area))
+		return nil, errors.Join(fmt.Errorf("xsk: advise huge pages: %w", err), unix.Munmap(area), unix.Close(fd))
 	}
-	return &Umem{cfg: cfg, area: area}, nil
+	return &Umem{cfg: cfg, area: area, memory: fd}, nil
 }
+
+// size returns the area's length in bytes.
+func (c UmemConfig) size() int { return c.Frames * c.FrameSize }
 
 // Area returns the packet area. It must not be used after Close.
 func (u *Umem) Area() []byte { return u.area }
@@ -96,7 +122,9 @@ func (u *Umem) Close() error {
 	}
 	area := u.area
 	u.area = nil
-	if err := unix.Munmap(area); err != nil {
+	fd := u.memory
+	u.memory = -1
+	if err := errors.Join(unix.Munmap(area), unix.Close(fd)); err != nil {
 		return fmt.Errorf("xsk: unmap %d bytes of UMEM: %w", len(area), err)
 	}
 	return nil

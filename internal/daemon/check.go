@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -15,14 +17,14 @@ import (
 
 // prepare reads the file and holds it against the machine, or, offline, against itself
 // alone. It touches nothing. The error says how many findings are fatal; they are for
-// the caller to show.
-func (k Kind) prepare(file string, offline bool) (n *node, findings []control.Finding, err error) {
+// the caller to show. look may change what is known of the machine before it is judged.
+func (k Kind) prepare(file string, offline bool, look ...func(*node, *control.Facts) error) (n *node, findings []control.Finding, err error) {
 	if offline {
 		if n, err = k.load(file, nil); err != nil {
 			return nil, nil, err
 		}
 		findings = control.CheckFile(&n.dp)
-	} else if n, findings, err = k.inspect(file); err != nil {
+	} else if n, findings, err = k.inspect(file, look...); err != nil {
 		return nil, nil, err
 	}
 	fatal := 0
@@ -37,8 +39,9 @@ func (k Kind) prepare(file string, offline bool) (n *node, findings []control.Fi
 	return n, findings, nil
 }
 
-// inspect reads the file and holds it against the machine.
-func (k Kind) inspect(file string) (*node, []control.Finding, error) {
+// inspect reads the file and holds it against the machine. look is called between the
+// two.
+func (k Kind) inspect(file string, look ...func(*node, *control.Facts) error) (*node, []control.Finding, error) {
 	interfaces, err := control.Interfaces()
 	if err != nil {
 		return nil, nil, err
@@ -53,8 +56,17 @@ func (k Kind) inspect(file string) (*node, []control.Finding, error) {
 		}
 	}
 	facts, err := control.Gather(&n.dp)
+	if err == nil && n.auto() {
+		n = n.look(&facts.State)
+		facts, err = control.Gather(&n.dp) // about these ports, too
+	}
 	if err != nil {
 		return nil, nil, err
+	}
+	for _, f := range look {
+		if err := f(n, facts); err != nil {
+			return nil, nil, err
+		}
 	}
 	n.adapt(facts)
 	return n, control.Check(&n.dp, n.overlay(), facts), nil
@@ -83,12 +95,15 @@ func (k Kind) checkCommand(file *string, out io.Writer) *cobra.Command {
 
 // check prints what it finds for people.
 func (k Kind) check(file string, offline bool, out io.Writer) error {
-	_, findings, err := k.prepare(file, offline)
+	n, findings, err := k.prepare(file, offline)
 	for _, f := range findings {
 		fmt.Fprintf(out, "%s: %v\n", f.Severity(), f)
 	}
 	if err != nil {
 		return err
+	}
+	if n.auto() && !offline {
+		fmt.Fprintf(out, "ports towards the fabric, as routes have it: %s\n", cmp.Or(strings.Join(n.found(), ", "), "none so far"))
 	}
 	_, err = fmt.Fprintf(out, "%s: OK\n", file)
 	return err

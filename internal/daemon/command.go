@@ -116,6 +116,7 @@ func Main(k Kind, version string) int {
 // command returns the daemon's command line, which prints to out.
 func (k Kind) command(out io.Writer) *cobra.Command {
 	var file string
+	var takeOver bool
 	root := &cobra.Command{Use: k.name, Short: k.short, SilenceUsage: true, SilenceErrors: true}
 	root.SetOut(out)
 	withFile := func(c *cobra.Command) *cobra.Command {
@@ -123,10 +124,12 @@ func (k Kind) command(out io.Writer) *cobra.Command {
 		c.Flags().StringVarP(&file, "config", "c", "/etc/loom/"+k.name+".yaml", "configuration file")
 		return c
 	}
-	root.AddCommand(withFile(&cobra.Command{
+	run := withFile(&cobra.Command{
 		Use: "run", Short: "Forward frames until SIGTERM or SIGINT" + k.hup,
-		RunE: func(c *cobra.Command, _ []string) error { return k.run(c.Context(), file) },
-	}), withFile(k.checkCommand(&file, out)), &cobra.Command{
+		RunE: func(c *cobra.Command, _ []string) error { return k.run(c.Context(), file, takeOver) },
+	})
+	run.Flags().BoolVar(&takeOver, "takeover", false, "take over from the daemon that runs, without losing a frame; without one start as usual")
+	root.AddCommand(run, withFile(k.upgradeCommand(&file, out)), withFile(k.checkCommand(&file, out)), &cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			_, err := fmt.Fprintf(out, "%s %s %s %s/%s\n", k.name, k.version, runtime.Version(), runtime.GOOS, runtime.GOARCH)

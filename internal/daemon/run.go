@@ -27,6 +27,9 @@ func (n *node) adapt(f *control.Facts) {
 	for i := range n.dp.Ports {
 		n.dp.MaxMTU = max(n.dp.MaxMTU, f.Ports[n.dp.Ports[i].Name].MTU)
 	}
+	if n.auto() { // others may come later, and buffers are made once
+		n.dp.MaxMTU = max(n.dp.MaxMTU, control.WidestPort(&f.State))
+	}
 	if n.dp.Seed == 0 {
 		n.dp.Seed = uint64(time.Now().UnixNano())
 	}
@@ -50,9 +53,23 @@ func (n *node) logger(level slog.Leveler) *slog.Logger {
 
 // run is the life of a daemon. What can fail without a trace comes first: the
 // checks, then the addresses for metrics and the admin API, then the ports.
-func (k Kind) run(ctx context.Context, file string) error {
+//
+// With takeOver the daemon that runs is asked for all that, and goes on until this one can;
+// if none runs, this is a start like any other.
+func (k Kind) run(ctx context.Context, file string, takeOver bool) (err error) {
 	read := time.Now()
-	n, findings, err := k.prepare(file, false)
+	var h *heir
+	n, findings, err := k.prepare(file, false, func(n *node, f *control.Facts) (err error) {
+		if takeOver {
+			h, err = k.meet(n, f)
+		}
+		return err
+	})
+	defer func() {
+		if err != nil && h != nil {
+			h.fail(err)
+		}
+	}()
 	if err != nil {
 		errs := []error{err}
 		for _, f := range findings {
@@ -60,7 +77,7 @@ func (k Kind) run(ctx context.Context, file string) error {
 		}
 		return errors.Join(errs...)
 	}
-	again := &reloader{kind: k, file: file, gather: control.GatherPorts, start: read}
+	again := &reloader{kind: k, file: file, gather: control.GatherPorts, start: read, found: make(chan []string, 1)}
 	again.level.Set(n.logLevel())
 	log := n.logger(&again.level)
 	again.log, again.manager.log = log, log
@@ -70,19 +87,10 @@ func (k Kind) run(ctx context.Context, file string) error {
 	for _, f := range findings {
 		log.Warn(f.Problem, "fix", f.Fix)
 	}
-	var listener net.Listener
-	if listener, err = httpd.Listen(n.common.Telemetry.Listen, "metrics", "telemetry.listen"); err != nil {
-		return err
-	}
-	if listener != nil {
-		defer listener.Close()
-	}
-	socket, err := listenAdmin(n.common.Admin.Listen, standardAdmin(n.common.Admin.Listen), log)
+	l, err := n.listen(h, log)
+	defer l.close()
 	if err != nil {
 		return err
-	}
-	if socket != nil {
-		defer socket.Close()
 	}
 	kernel, err := control.OpenNetlink(n.portNames()...)
 	if err != nil {
@@ -91,14 +99,20 @@ func (k Kind) run(ctx context.Context, file string) error {
 	defer kernel.Close()
 	kernel.Underlay(n.dp.VTEP)
 	n.dp.Look = control.Look
-	plane, err := dataplane.Open(n.dp, log)
+	var plane *dataplane.Node
+	if h != nil {
+		h.log = log
+		plane, err = dataplane.Inherit(n.dp, &h.offer.Plane, h.files, log)
+	} else {
+		plane, err = dataplane.Open(n.dp, log)
+	}
 	if err != nil {
 		return fmt.Errorf("open the ports: %w", err)
 	}
 	again.plane, again.follow = plane, kernel.SetPorts
 	again.now.Store(n)
 	ports := newWatcher(again.now.Load, findings, log)
-	err = k.serve(ctx, n, plane, kernel, listeners{listener, socket}, log, again, ports, reload)
+	err = k.serve(ctx, &service{n, plane, kernel, l, h, file, log}, again, ports, reload)
 	if cerr := plane.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("close the ports: %w", cerr))
 	}
@@ -117,7 +131,74 @@ func (n *node) portNames() []string {
 }
 
 // listeners are what a node answers at; nil: it does not.
-type listeners struct{ metrics, admin net.Listener }
+type listeners struct {
+	metrics, admin net.Listener
+	successor      *net.UnixListener
+}
+
+// listen opens the listeners of a node, or takes those of its predecessor.
+func (n *node) listen(h *heir, log *slog.Logger) (l listeners, err error) {
+	l.metrics, err = listenAt(h, listenMetrics, n.common.Telemetry.Listen, func() (net.Listener, error) {
+		return httpd.Listen(n.common.Telemetry.Listen, "metrics", "telemetry.listen")
+	})
+	if err != nil {
+		return l, err
+	}
+	l.admin, err = listenAt(h, listenAdminAPI, n.common.Admin.Listen, func() (net.Listener, error) {
+		return listenAdmin(n.common.Admin.Listen, standardAdmin(n.common.Admin.Listen), log)
+	})
+	if err != nil {
+		return l, err
+	}
+	l.successor = listenForSuccessor(h, n, log)
+	return l, nil
+}
+
+// named lists the listeners for an offer.
+func (l *listeners) named(n *node) (all []namedListener) {
+	if l.metrics != nil {
+		all = append(all, namedListener{offeredListener{listenMetrics, n.common.Telemetry.Listen}, l.metrics})
+	}
+	if l.admin != nil {
+		all = append(all, namedListener{offeredListener{listenAdminAPI, n.common.Admin.Listen}, l.admin})
+	}
+	if l.successor != nil {
+		all = append(all, namedListener{offeredListener{listenHandover, n.handoverPath()}, l.successor})
+	}
+	return all
+}
+
+// own makes the files of Unix sockets this process's, to be removed in the end.
+func (l *listeners) own() {
+	for _, x := range []net.Listener{l.metrics, l.admin} {
+		if u, ok := x.(*net.UnixListener); ok {
+			u.SetUnlinkOnClose(true)
+		}
+	}
+}
+
+func (l *listeners) close() {
+	if l.metrics != nil {
+		l.metrics.Close()
+	}
+	if l.admin != nil {
+		l.admin.Close()
+	}
+	if l.successor != nil {
+		l.successor.Close()
+	}
+}
+
+// service is a node with all that it needs to run.
+type service struct {
+	*node
+	plane  *dataplane.Node
+	kernel control.Kernel
+	listeners
+	heir *heir // nil: there is no predecessor
+	file string
+	log  *slog.Logger
+}
 
 // Bounds on requests that ask the workers, of metrics and of the admin API each. An
 // answer takes a worker's time between two bursts, so that few of them are made at once.
@@ -128,10 +209,14 @@ const (
 
 // serve runs the node's parts. When ctx ends the data plane drains, while
 // control, telemetry and the admin API go on; they end after it.
-func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel control.Kernel, l listeners, log *slog.Logger, again *reloader, ports *watcher, reload <-chan os.Signal) error {
+//
+// With a predecessor it answers nobody, and the workers do not run, until that one has
+// stopped. When a successor has taken over it ends without a drain.
+func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *watcher, reload <-chan os.Signal) error {
+	n, plane, log := s.node, s.plane, s.log
 	mirror := control.NewMirror(control.Options{
-		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: kernel, Overlay: n.overlay(), Overhead: again.overhead,
-		VTEPs: n.dp.Remotes, Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
+		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: s.kernel, Overlay: n.overlay(), Overhead: again.overhead,
+		Finder: n.finder(), Found: again.offer, VTEPs: n.dp.Remotes, Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
 	})
 	again.tables = mirror
 	gate, adminGate := httpd.NewGate("metrics", maxRequests, requestTimeout, log), httpd.NewGate("the admin API", maxRequests, requestTimeout, log)
@@ -144,26 +229,42 @@ func (k Kind) serve(ctx context.Context, n *node, plane *dataplane.Node, kernel 
 	defer stop()
 	parts, around := errgroup.WithContext(around)
 	parts.Go(func() error { return mirror.Run(around) })
-	if l.metrics != nil {
-		parts.Go(func() error { return httpd.Serve(around, l.metrics, server, "metrics and health", log) })
+	forward, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(around, cancel)() // a part that fails ends the data plane, and the other way round
+	if s.heir != nil {
+		if err := s.heir.takeOver(forward, plane); err != nil {
+			stop()
+			return errors.Join(err, parts.Wait())
+		}
+		s.own()
 	}
-	if l.admin != nil {
+	if s.metrics != nil {
+		parts.Go(func() error { return httpd.Serve(around, s.metrics, server, "metrics and health", log) })
+	}
+	if s.admin != nil {
 		api := admin.NewServer(admin.Options{
 			Name: n.dp.Name, Role: k.name, Leaf: n.dp.Role == dataplane.Leaf, Version: k.version,
 			Node: plane, Tables: mirror.Tables, Ports: plane.Ports, Gate: adminGate,
 			Config: again.diff,
 		})
-		parts.Go(func() error { return httpd.Serve(around, l.admin, api, "the admin API", log) })
+		parts.Go(func() error { return httpd.Serve(around, s.admin, api, "the admin API", log) })
 	}
 	parts.Go(func() error { again.run(around, reload); return nil })
 	parts.Go(func() error { ports.run(around); return nil })
 
-	// A part that fails ends the data plane, and the other way round.
-	forward, cancel := context.WithCancel(ctx)
-	defer cancel()
-	parts.Go(func() error { announce(forward, server.Readiness, &again.manager); return nil })
+	released := make(chan struct{})
+	if s.successor != nil {
+		parts.Go(func() error { k.awaitSuccessor(forward, s, again, released); return nil })
+	}
+	parts.Go(func() error {
+		if s.heir != nil {
+			s.heir.settle(plane) // its last act is to name this process to the service manager
+		}
+		announce(forward, server.Readiness, &again.manager)
+		return nil
+	})
 	parts.Go(func() error { again.manager.watch(around, forward.Done(), plane.Await); return nil })
-	defer context.AfterFunc(around, cancel)()
 	defer context.AfterFunc(ctx, func() {
 		log.Info("stopping", "drain", n.dp.Drain)
 		again.manager.notify(systemd.SdNotifyStopping)

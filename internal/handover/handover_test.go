@@ -1,0 +1,325 @@
+package handover
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// daemon is a predecessor whose only business is to know whether it forwards.
+type daemon struct {
+	files      int
+	forwards   atomic.Bool
+	released   atomic.Bool
+	stops      atomic.Int32
+	resumed    chan struct{}
+	plan, stop atomic.Pointer[error]
+}
+
+func newDaemon() *daemon {
+	d := &daemon{files: 450, resumed: make(chan struct{}, 10)}
+	d.forwards.Store(true)
+	return d
+}
+
+func (d *daemon) Plan() ([]byte, []*os.File, error) {
+	var files []*os.File
+	for i := range d.files {
+		f, err := os.CreateTemp("", "handover")
+		if err != nil {
+			return nil, nil, err
+		}
+		os.Remove(f.Name())
+		fmt.Fprint(f, i)
+		files = append(files, f)
+	}
+	return []byte("plan"), files, problem(&d.plan) // after a problem nobody resumes
+}
+
+func (d *daemon) Early() ([]byte, error) { return bytes.Repeat([]byte("early"), 1<<18), nil }
+
+func (d *daemon) Stop() ([]byte, error) {
+	d.stops.Add(1)
+	d.forwards.Store(false)
+	err := problem(&d.stop)
+	if err != nil {
+		d.forwards.Store(true)
+	}
+	return []byte("snapshot"), err
+}
+
+func problem(p *atomic.Pointer[error]) error {
+	if err := p.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+func setProblem(p *atomic.Pointer[error], text string) {
+	err := errors.New(text)
+	p.Store(&err)
+}
+
+func (d *daemon) Resume() { d.forwards.Store(true); d.resumed <- struct{}{} }
+
+func (d *daemon) Release(int) []byte { d.released.Store(true); return []byte("last") }
+
+// serve starts a server and returns where, and what it ends with.
+func (d *daemon) serve(t *testing.T, start func(context.Context) error) (path string, taken chan bool) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	taken = make(chan bool, 1)
+	s := &Server{Listener: l, Daemon: d, Start: start, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
+	go func() { taken <- s.Serve(ctx) }()
+	return path, taken
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	d, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(d)
+}
+
+// All steps: each side gets what the other one sent, with every descriptor in its place,
+// and at no time do both forward.
+func TestTakeOver(t *testing.T) {
+	d := newDaemon()
+	path, taken := d.serve(t, nil)
+	before := openFiles(t)
+	s, err := Meet(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	early, _ := d.Early()
+	if string(s.Plan) != "plan" || len(s.Files) != d.files || !bytes.Equal(s.Early, early) {
+		t.Fatalf("plan %q with %d files, %d bytes early", s.Plan, len(s.Files), len(s.Early))
+	}
+	for i, f := range s.Files {
+		b := make([]byte, 10)
+		if n, _ := f.ReadAt(b, 0); string(b[:n]) != fmt.Sprint(i) {
+			t.Fatalf("file %d says %q", i, b[:n])
+		}
+		f.Close()
+	}
+	if !d.forwards.Load() {
+		t.Error("the predecessor stopped before it was told to")
+	}
+	if other, err := Meet(path); err == nil || !strings.Contains(err.Error(), "another successor") || !errors.Is(err, ErrRefused) {
+		t.Errorf("a second successor: %v, %v", other, err)
+	}
+	snapshot, err := s.Take()
+	if err != nil || string(snapshot) != "snapshot" || d.forwards.Load() {
+		t.Fatalf("%q, %v; it forwards: %v", snapshot, err, d.forwards.Load())
+	}
+	if err := s.Taken(); err != nil {
+		t.Fatal(err)
+	}
+	last, err := s.Last()
+	if err != nil || string(last) != "last" {
+		t.Errorf("%q, %v", last, err)
+	}
+	if !<-taken || !d.released.Load() || d.forwards.Load() {
+		t.Error("the predecessor does not know that it is gone")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("the socket's file, which the successor listens at too: %v", err)
+	}
+	// The listener itself was handed over in real life; here it is closed.
+	if after := openFiles(t); after >= before {
+		t.Errorf("%d descriptors before, %d after", before, after)
+	}
+}
+
+// Whenever the successor goes away before it has said that it goes on, the predecessor
+// does, and serves the next one.
+func TestSuccessorGone(t *testing.T) {
+	d := newDaemon()
+	d.files = 3
+	path, taken := d.serve(t, nil)
+	for name, steps := range map[string]func(*Successor) error{
+		"after the plan":        func(*Successor) error { return nil },
+		"after a refusal":       func(s *Successor) error { s.Refuse(errors.New("cannot")); return nil },
+		"without the snapshot":  func(s *Successor) error { return s.conn.send(kindTake, nil) },
+		"with the snapshot":     func(s *Successor) error { _, err := s.Take(); return err },
+		"refusing the snapshot": func(s *Successor) error { _, err := s.Take(); s.Refuse(errors.New("cannot")); return err },
+		"with a word too little": func(s *Successor) error {
+			_, err := s.Take()
+			_, _ = s.conn.c.Write([]byte{byte(kindTaken), 0})
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := Meet(path)
+			for err != nil && strings.Contains(err.Error(), "another successor") { // it has yet to notice
+				s, err = Meet(path)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			closeAll(s.Files)
+			if err := steps(s); err != nil {
+				t.Fatal(err)
+			}
+			s.Close()
+			<-d.resumed
+			if !d.forwards.Load() || d.released.Load() {
+				t.Error("the predecessor does not go on")
+			}
+		})
+	}
+	s, err := Meet(path)
+	for err != nil && strings.Contains(err.Error(), "another successor") {
+		s, err = Meet(path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAll(s.Files)
+	if _, err := s.Take(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Taken(); err != nil {
+		t.Fatal(err)
+	}
+	s.Close() // it dies after that word: the predecessor is gone all the same
+	if !<-taken {
+		t.Error("not taken")
+	}
+}
+
+// A word that comes too late is refused by the kernel, so that its sender knows; one that
+// came in time counts, although nobody had read it.
+func TestLateTaken(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		pair := func() (a, b *conn) {
+			path := filepath.Join(t.TempDir(), "s")
+			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			if a, err = dial(path); err != nil {
+				t.Fatal(err)
+			}
+			c, err := l.AcceptUnix()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return a, newConn(c)
+		}
+		a, b := pair()
+		s := &Successor{conn: a}
+		if !late {
+			if err := s.Taken(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := b.lateTaken(); got == late {
+			t.Errorf("late %v: the predecessor thinks that it was taken: %v", late, got)
+		}
+		if late {
+			if err := s.Taken(); err == nil {
+				t.Error("the successor does not know that it was too late")
+			}
+		}
+		a.close()
+		b.close()
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	d := newDaemon()
+	d.files = 1
+	setProblem(&d.plan, "no plan today")
+	path, _ := d.serve(t, nil)
+	if _, err := Meet(path); err == nil || !strings.Contains(err.Error(), "no plan today") {
+		t.Errorf("error %v", err)
+	}
+	d.plan.Store(nil)
+	setProblem(&d.stop, "a worker does not answer")
+	s, err := Meet(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAll(s.Files)
+	if _, err := s.Take(); err == nil || !strings.Contains(err.Error(), "does not answer") || !errors.Is(err, ErrRefused) {
+		t.Errorf("error %v", err)
+	}
+	s.Close()
+	c, err := dial(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	if err := c.send(kindHello, []byte{99, 0}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := c.expect(kindPlan, time.Minute); err == nil || !strings.Contains(err.Error(), "version 99") {
+		t.Errorf("another protocol: %v", err)
+	}
+	if err := Upgrade(path, time.Minute); err == nil || !strings.Contains(err.Error(), "cannot start") {
+		t.Errorf("upgrade: %v", err)
+	}
+	if !d.forwards.Load() {
+		t.Error("it does not forward any more")
+	}
+	if _, err := Meet(filepath.Join(t.TempDir(), "none")); !errors.Is(err, ErrAlone) {
+		t.Errorf("nobody there: %v", err)
+	}
+}
+
+func TestUpgrade(t *testing.T) {
+	d := newDaemon()
+	d.files = 1
+	var at atomic.Pointer[string]
+	var fail atomic.Pointer[error]
+	path, taken := d.serve(t, func(context.Context) error {
+		if err := problem(&fail); err != nil {
+			return err
+		}
+		s, err := Meet(*at.Load())
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		closeAll(s.Files)
+		if _, err := s.Take(); err != nil {
+			return err
+		}
+		return s.Taken()
+	})
+	at.Store(&path)
+	setProblem(&fail, "leafd.yaml:3: no")
+	if err := Upgrade(path, time.Minute); err == nil || !strings.Contains(err.Error(), "leafd.yaml:3") {
+		t.Errorf("error %v", err)
+	}
+	fail.Store(nil)
+	if err := Upgrade(path, time.Minute); err != nil {
+		t.Error(err)
+	}
+	if !<-taken {
+		t.Error("not taken")
+	}
+}
