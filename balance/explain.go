@@ -201,7 +201,7 @@ func (s *presto) Explain(now mono.Time, v *View, p *Packet) Explanation {
 	switch {
 	case x.hashed(now, v, p, s.seed, e != nil || s.flows.Room(now, p.Hash)):
 		return x
-	case e == nil || s.flows.Aged(now, e):
+	case e == nil || !s.underWay(now, p.Leaf, e):
 		x.Reason = "nothing of it is under way, and its first flowcell's path is drawn at random"
 		if paths.N == 1 {
 			x.Path = 0

@@ -85,8 +85,10 @@ func (w *way) send(flow, seq int, longest time.Duration) {
 	w.source.Choose(w.now, w.view, pkts)
 	uplink := w.view.Paths[1].Uplink[pkts[0].Path]
 	p := parcel{flow: flow, seq: seq, at: max(w.last[uplink], w.now.Add(time.Duration(w.rng.Int64N(int64(longest)))))}
-	p.header.Capable = true
-	pkts[0].Stamp(w.now, w.scheme.Wire, uplink, &p.header)
+	if w.view.Capable == nil || w.view.Capable.Capable(1, w.now) {
+		p.header.Capable = true
+		pkts[0].Stamp(w.now, w.scheme.Wire, uplink, &p.header)
+	}
 	if w.rng.Float64() < w.lose {
 		w.discarded++
 		return
@@ -118,11 +120,29 @@ func (w *way) pass(until mono.Time) {
 			n++
 		}
 		if n > 0 {
-			w.receive(w.inFlight[:n])
+			w.accept(w.inFlight[:n])
 			w.inFlight = slices.Delete(w.inFlight, 0, n)
 		} else if w.now >= until {
 			return
 		}
+	}
+}
+
+// accept takes in a burst as a leaf does: what has no shim goes on as it comes.
+func (w *way) accept(burst []parcel) {
+	for len(burst) > 0 {
+		n := 1
+		for n < len(burst) && burst[n].header.Shim == burst[0].header.Shim {
+			n++
+		}
+		if burst[0].header.Shim {
+			w.receive(burst[:n])
+		} else {
+			for _, p := range burst[:n] {
+				w.deliver(p)
+			}
+		}
+		burst = burst[n:]
 	}
 }
 

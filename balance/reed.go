@@ -148,6 +148,7 @@ type reedFlow struct {
 // reedLeaf is what is known of a leaf.
 type reedLeaf struct {
 	spared mono.Time // until when it is not sprayed to; 0: it never asked for that
+	plain  mono.Time // when it was last sent a packet without a number; 0: never
 	looked mono.Time // when far was found out; 0: never
 	far    uint16    // uplinks by which it is much further than by others, a bit each
 }
@@ -197,6 +198,9 @@ func (s *reed) Choose(now mono.Time, v *View, pkts []Packet) {
 		}
 		if v.Capable != nil && !v.Capable.Capable(p.Leaf, now) {
 			s.stats.Incapable++
+			if int(p.Leaf) < len(s.leaves) {
+				s.leaves[p.Leaf].plain = now
+			}
 			s.byHash(paths, p)
 			continue
 		}
@@ -337,7 +341,7 @@ func (s *reed) selector(hash uint32) uint8 {
 // paused; nil: there is no room.
 func (s *reed) find(now mono.Time, p *Packet) *flowtable.Entry[reedFlow] {
 	e := s.flows.Find(p.Hash, p.Leaf)
-	if e != nil && !s.flows.Aged(now, e) {
+	if e != nil && s.underWay(now, p.Leaf, e) {
 		return e
 	}
 	known := e != nil
@@ -354,6 +358,13 @@ func (s *reed) find(now mono.Time, p *Packet) *flowtable.Entry[reedFlow] {
 	e.Last = now
 	e.V = reedFlow{epoch: epoch, young: true, uplink: e.V.uplink}
 	return e
+}
+
+// underWay reports whether a flow goes on. It does not if it has paused, or if its leaf was
+// sent plain packets since: that may have restarted, and not know numbers from before.
+func (s *reed) underWay(now mono.Time, leaf uint16, e *flowtable.Entry[reedFlow]) bool {
+	plain := int(leaf) < len(s.leaves) && e.Last < s.leaves[leaf].plain
+	return !plain && !s.flows.Aged(now, e)
 }
 
 // byHash sends a packet as ecmp does.
@@ -379,7 +390,7 @@ func (s *reed) Explain(now mono.Time, v *View, p *Packet) Explanation {
 	switch {
 	case x.hashed(now, v, p, s.seed, e != nil || s.flows.Room(now, p.Hash)):
 		return x
-	case e != nil && !s.flows.Aged(now, e) && s.keeps(now, paths, p, e):
+	case e != nil && s.underWay(now, p.Leaf, e) && s.keeps(now, paths, p, e):
 		x.take(paths, uint8(paths.Index[e.V.uplink]), "the leaf is short of memory for what waits, so the flow stays where it is")
 		return x
 	}

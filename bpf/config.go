@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"os"
 )
 
 // Kind is the role of a port. It selects the program.
@@ -70,6 +71,12 @@ type Config struct {
 	// for, in native mode. Where its driver tells which VLAN tags it took off, the
 	// program puts them back. 0: it is for any interface, and for generic mode.
 	Device int
+	// Rule makes the program of an access port or an uplink one for a leaf whose overlay
+	// is the kernel's (decision 0025): it asks the rule's tables, which the programs of a
+	// node share, and gives the kernel what they do not know. nil: the overlay is the
+	// node's own. Such programs need Linux 5.11.
+	Rule *Rule
+	Port uint16 // access port with a Rule: its number in [overlay.Dest]
 }
 
 // maxQueues is the most that Linux lets an interface have.
@@ -79,6 +86,16 @@ const maxQueues = 4096
 func (c *Config) check() error {
 	if c.Device != 0 && c.Kind != Access {
 		return fmt.Errorf("device %d: only programs of access ports are for one interface", c.Device)
+	}
+	if c.Rule != nil {
+		switch {
+		case c.Kind == Spine:
+			return fmt.Errorf("a spine has no overlay: only a leaf's can be the kernel's")
+		case c.Closed:
+			return fmt.Errorf("the port is closed: where the overlay is the kernel's, it gets the frames that nobody serves")
+		case c.Rule.addresses == nil:
+			return fmt.Errorf("its rule: %w", os.ErrClosed)
+		}
 	}
 	switch c.Kind {
 	case Access:

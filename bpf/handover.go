@@ -45,6 +45,9 @@ func (c *Config) Fingerprint() string {
 	h := sha256.New()
 	h.Write(_LoomBytes)
 	fmt.Fprintf(h, "%d %v %v %d %d %t %d %d", c.Kind, c.VTEP, c.Remotes, c.VXLANPort, c.Seed, c.Closed, c.Queues, c.Device)
+	if c.Rule != nil {
+		fmt.Fprint(h, " rule ", c.Port)
+	}
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 

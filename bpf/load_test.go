@@ -19,15 +19,16 @@ import (
 // a million instructions.
 func TestVerifier(t *testing.T) {
 	testenv.NeedRoot(t)
-	w := newWire(t, testenv.VethOptions{})
+	w, rule := newWire(t, testenv.VethOptions{}), newRule(t, RuleSize{1, 1, 1})
 	for _, c := range []struct {
 		kind   Kind
 		device int
-	}{{Access, 0}, {Access, w.index}, {Uplink, 0}, {Spine, 0}} {
+		rule   *Rule
+	}{{Access, 0, nil}, {Access, w.index, nil}, {Uplink, 0, nil}, {Spine, 0, nil}, {Access, 0, rule}, {Access, w.index, rule}, {Uplink, 0, rule}} {
 		kind := c.kind
-		t.Run(fmt.Sprintf("%v %d", kind, c.device), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%v %d %v", kind, c.device, c.rule != nil), func(t *testing.T) {
 			cfg := config(kind)
-			cfg.Device = c.device
+			cfg.Device, cfg.Rule = c.device, c.rule
 			p, err := w.load(cfg)
 			if err != nil {
 				t.Fatalf("%+v", err)
@@ -73,6 +74,9 @@ func TestLoadRefuses(t *testing.T) {
 		{"no port", Uplink, func(c *Config) { c.VXLANPort = 0 }, "4789"},
 		{"no remotes", Spine, func(c *Config) { c.Remotes = nil }, "prefixes"},
 		{"IPv6 remote", Spine, func(c *Config) { c.Remotes = []netip.Prefix{netip.PrefixFrom(v6, 64)} }, "2001:db8::1/64"},
+		{"a spine with a rule", Spine, func(c *Config) { c.Rule = new(Rule) }, "spine"},
+		{"a closed port with a rule", Access, func(c *Config) { c.Rule, c.Closed = new(Rule), true }, "closed"},
+		{"a rule that is closed", Access, func(c *Config) { c.Rule = new(Rule) }, "file already closed"},
 		{"invalid remote", Spine, func(c *Config) { c.Remotes = []netip.Prefix{{}} }, "prefix"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -109,10 +113,20 @@ func TestNoDescriptorLeak(t *testing.T) {
 	}
 	ofDevice := config(Access)
 	ofDevice.Device = w.index
+	ruled, ofLink := config(Access), config(Uplink)
+	ruled.Rule = newRule(t, RuleSize{1, 1, 1})
+	ofLink.Rule = ruled.Rule
 	w.near.Do(t, func() {
-		for _, cfg := range []Config{config(Access), ofDevice, config(Uplink), config(Spine)} {
+		for _, cfg := range []Config{config(Access), ofDevice, config(Uplink), config(Spine), ruled, ofLink} {
 			leaks(t, cfg, once)
 		}
+		leaks(t, Config{}, func(Config) error {
+			r, err := OpenRule(RuleSize{1, 1, 1})
+			if err != nil {
+				return err
+			}
+			return errors.Join(r.Close(), r.Close())
+		})
 	})
 }
 
@@ -192,8 +206,10 @@ func TestSocketsAndCounters(t *testing.T) {
 	frame := eth(0x0800, ip4(6, 0, 0, tcp(1, 2)))
 	r.expect(frame, "redirect")
 
-	if err := r.sockets.Delete(uint32(0)); err != nil {
-		t.Fatal(err)
+	for range 2 { // the second time there is none to take away
+		if err := r.ClearSockets(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	r.expect(frame, "pass_no_socket")
 	if err := r.SetSocket(0, socket(t)); err != nil {
@@ -215,7 +231,8 @@ func TestSocketsAndCounters(t *testing.T) {
 		t.Error("SetSocket took a descriptor that is no AF_XDP socket")
 	}
 
-	want := map[string]uint64{"redirect": 3, "no_meta": 0, "pass_not_ours": 0, "pass_link_local": 0, "pass_no_socket": 1, "neighbour": 0, "drop_no_socket": 0, "drop_no_room": 0}
+	want := map[string]uint64{"redirect": 3, "no_meta": 0, "pass_not_ours": 0, "pass_link_local": 0, "pass_no_socket": 1, "neighbour": 0, "drop_no_socket": 0, "drop_no_room": 0,
+		"pass_group": 0, "pass_network": 0, "pass_source": 0, "pass_destination": 0, "pass_not_served": 0, "pass_refresh": 0, "pass_peer": 0, "pass_no_room": 0}
 	got := r.read()
 	for name, n := range want {
 		if got[name] != n {
@@ -233,5 +250,8 @@ func TestSocketsAndCounters(t *testing.T) {
 	}
 	if err := r.SetSocket(0, 0); err == nil {
 		t.Error("SetSocket works after Close")
+	}
+	if err := r.ClearSockets(); err == nil {
+		t.Error("ClearSockets works after Close")
 	}
 }

@@ -345,6 +345,10 @@ static __always_inline int not_vxlan(struct xdp_md *ctx, const struct frame *f)
 	return count(LOOM_REDIRECT_NEIGHBOUR, XDP_REDIRECT);
 }
 
+/* 01:80:c2:00:00:00 to 0f belong to the link (IEEE 802.1Q §8.6.3), without a tag. */
+#define is_link_local(p) \
+	(load32(p) == bpf_htonl(0x0180C200) && (load16((p) + 4) & bpf_htons(0xFFF0)) == 0)
+
 /* for_kernel says whether a frame to a link-local address goes to the kernel: some
  * protocols do, up to a limit. The others would reach the node's own IP stack; user
  * space drops them, and what is beyond the limit, by name.
@@ -397,9 +401,7 @@ static __always_inline int access(struct xdp_md *ctx, __be16 tpid, __u16 tci)
 	struct frame f = arrived(ctx);
 	struct loom_meta m = {};
 
-	/* 01:80:c2:00:00:00 to 0f belong to the link (IEEE 802.1Q §8.6.3), without a tag. */
-	if (!tpid && f.start + ETH_LEN <= f.end && load32(f.start) == bpf_htonl(0x0180C200) &&
-	    (load16(f.start + 4) & bpf_htons(0xFFF0)) == 0 && for_kernel(&f))
+	if (!tpid && f.start + ETH_LEN <= f.end && is_link_local(f.start) && for_kernel(&f))
 		return count(LOOM_PASS_LINK_LOCAL, XDP_PASS);
 	if (redirect_to(ctx) != XDP_REDIRECT) {
 		if (no_socket == XDP_DROP)
@@ -469,3 +471,5 @@ int loom_spine(struct xdp_md *ctx)
 		return count(LOOM_REDIRECT, XDP_REDIRECT);
 	return count(LOOM_REDIRECT_NO_META, XDP_REDIRECT);
 }
+
+#include "kernel.h"

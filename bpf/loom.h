@@ -39,6 +39,15 @@ enum loom_verdict {
 	LOOM_REDIRECT_NEIGHBOUR, /* to the socket: a message of the node at the link's other end */
 	LOOM_DROP_NO_SOCKET,     /* dropped: nobody serves this queue, and the port is closed */
 	LOOM_DROP_NO_ROOM,       /* dropped: no room for the VLAN tag that the driver took off */
+	/* Where the overlay is the kernel's, to the kernel: */
+	LOOM_PASS_GROUP,         /* for all, or for a group */
+	LOOM_PASS_NETWORK,       /* of a VLAN or a VNI that user space does not serve */
+	LOOM_PASS_SOURCE,        /* the source is not known to be behind this port and VLAN */
+	LOOM_PASS_DESTINATION,   /* the destination is not known; from the fabric: not behind a port of ours */
+	LOOM_PASS_NOT_SERVED,    /* the destination's port is not open, or no path leads to its peer */
+	LOOM_PASS_REFRESH,       /* so that the kernel knows that the source is still there */
+	LOOM_PASS_PEER,          /* from a VTEP that is not known */
+	LOOM_PASS_NO_ROOM,       /* no room for the VLAN tag that the driver took off */
 	LOOM_VERDICTS,
 };
 

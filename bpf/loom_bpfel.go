@@ -19,6 +19,18 @@ type loomLinkLocal struct {
 	Frames uint64
 }
 
+type loomLoomAddress struct {
+	_      structs.HostLayout
+	Place  uint32
+	Passed uint32
+}
+
+type loomLoomVlan struct {
+	_       structs.HostLayout
+	Network uint16
+	Refresh uint16
+}
+
 type loomLpmKey struct {
 	_         structs.HostLayout
 	Prefixlen uint32
@@ -29,18 +41,27 @@ type loomLpmKey struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	loomMapCounters        = "counters"
-	loomMapLinkLocal       = "link_local"
-	loomMapRemotes         = "remotes"
-	loomMapXsks            = "xsks"
-	loomProgLoomAccess     = "loom_access"
-	loomProgLoomAccessTags = "loom_access_tags"
-	loomProgLoomSpine      = "loom_spine"
-	loomProgLoomUplink     = "loom_uplink"
-	loomVarHashSeed        = "hash_seed"
-	loomVarNoSocket        = "no_socket"
-	loomVarVtepAddr        = "vtep_addr"
-	loomVarVxlanPort       = "vxlan_port"
+	loomMapAddresses             = "addresses"
+	loomMapCounters              = "counters"
+	loomMapLinkLocal             = "link_local"
+	loomMapNetworks              = "networks"
+	loomMapPeers                 = "peers"
+	loomMapRemotes               = "remotes"
+	loomMapServed                = "served"
+	loomMapVlans                 = "vlans"
+	loomMapXsks                  = "xsks"
+	loomProgLoomAccess           = "loom_access"
+	loomProgLoomAccessTags       = "loom_access_tags"
+	loomProgLoomKernelAccess     = "loom_kernel_access"
+	loomProgLoomKernelAccessTags = "loom_kernel_access_tags"
+	loomProgLoomKernelUplink     = "loom_kernel_uplink"
+	loomProgLoomSpine            = "loom_spine"
+	loomProgLoomUplink           = "loom_uplink"
+	loomVarHashSeed              = "hash_seed"
+	loomVarNoSocket              = "no_socket"
+	loomVarPortNumber            = "port_number"
+	loomVarVtepAddr              = "vtep_addr"
+	loomVarVxlanPort             = "vxlan_port"
 )
 
 // loadLoom returns the embedded CollectionSpec for loom.
@@ -85,19 +106,27 @@ type loomSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type loomProgramSpecs struct {
-	LoomAccess     *ebpf.ProgramSpec `ebpf:"loom_access"`
-	LoomAccessTags *ebpf.ProgramSpec `ebpf:"loom_access_tags"`
-	LoomSpine      *ebpf.ProgramSpec `ebpf:"loom_spine"`
-	LoomUplink     *ebpf.ProgramSpec `ebpf:"loom_uplink"`
+	LoomAccess           *ebpf.ProgramSpec `ebpf:"loom_access"`
+	LoomAccessTags       *ebpf.ProgramSpec `ebpf:"loom_access_tags"`
+	LoomKernelAccess     *ebpf.ProgramSpec `ebpf:"loom_kernel_access"`
+	LoomKernelAccessTags *ebpf.ProgramSpec `ebpf:"loom_kernel_access_tags"`
+	LoomKernelUplink     *ebpf.ProgramSpec `ebpf:"loom_kernel_uplink"`
+	LoomSpine            *ebpf.ProgramSpec `ebpf:"loom_spine"`
+	LoomUplink           *ebpf.ProgramSpec `ebpf:"loom_uplink"`
 }
 
 // loomMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type loomMapSpecs struct {
+	Addresses *ebpf.MapSpec `ebpf:"addresses"`
 	Counters  *ebpf.MapSpec `ebpf:"counters"`
 	LinkLocal *ebpf.MapSpec `ebpf:"link_local"`
+	Networks  *ebpf.MapSpec `ebpf:"networks"`
+	Peers     *ebpf.MapSpec `ebpf:"peers"`
 	Remotes   *ebpf.MapSpec `ebpf:"remotes"`
+	Served    *ebpf.MapSpec `ebpf:"served"`
+	Vlans     *ebpf.MapSpec `ebpf:"vlans"`
 	Xsks      *ebpf.MapSpec `ebpf:"xsks"`
 }
 
@@ -105,10 +134,11 @@ type loomMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type loomVariableSpecs struct {
-	HashSeed  *ebpf.VariableSpec `ebpf:"hash_seed"`
-	NoSocket  *ebpf.VariableSpec `ebpf:"no_socket"`
-	VtepAddr  *ebpf.VariableSpec `ebpf:"vtep_addr"`
-	VxlanPort *ebpf.VariableSpec `ebpf:"vxlan_port"`
+	HashSeed   *ebpf.VariableSpec `ebpf:"hash_seed"`
+	NoSocket   *ebpf.VariableSpec `ebpf:"no_socket"`
+	PortNumber *ebpf.VariableSpec `ebpf:"port_number"`
+	VtepAddr   *ebpf.VariableSpec `ebpf:"vtep_addr"`
+	VxlanPort  *ebpf.VariableSpec `ebpf:"vxlan_port"`
 }
 
 // loomObjects contains all objects after they have been loaded into the kernel.
@@ -131,17 +161,27 @@ func (o *loomObjects) Close() error {
 //
 // It can be passed to loadLoomObjects or ebpf.CollectionSpec.LoadAndAssign.
 type loomMaps struct {
+	Addresses *ebpf.Map `ebpf:"addresses"`
 	Counters  *ebpf.Map `ebpf:"counters"`
 	LinkLocal *ebpf.Map `ebpf:"link_local"`
+	Networks  *ebpf.Map `ebpf:"networks"`
+	Peers     *ebpf.Map `ebpf:"peers"`
 	Remotes   *ebpf.Map `ebpf:"remotes"`
+	Served    *ebpf.Map `ebpf:"served"`
+	Vlans     *ebpf.Map `ebpf:"vlans"`
 	Xsks      *ebpf.Map `ebpf:"xsks"`
 }
 
 func (m *loomMaps) Close() error {
 	return _LoomClose(
+		m.Addresses,
 		m.Counters,
 		m.LinkLocal,
+		m.Networks,
+		m.Peers,
 		m.Remotes,
+		m.Served,
+		m.Vlans,
 		m.Xsks,
 	)
 }
@@ -150,26 +190,33 @@ func (m *loomMaps) Close() error {
 //
 // It can be passed to loadLoomObjects or ebpf.CollectionSpec.LoadAndAssign.
 type loomVariables struct {
-	HashSeed  *ebpf.Variable `ebpf:"hash_seed"`
-	NoSocket  *ebpf.Variable `ebpf:"no_socket"`
-	VtepAddr  *ebpf.Variable `ebpf:"vtep_addr"`
-	VxlanPort *ebpf.Variable `ebpf:"vxlan_port"`
+	HashSeed   *ebpf.Variable `ebpf:"hash_seed"`
+	NoSocket   *ebpf.Variable `ebpf:"no_socket"`
+	PortNumber *ebpf.Variable `ebpf:"port_number"`
+	VtepAddr   *ebpf.Variable `ebpf:"vtep_addr"`
+	VxlanPort  *ebpf.Variable `ebpf:"vxlan_port"`
 }
 
 // loomPrograms contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to loadLoomObjects or ebpf.CollectionSpec.LoadAndAssign.
 type loomPrograms struct {
-	LoomAccess     *ebpf.Program `ebpf:"loom_access"`
-	LoomAccessTags *ebpf.Program `ebpf:"loom_access_tags"`
-	LoomSpine      *ebpf.Program `ebpf:"loom_spine"`
-	LoomUplink     *ebpf.Program `ebpf:"loom_uplink"`
+	LoomAccess           *ebpf.Program `ebpf:"loom_access"`
+	LoomAccessTags       *ebpf.Program `ebpf:"loom_access_tags"`
+	LoomKernelAccess     *ebpf.Program `ebpf:"loom_kernel_access"`
+	LoomKernelAccessTags *ebpf.Program `ebpf:"loom_kernel_access_tags"`
+	LoomKernelUplink     *ebpf.Program `ebpf:"loom_kernel_uplink"`
+	LoomSpine            *ebpf.Program `ebpf:"loom_spine"`
+	LoomUplink           *ebpf.Program `ebpf:"loom_uplink"`
 }
 
 func (p *loomPrograms) Close() error {
 	return _LoomClose(
 		p.LoomAccess,
 		p.LoomAccessTags,
+		p.LoomKernelAccess,
+		p.LoomKernelAccessTags,
+		p.LoomKernelUplink,
 		p.LoomSpine,
 		p.LoomUplink,
 	)

@@ -22,6 +22,8 @@ type Program struct {
 	sockets  *ebpf.Map // XSKMAP: AF_XDP socket by queue
 	counters *ebpf.Map // per CPU, by verdict
 	remotes  *ebpf.Map // spine; nil otherwise
+	vlans    *ebpf.Map // access with a rule; nil otherwise
+	bound    []VLAN    // what vlans holds, by VLAN identifier
 	tags     bool      // it reads VLAN tags that the driver took off
 	link     link.Link // nil when not attached, or closed
 	mode     Mode      // how it is attached
@@ -94,7 +96,7 @@ func load(cfg Config, tags bool) (*Program, error) {
 	if err := specialise(spec, &cfg, tags); err != nil {
 		return nil, err
 	}
-	coll, err := ebpf.NewCollection(spec)
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: cfg.Rule.maps(cfg.Kind)})
 	if err != nil {
 		return nil, err
 	}
@@ -105,6 +107,7 @@ func load(cfg Config, tags bool) (*Program, error) {
 		sockets:  coll.DetachMap("xsks"),
 		counters: coll.DetachMap("counters"),
 		remotes:  coll.DetachMap("remotes"),
+		vlans:    coll.DetachMap("vlans"),
 		tags:     tags,
 	}
 	p.cfg.Remotes = nil
@@ -143,26 +146,45 @@ func (p *Program) SetRemotes(remotes []netip.Prefix) error {
 // maxRemotes is how many prefixes a program has room for, if it starts with no more.
 const maxRemotes = 1024
 
+// section returns the name of the program's function in loom.c.
+func (c *Config) section(tags bool) string {
+	name := c.name()
+	if c.Rule != nil {
+		name = "loom_kernel_" + c.Kind.String()
+	}
+	if tags {
+		name += "_tags"
+	}
+	return name
+}
+
 // specialise removes the programs and maps that cfg's kind of port does not need,
 // and sets constants and sizes. With tags, the program is bound to its device.
 func specialise(spec *ebpf.CollectionSpec, cfg *Config, tags bool) error {
+	p := spec.Programs[cfg.section(tags)]
+	p.Name = cfg.name()
 	if tags {
-		p := spec.Programs[cfg.name()+"_tags"]
-		p.Name, p.Ifindex, p.Flags = cfg.name(), uint32(cfg.Device), unix.BPF_F_XDP_DEV_BOUND_ONLY
-		spec.Programs[cfg.name()] = p
+		p.Ifindex, p.Flags = uint32(cfg.Device), unix.BPF_F_XDP_DEV_BOUND_ONLY
 	}
-	for name := range spec.Programs {
-		if name != cfg.name() {
-			delete(spec.Programs, name)
-		}
-	}
+	spec.Programs = map[string]*ebpf.ProgramSpec{cfg.name(): p}
 	if cfg.Kind == Spine {
 		spec.Maps["remotes"].MaxEntries = uint32(max(len(cfg.Remotes), maxRemotes))
 	} else {
 		delete(spec.Maps, "remotes")
 	}
-	if cfg.Kind != Access {
+	if cfg.Kind != Access || cfg.Rule != nil {
 		delete(spec.Maps, "link_local")
+	}
+	if cfg.Kind != Access || cfg.Rule == nil {
+		delete(spec.Maps, "vlans")
+	}
+	shared := cfg.Rule.maps(cfg.Kind)
+	for _, name := range ruleMaps {
+		if m := shared[name]; m != nil {
+			spec.Maps[name].MaxEntries = m.MaxEntries()
+		} else {
+			delete(spec.Maps, name)
+		}
 	}
 	spec.Maps["xsks"].MaxEntries = uint32(cfg.Queues)
 
@@ -171,6 +193,8 @@ func specialise(spec *ebpf.CollectionSpec, cfg *Config, tags bool) error {
 		"hash_seed":  cfg.Seed,
 		"vtep_addr":  uint32(0),
 		"no_socket":  uint32(xdpPass),
+
+		"port_number": uint32(cfg.Port),
 	}
 	if cfg.Closed {
 		consts["no_socket"] = uint32(xdpDrop)
@@ -202,6 +226,21 @@ func (p *Program) SetSocket(queue int, fd int) error {
 	}
 	if err := p.sockets.Put(uint32(queue), uint32(fd)); err != nil {
 		return fmt.Errorf("give queue %d of %s to socket %d: %w", queue, p.cfg.name(), fd, err)
+	}
+	return nil
+}
+
+// ClearSockets takes the sockets of all queues away. What comes from then on is the
+// kernel's, or is dropped on a closed access port, as if the daemon had ended; what the
+// sockets have received can still be read.
+func (p *Program) ClearSockets() error {
+	if p.sockets == nil {
+		return fmt.Errorf("sockets of %s: %w", p.cfg.name(), os.ErrClosed)
+	}
+	for queue := range p.cfg.Queues {
+		if err := p.sockets.Delete(uint32(queue)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("take queue %d of %s from its socket: %w", queue, p.cfg.name(), err)
+		}
 	}
 	return nil
 }
@@ -238,7 +277,7 @@ func (p *Program) Close() error {
 		err = errors.Join(err, p.prog.Close())
 		p.prog = nil
 	}
-	for _, m := range []**ebpf.Map{&p.sockets, &p.counters, &p.remotes} {
+	for _, m := range []**ebpf.Map{&p.sockets, &p.counters, &p.remotes, &p.vlans} {
 		if *m != nil {
 			err = errors.Join(err, (*m).Close())
 			*m = nil

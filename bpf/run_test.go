@@ -76,23 +76,32 @@ func socket(t testing.TB) int {
 // frame itself must come out as it went in.
 func (r *runner) run(frame []byte) (action uint32, m overlay.Meta, meta bool) {
 	r.t.Helper()
+	action, out, m, meta := r.pass(frame)
+	if !bytes.Equal(out, frame) {
+		r.t.Fatalf("frame\n%x came out as\n%x", frame, out)
+	}
+	return action, m, meta
+}
+
+// pass is run for programs that may change the frame: it returns what comes out, until
+// the next call.
+func (r *runner) pass(frame []byte) (action uint32, changed []byte, m overlay.Meta, meta bool) {
+	r.t.Helper()
 	in, out := xdpMD{Data: uint32(len(r.meta)), DataEnd: uint32(len(r.meta) + len(frame))}, xdpMD{}
 	opts := ebpf.RunOptions{Data: append(r.meta[:len(r.meta):len(r.meta)], frame...), DataOut: r.out, Context: in, ContextOut: &out}
 	action, err := r.prog.Run(&opts)
 	if err != nil {
 		r.t.Fatalf("test run of %d bytes %x: %v", len(frame), frame, err)
 	}
-	if !bytes.Equal(opts.DataOut[out.Data:], frame) {
-		r.t.Fatalf("frame\n%x came out as\n%x", frame, opts.DataOut[out.Data:])
-	}
+	changed = opts.DataOut[out.Data:]
 	switch out.Data {
 	case 0:
-		return action, m, false
+		return action, changed, m, false
 	case overlay.MetaLen:
 		if _, err := binary.Decode(opts.DataOut, binary.NativeEndian, &m); err != nil {
 			r.t.Fatal(err)
 		}
-		return action, m, true
+		return action, changed, m, true
 	}
 	r.t.Fatalf("metadata of %d bytes, want %d", out.Data, overlay.MetaLen)
 	return
@@ -104,6 +113,12 @@ func (r *runner) verdict(frame []byte) (name string, action uint32, m overlay.Me
 	r.t.Helper()
 	before := r.read()
 	action, m, meta = r.run(frame)
+	return r.counted(before), action, m, meta
+}
+
+// counted returns under which name a frame was counted since before.
+func (r *runner) counted(before map[string]uint64) (name string) {
+	r.t.Helper()
 	after := r.read()
 	for _, v := range verdictNames {
 		switch after[v] - before[v] {
@@ -120,7 +135,7 @@ func (r *runner) verdict(frame []byte) (name string, action uint32, m overlay.Me
 	if name == "" {
 		r.t.Fatal("not counted")
 	}
-	return name, action, m, meta
+	return name
 }
 
 func (r *runner) read() map[string]uint64 {

@@ -17,4 +17,14 @@ var verdictNames = [...]string{
 	"neighbour",       // to the socket, without metadata: a message of the node at the link's other end
 	"drop_no_socket",  // dropped: nobody serves the queue, and the port is closed
 	"drop_no_room",    // dropped: no room for the VLAN tag that the driver took off
+
+	// Where the overlay is the kernel's, to the kernel:
+	"pass_group",       // for all, or for a group
+	"pass_network",     // of a VLAN or a VNI that is not mirrored
+	"pass_source",      // the source is not known to be behind this port and VLAN
+	"pass_destination", // the destination is not known; from the fabric: not behind a port of ours
+	"pass_not_served",  // the destination's port is not open, or no path leads to its peer
+	"pass_refresh",     // so that the kernel knows that the source is still there
+	"pass_peer",        // from a VTEP that is not known
+	"pass_no_room",     // no room for the VLAN tag that the driver took off
 }

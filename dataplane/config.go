@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -79,6 +80,14 @@ type Config struct {
 	FDBAge   time.Duration // leaf: a learned address unseen for so long is forgotten
 	HoldTime time.Duration // how long a frame waits for a neighbour's MAC
 	Drain    time.Duration // how long Run goes on sending what is queued after its context ended
+
+	// KernelOverlay, on a leaf, leaves the overlay to the kernel's bridge and VXLAN devices
+	// (decision 0025). The node takes addresses from [Node.ChangeAddresses] alone: it
+	// neither learns nor floods, and its tables have no static addresses. VNIs, peers and
+	// ports' VLANs come with [Tables] as ever. The XDP programs give the kernel every frame
+	// whose addresses they do not know; access ports are not closed, whatever
+	// [PortConfig.FailOpen] says.
+	KernelOverlay bool
 
 	// Look asks the machine about an interface, when a port is opened and every second.
 	// An error of a look at an open port is left to the next one. Nil: nobody is asked.
@@ -206,6 +215,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("ring size %d: use a power of two, at least %d", ring, kickBurst)
 	case c.MaxMTU > LargestMTU:
 		return fmt.Errorf("a port has MTU %d: at most %d fits a UMEM frame", c.MaxMTU, LargestMTU)
+	case c.Role != Leaf && c.KernelOverlay:
+		return errors.New("a spine has no overlay: only a leaf's can be the kernel's")
 	case c.Role == Leaf && !c.VTEP.Is4():
 		return fmt.Errorf("VTEP %v is not an IPv4 address", c.VTEP)
 	case c.Role == Leaf && c.FDBSize < 1:

@@ -27,6 +27,9 @@ type device struct {
 	err   error // why it is not open
 	since time.Time
 	past  map[string]uint64 // classifier counters of programs that are gone
+	// foreign says that the program is a predecessor's with tables of its own, which this
+	// node leaves alone until it has replaced it.
+	foreign bool
 }
 
 // binding is what a port that is open holds of the kernel: the interface, the attached
@@ -84,7 +87,7 @@ func (n *Node) tryOpen(d *device, ifindex int) (b binding, err error) {
 		return b, fmt.Errorf("the interface has index %d, and the tables say %d: it waits for the next ones", i.Index, ifindex)
 	}
 	ifindex = i.Index
-	if d.cfg.Kind == Access {
+	if d.cfg.Kind == Access && !n.cfg.KernelOverlay { // else the kernel's bridge says what it hears
 		if b.promisc, err = promiscuous(ifindex); err != nil {
 			return b, err
 		}
@@ -137,7 +140,8 @@ func (n *Node) programConfig(d *device, ifindex int) bpf.Config {
 	}
 	return bpf.Config{
 		Kind: kinds[d.cfg.Kind], VTEP: n.cfg.VTEP, Remotes: n.cfg.Remotes, VXLANPort: n.cfg.VXLANPort,
-		Seed: uint32(n.cfg.Seed), Queues: max(n.cfg.Workers, 1), Closed: d.cfg.Kind == Access && !d.cfg.FailOpen, Device: ifindex,
+		Seed: uint32(n.cfg.Seed), Queues: max(n.cfg.Workers, 1), Closed: d.cfg.Kind == Access && !d.cfg.FailOpen && !n.cfg.KernelOverlay, Device: ifindex,
+		Rule: n.rule, Port: uint16(d.id),
 	}
 }
 

@@ -42,6 +42,9 @@ func (b *storm) take(now mono.Time, bytes uint16) bool {
 // VTEP of the flood list (head-end replication). The last destination gets the
 // frame itself. It returns why the frame is to be dropped, if it is.
 func (l *leafWorker) flood(f *frame, vni VNIIndex, from member, m *overlay.Meta, now mono.Time) drop.Reason {
+	if l.kernel {
+		return drop.NotMirrored
+	}
 	if !l.storms[vni].take(now, f.len) {
 		return drop.StormLimit
 	}
@@ -80,6 +83,9 @@ func (l *leafWorker) flood(f *frame, vni VNIIndex, from member, m *overlay.Meta,
 // floodLocal sends a frame from the fabric to all access ports of its VNI, and
 // never back into the fabric. It returns why the frame is to be dropped, if it is.
 func (l *leafWorker) floodLocal(f *frame, vni VNIIndex, now mono.Time) drop.Reason {
+	if l.kernel {
+		return drop.NotMirrored
+	}
 	local := l.view.members[vni]
 	if len(local) == 0 {
 		return drop.NoMember

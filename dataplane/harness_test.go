@@ -116,6 +116,8 @@ type rig struct {
 	ask   chan HopID
 	ports *layout
 
+	statics []StaticMAC
+
 	capable bool // benchmarks: the first peer knows the fabric's fields
 }
 
@@ -265,6 +267,10 @@ func (r *rig) publish(tables *Tables) {
 	}
 	r.w.views.Store(v)
 	r.w.round(r.now)
+	if r.w.leaf != nil {
+		applyAddresses([]*worker{r.w}, staticChanges(r.statics, tables.Static))
+		r.statics = tables.Static
+	}
 }
 
 // send lets frames come in by a port and runs the worker until it is quiet. It

@@ -151,7 +151,7 @@ func (n *Node) inherit(plan *Plan, f *inherited) error {
 			n.heir.foreign = append(n.heir.foreign, d.id)
 		}
 		n.mu.Lock()
-		d.binding, d.err, d.since, d.past = b, nil, p.Since, p.Past
+		d.binding, d.err, d.since, d.past, d.foreign = b, nil, p.Since, p.Past, !fits
 		n.mu.Unlock()
 		n.setOpened(d.id, b.ifindex)
 		n.log.Info("port taken over", "port", p.Name, "ifindex", p.Ifindex, "xdp", b.mode.String(), "copy", b.copyMode(), "program", map[bool]string{true: "stays", false: "to be replaced"}[fits])
@@ -188,7 +188,7 @@ func (n *Node) inheritPort(p *PlanPort, d *device, f *inherited) (b binding, fit
 	var cfg bpf.Config
 	if d != nil {
 		cfg = n.programConfig(d, p.Ifindex)
-		fits = p.Program.Fits(&cfg)
+		fits = p.Program.Fits(&cfg) && cfg.Rule == nil // a rule has tables, which this node has anew
 	} else {
 		cfg.Kind = kinds[p.Kind]
 	}
@@ -391,7 +391,10 @@ func (n *Node) loadWorker(w *worker, body []byte, t *translation) error {
 	if len(n.heir.flushed) > w.id {
 		before = n.heir.flushed[w.id]
 	}
-	w.load(sections, t, before, at, n.log)
+	if !w.load(sections, t, before, at, n.log) && w.id == 0 && n.shared.leaf != nil {
+		n.log.Info("peers are told that this leaf has started anew, since flows that are numbered have", "scheme", n.cfg.Scheme)
+		n.shared.leaf.Reboot()
+	}
 	return nil
 }
 
@@ -458,6 +461,13 @@ func (n *Node) Settle(last []byte) {
 			n.log.Error("the predecessor's XDP program goes on", "port", n.devices[id].cfg.Name, "err", err)
 		}
 	}
+	if n.rule != nil && len(h.foreign) > 0 {
+		n.publishing.Lock()
+		if err := n.offer(n.view.Load()); err != nil {
+			n.log.Warn("the new XDP programs do not know all networks", "err", err)
+		}
+		n.publishing.Unlock()
+	}
 	zero := false
 	for i := range h.gone {
 		for _, s := range h.gone[i].sockets {
@@ -516,6 +526,6 @@ func (n *Node) replaceProgram(d *device) error {
 	if err := p.Replace(d.program); err != nil {
 		return errors.Join(err, p.Close())
 	}
-	d.program = p
+	d.program, d.foreign = p, false
 	return nil
 }

@@ -58,6 +58,8 @@ type PeerState struct {
 
 	VTEP    netip.Addr `json:"vtep"`
 	Capable bool       `json:"capable" help:"1 while the peer proves that it reads the fabric's fields; 0: it is sent plain VXLAN."`
+	// State is why: unproved, capable, left (it said goodbye) or silent.
+	State string `json:"state" stat:"-"`
 	// Paths are this leaf's uplinks, by number: the Congestion-To-Leaf table.
 	Paths []PathState `json:"paths"`
 	// FromLeaf is the Congestion-From-Leaf table: by the peer's uplink, what is
@@ -122,9 +124,10 @@ func (n *Node) Congestion() (peers []PeerState) {
 func (l *leafWorker) peerState(peer PeerID, now mono.Time) PeerState {
 	s := PeerState{
 		VTEP:     l.view.tables.Peers[peer].VTEP,
-		Capable:  l.shared.leaf.Capable.Capable(uint16(peer), now),
 		FromLeaf: []TagMetric{},
 	}
+	standing := l.shared.leaf.Capable.Standing(uint16(peer), now)
+	s.Capable, s.State = standing == overlay.Proved, standing.String()
 	for u, p := range l.uplinks {
 		if p != NoPort {
 			s.Paths = append(s.Paths, l.pathState(peer, uint8(u), now))

@@ -31,6 +31,7 @@ type leafWorker struct {
 	held         atomic.Uint64 // how often an address began to be held; for [Node.reportMoves]
 	looked       mono.Time     // when the brain's view of links was filled
 	hurry        bool          // frames do not wait because their scheme says so
+	kernel       bool          // addresses are the kernel's: the worker neither learns nor floods
 
 	learned  *workerRings[learned] // nil with one worker, as the next
 	messages *workerRings[message]
@@ -77,8 +78,8 @@ func arrivalPorts(room int) int { return room + 1 }
 func newLeafWorker(w *worker, frameSize int) (*leafWorker, error) {
 	l := &leafWorker{
 		worker: w, fdb: overlay.NewFDB(w.cfg.FDBSize, w.cfg.FDBAge, MaxVNIs, w.cfg.Room),
-		flushed: make([]uint32, w.cfg.Room),
-		parked:  make([]parked, len(w.area)/frameSize), shift: uint8(bits.TrailingZeros(uint(frameSize))),
+		flushed: make([]uint32, w.cfg.Room), kernel: w.cfg.KernelOverlay,
+		parked: make([]parked, len(w.area)/frameSize), shift: uint8(bits.TrailingZeros(uint(frameSize))),
 	}
 	rules := w.cfg.rules()
 	var err error

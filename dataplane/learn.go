@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"slices"
 	"time"
 
 	"github.com/loomfabric/loom/internal/mono"
@@ -38,9 +37,9 @@ func (l *leafWorker) find(key overlay.FDBKey, now mono.Time) overlay.Dest {
 	return to
 }
 
-// learn tells the FDB where a source address was seen.
+// learn tells the FDB where a source address was seen, unless the kernel learns.
 func (l *leafWorker) learn(key overlay.FDBKey, at overlay.Dest, now mono.Time) {
-	if key != l.recent.learned || at != l.recent.at {
+	if (key != l.recent.learned || at != l.recent.at) && !l.kernel {
 		l.learnNews(key, at, now)
 	}
 }
@@ -132,28 +131,5 @@ func (l *leafWorker) adoptFDB(old, v *view) {
 				l.flushed[i] = v.seq
 			}
 		}
-	}
-	if old == nil {
-		l.setStatics(nil, t.Static)
-	} else {
-		l.setStatics(old.tables.Static, t.Static)
-	}
-}
-
-// setStatics puts configured addresses in the place of others. Most new tables are about
-// something else.
-func (l *leafWorker) setStatics(old, statics []StaticMAC) {
-	if slices.Equal(old, statics) {
-		return
-	}
-	for _, s := range old {
-		l.fdb.DeleteStatic(uint16(s.VNI), s.MAC)
-	}
-	for _, s := range statics {
-		at := overlay.DestRemote(uint16(s.Peer))
-		if s.Port != NoPort {
-			at = overlay.DestLocal(uint16(s.Port), s.VLAN)
-		}
-		l.fdb.SetStatic(uint16(s.VNI), s.MAC, at)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/bpf"
 	"github.com/loomfabric/loom/dataplane/xsk"
 )
 
@@ -29,6 +30,7 @@ type Node struct {
 	ask     chan HopID
 	shared  *shared
 	tuner   tuner
+	rule    *bpf.Rule // what XDP programs know of the kernel's overlay; nil: it is the node's own
 
 	opening sync.Mutex // held while ports come, go, and are opened and closed; guards closed and seats
 	closed  bool
@@ -40,10 +42,12 @@ type Node struct {
 	scheming sync.Mutex // guards rules; taken after opening
 	rules    []Class    // in force, see Config.rules
 
-	publishing sync.Mutex // guards tables, opened and overhead, and is held while layout changes; taken after opening
-	tables     *Tables    // as published last
-	opened     []int      // by PortID: ifindex of the interface that the port is open on; 0: not open
-	overhead   int        // under the schemes that a reload put in force; 0: cfg's
+	publishing sync.Mutex  // guards tables, opened and overhead, and is held while layout changes; taken after opening
+	tables     *Tables     // as published last
+	opened     []int       // by PortID: ifindex of the interface that the port is open on; 0: not open
+	overhead   int         // under the schemes that a reload put in force; 0: cfg's
+	leaving    bool        // the kernel gets all frames again
+	statics    []StaticMAC // configured addresses that the workers have
 
 	handing  *handing // to a successor; guarded by opening
 	released sync.Once
@@ -66,7 +70,7 @@ func newNode(cfg Config, uplinks []string, log *slog.Logger) (*Node, error) {
 	n.layout.Store(l)
 	n.opened = make([]int, len(l.ports))
 	n.shared = newShared(&n.cfg)
-	return n, nil
+	return n, n.openRule()
 }
 
 // Open creates the workers, attaches the classifier to every port and binds
@@ -137,8 +141,9 @@ func (n *Node) openWorkers(area func(q int) (*xsk.Umem, error)) error {
 	return nil
 }
 
-// Run forwards frames until ctx ends, sends what is queued then, and returns. After
-// [Node.Release] it returns and sends nothing.
+// Run forwards frames until ctx ends. Then a leaf says goodbye to its peers, the ports
+// are left to the kernel, what was received and queued until then is sent, and Run returns.
+// After [Node.Release] it returns at once.
 // It returns early with an error when a worker cannot run.
 func (n *Node) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -151,13 +156,26 @@ func (n *Node) Run(ctx context.Context) error {
 		}
 	}()
 	g, ctx := errgroup.WithContext(ctx)
+	forward, drain := context.WithCancel(context.WithoutCancel(ctx))
+	defer drain()
 	for _, w := range n.workers {
-		g.Go(func() error { return w.run(ctx) })
+		g.Go(func() error { return w.run(forward) })
 	}
+	g.Go(func() error {
+		<-ctx.Done()
+		defer drain()
+		n.leave()
+		if n.isHanded() {
+			return nil // the ports are another process's
+		}
+		n.handBack()
+		return n.yield()
+	})
 	g.Go(func() error { n.watchDevices(ctx); return nil })
 	g.Go(func() error { n.tune(ctx); return nil })
 	g.Go(func() error { n.watchMoves(ctx); return nil })
 	g.Go(func() error { n.watchPaths(ctx); return nil })
+	g.Go(func() error { n.watchPeers(ctx); return nil })
 	return g.Wait()
 }
 
@@ -178,7 +196,9 @@ func (n *Node) publish(t *Tables) error {
 	if old := n.view.Load(); old != nil {
 		v.seq = old.seq + 1
 	}
-	n.tables = t
+	if err := n.withdraw(v); err != nil {
+		return fmt.Errorf("new tables: %w", err)
+	}
 	n.view.Store(v)
 	for _, w := range n.workers {
 		w.mail.nudge()
@@ -187,7 +207,9 @@ func (n *Node) publish(t *Tables) error {
 	case n.changed <- struct{}{}:
 	default: // the watcher has yet to look at all, and will see these
 	}
-	return nil
+	n.setStatics(t.Static)
+	n.tables = t
+	return n.offer(v)
 }
 
 // openPorts returns t with those ports down that are not open on the interface
@@ -348,6 +370,9 @@ func (n *Node) Close() error {
 	}
 	for _, u := range n.umems {
 		errs = append(errs, u.Close())
+	}
+	if n.rule != nil {
+		errs = append(errs, n.rule.Close())
 	}
 	return errors.Join(errs...)
 }

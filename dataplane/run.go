@@ -97,13 +97,20 @@ func (w *worker) sleep(fds []unix.PollFd, t mono.Time) []unix.PollFd {
 	return fds
 }
 
-// drain takes in nothing more, and sends what is queued until the time
-// allowed for it is over.
+// drain forwards what its sockets have received until they were taken away (Node.yield),
+// and sends what is queued until the time allowed for it is over.
 func (w *worker) drain() {
+	end := now().Add(w.cfg.Drain)
+	for t := now(); t < end && w.view != nil; t = now() {
+		if got, _ := w.receive(t); got == 0 {
+			break
+		}
+		w.output(t, false)
+	}
 	if w.leaf != nil {
 		w.leaf.flush(now())
 	}
-	for end := now().Add(w.cfg.Drain); w.held() > 0 || w.unsent(); {
+	for w.held() > 0 || w.unsent() {
 		t := now()
 		if t >= end {
 			break

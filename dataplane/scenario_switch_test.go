@@ -42,6 +42,7 @@ func newSwitched(t testing.TB, s *setup) harness {
 	t.Helper()
 	h := &switched{net: network.New(engine.New()), exact: map[uint64]balance.Exact{}}
 	cfg := node.DefaultConfig()
+	cfg.Senders = balance.Names()
 	cfg.Scheme, cfg.Sections, cfg.Seed = s.Scheme, s.Sections, hashSeed
 	cfg.Exact = func(p *network.Packet, x *balance.Exact) { *x = h.exact[p.Number] }
 	wire := network.PortConfig{Rate: linkRate, Delay: 1}

@@ -121,6 +121,7 @@ type FDBStats struct {
 	FDBEvicted uint64 `stat:"evicted" help:"Learned MAC addresses forgotten for others: of their VNI or port at its limit, or of a VNI above its part of a full table."`
 	FDBFull    uint64 `stat:"full" help:"MAC addresses not learned because the table or their bucket was full of what other VNIs have a right to."`
 	FDBStatic  uint64 `stat:"static" help:"MAC addresses not learned because they are configured elsewhere."`
+	FDBRefused uint64 `stat:"refused" help:"Static MAC addresses, and those of the kernel's overlay, that found no room in a worker's table or in that of the XDP programs."`
 }
 
 // LossStats counts what other workers were not told because they were behind.

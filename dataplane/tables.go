@@ -2,6 +2,7 @@ package dataplane
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/gaissmai/bart"
 
@@ -101,6 +102,10 @@ type VNI struct {
 	// accepts from access ports, and four times as many from the fabric.
 	Storm    StormLimit
 	FDBLimit uint32 // learned addresses of this VNI; 0: only the node's limit
+	// Refresh is how often the kernel is shown a frame of each source, with
+	// [Config.KernelOverlay]: well below the ageing time of its bridge, and at most 18
+	// minutes. 0: DefaultRefresh.
+	Refresh time.Duration
 }
 
 // StaticMAC is an FDB entry that neither ages nor moves.

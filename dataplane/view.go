@@ -127,6 +127,9 @@ func (v *view) compileLeaf(cfg *Config, t *Tables) error {
 	if err := checkLeaf(t); err != nil {
 		return err
 	}
+	if cfg.KernelOverlay && len(t.Static) > 0 {
+		return fmt.Errorf("%d static addresses: with the kernel's overlay they are the kernel's, too", len(t.Static))
+	}
 	numbers := make([]uint32, len(t.VNIs))
 	for i := range t.VNIs {
 		numbers[i] = uint32(t.VNIs[i].VNI)
@@ -178,11 +181,9 @@ func checkLeaf(t *Tables) error {
 			return err
 		}
 	}
-	for _, s := range t.Static {
-		if int(s.VNI) >= len(t.VNIs) || s.Port == NoPort && int(s.Peer) >= len(t.Peers) ||
-			s.Port != NoPort && int(s.Port) >= len(t.Ports) {
-			return fmt.Errorf("static address %v names VNI %d of %d, peer %d of %d or port %d of %d",
-				s.MAC, s.VNI, len(t.VNIs), s.Peer, len(t.Peers), s.Port, len(t.Ports))
+	for i := range t.Static {
+		if err := t.checkAddress(&t.Static[i], false); err != nil {
+			return fmt.Errorf("static %w", err)
 		}
 	}
 	return nil

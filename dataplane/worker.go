@@ -142,7 +142,21 @@ func (w *worker) round(now mono.Time) int {
 	} else {
 		w.spine.begin()
 	}
-	got, behind := 0, false
+	got, behind := w.receive(now)
+	if w.leaf != nil {
+		w.leaf.end(now, behind)
+	} else {
+		w.spine.end(now)
+	}
+	w.holds.expire(w, now)
+	w.output(now, got == 0)
+	w.bursts++
+	return got
+}
+
+// receive takes in a burst from every port. behind says that there may be more in the
+// uplinks' rings.
+func (w *worker) receive(now mono.Time) (got int, behind bool) {
 	for _, p := range w.open {
 		n := p.link.Receive(w.descs[:burstSize])
 		if n == 0 {
@@ -153,15 +167,7 @@ func (w *worker) round(now mono.Time) int {
 		w.input(p, w.descs[:n], now)
 		w.refill(p)
 	}
-	if w.leaf != nil {
-		w.leaf.end(now, behind)
-	} else {
-		w.spine.end(now)
-	}
-	w.holds.expire(w, now)
-	w.output(now, got == 0)
-	w.bursts++
-	return got
+	return got, behind
 }
 
 // input counts a burst and hands it to the code for the kind of port.

@@ -76,7 +76,8 @@ type Leaf[T any] struct {
 	exchange *congestion.Exchange
 	view     balance.View
 	paths    []balance.Paths // the driver's; view has what schemes are shown of them
-	judge    *liveness.Judge // the first worker's
+	judge    *liveness.Judge // the first worker's, as the next
+	watch    *liveness.Watch
 	traffic  *liveness.Traffic
 	half     uint8 // the CE of a link that is in use for more than half: its queue may run over
 	quarantine
@@ -127,7 +128,7 @@ func New[T any](cfg Config, shared *Shared) (*Leaf[T], error) {
 	l.half = 1 << (cfg.Congestion.Q - 1)
 	l.traffic = liveness.NewTraffic(shared.Paths, cfg.Worker)
 	if cfg.Worker == 0 {
-		l.judge = liveness.NewJudge(shared.Paths, l.traffic)
+		l.judge, l.watch = liveness.NewJudge(shared.Paths, l.traffic), liveness.NewWatch(shared.Paths, l.traffic)
 	}
 	l.exchange = congestion.NewExchange(shared.To, shared.From, shared.Capable, cfg.Uplinks)
 	l.view = balance.View{Links: cfg.Links, Local: &l.Local, Queue: &l.Queue, ByteTime: &l.ByteTime, Room: &l.Room, Remote: shared.To, Capable: shared.Capable, Trips: shared.Paths}

@@ -22,8 +22,12 @@ type Stats struct {
 	Sent     Messages[Amount] `stat:"control" metric:"loom_reorder_control" help:"sent as control packets to other leaves; bytes are those of ConWeave Table 4, with outer headers"`
 	Unsent   Unsent           `stat:",inline"`
 	Unproved uint64           `stat:"hellos_unproved" help:"HELLOs from a peer's address that did not echo what the peer was sent last: of one that has just started, or forged."`
-	Waited   uint64           `stat:"waited_frames" unit:"frames" help:"Frames that their scheme made wait before they were sent."`
-	GateFull uint64           `stat:"wait_overflow_frames" unit:"frames" help:"Frames that could not wait, because too many did."`
+	// Farewells, Silent and Stale are of peers.
+	Farewells uint64 `stat:"farewells" help:"Peers that said goodbye: they are sent plain VXLAN until they prove again that they read the fabric's fields."`
+	Silent    uint64 `stat:"peers_silent" help:"Times that a peer was taken for a plain one because nothing came from it, by any path, for two of its rounds of HELLOs."`
+	Stale     uint64 `stat:"hellos_stale" help:"HELLOs of a process that has said goodbye: they were under way, or somebody has kept them."`
+	Waited    uint64 `stat:"waited_frames" unit:"frames" help:"Frames that their scheme made wait before they were sent."`
+	GateFull  uint64 `stat:"wait_overflow_frames" unit:"frames" help:"Frames that could not wait, because too many did."`
 }
 
 // counted has the counters of a leaf or a spine.

@@ -12,7 +12,7 @@ import (
 func (l *Leaf[T]) Deadline() mono.Time {
 	t := min(l.gate.deadline(), l.traffic.Deadline())
 	if l.cfg.Worker == 0 {
-		t = min(t, l.hello.at)
+		t = min(t, l.hello.at, l.hello.look)
 	}
 	for _, rx := range l.active {
 		if rx.holds.Total() > 0 {
@@ -48,10 +48,24 @@ func (l *Leaf[T]) Tick(now mono.Time, behind bool) *Output[T] {
 	if l.timed {
 		l.tickPolicies(now)
 	}
-	if l.cfg.Worker == 0 && now >= l.hello.at {
-		l.sendHellos(now)
+	if l.cfg.Worker == 0 {
+		l.tickHellos(now, behind)
 	}
 	return o
+}
+
+// tickHellos says what is due of HELLOs, and finds out whose are missing.
+func (l *Leaf[T]) tickHellos(now mono.Time, behind bool) {
+	switch {
+	case now < l.hello.at:
+	case l.hello.left > 0:
+		l.sendFarewells(now)
+	default:
+		l.sendHellos(now)
+	}
+	if now >= l.hello.look {
+		l.lookAround(now, behind)
+	}
 }
 
 func (l *Leaf[T]) tickPolicies(now mono.Time) {

@@ -13,6 +13,9 @@
 // they write as HELLOs come. [Judge] belongs to the one worker that sends HELLOs; it
 // reads the words once a round and decides. [Traffic] is what one worker counts.
 //
+// A peer of which nothing comes by any path has no judge at the far end: [Watch] counts
+// the rounds that it misses.
+//
 // The package sits beside congestion: that says which path is the better one, this which
 // one is a path at all. Bidirectional Forwarding Detection (RFC 5880) asks the same of a
 // link; it cannot ask it of a tunnel's path through a fabric, nor does it count what is
@@ -62,7 +65,7 @@ const (
 // Interval returns the time between two rounds of HELLOs to so many peers: 100 ms, and
 // with more than 50 of them 2 ms for each. So HELLOs take no more than 0.1 % of a link of
 // 1 Gb/s up to 125 peers, when it has reached 250 ms and grows no further, lest peers are
-// taken for plain ones ([overlay.CapableFor]).
+// taken for plain ones ([overlay.CapableFor]). A HELLO says how long it is.
 func Interval(peers int) time.Duration {
 	return min(max(minInterval, time.Duration(peers)*perPeer), maxInterval)
 }

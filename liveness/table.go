@@ -31,6 +31,8 @@ type Table struct {
 // peer is the latest of what a peer says.
 type peer struct {
 	boot    atomic.Uint32
+	gone    atomic.Uint32 // boot that has said goodbye; 0: none
+	every   atomic.Uint32 // time between its rounds, ms; 0: it does not say
 	newest  atomic.Uint64 // round<<32 | large round
 	present atomic.Uint32
 	nonce   atomic.Uint64
@@ -83,6 +85,7 @@ func (t *Table) Hear(p uint16, tag uint8, h *overlay.Hello, stamp overlay.Tstamp
 		s.newest.Store(uint64(h.Round)<<32 | uint64(h.LargeRound))
 		s.present.Store(uint32(h.Present))
 		s.nonce.Store(h.Nonce)
+		s.every.Store(uint32(h.Every))
 		r := Report{h.Silent, h.Lossy, h.Narrow}
 		s.report.Store(r.word())
 		s.at.Store(int64(now) + 1)
@@ -101,6 +104,25 @@ func (t *Table) Hear(p uint16, tag uint8, h *overlay.Hello, stamp overlay.Tstamp
 	x.counts.Store(uint64(h.Sent)<<32 | uint64(came))
 	x.stamp.Store((uint64(now)/1000+1)<<16 | uint64(stamp))
 	t.to[int(p)*MaxTags+int(h.EchoTag)].loss.Store(uint32(h.Loss))
+}
+
+// Depart notes that a peer has said goodbye. It reports false, and does nothing, if that
+// is not the word of the process that the peer's HELLOs are from: a goodbye that somebody
+// has kept does not count for the next one. The caller has made sure that the peer said it.
+func (t *Table) Depart(p uint16, boot uint32) bool {
+	s := &t.peers[p]
+	if have := s.boot.Load(); have != 0 && have != boot {
+		return false
+	}
+	s.gone.Store(boot)
+	t.restart(p)
+	return true
+}
+
+// Departed reports whether the process of a peer that boot stands for has said goodbye.
+// What comes of it later was under way, or somebody has kept it.
+func (t *Table) Departed(p uint16, boot uint32) bool {
+	return boot != 0 && t.peers[p].gone.Load() == boot
 }
 
 // restart drops what a peer said before it started again. How often paths to it failed
@@ -124,6 +146,7 @@ func (t *Table) restart(p uint16) {
 func (t *Table) Forget(p uint16) {
 	t.restart(p)
 	t.peers[p].boot.Store(0)
+	t.peers[p].gone.Store(0)
 	for i := range MaxTags {
 		x := &t.to[int(p)*MaxTags+i]
 		x.roundTrip.Store(0)

@@ -89,6 +89,11 @@ var golden = []struct {
 		fabric: Fabric{Capable: true, Opcode: OpHello, LBTag: 3, Path: MakePathID(3, 5), Tail: true, Shim: true, TxTstamp: 0x2222, Arg: 0x1111},
 	},
 	{
+		name: "control-farewell", what: "HELLO of a leaf that stops: its body says that the leaf leaves",
+		inner: helloFrame(&goldenFarewell, 0), tos: DSCPControl,
+		fabric: Fabric{Capable: true, Opcode: OpHello, LBTag: 3, Path: MakePathID(3, 6), Shim: true, TxTstamp: 0x2233},
+	},
+	{
 		name: "control-clear", what: "CLEAR: control, DSCP CS6, inner headers without payload",
 		inner: roceFrame(1, 2, 0xabcdef)[:EthernetLen+IPv4Len+UDPLen+bthLen], vni: 100, tos: DSCPControl,
 		fabric: Fabric{Capable: true, Scheme: 1, Opcode: OpClear, LBTag: 2, Epoch: 1, Path: MakePathID(0, 2), Shim: true, Arg: 0x8001},

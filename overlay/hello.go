@@ -31,6 +31,12 @@ type Hello struct {
 	Loss    uint16
 	// Large says that this HELLO is padded.
 	Large bool
+	// Leaving says that the sender is about to stop: the receiver is to send it plain
+	// VXLAN from now on. Only what echoes the receiver's nonce may say so.
+	Leaving bool
+	// Every is the time between two of the sender's rounds, in ms; 0: the sender does not
+	// say. A receiver counts missed rounds by it, as in RFC 5880 §6.8.4.
+	Every uint8
 	// Nonce is the sender's for this receiver, and Echo the receiver's own, as it came
 	// last; 0: none has.
 	Nonce, Echo uint64
@@ -43,17 +49,19 @@ const HelloLen = 48
 // helloVersion is the first byte of a HELLO's body.
 const helloVersion = 1
 
-const helloLarge = 1 // bit of the second byte
+// Bits of the second byte.
+const (
+	helloLarge   = 1
+	helloLeaving = 2
+)
 
 // Encode writes the body to b, which holds HelloLen bytes.
 func (h *Hello) Encode(b []byte) {
 	b = b[:HelloLen]
 	clear(b)
 	b[0] = helloVersion
-	if h.Large {
-		b[1] = helloLarge
-	}
-	b[2] = h.EchoTag & 0xf
+	b[1] = uint8(bit(h.Large)*helloLarge | bit(h.Leaving)*helloLeaving)
+	b[2], b[3] = h.EchoTag&0xf, h.Every
 	be := binary.BigEndian
 	be.PutUint16(b[4:], h.Present)
 	be.PutUint16(b[6:], h.Silent)
@@ -81,7 +89,8 @@ func (h *Hello) Decode(inner []byte) drop.Reason {
 	if b[0] != helloVersion || be.Uint32(b[20:]) == 0 {
 		return drop.BadHello
 	}
-	h.Large, h.EchoTag = b[1]&helloLarge != 0, b[2]&0xf
+	h.Large, h.Leaving = b[1]&helloLarge != 0, b[1]&helloLeaving != 0
+	h.EchoTag, h.Every = b[2]&0xf, b[3]
 	h.Present, h.Silent = be.Uint16(b[4:]), be.Uint16(b[6:])
 	h.Lossy, h.Narrow, h.Loss = be.Uint16(b[8:]), be.Uint16(b[10:]), be.Uint16(b[12:])
 	h.Boot, h.Round = be.Uint32(b[16:]), be.Uint32(b[20:])

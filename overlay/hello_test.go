@@ -17,12 +17,18 @@ func helloFrame(h *Hello, padding int) []byte {
 
 var goldenHello = Hello{
 	Boot: 0x11223344, Round: 0x55667788, LargeRound: 0x55667780, Sent: 0x99aabbcc,
-	Present: 0x000f, Silent: 0x0001, Lossy: 0x0002, Narrow: 0x0004, EchoTag: 3, Loss: 0xcccd, Large: true,
+	Present: 0x000f, Silent: 0x0001, Lossy: 0x0002, Narrow: 0x0004, EchoTag: 3, Loss: 0xcccd, Large: true, Every: 100,
+	Nonce: 0x0102030405060708, Echo: 0x1112131415161718,
+}
+
+// goldenFarewell is the same leaf's last word.
+var goldenFarewell = Hello{
+	Boot: 0x11223344, Round: 0x55667789, LargeRound: 0x55667780, Sent: 0x99aabbcd, Present: 0x000f, EchoTag: 3, Leaving: true, Every: 250,
 	Nonce: 0x0102030405060708, Echo: 0x1112131415161718,
 }
 
 func TestHello(t *testing.T) {
-	for _, h := range []Hello{goldenHello, {Round: 1}, {Round: 1, Echo: 1, Silent: 0xffff}} {
+	for _, h := range []Hello{goldenHello, goldenFarewell, {Round: 1}, {Round: 1, Echo: 1, Silent: 0xffff}} {
 		var got Hello
 		if r := got.Decode(helloFrame(&h, 0)); r != drop.None || got != h {
 			t.Errorf("%v, %+v, want %+v", r, got, h)
@@ -55,6 +61,7 @@ func TestHello(t *testing.T) {
 
 func FuzzHello(f *testing.F) {
 	f.Add(helloFrame(&goldenHello, 0))
+	f.Add(helloFrame(&goldenFarewell, 0))
 	f.Add(helloFrame(&Hello{Round: 1}, 7))
 	f.Fuzz(tryHello)
 }

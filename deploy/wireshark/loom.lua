@@ -43,6 +43,8 @@ local f = {
 
   hello_version     = ProtoField.uint8("loom.hello.version", "Version", base.DEC),
   hello_large       = ProtoField.bool("loom.hello.large", "Padded", 8, nil, 0x01),
+  hello_leaving     = ProtoField.bool("loom.hello.leaving", "Leaving", 8, nil, 0x02),
+  hello_every       = ProtoField.uint8("loom.hello.every", "Time between rounds, ms", base.DEC),
   hello_echo_tag    = ProtoField.uint8("loom.hello.echo_tag", "Echo tag", base.DEC),
   hello_present     = ProtoField.uint16("loom.hello.present", "Paths of this round", base.HEX),
   hello_silent      = ProtoField.uint16("loom.hello.silent", "Silent paths", base.HEX),
@@ -72,9 +74,11 @@ local RTT_REPLY, CLEAR, HELLO = 2, 3, 5
 
 -- hello shows the body of a HELLO.
 local function hello(body, tree)
-  local t = tree:add(body, string.format("HELLO, round %d", body(20, 4):uint()))
+  local leaving = math.floor(body(1, 1):uint() / 2) % 2 == 1
+  local t = tree:add(body, string.format("HELLO, round %d%s", body(20, 4):uint(), leaving and ", leaving" or ""))
   for _, field in ipairs({
-    { "hello_version", 0, 1 }, { "hello_large", 1, 1 }, { "hello_echo_tag", 2, 1 }, { "hello_present", 4, 2 },
+    { "hello_version", 0, 1 }, { "hello_large", 1, 1 }, { "hello_leaving", 1, 1 }, { "hello_echo_tag", 2, 1 },
+    { "hello_every", 3, 1 }, { "hello_present", 4, 2 },
     { "hello_silent", 6, 2 }, { "hello_lossy", 8, 2 }, { "hello_narrow", 10, 2 }, { "hello_loss", 12, 2 },
     { "hello_boot", 16, 4 }, { "hello_round", 20, 4 }, { "hello_large_round", 24, 4 }, { "hello_sent", 28, 4 },
     { "hello_nonce", 32, 8 }, { "hello_echo", 40, 8 },

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/overlay"
 )
 
 // The names in the answers' tags are the API: within /v1 they may be joined by
@@ -61,6 +62,7 @@ type Peers struct {
 type Peer struct {
 	VTEP           netip.Addr `json:"vtep"`
 	Capable        bool       `json:"capable"`
+	State          string     `json:"state"` // unproved, capable, left or silent
 	NextHops       []NextHop  `json:"next_hops"`
 	SentFrames     uint64     `json:"sent_frames"`
 	SentBytes      uint64     `json:"sent_bytes"`
@@ -173,15 +175,18 @@ func peers(configs []dataplane.PortConfig, st *dataplane.Stats, t *dataplane.Tab
 		return Peers{all}
 	}
 	sum := st.Sum()
-	capable := make(map[netip.Addr]bool)
-	for _, s := range states {
-		capable[s.VTEP] = s.Capable
+	known := make(map[netip.Addr]*dataplane.PeerState)
+	for i := range states {
+		known[states[i].VTEP] = &states[i]
 	}
 	for i, peer := range t.Peers {
 		if !peer.VTEP.IsValid() {
 			continue // its place is free
 		}
-		p := Peer{VTEP: peer.VTEP, Capable: capable[peer.VTEP], NextHops: []NextHop{}}
+		p := Peer{VTEP: peer.VTEP, State: overlay.Unproved.String(), NextHops: []NextHop{}}
+		if s := known[peer.VTEP]; s != nil {
+			p.Capable, p.State = s.Capable, s.State
+		}
 		for i, h := range peer.Hops {
 			hop := at(t.Hops, int(h))
 			p.NextHops = append(p.NextHops, NextHop{at(configs, int(hop.Port)).Name, hop.Gateway, hop.MAC.String(), hop.Resolved, max(at(peer.Weights, i), 1)})

@@ -159,7 +159,7 @@ func TestNamesStay(t *testing.T) {
 		&reorder.Stats{}: "arrived_bytes arrived_frames capped_resumes clears control_unsent default_resumes epochs flushes held_bytes held_frames " +
 			"hold_time no_queue notifies notifies_spared queues queues_peak queues_taken refusals replies requests rerouted_frames resume_error_early " +
 			"resume_error_late tails unmarked_frames unordered_frames waiting_bytes waiting_frames waiting_peak_bytes waiting_peak_frames",
-		&leaf.Stats{}: "control_bytes control_frames control_unsent hellos_unproved messages_known messages_received messages_relayed round_trip " +
+		&leaf.Stats{}: "control_bytes control_frames control_unsent farewells hellos_stale hellos_unproved messages_known messages_received messages_relayed peers_silent round_trip " +
 			"wait_overflow_frames waited_frames",
 	} {
 		if got := strings.Join(slices.Sorted(maps.Keys(NewCounters("", v))), " "); got != want {

@@ -49,6 +49,7 @@ const (
 	NotMember    // the port where the destination lives is no member of the frame's VNI
 	SamePort     // destination is behind the port the frame came from
 	NoMember     // no other member of the VNI to flood to
+	NotMirrored  // the kernel's overlay: the destination is not known here, and only the kernel floods
 	StormLimit   // above the VNI's broadcast, unknown and multicast rate
 	TTLExpired   // outer TTL reached zero
 	NoRoute      // no next hop routes to the destination

@@ -37,6 +37,7 @@ var names = [NumReasons]string{
 	NotMember:       "not_member",
 	SamePort:        "same_port",
 	NoMember:        "no_member",
+	NotMirrored:     "not_mirrored",
 	StormLimit:      "storm_limit",
 	TTLExpired:      "ttl_expired",
 	NoRoute:         "no_route",

@@ -44,9 +44,9 @@ var answers = map[string]any{
 		{Port: "eth3", Kind: "access", Error: "interface eth3 is gone"},
 	}},
 	"/v1/peers": admin.Peers{Peers: []admin.Peer{
-		{VTEP: vtep2, Capable: true, SentFrames: 5, SentBytes: 7500, ReceivedFrames: 4, ReceivedBytes: 6000, NextHops: []admin.NextHop{
+		{VTEP: vtep2, Capable: true, State: "capable", SentFrames: 5, SentBytes: 7500, ReceivedFrames: 4, ReceivedBytes: 6000, NextHops: []admin.NextHop{
 			{Port: "eth1", Gateway: netip.MustParseAddr("10.254.0.1"), Resolved: true}, {Port: "eth2", Gateway: netip.MustParseAddr("10.254.0.3"), Weight: 3}}},
-		{VTEP: vtep3},
+		{VTEP: vtep3, State: "silent"},
 	}},
 	"/v1/paths": admin.Paths{Peers: []dataplane.PeerPaths{{VTEP: netip.MustParseAddr("10.0.0.2"), Paths: []dataplane.LivePath{
 		{Uplink: 0, Port: "up0", State: "alive", Alive: true, RoundTrip: 81234 * time.Nanosecond},

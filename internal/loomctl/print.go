@@ -159,13 +159,13 @@ func mtu(p *admin.Port) string {
 }
 
 func printPeers(w io.Writer, a *admin.Peers) {
-	t := newTable(w, "PEER", "HEADER", "NEXT HOPS", "SENT", "BYTES", "RECEIVED", "BYTES")
+	t := newTable(w, "PEER", "HEADER", "STATE", "NEXT HOPS", "SENT", "BYTES", "RECEIVED", "BYTES")
 	for _, p := range a.Peers {
 		var hops []string
 		for _, h := range p.NextHops {
 			hops = append(hops, fmt.Sprintf("%v@%s%s%s", h.Gateway, h.Port, either(h.Weight > 1, fmt.Sprint("*", h.Weight), ""), either(h.Resolved, "", "(unresolved)")))
 		}
-		t.row(p.VTEP, header(p.Capable), orNone(strings.Join(hops, " ")), p.SentFrames, p.SentBytes, p.ReceivedFrames, p.ReceivedBytes)
+		t.row(p.VTEP, header(p.Capable), p.State, orNone(strings.Join(hops, " ")), p.SentFrames, p.SentBytes, p.ReceivedFrames, p.ReceivedBytes)
 	}
 	t.end()
 }

@@ -19,6 +19,9 @@ type Config struct {
 	// Sections are the schemes' sections of the configuration, by name. What is left
 	// out has its datacenter values.
 	Sections map[string]balance.Params
+	// Senders are schemes that others send by than the fabric's leaves, for tests that
+	// make packets themselves.
+	Senders []string
 	// Auto says which times leaves derive from the round trips that they measure.
 	Auto leaf.Auto
 	// Plain makes a leaf a plain VTEP: it neither writes nor reads the fabric's header,

@@ -115,12 +115,13 @@ func (l *Leaf) AddHost(name string, h network.HostID, c network.PortConfig) *net
 func Join(leaves []*Leaf) error {
 	senders := []string{}
 	for _, l := range leaves {
+		senders = append(senders, l.cfg.Senders...)
 		for _, c := range l.classes() {
-			if !slices.Contains(senders, c.Scheme) {
-				senders = append(senders, c.Scheme)
-			}
+			senders = append(senders, c.Scheme)
 		}
 	}
+	slices.Sort(senders)
+	senders = slices.Compact(senders)
 	for i, l := range leaves {
 		if int(l.Index) != i || len(leaves) != len(l.paths) {
 			return fmt.Errorf("leaf %s has index %d of %d: it stands at %d of %d", l.Name, l.Index, len(l.paths), i, len(leaves))

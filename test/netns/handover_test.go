@@ -253,7 +253,9 @@ func TestUpgrade(t *testing.T) {
 	upgrade := func() (string, error) {
 		var out []byte
 		var err error
-		f.ns["L0"].Do(t, func() { out, err = exec.Command(filepath.Join(daemons, "leafd"), "upgrade", "-c", d.config).CombinedOutput() })
+		f.ns["L0"].Do(t, func() {
+			out, err = exec.Command(filepath.Join(daemons, "leafd"), "upgrade", "-c", d.config).CombinedOutput()
+		})
 		return string(out), err
 	}
 	old := d.pid

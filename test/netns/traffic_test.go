@@ -156,6 +156,7 @@ type probe struct {
 	sent    atomic.Int64
 	arrived []atomic.Bool // by number
 	at      []atomic.Int64
+	copies  atomic.Int64
 	stop    chan struct{}
 	done    chan struct{}
 }
@@ -187,7 +188,9 @@ func startBursts(t *testing.T, from, to *testenv.Namespace, addr netip.Addr, flo
 				return
 			}
 			if i, err := strconv.Atoi(string(buf[:n])); err == nil && i < most {
-				p.arrived[i].Store(true)
+				if p.arrived[i].Swap(true) {
+					p.copies.Add(1)
+				}
 			}
 		}
 	}()
@@ -234,6 +237,16 @@ func (p *probe) end() {
 	close(p.stop)
 	<-p.done
 	time.Sleep(200 * time.Millisecond)
+}
+
+// arrivesSince reports whether one of the datagrams around number i has arrived.
+func (p *probe) arrivesSince(i int64) bool {
+	for k := max(0, i-16); k <= i; k++ {
+		if p.arrived[k].Load() {
+			return true
+		}
+	}
+	return false
 }
 
 // lost counts the datagrams sent in [from, to) and those of them that never
