@@ -25,7 +25,6 @@ type heir struct {
 	states  map[PortID]*PlanPort // of ports that are taken over
 	gone    []binding            // of ports that this node does not have; by position behind its own ports
 	foreign []PortID             // ports whose program is to be replaced
-	early   *names               // that Early was written with
 	flushed [][]uint32           // by worker: which flushes of ports Early knew of
 	names   *translation         // of the last snapshot
 	stopped mono.Time            // when the predecessor's workers stopped
