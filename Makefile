@@ -9,7 +9,7 @@ GOLANGCI   := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 RACE       := ./congestion ./internal/flowtable ./leaf ./control/... ./dataplane/... ./lab/... ./internal/admin ./internal/daemon ./internal/experiment ./internal/httpd ./internal/namespace ./internal/stat ./internal/telemetry ./internal/testenv ./internal/yamlfile ./sim/parallel
 # Long tests of theirs that have one goroutine: the race detector, which makes them
 # eight times as slow, finds nothing in them.
-RACE_SKIP  := ^(TestScenarios|TestExplainIsWhatHappens|TestHellosMeasureTheRoundTrip|TestOverloadInAllDirections)$$
+RACE_SKIP  := ^(TestScenarios|TestExplainIsWhatHappens|TestHellosMeasureTheRoundTrip|TestOverloadInAllDirections|TestFRR)$$
 DEMO       ?= test/netns/demo.yaml
 FUZZTIME   ?= 20s
 BENCH      ?= .
@@ -20,7 +20,7 @@ IN_VM      := $(SUDO) env LOOM_DAEMONS=$(CURDIR)/bin LOOM_VM_GUEST=$(CURDIR)/bin
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate reference generate-check lint test test-rdma test-vm guest demo bench bench-sim experiments results bench-peers fuzz soak clean
+.PHONY: help build generate reference generate-check lint test test-rdma test-frr test-vm guest demo bench bench-bridge bench-sim experiments results bench-peers fuzz soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ test: ## run all tests; with root or sudo the kernel's part too
 test-rdma: build guest ## run RDMA clients in two virtual machines over a fabric (needs QEMU, see test/rdma/README.md)
 	$(GO) test -tags rdma -exec '$(IN_VM)' -count 1 -v -run TestRDMA -timeout 10m ./test/rdma
 
+test-frr: build ## run all that is tested over FRR's routes and addresses, what make test leaves out too (needs root and frr)
+	$(GO) test -exec '$(SUDO) env LOOM_DAEMONS=$(CURDIR)/bin' -count 1 -v -timeout 20m ./test/frr -args -all
+
 test-vm: build guest ## run leafd in virtual machines with stock Debian kernels and under systemd (needs QEMU, see test/vm/README.md)
 	$(GO) test -tags vm -exec '$(IN_VM)' -count 1 -v -run TestVM -timeout 40m ./test/vm
 
@@ -58,6 +61,9 @@ demo: build ## run a fabric of 2 leaves and 2 spines with 8 hosts, load it, fail
 
 bench: ## measure the pipelines in memory: ns a packet and allocations
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCH_PKGS)
+
+bench-bridge: ## measure how the mirror of the kernel's bridges keeps up: 100,000 addresses (needs root)
+	$(GO) test -exec '$(SUDO)' -run '^$$' -bench Mirror -benchtime 1x ./control/bridge
 
 experiments: build ## run EXPERIMENTS (all) at their quick size and check what they expect; results/ has what they found
 	bin/loomsim run $(EXPERIMENTS) --size quick --check --any-version

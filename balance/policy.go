@@ -35,12 +35,14 @@ const MaxPaths = congestion.MaxTags
 type Paths struct {
 	N        uint8           // how many of them, at most MaxPaths
 	Weighted bool            // their weights differ
+	uneven   bool            // they do, or places are vacant
 	Uplink   [MaxPaths]uint8 // LBTag of each path: the uplink that it starts on, below MaxPaths
 	Index    [MaxPaths]int8  // by uplink: the first path that starts on it, -1 if none does
 	// Weights are those of the paths' next hops, for who makes paths of some of them; 0
 	// where all are alike. Shares are made of them.
 	Weights [MaxPaths]uint16
-	Shares  Shares
+	Shares  Shares // by place
+	Places  Places // of paths that were there before [Paths.Without]
 }
 
 // MakePaths returns paths of equal weight that start on the given uplinks, each below
@@ -56,6 +58,13 @@ func MakeWeightedPaths(uplinks []uint8, weights []uint16) Paths {
 	if p.Weighted {
 		copy(p.Weights[:], weights)
 	}
+	p.uneven = p.Weighted
+	p.start(uplinks)
+	return p
+}
+
+// start puts the paths on uplinks.
+func (p *Paths) start(uplinks []uint8) {
 	for u := range p.Index {
 		p.Index[u] = -1
 	}
@@ -65,16 +74,53 @@ func MakeWeightedPaths(uplinks []uint8, weights []uint16) Paths {
 			p.Index[u] = int8(i)
 		}
 	}
-	return p
+}
+
+// Without returns the paths that are left when those have gone that are set in a mask.
+// What belonged to a path that is left still belongs to it, under its new number; what
+// belonged to the others is spread over those that are left ([Places]). The order
+// stays.
+func (p *Paths) Without(gone uint16) Paths {
+	if gone&(1<<p.N-1) == 0 {
+		return *p
+	}
+	q := Paths{Shares: p.Shares, uneven: true}
+	var weights []uint16
+	if p.Weighted {
+		weights = p.Weights[:p.N]
+	}
+	q.Places = p.Places.Vacate(int(p.N), gone, weights)
+	q.Weighted = q.Places.weighted
+	var uplinks [MaxPaths]uint8
+	for path := range p.N {
+		if gone>>path&1 != 0 {
+			continue
+		}
+		uplinks[q.N] = p.Uplink[path]
+		if q.Weighted {
+			q.Weights[q.N] = p.Weights[path]
+		}
+		q.N++
+	}
+	q.start(uplinks[:q.N])
+	return q
 }
 
 // Share returns the path that a number belongs to, which is spread evenly over 32 bits:
 // each path in proportion to its weight. It is undefined if there is none.
 func (p *Paths) Share(number uint32) uint8 {
-	if p.Weighted {
-		return p.Shares.Of(number, uint32(p.N))
+	if p.uneven {
+		return p.share(number)
 	}
 	return uint8(uint64(number) * uint64(p.N) >> 32) // the same, without a look at shares
+}
+
+// share is Share where weights differ or places are vacant.
+func (p *Paths) share(number uint32) uint8 {
+	if p.Places.vacant == 0 {
+		return p.Shares.Of(number, uint32(p.N))
+	}
+	return p.Places.Of(number, p.Shares.Of(number, uint32(p.Places.n)))
 }
 
 // draw returns a path at random, in proportion to the weights.

@@ -449,33 +449,3 @@ func TestMetricsPageDescribesVerdicts(t *testing.T) {
 		t.Errorf("docs/metrics.md describes the verdicts %v, want %v", got, verdictNames)
 	}
 }
-
-// The prefixes of leaves' VTEPs change while packets come.
-func TestSpineRemotesChange(t *testing.T) {
-	r := newRunner(t, config(Spine))
-	inner := eth(0x0800, ip4(6, 0, 0, tcp(1000, 80)))
-	verdicts := func(want ...string) {
-		t.Helper()
-		for i, a := range []string{"10.0.0.200", "10.0.8.8", "10.7.0.1"} {
-			r.expect(outer(netip.MustParseAddr(a), 0, [3]byte{}, nil, inner), want[i])
-		}
-	}
-	verdicts("redirect", "redirect", "pass_not_ours")
-	for _, step := range []struct {
-		remotes []string
-		want    []string
-	}{
-		{[]string{"10.0.0.0/24", "10.7.0.0/16"}, []string{"redirect", "pass_not_ours", "redirect"}},
-		{[]string{"10.0.0.0/16"}, []string{"redirect", "redirect", "pass_not_ours"}},
-		{[]string{"10.0.0.0/16"}, []string{"redirect", "redirect", "pass_not_ours"}},
-	} {
-		var remotes []netip.Prefix
-		for _, p := range step.remotes {
-			remotes = append(remotes, netip.MustParsePrefix(p))
-		}
-		if err := r.SetRemotes(remotes); err != nil {
-			t.Fatal(err)
-		}
-		verdicts(step.want...)
-	}
-}

@@ -14,7 +14,7 @@ type Kind uint8
 const (
 	Access Kind = iota + 1 // leaf towards hosts: takes every frame but link-local control
 	Uplink                 // leaf towards spines: takes VXLAN to Config.VTEP, and spines' messages
-	Spine                  // any port of a spine: takes VXLAN to Config.Remotes, and neighbours' messages
+	Spine                  // any port of a spine: takes VXLAN that Config.Routes has, and neighbours' messages
 )
 
 // String returns the kind's name, "access", "uplink" or "spine".
@@ -57,10 +57,10 @@ func (m Mode) String() string {
 // loaded, since the values are constants to the verifier.
 type Config struct {
 	Kind      Kind
-	VTEP      netip.Addr     // uplink: own VTEP, IPv4
-	Remotes   []netip.Prefix // spine: prefixes of the leaves' VTEPs, IPv4
-	VXLANPort uint16         // uplink and spine: UDP port
-	Seed      uint32         // of the flow hash, as for overlay.Dissect
+	VTEP      netip.Addr // uplink: own VTEP, IPv4
+	Routes    *Routes    // spine: which VXLAN it takes
+	VXLANPort uint16     // uplink and spine: UDP port
+	Seed      uint32     // of the flow hash, as for overlay.Dissect
 	// Closed, on an access port, drops the frames of queues that have no socket, and
 	// keeps the program on the interface when its process ends, however it ends. So
 	// nothing of a host reaches the node's own network stack. Without it they are the
@@ -104,13 +104,8 @@ func (c *Config) check() error {
 			return fmt.Errorf("VTEP %v is not an IPv4 address: the underlay is IPv4", c.VTEP)
 		}
 	case Spine:
-		if len(c.Remotes) == 0 {
-			return fmt.Errorf("no VTEP prefixes: a spine must know which VXLAN is the fabric's")
-		}
-		for _, p := range c.Remotes {
-			if !p.IsValid() || !p.Addr().Is4() {
-				return fmt.Errorf("VTEP prefix %v is not an IPv4 prefix: the underlay is IPv4", p)
-			}
+		if c.Routes == nil {
+			return fmt.Errorf("no routes: a spine must know which VXLAN is the fabric's")
 		}
 	default:
 		return fmt.Errorf("unknown kind of port: %v", c.Kind)

@@ -34,7 +34,6 @@ const (
 	PartProgram Part = iota + 1
 	PartSockets      // the XSKMAP
 	PartCounters
-	PartRemotes
 	PartLink  // of an open port
 	PartClaim // of a closed one
 )
@@ -44,10 +43,7 @@ const (
 func (c *Config) Fingerprint() string {
 	h := sha256.New()
 	h.Write(_LoomBytes)
-	fmt.Fprintf(h, "%d %v %v %d %d %t %d %d", c.Kind, c.VTEP, c.Remotes, c.VXLANPort, c.Seed, c.Closed, c.Queues, c.Device)
-	if c.Rule != nil {
-		fmt.Fprint(h, " rule ", c.Port)
-	}
+	fmt.Fprintf(h, "%d %v %d %d %t %d %d", c.Kind, c.VTEP, c.VXLANPort, c.Seed, c.Closed, c.Queues, c.Device)
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
@@ -71,9 +67,6 @@ func (p *Program) Handle() (h Handle, files []*os.File, err error) {
 	add(PartProgram, p.prog.FD())
 	add(PartSockets, p.sockets.FD())
 	add(PartCounters, p.counters.FD())
-	if p.remotes != nil {
-		add(PartRemotes, p.remotes.FD())
-	}
 	if l, ok := p.link.(interface{ FD() int }); ok {
 		add(PartLink, l.FD())
 	}
@@ -133,8 +126,6 @@ func (p *Program) adopt(part Part, f *os.File) (err error) {
 		p.sockets, err = ebpf.NewMapFromFD(fd)
 	case PartCounters:
 		p.counters, err = ebpf.NewMapFromFD(fd)
-	case PartRemotes:
-		p.remotes, err = ebpf.NewMapFromFD(fd)
 	case PartLink:
 		p.link, err = link.NewFromFD(fd)
 	case PartClaim:
@@ -146,8 +137,11 @@ func (p *Program) adopt(part Part, f *os.File) (err error) {
 	return err
 }
 
-// Fits reports whether the program is what cfg would load.
-func (h *Handle) Fits(cfg *Config) bool { return h.Fingerprint == cfg.Fingerprint() }
+// Fits reports whether the program is what cfg would load. One that shares tables with the
+// other ports of its process is not: its process has others.
+func (h *Handle) Fits(cfg *Config) bool {
+	return cfg.Routes == nil && cfg.Rule == nil && h.Fingerprint == cfg.Fingerprint()
+}
 
 // Replace puts p in the place of an attached program of the same interface, in one step:
 // each frame meets the one or the other. p takes over the attachment, and old is closed.

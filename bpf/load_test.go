@@ -72,12 +72,10 @@ func TestLoadRefuses(t *testing.T) {
 		{"no VTEP", Uplink, func(c *Config) { c.VTEP = netip.Addr{} }, "IPv4"},
 		{"a device", Uplink, func(c *Config) { c.Device = 2 }, "access"},
 		{"no port", Uplink, func(c *Config) { c.VXLANPort = 0 }, "4789"},
-		{"no remotes", Spine, func(c *Config) { c.Remotes = nil }, "prefixes"},
-		{"IPv6 remote", Spine, func(c *Config) { c.Remotes = []netip.Prefix{netip.PrefixFrom(v6, 64)} }, "2001:db8::1/64"},
 		{"a spine with a rule", Spine, func(c *Config) { c.Rule = new(Rule) }, "spine"},
 		{"a closed port with a rule", Access, func(c *Config) { c.Rule, c.Closed = new(Rule), true }, "closed"},
 		{"a rule that is closed", Access, func(c *Config) { c.Rule = new(Rule) }, "file already closed"},
-		{"invalid remote", Spine, func(c *Config) { c.Remotes = []netip.Prefix{{}} }, "prefix"},
+		{"no routes", Spine, func(c *Config) { c.Routes = nil }, "which VXLAN"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := config(c.kind)

@@ -64,7 +64,8 @@ struct lpm_key {
 	__u32 addr; /* network byte order */
 };
 
-/* Spine: prefixes of the leaves' VTEPs. The loader sets the size. */
+/* Spine: prefixes of the leaves' VTEPs, and with value 0 those among them that are the
+ * kernel's. The loader sets the size, or takes a map that all ports share. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -459,11 +460,13 @@ int loom_spine(struct xdp_md *ctx)
 	struct frame f = arrived(ctx);
 	struct loom_meta m = {};
 	struct lpm_key key = {.prefixlen = 32};
+	__u8 *ours;
 
 	if (!vxlan_l4(&f))
 		return not_vxlan(ctx, &f);
 	key.addr = load32(f.start + ETH_LEN + 16);
-	if (!bpf_map_lookup_elem(&remotes, &key))
+	ours = bpf_map_lookup_elem(&remotes, &key);
+	if (!ours || !*ours)
 		return count(LOOM_PASS_NOT_OURS, XDP_PASS);
 	if (redirect_to(ctx) != XDP_REDIRECT)
 		return count(LOOM_PASS_NO_SOCKET, XDP_PASS);

@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
-	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -21,7 +19,6 @@ type Program struct {
 	prog     *ebpf.Program
 	sockets  *ebpf.Map // XSKMAP: AF_XDP socket by queue
 	counters *ebpf.Map // per CPU, by verdict
-	remotes  *ebpf.Map // spine; nil otherwise
 	vlans    *ebpf.Map // access with a rule; nil otherwise
 	bound    []VLAN    // what vlans holds, by VLAN identifier
 	tags     bool      // it reads VLAN tags that the driver took off
@@ -96,7 +93,11 @@ func load(cfg Config, tags bool) (*Program, error) {
 	if err := specialise(spec, &cfg, tags); err != nil {
 		return nil, err
 	}
-	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: cfg.Rule.maps(cfg.Kind)})
+	shared := cfg.Routes.maps()
+	if cfg.Rule != nil {
+		shared = cfg.Rule.maps(cfg.Kind)
+	}
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
 	if err != nil {
 		return nil, err
 	}
@@ -106,45 +107,11 @@ func load(cfg Config, tags bool) (*Program, error) {
 		prog:     coll.DetachProgram(cfg.name()),
 		sockets:  coll.DetachMap("xsks"),
 		counters: coll.DetachMap("counters"),
-		remotes:  coll.DetachMap("remotes"),
 		vlans:    coll.DetachMap("vlans"),
 		tags:     tags,
 	}
-	p.cfg.Remotes = nil
-	if err := p.SetRemotes(cfg.Remotes); err != nil {
-		return nil, errors.Join(err, p.Close())
-	}
 	return p, nil
 }
-
-// SetRemotes says from which prefixes leaves' VTEPs are, of a spine's program. New ones are
-// added before old ones go, so that what both have in common is never the kernel's.
-func (p *Program) SetRemotes(remotes []netip.Prefix) error {
-	if p.remotes == nil {
-		return nil
-	}
-	key := func(r netip.Prefix) loomLpmKey {
-		return loomLpmKey{Prefixlen: uint32(r.Bits()), Addr: beAddr(r.Masked().Addr())}
-	}
-	for _, r := range remotes {
-		if err := p.remotes.Put(key(r), uint8(1)); err != nil {
-			return fmt.Errorf("add VTEP prefix %v: %w", r, err)
-		}
-	}
-	for _, r := range p.cfg.Remotes {
-		if slices.Contains(remotes, r) {
-			continue
-		}
-		if err := p.remotes.Delete(key(r)); err != nil {
-			return fmt.Errorf("remove VTEP prefix %v: %w", r, err)
-		}
-	}
-	p.cfg.Remotes = slices.Clone(remotes)
-	return nil
-}
-
-// maxRemotes is how many prefixes a program has room for, if it starts with no more.
-const maxRemotes = 1024
 
 // section returns the name of the program's function in loom.c.
 func (c *Config) section(tags bool) string {
@@ -168,7 +135,7 @@ func specialise(spec *ebpf.CollectionSpec, cfg *Config, tags bool) error {
 	}
 	spec.Programs = map[string]*ebpf.ProgramSpec{cfg.name(): p}
 	if cfg.Kind == Spine {
-		spec.Maps["remotes"].MaxEntries = uint32(max(len(cfg.Remotes), maxRemotes))
+		spec.Maps["remotes"].MaxEntries = maxRoutes
 	} else {
 		delete(spec.Maps, "remotes")
 	}
@@ -277,7 +244,7 @@ func (p *Program) Close() error {
 		err = errors.Join(err, p.prog.Close())
 		p.prog = nil
 	}
-	for _, m := range []**ebpf.Map{&p.sockets, &p.counters, &p.remotes, &p.vlans} {
+	for _, m := range []**ebpf.Map{&p.sockets, &p.counters, &p.vlans} {
 		if *m != nil {
 			err = errors.Join(err, (*m).Close())
 			*m = nil

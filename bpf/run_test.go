@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/netip"
+	"sync"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -35,9 +36,28 @@ func config(kind Kind) Config {
 	case Uplink:
 		c.VTEP = ownVTEP
 	case Spine:
-		c.Remotes = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/24"), netip.MustParsePrefix("10.0.8.8/32")}
+		c.Routes = fixedRoutes()
 	}
 	return c
+}
+
+// fixedRoutes are what all tests share that do not change them; nil: the tests do not run
+// as root.
+var fixedRoutes = sync.OnceValue(func() *Routes {
+	r, err := NewRoutes()
+	if err != nil || r.Take(prefixes("10.0.0.0/24", "10.0.8.8/32")) != nil {
+		return nil
+	}
+	return r
+})
+
+// prefixes are those of routes that are ours.
+func prefixes(of ...string) map[netip.Prefix]bool {
+	ours := make(map[netip.Prefix]bool)
+	for _, p := range of {
+		ours[netip.MustParsePrefix(p)] = true
+	}
+	return ours
 }
 
 // newRunner loads the program of a kind of port as the data plane does. Queue 0

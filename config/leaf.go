@@ -12,14 +12,23 @@ import (
 type Leaf struct {
 	Common `yaml:",inline"`
 
+	// Overlay says who has the networks, access ports and addresses: file (this file and
+	// what leafd learns) or kernel (the machine's bridges and VXLAN devices, as a routing
+	// daemon with EVPN sets them up). With kernel, leafd follows them, forwards what it
+	// knows, leaves the rest to the kernel and writes nothing there; vtep, vxlan_port,
+	// access, vnis and peers may not be given then. Default: file.
+	Overlay Overlay `yaml:"overlay,omitempty"`
 	// VTEP is this leaf's tunnel address (IPv4). It must be configured on the
-	// machine, usually on lo, and routed to by the fabric. Required.
+	// machine, usually on lo, and routed to by the fabric. Needed with overlay: file.
 	VTEP netip.Addr `yaml:"vtep"`
-	// Uplinks are the ports towards the spines, at most 16. Required.
-	Uplinks []Uplink `yaml:"uplinks"`
-	// Access are the ports towards hosts. Required.
+	// Uplinks are the ports towards the spines, at most 16. With auto they are the
+	// interfaces that the kernel's routes to peers lead over, default routes apart, as these
+	// come and go; one without routes stays for 5 minutes. Required.
+	Uplinks Uplinks `yaml:"uplinks"`
+	// Access are the ports towards hosts. Needed with overlay: file.
 	Access []Access `yaml:"access"`
-	// VNIs are the virtual networks that this leaf has members of. Required.
+	// VNIs are the virtual networks that this leaf has members of. Needed with overlay:
+	// file.
 	VNIs []VNI `yaml:"vnis"`
 	// Peers are the VTEPs of the other leaves; VXLAN from any other address is
 	// dropped. Default: none.
@@ -41,6 +50,15 @@ type Leaf struct {
 	vocab.Sections `yaml:",inline"`
 }
 
+// Uplinks are listed, or found by the kernel's routes.
+type Uplinks []Uplink
+
+// Word is yamlfile.Worded.
+func (Uplinks) Word() string { return "auto" }
+
+// Auto reports whether uplinks are found by the kernel's routes.
+func (u Uplinks) Auto() bool { return u != nil && len(u) == 0 }
+
 // Uplink is a port towards a spine.
 type Uplink struct {
 	// Interface is the name of the network interface. Required.
@@ -48,7 +66,7 @@ type Uplink struct {
 	// Required refuses to start without the interface. Otherwise the leaf starts with a
 	// warning, and the port opens when the interface appears. Default: false.
 	Required bool `yaml:"required,omitempty"`
-	Egress    `yaml:",inline"`
+	Egress   `yaml:",inline"`
 }
 
 // Access is a port towards hosts.
@@ -104,6 +122,9 @@ type VNI struct {
 	FDBLimit uint32 `yaml:"fdb_limit,omitempty"`
 	// Static are MAC addresses that neither age nor move. Default: none.
 	Static []Static `yaml:"static,omitempty"`
+	// Refresh is how often the kernel is shown a frame of each source, with overlay:
+	// kernel. It follows from the ageing time of the bridge.
+	Refresh time.Duration `yaml:"-"`
 }
 
 // Storm is a token bucket over frames, and one over their bytes.

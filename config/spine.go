@@ -8,8 +8,10 @@ type Spine struct {
 
 	// VTEPs are the addresses, or the prefixes, that the leaves' VTEPs are
 	// from: VXLAN to them is forwarded here, and everything else is left to
-	// the kernel. They may not overlap. Required.
-	VTEPs []Prefix `yaml:"vteps"`
+	// the kernel. They may not overlap. With any, VXLAN is forwarded here to every
+	// destination that the kernel routes by way of ports, but for this machine's own
+	// addresses: leaves come and go without an edit. Required.
+	VTEPs VTEPs `yaml:"vteps"`
 	// Scheme is how the spine chooses among a route's next hops, for all packets:
 	// one of those that need nothing of the leaf at the far end, as drill. Default:
 	// none; next hops then follow the leaves' choice, and a hash where they have none.
@@ -17,8 +19,10 @@ type Spine struct {
 	vocab.Keys `yaml:",inline"`
 	// Sections are what the scheme shares with leaves.
 	Sections vocab.Sections `yaml:",inline"`
-	// Ports are the ports towards leaves and other spines. Required.
-	Ports []SpinePort `yaml:"ports"`
+	// Ports are the ports towards leaves and other spines. With auto they are the
+	// interfaces that the kernel's routes to single addresses lead over, as these come and
+	// go; one without routes stays for 5 minutes. Required, unless vteps is any: then auto.
+	Ports SpinePorts `yaml:"ports"`
 }
 
 // SpinePort is a port of a spine.
@@ -28,5 +32,23 @@ type SpinePort struct {
 	// Required refuses to start without the interface. Otherwise the spine starts with a
 	// warning, and the port opens when the interface appears. Default: false.
 	Required bool `yaml:"required,omitempty"`
-	Egress    `yaml:",inline"`
+	Egress   `yaml:",inline"`
 }
+
+// VTEPs are prefixes, or any destination that ports lead to.
+type VTEPs []Prefix
+
+// Word is yamlfile.Worded.
+func (VTEPs) Word() string { return "any" }
+
+// Any reports whether routes say which destinations are the fabric's.
+func (v VTEPs) Any() bool { return v != nil && len(v) == 0 }
+
+// SpinePorts are listed, or found by the kernel's routes.
+type SpinePorts []SpinePort
+
+// Word is yamlfile.Worded.
+func (SpinePorts) Word() string { return "auto" }
+
+// Auto reports whether ports are found by the kernel's routes.
+func (p SpinePorts) Auto() bool { return p != nil && len(p) == 0 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/internal/yamlfile"
 )
 
 // A spine may choose by a scheme of its own, if that asks nothing of the far end.
@@ -47,6 +48,56 @@ func TestSpineScheme(t *testing.T) {
 		}
 		if c.Scheme != s.Scheme {
 			t.Errorf("%q: the data plane has scheme %q", text, c.Scheme)
+		}
+	}
+}
+
+// A word stands for all VTEPs, in what is read and in what is written.
+func TestAnyVTEP(t *testing.T) {
+	read := func(vteps string) (*Spine, error) {
+		return ParseSpine("spined.yaml", []byte("vteps: "+vteps+"\nports: [{interface: eth1}]\n"), []string{"eth1"})
+	}
+	s, err := read("any")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := s.ToDataplane(); c.Remotes != nil {
+		t.Errorf("any: prefixes %v", c.Remotes)
+	}
+	out, err := yamlfile.Marshal(s)
+	if err != nil || !strings.Contains(string(out), "vteps: any\n") {
+		t.Errorf("written as %s, error %v", out, err)
+	}
+	if s, err = read("[10.255.0.0/24]"); err != nil || len(s.ToDataplane().Remotes) != 1 {
+		t.Errorf("a list: %+v, error %v", s, err)
+	}
+	if s, err = ParseSpine("spined.yaml", []byte("vteps: any\n"), nil); err != nil || !s.Ports.Auto() || s.ToDataplane().Room != foundRoom {
+		t.Errorf("any, and no ports: %+v, error %v", s, err)
+	}
+	for _, wrong := range []string{"[]", "all", "{}", "7", "[any]", "[10.255.0.0/24, 0.0.0.0/0]"} {
+		if _, err := read(wrong); err == nil {
+			t.Errorf("%s is taken", wrong)
+		} else if wrong == "all" && !strings.Contains(err.Error(), "write a list, or any") {
+			t.Error(err)
+		}
+	}
+}
+
+// A word stands for uplinks that routes lead over.
+func TestAutoUplinks(t *testing.T) {
+	read := func(uplinks string) (*Leaf, error) {
+		return ParseLeaf("leafd.yaml", []byte("vtep: 10.255.0.1\nuplinks: "+uplinks+"\naccess: [{interface: acc0, vni: 100}]\nvnis: [{vni: 100}]\n"), []string{"acc0", "eth1"})
+	}
+	l, err := read("auto")
+	if err != nil || !l.Uplinks.Auto() || len(l.ToDataplane().Ports) != 1 || l.ToDataplane().Room != 1+foundRoom {
+		t.Errorf("auto: %+v, error %v", l, err)
+	}
+	if l, err = read("[{interface: eth1}]"); err != nil || l.Uplinks.Auto() {
+		t.Errorf("a list: %+v, error %v", l, err)
+	}
+	for _, wrong := range []string{"[]", "any", "null"} {
+		if _, err := read(wrong); err == nil || !strings.Contains(err.Error(), "uplinks: auto") && !strings.Contains(err.Error(), "or auto") {
+			t.Errorf("%s: error %v", wrong, err)
 		}
 	}
 }

@@ -38,9 +38,19 @@ const (
 	FailOpen
 )
 
+// Overlay says who has the overlay of a leaf, by name.
+type Overlay uint8
+
+// What Overlay can say.
+const (
+	OverlayFile Overlay = iota
+	OverlayKernel
+)
+
 var (
 	reversePaths = []string{"strict", "feasible", "off"} // by dataplane.ReversePath
 	fails        = []string{"closed", "open"}
+	overlays     = []string{"file", "kernel"}
 
 	pollings  = []string{"adaptive", "busy", "interrupt"} // by dataplane.Polling
 	xdpModes  = []string{"auto", "native", "generic"}     // by dataplane.XDPMode
@@ -136,3 +146,13 @@ func (f *Fail) UnmarshalText(b []byte) error {
 
 // MarshalText writes what becomes of frames.
 func (f Fail) MarshalText() ([]byte, error) { return []byte(fails[f]), nil }
+
+// UnmarshalText reads who has the overlay.
+func (o *Overlay) UnmarshalText(b []byte) error {
+	i, err := yamlfile.Choose("overlay", b, overlays)
+	*o = Overlay(i)
+	return err
+}
+
+// MarshalText writes who has the overlay.
+func (o Overlay) MarshalText() ([]byte, error) { return []byte(overlays[o]), nil }

@@ -12,26 +12,40 @@ import (
 
 func (l *Leaf) validate(d *checker) {
 	d.common(&l.Common)
-	if !d.ErrorIf(!l.VTEP.IsValid(), "vtep", "a leaf without a VTEP; add vtep, an IPv4 address of this machine, as in vtep: 10.255.0.1") {
+	kernel := l.Overlay == OverlayKernel
+	if kernel {
+		l.validateKernel(d)
+	} else if !d.ErrorIf(!l.VTEP.IsValid(), "vtep", "a leaf without a VTEP; add vtep, an IPv4 address of this machine, as in vtep: 10.255.0.1") {
 		d.vtep("vtep", l.VTEP)
 	}
 	l.validatePeers(d)
 	n := len(l.Uplinks)
-	d.ErrorIf(n == 0, "uplinks", "a leaf without uplinks; list the ports towards the spines, as in uplinks: [{interface: eth1}]")
+	d.ErrorIf(l.Uplinks == nil, "uplinks", "a leaf without uplinks; list the ports towards the spines, as in uplinks: [{interface: eth1}], or write uplinks: auto")
 	d.ErrorIf(n > dataplane.MaxPaths, "uplinks", "%d uplinks; use at most %d: the fabric header has 4 bits for an uplink", n, dataplane.MaxPaths)
 	for i := range l.Uplinks {
 		d.port(item("uplinks", i), l.Uplinks[i].Interface, l.Uplinks[i].Required, &l.Uplinks[i].Egress)
 	}
-	vnis := l.validateVNIs(d)
-	l.validateAccess(d, vnis)
+	vnis := make(map[uint32]string)
+	if !kernel {
+		vnis = l.validateVNIs(d)
+		l.validateAccess(d, vnis)
+	}
 	for i := range l.VNIs {
 		l.validateStatic(d, item("vnis", i), &l.VNIs[i])
 	}
 	d.ErrorIf(l.FDB.Size < 16 || l.FDB.Size > 1<<24, "fdb.size", "an FDB of %d addresses; use 16 to 16777216", l.FDB.Size)
 	d.Add(l.Balancing.Check("", n))
-	d.Add(vocab.CheckClasses(d.Document, l.Classes, n, func(vni uint32) bool { return vnis[vni] != "" }))
+	d.Add(vocab.CheckClasses(d.Document, l.Classes, n, func(vni uint32) bool { return kernel || vnis[vni] != "" }))
 	d.Add(l.Sections.Resolve(l.Congestion.Profile))
 	d.ErrorIf(l.FDB.Age == 0, "fdb.age", "addresses that age at once; use a time, as in 5m")
+}
+
+// validateKernel checks that the file does not say what the kernel says.
+func (l *Leaf) validateKernel(d *checker) {
+	for _, key := range []string{"vtep", "vxlan_port", "access", "vnis", "peers"} {
+		d.ErrorIf(d.Has(key), key, "%s beside overlay: kernel, where the kernel's bridges and VXLAN devices say it; remove %s, or remove overlay", key, key)
+	}
+	d.room(&l.Common, len(l.Uplinks))
 }
 
 func (l *Leaf) validatePeers(d *checker) {

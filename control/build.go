@@ -3,7 +3,6 @@ package control
 import (
 	"cmp"
 	"maps"
-	"math"
 	"net/netip"
 	"slices"
 	"time"
@@ -17,8 +16,8 @@ import (
 )
 
 // Builder makes tables of the kernel's state and the overlay. All that it
-// remembers is which ID belongs to what, so that the same input gives the same
-// tables. It is not safe for concurrent use.
+// remembers is which ID belongs to what, and which next hops went lately. It is not safe
+// for concurrent use.
 type Builder struct {
 	role  dataplane.Role
 	ports []dataplane.PortConfig
@@ -27,6 +26,10 @@ type Builder struct {
 	hops     ids.Table[hopKey]
 	peers    ids.Table[netip.Addr]
 	vnis     ids.Table[overlay.VNI]
+	places   map[netip.Prefix]*places
+	round    uint64         // counts builds
+	vteps    []netip.Prefix // spine: where leaves are; nil: anywhere
+	strays   map[stray]strayTo
 	prev     *dataplane.Tables
 }
 
@@ -47,7 +50,7 @@ func NewBuilder(role dataplane.Role, ports []dataplane.PortConfig) *Builder {
 		role: role, ports: ports, overhead: func() int { return overlay.MTUOverhead },
 		hops:  ids.New[hopKey](dataplane.MaxHops, idRetention),
 		peers: ids.New[netip.Addr](dataplane.MaxPeers, idRetention),
-		vnis:  ids.New[overlay.VNI](dataplane.MaxVNIs, idRetention),
+		vnis:  ids.New[overlay.VNI](dataplane.MaxVNIs, idRetention), places: make(map[netip.Prefix]*places),
 	}
 }
 
@@ -62,13 +65,16 @@ type build struct {
 	now     time.Time
 	t       *dataplane.Tables
 	byIndex map[int]dataplane.PortID // our ports by ifindex
+	names   map[int]string           // of interfaces by ifindex
 }
 
 // Build returns the tables of s and, on a leaf, of the overlay that o describes; now is only compared with the now of
 // other calls. It returns the very tables that it returned last when they are
 // still right. The result must not be changed.
 func (b *Builder) Build(s *State, o *config.Leaf, now time.Time) *dataplane.Tables {
-	w := build{Builder: b, s: s, now: now, t: &dataplane.Tables{}, byIndex: make(map[int]dataplane.PortID)}
+	w := build{Builder: b, s: s, now: now, t: &dataplane.Tables{}, byIndex: make(map[int]dataplane.PortID), names: make(map[int]string)}
+	b.strays = make(map[stray]strayTo)
+	b.round++
 	w.portStates()
 	b.hops.Begin()
 	if b.role == dataplane.Leaf {
@@ -82,6 +88,7 @@ func (b *Builder) Build(s *State, o *config.Leaf, now time.Time) *dataplane.Tabl
 		w.routes()
 	}
 	b.hops.End(now)
+	b.forget(now)
 	w.hopTable()
 	if b.prev == nil || !sameTables(b.prev, w.t) {
 		b.prev = w.t
@@ -93,7 +100,7 @@ func (b *Builder) Build(s *State, o *config.Leaf, now time.Time) *dataplane.Tabl
 func (w *build) portStates() {
 	byName := make(map[string]Link, len(w.s.Links))
 	for _, l := range w.s.Links {
-		byName[l.Name] = l
+		byName[l.Name], w.names[l.Index] = l, l.Name
 	}
 	w.t.Ports = make([]dataplane.PortState, len(w.ports))
 	for i, p := range w.ports {
@@ -115,39 +122,26 @@ func (w *build) portStates() {
 // usable returns the IDs of a route's next hops that lie behind ports of ours
 // that are up, in the order of port and gateway: the order of the kernel's list
 // may change with every replacement of the route. A next hop that is listed twice
-// has the weight of both; weights is nil if all are alike. dst is the gateway of a next
-// hop without one, unless it is not valid.
-func (w *build) usable(r *Route, dst netip.Addr) (hops []dataplane.HopID, weights []uint16) {
+// has the weight of both; weights is nil if all are alike. gone are those that there were
+// lately on the way to dst. onLink is the gateway of a next hop without one, unless it is
+// not valid.
+func (w *build) usable(dst netip.Prefix, r *Route, onLink netip.Addr) (hops []dataplane.HopID, weights []uint16, gone []dataplane.Gone) {
 	weight := make(map[hopKey]int)
 	for _, h := range r.Hops {
 		port, ours := w.byIndex[h.Ifindex]
-		if !ours || h.Dead || !w.t.Ports[port].Up {
+		if !ours || h.Dead || h.Encap != 0 || !w.t.Ports[port].Up {
 			continue
 		}
 		gw := h.Gateway
 		if !gw.IsValid() {
-			gw = dst
+			gw = onLink
 		}
 		if gw.IsValid() {
 			weight[hopKey{port, gw}] += max(int(h.Weight), 1)
 		}
 	}
-	keys := slices.SortedFunc(maps.Keys(weight), func(a, b hopKey) int {
-		return cmp.Or(cmp.Compare(a.port, b.port), a.gateway.Compare(b.gateway))
-	})
-	for _, k := range keys {
-		if len(hops) == dataplane.MaxPaths {
-			break
-		}
-		if id, ok := w.hops.Get(k, w.now); ok {
-			hops = append(hops, dataplane.HopID(id))
-			weights = append(weights, uint16(min(weight[k], math.MaxUint16)))
-		}
-	}
-	if len(weights) == 0 || slices.Min(weights) == slices.Max(weights) {
-		weights = nil
-	}
-	return hops, weights
+	keys := slices.SortedFunc(maps.Keys(weight), hopKey.compare)
+	return w.remember(dst, keys[:min(len(keys), dataplane.MaxPaths)], weight, w.now)
 }
 
 // overlay fills a leaf's tables: peers with their next hops, VNIs and static
@@ -165,9 +159,13 @@ func (w *build) overlay(o *config.Leaf) {
 			continue
 		}
 		p := dataplane.Peer{VTEP: vtep}
-		if r, ok := table.Lookup(vtep); ok {
-			p.Hops, p.Weights = w.usable(r, vtep)
+		r, ok := table.Lookup(vtep)
+		if !ok {
+			r = &Route{}
 		}
+		dst := netip.PrefixFrom(vtep, vtep.BitLen())
+		p.Hops, p.Weights, p.Gone = w.usable(dst, r, vtep)
+		w.note(dst, r)
 		peers = grown(peers, i+1)
 		peers[i] = p
 		numbers[vtep] = dataplane.PeerID(i)
@@ -305,24 +303,28 @@ func (w *build) routes() {
 		if r.Dst.IsSingleIP() {
 			dst = r.Dst.Addr()
 		}
-		hops, weights := w.usable(r, dst)
-		if len(hops) == 0 {
+		if dst.IsValid() && slices.ContainsFunc(w.vteps, func(p netip.Prefix) bool { return p.Contains(dst) }) {
+			w.note(r.Dst, r)
+		}
+		var g dataplane.Group
+		g.Hops, g.Weights, g.Gone = w.usable(r.Dst, r, dst)
+		if len(g.Hops) == 0 {
 			hiding = append(hiding, r.Dst)
 			continue
 		}
-		g := slices.IndexFunc(groups, func(g dataplane.Group) bool { return slices.Equal(g.Hops, hops) && slices.Equal(g.Weights, weights) })
-		if g < 0 {
-			g = len(groups)
-			groups = append(groups, dataplane.Group{Hops: hops, Weights: weights})
+		i := slices.IndexFunc(groups, func(o dataplane.Group) bool { return sameGroup(g, o) })
+		if i < 0 {
+			i = len(groups)
+			groups = append(groups, g)
 		}
-		table.Insert(r.Dst, uint32(g))
+		table.Insert(r.Dst, uint32(i))
 	}
 	for _, p := range hiding {
 		if _, covered := table.LookupPrefix(p); covered {
 			table.Insert(p, 0)
 		}
 	}
-	w.t.Routes, w.t.Groups = table, groups
+	w.t.Routes, w.t.Groups, w.t.Local = table, groups, w.s.Addresses
 }
 
 // hopTable fills Hops from the IDs in use and the neighbours' MACs. A hop that
@@ -346,15 +348,18 @@ func (w *build) hopTable() {
 	}
 }
 
+// sameGroup reports whether two groups of next hops are alike.
+func sameGroup(a, b dataplane.Group) bool {
+	return slices.Equal(a.Hops, b.Hops) && slices.Equal(a.Weights, b.Weights) && slices.Equal(a.Gone, b.Gone)
+}
+
 // sameTables reports whether two tables say the same.
 func sameTables(a, b *dataplane.Tables) bool {
-	return (a.Routes == nil || a.Routes.Equal(b.Routes)) && a.NoVTEP == b.NoVTEP &&
+	return (a.Routes == nil || a.Routes.Equal(b.Routes)) && a.NoVTEP == b.NoVTEP && slices.Equal(a.Local, b.Local) &&
 		slices.Equal(a.Ports, b.Ports) && slices.Equal(a.Hops, b.Hops) && slices.Equal(a.Static, b.Static) && slices.Equal(a.Bindings, b.Bindings) &&
-		slices.EqualFunc(a.Groups, b.Groups, func(x, y dataplane.Group) bool {
-			return slices.Equal(x.Hops, y.Hops) && slices.Equal(x.Weights, y.Weights)
-		}) &&
+		slices.EqualFunc(a.Groups, b.Groups, sameGroup) &&
 		slices.EqualFunc(a.Peers, b.Peers, func(x, y dataplane.Peer) bool {
-			return x.VTEP == y.VTEP && slices.Equal(x.Hops, y.Hops) && slices.Equal(x.Weights, y.Weights)
+			return x.VTEP == y.VTEP && sameGroup(dataplane.Group{Hops: x.Hops, Weights: x.Weights, Gone: x.Gone}, dataplane.Group{Hops: y.Hops, Weights: y.Weights, Gone: y.Gone})
 		}) &&
 		slices.EqualFunc(a.VNIs, b.VNIs, func(x, y dataplane.VNI) bool {
 			return x.VNI == y.VNI && slices.Equal(x.Flood, y.Flood) && slices.Equal(x.Peers, y.Peers) && (x.Peers == nil) == (y.Peers == nil) && x.Storm == y.Storm && x.FDBLimit == y.FDBLimit

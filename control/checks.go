@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -287,7 +288,12 @@ func checkOverhead(c *dataplane.Config, f *Facts, add addFinding) {
 // checkRoutes warns of peers that no frame can be sent to as things are. Routing
 // daemons may still bring routes.
 func checkRoutes(c *dataplane.Config, o *config.Leaf, f *Facts, add addFinding) {
-	t := NewBuilder(c.Role, c.Ports).Build(&f.State, o, time.Time{})
+	b := NewBuilder(c.Role, c.Ports)
+	t := b.Build(&f.State, o, time.Time{})
+	for _, k := range slices.SortedFunc(maps.Keys(b.strays), stray.compare) {
+		problem, fix := k.problem(b.strays[k])
+		add(false, k.name, problem, "%s", fix)
+	}
 	for _, p := range t.Peers {
 		if p.VTEP.IsValid() && len(p.Hops) == 0 {
 			add(false, "peers", fmt.Sprintf("no route leads to peer %v by way of an uplink that is up", p.VTEP),

@@ -36,11 +36,16 @@ func Gather(c *dataplane.Config) (*Facts, error) {
 	if err := f.privilege(); err != nil {
 		return nil, err
 	}
-	k, err := OpenNetlink()
+	names := make([]string, len(c.Ports))
+	for i := range c.Ports {
+		names[i] = c.Ports[i].Name
+	}
+	k, err := OpenNetlink(names...)
 	if err != nil {
 		return nil, err
 	}
 	defer k.Close()
+	k.Underlay(c.VTEP)
 	for _, kind := range []Kind{Links, Routes, Addresses} {
 		if err := k.List(kind, &f.State); err != nil {
 			return nil, err

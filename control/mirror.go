@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -39,7 +40,10 @@ type Options struct {
 	Overlay    *config.Leaf // leaf: its peers and VNIs
 	Publisher  Publisher
 	Overhead   func() int             // leaf: what uplinks' MTU must exceed hosts' by; nil: always overlay.MTUOverhead
+	VTEPs      []netip.Prefix         // spine: where the leaves' VTEPs are, to tell of routes that lead elsewhere
 	Unresolved <-chan dataplane.HopID // next hops that frames wait for; may be nil
+	Finder     *Finder                // finds the ports towards the fabric; nil: Ports has them
+	Found      func(ports []string)   // called with them when they change; it must not block
 	Log        *slog.Logger
 }
 
@@ -58,6 +62,10 @@ type Mirror struct {
 	next    atomic.Pointer[change] // that Configure asks for
 	refused error                  // why the data plane took no tables at the last try
 	pending [numKinds]pending
+
+	strays map[stray]strayTo // that the log has told of
+	lost   []netip.Prefix    // likewise
+	found  Found             // likewise
 
 	stats  Stats // so far in this step
 	shown  atomic.Pointer[Stats]
@@ -82,6 +90,8 @@ type Stats struct {
 	Published  uint64  `stat:"tables_published" help:"Tables given to the data plane."`
 	Resolves   uint64  `stat:"resolves" help:"Requests to the kernel to resolve or confirm a neighbour."`
 	Unresolved int     `stat:"unresolved_next_hops,gauge" help:"Next hops without a MAC address."`
+	Unlisted   int     `stat:"unlisted_ports,gauge" help:"Interfaces that are no ports towards the fabric, and over which routes to VTEPs lead: nothing is sent there, and VXLAN that comes in there is left to the kernel."`
+	Lost       int     `stat:"lost_routes,gauge" help:"Destinations that had a next hop within the last 10 minutes and have none: a leaf's peers, a spine's routes."`
 	TableFull  int     `stat:"table_full" help:"Times a next hop, peer or VNI was left out because the tables were full."`
 }
 
@@ -97,6 +107,7 @@ func NewMirror(o Options) *Mirror {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	m := &Mirror{Options: o, builder: NewBuilder(o.Role, o.Ports), wake: make(chan struct{}, 1)}
+	m.builder.vteps = o.VTEPs
 	if o.Overhead != nil {
 		m.builder.overhead = o.Overhead
 	}
@@ -193,6 +204,7 @@ func (m *Mirror) step(now time.Time) (next time.Time) {
 	if c != nil {
 		c.done <- m.refused
 	}
+	next = earlier(next, m.find(fresh, now))
 	next = earlier(next, m.resolve.step(now))
 	m.stats.Resolves, m.stats.Unresolved, m.stats.TableFull = m.resolve.requests, m.resolve.unresolved, m.builder.Full()
 	stats := m.stats
@@ -251,6 +263,8 @@ func (m *Mirror) publish(fresh bool) (published bool) {
 		}
 	}
 	t := m.builder.Build(&m.state, m.Overlay, time.Now())
+	m.reportStrays()
+	m.reportLost()
 	old := m.tables.Load()
 	if t == old {
 		return false

@@ -1,12 +1,11 @@
 package control
 
 import (
-	"cmp"
+	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
+	"math"
 	"net/netip"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -17,7 +16,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/internal/ethtool"
-	"github.com/loomfabric/loom/overlay"
 )
 
 // watchBuffer is the receive buffer of the event socket: some ten thousand
@@ -33,9 +31,14 @@ const maxDumps = 3
 // time.
 type Netlink struct {
 	h      *netlink.Handle
+	dumps  *nl.SocketHandle // for what package netlink does not read
 	events *nl.NetlinkSocket
 	closed atomic.Bool
-	ports  names // whose carriers are polled
+	ports  names      // whose carriers are polled
+	vtep   netip.Addr // whose interface says which VRF the underlay is
+
+	known    []Link                         // as they were listed last
+	watching atomic.Pointer[map[int32]bool] // ports by index; nil: not known yet
 
 	ethtool *ethtool.Socket
 }
@@ -61,6 +64,14 @@ func OpenNetlink(ports ...string) (*Netlink, error) {
 	}
 	k := &Netlink{h: h, events: events, ethtool: tool}
 	k.SetPorts(ports...)
+	if k.dumps, err = openDumps(); err != nil {
+		k.Close()
+		return nil, err
+	}
+	if err := ignoreBridges(events); err != nil {
+		k.Close()
+		return nil, err
+	}
 	if err := events.SetReceiveBufferSize(watchBuffer, true); err != nil {
 		// Without CAP_NET_ADMIN the limit of the system holds. Lost events are
 		// noticed and made up for, so a smaller buffer only costs time.
@@ -72,9 +83,17 @@ func OpenNetlink(ports ...string) (*Netlink, error) {
 	return k, nil
 }
 
+// Underlay names the VTEP. Its interface says in which VRF the underlay's routes are: in
+// that of its l3mdev master, or in the main table. Without one, or while no interface has
+// the address, the ports' master says so. It must be called before Watch and List.
+func (k *Netlink) Underlay(vtep netip.Addr) { k.vtep = vtep }
+
 // Close closes the sockets. A watch must have been stopped.
 func (k *Netlink) Close() {
 	k.closeEvents()
+	if k.dumps != nil {
+		k.dumps.Close()
+	}
 	_ = k.ethtool.Close() // it holds nothing that could be lost
 	k.h.Close()
 }
@@ -84,7 +103,7 @@ func (k *Netlink) Watch(changed func(Kind), failing func(error)) (stop func(), e
 	end := make(chan struct{})
 	var both sync.WaitGroup
 	both.Go(func() { pollCarriers(k.ethtool, k.ports.get, end, func() { changed(Links) }) })
-	both.Go(func() { follow(k.events.Receive, k.closed.Load, end, changed, failing) })
+	both.Go(func() { follow(k.events.Receive, k.closed.Load, end, k.concerns, changed, failing) })
 	return func() {
 		close(end)
 		k.closeEvents()
@@ -103,7 +122,7 @@ const (
 // events were lost: all has to be listed. ENOBUFS says so and is over with that. Any
 // other may last, and is reported when it does; meanwhile only the pauses and the
 // mirror's own rounds tell of changes.
-func follow(receive func() ([]syscall.NetlinkMessage, *unix.SockaddrNetlink, error), closed func() bool, end <-chan struct{}, changed func(Kind), failing func(error)) {
+func follow(receive func() ([]syscall.NetlinkMessage, *unix.SockaddrNetlink, error), closed func() bool, end <-chan struct{}, concerns func(*syscall.NetlinkMessage) bool, changed func(Kind), failing func(error)) {
 	for failures, pause := 0, firstPause; ; {
 		msgs, from, err := receive()
 		switch {
@@ -115,7 +134,7 @@ func follow(receive func() ([]syscall.NetlinkMessage, *unix.SockaddrNetlink, err
 			}
 			failures, pause = 0, firstPause
 			if from.Pid == 0 { // only the kernel is believed
-				note(msgs, changed)
+				note(msgs, concerns, changed)
 			}
 			continue
 		}
@@ -153,196 +172,66 @@ var kindOf = map[uint16]Kind{
 	unix.RTM_NEWADDR: Addresses, unix.RTM_DELADDR: Addresses,
 }
 
-// note names the kinds that messages are about.
-func note(msgs []syscall.NetlinkMessage, changed func(Kind)) {
-	for _, m := range msgs {
-		kind, ok := kindOf[m.Header.Type]
-		if !ok {
+// note names the kinds that messages are about which concern us.
+func note(msgs []syscall.NetlinkMessage, concerns func(*syscall.NetlinkMessage) bool, changed func(Kind)) {
+	for i := range msgs {
+		kind, ok := kindOf[msgs[i].Header.Type]
+		if !ok || !concerns(&msgs[i]) {
 			continue
 		}
 		changed(kind)
-		if kind == Links {
+		switch kind {
+		case Links:
 			// The kernel drops routes, neighbours and addresses of a link that goes
 			// away, partly without saying so for each.
 			changed(Routes)
 			changed(Neighbours)
 			changed(Addresses)
+		case Addresses:
+			changed(Routes) // the VTEP may be in another VRF now
 		}
 	}
 }
 
-// List reads one kind.
-func (k *Netlink) List(kind Kind, s *State) error {
-	list := [numKinds]func(*State) error{k.links, k.routes, k.neighbours, k.addresses}[kind]
-	var err error
-	for range maxDumps {
-		err = list(s)
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
+// concerns reports whether a message can change the state that is mirrored. Neighbours
+// count if they are IP's, and behind a port: a leaf's bridge tells of each host that it
+// learns, and its kernel of each that it talks to.
+func (k *Netlink) concerns(m *syscall.NetlinkMessage) bool {
+	switch m.Header.Type {
+	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+		n, ok := parseNeighbour(m.Data)
+		watching := k.watching.Load()
+		return ok && (watching == nil || (*watching)[int32(n.Ifindex)])
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		return len(m.Data) == 0 || m.Data[0] != unix.AF_BRIDGE
 	}
-	if err != nil {
-		return fmt.Errorf("list the kernel's %v: %w", kind, err)
+	return true
+}
+
+// ignoreBridges has the kernel leave out what a bridge tells of its ports and of the
+// addresses that it learns: a hundred thousand of them would push out the events that
+// count. Such messages are those whose family, the first byte behind the header, is
+// AF_BRIDGE.
+func ignoreBridges(s *nl.NetlinkSocket) error {
+	typeIs := func(t uint16, skip uint8) unix.SockFilter {
+		// A filter loads numbers in network order, and a header is in the host's.
+		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: skip, K: uint32(binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, t)))}
+	}
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: 4}, // nlmsg_type
+		typeIs(unix.RTM_NEWNEIGH, 4),
+		typeIs(unix.RTM_DELNEIGH, 3),
+		typeIs(unix.RTM_NEWLINK, 2),
+		typeIs(unix.RTM_DELLINK, 1),
+		{Code: unix.BPF_RET | unix.BPF_K, K: math.MaxUint32},
+		{Code: unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, K: unix.SizeofNlMsghdr},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: unix.AF_BRIDGE},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+		{Code: unix.BPF_RET | unix.BPF_K, K: math.MaxUint32},
+	}
+	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	if err := unix.SetsockoptSockFprog(s.GetFd(), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program); err != nil {
+		return fmt.Errorf("attach a filter to the netlink event socket: %w", err)
 	}
 	return nil
-}
-
-func (k *Netlink) links(s *State) error {
-	list, err := k.h.LinkList()
-	if err != nil {
-		return err
-	}
-	out := make([]Link, 0, len(list))
-	for _, l := range list {
-		a := l.Attrs()
-		link := Link{
-			Index: a.Index, Name: a.Name, MTU: a.MTU, Up: running(a),
-		}
-		if len(a.HardwareAddr) == len(link.MAC) {
-			link.MAC = overlay.MAC(a.HardwareAddr)
-		}
-		if k.ports.has(a.Name) {
-			// A driver that does not tell leaves it at 0: unknown.
-			link.Speed, _ = k.ethtool.Speed(a.Name)
-		}
-		out = append(out, link)
-	}
-	slices.SortFunc(out, func(a, b Link) int { return cmp.Compare(a.Index, b.Index) })
-	s.Links = out
-	return nil
-}
-
-// running reports whether an interface is up and has carrier. LOWER_UP is the carrier;
-// RUNNING also knows of RFC 2863's operational states (dormant, a lower layer that is
-// down).
-func running(a *netlink.LinkAttrs) bool {
-	const all = unix.IFF_UP | unix.IFF_LOWER_UP | unix.IFF_RUNNING
-	return a.RawFlags&all == all
-}
-
-func (k *Netlink) routes(s *State) error {
-	var out []Route
-	err := k.h.RouteListFilteredIter(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE,
-		func(r netlink.Route) bool {
-			if c, ok := convertRoute(&r); ok {
-				out = append(out, c)
-			}
-			return true
-		})
-	if err != nil {
-		return err
-	}
-	slices.SortStableFunc(out, func(a, b Route) int {
-		return cmp.Or(a.Dst.Addr().Compare(b.Dst.Addr()), cmp.Compare(a.Dst.Bits(), b.Dst.Bits()), cmp.Compare(a.Metric, b.Metric))
-	})
-	s.Routes = out
-	return nil
-}
-
-// convertRoute leaves out what never decides about ordinary packets: routes of
-// other types than unicast and rejection, and those for one TOS.
-func convertRoute(r *netlink.Route) (Route, bool) {
-	c := Route{Metric: r.Priority, Dst: netip.PrefixFrom(netip.IPv4Unspecified(), 0)}
-	if r.Dst != nil {
-		ip, ok := addrOf(r.Dst.IP)
-		ones, _ := r.Dst.Mask.Size()
-		if !ok {
-			return Route{}, false
-		}
-		c.Dst = netip.PrefixFrom(ip, ones)
-	}
-	switch r.Type {
-	case unix.RTN_UNICAST:
-	case unix.RTN_UNREACHABLE, unix.RTN_BLACKHOLE, unix.RTN_PROHIBIT:
-		c.Reject = true
-		return c, r.Tos == 0
-	default:
-		return Route{}, false
-	}
-	if len(r.MultiPath) == 0 {
-		c.Hops = []NextHop{nextHop(r.LinkIndex, r.Gw, r.Via, r.Flags)}
-	}
-	for _, h := range r.MultiPath {
-		hop := nextHop(h.LinkIndex, h.Gw, h.Via, h.Flags)
-		hop.Weight = uint16(h.Hops) + 1 // rtnh_hops
-		c.Hops = append(c.Hops, hop)
-	}
-	return c, r.Tos == 0
-}
-
-func nextHop(ifindex int, gw net.IP, via netlink.Destination, flags int) NextHop {
-	h := NextHop{Ifindex: ifindex, Dead: flags&(unix.RTNH_F_DEAD|unix.RTNH_F_LINKDOWN) != 0}
-	if v, ok := via.(*netlink.Via); ok { // an IPv4 route by way of an IPv6 neighbour, RFC 8950
-		gw = v.Addr
-	}
-	if a, ok := addrOf(gw); ok && !a.IsUnspecified() {
-		h.Gateway = a
-	}
-	return h
-}
-
-func (k *Netlink) neighbours(s *State) error {
-	list, err := k.h.NeighList(0, netlink.FAMILY_ALL)
-	if err != nil {
-		return err
-	}
-	const usable = unix.NUD_REACHABLE | unix.NUD_STALE | unix.NUD_DELAY | unix.NUD_PROBE | unix.NUD_PERMANENT | unix.NUD_NOARP
-	out := make([]Neighbour, 0, len(list))
-	for _, n := range list {
-		ip, ok := addrOf(n.IP)
-		if !ok || n.Family != netlink.FAMILY_V4 && n.Family != netlink.FAMILY_V6 || n.Flags&netlink.NTF_PROXY != 0 {
-			continue
-		}
-		e := Neighbour{Ifindex: n.LinkIndex, Addr: ip}
-		if n.State&usable != 0 && len(n.HardwareAddr) == len(e.MAC) {
-			e.MAC = overlay.MAC(n.HardwareAddr)
-			e.Usable = !e.MAC.IsZero()
-			e.Stale = n.State&unix.NUD_STALE != 0
-		}
-		out = append(out, e)
-	}
-	slices.SortFunc(out, func(a, b Neighbour) int {
-		return cmp.Or(cmp.Compare(a.Ifindex, b.Ifindex), a.Addr.Compare(b.Addr))
-	})
-	s.Neighbours = out
-	return nil
-}
-
-func (k *Netlink) addresses(s *State) error {
-	list, err := k.h.AddrList(nil, netlink.FAMILY_V4)
-	if err != nil {
-		return err
-	}
-	out := make([]netip.Addr, 0, len(list))
-	for _, a := range list {
-		if ip, ok := addrOf(a.IP); ok {
-			out = append(out, ip)
-		}
-	}
-	slices.SortFunc(out, netip.Addr.Compare)
-	s.Addresses = slices.Compact(out)
-	return nil
-}
-
-// Resolve makes the kernel act as if it had a packet for the neighbour
-// (NTF_USE): it sends an ARP request for one that it does not know, and
-// confirms a stale one.
-func (k *Netlink) Resolve(ifindex int, addr netip.Addr) error {
-	family := netlink.FAMILY_V4
-	if addr.Is6() {
-		family = netlink.FAMILY_V6
-	}
-	err := k.h.NeighSet(&netlink.Neigh{
-		LinkIndex: ifindex, Family: family, IP: net.IP(addr.AsSlice()),
-		State: unix.NUD_NONE, Flags: netlink.NTF_USE,
-	})
-	if err != nil {
-		return fmt.Errorf("ask the kernel to resolve %v on interface %d: %w", addr, ifindex, err)
-	}
-	return nil
-}
-
-func addrOf(ip net.IP) (netip.Addr, bool) {
-	a, ok := netip.AddrFromSlice(ip)
-	return a.Unmap(), ok
 }

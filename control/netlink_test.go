@@ -26,6 +26,8 @@ func (s *socket) receive() ([]syscall.NetlinkMessage, *unix.SockaddrNetlink, err
 	return []syscall.NetlinkMessage{{Header: syscall.NlMsghdr{Type: unix.RTM_NEWNEIGH}}}, &unix.SockaddrNetlink{}, nil
 }
 
+func anything(*syscall.NetlinkMessage) bool { return true }
+
 // TestFollowPauses: an error that lasts is reported once, and does not keep a core
 // busy; nor does it keep the watch from ending.
 func TestFollowPauses(t *testing.T) {
@@ -36,7 +38,7 @@ func TestFollowPauses(t *testing.T) {
 	reports := make(chan error, 100)
 	go func() {
 		defer close(done)
-		follow(s.receive, func() bool { return false }, end, func(k Kind) { kinds[k].Add(1) }, func(err error) { reports <- err })
+		follow(s.receive, func() bool { return false }, end, anything, func(k Kind) { kinds[k].Add(1) }, func(err error) { reports <- err })
 	}()
 	time.Sleep(400 * time.Millisecond)
 	if n := s.calls.Load(); n < 3 || n > 7 { // at 0, 10, 30, 70, 150, 310 ms
@@ -79,7 +81,7 @@ func TestFollowAfterLostEvents(t *testing.T) {
 		return nil, &unix.SockaddrNetlink{}, nil
 	}
 	start := time.Now()
-	follow(receive, func() bool { return calls > 4 }, nil, func(k Kind) { changed = append(changed, k) }, func(error) { lost = true })
+	follow(receive, func() bool { return calls > 4 }, nil, anything, func(k Kind) { changed = append(changed, k) }, func(error) { lost = true })
 	if lost || len(changed) != 3*int(numKinds) || !slices.Contains(changed, Neighbours) || time.Since(start) > time.Second {
 		t.Errorf("reported: %v, changed %v, took %v", lost, changed, time.Since(start))
 	}

@@ -137,7 +137,11 @@ func (r *resolver) request(k target, tr *try, now time.Time) {
 	tr.next = now.Add(tr.pause)
 	if !tr.complained && now.Sub(tr.since) >= complainAfter {
 		tr.complained = true
-		r.log.Warn("next hop does not answer ARP; check cabling and addresses", "address", k.addr, "ifindex", k.ifindex,
+		asks := "ARP"
+		if k.addr.Is6() {
+			asks = "neighbour solicitations"
+		}
+		r.log.Warn("next hop does not answer "+asks+"; check cabling and addresses", "address", k.addr, "ifindex", k.ifindex,
 			"since", tr.since.Format(time.RFC3339))
 	}
 }

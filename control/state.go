@@ -6,6 +6,7 @@
 package control
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -47,15 +48,22 @@ type Link struct {
 	MAC   overlay.MAC
 	MTU   int
 	Speed uint64 // bits per second, of ports; 0: unknown
+	Kind  string // as `ip -d link` has it: bridge, vxlan, vrf, bond; "": a device of hardware
+	// Master is the index of the bridge, bond or VRF that the interface is part of; 0: of none.
+	Master   int
+	Loopback bool
+	Table    uint32 // of a VRF: its routes' table
 }
 
-// Route is a route of the main table. Of those of one prefix the first one decides
-// that has a live next hop.
+// Route is a route of the underlay's table: the main one, or that of a VRF. Of those of
+// one prefix the first one decides that has a live next hop.
 type Route struct {
 	Dst    netip.Prefix
 	Metric int
 	// Reject marks unreachable, blackhole, prohibit and throw routes: they
-	// have no next hops, and hide wider prefixes all the same.
+	// have no next hops, and hide wider prefixes all the same. A throw route makes the
+	// kernel go on with the next rule; tables that rules name are not read, and so
+	// nothing is behind it.
 	Reject bool
 	Hops   []NextHop
 }
@@ -67,6 +75,23 @@ type NextHop struct {
 	Gateway netip.Addr
 	Weight  uint16 // its share among the route's next hops; 0 is 1
 	Dead    bool   // the kernel itself has ruled it out
+	Encap   Encap  // what the kernel puts packets into on that way; 0: nothing
+}
+
+// Encap is a kind of lightweight tunnel (linux/lwtunnel.h). Packets of a route with one
+// are not sent to its gateway as they are, so that such a next hop is of no use here.
+type Encap uint16
+
+var encaps = [...]string{
+	"none", "mpls", "ip", "ila", "ip6", "seg6", "bpf", "seg6local", "rpl", "ioam6", "xfrm",
+}
+
+// String returns the kind as `ip route` has it.
+func (e Encap) String() string {
+	if int(e) < len(encaps) {
+		return encaps[e]
+	}
+	return fmt.Sprintf("encap type %d", uint16(e))
 }
 
 // Neighbour is an entry of the ARP or neighbour discovery cache.

@@ -36,10 +36,12 @@ const (
 // Config is all that a node needs before its first frame. It is checked by
 // the caller (package config); [Open] reports what the kernel refuses.
 type Config struct {
-	Role    Role
-	Name    string         // for logs
-	VTEP    netip.Addr     // leaf: own VTEP, IPv4
-	Remotes []netip.Prefix // spine: prefixes of the leaves' VTEPs; VXLAN to them is ours
+	Role Role
+	Name string     // for logs
+	VTEP netip.Addr // leaf: own VTEP, IPv4
+	// Remotes are a spine's prefixes of the leaves' VTEPs: VXLAN to them is ours. nil: that
+	// to whatever the tables have a next hop for is.
+	Remotes []netip.Prefix
 
 	VXLANPort uint16 // UDP, usually 4789
 	// Ports are those that the node starts with, which may be none; see [Node.SetPorts]. A

@@ -139,7 +139,7 @@ func (n *Node) programConfig(d *device, ifindex int) bpf.Config {
 		ifindex = 0 // tags are of no concern, or out of reach
 	}
 	return bpf.Config{
-		Kind: kinds[d.cfg.Kind], VTEP: n.cfg.VTEP, Remotes: n.cfg.Remotes, VXLANPort: n.cfg.VXLANPort,
+		Kind: kinds[d.cfg.Kind], VTEP: n.cfg.VTEP, Routes: n.routes, VXLANPort: n.cfg.VXLANPort,
 		Seed: uint32(n.cfg.Seed), Queues: max(n.cfg.Workers, 1), Closed: d.cfg.Kind == Access && !d.cfg.FailOpen && !n.cfg.KernelOverlay, Device: ifindex,
 		Rule: n.rule, Port: uint16(d.id),
 	}

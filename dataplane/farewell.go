@@ -11,10 +11,10 @@ import (
 	"github.com/loomfabric/loom/overlay"
 )
 
-// leave says goodbye to a leaf's peers, and waits while they change over to plain VXLAN.
+// farewell says goodbye to a leaf's peers, and waits while they change over to plain VXLAN.
 // Meanwhile everything goes on. Spines remember nothing of whose headers they read, and
 // have nobody to say goodbye to.
-func (n *Node) leave() {
+func (n *Node) farewell() {
 	if n.cfg.Role != Leaf {
 		return
 	}

@@ -164,7 +164,7 @@ func TestNodeYields(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	start := time.Now()
-	n.leave()
+	n.farewell()
 	if d := time.Since(start); d < leaf.FarewellFor {
 		t.Errorf("it waits for %v", d)
 	}

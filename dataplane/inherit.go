@@ -118,13 +118,13 @@ func (f *inherited) close() {
 
 func (n *Node) inherit(plan *Plan, f *inherited) error {
 	cfg := xsk.UmemConfig{Frames: plan.Frames, FrameSize: plan.FrameSize}
-	err := n.openWorkers(func(int) (*xsk.Umem, error) {
+	err := errors.Join(n.openTables(), n.openWorkers(func(int) (*xsk.Umem, error) {
 		fd, err := f.fd()
 		if err != nil {
 			return nil, err
 		}
 		return xsk.AdoptUmem(cfg, fd)
-	})
+	}))
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (n *Node) inheritPort(p *PlanPort, d *device, f *inherited) (b binding, fit
 	var cfg bpf.Config
 	if d != nil {
 		cfg = n.programConfig(d, p.Ifindex)
-		fits = p.Program.Fits(&cfg) && cfg.Rule == nil // a rule has tables, which this node has anew
+		fits = p.Program.Fits(&cfg)
 	} else {
 		cfg.Kind = kinds[p.Kind]
 	}
@@ -462,9 +462,7 @@ func (n *Node) Settle(last []byte) {
 	}
 	if n.rule != nil && len(h.foreign) > 0 {
 		n.publishing.Lock()
-		if err := n.offer(n.view.Load()); err != nil {
-			n.log.Warn("the new XDP programs do not know all networks", "err", err)
-		}
+		n.offer(n.view.Load())
 		n.publishing.Unlock()
 	}
 	zero := false

@@ -30,7 +30,8 @@ type Node struct {
 	ask     chan HopID
 	shared  *shared
 	tuner   tuner
-	rule    *bpf.Rule // what XDP programs know of the kernel's overlay; nil: it is the node's own
+	rule    *bpf.Rule   // what XDP programs know of the kernel's overlay; nil: it is the node's own
+	routes  *bpf.Routes // spine: which VXLAN its XDP programs take; publishing guards it and cfg.Remotes
 
 	opening sync.Mutex // held while ports come, go, and are opened and closed; guards closed and seats
 	closed  bool
@@ -70,7 +71,7 @@ func newNode(cfg Config, uplinks []string, log *slog.Logger) (*Node, error) {
 	n.layout.Store(l)
 	n.opened = make([]int, len(l.ports))
 	n.shared = newShared(&n.cfg)
-	return n, n.openRule()
+	return n, nil
 }
 
 // Open creates the workers, attaches the classifier to every port and binds
@@ -88,7 +89,8 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 	if uint64(size.Frames)*uint64(size.FrameSize) > maxArea {
 		return nil, fmt.Errorf("%d packet buffers of %d bytes a worker are more than 4 GiB: lower `ring_size` or `frames`", size.Frames, size.FrameSize)
 	}
-	if err := n.openWorkers(func(int) (*xsk.Umem, error) { return xsk.NewUmem(size) }); err != nil {
+	err = errors.Join(n.openTables(), n.openWorkers(func(int) (*xsk.Umem, error) { return xsk.NewUmem(size) }))
+	if err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	for i := range cfg.Ports {
@@ -108,6 +110,9 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 	}
 	return n, nil
 }
+
+// openTables makes what XDP programs share.
+func (n *Node) openTables() error { return errors.Join(n.openRule(), n.openRoutes()) }
 
 // openWorkers makes the workers, each with the area that it is given.
 func (n *Node) openWorkers(area func(q int) (*xsk.Umem, error)) error {
@@ -143,7 +148,7 @@ func (n *Node) openWorkers(area func(q int) (*xsk.Umem, error)) error {
 
 // Run forwards frames until ctx ends. Then a leaf says goodbye to its peers, the ports
 // are left to the kernel, what was received and queued until then is sent, and Run returns.
-// After [Node.Release] it returns at once.
+// After [Node.Release] it returns and sends nothing.
 // It returns early with an error when a worker cannot run.
 func (n *Node) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
@@ -164,9 +169,9 @@ func (n *Node) Run(ctx context.Context) error {
 	g.Go(func() error {
 		<-ctx.Done()
 		defer drain()
-		n.leave()
+		n.farewell()
 		if n.isHanded() {
-			return nil // the ports are another process's
+			return nil // the ports are a successor's
 		}
 		n.handBack()
 		return n.yield()
@@ -196,20 +201,16 @@ func (n *Node) publish(t *Tables) error {
 	if old := n.view.Load(); old != nil {
 		v.seq = old.seq + 1
 	}
-	if err := n.withdraw(v); err != nil {
-		return fmt.Errorf("new tables: %w", err)
-	}
-	n.view.Store(v)
-	for _, w := range n.workers {
-		w.mail.nudge()
-	}
+	n.withdraw(v)
+	n.putInForce(v)
 	select {
 	case n.changed <- struct{}{}:
 	default: // the watcher has yet to look at all, and will see these
 	}
 	n.setStatics(t.Static)
 	n.tables = t
-	return n.offer(v)
+	n.offer(v)
+	return nil
 }
 
 // openPorts returns t with those ports down that are not open on the interface
@@ -373,6 +374,9 @@ func (n *Node) Close() error {
 	}
 	if n.rule != nil {
 		errs = append(errs, n.rule.Close())
+	}
+	if n.routes != nil {
+		errs = append(errs, n.routes.Close())
 	}
 	return errors.Join(errs...)
 }

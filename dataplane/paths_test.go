@@ -34,8 +34,9 @@ func TestPathsOfPeers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if v.paths[0] != tt.want {
-				t.Errorf("paths %+v, want %+v", v.paths[0], tt.want)
+			got := v.paths[0]
+			if got.N != tt.want.N || got.Uplink != tt.want.Uplink || got.Index != tt.want.Index || got.Weights != tt.want.Weights {
+				t.Errorf("paths %+v, want %+v", got, tt.want)
 			}
 		})
 	}
@@ -64,8 +65,9 @@ func TestPathsHaveWeights(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if v.paths[0] != tt.want {
-				t.Errorf("paths %+v, want %+v", v.paths[0], tt.want)
+			got := v.paths[0]
+			if got.N != tt.want.N || got.Uplink != tt.want.Uplink || got.Index != tt.want.Index || got.Weights != tt.want.Weights {
+				t.Errorf("paths %+v, want %+v", got, tt.want)
 			}
 		})
 	}
@@ -120,5 +122,68 @@ func TestUplinksAreLimited(t *testing.T) {
 	cfg.Ports = append(cfg.Ports, PortConfig{Name: "up16", Kind: Uplink})
 	if err := cfg.check(); err == nil || !strings.Contains(err.Error(), "17 uplinks") {
 		t.Errorf("seventeen uplinks: error %v", err)
+	}
+}
+
+// Flows stay with their next hops while others are down, unresolved, or gone from the
+// tables altogether.
+func TestFlowsStayWhileNextHopsGo(t *testing.T) {
+	leafOf := func(change func(*Tables)) *balance.Paths {
+		t.Helper()
+		cfg, tables := leafConfig(), leafTables()
+		cfg.VTEP = netip.MustParseAddr(testVTEP)
+		change(tables)
+		v, err := compile(&cfg, layoutOf(t, &cfg), tables)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &v.paths[0]
+	}
+	spineOf := func(change func(*Tables)) *viewGroup {
+		t.Helper()
+		cfg, tables := spineConfig(), spineTables()
+		change(tables)
+		v, err := compile(&cfg, layoutOf(t, &cfg), tables)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &v.groups[0]
+	}
+	allPaths, allHops := leafOf(func(*Tables) {}), spineOf(func(*Tables) {})
+	for _, tt := range []struct {
+		name        string
+		leaf, spine func(*Tables)
+	}{
+		{
+			"port down", func(t *Tables) { t.Ports[t.Hops[t.Peers[0].Hops[0]].Port].Up = false },
+			func(t *Tables) { t.Ports[t.Hops[t.Groups[0].Hops[0]].Port].Up = false },
+		},
+		{
+			"no MAC", func(t *Tables) { t.Hops[t.Peers[0].Hops[0]].Resolved = false },
+			func(t *Tables) { t.Hops[t.Groups[0].Hops[0]].Resolved = false },
+		},
+		{
+			"gone", func(t *Tables) { t.Peers[0].Hops, t.Peers[0].Gone = t.Peers[0].Hops[1:], []Gone{{0, 1}} },
+			func(t *Tables) { t.Groups[0].Hops, t.Groups[0].Gone = t.Groups[0].Hops[1:], []Gone{{0, 1}} },
+		},
+	} {
+		paths, hops := leafOf(tt.leaf), spineOf(tt.spine)
+		if paths.N != allPaths.N-1 || hops.n != allHops.n-1 {
+			t.Errorf("%s: %d paths of %d, %d next hops of %d", tt.name, paths.N, allPaths.N, hops.n, allHops.n)
+			continue
+		}
+		for i := range uint32(1000) {
+			number := i * 0x9E3779B1
+			was, is := allPaths.Uplink[allPaths.Share(number)], paths.Uplink[paths.Share(number)]
+			if was != allPaths.Uplink[0] && was != is {
+				t.Fatalf("%s: a flow moved from uplink %d to %d", tt.name, was, is)
+			}
+			for _, capable := range []bool{false, true} {
+				was, is := allHops.hops[allHops.choice.Of(capable, uint8(i%16), number)], hops.hops[hops.choice.Of(capable, uint8(i%16), number)]
+				if was != allHops.hops[0] && was != is {
+					t.Fatalf("%s: a flow moved from next hop %d to %d", tt.name, was, is)
+				}
+			}
+		}
 	}
 }

@@ -3,7 +3,6 @@ package dataplane
 import (
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 )
@@ -48,9 +47,7 @@ func (n *Node) SetPorts(ports []PortConfig) error {
 	}
 	n.seats = seats
 	n.closePlaces(old, next)
-	for _, d := range reopen {
-		n.closePort(d, fmt.Errorf("port %s is opened again, as its settings have changed", d.cfg.Name))
-	}
+	n.closeToOpen(reopen)
 	err = n.renameUplinks(old, next)
 	select {
 	case n.changed <- struct{}{}:
@@ -161,9 +158,6 @@ func (n *Node) closePlaces(old, next *layout) {
 			going = append(going, n.devices[i])
 		}
 	}
-	if len(going) == 0 {
-		return
-	}
 	n.drainPorts(going)
 	for _, d := range going {
 		if d.ifindex != 0 {
@@ -173,10 +167,26 @@ func (n *Node) closePlaces(old, next *layout) {
 		n.devices[d.id] = nil
 		n.mu.Unlock()
 		attrs := []any{"port", d.cfg.Name, "kind", d.cfg.Kind.String()}
-		if d.cfg.Kind == Access && !d.cfg.FailOpen {
+		if d.cfg.Kind == Access && !d.cfg.FailOpen && !n.cfg.KernelOverlay {
 			attrs = append(attrs, "closed", true, "open_with", "ip link set dev "+d.cfg.Name+" xdp off")
 		}
 		n.log.Info("port removed", attrs...)
+	}
+}
+
+// closeToOpen closes ports for a moment, when what waits for them has been sent. A program
+// that would stay on a closed port goes, too: it could not be replaced by one that would not.
+func (n *Node) closeToOpen(reopen []*device) {
+	reopen = slices.DeleteFunc(reopen, func(d *device) bool { return d.ifindex == 0 })
+	for _, d := range reopen {
+		n.setOpened(d.id, 0) // nothing more is sent there
+	}
+	n.drainPorts(reopen)
+	for _, d := range reopen {
+		if err := d.program.Detach(); err != nil {
+			n.log.Warn("close port", "port", d.cfg.Name, "error", err)
+		}
+		n.closePort(d, fmt.Errorf("port %s is opened again, as its settings have changed", d.cfg.Name))
 	}
 }
 
@@ -184,6 +194,9 @@ func (n *Node) closePlaces(old, next *layout) {
 // that ends would. Workers have the layout without the ports by then: they look for a new
 // view before they answer.
 func (n *Node) drainPorts(going []*device) {
+	if len(going) == 0 {
+		return
+	}
 	for end := time.Now().Add(n.cfg.Drain); ; time.Sleep(time.Millisecond) {
 		waiting := false
 		for _, w := range n.workers {
@@ -209,19 +222,4 @@ func (n *Node) renameUplinks(old, next *layout) error {
 		return nil
 	}
 	return n.install(n.rules)
-}
-
-// SetRemotes says from which prefixes the leaves' VTEPs are, of a spine: what goes to
-// others is left to the kernel, from the next packet on.
-func (n *Node) SetRemotes(remotes []netip.Prefix) error {
-	n.opening.Lock()
-	defer n.opening.Unlock()
-	n.cfg.Remotes = slices.Clone(remotes) // of programs that are loaded from now on
-	var errs []error
-	for _, d := range n.devices {
-		if d != nil && d.program != nil {
-			errs = append(errs, d.program.SetRemotes(remotes))
-		}
-	}
-	return errors.Join(errs...)
 }

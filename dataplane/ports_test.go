@@ -165,6 +165,53 @@ func TestPortsChangeUnderTraffic(t *testing.T) {
 	}
 }
 
+// A node may start with no ports at all.
+func TestNodeStartsWithoutPorts(t *testing.T) {
+	s := newSite(t, 1)
+	ports := s.cfg.Ports
+	s.cfg.Ports, s.cfg.Room = nil, len(ports)
+	tables := s.tables
+	s.tables = &Tables{}
+	n := s.start(t)
+	if reasons := Unready(n.Ports(), n.PortInfos(), s.tables); len(reasons) > 0 {
+		t.Errorf("it is not ready: %v", reasons)
+	}
+	must(t, n.SetPorts(ports))
+	must(t, n.Publish(tables))
+	s.leaf.Do(t, func() { n.followDevices() })
+	exchange(t, s.host, s.far, "172.16.0.2:5001", 1<<16)
+	// A port whose frames are to be the kernel's while nobody serves it is opened anew.
+	open := slices.Clone(ports)
+	open[0].FailOpen = true
+	s.leaf.Do(t, func() { must(t, n.SetPorts(open)) }) // where the old program is
+	if i := n.PortInfos()[0]; i.Open {
+		t.Error("the port is open as before")
+	}
+	s.leaf.Do(t, func() {
+		for end := time.Now().Add(5 * time.Second); n.followDevices() && time.Now().Before(end); {
+			time.Sleep(reopenAfter) // the kernel has yet to give the queue back
+		}
+	})
+	exchange(t, s.host, s.far, "172.16.0.2:5001", 1<<16)
+	must(t, n.SetPorts(nil))
+	for _, i := range n.PortInfos() {
+		if i.Open || i.Name != "" {
+			t.Errorf("%+v is left", i)
+		}
+	}
+}
+
+// An uplink whose interface is missing keeps others from sending here, and no start from
+// ending.
+func TestMissingUplinkIsNotReady(t *testing.T) {
+	ports := []PortConfig{{Name: "up0", Kind: Uplink, Optional: true}, {}, {Name: "acc0", Kind: Access, Optional: true}}
+	infos := []PortInfo{{Error: "no such interface"}, {}, {}}
+	got := Unready(ports, infos, &Tables{Ports: make([]PortState, 3)})
+	if len(got) != 1 || got[0].Port != "up0" || !got[0].Forwards() {
+		t.Errorf("reasons %+v, want up0, without which the node forwards", got)
+	}
+}
+
 // A worker's frames add up whatever ports come and go, and a place that another port gets
 // begins to count anew.
 func TestPlacesGoToOthers(t *testing.T) {

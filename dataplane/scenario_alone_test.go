@@ -75,7 +75,9 @@ func (a *alone) Step(e *event) outcome {
 	a.until(e.At)
 	switch {
 	case e.Paths != nil:
-		a.paths[e.Peer] = balance.MakePaths(e.Paths...)
+		gone, _ := balance.Gone(allUplinks(), e.Paths)
+		all := balance.MakePaths(allUplinks()...)
+		a.paths[e.Peer] = all.Without(gone)
 		a.brain.SetPaths(a.paths)
 	case e.Message != nil:
 		a.message(e)

@@ -76,7 +76,13 @@ func (h *scripted) Step(e *event) (o outcome) {
 	}
 	if e.Paths != nil {
 		h.tables.Peers = slices.Clone(h.tables.Peers)
-		h.tables.Peers[e.Peer].Hops = hopsOf(e.Paths)
+		p := &h.tables.Peers[e.Peer]
+		p.Hops, p.Gone = hopsOf(e.Paths), nil
+		for place, u := range allUplinks() {
+			if !slices.Contains(e.Paths, u) {
+				p.Gone = append(p.Gone, dataplane.Gone{Place: uint8(place), Weight: 1})
+			}
+		}
 		tables := h.tables
 		h.Publish(e.At, &tables)
 	}

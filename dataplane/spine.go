@@ -72,17 +72,29 @@ func (s *spineWorker) adopt(v *view) {
 	}
 	for i := range v.groups {
 		g := &v.groups[i]
-		ports := make([]int, g.n)
-		for h, id := range g.hops[:g.n] {
-			ports[h] = int(v.hops[id].port)
-		}
-		if err := s.brain.SetRoute(i, ports, g.weights); err != nil {
+		if err := s.brain.SetRoute(i, v.portsOf(&g.places), g.places.weights, g.places.gone); err != nil {
 			panic(err) // a group is no longer than a route may be, and the scheme was made before
 		}
 	}
 	if s.every {
 		s.setLeaves(v)
 	}
+}
+
+// portsOf returns the ports of places. A place that is gone is given that of a next hop
+// that is there: it is not looked at.
+func (v *view) portsOf(p *places) []int {
+	if len(p.hops) == 0 {
+		return nil
+	}
+	ports := make([]int, p.n)
+	for i := range ports {
+		ports[i] = int(v.hops[p.hops[0]].port)
+	}
+	for i, place := range p.at {
+		ports[place] = int(v.hops[p.hops[i]].port)
+	}
+	return ports
 }
 
 // begin takes in the messages that came to other workers, before the bursts of a round.

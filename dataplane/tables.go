@@ -47,6 +47,7 @@ type Tables struct {
 	// into Groups.
 	Routes *bart.Table[uint32] `json:"-"`
 	Groups []Group
+	Local  []netip.Addr // spine: this machine's addresses, in order
 }
 
 // PortState is what the kernel says of a port.
@@ -81,6 +82,14 @@ type Hop struct {
 type Group struct {
 	Hops    []HopID  // at most MaxPaths
 	Weights []uint16 // of Hops, in their order, each above 0; nil: all are alike
+	Gone    []Gone   // in the order of places
+}
+
+// Gone is the place of a next hop that went lately and may return. Flows on other next
+// hops stay where they are, see [balance.Places].
+type Gone struct {
+	Place  uint8  // among Hops and all that are gone
+	Weight uint16 // that it had
 }
 
 // Peer is a remote VTEP and the next hops that the kernel's routes give for it.
@@ -90,6 +99,7 @@ type Peer struct {
 	VTEP    netip.Addr
 	Hops    []HopID  // at most MaxPaths
 	Weights []uint16 // of Hops, in their order, each above 0; nil: all are alike
+	Gone    []Gone   // in the order of places
 }
 
 // VNI is one virtual network.

@@ -77,11 +77,11 @@ type tunnel struct {
 }
 
 type viewGroup struct {
-	n       uint32
-	hops    [MaxPaths]HopID
-	choice  leaf.NextHops
-	weights []uint16              // of hops; nil: all are alike
-	from    [MaxPorts / 64]uint64 // ports that packets of its destinations may come by, as bits
+	n      uint32
+	hops   [MaxPaths]HopID
+	choice leaf.NextHops
+	places places
+	from   [MaxPorts / 64]uint64 // ports that packets of its destinations may come by, as bits
 }
 
 // compile turns t into a view for a node configured as cfg, with the ports of l. It
@@ -261,26 +261,48 @@ func mayArrive(cfg *Config, v *view, p *Peer) (bits uint16) {
 	return bits
 }
 
-// usable returns the next hops of a list that frames may take, at most MaxPaths, and
-// their weights: those behind ports that are up and, at a leaf, uplinks. Those without a
-// MAC take part only when there is none with one: a frame then waits for the first
-// answer.
-func (v *view) usable(cfg *Config, hops []HopID, weights []uint16) (usable []HopID, share []uint16) {
+// places are the next hops of a list, those that cannot be taken now included, so that
+// the flows of the others stay where they are.
+type places struct {
+	hops    []HopID  // those that frames may take, at most MaxPaths
+	at      []uint8  // their places
+	n       int      // places
+	weights []uint16 // by place; nil: all are alike
+	gone    uint16   // places of no use, as bits
+}
+
+// usable returns the places of a list. Of use are the next hops behind ports that are up
+// and, at a leaf, uplinks. Those without a MAC are of use only when there is none with
+// one: a frame then waits for the first answer.
+func (v *view) usable(cfg *Config, hops []HopID, weights []uint16, gone []Gone) (p places) {
 	out := func(h HopID) bool {
 		port := v.hops[h].port
 		return !v.ports[port].up || cfg.Role == Leaf && v.layout.ports[port].Kind != Uplink
 	}
 	resolved := slices.ContainsFunc(hops, func(h HopID) bool { return !out(h) && v.hops[h].resolved })
-	for i, h := range hops {
-		if out(h) || resolved && !v.hops[h].resolved || len(usable) == MaxPaths {
-			continue
+	for i := 0; p.n < MaxPaths && (i < len(hops) || len(gone) > 0); p.n++ {
+		weight := uint16(1)
+		switch {
+		case len(gone) > 0 && (int(gone[0].Place) == p.n || i == len(hops)):
+			p.gone |= 1 << p.n
+			weight, gone = gone[0].Weight, gone[1:]
+		default:
+			if h := hops[i]; out(h) || resolved && !v.hops[h].resolved {
+				p.gone |= 1 << p.n
+			} else {
+				p.hops, p.at = append(p.hops, h), append(p.at, uint8(p.n))
+			}
+			if weights != nil {
+				weight = weights[i]
+			}
+			i++
 		}
-		usable = append(usable, h)
-		if weights != nil {
-			share = append(share, weights[i])
-		}
+		p.weights = append(p.weights, weight)
 	}
-	return usable, share
+	if weights == nil {
+		p.weights = nil
+	}
+	return p
 }
 
 // checkWeights reports weights that do not fit their next hops.
@@ -293,17 +315,19 @@ func checkWeights(of string, hops []HopID, weights []uint16) error {
 
 // bindPeer prepares the paths to one peer.
 func (v *view) bindPeer(cfg *Config, i int, p *Peer) {
-	hops, weights := v.usable(cfg, p.Hops, p.Weights)
-	uplinks := make([]uint8, len(hops))
-	for path, h := range hops {
+	all := v.usable(cfg, p.Hops, p.Weights, p.Gone)
+	uplinks := make([]uint8, all.n) // of those that are gone it does not matter
+	for path, h := range all.hops {
 		hop := &v.hops[h]
-		uplinks[path] = v.layout.ports[hop.port].tag
+		uplink := v.layout.ports[hop.port].tag
+		uplinks[all.at[path]] = uplink
 		v.tunnels[i*MaxPaths+path] = tunnel{
 			header: overlay.MakeTunnel(cfg.VTEP, p.VTEP, hop.src, hop.dst, cfg.VXLANPort),
-			hop:    h, port: hop.port, maxFrame: hop.maxFrame, resolved: hop.resolved, uplink: uplinks[path],
+			hop:    h, port: hop.port, maxFrame: hop.maxFrame, resolved: hop.resolved, uplink: uplink,
 		}
 	}
-	v.paths[i] = balance.MakeWeightedPaths(uplinks, weights)
+	paths := balance.MakeWeightedPaths(uplinks, all.weights)
+	v.paths[i] = paths.Without(all.gone)
 	v.from[i] = mayArrive(cfg, v, p)
 }
 
@@ -325,10 +349,9 @@ func (v *view) compileSpine(cfg *Config, t *Tables) error {
 		if cfg.ReversePath != StrictPath && len(g.Hops) > 0 {
 			vg.from = [MaxPorts / 64]uint64{math.MaxUint64, math.MaxUint64, math.MaxUint64, math.MaxUint64}
 		}
-		var hops []HopID
-		hops, vg.weights = v.usable(cfg, g.Hops, g.Weights)
-		vg.n = uint32(copy(vg.hops[:], hops))
-		vg.choice = leaf.MakeNextHops(len(hops), vg.weights)
+		vg.places = v.usable(cfg, g.Hops, g.Weights, g.Gone)
+		vg.n = uint32(copy(vg.hops[:], vg.places.hops))
+		vg.choice = leaf.MakeNextHops(vg.places.n, vg.places.weights).Without(vg.places.gone, vg.places.weights)
 		v.groups = append(v.groups, vg)
 	}
 	return nil

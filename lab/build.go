@@ -39,14 +39,19 @@ func (l *Lab) buildNodes(context.Context) error {
 			{"net.ipv4.conf.all.ignore_routes_with_linkdown", "1"},
 			{"net.ipv4.conf.default.ignore_routes_with_linkdown", "1"},
 		}
-		if !isLeaf(n) {
+		if !isLeaf(n) || l.frr() { // OSPF may send through a leaf; a gateway routes
 			settings = append(settings, [2]string{"net.ipv4.ip_forward", "1"})
 		}
+		if l.File.Unnumbered() {
+			settings = append(settings,
+				[2]string{"net.ipv6.conf.all.forwarding", "1"},        // a router takes no default route from others
+				[2]string{"net.ipv6.conf.all.keep_addr_on_down", "1"}) // BGP's sessions and next hops survive a link's fault
+		}
 		err := l.in(n.Name, func() error {
-			if err := sysctls(settings); err != nil || !isLeaf(n) {
+			if err := sysctls(settings); err != nil || !isLeaf(n) && !l.frr() {
 				return err
 			}
-			return addAddr("lo", n.VTEP.String()+"/32")
+			return addAddr("lo", loopback(n).String()+"/32")
 		})
 		if err != nil {
 			return err
@@ -103,7 +108,7 @@ func (l *Lab) buildLinks(ctx context.Context) error {
 	for _, n := range l.nodes() {
 		err := l.in(n.Name, func() error {
 			for _, p := range l.ports(n) {
-				if err := errors.Join(without(p.name, ethtool.TXChecksum), l.egress(p.name, p.egress), addAddr(p.name, p.addr.String()+"/31"), setUp(p.name)); err != nil {
+				if err := errors.Join(without(p.Name, ethtool.TXChecksum), l.egress(n.Name, p.Name, p.egress), l.address(p), setUp(p.Name)); err != nil {
 					return err
 				}
 			}
@@ -116,10 +121,22 @@ func (l *Lab) buildLinks(ctx context.Context) error {
 	return nil
 }
 
-// egress prepares a port's queue. The daemons shape by themselves; the kernel's data
-// plane needs a queue that shapes.
-func (l *Lab) egress(port string, p vocab.Link) error {
-	if l.kernel() && p.Rate > 0 {
+// address gives a port its IPv4 address, or lets the kernel choose one of IPv6's
+// link-local ones, which is all that BGP unnumbered needs.
+func (l *Lab) address(p port) error {
+	if !l.File.Unnumbered() {
+		return addAddr(p.Name, p.addr.String()+"/31")
+	}
+	return sysctls([][2]string{
+		{"net.ipv6.conf." + p.Name + ".disable_ipv6", "0"},
+		{"net.ipv6.conf." + p.Name + ".accept_dad", "0"}, // addresses are ours; do not wait a second
+	})
+}
+
+// egress prepares a queue of a node's port. The daemons shape by themselves; the
+// kernel's data plane needs a queue that shapes.
+func (l *Lab) egress(node, port string, p vocab.Link) error {
+	if l.File.KernelLeaf(node) && p.Rate > 0 {
 		return tbf(port, uint64(p.Rate), uint32(p.Queue))
 	}
 	return pfifo(port)
@@ -157,6 +174,9 @@ func (l *Lab) buildHost(host fabric.Host) error {
 		}
 		err := errors.Join(
 			pfifo("eth0"), setUp("eth0"), addAddr("eth0", host.Addr.String()), addAddr("eth0", host.Addr6.String()))
+		if err == nil && host.Gateway.IsValid() {
+			err = netlink.RouteReplace(&netlink.Route{Gw: host.Gateway.AsSlice()})
+		}
 		if err == nil && l.File.Subflows > 0 {
 			err = takeSubflows(host.Addr.Addr(), l.File.Subflows)
 		}
@@ -165,7 +185,7 @@ func (l *Lab) buildHost(host fabric.Host) error {
 	if err != nil {
 		return err
 	}
-	return l.in(leaf, func() error { return errors.Join(l.egress(host.Port, host.Access), setUp(host.Port)) })
+	return l.in(leaf, func() error { return errors.Join(l.egress(leaf, host.Port, host.Access), setUp(host.Port)) })
 }
 
 // hostSettings sets the kernel parameters that a run's results depend on, in the

@@ -21,6 +21,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/goccy/go-yaml"
 	"github.com/vishvananda/netlink"
 
 	"github.com/loomfabric/loom/balance"
@@ -42,21 +43,33 @@ const (
 // startDataplane starts the daemons, or the kernel's data plane, and waits until it
 // is ready.
 func (l *Lab) startDataplane(ctx context.Context) error {
-	if l.kernel() || l.File.Fallback == "kernel" {
-		for _, n := range l.Topo.Leaves {
+	for _, n := range l.Topo.Leaves {
+		if l.File.KernelLeaf(n.Name) || l.kernelBeside() {
 			if err := l.kernelLeaf(n); err != nil {
 				return err
 			}
 		}
 	}
-	if !l.kernel() {
-		for _, n := range slices.Concat(l.Topo.Spines, l.Topo.Leaves) {
-			if err := l.startDaemon(n); err != nil {
-				return err
-			}
+	for _, n := range slices.Backward(l.withDaemon()) { // spines first
+		if err := l.startDaemon(n); err != nil {
+			return err
 		}
 	}
 	return l.waitReady(ctx)
+}
+
+// kernelBeside reports whether the kernel has bridges and vxlan devices beside a leaf's
+// daemon.
+func (l *Lab) kernelBeside() bool { return l.File.Fallback == "kernel" || l.File.FRR.EVPN }
+
+// withDaemon lists the nodes that have a leafd or spined.
+func (l *Lab) withDaemon() (out []fabric.Node) {
+	for _, n := range l.nodes() {
+		if !l.kernel() && !l.File.KernelLeaf(n.Name) {
+			out = append(out, n)
+		}
+	}
+	return out
 }
 
 // startDaemon writes a node's configuration and starts its daemon.
@@ -68,6 +81,9 @@ func (l *Lab) startDaemon(n fabric.Node) error {
 	path, err := l.binary(program)
 	if err != nil {
 		return err
+	}
+	if isLeaf(n) && l.File.Overlay == "kernel" {
+		conf = l.kernelOverlay(conf)
 	}
 	text, err := yamlfile.Marshal(conf)
 	if err != nil {
@@ -84,10 +100,22 @@ func (l *Lab) startDaemon(n fabric.Node) error {
 	cmd := exec.Command(path, "run", "-c", l.path(n.Name+".yaml"))
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // it outlives the terminal, as after `up`
-	if err := l.startIn(n.Name, cmd); err != nil {
+	if err := l.startIn(n.Name, l.path(n.Name+".log"), cmd); err != nil {
 		return err
 	}
 	return os.WriteFile(l.path(n.Name+".pid"), fmt.Appendf(nil, "{\"pid\":%d}\n", cmd.Process.Pid), 0o644)
+}
+
+// StartDaemon starts the leafd or spined of a node again that is up, after a test has
+// ended it, with the configuration that it had.
+func (l *Lab) StartDaemon(node string) (err error) {
+	defer l.name(&err)
+	for _, n := range l.withDaemon() {
+		if n.Name == node {
+			return l.startDaemon(n)
+		}
+	}
+	return fmt.Errorf("%q has no daemon", node)
 }
 
 // DaemonsHash returns a word that differs if leafd or spined does; "" if one is not
@@ -163,11 +191,11 @@ func (l *Lab) leafConfig(n fabric.Node) *config.Leaf {
 		Balancing: l.File.Balancing, Classes: l.classes(n.Index), Sections: l.File.Sections,
 	}
 	for _, p := range l.ports(n) {
-		c.Uplinks = append(c.Uplinks, config.Uplink{Interface: p.name, Egress: egressConfig(p.egress)})
+		c.Uplinks = append(c.Uplinks, config.Uplink{Interface: p.Name, Egress: egressConfig(p.egress)})
 	}
 	for _, h := range l.members(n.Index) {
 		a := config.Access{Interface: h.Port, Egress: egressConfig(h.Access)}
-		if l.File.Fallback == "kernel" {
+		if l.kernelBeside() {
 			a.Fail = config.FailOpen // there is a bridge that takes over
 		}
 		if h.VLAN == 0 {
@@ -190,6 +218,25 @@ func (l *Lab) leafConfig(n fabric.Node) *config.Leaf {
 	return c
 }
 
+// kernelOverlay is the configuration of a leafd that follows the kernel's bridges: without
+// what it finds there. Uplinks stay where something is to be said of them.
+func (l *Lab) kernelOverlay(conf any) (out yaml.MapSlice) {
+	out = yaml.MapSlice{{Key: "overlay", Value: "kernel"}}
+	shaped := slices.ContainsFunc(l.Topo.Links, func(k fabric.Link) bool { return k.Up.Rate > 0 || k.Up.Delay > 0 || k.Up.ECN.Kmax > 0 })
+	for _, item := range yamlfile.Map(conf) {
+		switch item.Key {
+		case "vtep", "access", "vnis", "peers":
+			continue
+		case "uplinks":
+			if !shaped {
+				item.Value = "auto"
+			}
+		}
+		out = append(out, item)
+	}
+	return out
+}
+
 // spineConfig generates the configuration of a spined.
 func (l *Lab) spineConfig(n fabric.Node) *config.Spine {
 	c := &config.Spine{Common: l.common(n.Name)}
@@ -197,7 +244,7 @@ func (l *Lab) spineConfig(n fabric.Node) *config.Spine {
 		c.VTEPs = append(c.VTEPs, config.Prefix{Prefix: netip.PrefixFrom(leaf.VTEP, 32)})
 	}
 	for _, p := range l.ports(n) {
-		c.Ports = append(c.Ports, config.SpinePort{Interface: p.name, Egress: egressConfig(p.egress)})
+		c.Ports = append(c.Ports, config.SpinePort{Interface: p.Name, Egress: egressConfig(p.egress)})
 	}
 	if s := balance.Find(l.File.Scheme); s != nil && s.EveryTier && !s.NeedsPeer {
 		c.Scheme, c.Keys = l.File.Scheme, l.File.Keys
@@ -239,7 +286,11 @@ func (l *Lab) get(ctx context.Context, node, path string) ([]byte, error) {
 // waitReady waits until every daemon reports ready and the neighbours on the links
 // are resolved.
 func (l *Lab) waitReady(caller context.Context) error {
-	ctx, cancel := context.WithTimeout(caller, readyWait)
+	wait := readyWait
+	if l.frr() {
+		wait = routesWait // until EVPN has the flood lists
+	}
+	ctx, cancel := context.WithTimeout(caller, wait)
 	defer cancel()
 	for {
 		err := l.ready(ctx)
@@ -254,7 +305,7 @@ func (l *Lab) waitReady(caller context.Context) error {
 			if caller.Err() != nil { // it has had enough, by its own deadline perhaps
 				return caller.Err()
 			}
-			return fmt.Errorf("not ready after %v: %w", readyWait, err)
+			return fmt.Errorf("not ready after %v: %w", wait, err)
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -265,10 +316,10 @@ func (l *Lab) ready(ctx context.Context) error {
 	if err := l.resolveNeighbours(); err != nil {
 		return err
 	}
-	if l.kernel() {
-		return nil
+	if err := l.floodLists(); err != nil {
+		return err
 	}
-	for _, n := range l.nodes() {
+	for _, n := range l.withDaemon() {
 		if _, err := l.get(ctx, n.Name, "/readyz"); err != nil {
 			return fmt.Errorf("%s: %w", n.Name, err)
 		}
@@ -279,6 +330,9 @@ func (l *Lab) ready(ctx context.Context) error {
 // resolveNeighbours makes the kernel resolve the gateways of all links that are up,
 // as the first packet would. It returns an error while one is not resolved.
 func (l *Lab) resolveNeighbours() error {
+	if l.File.Unnumbered() {
+		return nil // zebra has taken the neighbours' addresses from their advertisements
+	}
 	up, err := l.linkState()
 	if err != nil {
 		return err
@@ -287,7 +341,7 @@ func (l *Lab) resolveNeighbours() error {
 		err := l.in(n.Name, func() error {
 			for _, p := range l.ports(n) {
 				if up[p.link] {
-					if err := withLink(p.name, "resolve "+p.gateway.String(), p.resolve); err != nil {
+					if err := withLink(p.Name, "resolve "+p.gateway.String(), p.resolve); err != nil {
 						return err
 					}
 				}
@@ -337,9 +391,9 @@ func (l *Lab) stats(ctx context.Context, node string) (s daemonStats, err error)
 	return s, nil
 }
 
-// lastLog returns the end of a node's log, for errors.
-func (l *Lab) lastLog(node string) string {
-	b, err := os.ReadFile(l.path(node + ".log"))
+// lastLog returns the end of a log, for errors.
+func lastLog(path string) string {
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return "no log"
 	}

@@ -89,7 +89,7 @@ func isLeaf(n fabric.Node) bool { return n.VTEP.IsValid() }
 // port is one end of a leaf–spine link.
 type port struct {
 	link          int // its index
-	name          string
+	Name          string
 	addr, gateway netip.Addr // this end's, the other end's
 	egress        vocab.Link
 }
@@ -211,7 +211,7 @@ func (l *Lab) build(ctx context.Context, before func() error) (err error) {
 	if err := os.MkdirAll(l.dir(), 0o755); err != nil {
 		return err
 	}
-	steps := []func(context.Context) error{l.buildNodes, l.buildLinks, l.buildHosts, l.converge, l.startDataplane}
+	steps := []func(context.Context) error{l.buildNodes, l.buildLinks, l.buildHosts, l.startFRR, l.converge, l.startDataplane}
 	for _, step := range steps {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -227,6 +227,11 @@ func (l *Lab) build(ctx context.Context, before func() error) (err error) {
 func (l *Lab) checkHost() error {
 	if os.Geteuid() != 0 {
 		return errors.New("needs root for network namespaces: run it with sudo")
+	}
+	if l.frr() {
+		if err := checkFRR(); err != nil {
+			return err
+		}
 	}
 	if l.kernel() {
 		return nil

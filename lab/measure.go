@@ -48,7 +48,7 @@ func (r *runner) noteLinks() (err error) {
 // the interfaces when the kernel forwards.
 func (l *Lab) uplinkBytes(ctx context.Context, leaf fabric.Node) (out []uint64, err error) {
 	sent := map[string]uint64{}
-	if l.kernel() {
+	if l.File.KernelLeaf(leaf.Name) {
 		err = l.in(leaf.Name, func() error {
 			links, err := netlink.LinkList()
 			for _, dev := range links {
@@ -68,7 +68,7 @@ func (l *Lab) uplinkBytes(ctx context.Context, leaf fabric.Node) (out []uint64, 
 		}
 	}
 	for _, p := range l.ports(leaf) {
-		out = append(out, sent[p.name])
+		out = append(out, sent[p.Name])
 	}
 	return out, err
 }
@@ -101,7 +101,7 @@ func (r *runner) phases() {
 			lu := LeafUplinks{Leaf: n.Name}
 			var live []uint64
 			for j, p := range r.lab.ports(n) {
-				u := UplinkBytes{Link: r.lab.Topo.Links[p.link].Name, Port: p.name, Up: a.up[p.link], Bytes: b.sent[leaf][j] - a.sent[leaf][j]}
+				u := UplinkBytes{Link: r.lab.Topo.Links[p.link].Name, Port: p.Name, Up: a.up[p.link], Bytes: b.sent[leaf][j] - a.sent[leaf][j]}
 				lu.Uplinks = append(lu.Uplinks, u)
 				if u.Up {
 					live = append(live, u.Bytes)
@@ -230,10 +230,7 @@ func (r *runner) farPair() (client, server *host) {
 // daemons reads every daemon's final account and what it dropped. Nobody keeps an
 // account when the kernel forwards.
 func (r *runner) daemons(ctx context.Context) error {
-	if r.lab.kernel() {
-		return nil
-	}
-	for _, n := range r.lab.nodes() {
+	for _, n := range r.lab.withDaemon() {
 		s, err := r.lab.stats(ctx, n.Name)
 		if err != nil {
 			return err

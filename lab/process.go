@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -21,18 +22,21 @@ import (
 
 // child is a process that this loomlab started and will reap.
 type child struct {
-	name string
+	name string // of the node
+	log  string // what it printed
 	cmd  *exec.Cmd
 	done chan struct{} // closed once it has ended
 }
 
-// startIn starts a program in a node's namespace.
-func (l *Lab) startIn(node string, cmd *exec.Cmd) error {
+// startIn starts a program in a node's namespace. log is the file that it prints to.
+func (l *Lab) startIn(node, log string, cmd *exec.Cmd) error {
 	// The child inherits the namespace of the thread that forks it.
 	if err := namespace.Do(l.ns(node), cmd.Start); err != nil {
 		return fmt.Errorf("start %s in %s: %w", filepath.Base(cmd.Path), node, err)
 	}
-	c := &child{name: node, cmd: cmd, done: make(chan struct{})}
+	// It takes the place of one that has ended.
+	l.children = slices.DeleteFunc(l.children, func(c *child) bool { return c.name == node && c.cmd.Path == cmd.Path && c.ended() })
+	c := &child{name: node, log: log, cmd: cmd, done: make(chan struct{})}
 	l.children = append(l.children, c)
 	go func() {
 		_ = cmd.Wait() // the exit status is in the log; deadDaemon reports the end
@@ -44,13 +48,25 @@ func (l *Lab) startIn(node string, cmd *exec.Cmd) error {
 // deadDaemon returns an error for a child that has ended.
 func (l *Lab) deadDaemon() error {
 	for _, c := range l.children {
-		select {
-		case <-c.done:
-			return fmt.Errorf("the process in %s has ended: %s", c.name, l.lastLog(c.name))
-		default:
+		if c.ended() {
+			return c.death()
 		}
 	}
 	return nil
+}
+
+func (c *child) ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// death is the error for a child that has ended.
+func (c *child) death() error {
+	return fmt.Errorf("%s in %s has ended: %s", filepath.Base(c.cmd.Path), c.name, lastLog(c.log))
 }
 
 // Exec replaces this process with a program inside a host, leaf or spine. Terminal,
@@ -149,7 +165,8 @@ func (l *Lab) processes(namespaces []string) (out []process, err error) {
 		var st unix.Stat_t
 		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		inside := unix.Stat(fmt.Sprintf("/proc/%d/ns/net", pid), &st) == nil && inodes[st.Ino]
-		if inside || bytes.Contains(args, []byte("\x00run\x00-c\x00"+l.dir()+"/")) {
+		ours := bytes.Contains(args, []byte("\x00run\x00-c\x00"+l.dir()+"/")) || bytes.Contains(args, []byte("\x00--vty_socket\x00"+l.dir()+"/"))
+		if inside || ours {
 			out = append(out, process{pid, fd})
 		} else {
 			unix.Close(fd)

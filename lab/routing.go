@@ -21,7 +21,12 @@ const protoBGP = unix.RTPROT_BGP
 
 // converge sets every node's routes by the state of the links, as a routing protocol
 // would after a change.
-func (l *Lab) converge(context.Context) error {
+//
+// Under control frr it waits until FRR has done so.
+func (l *Lab) converge(ctx context.Context) error {
+	if l.frr() {
+		return l.awaitRoutes(ctx)
+	}
 	up, err := l.linkState()
 	if err != nil {
 		return err
@@ -43,9 +48,9 @@ func (l *Lab) linkState() ([]bool, error) {
 	for _, n := range l.Topo.Leaves {
 		err := l.in(n.Name, func() error {
 			for _, p := range l.ports(n) {
-				dev, err := netlink.LinkByName(p.name)
+				dev, err := netlink.LinkByName(p.Name)
 				if err != nil {
-					return fmt.Errorf("%s: %w", p.name, err)
+					return fmt.Errorf("%s: %w", p.Name, err)
 				}
 				raw := dev.Attrs().RawFlags
 				up[p.link] = raw&unix.IFF_UP != 0 && raw&unix.IFF_LOWER_UP != 0

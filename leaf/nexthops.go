@@ -20,6 +20,7 @@ type NextHops struct {
 	selector [numSelectors]uint8 // next hop of each selector, or byHash
 	rest     balance.Shares      // of the flows whose selector is byHash
 	shares   balance.Shares      // of packets without the fabric's fields
+	places   balance.Places      // of next hops that were there before Without
 }
 
 // MakeNextHops returns the choice among n next hops, at most balance.MaxPaths, in
@@ -74,9 +75,28 @@ func MakeNextHops(n int, weights []uint16) NextHops {
 	return h
 }
 
+// Without returns the choice among the next hops that are left when those have gone that
+// are set in a mask, with the weights that MakeNextHops was given. Packets that took one
+// that is left take it still, and the others are spread by their hashes over those that
+// are left ([balance.Places]). Those that are left are numbered anew, in their order.
+func (h NextHops) Without(gone uint16, weights []uint16) NextHops {
+	if gone&(1<<h.n-1) != 0 {
+		h.places = h.places.Vacate(int(h.n), gone, weights)
+	}
+	return h
+}
+
 // Of returns the next hop of a packet: its place in the route. It is undefined if there
 // is none.
 func (h *NextHops) Of(capable bool, selector uint8, hash uint32) uint8 {
+	if h.places.Vacant() {
+		return h.places.Of(hash, h.place(capable, selector, hash))
+	}
+	return h.place(capable, selector, hash)
+}
+
+// place returns the next hop of a packet while all are there.
+func (h *NextHops) place(capable bool, selector uint8, hash uint32) uint8 {
 	shares := &h.shares
 	if capable {
 		if next := h.selector[selector%numSelectors]; next != byHash {

@@ -104,7 +104,7 @@ func TestNextHopsByWeight(t *testing.T) {
 // A scheme of the spine's sees the weights as a leaf's does.
 func TestSpineSchemeSeesWeights(t *testing.T) {
 	s := newTestSpine(t, "ecmp", &fakeLinks{})
-	if err := s.SetRoute(0, []int{3, 5}, []uint16{1, 3}); err != nil {
+	if err := s.SetRoute(0, []int{3, 5}, []uint16{1, 3}, 0); err != nil {
 		t.Fatal(err)
 	}
 	rng := rand.New(rand.NewPCG(4, 5))

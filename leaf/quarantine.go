@@ -54,23 +54,24 @@ func (l *Leaf[T]) isolate() {
 }
 
 // keep returns the paths whose tags are not dead, or all of them if there are none, and
-// fills in which ones they were.
+// fills in which ones they were. Flows on paths that are kept stay on them.
 func keep(paths *balance.Paths, dead uint16, index *[balance.MaxPaths]uint8) balance.Paths {
-	uplinks := make([]uint8, 0, balance.MaxPaths)
-	weights := make([]uint16, 0, balance.MaxPaths)
+	n, gone := 0, uint16(0)
 	for i, u := range paths.Uplink[:paths.N] {
-		if dead>>u&1 == 0 {
-			index[len(uplinks)] = uint8(i)
-			uplinks, weights = append(uplinks, u), append(weights, paths.Weights[i])
+		if dead>>u&1 != 0 {
+			gone |= 1 << i
+			continue
 		}
+		index[n] = uint8(i)
+		n++
 	}
-	if len(uplinks) == 0 {
+	if n == 0 {
 		for i := range index {
 			index[i] = uint8(i)
 		}
 		return *paths
 	}
-	return balance.MakeWeightedPaths(uplinks, weights)
+	return paths.Without(gone)
 }
 
 // translate makes paths that were chosen among those shown the driver's.

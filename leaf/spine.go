@@ -2,6 +2,7 @@ package leaf
 
 import (
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"github.com/loomfabric/loom/balance"
@@ -112,13 +113,15 @@ type Bundle struct {
 }
 
 // SetRoute names the ports that lead to a destination, at most balance.MaxPaths, in a
-// stable order, and their weights; nil: all are alike. A route that has lost some of its next hops stays in the bundle that
-// it had.
-func (s *Spine) SetRoute(dest int, ports []int, weights []uint16) error {
+// stable order, and their weights; nil: all are alike. Those that are set in gone do not
+// lead there any more, and may again; the paths that are left are numbered without
+// them. A route that has lost some of its next hops stays in the bundle that it had.
+func (s *Spine) SetRoute(dest int, ports []int, weights []uint16, gone uint16) error {
 	for dest >= len(s.by) {
 		s.by = append(s.by, nil)
 	}
-	if len(ports) == 0 || len(ports) == 1 && s.sw == nil {
+	gone &= 1<<len(ports) - 1
+	if left := len(ports) - bits.OnesCount16(gone); left == 0 || left == 1 && s.sw == nil {
 		return nil // there is no choice; the bundle that it had stays for later
 	}
 	var b *Bundle
@@ -144,7 +147,8 @@ func (s *Spine) SetRoute(dest int, ports []int, weights []uint16) error {
 	for i, p := range ports {
 		numbers[i] = uint8(b.number(p))
 	}
-	b.view.Paths[dest] = balance.MakeWeightedPaths(numbers[:len(ports)], weights)
+	paths := balance.MakeWeightedPaths(numbers[:len(ports)], weights)
+	b.view.Paths[dest] = paths.Without(gone)
 	s.by[dest] = b
 	return nil
 }

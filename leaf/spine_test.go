@@ -31,7 +31,7 @@ func newTestSpine(t *testing.T, scheme string, links SpineLinks) *Spine {
 
 func setRoute(t *testing.T, s *Spine, dest int, ports ...int) {
 	t.Helper()
-	if err := s.SetRoute(dest, ports, nil); err != nil {
+	if err := s.SetRoute(dest, ports, nil, 0); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -55,6 +55,8 @@ func command() *cobra.Command {
 			RunE: with(&file, func(_ *cobra.Command, l *lab.Lab, _ []string) error { return l.Down() })},
 		&cobra.Command{Use: "exec HOST -- COMMAND...", Short: "Run a program in a host (or a leaf or spine)", Args: cobra.MinimumNArgs(2),
 			RunE: with(&file, func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.Exec(args[0], args[1:]) })},
+		&cobra.Command{Use: "vtysh NODE [-- ARGUMENT...]", Short: "Run FRR's shell of a leaf or spine, for instance with -c 'show ip route'", Args: cobra.MinimumNArgs(1),
+			RunE: with(&file, func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.VTYSH(args[0], args[1:]) })},
 		&cobra.Command{Use: "fail LINK", Short: "Take a link down, for instance L0-S1.0", Args: cobra.ExactArgs(1),
 			RunE: with(&file, func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.Fail(args[0]) })},
 		&cobra.Command{Use: "restore LINK", Short: "Bring a failed link up again", Args: cobra.ExactArgs(1),

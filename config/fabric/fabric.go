@@ -28,6 +28,22 @@ type File struct {
 	// (a bridge and a vxlan device for each VNI beside the daemon, as under dataplane
 	// kernel but unshaped). Default: none.
 	Fallback string `yaml:"fallback,omitempty"`
+	// Control finds the routes between leaves: static (loomlab computes them from the links'
+	// state) or frr (FRR's daemons run on leaves and spines). Default: static.
+	Control string `yaml:"control,omitempty"`
+	// FRR is what FRR does, under control frr.
+	FRR FRR `yaml:"frr,omitempty"`
+	// Overlay says from where the leafs' daemons have networks and addresses: file (a
+	// configuration that loomlab writes, and what they learn) or kernel (its bridges and
+	// vxlan devices, under frr.evpn). Default: file.
+	Overlay string `yaml:"overlay,omitempty"`
+	// ReservedBits makes the kernel's vxlan devices such that they read Loom's header where
+	// it has no shim (Linux 6.14): they take over sooner from a leafd that was killed.
+	// Default: false.
+	ReservedBits bool `yaml:"reserved_bits,omitempty"`
+	// KernelLeaves are leaves without leafd, by name: the kernel's bridge and vxlan
+	// devices carry their overlay. Default: none.
+	KernelLeaves []string `yaml:"kernel_leaves,omitempty"`
 	// Balancing is the scheme of what no class matches.
 	vocab.Balancing `yaml:",inline"`
 	// Classes are kinds of traffic with a scheme of their own; the first one that

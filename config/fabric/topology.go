@@ -36,16 +36,19 @@ type Node struct {
 
 // Host is one host and its membership.
 type Host struct {
-	Name   string
-	Index  int // among all hosts
-	Leaf   int
-	Port   string // the leaf's interface towards it
-	VNI    uint32
-	VLAN   uint16
-	Addr   netip.Prefix // IPv4
-	Addr6  netip.Prefix // IPv6
-	MAC    [6]byte
-	Access vocab.Link // leaf to host
+	Name  string
+	Index int // among all hosts
+	Leaf  int
+	Port  string // the leaf's interface towards it
+	VNI   uint32
+	VLAN  uint16
+	Addr  netip.Prefix // IPv4
+	Addr6 netip.Prefix // IPv6
+	MAC   [6]byte
+	// Gateway is the address of the VNI's bridge, which all leaves have; invalid if
+	// the fabric has no gateways.
+	Gateway netip.Addr
+	Access  vocab.Link // leaf to host
 }
 
 // Link is one leaf–spine link.
@@ -166,6 +169,9 @@ func (f *File) expandHosts(t *Topology) {
 		for _, i := range members {
 			h := &t.Hosts[i]
 			h.VNI, h.VLAN = v.VNI, v.VLAN
+			if f.FRR.Gateway {
+				h.Gateway = lastAddr(subnet)
+			}
 			h.Addr = netip.PrefixFrom(addrAt(subnet, i+1), subnet.Bits())
 			h.Addr6 = netip.PrefixFrom(netip.AddrFrom16([16]byte{
 				0: 0xfd, 5: byte(v.VNI >> 16), 6: byte(v.VNI >> 8), 7: byte(v.VNI),

@@ -46,6 +46,7 @@ func nodeIndex(name string, kind byte, n int) (int, bool) {
 func (f *File) setDefaults() {
 	f.Dataplane = cmp.Or(f.Dataplane, "loom")
 	f.Fallback = cmp.Or(f.Fallback, "none")
+	f.setFRR()
 	f.Scheme = cmp.Or(f.Scheme, "ecmp")
 	f.TCP = cmp.Or(f.TCP, "cubic")
 	f.Links.Parallel = cmp.Or(f.Links.Parallel, 1)
@@ -87,12 +88,14 @@ func (v *validator) run() {
 	v.ErrorIf(f.Subflows < 0 || f.Subflows > MaxSubflows, "subflows", "%d subflows; use 1 to %d, which is what Linux can make between two addresses, or leave it out for TCP", f.Subflows, MaxSubflows)
 	v.ErrorIf(f.Fallback == "kernel" && f.Dataplane == "kernel", "fallback", "there is no daemon whose place the kernel could take; remove it, or use dataplane loom")
 	v.shape()
+	v.control()
 	v.balancing()
 	v.link("links", &f.Links.Link)
 	v.link("hosts.link", &f.Hosts.Link)
 	v.overrides()
 	if v.hosts() { // members and endpoints make sense only then
 		v.vnis()
+		v.gateways()
 		v.workloads()
 	}
 	v.faults()
@@ -128,6 +131,10 @@ func (v *validator) link(path string, l *vocab.Link) {
 	v.ErrorIf(l.Queue < minQueue || l.Queue > 1<<30, path+".queue", "a queue of %v; use %d bytes (two frames) to 1GiB", l.Queue, minQueue)
 	v.ErrorIf(l.Delay > 10*time.Second, path+".delay", "a delay of %v; use at most 10s", l.Delay)
 	v.Add(l.ECN.Check(path + ".ecn"))
+	if len(v.file.KernelLeaves) > 0 {
+		v.ErrorIf(l.Delay > 0, path+".delay", "the kernel of a leaf in kernel_leaves cannot delay; remove it, or kernel_leaves")
+		v.ErrorIf(l.ECN != (vocab.ECN{}), path+".ecn", "the kernel of a leaf in kernel_leaves cannot mark; remove it, or kernel_leaves")
+	}
 	if v.file.Dataplane == "kernel" {
 		v.ErrorIf(l.Delay > 0, path+".delay", "dataplane kernel cannot delay; remove it, or use dataplane loom")
 		v.ErrorIf(l.ECN != (vocab.ECN{}), path+".ecn", "dataplane kernel cannot mark; remove it, or use dataplane loom")

@@ -28,6 +28,7 @@ var layers = [][]string{
 	{"dataplane"},
 	{"internal/ethtool", "internal/namespace", "internal/httpd", "internal/handover", "internal/chart", "internal/spread", "internal/status"},
 	{"config"},
+	{"control/bridge"},
 	{"control", "internal/telemetry", "internal/workload", "internal/measure", "internal/admin", "sim/engine"},
 	{"internal/daemon", "internal/loomctl", "lab", "sim/network", "sim/parallel"},
 	{"sim/tcp", "sim/udp", "sim/rdma", "sim/node", "sim/traffic", "sim/theory"},

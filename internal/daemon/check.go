@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -54,6 +56,10 @@ func (k Kind) inspect(file string, look ...func(*node, *control.Facts) error) (*
 		}
 	}
 	facts, err := control.Gather(&n.dp)
+	if err == nil && n.auto() {
+		n = n.look(&facts.State)
+		facts, err = control.Gather(&n.dp) // about these ports, too
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -89,12 +95,15 @@ func (k Kind) checkCommand(file *string, out io.Writer) *cobra.Command {
 
 // check prints what it finds for people.
 func (k Kind) check(file string, offline bool, out io.Writer) error {
-	_, findings, err := k.prepare(file, offline)
+	n, findings, err := k.prepare(file, offline)
 	for _, f := range findings {
 		fmt.Fprintf(out, "%s: %v\n", f.Severity(), f)
 	}
 	if err != nil {
 		return err
+	}
+	if n.auto() && !offline {
+		fmt.Fprintf(out, "ports towards the fabric, as routes have it: %s\n", cmp.Or(strings.Join(n.found(), ", "), "none so far"))
 	}
 	_, err = fmt.Fprintf(out, "%s: OK\n", file)
 	return err

@@ -26,7 +26,7 @@ import (
 type reloader struct {
 	kind    Kind
 	file    string
-	now     atomic.Pointer[node] // what runs; written by run alone
+	now     atomic.Pointer[node] // what runs; written by reload alone
 	plane   plane
 	tables  tables                                          // nil before serve
 	follow  func(ports ...string)                           // has the kernel's mirror look at ports more closely
@@ -36,6 +36,7 @@ type reloader struct {
 	manager manager
 	result  atomic.Pointer[telemetry.Reload] // nil: nothing was read since the start
 	start   time.Time
+	found   chan []string // ports that routes lead over; holds one
 }
 
 // plane is what a reload changes of a data plane.
@@ -79,6 +80,9 @@ func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
 		select {
 		case <-ctx.Done():
 			return
+		case ports := <-r.found:
+			r.takeFound(ctx, ports)
+			continue
 		case <-signals:
 		}
 		r.manager.reloading()
@@ -129,6 +133,9 @@ func (r *reloader) plan() (*plan, error) {
 	p := &plan{node: n}
 	p.live, p.restart = config.Changes(now.file, n.file)
 	n.inherit(now)
+	if n.auto() != now.auto() { // who finds them begins with the mirror
+		p.restart = append(p.restart, map[bool]string{true: "ports", false: "uplinks"}[n.overlay() == nil])
+	}
 	if len(p.restart) > 0 || len(p.live) == 0 {
 		return p, nil
 	}
@@ -158,6 +165,9 @@ func (r *reloader) plan() (*plan, error) {
 
 // inherit takes over what was found out at the start and stays.
 func (n *node) inherit(from *node) {
+	if n.auto() {
+		n.dp.Ports = n.with(from.found()).dp.Ports
+	}
 	n.dp.Name, n.dp.Seed, n.dp.MaxMTU, n.dp.Room, n.dp.Look = from.dp.Name, from.dp.Seed, from.dp.MaxMTU, from.dp.Room, from.dp.Look
 }
 
@@ -205,7 +215,6 @@ func (r *reloader) reload(ctx context.Context) (changed bool, err error) {
 		return false, err
 	}
 	r.level.Set(p.node.logLevel())
-	r.now.Store(p.node)
 	for _, f := range p.findings {
 		r.log.Warn(f.Problem, "fix", f.Fix)
 	}
@@ -232,6 +241,7 @@ func (r *reloader) apply(ctx context.Context, old, n *node) error {
 			return err
 		}
 	}
+	r.now.Store(n) // the mirror asks for the overhead of its schemes
 	return r.tables.Configure(ctx, r.plane.Ports(), n.overlay())
 }
 

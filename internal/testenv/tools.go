@@ -19,6 +19,8 @@ var Tools = []Tool{
 	{"go", "golang-go"},
 	{"gcc", "gcc libc6-dev"}, // the race detector's; see NeedTools
 	{"ip", "iproute2"},
+	{"bridge", "iproute2"},
+	{"vtysh", "frr"},
 	{"sh", "dash"},
 	{"cat", "coreutils"},
 	{"sleep", "coreutils"},

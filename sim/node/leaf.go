@@ -29,6 +29,7 @@ type Leaf struct {
 	access  []*network.Port // by Index less balance.MaxPaths
 	uplinks []meter         // by LBTag
 	paths   []balance.Paths // by leaf
+	places  [][]uint8       // by leaf: the uplinks of its paths and of those that have gone since
 
 	brain  *leaf.Leaf[*network.Packet] // nil before Join
 	shared *leaf.Shared
@@ -72,7 +73,7 @@ func NewLeaf(net *network.Network, name string, index uint16, leaves int, where 
 		return nil, fmt.Errorf("leaf %s: %w", name, err)
 	}
 	l.explores = balance.Find(cfg.Scheme).Explores
-	l.paths = make([]balance.Paths, leaves)
+	l.paths, l.places = make([]balance.Paths, leaves), make([][]uint8, leaves)
 	for i := range l.paths {
 		l.paths[i] = balance.MakePaths()
 	}
@@ -182,9 +183,15 @@ func Acquaint(leaves []*Leaf) {
 
 // SetPaths names the uplinks that lead to a leaf, in a stable order; none: its
 // packets are dropped. Flowlets on an uplink that is no longer among them move
-// with their next packet.
+// with their next packet. Flows that go by hash keep their uplinks while others go and
+// return.
 func (l *Leaf) SetPaths(leaf uint16, uplinks []uint8) {
-	l.paths[leaf] = balance.MakePaths(uplinks...)
+	gone, ok := balance.Gone(l.places[leaf], uplinks)
+	if !ok {
+		gone, l.places[leaf] = 0, slices.Clone(uplinks)
+	}
+	all := balance.MakePaths(l.places[leaf]...)
+	l.paths[leaf] = all.Without(gone)
 	if l.brain != nil {
 		l.brain.SetPaths(l.paths)
 	}

@@ -49,6 +49,7 @@ type hops struct {
 	n      uint8
 	to     [balance.MaxPaths]*network.Port
 	choice leaf.NextHops
+	places []int // ports of these hops and of those that have gone since
 }
 
 // NewSpine returns a spine of a fabric with so many leaves, without ports. It
@@ -107,20 +108,25 @@ func (s *Spine) LinkChanged(_ engine.Time, p *network.Port, up bool) {
 }
 
 // SetRoute names the ports that lead to a leaf, in a stable order; none: its
-// packets are dropped. There are at most balance.MaxPaths.
+// packets are dropped. There are at most balance.MaxPaths. Flows that go by hash keep
+// their ports while others go and return.
 func (s *Spine) SetRoute(dest uint16, ports []int) error {
 	if len(ports) > balance.MaxPaths {
 		return fmt.Errorf("spine %s: %d next hops to leaf %d: at most %d are possible", s.Name, len(ports), dest, balance.MaxPaths)
 	}
 	h := &s.hops[dest]
-	*h = hops{n: uint8(len(ports)), choice: leaf.MakeNextHops(len(ports), nil)}
+	gone, ok := balance.Gone(h.places, ports)
+	if !ok {
+		gone, h.places = 0, slices.Clone(ports)
+	}
+	h.n, h.choice = uint8(len(ports)), leaf.MakeNextHops(len(h.places), nil).Without(gone, nil)
 	for i, p := range ports {
 		h.to[i] = s.ports[p].port
 	}
 	if s.brain == nil {
 		return nil
 	}
-	if err := s.brain.SetRoute(int(dest), ports, nil); err != nil {
+	if err := s.brain.SetRoute(int(dest), h.places, nil, gone); err != nil {
 		return fmt.Errorf("spine %s: %w", s.Name, err)
 	}
 	if s.every {

@@ -109,7 +109,7 @@ func (s *site) run(program, name string, ns *testenv.Namespace, config string) *
 func (s *site) runSpine() *daemon {
 	s.t.Helper()
 	return s.run("spined", "spine", s.spine, `
-vteps: [10.2.0.0/24]
+vteps: any
 ports: [{interface: dn0}, {interface: dn1}]
 `)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/config/vocab"
+	"github.com/loomfabric/loom/internal/yamlfile"
 )
 
 // Types that read a value of their own.
@@ -133,6 +134,9 @@ func (p *writer) value(t reflect.Type) string {
 	case reflect.Pointer:
 		return p.value(t.Elem())
 	case reflect.Slice:
+		if w, ok := reflect.Zero(t).Interface().(yamlfile.Worded); ok {
+			return w.Word() + " or list of " + p.value(t.Elem())
+		}
 		return "list of " + p.value(t.Elem())
 	case reflect.Map:
 		return "mapping of " + p.value(t.Key()) + " to " + p.value(t.Elem())

@@ -91,7 +91,7 @@ func TestSchemasRefuse(t *testing.T) {
 		{"leafd", "vtep: 10.0.0.1\nuplinks: []\naccess: []\nvnis: []\nscheme: best\n"},
 		{"leafd", "vtep: 10.0.0.1\nuplinks: []\naccess: []\nvnis: []\nconweave: {path-busy: 1ms}\n"},
 		{"leafd", "vtep: 10.0.0.1\nuplinks: []\naccess: []\nvnis: []\ncongestion: {profile: auto}\n"},
-		{"leafd", "uplinks: []\naccess: []\nvnis: []\n"},
+		{"leafd", "vtep: 10.0.0.1\naccess: []\nvnis: []\n"}, // without uplinks
 		{"fabric", "name: x\nleaves: 1\nspines: 1\nhosts: {per-leaf: 1}\nvnis: []\n"},
 		{"fabric", "name: x\nleaves: 1\nspines: 1\nhosts: {}\nvnis: []\nlinks: {rate: fast}\n"},
 		{"experiment", "topology: {leaves: 2}\n"},

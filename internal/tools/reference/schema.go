@@ -9,6 +9,7 @@ import (
 
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/experiment"
+	"github.com/loomfabric/loom/internal/yamlfile"
 	"github.com/loomfabric/loom/sim"
 )
 
@@ -121,7 +122,11 @@ func (b *builder) value(t reflect.Type) schema {
 	case reflect.Slice:
 		whole := *b // a list replaces the list before it, so its items are complete
 		whole.partial = false
-		return schema{"type": "array", "items": whole.value(t.Elem())}
+		list := schema{"type": "array", "items": whole.value(t.Elem())}
+		if w, ok := reflect.Zero(t).Interface().(yamlfile.Worded); ok {
+			return schema{"anyOf": []schema{{"const": w.Word()}, list}}
+		}
+		return list
 	case reflect.Map:
 		return schema{"type": "object", "additionalProperties": b.value(t.Elem())}
 	case reflect.Struct:

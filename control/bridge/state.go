@@ -1,0 +1,105 @@
+package bridge
+
+import (
+	"net/netip"
+	"reflect"
+)
+
+// State is what the kernel says of links and of what is on them.
+type State struct {
+	Links    map[int]*Link      // by index
+	VNIs     map[int]VNISet     // of devices with vnifilter, by index
+	NextHops map[uint32]NextHop // for forwarding entries, by ID
+	Filters  Filters
+}
+
+// NewState returns the state of a machine without links.
+func NewState() *State {
+	return &State{Links: make(map[int]*Link), VNIs: make(map[int]VNISet), NextHops: make(map[uint32]NextHop)}
+}
+
+// VNISet is the set of VNIs that a device takes.
+type VNISet []vniRange
+
+// Has reports whether a VNI is in the set.
+func (s VNISet) Has(vni uint32) bool {
+	for _, r := range s {
+		if r.first <= vni && vni <= r.last {
+			return true
+		}
+	}
+	return false
+}
+
+// Filters are what decides about frames beside bridges. A data plane does not apply
+// them, so what they are for is left to the kernel.
+type Filters struct {
+	Qdiscs       map[int]string  // by interface: what is there of clsact, ingress and queues that shape
+	Netdev       map[string]bool // interfaces with a chain of nftables' netdev family
+	BridgeTables bool            // nftables' bridge family has chains
+	IPChains     bool            // nftables or iptables have chains that forwarded packets pass
+	CallIPTables bool            // bridged frames pass these chains (net.bridge.bridge-nf-call-*)
+}
+
+// setLink takes what a message of AF_UNSPEC says, and reports whether it is new.
+func (s *State) setLink(l Link) bool {
+	old := s.Links[l.Index]
+	if old != nil && l.Member != nil && l.Master == old.Master {
+		l.VLANs, l.Tunnels = old.VLANs, old.Tunnels
+	} else if old != nil && l.Bridge != nil {
+		l.VLANs = old.VLANs
+	}
+	if old != nil && reflect.DeepEqual(*old, l) {
+		return false
+	}
+	s.Links[l.Index] = &l
+	return true
+}
+
+// setPort takes what a message of AF_BRIDGE says of a link that is known, and reports
+// whether it is new.
+func (s *State) setPort(p portInfo) bool {
+	old := s.Links[p.Index]
+	if old == nil {
+		return false
+	}
+	l := *old
+	l.VLANs, l.Tunnels = p.VLANs, p.Tunnels
+	if p.Member != nil {
+		l.Member, l.Master = p.Member, p.Master
+	}
+	if reflect.DeepEqual(*old, l) {
+		return false
+	}
+	s.Links[p.Index] = &l
+	return true
+}
+
+// leave takes a link out of its bridge.
+func (s *State) leave(ifindex int) bool {
+	old := s.Links[ifindex]
+	if old == nil || old.Member == nil {
+		return false
+	}
+	l := *old
+	l.Member, l.Master, l.VLANs, l.Tunnels = nil, 0, nil, nil
+	s.Links[ifindex] = &l
+	return true
+}
+
+// VTEPs returns the VTEPs of a next-hop object, which is one or a group.
+func (s *State) VTEPs(id uint32) (vteps []netip.Addr) {
+	h, ok := s.NextHops[id]
+	if !ok {
+		return nil
+	}
+	if h.VTEP.IsValid() {
+		vteps = append(vteps, h.VTEP)
+	}
+	for _, w := range h.Group { // groups have no groups in them
+		if m := s.NextHops[w.ID]; m.VTEP.IsValid() {
+			vteps = append(vteps, m.VTEP)
+		}
+	}
+	return vteps
+}

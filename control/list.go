@@ -1,0 +1,283 @@
+package control
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/overlay"
+)
+
+// List reads one kind.
+func (k *Netlink) List(kind Kind, s *State) error {
+	list := [numKinds]func(*State) error{k.links, k.routes, k.neighbours, k.addresses}[kind]
+	var err error
+	for range maxDumps {
+		err = list(s)
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("list the kernel's %v: %w", kind, err)
+	}
+	return nil
+}
+
+func (k *Netlink) links(s *State) error {
+	list, err := k.h.LinkList()
+	if err != nil {
+		return err
+	}
+	out := make([]Link, 0, len(list))
+	for _, l := range list {
+		a := l.Attrs()
+		link := Link{
+			Index: a.Index, Name: a.Name, MTU: a.MTU, Up: running(a), Kind: l.Type(),
+			Master: a.MasterIndex, Loopback: a.RawFlags&unix.IFF_LOOPBACK != 0,
+		}
+		if link.Kind == "device" { // what package netlink calls one that has no kind
+			link.Kind = ""
+		}
+		if vrf, ok := l.(*netlink.Vrf); ok {
+			link.Table = vrf.Table
+		}
+		if len(a.HardwareAddr) == len(link.MAC) {
+			link.MAC = overlay.MAC(a.HardwareAddr)
+		}
+		if k.ports.has(a.Name) {
+			// A driver that does not tell leaves it at 0: unknown.
+			link.Speed, _ = k.ethtool.Speed(a.Name)
+		}
+		out = append(out, link)
+	}
+	slices.SortFunc(out, func(a, b Link) int { return cmp.Compare(a.Index, b.Index) })
+	s.Links, k.known = out, out
+	watching := make(map[int32]bool)
+	for _, l := range out {
+		if k.ports.has(l.Name) {
+			watching[int32(l.Index)] = true
+		}
+	}
+	k.watching.Store(&watching)
+	return nil
+}
+
+// running reports whether an interface is up and has carrier. LOWER_UP is the carrier;
+// RUNNING also knows of RFC 2863's operational states (dormant, a lower layer that is
+// down).
+func running(a *netlink.LinkAttrs) bool {
+	const all = unix.IFF_UP | unix.IFF_LOWER_UP | unix.IFF_RUNNING
+	return a.RawFlags&all == all
+}
+
+// openDumps opens a socket for lists that the kernel filters by what the request says
+// (Linux 4.20). An older kernel does not know the option, and sends more.
+func openDumps() (*nl.SocketHandle, error) {
+	s, err := nl.Subscribe(unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, fmt.Errorf("open a netlink socket: %w", err)
+	}
+	err = unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
+	if err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
+		s.Close()
+		return nil, fmt.Errorf("set NETLINK_GET_STRICT_CHK: %w", err)
+	}
+	timeout := nl.SocketTimeoutTv
+	if err := errors.Join(s.SetSendTimeout(&timeout), s.SetReceiveTimeout(&timeout)); err != nil {
+		s.Close()
+		return nil, fmt.Errorf("set the netlink socket's timeouts: %w", err)
+	}
+	return &nl.SocketHandle{Socket: s}, nil
+}
+
+// dump calls f for each message of a list.
+func (k *Netlink) dump(request, answer uint16, body []byte, f func(msg []byte)) error {
+	r := nl.NewNetlinkRequest(int(request), unix.NLM_F_DUMP)
+	r.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: k.dumps}
+	r.AddRawData(body)
+	return r.ExecuteIter(unix.NETLINK_ROUTE, answer, func(msg []byte) bool {
+		f(msg)
+		return true
+	})
+}
+
+// withU32 appends an attribute that is a number to a request.
+func withU32(b []byte, kind uint16, value uint32) []byte {
+	b = binary.NativeEndian.AppendUint16(b, attrLen+4)
+	b = binary.NativeEndian.AppendUint16(b, kind)
+	return binary.NativeEndian.AppendUint32(b, value)
+}
+
+// routes lists the routes of the underlay's table. Those that name a next hop object get
+// the object's next hops.
+func (k *Netlink) routes(s *State) error {
+	table, err := k.table()
+	if err != nil {
+		return err
+	}
+	var all []rawRoute
+	objects := false
+	body := append([]byte{unix.AF_INET}, make([]byte, rtMsgLen-1)...)
+	err = k.dump(unix.RTM_GETROUTE, unix.RTM_NEWROUTE, withU32(body, unix.RTA_TABLE, table), func(msg []byte) {
+		if r, ok := parseRoute(msg); ok && r.table == table && !r.fewer {
+			objects = objects || r.nexthop != 0
+			all = append(all, r)
+		}
+	})
+	if err != nil && !errors.Is(err, unix.ENOENT) { // the table has never had a route
+		return err
+	}
+	var hops nexthops
+	if objects {
+		if hops, err = k.nexthops(); err != nil {
+			return err
+		}
+	}
+	out := make([]Route, len(all))
+	for i := range all {
+		if !hops.resolve(&all[i]) {
+			return netlink.ErrDumpInterrupted // an object that came or went between the two lists
+		}
+		out[i] = all[i].Route
+	}
+	slices.SortStableFunc(out, func(a, b Route) int {
+		return cmp.Or(a.Dst.Addr().Compare(b.Dst.Addr()), cmp.Compare(a.Dst.Bits(), b.Dst.Bits()), cmp.Compare(a.Metric, b.Metric))
+	})
+	s.Routes = out
+	return nil
+}
+
+// nexthops lists the next hop objects. A kernel before Linux 5.3 has none.
+func (k *Netlink) nexthops() (nexthops, error) {
+	all := make(nexthops)
+	err := k.dump(unix.RTM_GETNEXTHOP, unix.RTM_NEWNEXTHOP, make([]byte, nhMsgLen), func(msg []byte) {
+		if id, n, ok := parseNexthop(msg); ok {
+			all[id] = n
+		}
+	})
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, nil
+	}
+	return all, err
+}
+
+// table returns the table of the underlay's routes: that of the VRF that the VTEP's
+// interface is in, or the first port that is in one.
+func (k *Netlink) table() (uint32, error) {
+	if !slices.ContainsFunc(k.known, func(l Link) bool { return l.Table != 0 }) {
+		return unix.RT_TABLE_MAIN, nil
+	}
+	list, err := k.h.AddrList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return 0, err
+	}
+	vtep := 0
+	for _, a := range list {
+		if ip, ok := addrOf(a.IP); ok && ip == k.vtep {
+			vtep = a.LinkIndex
+		}
+	}
+	return underlayTable(k.known, vtep, k.ports.get()), nil
+}
+
+// underlayTable returns the table of an underlay whose VTEP is on an interface; 0: on none
+// that there is. Then the first port that is in a VRF says which.
+func underlayTable(links []Link, vtep int, ports []string) uint32 {
+	if vtep != 0 {
+		return tableOf(links, vtep)
+	}
+	for _, l := range links {
+		if t := tableOf(links, l.Index); t != unix.RT_TABLE_MAIN && slices.Contains(ports, l.Name) {
+			return t
+		}
+	}
+	return unix.RT_TABLE_MAIN
+}
+
+// tableOf returns the table in which packets of an interface are routed: that of the VRF
+// that it is, or is part of, or that the bridge or bond is part of which it is part of.
+func tableOf(links []Link, index int) uint32 {
+	for range 4 { // devices above each other; more only if somebody lies
+		i := slices.IndexFunc(links, func(l Link) bool { return l.Index == index })
+		switch {
+		case i < 0:
+			return unix.RT_TABLE_MAIN
+		case links[i].Table != 0:
+			return links[i].Table
+		}
+		index = links[i].Master
+	}
+	return unix.RT_TABLE_MAIN
+}
+
+// neighbours lists those behind ports, a port at a time: a leaf has as many others as it
+// has hosts.
+func (k *Netlink) neighbours(s *State) error {
+	var out []Neighbour
+	for _, l := range k.known {
+		if !k.ports.has(l.Name) {
+			continue
+		}
+		err := k.dump(unix.RTM_GETNEIGH, unix.RTM_NEWNEIGH, withU32(make([]byte, ndMsgLen), ndaIfindex, uint32(l.Index)), func(msg []byte) {
+			if n, ok := parseNeighbour(msg); ok && n.Ifindex == l.Index {
+				out = append(out, n)
+			}
+		})
+		if err != nil && !errors.Is(err, unix.ENODEV) { // the link's event tells
+			return err
+		}
+	}
+	slices.SortFunc(out, func(a, b Neighbour) int {
+		return cmp.Or(cmp.Compare(a.Ifindex, b.Ifindex), a.Addr.Compare(b.Addr))
+	})
+	s.Neighbours = out
+	return nil
+}
+
+func (k *Netlink) addresses(s *State) error {
+	list, err := k.h.AddrList(nil, netlink.FAMILY_V4)
+	if err != nil {
+		return err
+	}
+	out := make([]netip.Addr, 0, len(list))
+	for _, a := range list {
+		if ip, ok := addrOf(a.IP); ok {
+			out = append(out, ip)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	s.Addresses = slices.Compact(out)
+	return nil
+}
+
+// Resolve makes the kernel act as if it had a packet for the neighbour
+// (NTF_USE): it sends an ARP request for one that it does not know, and
+// confirms a stale one.
+func (k *Netlink) Resolve(ifindex int, addr netip.Addr) error {
+	family := netlink.FAMILY_V4
+	if addr.Is6() {
+		family = netlink.FAMILY_V6
+	}
+	err := k.h.NeighSet(&netlink.Neigh{
+		LinkIndex: ifindex, Family: family, IP: net.IP(addr.AsSlice()),
+		State: unix.NUD_NONE, Flags: netlink.NTF_USE,
+	})
+	if err != nil {
+		return fmt.Errorf("ask the kernel to resolve %v on interface %d: %w", addr, ifindex, err)
+	}
+	return nil
+}
+
+func addrOf(ip net.IP) (netip.Addr, bool) {
+	a, ok := netip.AddrFromSlice(ip)
+	return a.Unmap(), ok
+}
