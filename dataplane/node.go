@@ -171,7 +171,7 @@ func (n *Node) Run(ctx context.Context) error {
 		defer drain()
 		n.farewell()
 		if n.isHanded() {
-			return nil // the ports are another process's
+			return nil // the ports are a successor's
 		}
 		n.handBack()
 		return n.yield()

@@ -220,17 +220,17 @@ type Account struct {
 }
 
 // Account adds up the worker's frames.
-func (w *WorkerStats) Account() Account {
-	a := Account{Made: w.Made, Consumed: w.Consumed, Held: w.Held}
-	for i := range w.Ports {
-		p := &w.Ports[i]
+func (s *WorkerStats) Account() Account {
+	a := Account{Made: s.Made, Consumed: s.Consumed, Held: s.Held}
+	for i := range s.Ports {
+		p := &s.Ports[i]
 		a.Received += p.Received.Frames
 		a.Sent += p.Sent.Frames
 		a.Dropped += p.Dropped()
 	}
-	a.Received += w.Gone.Received.Frames
-	a.Sent += w.Gone.Sent.Frames
-	a.Dropped += w.Gone.Dropped
+	a.Received += s.Gone.Received.Frames
+	a.Sent += s.Gone.Sent.Frames
+	a.Dropped += s.Gone.Dropped
 	return a
 }
 

@@ -128,3 +128,24 @@ func TestCarryPeer(t *testing.T) {
 		t.Error("a path is in a state that there is not")
 	}
 }
+
+// Flows that receivers know by numbers, and that start anew, make it another leaf to its
+// peers; its nonces stay. Under a scheme without numbers nothing changes.
+func TestReboot(t *testing.T) {
+	s, l := carryLeaf(t, Secret{1, 2})
+	if !l.Continues(nil) {
+		t.Error("conga numbers no packets")
+	}
+	classes, err := l.MakeClasses([]ClassConfig{{Scheme: "reed"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetClasses(classes)
+	if l.Continues(map[string]bool{"flows/0/conga": true}) || !l.Continues(map[string]bool{"flows/0/reed": true}) {
+		t.Error("flows of reed go on without their numbers, or do not with them")
+	}
+	boot, nonce := s.boot, s.nonce(3, 1)
+	if s.Reboot(); s.boot == boot || s.nonce(3, 1) != nonce {
+		t.Error("the leaf is the same one, or its nonces are others")
+	}
+}

