@@ -40,21 +40,17 @@ func (b *bed) end(t *testing.T) {
 	p.end()
 }
 
-// TestEnd: a leafd and the kernel's EVPN leaf beside it, which leafd follows if it can.
+// TestEnd: a leafd and the kernel's EVPN leaf beside it, which leafd follows.
 func TestEnd(t *testing.T) {
 	t.Parallel()
 	kernels := []string{"any Linux"}
 	if *all {
 		kernels = append(kernels, "one that reads the header")
 	}
-	plane := evpn
-	if overlayKernel {
-		plane += "overlay: kernel\n"
-	}
 	for i, name := range kernels {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			up(t, fmt.Sprintf("%skernel_leaves: [L2]\nreserved_bits: %v\n", plane, i == 1)).end(t)
+			up(t, fmt.Sprintf("%sreserved_bits: %v\n", evpn+planes["loom"], i == 1)).end(t)
 		})
 	}
 }
