@@ -84,7 +84,7 @@ func (l *Lab) startDaemon(n fabric.Node) error {
 	}
 	keys := yamlfile.Map(conf)
 	if isLeaf(n) && l.File.Overlay == "kernel" {
-		keys = kernelOverlay(keys)
+		keys = l.kernelOverlay(keys)
 	}
 	text, err := yaml.Marshal(keys)
 	if err != nil {
@@ -220,10 +220,14 @@ func (l *Lab) leafConfig(n fabric.Node) *config.Leaf {
 }
 
 // kernelOverlay is the configuration of a leafd that follows the kernel's bridges: without
-// what it finds there.
-func kernelOverlay(keys yaml.MapSlice) (out yaml.MapSlice) {
+// what it finds there. Uplinks are listed where there is more to say than their names.
+func (l *Lab) kernelOverlay(keys yaml.MapSlice) (out yaml.MapSlice) {
 	out = yaml.MapSlice{{Key: "overlay", Value: "kernel"}}
+	shaped := slices.ContainsFunc(l.Topo.Links, func(k fabric.Link) bool { return k.Up.Rate > 0 || k.Up.Delay > 0 || k.Up.ECN.Kmax > 0 })
 	for _, item := range keys {
+		if item.Key == "uplinks" && !shaped {
+			item.Value = "auto"
+		}
 		if !slices.Contains([]any{"vtep", "access", "vnis", "peers", "max_ports"}, item.Key) {
 			out = append(out, item)
 		}

@@ -40,7 +40,7 @@ func (b *bed) end(t *testing.T) {
 	p.end()
 }
 
-// TestEnd: a leafd that has its networks from a file, and the kernel's EVPN leaf beside it.
+// TestEnd: a leafd and the kernel's EVPN leaf beside it, which leafd follows.
 func TestEnd(t *testing.T) {
 	t.Parallel()
 	kernels := []string{"any Linux"}
@@ -50,7 +50,7 @@ func TestEnd(t *testing.T) {
 	for i, name := range kernels {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			up(t, fmt.Sprintf("%skernel_leaves: [L2]\nreserved_bits: %v\n", evpn, i == 1)).end(t)
+			up(t, fmt.Sprintf("%sreserved_bits: %v\n", evpn+planes["loom"], i == 1)).end(t)
 		})
 	}
 }

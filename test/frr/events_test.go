@@ -96,10 +96,8 @@ const away = 1500 * time.Millisecond
 // it, Loom's flows are without an answer for no longer than the kernel's, and a bit.
 func TestEvents(t *testing.T) {
 	b := up(t, underlay)
-	if nexthopObjects { // the kernel tells no more of a route than the number of its group
-		for _, n := range b.nodes() {
-			b.ns[n.Name].Sysctl(t, "net/ipv4/nexthop_compat_mode", "0")
-		}
+	for _, n := range b.nodes() { // the kernel tells no more of a route than the number of its group
+		b.ns[n.Name].Sysctl(t, "net/ipv4/nexthop_compat_mode", "0")
 	}
 	for _, e := range events {
 		if e.all && !*all {

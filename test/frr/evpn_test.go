@@ -33,12 +33,7 @@ vnis:
 // planes are who forwards for the leaves. The kernel alone is the control.
 var planes = map[string]string{
 	"kernel": "dataplane: kernel\n",
-}
-
-func init() {
-	if overlayKernel { // and a leaf without
-		planes["loom"] = "overlay: kernel\nkernel_leaves: [L2]\n"
-	}
+	"loom":   "overlay: kernel\nkernel_leaves: [L2]\n", // and a leaf without it
 }
 
 // late is ten times what is promised of BGP on an idle machine: a second.

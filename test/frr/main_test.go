@@ -54,10 +54,3 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(code)
 }
-
-// nexthopObjects says whether leafd reads routes of which the kernel tells only the
-// number of a nexthop object.
-const nexthopObjects = true
-
-// overlayKernel says whether leafd can follow the kernel's bridges (overlay: kernel).
-const overlayKernel = false

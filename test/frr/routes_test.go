@@ -86,11 +86,7 @@ func TestNextHops(t *testing.T) {
 			t.Parallel()
 			b := up(t, strings.Replace(underlay, "control: frr", "control: frr\nfrr: {routing: "+routing+"}", 1))
 			b.sameHops("as built", 2)
-			compats := []int{1}
-			if nexthopObjects {
-				compats = append(compats, 0)
-			}
-			for _, compat := range compats {
+			for _, compat := range []int{1, 0} {
 				b.ns["L0"].Sysctl(t, "net/ipv4/nexthop_compat_mode", strconv.Itoa(compat))
 				for _, c := range []struct {
 					state string
