@@ -24,11 +24,11 @@ type Rule struct {
 	networks  *ebpf.Map
 	peers     *ebpf.Map
 	served    *ebpf.Map
-	placed    map[overlay.FDBKey]bool // what addresses has
-	has       RuleTables              // what the others have
+	placed    map[overlay.FDBKey]overlay.Dest // what addresses has
+	has       RuleTables                      // what the others have
 }
 
-// RuleSize says how much a [Rule] holds. The memory is taken at once: about 72 bytes for
+// RuleSize says how much a [Rule] holds. The memory is taken at once: about 80 bytes for
 // an address.
 type RuleSize struct {
 	Addresses, Networks, Peers int
@@ -67,7 +67,7 @@ func OpenRule(size RuleSize) (*Rule, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read embedded object: %w", err)
 	}
-	r := &Rule{size: size, placed: make(map[overlay.FDBKey]bool), has: RuleTables{Networks: make(map[overlay.VNI]uint16), Peers: make(map[netip.Addr]bool)}}
+	r := &Rule{size: size, placed: make(map[overlay.FDBKey]overlay.Dest), has: RuleTables{Networks: make(map[overlay.VNI]uint16), Peers: make(map[netip.Addr]bool)}}
 	for _, m := range []struct {
 		to   **ebpf.Map
 		name string
@@ -126,8 +126,8 @@ func (r *Rule) SetAddresses(keys []overlay.FDBKey, places []overlay.Dest) (int, 
 		values[i] = loomLoomAddress{Place: uint32(at), Passed: now - maxRefresh - 1}
 	}
 	n, err := r.addresses.BatchUpdate(keys, values, nil)
-	for _, key := range keys[:min(n, len(keys))] {
-		r.placed[key] = true
+	for i, key := range keys[:min(n, len(keys))] {
+		r.placed[key] = places[i]
 	}
 	if errors.Is(err, unix.E2BIG) {
 		return n, fmt.Errorf("set %d addresses, %d of them set: %w: it has room for %d", len(keys), n, ErrRuleFull, r.size.Addresses)
@@ -142,18 +142,18 @@ func (r *Rule) SetAddresses(keys []overlay.FDBKey, places []overlay.Dest) (int, 
 func (r *Rule) DeleteAddresses(keys []overlay.FDBKey) error {
 	known := make([]overlay.FDBKey, 0, len(keys)) // the kernel stops at the first one that it does not know
 	for _, key := range keys {
-		if r.placed[key] {
+		if _, ok := r.placed[key]; ok {
 			known = append(known, key)
-			delete(r.placed, key)
 		}
 	}
 	if len(known) == 0 {
 		return nil
 	}
-	if n, err := r.addresses.BatchDelete(known, nil); err != nil {
-		for _, key := range known[min(n, len(known)):] {
-			r.placed[key] = true // it may be
-		}
+	n, err := r.addresses.BatchDelete(known, nil)
+	for _, key := range known[:min(n, len(known))] {
+		delete(r.placed, key)
+	}
+	if err != nil {
 		return fmt.Errorf("delete %d addresses for XDP programs: %w", len(known), err)
 	}
 	return nil
@@ -161,6 +161,16 @@ func (r *Rule) DeleteAddresses(keys []overlay.FDBKey) error {
 
 // Len returns the number of addresses that the table has.
 func (r *Rule) Len() int { return len(r.placed) }
+
+// Find returns the addresses that match says yes to, in no order.
+func (r *Rule) Find(match func(key overlay.FDBKey, at overlay.Dest) bool) (keys []overlay.FDBKey) {
+	for key, at := range r.placed {
+		if match(key, at) {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
 
 // RuleAddress is what the programs know of an address.
 type RuleAddress struct {

@@ -423,6 +423,27 @@ func TestRuleAgainstModel(t *testing.T) {
 	}
 }
 
+// FuzzRule hands any bytes to both programs and to the model.
+func FuzzRule(f *testing.F) {
+	r := ruleFixture(f, RuleSize{100, 10, 10})
+	f.Add(between(ruleHost, ruleFar, vlanTag(0x8100, 20)))
+	f.Add(between(ruleHost, broadcast))
+	f.Add(inVXLAN(rulePeer, 100, [3]byte{}, nil, between(ruleFar, ruleHost)))
+	f.Add(inVXLAN(rulePeer, 100, [3]byte{0xab, 0xc4, 0x71}, nil, between(ruleFar, ruleNone)))
+	f.Add(inVXLAN(rulePeer, 100, fabricShim, shim, between(ruleFar, ruleHost)))
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		if len(frame) < 14 || len(frame) > 1500 {
+			return // no driver delivers less; a test run takes one page
+		}
+		for _, served := range []bool{true, false} {
+			r.serve(t, served)
+			r.check(t, Access, frame)
+			r.check(t, Uplink, frame)
+		}
+		r.serve(t, true)
+	})
+}
+
 // The kernel is shown one frame of a source in each interval, and the first one after the
 // address was set; none is redirected without an interval. The interval can change.
 func TestRuleRefresh(t *testing.T) {

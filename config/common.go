@@ -46,7 +46,8 @@ type Common struct {
 	// MaxPorts is how many ports the node has room for, at most 256: while it runs, ports
 	// may be added up to that number. Packet buffers take memory for each of them, about
 	// 9 MB a worker with rings of 2048. The place of a port that is removed is free for
-	// another one after 10 seconds. Default: those that it starts with, and 4 more.
+	// another one after 10 seconds. Default: those that are listed, and 4 more, or 16
+	// where routes say which ports there are.
 	MaxPorts int `yaml:"max_ports,omitempty"`
 	// Frames is the number of packet buffers of each worker. Default: enough for
 	// the rings of as many ports as there is room for, for 256 packets in each data

@@ -30,12 +30,29 @@ func (c *Common) dataplane() dataplane.Config {
 	}
 }
 
-// spareRoom is how many ports may come while a node runs, if its file does not say.
-const spareRoom = 4
+// spareRoom is how many ports may come while a node runs, if its file does not say, and
+// foundRoom how many if routes say which ports there are.
+const spareRoom, foundRoom = 4, 16
 
 // room returns how many ports there is room for in a node that starts with so many.
-func (c *Common) room(ports int) int {
-	return cmp.Or(c.MaxPorts, min(ports+spareRoom, dataplane.MaxPorts))
+func (c *Common) room(ports int, auto bool) int {
+	spare := spareRoom
+	if auto {
+		spare = foundRoom
+	}
+	return cmp.Or(c.MaxPorts, min(ports+spare, dataplane.MaxPorts))
+}
+
+// FoundUplink returns an uplink that the file does not list.
+func FoundUplink(name string) dataplane.PortConfig { return found(name, dataplane.Uplink) }
+
+// FoundSpinePort returns a spine's port that the file does not list.
+func FoundSpinePort(name string) dataplane.PortConfig { return found(name, dataplane.SpinePort) }
+
+func found(name string, kind dataplane.PortKind) dataplane.PortConfig {
+	var e Egress
+	e.fill()
+	return dataplane.PortConfig{Name: name, Kind: kind, Egress: e.dataplane(), Optional: true}
 }
 
 func (e *Egress) dataplane() dataplane.EgressConfig {
@@ -74,7 +91,7 @@ func (l *Leaf) ToDataplane() dataplane.Config {
 			FDBLimit: a.FDBLimit,
 		})
 	}
-	c.Room = l.Common.room(len(c.Ports))
+	c.Room = l.Common.room(len(c.Ports), l.Uplinks.Auto())
 	return c
 }
 
@@ -103,7 +120,7 @@ func (s *Spine) ToDataplane() dataplane.Config {
 		p := &s.Ports[i]
 		c.Ports = append(c.Ports, dataplane.PortConfig{Name: p.Interface, Kind: dataplane.SpinePort, Egress: p.Egress.dataplane(), Optional: !p.Required})
 	}
-	c.Room = s.Common.room(len(c.Ports))
+	c.Room = s.Common.room(len(c.Ports), s.Ports.Auto())
 	return c
 }
 

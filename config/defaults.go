@@ -80,6 +80,9 @@ func (l *Leaf) fill() {
 }
 
 func (s *Spine) fill() {
+	if s.VTEPs.Any() && s.Ports == nil {
+		s.Ports = SpinePorts{}
+	}
 	for i := range s.Ports {
 		s.Ports[i].Egress.fill()
 	}

@@ -21,8 +21,10 @@ type Leaf struct {
 	// VTEP is this leaf's tunnel address (IPv4). It must be configured on the
 	// machine, usually on lo, and routed to by the fabric. Needed with overlay: file.
 	VTEP netip.Addr `yaml:"vtep"`
-	// Uplinks are the ports towards the spines, at most 16. Required.
-	Uplinks []Uplink `yaml:"uplinks"`
+	// Uplinks are the ports towards the spines, at most 16. With auto they are the
+	// interfaces that the kernel's routes to peers lead over, default routes apart, as these
+	// come and go; one without routes stays for 5 minutes. Required.
+	Uplinks Uplinks `yaml:"uplinks"`
 	// Access are the ports towards hosts. Needed with overlay: file.
 	Access []Access `yaml:"access"`
 	// VNIs are the virtual networks that this leaf has members of. Needed with overlay:
@@ -47,6 +49,15 @@ type Leaf struct {
 	// order.
 	vocab.Sections `yaml:",inline"`
 }
+
+// Uplinks are listed, or found by the kernel's routes.
+type Uplinks []Uplink
+
+// Word is yamlfile.Worded.
+func (Uplinks) Word() string { return "auto" }
+
+// Auto reports whether uplinks are found by the kernel's routes.
+func (u Uplinks) Auto() bool { return u != nil && len(u) == 0 }
 
 // Uplink is a port towards a spine.
 type Uplink struct {

@@ -1,10 +1,6 @@
 package config
 
-import (
-	"net/netip"
-
-	"github.com/loomfabric/loom/config/vocab"
-)
+import "github.com/loomfabric/loom/config/vocab"
 
 // Spine is the file of spined.
 type Spine struct {
@@ -23,8 +19,10 @@ type Spine struct {
 	vocab.Keys `yaml:",inline"`
 	// Sections are what the scheme shares with leaves.
 	Sections vocab.Sections `yaml:",inline"`
-	// Ports are the ports towards leaves and other spines. Required.
-	Ports []SpinePort `yaml:"ports"`
+	// Ports are the ports towards leaves and other spines. With auto they are the
+	// interfaces that the kernel's routes to single addresses lead over, as these come and
+	// go; one without routes stays for 5 minutes. Required, unless vteps is any: then auto.
+	Ports SpinePorts `yaml:"ports"`
 }
 
 // SpinePort is a port of a spine.
@@ -40,22 +38,17 @@ type SpinePort struct {
 // VTEPs are prefixes, or any destination that ports lead to.
 type VTEPs []Prefix
 
-// everywhere stands for `any`.
-var everywhere = Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0)}
-
 // Word is yamlfile.Worded.
-func (*VTEPs) Word() string { return "any" }
-
-// Take is yamlfile.Worded.
-func (v *VTEPs) Take() { *v = VTEPs{everywhere} }
+func (VTEPs) Word() string { return "any" }
 
 // Any reports whether routes say which destinations are the fabric's.
-func (v VTEPs) Any() bool { return len(v) == 1 && v[0] == everywhere }
+func (v VTEPs) Any() bool { return v != nil && len(v) == 0 }
 
-// Map is yamlfile.Mapper.
-func (v VTEPs) Map() any {
-	if v.Any() {
-		return "any"
-	}
-	return []Prefix(v)
-}
+// SpinePorts are listed, or found by the kernel's routes.
+type SpinePorts []SpinePort
+
+// Word is yamlfile.Worded.
+func (SpinePorts) Word() string { return "auto" }
+
+// Auto reports whether ports are found by the kernel's routes.
+func (p SpinePorts) Auto() bool { return p != nil && len(p) == 0 }

@@ -71,11 +71,33 @@ func TestAnyVTEP(t *testing.T) {
 	if s, err = read("[10.255.0.0/24]"); err != nil || len(s.ToDataplane().Remotes) != 1 {
 		t.Errorf("a list: %+v, error %v", s, err)
 	}
-	for _, wrong := range []string{"all", "{}", "7", "[any]", "[10.255.0.0/24, 0.0.0.0/0]"} {
+	if s, err = ParseSpine("spined.yaml", []byte("vteps: any\n"), nil); err != nil || !s.Ports.Auto() || s.ToDataplane().Room != foundRoom {
+		t.Errorf("any, and no ports: %+v, error %v", s, err)
+	}
+	for _, wrong := range []string{"[]", "all", "{}", "7", "[any]", "[10.255.0.0/24, 0.0.0.0/0]"} {
 		if _, err := read(wrong); err == nil {
 			t.Errorf("%s is taken", wrong)
 		} else if wrong == "all" && !strings.Contains(err.Error(), "write a list, or any") {
 			t.Error(err)
+		}
+	}
+}
+
+// A word stands for uplinks that routes lead over.
+func TestAutoUplinks(t *testing.T) {
+	read := func(uplinks string) (*Leaf, error) {
+		return ParseLeaf("leafd.yaml", []byte("vtep: 10.255.0.1\nuplinks: "+uplinks+"\naccess: [{interface: acc0, vni: 100}]\nvnis: [{vni: 100}]\n"), []string{"acc0", "eth1"})
+	}
+	l, err := read("auto")
+	if err != nil || !l.Uplinks.Auto() || len(l.ToDataplane().Ports) != 1 || l.ToDataplane().Room != 1+foundRoom {
+		t.Errorf("auto: %+v, error %v", l, err)
+	}
+	if l, err = read("[{interface: eth1}]"); err != nil || l.Uplinks.Auto() {
+		t.Errorf("a list: %+v, error %v", l, err)
+	}
+	for _, wrong := range []string{"[]", "any", "null"} {
+		if _, err := read(wrong); err == nil || !strings.Contains(err.Error(), "uplinks: auto") && !strings.Contains(err.Error(), "or auto") {
+			t.Errorf("%s: error %v", wrong, err)
 		}
 	}
 }

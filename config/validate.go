@@ -178,11 +178,8 @@ func (d *checker) scheme(s *Spine) {
 
 func (s *Spine) validate(d *checker) {
 	d.common(&s.Common)
-	d.ErrorIf(len(s.VTEPs) == 0, "vteps", "a spine that forwards to nobody; list the leaves' VTEPs, as in vteps: [10.255.0.0/24], or write vteps: any")
+	d.ErrorIf(s.VTEPs == nil, "vteps", "a spine that forwards to nobody; list the leaves' VTEPs, as in vteps: [10.255.0.0/24], or write vteps: any")
 	for i, p := range s.VTEPs {
-		if s.VTEPs.Any() {
-			break
-		}
 		at := item("vteps", i)
 		if d.ErrorIf(!p.Addr().Is4() || p.Bits() == 0, at, "%v cannot be a prefix of VTEPs; use an IPv4 prefix, as in 10.255.0.0/24", p.Prefix) ||
 			d.ErrorIf(p.Masked() != p.Prefix, at, "%v has host bits set; write %v", p.Prefix, p.Masked()) {
@@ -194,7 +191,7 @@ func (s *Spine) validate(d *checker) {
 	}
 	d.scheme(s)
 	n := len(s.Ports)
-	d.ErrorIf(n == 0, "ports", "a spine without ports; list the ports towards the leaves, as in ports: [{interface: eth1}]")
+	d.ErrorIf(s.Ports == nil && !s.VTEPs.Any(), "ports", "a spine without ports; list the ports towards the leaves, as in ports: [{interface: eth1}], or write ports: auto")
 	d.ErrorIf(n > dataplane.MaxPorts, "ports", "%d ports; use at most %d", n, dataplane.MaxPorts)
 	d.room(&s.Common, n)
 	for i := range s.Ports {

@@ -20,7 +20,7 @@ func (l *Leaf) validate(d *checker) {
 	}
 	l.validatePeers(d)
 	n := len(l.Uplinks)
-	d.ErrorIf(n == 0, "uplinks", "a leaf without uplinks; list the ports towards the spines, as in uplinks: [{interface: eth1}]")
+	d.ErrorIf(l.Uplinks == nil, "uplinks", "a leaf without uplinks; list the ports towards the spines, as in uplinks: [{interface: eth1}], or write uplinks: auto")
 	d.ErrorIf(n > dataplane.MaxPaths, "uplinks", "%d uplinks; use at most %d: the fabric header has 4 bits for an uplink", n, dataplane.MaxPaths)
 	for i := range l.Uplinks {
 		d.port(item("uplinks", i), l.Uplinks[i].Interface, l.Uplinks[i].Required, &l.Uplinks[i].Egress)

@@ -74,7 +74,7 @@ func TestMirrorIsConfigured(t *testing.T) {
 }
 
 // refuser takes no tables.
-type refuser struct{ published }
+type refuser struct{}
 
 func (refuser) Publish(*dataplane.Tables) error { return errors.New("none of these") }
 

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/gaissmai/bart"
+
+	"github.com/loomfabric/loom/config"
+	"github.com/loomfabric/loom/dataplane"
 )
 
 // portRest is how long an interface stays a port after the last route over it has gone.
@@ -61,6 +64,30 @@ func (f *Finder) Uplinks(s *State, peers []netip.Addr, now time.Time) Found {
 		}
 	}
 	return f.follow(s, routes, now)
+}
+
+// Look is Uplinks for a leaf with that overlay, and SpinePorts for a spine, where it is
+// nil, when nobody is to come back to it.
+func (f *Finder) Look(s *State, overlay *config.Leaf) Found {
+	return f.look(s, overlay, time.Time{})
+}
+
+func (f *Finder) look(s *State, overlay *config.Leaf, now time.Time) Found {
+	if overlay != nil {
+		return f.Uplinks(s, overlay.Peers, now)
+	}
+	return f.SpinePorts(s, now)
+}
+
+// WidestPort returns the largest MTU of the interfaces that can be ports towards the
+// fabric; those that no packet buffer holds do not count.
+func WidestPort(s *State) (mtu int) {
+	for i := range s.Links {
+		if l := &s.Links[i]; unfit(l) == "" && l.MTU <= dataplane.LargestMTU {
+			mtu = max(mtu, l.MTU)
+		}
+	}
+	return mtu
 }
 
 // SpinePorts returns the interfaces of the next hops of routes to single addresses, which
@@ -231,11 +258,7 @@ func (m *Mirror) find(fresh bool, now time.Time) (next time.Time) {
 		return earlier(next, cmp.Or(m.found.Next, next))
 	}
 	old := m.found
-	if m.Overlay != nil {
-		m.found = m.Finder.Uplinks(&m.state, m.Overlay.Peers, now)
-	} else {
-		m.found = m.Finder.SpinePorts(&m.state, now)
-	}
+	m.found = m.Finder.look(&m.state, m.Overlay, now)
 	for _, r := range m.found.Refused {
 		if !slices.Contains(old.Refused, r) {
 			m.Log.Warn("routes to VTEPs lead over an interface that cannot be a port", "interface", r.Name, "why", r.Why)

@@ -29,9 +29,8 @@ func (s *StaticMAC) dest() overlay.Dest {
 }
 
 // ChangeAddresses tells a node with [Config.KernelOverlay] where addresses are; nothing
-// else does. A change names VNIs, peers and ports of the tables that were published last,
-// and addresses of a VNI, peer or port that is withdrawn from the tables must go first.
-// Of several changes of an address the last one counts.
+// else does. A change names VNIs, peers and ports of the tables that were published last;
+// addresses of one that is withdrawn from the tables are nowhere. Of several changes of an address the last one counts.
 //
 // The XDP programs forget an address before the workers change it, and know it after they
 // did (decision 0025): meanwhile its frames are the kernel's. Changes are made in small

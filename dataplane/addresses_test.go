@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"log/slog"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -248,7 +249,8 @@ func TestRuleFollowsTables(t *testing.T) {
 	testenv.NeedRoot(t)
 	cfg, tables := kernelConfig(), leafTables()
 	tables.VNIs[1].Refresh = time.Minute
-	n, _ := nodeOf(t, cfg, tables, 1, slog.New(slog.DiscardHandler))
+	n, rigs := nodeOf(t, cfg, tables, 1, slog.New(slog.DiscardHandler))
+	rigLayout := rigs[0].ports
 	n.view.Load().ports[acc1].up = false
 	r := ruleTables(n.view.Load())
 	if len(r.Networks) != 3 || r.Networks[200] != 1 || !r.Peers[vtep2] || len(r.Peers) != 2 {
@@ -268,6 +270,32 @@ func TestRuleFollowsTables(t *testing.T) {
 	if vlans[0] != (bpf.VLAN{Network: 1, Refresh: DefaultRefresh}) || vlans[20] != (bpf.VLAN{Network: 2, Refresh: time.Minute}) || vlans[30] != (bpf.VLAN{}) {
 		t.Errorf("VLANs %v, %v, %v", vlans[0], vlans[20], vlans[30])
 	}
+	changes := []AddressChange{
+		{StaticMAC: StaticMAC{VNI: 0, MAC: hostA, Port: NoPort, Peer: 0}}, {StaticMAC: StaticMAC{VNI: 0, MAC: hostB, Port: NoPort, Peer: 1}},
+		{StaticMAC: StaticMAC{VNI: 1, MAC: hostA, Port: acc1}}, {StaticMAC: StaticMAC{VNI: 2, MAC: hostA, Port: acc1}},
+	}
+	refused, err := n.ChangeAddresses(changes)
+	if err != nil || len(refused) > 0 {
+		t.Fatal(refused, err)
+	}
+	other := leafTables()
+	other.Peers[1].VTEP, other.VNIs[2].VNI = netip.MustParseAddr("10.0.0.99"), 999
+	need(t, n.Publish(other))
+	for i, want := range []overlay.Dest{overlay.DestRemote(0), 0, overlay.DestLocal(uint16(acc1), 0), 0} {
+		a, _, err := n.KernelAddress(changes[i].VNI, changes[i].MAC)
+		if at := n.workers[0].leaf.fdb.LookupKey(changes[i].key(), 0); a.At != want || at != want || err != nil {
+			t.Errorf("address %d: the XDP programs have it at %x, the worker at %x, want %x; error %v", i, a.At, at, want, err)
+		}
+	}
+	gone := *n.layout.Load()
+	gone.ports = slices.Clone(gone.ports)
+	gone.ports[acc1] = seat{}
+	n.layout.Store(&gone)
+	need(t, n.Publish(other.keep(func(id PortID) bool { return id != acc1 })))
+	if tables, _ := n.KernelTables(); tables.Addresses != 1 || n.workers[0].leaf.fdb.Len() != 1 {
+		t.Errorf("the XDP programs have %d addresses and the worker %d, after the port of one has gone; want 1", tables.Addresses, n.workers[0].leaf.fdb.Len())
+	}
+	n.layout.Store(rigLayout)
 	away := leafTables()
 	away.Peers[1].Hops, away.Ports[acc0].Up = nil, false
 	need(t, n.Publish(away))

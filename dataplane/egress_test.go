@@ -345,8 +345,10 @@ func TestEgressChanges(t *testing.T) {
 	if e.rate != 8e6 || !e.ruled {
 		t.Errorf("rate %d, ruled %v", e.rate, e.ruled)
 	}
-	if e.enqueue(&frame{len: 1000}) != drop.None || e.enqueue(&frame{len: 1000}) != drop.None || e.enqueue(&frame{len: 1000}) != drop.QueueFull {
-		t.Error("the queue is not as long as it is to be now")
+	for i, want := range []drop.Reason{drop.None, drop.None, drop.QueueFull} {
+		if r := e.enqueue(&frame{len: 1000}); r != want {
+			t.Errorf("frame %d in a queue of 2000 bytes: %v, want %v", i, r, want)
+		}
 	}
 	sent := 0
 	for end := now + mono.Time(5*time.Millisecond); now < end; now += mono.Time(100 * time.Microsecond) {

@@ -75,6 +75,9 @@ func ruleTables(v *view) *bpf.RuleTables {
 // boundVLANs fills in what the frames of an access port's VLANs belong to.
 func boundVLANs(v *view, p *viewPort, vlans *[bpf.VLANs]bpf.VLAN) {
 	clear(vlans[:])
+	if len(p.vlans) == 0 || &p.vlans[0] == &unbound[0] {
+		return
+	}
 	for vid, network := range p.vlans {
 		if network != 0 {
 			vlans[vid] = bpf.VLAN{Network: network, Refresh: cmp.Or(v.tables.VNIs[network-1].Refresh, DefaultRefresh)}
@@ -84,23 +87,66 @@ func boundVLANs(v *view, p *viewPort, vlans *[bpf.VLANs]bpf.VLAN) {
 
 // withdraw has the XDP programs give to the kernel what the workers will not know any more
 // with a view. publishing is held.
-func (n *Node) withdraw(v *view) error {
+func (n *Node) withdraw(v *view) {
 	if n.rule == nil {
-		return nil
+		return
 	}
-	return errors.Join(n.eachVLANs(v, (*bpf.Program).RetainVLANs), n.rule.Retain(ruleTables(v)))
+	err := errors.Join(n.eachVLANs(v, (*bpf.Program).RetainVLANs), n.rule.Retain(ruleTables(v)), n.dropStale(v))
+	if err != nil {
+		n.log.Error("XDP programs may go on giving workers what these do not know any more", "error", err)
+	}
 }
 
 // offer has the XDP programs give to the workers what they know with a view. All of them
 // have it when it begins. publishing is held.
-func (n *Node) offer(v *view) error {
+func (n *Node) offer(v *view) {
 	if n.rule == nil || n.leaving {
-		return nil
+		return
 	}
 	for _, w := range n.workers {
 		w.call(func() {}) // after it has taken the view
 	}
-	return errors.Join(n.rule.Set(ruleTables(v)), n.eachVLANs(v, (*bpf.Program).SetVLANs))
+	if err := errors.Join(n.rule.Set(ruleTables(v)), n.eachVLANs(v, (*bpf.Program).SetVLANs)); err != nil {
+		n.log.Error("XDP programs leave more to the kernel than they have to", "error", err)
+	}
+}
+
+// dropStale makes addresses nowhere whose VNI, peer or port is another one in a view, or
+// gone: numbers go to others after a rest, and who changes addresses may be late.
+func (n *Node) dropStale(v *view) error {
+	old := n.view.Load()
+	if old == nil {
+		return nil
+	}
+	vnis, peers, ports := make(map[uint16]bool), make(map[uint16]bool), make(map[uint16]bool)
+	for i := range old.tables.VNIs {
+		if i >= len(v.tables.VNIs) || v.tables.VNIs[i].VNI != old.tables.VNIs[i].VNI {
+			vnis[uint16(i)] = true
+		}
+	}
+	for i := range old.tables.Peers {
+		if i >= len(v.tables.Peers) || v.tables.Peers[i].VTEP != old.tables.Peers[i].VTEP {
+			peers[uint16(i)] = true
+		}
+	}
+	for i := range old.layout.ports {
+		if was := &old.layout.ports[i]; v.layout.name(PortID(i)) != was.Name || !v.layout.has(PortID(i), was.Kind) {
+			ports[uint16(i)] = true
+		}
+	}
+	if len(vnis)+len(peers)+len(ports) == 0 {
+		return nil
+	}
+	keys := n.rule.Find(func(key overlay.FDBKey, at overlay.Dest) bool {
+		return vnis[uint16(key>>48)] || at.Remote() && peers[at.Peer()] || !at.Remote() && ports[at.Port()]
+	})
+	gone := make([]AddressChange, len(keys))
+	for i, key := range keys {
+		gone[i] = AddressChange{StaticMAC: StaticMAC{VNI: VNIIndex(key >> 48), MAC: overlay.MACFromUint64(uint64(key))}, Gone: true}
+	}
+	err := n.rule.DeleteAddresses(keys)
+	applyAddresses(n.workers, gone)
+	return err
 }
 
 // leaveTime is how long workers go on receiving after the XDP programs have given all

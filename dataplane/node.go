@@ -203,9 +203,7 @@ func (n *Node) publish(t *Tables) error {
 	if old := n.view.Load(); old != nil {
 		v.seq = old.seq + 1
 	}
-	if err := n.withdraw(v); err != nil {
-		return fmt.Errorf("new tables: %w", err)
-	}
+	n.withdraw(v)
 	n.putInForce(v)
 	select {
 	case n.changed <- struct{}{}:
@@ -213,7 +211,8 @@ func (n *Node) publish(t *Tables) error {
 	}
 	n.setStatics(t.Static)
 	n.tables = t
-	return n.offer(v)
+	n.offer(v)
+	return nil
 }
 
 // openPorts returns t with those ports down that are not open on the interface

@@ -167,7 +167,7 @@ func (n *Node) closePlaces(old, next *layout) {
 		n.devices[d.id] = nil
 		n.mu.Unlock()
 		attrs := []any{"port", d.cfg.Name, "kind", d.cfg.Kind.String()}
-		if d.cfg.Kind == Access && !d.cfg.FailOpen {
+		if d.cfg.Kind == Access && !d.cfg.FailOpen && !n.cfg.KernelOverlay {
 			attrs = append(attrs, "closed", true, "open_with", "ip link set dev "+d.cfg.Name+" xdp off")
 		}
 		n.log.Info("port removed", attrs...)

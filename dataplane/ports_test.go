@@ -183,7 +183,7 @@ func TestNodeStartsWithoutPorts(t *testing.T) {
 	// A port whose frames are to be the kernel's while nobody serves it is opened anew.
 	open := slices.Clone(ports)
 	open[0].FailOpen = true
-	must(t, n.SetPorts(open))
+	s.leaf.Do(t, func() { must(t, n.SetPorts(open)) }) // where the old program is
 	if i := n.PortInfos()[0]; i.Open {
 		t.Error("the port is open as before")
 	}

@@ -1,11 +1,13 @@
 package daemon
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -58,6 +60,10 @@ func (k Kind) inspect(file string, look ...func(*node, *control.Facts) error) (*
 		return nil, nil, err
 	}
 	facts, err := control.Gather(&n.dp)
+	if err == nil && n.auto() {
+		n = n.look(&facts.State)
+		facts, err = control.Gather(&n.dp) // about these ports, too
+	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -103,6 +109,9 @@ func (k Kind) check(file string, offline bool, out io.Writer) error {
 	}
 	if err != nil {
 		return err
+	}
+	if n.auto() && !offline {
+		fmt.Fprintf(out, "ports towards the fabric, as routes have it: %s\n", cmp.Or(strings.Join(n.found(), ", "), "none so far"))
 	}
 	_, err = fmt.Fprintf(out, "%s: OK\n", file)
 	return err

@@ -27,7 +27,7 @@ import (
 type reloader struct {
 	kind    Kind
 	file    string
-	now     atomic.Pointer[node] // what runs; written by reload alone
+	now     atomic.Pointer[node] // what runs; written with applying held
 	plane   plane
 	tables  tables                                          // nil before serve
 	follow  func(ports ...string)                           // has the kernel's mirror look at ports more closely
@@ -37,6 +37,7 @@ type reloader struct {
 	manager manager
 	result  atomic.Pointer[telemetry.Reload] // nil: nothing was read since the start
 	start   time.Time
+	found   chan []string // ports that routes lead over; holds one
 
 	applying sync.Mutex // held while what runs changes
 }
@@ -82,6 +83,9 @@ func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
 		select {
 		case <-ctx.Done():
 			return
+		case ports := <-r.found:
+			r.takeFound(ctx, ports)
+			continue
 		case <-signals:
 		}
 		r.manager.reloading()
@@ -133,6 +137,9 @@ func (r *reloader) plan() (*plan, error) {
 	p := &plan{node: n}
 	p.live, p.restart = config.Changes(now.file, n.file)
 	n.inherit(now)
+	if n.auto() != now.auto() { // who finds them begins with the mirror
+		p.restart = append(p.restart, map[bool]string{true: "ports", false: "uplinks"}[n.overlay() == nil])
+	}
 	if len(p.restart) > 0 || len(p.live) == 0 {
 		return p, nil
 	}
@@ -162,6 +169,9 @@ func (r *reloader) plan() (*plan, error) {
 
 // inherit takes over what was found out at the start and stays.
 func (n *node) inherit(from *node) {
+	if n.auto() {
+		n.dp.Ports = n.with(from.found()).dp.Ports
+	}
 	n.dp.Name, n.dp.Seed, n.dp.MaxMTU, n.dp.Room, n.dp.Look = from.dp.Name, from.dp.Seed, from.dp.MaxMTU, from.dp.Room, from.dp.Look
 }
 

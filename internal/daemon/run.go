@@ -27,6 +27,9 @@ func (n *node) adapt(f *control.Facts) {
 	for i := range n.dp.Ports {
 		n.dp.MaxMTU = max(n.dp.MaxMTU, f.Ports[n.dp.Ports[i].Name].MTU)
 	}
+	if n.auto() { // others may come later, and buffers are made once
+		n.dp.MaxMTU = max(n.dp.MaxMTU, control.WidestPort(&f.State))
+	}
 	if n.dp.Seed == 0 {
 		n.dp.Seed = uint64(time.Now().UnixNano())
 	}
@@ -74,7 +77,7 @@ func (k Kind) run(ctx context.Context, file string, takeOver bool) (err error) {
 		}
 		return errors.Join(errs...)
 	}
-	again := &reloader{kind: k, file: file, gather: control.GatherPorts, start: read}
+	again := &reloader{kind: k, file: file, gather: control.GatherPorts, start: read, found: make(chan []string, 1)}
 	again.level.Set(n.logLevel())
 	log := n.logger(&again.level)
 	again.log, again.manager.log = log, log
@@ -213,7 +216,7 @@ func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *wat
 	n, plane, log := s.node, s.plane, s.log
 	mirror := control.NewMirror(control.Options{
 		Role: n.dp.Role, Ports: n.dp.Ports, Kernel: s.kernel, Overlay: n.overlay(), Overhead: again.overhead,
-		VTEPs: n.dp.Remotes, Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
+		Finder: n.finder(), Found: again.offer, VTEPs: n.dp.Remotes, Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
 	})
 	again.tables = mirror
 	bridges, err := n.openKernel(ctx, again, plane, mirror, log)

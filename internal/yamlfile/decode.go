@@ -87,13 +87,9 @@ var (
 	durationType = reflect.TypeFor[time.Duration]()
 )
 
-// Worded is a pointer to a list for which a word can stand.
-type Worded interface {
-	// Word returns the word.
-	Word() string
-	// Take makes the list what the word stands for.
-	Take()
-}
+// Worded is a list for which a word can stand. It is then empty, and not nil; one that
+// says nothing is nil.
+type Worded interface{ Word() string }
 
 // value decodes a node into v.
 func (d *Document) value(path string, n ast.Node, v reflect.Value) {
@@ -144,12 +140,17 @@ func (d *Document) kind(path string, n ast.Node, v reflect.Value) {
 		}
 	case reflect.Slice:
 		s, ok := n.(*ast.SequenceNode)
-		if w, worded := v.Addr().Interface().(Worded); !ok && worded && n.Type() == ast.StringType && n.GetToken().Value == w.Word() {
-			w.Take()
+		w, worded := v.Interface().(Worded)
+		if !ok && worded && n.Type() == ast.StringType && n.GetToken().Value == w.Word() {
+			v.Set(reflect.MakeSlice(v.Type(), 0, 0))
 			return
 		}
 		if !ok {
 			d.wrong(path, n, v)
+			return
+		}
+		if worded && len(s.Values) == 0 {
+			v.SetZero()
 			return
 		}
 		out := reflect.MakeSlice(v.Type(), len(s.Values), len(s.Values))
@@ -184,7 +185,7 @@ func (d *Document) wrong(path string, n ast.Node, v reflect.Value) {
 func wanted(t reflect.Type) string {
 	switch k := t.Kind(); k {
 	case reflect.Slice:
-		if w, ok := reflect.New(t).Interface().(Worded); ok {
+		if w, ok := reflect.Zero(t).Interface().(Worded); ok {
 			return "a list, or " + w.Word()
 		}
 		return "a list"

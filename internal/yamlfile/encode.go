@@ -35,6 +35,9 @@ func encode(v reflect.Value) any {
 	case reflect.Struct:
 		return encodeStruct(v)
 	case reflect.Slice:
+		if w, ok := v.Interface().(Worded); ok && !v.IsNil() && v.Len() == 0 {
+			return w.Word()
+		}
 		out := make([]any, v.Len())
 		for i := range out {
 			out[i] = encode(v.Index(i))

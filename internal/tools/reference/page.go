@@ -134,7 +134,7 @@ func (p *writer) value(t reflect.Type) string {
 	case reflect.Pointer:
 		return p.value(t.Elem())
 	case reflect.Slice:
-		if w, ok := reflect.New(t).Interface().(yamlfile.Worded); ok {
+		if w, ok := reflect.Zero(t).Interface().(yamlfile.Worded); ok {
 			return w.Word() + " or list of " + p.value(t.Elem())
 		}
 		return "list of " + p.value(t.Elem())

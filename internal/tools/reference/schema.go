@@ -123,7 +123,7 @@ func (b *builder) value(t reflect.Type) schema {
 		whole := *b // a list replaces the list before it, so its items are complete
 		whole.partial = false
 		list := schema{"type": "array", "items": whole.value(t.Elem())}
-		if w, ok := reflect.New(t).Interface().(yamlfile.Worded); ok {
+		if w, ok := reflect.Zero(t).Interface().(yamlfile.Worded); ok {
 			return schema{"anyOf": []schema{{"const": w.Word()}, list}}
 		}
 		return list
