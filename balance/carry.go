@@ -22,11 +22,11 @@ func loadUplink(r *snapshot.Reader) uint8 {
 }
 
 // CarryVersion returns the version of what Save writes.
-func (p *plb) CarryVersion() uint16 { return 1 }
+func (b *plb) CarryVersion() uint16 { return 1 }
 
 // Save writes the flows.
-func (p *plb) Save(now mono.Time, w *snapshot.Writer) {
-	p.flows.Save(now, w, func(w *snapshot.Writer, f *plbFlow) {
+func (b *plb) Save(now mono.Time, w *snapshot.Writer) {
+	b.flows.Save(now, w, func(w *snapshot.Writer, f *plbFlow) {
 		w.U64(uint64(f.began))
 		w.U8(f.uplink)
 		w.U8(f.rounds)
@@ -34,18 +34,18 @@ func (p *plb) Save(now mono.Time, w *snapshot.Writer) {
 }
 
 // Load reads what Save wrote.
-func (p *plb) Load(r *snapshot.Reader, numbers func(uint16) (uint16, bool)) {
-	p.flows.Load(r, numbers, func(r *snapshot.Reader) plbFlow {
+func (b *plb) Load(r *snapshot.Reader, numbers func(uint16) (uint16, bool)) {
+	b.flows.Load(r, numbers, func(r *snapshot.Reader) plbFlow {
 		return plbFlow{began: mono.Time(r.U64()), uplink: loadUplink(r), rounds: r.U8()}
 	})
 }
 
 // CarryVersion returns the version of what Save writes.
-func (p *presto) CarryVersion() uint16 { return 1 }
+func (s *presto) CarryVersion() uint16 { return 1 }
 
 // Save writes the flows, with the numbers that their receivers expect.
-func (p *presto) Save(now mono.Time, w *snapshot.Writer) {
-	p.flows.Save(now, w, func(w *snapshot.Writer, f *prestoFlow) {
+func (s *presto) Save(now mono.Time, w *snapshot.Writer) {
+	s.flows.Save(now, w, func(w *snapshot.Writer, f *prestoFlow) {
 		w.U32(f.sent)
 		w.U16(f.cell)
 		w.U8(f.uplink)
@@ -55,18 +55,18 @@ func (p *presto) Save(now mono.Time, w *snapshot.Writer) {
 }
 
 // Load reads what Save wrote.
-func (p *presto) Load(r *snapshot.Reader, numbers func(uint16) (uint16, bool)) {
-	p.flows.Load(r, numbers, func(r *snapshot.Reader) prestoFlow {
+func (s *presto) Load(r *snapshot.Reader, numbers func(uint16) (uint16, bool)) {
+	s.flows.Load(r, numbers, func(r *snapshot.Reader) prestoFlow {
 		return prestoFlow{sent: r.U32(), cell: r.U16(), uplink: loadUplink(r), state: prestoState(r.U8()), epoch: overlay.Epoch(r.U8() & 3)}
 	})
 }
 
 // CarryVersion returns the version of what Save writes.
-func (p *reed) CarryVersion() uint16 { return 1 }
+func (s *reed) CarryVersion() uint16 { return 1 }
 
 // Save writes the flows, with the numbers that their receivers expect.
-func (p *reed) Save(now mono.Time, w *snapshot.Writer) {
-	p.flows.Save(now, w, func(w *snapshot.Writer, f *reedFlow) {
+func (s *reed) Save(now mono.Time, w *snapshot.Writer) {
+	s.flows.Save(now, w, func(w *snapshot.Writer, f *reedFlow) {
 		w.U16(f.number)
 		w.U8(uint8(f.epoch))
 		w.U8(f.uplink)
@@ -75,18 +75,18 @@ func (p *reed) Save(now mono.Time, w *snapshot.Writer) {
 }
 
 // Load reads what Save wrote.
-func (p *reed) Load(r *snapshot.Reader, numbers func(uint16) (uint16, bool)) {
-	p.flows.Load(r, numbers, func(r *snapshot.Reader) reedFlow {
+func (s *reed) Load(r *snapshot.Reader, numbers func(uint16) (uint16, bool)) {
+	s.flows.Load(r, numbers, func(r *snapshot.Reader) reedFlow {
 		return reedFlow{number: r.U16(), epoch: overlay.Epoch(r.U8() & 3), uplink: loadUplink(r), young: r.Bool()}
 	})
 }
 
 // CarryVersion returns the version of what Save writes.
-func (p *flowcut) CarryVersion() uint16 { return 1 }
+func (c *flowcut) CarryVersion() uint16 { return 1 }
 
 // Save writes the flows, with the numbers that answers refer to.
-func (p *flowcut) Save(now mono.Time, w *snapshot.Writer) {
-	p.flows.Save(now, w, func(w *snapshot.Writer, f *flowcutFlow) {
+func (c *flowcut) Save(now mono.Time, w *snapshot.Writer) {
+	c.flows.Save(now, w, func(w *snapshot.Writer, f *flowcutFlow) {
 		w.U64(uint64(f.compared))
 		w.U32(uint32(f.seq))
 		w.U8(f.uplink)
@@ -96,25 +96,25 @@ func (p *flowcut) Save(now mono.Time, w *snapshot.Writer) {
 }
 
 // Load reads what Save wrote.
-func (p *flowcut) Load(r *snapshot.Reader, numbers func(uint16) (uint16, bool)) {
-	p.flows.Load(r, numbers, func(r *snapshot.Reader) flowcutFlow {
+func (c *flowcut) Load(r *snapshot.Reader, numbers func(uint16) (uint16, bool)) {
+	c.flows.Load(r, numbers, func(r *snapshot.Reader) flowcutFlow {
 		return flowcutFlow{compared: mono.Time(r.U64()), seq: flowcutSeq(r.U32()) & flowcutSeqMask, uplink: loadUplink(r), wants: r.Bool(), drained: r.Bool()}
 	})
 }
 
 // CarryVersion returns the version of what Save writes.
-func (p *tcpPath) CarryVersion() uint16 { return 1 }
+func (t *tcpPath) CarryVersion() uint16 { return 1 }
 
 // Save writes the connections, which the workers share: the first one does it for all.
-func (p *tcpPath) Save(now mono.Time, w *snapshot.Writer) {
-	if p.worker == 0 {
-		p.shared.flows.Save(now, w)
+func (t *tcpPath) Save(now mono.Time, w *snapshot.Writer) {
+	if t.worker == 0 {
+		t.shared.flows.Save(now, w)
 	}
 }
 
 // Load reads what Save wrote.
-func (p *tcpPath) Load(r *snapshot.Reader, _ func(uint16) (uint16, bool)) {
-	if p.worker == 0 {
-		p.shared.flows.Load(r)
+func (t *tcpPath) Load(r *snapshot.Reader, _ func(uint16) (uint16, bool)) {
+	if t.worker == 0 {
+		t.shared.flows.Load(r)
 	}
 }

@@ -37,6 +37,9 @@ func (l *leafWorker) saveFDB(w *snapshot.Writer, now, since mono.Time, from, to 
 	if since > 0 {
 		window = now.Sub(since) + ageSlack
 	}
+	if l.kernel {
+		return // the kernel tells the reader, too
+	}
 	for e := range l.fdb.Some(now, from, to) {
 		if e.Static || e.Age > window {
 			continue
@@ -100,6 +103,9 @@ func (l *leafWorker) learnCarried(flushed, before []uint32, all []carried, t *tr
 		if port := at(t.ports, old); port >= 0 && flushed[old] != before[old] {
 			l.fdb.FlushPort(uint16(port), now)
 		}
+	}
+	if l.kernel {
+		return 0
 	}
 	for i := range all {
 		c := &all[i]

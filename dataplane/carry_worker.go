@@ -77,11 +77,13 @@ func loadPeers(r *snapshot.Reader, t *translation, each func(*snapshot.Reader, u
 }
 
 // load reads what save wrote, but for the frames. A section that cannot be used is logged.
-func (w *worker) load(sections []snapshot.Section, t *translation, before []uint32, now mono.Time, log *slog.Logger) {
+// It reports whether all flows that receivers know by numbers go on with theirs.
+func (w *worker) load(sections []snapshot.Section, t *translation, before []uint32, now mono.Time, log *slog.Logger) (numbered bool) {
 	l := w.leaf
 	if l == nil {
-		return
+		return true
 	}
+	loaded := make(map[string]bool)
 	for i := range sections {
 		s := &sections[i]
 		var err error
@@ -103,7 +105,9 @@ func (w *worker) load(sections []snapshot.Section, t *translation, before []uint
 		if err != nil {
 			log.Warn("a part of what the predecessor left is not used", "worker", w.id, "section", s.Name, "version", s.Version, "err", err)
 		}
+		loaded[s.Name] = err == nil
 	}
+	return l.brain.Continues(loaded)
 }
 
 func (l *leafWorker) loadFDB(s *snapshot.Section, t *translation, before []uint32, now mono.Time) error {

@@ -27,6 +27,9 @@ type device struct {
 	err   error // why it is not open
 	since time.Time
 	past  map[string]uint64 // classifier counters of programs that are gone
+	// foreign says that the program is a predecessor's with tables of its own, which this
+	// node leaves alone until it has replaced it.
+	foreign bool
 }
 
 // binding is what a port that is open holds of the kernel: the interface, the attached

@@ -20,7 +20,7 @@ func (n *Node) farewell() {
 	}
 	w, last := n.workers[0], time.Duration(0)
 	w.call(func() {
-		if w.view != nil {
+		if w.view != nil && !w.handed.Load() {
 			last = w.leaf.brain.Leave(now())
 		}
 	})
@@ -32,6 +32,9 @@ func (n *Node) farewell() {
 func (n *Node) yield() error {
 	n.opening.Lock()
 	defer n.opening.Unlock()
+	if n.isHanded() { // while this waited for the hand-over's end
+		return nil
+	}
 	var errs []error
 	for _, d := range n.devices {
 		if d != nil && d.program != nil {

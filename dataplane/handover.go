@@ -186,11 +186,11 @@ func (n *Node) Stop() ([]byte, error) {
 			return nil, fmt.Errorf("worker %d has not come to the end of its round within %v", q, standStill)
 		}
 	}
-	return n.leave(), nil
+	return n.bequeath(), nil
 }
 
-// leave writes the snapshot. All workers stand still.
-func (n *Node) leave() []byte {
+// bequeath writes the snapshot. All workers stand still.
+func (n *Node) bequeath() []byte {
 	h, at := n.handing, now()
 	for _, w := range n.workers { // what is under way between them
 		if w.leaf != nil && w.view != nil && w.leaf.learned != nil {
@@ -252,6 +252,16 @@ func (n *Node) Release() []byte {
 	n.released.Do(func() { close(n.handed) })
 	n.Resume()
 	return text
+}
+
+// isHanded reports whether a successor goes on in this node's place.
+func (n *Node) isHanded() bool {
+	select {
+	case <-n.handed:
+		return true
+	default:
+		return false
+	}
 }
 
 func (n *Node) lastWords(h *handing) ([]byte, error) {

@@ -25,7 +25,6 @@ type heir struct {
 	states  map[PortID]*PlanPort // of ports that are taken over
 	gone    []binding            // of ports that this node does not have; by position behind its own ports
 	foreign []PortID             // ports whose program is to be replaced
-	early   *names               // that Early was written with
 	flushed [][]uint32           // by worker: which flushes of ports Early knew of
 	names   *translation         // of the last snapshot
 	stopped mono.Time            // when the predecessor's workers stopped
@@ -151,7 +150,7 @@ func (n *Node) inherit(plan *Plan, f *inherited) error {
 			n.heir.foreign = append(n.heir.foreign, d.id)
 		}
 		n.mu.Lock()
-		d.binding, d.err, d.since, d.past = b, nil, p.Since, p.Past
+		d.binding, d.err, d.since, d.past, d.foreign = b, nil, p.Since, p.Past, !fits
 		n.mu.Unlock()
 		n.setOpened(d.id, b.ifindex)
 		n.log.Info("port taken over", "port", p.Name, "ifindex", p.Ifindex, "xdp", b.mode.String(), "copy", b.copyMode(), "program", map[bool]string{true: "stays", false: "to be replaced"}[fits])
@@ -391,7 +390,10 @@ func (n *Node) loadWorker(w *worker, body []byte, t *translation) error {
 	if len(n.heir.flushed) > w.id {
 		before = n.heir.flushed[w.id]
 	}
-	w.load(sections, t, before, at, n.log)
+	if !w.load(sections, t, before, at, n.log) && w.id == 0 && n.shared.leaf != nil {
+		n.log.Info("peers are told that this leaf has started anew, since flows that are numbered have", "scheme", n.cfg.Scheme)
+		n.shared.leaf.Reboot()
+	}
 	return nil
 }
 
@@ -458,6 +460,11 @@ func (n *Node) Settle(last []byte) {
 			n.log.Error("the predecessor's XDP program goes on", "port", n.devices[id].cfg.Name, "err", err)
 		}
 	}
+	if n.rule != nil && len(h.foreign) > 0 {
+		n.publishing.Lock()
+		n.offer(n.view.Load())
+		n.publishing.Unlock()
+	}
 	zero := false
 	for i := range h.gone {
 		for _, s := range h.gone[i].sockets {
@@ -516,6 +523,6 @@ func (n *Node) replaceProgram(d *device) error {
 	if err := p.Replace(d.program); err != nil {
 		return errors.Join(err, p.Close())
 	}
-	d.program = p
+	d.program, d.foreign = p, false
 	return nil
 }

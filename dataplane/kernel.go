@@ -183,7 +183,7 @@ func (n *Node) eachVLANs(v *view, set func(*bpf.Program, *[bpf.VLANs]bpf.VLAN) e
 	var errs []error
 	vlans := new([bpf.VLANs]bpf.VLAN)
 	for _, d := range n.devices {
-		if d == nil || d.cfg.Kind != Access || d.program == nil {
+		if d == nil || d.cfg.Kind != Access || d.program == nil || d.foreign {
 			continue
 		}
 		p := new(viewPort) // of a port that the view does not have yet, or any more

@@ -169,12 +169,10 @@ func (n *Node) Run(ctx context.Context) error {
 	g.Go(func() error {
 		<-ctx.Done()
 		defer drain()
-		select {
-		case <-n.handed: // the ports are a successor's
-			return nil
-		default:
-		}
 		n.farewell()
+		if n.isHanded() {
+			return nil // the ports are another process's
+		}
 		n.handBack()
 		return n.yield()
 	})

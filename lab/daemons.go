@@ -82,10 +82,11 @@ func (l *Lab) startDaemon(n fabric.Node) error {
 	if err != nil {
 		return err
 	}
+	keys := yamlfile.Map(conf)
 	if isLeaf(n) && l.File.Overlay == "kernel" {
-		conf = l.kernelOverlay(conf)
+		keys = kernelOverlay(keys)
 	}
-	text, err := yamlfile.Marshal(conf)
+	text, err := yaml.Marshal(keys)
 	if err != nil {
 		return fmt.Errorf("configuration of %s: %w", n.Name, err)
 	}
@@ -219,20 +220,13 @@ func (l *Lab) leafConfig(n fabric.Node) *config.Leaf {
 }
 
 // kernelOverlay is the configuration of a leafd that follows the kernel's bridges: without
-// what it finds there. Uplinks stay where something is to be said of them.
-func (l *Lab) kernelOverlay(conf any) (out yaml.MapSlice) {
+// what it finds there.
+func kernelOverlay(keys yaml.MapSlice) (out yaml.MapSlice) {
 	out = yaml.MapSlice{{Key: "overlay", Value: "kernel"}}
-	shaped := slices.ContainsFunc(l.Topo.Links, func(k fabric.Link) bool { return k.Up.Rate > 0 || k.Up.Delay > 0 || k.Up.ECN.Kmax > 0 })
-	for _, item := range yamlfile.Map(conf) {
-		switch item.Key {
-		case "vtep", "access", "vnis", "peers":
-			continue
-		case "uplinks":
-			if !shaped {
-				item.Value = "auto"
-			}
+	for _, item := range keys {
+		if !slices.Contains([]any{"vtep", "access", "vnis", "peers", "max_ports"}, item.Key) {
+			out = append(out, item)
 		}
-		out = append(out, item)
 	}
 	return out
 }

@@ -16,16 +16,33 @@ import (
 func (s *Shared) Save(w *snapshot.Writer) {
 	w.U64(s.secret[0])
 	w.U64(s.secret[1])
+	w.U32(s.boot)
 	s.Paths.SaveRound(w)
 }
 
 // Load reads what Save wrote. It is called before anything is forwarded.
 func (s *Shared) Load(r *snapshot.Reader) {
-	secret := Secret{r.U64(), r.U64()}
+	secret, boot := Secret{r.U64(), r.U64()}, r.U32()
 	s.Paths.LoadRound(r)
 	if r.Err() == nil {
-		s.secret, s.boot = secret, secret.boot()
+		s.secret, s.boot = secret, boot
 	}
+}
+
+// Reboot gives the leaf another boot number: to its peers it has started anew, and what
+// they know of its flows is void. Nonces and rounds go on. It is called before anything is
+// forwarded.
+func (s *Shared) Reboot() { s.boot = uint32(s.secret.hash(1<<63|uint64(s.boot))) | 1 }
+
+// Continues reports whether the flows of all classes whose packets carry marks, by which
+// receivers know them, go on. loaded are the sections that were used.
+func (l *Leaf[T]) Continues(loaded map[string]bool) bool {
+	for i, c := range l.classes {
+		if c.Scheme.Shim && !loaded[className(i, c)] {
+			return false
+		}
+	}
+	return true
 }
 
 // boot is what peers know the leaf's run by.

@@ -18,6 +18,8 @@ func (t *Table) LoadRound(r *snapshot.Reader) { t.round.Store(max(t.round.Load()
 func (t *Table) Save(w *snapshot.Writer, p uint16) {
 	s := &t.peers[p]
 	w.U32(s.boot.Load())
+	w.U32(s.gone.Load())
+	w.U32(s.every.Load())
 	w.U64(s.newest.Load())
 	w.U32(s.present.Load())
 	w.U64(s.nonce.Load())
@@ -40,6 +42,8 @@ func (t *Table) Save(w *snapshot.Writer, p uint16) {
 func (t *Table) Load(r *snapshot.Reader, p uint16) {
 	s := &t.peers[p]
 	s.boot.Store(r.U32())
+	s.gone.Store(r.U32())
+	s.every.Store(r.U32())
 	s.newest.Store(r.U64())
 	s.present.Store(r.U32())
 	s.nonce.Store(r.U64())

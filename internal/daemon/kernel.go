@@ -33,21 +33,24 @@ func (n *node) discover(m *bridge.Model) *node {
 	}
 	out := *n
 	out.model = m
-	out.leaf = n.file.(*config.Leaf).Complete(kernelSays(m, n.file.(*config.Leaf).Uplinks))
+	out.leaf = n.file.(*config.Leaf).Complete(kernelSays(m, n.found()))
 	out.dp = out.leaf.ToDataplane()
 	out.dp.Name, out.dp.Keys = n.dp.Name, n.dp.Keys
+	if n.auto() {
+		return out.with(n.found())
+	}
 	return &out
 }
 
 // kernelSays returns a model in the terms of a leaf's file. A port of a bridge that is an
 // uplink, too, stays an uplink.
-func kernelSays(m *bridge.Model, uplinks []config.Uplink) *config.Kernel {
+func kernelSays(m *bridge.Model, uplinks []string) *config.Kernel {
 	k := &config.Kernel{VTEP: m.VTEP, Port: m.UDPPort, Peers: m.Peers}
 	for i := range m.Domains {
 		k.VNIs = append(k.VNIs, config.KernelVNI{VNI: uint32(m.Domains[i].VNI), Ageing: m.Domains[i].Ageing})
 	}
 	for _, p := range m.Ports {
-		if slices.ContainsFunc(uplinks, func(u config.Uplink) bool { return u.Interface == p.Name }) {
+		if slices.Contains(uplinks, p.Name) {
 			continue
 		}
 		a := config.Access{Interface: p.Name, Fail: config.FailOpen, VLANs: make(map[uint16]uint32)}

@@ -58,7 +58,7 @@ type Server struct {
 func (s *Server) Serve(ctx context.Context) (taken bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { s.Listener.SetDeadline(time.Now()) })
+	stop := context.AfterFunc(ctx, func() { _ = s.Listener.SetDeadline(time.Now()) })
 	defer stop()
 	var gone atomic.Bool
 	var serving sync.WaitGroup
@@ -70,7 +70,7 @@ func (s *Server) Serve(ctx context.Context) (taken bool) {
 		serving.Go(func() {
 			if s.serve(ctx, c) {
 				gone.Store(true)
-				s.Listener.SetDeadline(time.Now())
+				_ = s.Listener.SetDeadline(time.Now())
 			}
 		})
 	}
@@ -85,7 +85,7 @@ func (s *Server) Serve(ctx context.Context) (taken bool) {
 func (s *Server) serve(ctx context.Context, uc *net.UnixConn) (taken bool) {
 	c := newConn(uc)
 	defer c.close()
-	stop := context.AfterFunc(ctx, func() { uc.SetDeadline(time.Now()) })
+	stop := context.AfterFunc(ctx, func() { _ = uc.SetDeadline(time.Now()) })
 	defer stop()
 	c.keep = func() { stop() }
 	process, err := mayConnect(uc)

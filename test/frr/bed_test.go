@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -241,6 +242,27 @@ func (b *bed) get(node, socket, path string) ([]byte, error) {
 		err = fmt.Errorf("%s: %s", resp.Status, strings.TrimSpace(string(body)))
 	}
 	return body, err
+}
+
+// metric sums a metric's samples that have all the labels, each written as name="value".
+func (b *bed) metric(node, name string, labels ...string) (sum uint64) {
+	b.t.Helper()
+	body, err := b.get(node, ".sock", "/metrics")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(body)) {
+		rest, ok := strings.CutPrefix(line, name+"{")
+		if !ok || slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(rest, l) }) {
+			continue
+		}
+		v, err := strconv.ParseFloat(strings.TrimSpace(rest[strings.LastIndexByte(rest, '}')+1:]), 64)
+		if err != nil {
+			b.t.Fatalf("%q: %v", line, err)
+		}
+		sum += uint64(v)
+	}
+	return sum
 }
 
 // eventually calls ok until it returns "", which it must within the time. It returns how

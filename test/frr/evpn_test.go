@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/testenv"
 )
 
@@ -263,6 +264,8 @@ type ageing struct {
 	start   time.Time
 	probe   *probe
 	deletes chan netlink.NeighUpdate
+	leafd   func() uint64 // frames from h3 that leafd has sent on; nil: there is none
+	before  uint64
 }
 
 // startAgeing has h3 and h5 talk, unicast only.
@@ -293,6 +296,13 @@ func (b *bed) startAgeing() *ageing {
 		}
 	}()
 	p.works(late)
+	if b.lab.File.Overlay == "kernel" {
+		port := b.host("h3").Port
+		a.leafd = func() uint64 {
+			return b.metric("L1", "loom_classifier_frames_total", `port="`+port+`"`, `verdict="redirect"`)
+		}
+		a.before = a.leafd()
+	}
 	a.start, a.probe = time.Now(), p
 	return a
 }
@@ -307,9 +317,71 @@ func (a *ageing) check(t *testing.T) {
 	if l.lost*1000 > l.sent || l.duplicates > 0 {
 		t.Errorf("lost %v", l)
 	}
+	if a.leafd != nil {
+		n := a.leafd() - a.before
+		t.Logf("leafd sent %d of %d frames, the kernel the rest", n, l.sent)
+		if n < uint64(l.sent)*9/10 || n >= uint64(l.sent) {
+			t.Errorf("leafd sent %d of %d frames: some have to be the kernel's, and few", n, l.sent)
+		}
+	}
 	if n := len(a.deletes); n > 0 {
 		t.Errorf("the address was withdrawn %d times: %+v", n, <-a.deletes)
 	}
+}
+
+// fdbOfLeafd lists the addresses that a leaf's leafd forwards to: "VNI MAC place".
+func (b *bed) fdbOfLeafd(node string) (out []string) {
+	b.t.Helper()
+	body, err := b.get(node, ".admin.sock", "/v1/fdb?limit=100000")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var t dataplane.FDBTable
+	if err := json.Unmarshal(body, &t); err != nil {
+		b.t.Fatalf("%s: %v", body, err)
+	}
+	for _, e := range t.Entries {
+		place := e.Port
+		if e.VTEP.IsValid() {
+			place = e.VTEP.String()
+		}
+		out = append(out, fmt.Sprint(e.VNI, " ", e.MAC, " ", place))
+	}
+	slices.Sort(out)
+	return out
+}
+
+// fdbOfKernel lists what a leaf's kernel knows, in the same words.
+func (b *bed) fdbOfKernel(node string) (out []string) {
+	b.t.Helper()
+	for _, vni := range b.topo.VNIsOf(int(node[1] - '0')) {
+		for _, r := range b.remotes(node, int(vni)) {
+			out = append(out, fmt.Sprint(vni, " ", r))
+		}
+		for _, e := range b.fdb(node, "br", fmt.Sprint("br-", vni)) {
+			if e.Dst == "" && e.State != "permanent" && strings.HasPrefix(e.Dev, "acc-") {
+				out = append(out, fmt.Sprint(vni, " ", e.MAC, " ", e.Dev))
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// mirrored waits until a leaf's leafd, if it has one that follows the kernel, knows what the
+// kernel knows.
+func (b *bed) mirrored(node string) {
+	b.t.Helper()
+	if b.lab.File.Overlay != "kernel" {
+		return
+	}
+	took := eventually(b.t, late, func() string {
+		if got, want := b.fdbOfLeafd(node), b.fdbOfKernel(node); !slices.Equal(got, want) {
+			return fmt.Sprintf("%s: leafd knows %q, the kernel %q", node, got, want)
+		}
+		return ""
+	})
+	b.t.Logf("%s: leafd's addresses equal the kernel's %v later", node, took.Round(time.Millisecond))
 }
 
 // restarts: what a leaf's kernel knows of others it knows again after bgpd, and zebra,
@@ -344,6 +416,8 @@ func (b *bed) restarts() {
 			return ""
 		})
 		b.t.Logf("%v: as before after %v", killed, took.Round(time.Millisecond))
+		b.mirrored("L0")
+		b.mirrored("L1")
 		b.reaches("h0", "h2")
 		b.reaches("h0", "h4")
 	}

@@ -48,7 +48,11 @@ func blocks(t *testing.T) (out []block) {
 // docs/evpn.md, in place of a leaf of the lab.
 func TestPage(t *testing.T) {
 	t.Parallel()
-	b := up(t, `dataplane: kernel
+	plane := "dataplane: kernel"
+	if overlayKernel {
+		plane = "overlay: kernel\nkernel_leaves: [L0]"
+	}
+	b := up(t, plane+`
 control: frr
 frr: {evpn: true, gateway: true}
 leaves: 2
@@ -79,9 +83,29 @@ vnis: [{vni: 100, subnet: 10.100.0.0/16}]
 	if err := os.WriteFile(file, []byte(conf), 0o640); err != nil {
 		t.Fatal(err)
 	}
-	var said []string
+	var said, wants []string
+	yaml := filepath.Join(b.dir, "L0.yaml")
 	for _, k := range blocks(t) {
+		if !overlayKernel && slices.Contains([]string{"yaml", "check", "run", "loom"}, k.kind) {
+			continue
+		}
+		k.text = strings.ReplaceAll(k.text, "/etc/loom/leafd.yaml", yaml)
+		k.text = strings.ReplaceAll(k.text, "loomctl", "loomctl --socket "+filepath.Join(b.dir, "L0.admin.sock"))
 		switch k.kind {
+		case "yaml":
+			if strings.Contains(k.text, "overlay: kernel") {
+				text := k.text + fmt.Sprintf("admin: {listen: \"unix:%s/L0.admin.sock\"}\ntelemetry: {listen: \"unix:%[1]s/L0.sock\"}\n", b.dir)
+				if err := os.WriteFile(yaml, []byte(text), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+		case "check", "loom":
+			said = append(said, b.sh(k))
+			t.Logf("%s%s", k.text, said[len(said)-1])
+		case "run":
+			b.daemon(k.text)
+			b.reaches("h0", "h1")
+			b.mirroredPage()
 		case "sh":
 			said = append(said, b.sh(k))
 		case "frr":
@@ -96,7 +120,10 @@ vnis: [{vni: 100, subnet: 10.100.0.0/16}]
 			})
 		}
 	}
-	for _, want := range []string{"dev swp1", "dev swp2", "00:00:00:00:00:00 dst 10.255.0.2", b.mac("h1") + " dst 10.255.0.2 self extern_learn"} {
+	if overlayKernel {
+		wants = append(wants, "VTEP 10.255.0.1", "port swp3: untagged in VNI 100", "up     1600", "10.255.0.2  fabric", b.mac("h0")+"  swp3", b.mac("h1")+"  10.255.0.2")
+	}
+	for _, want := range append(wants, []string{"dev swp1", "dev swp2", "00:00:00:00:00:00 dst 10.255.0.2", b.mac("h1") + " dst 10.255.0.2 self extern_learn"}...) {
 		if !slices.ContainsFunc(said, func(s string) bool { return strings.Contains(s, want) }) {
 			t.Errorf("the page's commands print %q, without %q", said, want)
 		}
@@ -124,6 +151,50 @@ func (b *bed) swpHops() {
 		hops := b.routeGet("L0", b.vtep(1))
 		if list := b.bridge("L0", "fdb", "show", "dev", "vx100"); len(hops) != 2 || !strings.Contains(list, "00:00:00:00:00:00 dst "+b.vtep(1).String()) {
 			return fmt.Sprintf("L0 sends by %q and floods by %s", hops, list)
+		}
+		return ""
+	})
+}
+
+// daemon runs the page's command that does not end, on L0, until the test ends.
+func (b *bed) daemon(command string) {
+	b.t.Helper()
+	words := strings.Fields(command)
+	cmd := exec.Command(filepath.Join(daemons, words[0]), words[1:]...)
+	log, err := os.Create(filepath.Join(b.dir, "L0.log"))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stdout, cmd.Stderr = log, log
+	b.ns["L0"].Do(b.t, func() { err = cmd.Start() })
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() {
+		_ = cmd.Process.Signal(unix.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			b.t.Errorf("leafd of the page: %v", err)
+		}
+	})
+	eventually(b.t, late, func() string {
+		if _, err := b.get("L0", ".sock", "/readyz"); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// mirroredPage waits until the page's leafd knows both hosts, and that its peer speaks
+// the fabric's header.
+func (b *bed) mirroredPage() {
+	b.t.Helper()
+	eventually(b.t, late, func() string {
+		if got := b.fdbOfLeafd("L0"); len(got) != 2 {
+			return fmt.Sprintf("leafd knows %q", got)
+		}
+		if body, err := b.get("L0", ".admin.sock", "/v1/peers"); err != nil || !strings.Contains(string(body), `"capable":true`) {
+			return fmt.Sprintf("leafd's peers: %s, %v", body, err)
 		}
 		return ""
 	})
