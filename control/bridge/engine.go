@@ -27,6 +27,8 @@ const (
 	// derived anew, and restLinks how often as long as that took it then waits.
 	settleLinks = 2 * time.Millisecond
 	restLinks   = 4
+	// maxRestLinks is the longest such pause: a port may have been blocked meanwhile.
+	maxRestLinks = 500 * time.Millisecond
 	// settleLists is the least pause between two lists of objects.
 	settleLists = 5 * time.Millisecond
 )
@@ -389,7 +391,7 @@ func (e *engine) derive(now time.Time) *Model {
 		before = e.start
 	}
 	m := Derive(e.state, before, e.ours)
-	e.rested = now.Add(restLinks * time.Since(start))
+	e.rested = now.Add(min(restLinks*time.Since(start), maxRestLinks))
 	e.stats.Models++
 	return m
 }

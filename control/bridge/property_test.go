@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -447,7 +448,8 @@ func TestMirrorEqualsTheKernel(t *testing.T) {
 		}
 		want := d.truth()
 		if !maps.Equal(sink.has, want) {
-			t.Fatalf("seed %d: the sink has\n%v\nand the kernel's tables say\n%v", seed, sink.has, want)
+			t.Fatalf("seed %d: the sink has\n%v\nand the kernel's tables say\n%v\nstale %t dirty %b entries %+v dumping %t lost %t links %v %v", seed, sink.has, want,
+				d.e.stale, d.e.dirty, d.e.entries, d.e.addrs.dumping, d.lost, words(d.e.model), words(Derive(stateOf(slices.Collect(maps.Values(d.links))...), nil, d.e.ours)))
 		}
 		if d.e.addrs.said != len(want) {
 			t.Fatalf("seed %d: %d addresses are counted, and there are %d", seed, d.e.addrs.said, len(want))

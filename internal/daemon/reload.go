@@ -27,7 +27,7 @@ import (
 type reloader struct {
 	kind    Kind
 	file    string
-	now     atomic.Pointer[node] // what runs; written by reload alone
+	now     atomic.Pointer[node] // what runs; written with applying held
 	plane   plane
 	tables  tables                                          // nil before serve
 	follow  func(ports ...string)                           // has the kernel's mirror look at ports more closely
