@@ -519,10 +519,11 @@ func (n *Node) replaceProgram(d *device) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	d.keepCounters(d.program)
-	if err := p.Replace(d.program); err != nil {
+	old := d.program
+	if err := p.Replace(old); err != nil {
 		return errors.Join(err, p.Close())
 	}
+	d.keepCounters(old) // no frame meets it any more
 	d.program, d.foreign = p, false
-	return nil
+	return old.Close()
 }
