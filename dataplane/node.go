@@ -153,6 +153,7 @@ func (n *Node) openWorkers(area func(q int) (*xsk.Umem, error)) error {
 func (n *Node) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
 	go func() {
 		select {
 		case <-n.handed:
@@ -160,7 +161,6 @@ func (n *Node) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 	}()
-	g, ctx := errgroup.WithContext(ctx)
 	forward, drain := context.WithCancel(context.WithoutCancel(ctx))
 	defer drain()
 	for _, w := range n.workers {
