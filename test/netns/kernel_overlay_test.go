@@ -108,6 +108,18 @@ func TestKernelOverlay(t *testing.T) {
 		return ""
 	})
 
+	// A successor knows the kernel's addresses when it takes over: what the XDP programs of
+	// before give it, it forwards.
+	numbered := startSeries(t, "while leafd hands over", s.host0, host1, addr1, 8000, 6000)
+	before := leaf.metric("loom_drops_total")
+	for range 2 {
+		leaf.takeOver(filepath.Join(daemons, "leafd"))
+	}
+	<-numbered.done
+	if n := leaf.metric("loom_drops_total") - before; n > 0 {
+		t.Errorf("%d frames were dropped while leafd handed over: %v", n, leaf.stats().Drops)
+	}
+
 	// leafd goes, and the kernels carry on.
 	leaf.stop()
 	eventually(t, 5*time.Second, func() string { // the other leafd has to see that it is gone
