@@ -17,7 +17,9 @@ const (
 	// folderVar names the environment variable with the folder of what the guest reads.
 	folderVar   = "LOOM_UML"
 	modulesFile = "modules"
-	pattern     = "^TestUML"
+	// recordFolder is there if the tests are to leave messages in it.
+	recordFolder = "record"
+	pattern      = "^TestUML"
 )
 
 // begin and end are the lines around what a package's tests say.
@@ -50,6 +52,9 @@ func setUp(dir string) error {
 			err = errors.Join(err, fmt.Errorf("mount %s: %w", m[1], e))
 		}
 	}
+	if out := filepath.Join(dir, recordFolder); exists(out) { // the root is read-only, this is not
+		err = errors.Join(err, os.MkdirAll("/mnt/record", 0o755), unix.Mount("none", "/mnt/record", "hostfs", 0, out), os.Setenv("LOOM_RECORD", "/mnt/record"))
+	}
 	err = errors.Join(err, os.MkdirAll("/mnt/work", 0o755), os.Setenv("TMPDIR", "/mnt"), os.Setenv("HOME", "/mnt"), os.Setenv("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"))
 	list, e := os.ReadFile(filepath.Join(dir, modulesFile))
 	err = errors.Join(err, e)
@@ -57,6 +62,11 @@ func setUp(dir string) error {
 		err = errors.Join(err, load(m))
 	}
 	return err
+}
+
+func exists(name string) bool {
+	_, err := os.Stat(name)
+	return err == nil
 }
 
 func load(module string) error {

@@ -5,6 +5,7 @@ package uml
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -26,7 +27,7 @@ var modules = []string{"ipv6", "bridge", "8021q", "vrf", "vxlan", "veth", "bondi
 
 // packages have tests with the tag uml. Each of these tests has a name that begins with
 // TestUML.
-var packages = []string{"control"}
+var packages = []string{"control", "control/bridge"}
 
 var needs = []machine.Need{
 	{Name: "go", Package: "golang"}, {Name: "apt-get", Package: "apt"}, {Name: "dpkg-deb", Package: "dpkg"}, {Name: "tar", Package: "tar"}, {Name: "xz", Package: "xz-utils"},
@@ -46,6 +47,8 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(m.Run())
 }
+
+var record = flag.Bool("record", false, "record control/bridge/testdata/vlan-messages.txt anew")
 
 // TestUML runs the tests with the tag uml on User Mode Linux, and shows what each of them
 // has said.
@@ -69,8 +72,24 @@ func TestUML(t *testing.T) {
 	for _, p := range packages {
 		t.Run(p, func(t *testing.T) { judge(t, dir, p, out) })
 	}
-	if t.Failed() {
-		t.Logf("all that it has said:\n%s", out)
+	if *record && !t.Failed() {
+		keep(t, filepath.Join(dir, recordFolder))
+	}
+}
+
+// keep copies the messages that were recorded to where other tests read them.
+func keep(t *testing.T, from string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(from, "*.txt"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("the tests have left %v, %v", files, err)
+	}
+	b, err := os.ReadFile(files[0])
+	if err == nil {
+		err = os.WriteFile(filepath.Join("../../control/bridge/testdata", filepath.Base(files[0])), b, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -83,6 +102,11 @@ func prepare(t *testing.T, dir string, k *machine.Kernel) {
 	}
 	if err := os.WriteFile(filepath.Join(dir, modulesFile), []byte(list.String()), 0o644); err != nil {
 		t.Fatal(err)
+	}
+	if *record {
+		if err := os.Mkdir(filepath.Join(dir, recordFolder), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, p := range packages {
 		c := exec.Command("go", "test", "-tags", "uml", "-trimpath", "-c", "-o", filepath.Join(dir, binary(p)), "./"+p)
@@ -148,7 +172,7 @@ func judge(t *testing.T, dir, pkg, out string) {
 	_, said, begun := strings.Cut(out, begin(pkg)+"\n")
 	said, _, ended := strings.Cut(said, end(pkg, nil)+"\n")
 	if !begun {
-		t.Fatal("its tests were not begun")
+		t.Fatalf("its tests were not begun:\n%s", out)
 	}
 	t.Log("\n" + said)
 	if !ended {
