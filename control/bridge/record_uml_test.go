@@ -35,7 +35,7 @@ func TestUMLMessages(t *testing.T) {
 	}
 	for _, want := range []string{
 		"{First:14 Last:17 PVID:false Untagged:false}", "{First:10 Last:10 PVID:true Untagged:true}", "{First:12 Last:12 PVID:false Untagged:true}",
-		"tunnels [{First:10 Last:10 VNI:10010} {First:20 Last:22 VNI:10020}]", "VNIs [{10020 10022}]", "SrcVNI:10010", "VLAN:10 ",
+		"tunnels [{First:10 Last:10 VNI:10010} {First:20 Last:22 VNI:10020}]", "VNIs [{10022 10022}]", "SrcVNI:10010", "VLAN:10 ",
 		`kind "vlan"`, "vlan 30 protocol 0x8100", "Filtering:true", "VNIFilter:true", "Tunnel:true", `kind "bond"`,
 	} {
 		if !strings.Contains(all.String(), want) {

@@ -27,7 +27,7 @@ var modules = []string{"ipv6", "bridge", "8021q", "vrf", "vxlan", "veth", "bondi
 
 // packages have tests with the tag uml. Each of these tests has a name that begins with
 // TestUML.
-var packages = []string{"control", "control/bridge"}
+var packages = []string{"control", "control/bridge", "internal/daemon"}
 
 var needs = []machine.Need{
 	{Name: "go", Package: "golang"}, {Name: "apt-get", Package: "apt"}, {Name: "dpkg-deb", Package: "dpkg"}, {Name: "tar", Package: "tar"}, {Name: "xz", Package: "xz-utils"},
