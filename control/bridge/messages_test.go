@@ -38,7 +38,7 @@ type recorded struct {
 // kindNames are the kinds of messages that are recorded.
 var kindNames = map[uint16]string{
 	unix.RTM_NEWLINK: "RTM_NEWLINK", unix.RTM_DELLINK: "RTM_DELLINK", unix.RTM_NEWNEIGH: "RTM_NEWNEIGH", unix.RTM_DELNEIGH: "RTM_DELNEIGH",
-	unix.RTM_NEWTUNNEL: "RTM_NEWTUNNEL", unix.RTM_DELTUNNEL: "RTM_DELTUNNEL", unix.RTM_NEWNEXTHOP: "RTM_NEWNEXTHOP", unix.RTM_NEWQDISC: "RTM_NEWQDISC",
+	unix.RTM_NEWVLAN: "RTM_NEWVLAN", unix.RTM_NEWTUNNEL: "RTM_NEWTUNNEL", unix.RTM_DELTUNNEL: "RTM_DELTUNNEL", unix.RTM_NEWNEXTHOP: "RTM_NEWNEXTHOP", unix.RTM_NEWQDISC: "RTM_NEWQDISC",
 	nftNewChain: "NFT_MSG_NEWCHAIN",
 }
 
@@ -65,6 +65,9 @@ func meaning(kind uint16, b []byte) string {
 	case unix.RTM_NEWTUNNEL, unix.RTM_DELTUNNEL:
 		i, r, err := parseVNIs(b)
 		return fmt.Sprintf("device %d VNIs %v %s", i, r, errText(err))
+	case unix.RTM_NEWVLAN:
+		i, v, err := parseVLANStates(b)
+		return fmt.Sprintf("port %d blocked %+v %s", i, v, errText(err))
 	case unix.RTM_NEWNEXTHOP:
 		id, h, fdb, err := parseNextHop(b)
 		return fmt.Sprintf("id %d %+v fdb %t %s", id, h, fdb, errText(err))

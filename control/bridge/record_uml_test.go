@@ -21,6 +21,7 @@ func TestUMLMessages(t *testing.T) {
 		"bridge vlan add dev acc vid 10 pvid untagged", "bridge vlan add dev acc vid 12 untagged", "bridge vlan add dev acc vid 14-17",
 		"ip link set br0 up", "bridge vlan add dev br0 vid 10 self", "ip link add link br0 name br0.10 up type vlan id 10",
 		"bridge fdb add " + one1 + " dev acc master dynamic vlan 10", "bridge fdb del " + one1 + " dev acc master vlan 10",
+		"bridge vlan set dev acc vid 10 state blocking", "bridge vlan set dev acc vid 16-17 state learning", "bridge vlan set dev acc vid 10 state forwarding",
 		"bridge vlan del dev acc vid 15",
 	}, singleDevice, []string{
 		"bridge fdb replace " + far3 + " dev vxd dst 10.0.0.2 src_vni 10010 self extern_learn", "bridge fdb replace " + far3 + " dev vxd master extern_learn vlan 10",
@@ -37,6 +38,7 @@ func TestUMLMessages(t *testing.T) {
 		"{First:14 Last:17 PVID:false Untagged:false}", "{First:10 Last:10 PVID:true Untagged:true}", "{First:12 Last:12 PVID:false Untagged:true}",
 		"tunnels [{First:10 Last:10 VNI:10010} {First:20 Last:22 VNI:10020}]", "VNIs [{10022 10022}]", "SrcVNI:10010", "VLAN:10 ",
 		`kind "vlan"`, "vlan 30 protocol 0x8100", "Filtering:true", "VNIFilter:true", "Tunnel:true", `kind "bond"`,
+		"blocked [{First:10 Last:10 State:4}]", "blocked [{First:16 Last:17 State:2}]",
 	} {
 		if !strings.Contains(all.String(), want) {
 			t.Errorf("nothing that the kernel has said is %q:\n%s", want, &all)

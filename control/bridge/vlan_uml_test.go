@@ -80,9 +80,11 @@ type shownVLAN struct {
 	Flags           []string
 	TunID, TunIDEnd uint32
 	VNI, VNIEnd     uint32
+	State           string
 }
 
 func (v shownVLAN) pvid() bool     { return slices.Contains(v.Flags, "PVID") }
+func (v shownVLAN) forwards() bool { return v.State == "" || v.State == "forwarding" }
 func (v shownVLAN) untagged() bool { return slices.Contains(v.Flags, "Egress Untagged") }
 
 func (r *vlanRig) tables(t testing.TB) vlanTables {
@@ -92,7 +94,7 @@ func (r *vlanRig) tables(t testing.TB) vlanTables {
 		IfName               string
 		VLANs, Tunnels, VNIs []shownVLAN
 	}
-	r.show(t, &list, "vlan", "show")
+	r.show(t, &list, "-d", "vlan", "show") // with states
 	for _, i := range list {
 		x.vlans[i.IfName] = make(map[uint16]shownVLAN)
 		for _, v := range i.VLANs {
@@ -136,6 +138,9 @@ func (r *vlanRig) oracle(t testing.TB) map[key]Place {
 	networks := make(map[uint16]network) // by VLAN
 	for name, vni := range r.devices {
 		for id, v := range x.vlans[name] {
+			if !v.forwards() {
+				continue
+			}
 			if vni != 0 && v.pvid() && v.untagged() {
 				networks[id] = network{name, vni}
 			}
@@ -156,6 +161,7 @@ func (r *vlanRig) oracle(t testing.TB) map[key]Place {
 		p, port := r.ports[e.Name]
 		v, member := x.vlans[e.Name][e.VLAN]
 		switch {
+		case port && member && !v.forwards():
 		case port && member && v.pvid() && v.untagged():
 			want[k] = p
 		case port && member && !v.untagged() && p.Tag == 0:
@@ -283,6 +289,7 @@ func followVLANs(t *testing.T, r *vlanRig) {
 	r.has(t, "and not in the other", 10020, one1, r.at("trunk", 20))
 
 	r.learn(t)
+	r.block(t)
 
 	r.run(t, "bridge vlan add dev trunk vid 20 untagged")
 	r.left(t, "trunk", Tags)
@@ -295,6 +302,29 @@ func followVLANs(t *testing.T, r *vlanRig) {
 	r.has(t, "a trunk without the VLAN", 10020, one1, Place{})
 	r.run(t, "bridge vlan add dev trunk vid 20", "bridge fdb replace "+one1+" dev trunk master dynamic vlan 20")
 	r.has(t, "a trunk with it", 10020, one1, r.at("trunk", 20))
+}
+
+// block has spanning tree block single VLANs of ports that forward, and shows that the
+// kernel takes that seriously.
+func (r *vlanRig) block(t *testing.T) {
+	t.Helper()
+	r.run(t, "bridge fdb replace "+one1+" dev trunk master dynamic vlan 20", "bridge fdb replace "+two2+" dev trunk master dynamic vlan 10")
+	r.has(t, "VLAN 10 forwards", 10010, two2, r.at("trunk", 10))
+	r.run(t, "bridge vlan set dev trunk vid 10 state blocking")
+	r.left(t, "trunk", STP)
+	r.has(t, "VLAN 10 is blocked", 10010, two2, Place{})
+	r.has(t, "VLAN 20 is not", 10020, one1, r.at("trunk", 20))
+	silent := overlay.MAC{2, 0, 0, 0, 1, 0x77}
+	r.send(t, "htrunk", 10, silent, overlay.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})
+	time.Sleep(100 * time.Millisecond)
+	var list []shown
+	r.show(t, &list, "fdb", "show")
+	if slices.ContainsFunc(list, func(e shown) bool { return e.MAC == silent.String() }) {
+		t.Error("the kernel learns in a VLAN that is blocked")
+	}
+	r.run(t, "bridge vlan set dev trunk vid 10 state forwarding")
+	r.left(t, "trunk", "")
+	r.has(t, "VLAN 10 forwards again", 10010, two2, r.at("trunk", 10))
 }
 
 // learn has hosts send frames, and holds what the mirror then says against the way that the
@@ -383,7 +413,7 @@ func TestUMLRandomChanges(t *testing.T) {
 		mac := fmt.Sprintf("02:00:00:00:02:%02x", rng.IntN(6))
 		port := pick("acc", "trunk", "sub.30")
 		var c []string
-		switch rng.IntN(12) {
+		switch rng.IntN(13) {
 		case 0, 1, 2:
 			c = r.remote(mac, pick("10.0.0.2", "10.0.0.3"), vlan)
 		case 3, 4, 5:
@@ -398,6 +428,8 @@ func TestUMLRandomChanges(t *testing.T) {
 			c = []string{fmt.Sprintf("bridge vlan %s dev vxd vid %d tunnel_info id %d", pick("add", "add", "del"), vlan, 10000+vlan)}
 		case 10:
 			c = []string{fmt.Sprintf("bridge vni %s vni %d dev vxd", pick("add", "add", "delete"), 10000+vlan)}
+		case 12:
+			c = []string{fmt.Sprintf("bridge vlan set dev %s vid %d state %s", pick(port, port, "vxd"), vlan, pick("forwarding", "forwarding", "blocking", "learning"))}
 		case 11:
 			if c = []string{fmt.Sprintf("bridge vlan del dev vxd vid %d", vlan)}; rng.IntN(3) > 0 {
 				c = []string{fmt.Sprintf("bridge vlan add dev vxd vid %d", vlan), fmt.Sprintf("bridge vlan add dev vxd vid %d tunnel_info id %d", vlan, 10000+vlan)}
