@@ -20,7 +20,7 @@ IN_VM      := $(SUDO) env LOOM_DAEMONS=$(CURDIR)/bin LOOM_VM_GUEST=$(CURDIR)/bin
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate reference generate-check lint test test-rdma test-frr test-vm guest demo bench bench-bridge bench-sim experiments results bench-peers fuzz soak clean
+.PHONY: help build generate reference generate-check lint test test-rdma test-frr test-vm test-uml guest demo bench bench-bridge bench-sim experiments results bench-peers fuzz soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ test-frr: build ## run all that is tested over FRR's routes and addresses, what 
 
 test-vm: build guest ## run leafd in virtual machines with stock Debian kernels and under systemd (needs QEMU, see test/vm/README.md)
 	$(GO) test -tags vm -exec '$(IN_VM)' -count 1 -v -run TestVM -timeout 40m ./test/vm
+
+test-uml: ## run what needs VLAN-aware bridges, VRFs or bonds on User Mode Linux, which has them (needs no root, see test/uml/README.md)
+	$(GO) test -tags uml -count 1 -v -run TestUML -timeout 15m ./test/uml $(UMLFLAGS)
 
 guest: # what runs in the tests' virtual machines
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/vm/guest ./test/machine/guest

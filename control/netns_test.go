@@ -25,6 +25,7 @@ type rig struct {
 	mirror      *Mirror
 	tables      published
 	unresolved  chan dataplane.HopID
+	vrf         string // that the uplinks are in; "": none
 }
 
 const vtep2 = "10.255.0.2"

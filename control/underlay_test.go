@@ -14,13 +14,18 @@ import (
 )
 
 // kernelHops asks the kernel for the ways of many flows to an address, by `ip route get`,
-// and returns the share of each: "up0 10.1.0.1". Flows that have none are not in it.
-func kernelHops(t *testing.T, ns *testenv.Namespace, dst string) map[string]float64 {
+// and returns the share of each: "up0 10.1.0.1". Flows that have none are not in it. vrf
+// is empty for the main table.
+func kernelHops(t *testing.T, ns *testenv.Namespace, dst, vrf string) map[string]float64 {
 	t.Helper()
 	const flows = 600
+	selector := ""
+	if vrf != "" {
+		selector = " vrf " + vrf
+	}
 	var ask strings.Builder
 	for i := range flows {
-		fmt.Fprintf(&ask, "route get %s ipproto udp sport %d dport 4789\n", dst, 10000+i*37)
+		fmt.Fprintf(&ask, "route get %s%s ipproto udp sport %d dport 4789\n", dst, selector, 10000+i*37)
 	}
 	shares := make(map[string]float64)
 	ns.Do(t, func() {
@@ -132,7 +137,7 @@ func (r *rig) equalsRouteGet(t *testing.T, what string, want []string) {
 	var kernel map[string]float64
 	end := time.Now().Add(5 * time.Second)
 	for {
-		kernel = kernelHops(t, r.leaf, vtep2)
+		kernel = kernelHops(t, r.leaf, vtep2, r.vrf)
 		keys := make([]string, 0, len(kernel))
 		for k := range kernel {
 			keys = append(keys, k)

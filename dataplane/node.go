@@ -154,13 +154,14 @@ func (n *Node) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
-	go func() {
+	g.Go(func() error {
 		select {
 		case <-n.handed:
 			cancel()
 		case <-ctx.Done():
 		}
-	}()
+		return nil
+	})
 	forward, drain := context.WithCancel(context.WithoutCancel(ctx))
 	defer drain()
 	for _, w := range n.workers {

@@ -31,6 +31,11 @@ const (
 	vlanRangeBegin = 1 << 3 // BRIDGE_VLAN_INFO_RANGE_BEGIN
 	vlanRangeEnd   = 1 << 4 // BRIDGE_VLAN_INFO_RANGE_END
 
+	vlanEntry      = 1 // BRIDGE_VLANDB_ENTRY
+	vlanEntryInfo  = 1 // BRIDGE_VLANDB_ENTRY_INFO
+	vlanEntryRange = 2 // BRIDGE_VLANDB_ENTRY_RANGE
+	vlanEntryState = 3 // BRIDGE_VLANDB_ENTRY_STATE
+
 	tunnelID    = 1 // IFLA_BRIDGE_VLAN_TUNNEL_ID
 	tunnelVID   = 2 // IFLA_BRIDGE_VLAN_TUNNEL_VID
 	tunnelFlags = 3 // IFLA_BRIDGE_VLAN_TUNNEL_FLAGS

@@ -49,6 +49,10 @@ func (d *derivation) claim(l *Link) {
 		return
 	}
 	add := func(vlan uint16, vni uint32) {
+		if state := l.state(vlan); vlan != 0 && state != forwarding {
+			d.leave(l, false, STP, fmt.Sprintf("spanning tree: VLAN %d is %s", vlan, stpState(state)), "")
+			return
+		}
 		if vni > 0 && vni <= maxVNI {
 			p := place{br.Index, vlan}
 			d.claims[p] = append(d.claims[p], claim{l, vni})

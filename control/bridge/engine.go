@@ -50,6 +50,7 @@ type listing struct {
 	kinds    kinds
 	links    []Link
 	ports    []portInfo
+	blocked  map[int][]VLANState // by port; with ports
 	vnis     map[int]VNISet
 	nextHops map[uint32]NextHop
 	filters  Filters
@@ -215,6 +216,7 @@ func (e *engine) endList(l *listing, now time.Time) {
 				changed = e.state.setPort(p) || changed
 			}
 		}
+		changed = e.state.setBlocked(l.blocked) || changed
 	}
 	if l.kinds&vnis != 0 {
 		e.state.VNIs, changed = l.vnis, true

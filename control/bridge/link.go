@@ -32,6 +32,7 @@ type Link struct {
 
 	VLANs   []VLANRange   // of a member of a bridge that filters VLANs, and of the bridge
 	Tunnels []TunnelRange // of a member with vlan_tunnel
+	Blocked []VLANState   // VLANs of a member that do not forward though the member does
 }
 
 // Bridge is what a bridge says of itself.
@@ -73,6 +74,23 @@ type VLANRange struct {
 	First, Last uint16
 	PVID        bool // untagged frames are of it
 	Untagged    bool // its frames leave without tag
+}
+
+// VLANState is the state of a range of VLANs on a port, which a daemon with a spanning tree
+// for each VLAN sets.
+type VLANState struct {
+	First, Last uint16
+	State       uint8 // BR_STATE_*
+}
+
+// state returns the state of a VLAN on a port.
+func (l *Link) state(vlan uint16) uint8 {
+	for _, b := range l.Blocked {
+		if b.First <= vlan && vlan <= b.Last {
+			return b.State
+		}
+	}
+	return forwarding
 }
 
 // TunnelRange maps VLANs to as many VNIs.

@@ -110,11 +110,26 @@ func (l *lister) ports(out *listing) error {
 	out.ports = nil
 	req := attribute(make([]byte, unix.SizeofIfInfomsg), unix.IFLA_EXT_MASK, filterVLANs)
 	req[0] = unix.AF_BRIDGE
-	return l.route.dump(unix.RTM_GETLINK, req, func(kind uint16, b []byte) {
+	err := l.route.dump(unix.RTM_GETLINK, req, func(kind uint16, b []byte) {
 		if x, err := parsePort(b); err == nil && kind == unix.RTM_NEWLINK {
 			out.ports = append(out.ports, x)
 		}
 	}, nil)
+	if err != nil {
+		return err
+	}
+	out.blocked = make(map[int][]VLANState)
+	req = make([]byte, vlanMsgSize)
+	req[0] = unix.AF_BRIDGE
+	err = l.route.dump(unix.RTM_GETVLAN, req, func(kind uint16, b []byte) {
+		if i, v, err := parseVLANStates(b); err == nil && kind == unix.RTM_NEWVLAN && len(v) > 0 {
+			out.blocked[i] = append(out.blocked[i], v...)
+		}
+	}, nil)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) { // before Linux 5.6, or without VLANs
+		return nil
+	}
+	return err
 }
 
 func (l *lister) vnis(out *listing) error {

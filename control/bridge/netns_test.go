@@ -99,6 +99,7 @@ type shown struct {
 	NHID   int      `json:"nhid"`
 	SrcVNI uint32   `json:"src_vni"`
 	VNI    uint32   `json:"vni"`
+	VLAN   uint16   `json:"vlan"`
 }
 
 // oracle reads the kernel's tables by iproute2 and says, the plain way, where addresses

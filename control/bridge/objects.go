@@ -42,6 +42,40 @@ func parseVNIs(b []byte) (ifindex int, vnis []vniRange, err error) {
 	return index(b[4:8]), vnis, nil
 }
 
+// vlanMsgSize is the size of struct br_vlan_msg.
+const vlanMsgSize = 8
+
+// parseVLANStates reads the payload of RTM_NEWVLAN: VLANs of a port that do not forward.
+// Messages of AF_BRIDGE about links do not say it.
+func parseVLANStates(b []byte) (ifindex int, blocked []VLANState, err error) {
+	if len(b) < vlanMsgSize {
+		return 0, nil, short("a port's VLANs", len(b))
+	}
+	for kind, v := range attributes(b[vlanMsgSize:]) {
+		if kind != vlanEntry {
+			continue
+		}
+		x := VLANState{State: forwarding}
+		for kind, v := range attributes(v) {
+			switch kind {
+			case vlanEntryInfo:
+				if len(v) == 4 { // struct bridge_vlan_info
+					x.First = u16(v[2:])
+				}
+			case vlanEntryRange:
+				x.Last = u16(v)
+			case vlanEntryState:
+				x.State = u8(v)
+			}
+		}
+		x.Last = max(x.First, x.Last)
+		if x.State != forwarding && x.First > 0 && x.Last <= maxVLAN {
+			blocked = append(blocked, x)
+		}
+	}
+	return index(b[4:8]), blocked, nil
+}
+
 // NextHop is a next-hop object for forwarding entries: a VTEP, or a group of such
 // objects. An entry with one is of a host that several leaves have (RFC 7432).
 type NextHop struct {

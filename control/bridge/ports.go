@@ -131,7 +131,9 @@ func (d *derivation) bind(l, port *Link, tag uint16) (out []binding) {
 		if !v.has(id) || d.m.domains[p] == nil {
 			continue
 		}
-		switch {
+		switch state := l.state(id); {
+		case state != forwarding:
+			d.leave(l, true, STP, fmt.Sprintf("spanning tree: VLAN %d is %s", id, stpState(state)), "")
 		case v.pvid == id && v.strips(id):
 			out = append(out, binding{l, port, tag, p})
 		case v.strips(id):

@@ -3,6 +3,7 @@ package bridge
 import (
 	"net/netip"
 	"reflect"
+	"slices"
 )
 
 // State is what the kernel says of links and of what is on them.
@@ -45,7 +46,7 @@ type Filters struct {
 func (s *State) setLink(l Link) bool {
 	old := s.Links[l.Index]
 	if old != nil && l.Member != nil && l.Master == old.Master {
-		l.VLANs, l.Tunnels = old.VLANs, old.Tunnels
+		l.VLANs, l.Tunnels, l.Blocked = old.VLANs, old.Tunnels, old.Blocked
 	} else if old != nil && l.Bridge != nil {
 		l.VLANs = old.VLANs
 	}
@@ -75,6 +76,21 @@ func (s *State) setPort(p portInfo) bool {
 	return true
 }
 
+// setBlocked takes which VLANs do not forward, by port, and reports whether that is new.
+// Others than bridges' members have none.
+func (s *State) setBlocked(blocked map[int][]VLANState) (changed bool) {
+	for i, old := range s.Links {
+		if old.Member == nil || slices.Equal(old.Blocked, blocked[i]) {
+			continue
+		}
+		l := *old
+		l.Blocked = blocked[i]
+		s.Links[i] = &l
+		changed = true
+	}
+	return changed
+}
+
 // leave takes a link out of its bridge.
 func (s *State) leave(ifindex int) bool {
 	old := s.Links[ifindex]
@@ -82,7 +98,7 @@ func (s *State) leave(ifindex int) bool {
 		return false
 	}
 	l := *old
-	l.Member, l.Master, l.VLANs, l.Tunnels = nil, 0, nil, nil
+	l.Member, l.Master, l.VLANs, l.Tunnels, l.Blocked = nil, 0, nil, nil, nil
 	s.Links[ifindex] = &l
 	return true
 }
