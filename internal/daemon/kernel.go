@@ -26,15 +26,15 @@ func (n *node) kernelOverlay() bool {
 	return ok && l.Overlay == config.OverlayKernel
 }
 
-// discover returns the node with the overlay that the kernel's bridges have. It is the
-// node itself if its overlay is not the kernel's.
-func (n *node) discover(m *bridge.Model) *node {
+// discover returns the node with the overlay that the kernel's bridges have, without ports
+// of a larger MTU than widest. It is the node itself if its overlay is not the kernel's.
+func (n *node) discover(m *bridge.Model, widest int) *node {
 	if !n.kernelOverlay() || m == nil {
 		return n
 	}
 	out := *n
 	out.model = m
-	out.leaf = n.file.(*config.Leaf).Complete(kernelSays(m, n.found()))
+	out.leaf = n.file.(*config.Leaf).Complete(kernelSays(m, n.found(), widest))
 	out.dp = out.leaf.ToDataplane()
 	out.dp.Name, out.dp.Keys = n.dp.Name, n.dp.Keys
 	if n.auto() {
@@ -44,14 +44,14 @@ func (n *node) discover(m *bridge.Model) *node {
 }
 
 // kernelSays returns a model in the terms of a leaf's file. A port of a bridge that is an
-// uplink, too, stays an uplink.
-func kernelSays(m *bridge.Model, uplinks []string) *config.Kernel {
+// uplink, too, stays an uplink, and one whose frames no packet buffer holds is the kernel's.
+func kernelSays(m *bridge.Model, uplinks []string, widest int) *config.Kernel {
 	k := &config.Kernel{VTEP: m.VTEP, Port: m.UDPPort, Peers: m.Peers}
 	for i := range m.Domains {
 		k.VNIs = append(k.VNIs, config.KernelVNI{VNI: uint32(m.Domains[i].VNI), Ageing: m.Domains[i].Ageing})
 	}
 	for _, p := range m.Ports {
-		if slices.Contains(uplinks, p.Name) {
+		if slices.Contains(uplinks, p.Name) || p.MTU > widest {
 			continue
 		}
 		a := config.Access{Interface: p.Name, Fail: config.FailOpen, VLANs: make(map[uint16]uint32)}
@@ -77,9 +77,9 @@ func (n *node) inspectKernel() (*node, []control.Finding, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	n = n.discover(m)
+	n = n.discover(m, dataplane.LargestMTU)
 	n.addresses = addresses
-	findings := leftFindings(m)
+	findings := append(leftFindings(m), wideFindings(m, dataplane.LargestMTU)...)
 	if !m.VTEP.IsValid() {
 		findings = append(findings, control.Finding{
 			Fatal: true, Place: "overlay", Problem: "the overlay is the kernel's, and no bridge has a VXLAN device that leafd can work with",
@@ -100,6 +100,22 @@ func leftFindings(m *bridge.Model) (out []control.Finding) {
 	}
 	return out
 }
+
+// wideFindings says which ports are left to the kernel for their MTU.
+func wideFindings(m *bridge.Model, widest int) (out []control.Finding) {
+	for _, p := range m.Ports {
+		if p.MTU > widest {
+			out = append(out, control.Finding{
+				Place: p.Name, Problem: fmt.Sprintf("%s is left to the kernel: its MTU is %d, and packet buffers are for %d", p.Name, p.MTU, widest),
+				Fix: fmt.Sprintf("ip link set dev %s mtu %d; up to %d, a restart of leafd makes larger buffers", p.Name, widest, dataplane.LargestMTU),
+			})
+		}
+	}
+	return out
+}
+
+// widest returns the largest MTU of a port that the node's packet buffers hold.
+func (n *node) widest() int { return dataplane.MaxMTU(n.dp.FrameSize()) }
 
 // printKernel prints what the kernel has of an overlay, for people.
 func (n *node) printKernel(out io.Writer) {
@@ -134,8 +150,11 @@ func (r *reloader) setModel(ctx context.Context, m *bridge.Model) error {
 	r.applying.Lock()
 	defer r.applying.Unlock()
 	now := r.now.Load()
-	n := now.discover(m)
+	n := now.discover(m, now.widest())
 	n.inherit(now)
+	for _, f := range wideFindings(m, now.widest()) {
+		r.log.Warn(f.Problem, "fix", f.Fix)
+	}
 	left, err := r.fit(n)
 	if err != nil {
 		return err

@@ -45,7 +45,7 @@ func kernelNode(t *testing.T) *node {
 // What the kernel says completes the file; a bridge's port that is listed as an uplink
 // stays one.
 func TestDiscover(t *testing.T) {
-	n := kernelNode(t).discover(kernelModel())
+	n := kernelNode(t).discover(kernelModel(), dataplane.LargestMTU)
 	o := n.overlay()
 	if n.dp.VTEP != kernelVTEP || n.dp.VXLANPort != 8472 || !n.dp.KernelOverlay || !slices.Equal(o.Peers, []netip.Addr{farVTEP}) {
 		t.Errorf("VTEP %v, UDP port %d, kernel's %t, peers %v", n.dp.VTEP, n.dp.VXLANPort, n.dp.KernelOverlay, o.Peers)
@@ -201,5 +201,33 @@ func TestFollowerWaitsForThePorts(t *testing.T) {
 	f.proceed()
 	if got := portsOf(p.ports); len(got) != 2 || len(book.has) != 2 || book.has[near].Port != 1 {
 		t.Errorf("afterwards: calls %q, ports %q, addresses %v", p.calls, got, book.has)
+	}
+}
+
+// A port whose frames would not fit packet buffers, which are made once, is the kernel's:
+// at the start as later, and over a reload.
+func TestWidePortsAreTheKernels(t *testing.T) {
+	m := kernelModel()
+	m.Ports[0].MTU = 9000
+	if n := kernelNode(t).discover(m, dataplane.LargestMTU); len(n.dp.Ports) != 1 {
+		t.Errorf("at the start: ports %q", portsOf(n.dp.Ports))
+	}
+	if f := wideFindings(m, dataplane.LargestMTU); len(f) != 1 || f[0].Place != "eth3" || f[0].Fatal {
+		t.Errorf("findings are %+v", f)
+	}
+	r, p := newReloader(t, Leaf, kernelFile)
+	for _, tc := range []struct{ mtu, ports int }{{1500, 2}, {dataplane.MaxMTU(2048) + 1, 1}, {dataplane.MaxMTU(2048), 2}, {2000, 1}} {
+		m := kernelModel()
+		m.Ports[0].MTU = tc.mtu
+		if err := r.setModel(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		if got := portsOf(p.ports); len(got) != tc.ports {
+			t.Errorf("MTU %d: ports %q", tc.mtu, got)
+		}
+	}
+	r.write(t, kernelFile+"log: {level: debug}\n")
+	if _, err := r.reload(t.Context()); err != nil || len(p.ports) != 1 {
+		t.Errorf("reloaded: ports %q, error %v", portsOf(p.ports), err)
 	}
 }

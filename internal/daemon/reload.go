@@ -133,7 +133,7 @@ func (r *reloader) plan() (*plan, error) {
 		return nil, err
 	}
 	now := r.now.Load()
-	n = n.discover(now.model)
+	n = n.discover(now.model, now.widest())
 	p := &plan{node: n}
 	p.live, p.restart = config.Changes(now.file, n.file)
 	n.inherit(now)
