@@ -145,8 +145,10 @@ func (n *node) printKernel(out io.Writer) {
 	}
 }
 
-// setModel puts what the kernel's bridges have in force.
-func (r *reloader) setModel(ctx context.Context, m *bridge.Model) error {
+// setModel puts what the kernel's bridges have in force. It returns when to do so again,
+// since there will be room for a port that there is none for now; 0: not before something
+// happens.
+func (r *reloader) setModel(ctx context.Context, m *bridge.Model) (again time.Duration, err error) {
 	r.applying.Lock()
 	defer r.applying.Unlock()
 	now := r.now.Load()
@@ -157,12 +159,13 @@ func (r *reloader) setModel(ctx context.Context, m *bridge.Model) error {
 	}
 	left, err := r.fit(n)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, full := range left {
+		again = full.Wait // of all the same
 		r.log.Warn("a port of a bridge is left to the kernel", "interface", full.Port, "because", full, "fix", "raise max_ports and restart leafd")
 	}
-	return r.exchange(ctx, now, n)
+	return again, r.exchange(ctx, now, n)
 }
 
 // fit leaves ports of the kernel's bridges out for which the data plane has no room, and
@@ -229,20 +232,25 @@ func (f *follower) SetModel(m *bridge.Model) {
 // addresses in what is in force then. mu is held.
 func (f *follower) putModel() {
 	if !f.held {
-		if err := f.again.setModel(f.ctx, f.model); err != nil && f.ctx.Err() == nil {
+		again, err := f.again.setModel(f.ctx, f.model)
+		if err != nil && f.ctx.Err() == nil {
 			f.log.Error("cannot follow the kernel's bridges: networks and ports stay as they were", "err", err)
+		}
+		if again > 0 {
+			time.AfterFunc(again, f.proceed)
 		}
 	}
 	f.number()
 	f.retry(len(f.waiting))
 }
 
-// proceed says that the ports are this daemon's: models need not wait any more.
+// proceed says that the ports are this daemon's: models need not wait any more. The newest
+// one is put in force, once more if it was.
 func (f *follower) proceed() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.held = false
-	if f.model != nil {
+	if f.model != nil && f.ctx.Err() == nil {
 		f.putModel()
 	}
 }

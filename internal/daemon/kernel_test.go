@@ -148,7 +148,7 @@ const kernelFile = "overlay: kernel\nuplinks: [{interface: eth1}]\n"
 func TestReloadBesideAPortWithoutRoom(t *testing.T) {
 	r, p := newReloader(t, Leaf, kernelFile)
 	p.full = "eth3"
-	if err := r.setModel(t.Context(), kernelModel()); err != nil {
+	if _, err := r.setModel(t.Context(), kernelModel()); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"eth1 uplink"}
@@ -163,7 +163,7 @@ func TestReloadBesideAPortWithoutRoom(t *testing.T) {
 		t.Errorf("ports %q, want %q; networks %+v", got, want, p.overlay.VNIs)
 	}
 	p.full = "eth1"
-	if err := r.setModel(t.Context(), kernelModel()); err == nil {
+	if _, err := r.setModel(t.Context(), kernelModel()); err == nil {
 		t.Error("an uplink without room is no error")
 	}
 }
@@ -173,7 +173,7 @@ func TestModelFailsWhole(t *testing.T) {
 	r, p := newReloader(t, Leaf, kernelFile)
 	before := r.now.Load()
 	p.refuses["tables"] = errors.New("no")
-	if err := r.setModel(t.Context(), kernelModel()); err == nil {
+	if _, err := r.setModel(t.Context(), kernelModel()); err == nil {
 		t.Fatal("no error")
 	}
 	if got := portsOf(p.ports); !slices.Equal(got, []string{"eth1 uplink"}) || r.now.Load() != before {
@@ -219,7 +219,7 @@ func TestWidePortsAreTheKernels(t *testing.T) {
 	for _, tc := range []struct{ mtu, ports int }{{1500, 2}, {dataplane.MaxMTU(2048) + 1, 1}, {dataplane.MaxMTU(2048), 2}, {2000, 1}} {
 		m := kernelModel()
 		m.Ports[0].MTU = tc.mtu
-		if err := r.setModel(t.Context(), m); err != nil {
+		if _, err := r.setModel(t.Context(), m); err != nil {
 			t.Fatal(err)
 		}
 		if got := portsOf(p.ports); len(got) != tc.ports {
@@ -229,5 +229,34 @@ func TestWidePortsAreTheKernels(t *testing.T) {
 	r.write(t, kernelFile+"log: {level: debug}\n")
 	if _, err := r.reload(t.Context()); err != nil || len(p.ports) != 1 {
 		t.Errorf("reloaded: ports %q, error %v", portsOf(p.ports), err)
+	}
+}
+
+// A port for which there is no room until another's number has rested is taken then,
+// whether or not the kernel has something to say.
+func TestPortWaitsForRoom(t *testing.T) {
+	r, p := newReloader(t, Leaf, kernelFile)
+	p.full, p.wait = "eth3", 20*time.Millisecond
+	tables := &dataplane.Tables{Ports: make([]dataplane.PortState, 2)}
+	f := &follower{
+		ctx: t.Context(), again: r, log: slog.New(slog.DiscardHandler), tables: func() *dataplane.Tables { return tables }, ports: p.Ports,
+		waiting: make(map[addressKey]bridge.Place),
+	}
+	f.SetModel(kernelModel())
+	ports := func() []string {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return portsOf(p.ports)
+	}
+	if got := ports(); len(got) != 1 {
+		t.Errorf("without room: ports %q", got)
+	}
+	f.mu.Lock()
+	p.full = ""
+	f.mu.Unlock()
+	for end := time.Now().Add(5 * time.Second); len(ports()) != 2; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("with room: ports %q", ports())
+		}
 	}
 }
