@@ -233,7 +233,7 @@ func (f *follower) SetModel(m *bridge.Model) {
 func (f *follower) putModel() {
 	if !f.held {
 		again, err := f.again.setModel(f.ctx, f.model)
-		if err != nil && f.ctx.Err() == nil {
+		if err != nil && f.ctx.Err() == nil && !errors.Is(err, dataplane.ErrOver) {
 			f.log.Error("cannot follow the kernel's bridges: networks and ports stay as they were", "err", err)
 		}
 		if again > 0 {

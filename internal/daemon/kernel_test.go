@@ -179,6 +179,11 @@ func TestModelFailsWhole(t *testing.T) {
 	if got := portsOf(p.ports); !slices.Equal(got, []string{"eth1 uplink"}) || r.now.Load() != before {
 		t.Errorf("ports are %q", got)
 	}
+	// The ports of a node that was handed over are not to be put back either.
+	p.refuses["ports"], p.calls = dataplane.ErrOver, nil
+	if _, err := r.setModel(t.Context(), kernelModel()); !errors.Is(err, dataplane.ErrOver) || len(p.calls) != 1 {
+		t.Errorf("handed over: error %v, calls %q", err, p.calls)
+	}
 }
 
 // As long as the ports are a predecessor's, addresses are told to the data plane, and a
