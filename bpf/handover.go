@@ -144,8 +144,8 @@ func (h *Handle) Fits(cfg *Config) bool {
 }
 
 // Replace puts p in the place of an attached program of the same interface, in one step:
-// each frame meets the one or the other. p takes over the attachment, and old is closed.
-// If it fails, old stays.
+// each frame meets the one or the other. p takes over the attachment. The caller reads
+// what old has counted, and closes it. If it fails, old stays attached.
 func (p *Program) Replace(old *Program) error {
 	if p.prog == nil || old.prog == nil {
 		return fmt.Errorf("replace %s: %w", p.cfg.name(), os.ErrClosed)
@@ -167,7 +167,7 @@ func (p *Program) Replace(old *Program) error {
 	if p.claim != nil {
 		p.note()
 	}
-	return old.Close()
+	return nil
 }
 
 // abandon closes the process's descriptors of a program and leaves the attachment to

@@ -145,6 +145,12 @@ func TestReplace(t *testing.T) {
 				} else {
 					id = now
 				}
+				if _, err := q.Counters(); err != nil {
+					t.Errorf("what the replaced program has counted: %v", err)
+				}
+				if err := q.Close(); err != nil || w.attached() != id {
+					t.Errorf("closing the replaced program: %v; %d is attached, want %d", err, w.attached(), id)
+				}
 				q = n
 			}
 			close(stop)

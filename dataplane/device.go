@@ -166,7 +166,7 @@ func (n *Node) release(d *device, b *binding) error {
 	}
 	n.mu.Lock() // from here on nobody reads the program's counters
 	d.keepCounters(b.program)
-	d.binding = binding{}
+	d.binding, d.foreign = binding{}, false
 	n.mu.Unlock()
 	if b.program != nil {
 		errs = append(errs, b.program.Close())

@@ -80,7 +80,7 @@ func (n *Node) Plan() (p *Plan, files []*os.File, err error) {
 			n.Resume()
 		}
 	}()
-	if n.closed {
+	if n.over() {
 		return nil, nil, errors.New("this node has ended")
 	}
 	p = &Plan{
@@ -263,6 +263,10 @@ func (n *Node) isHanded() bool {
 		return false
 	}
 }
+
+// over reports whether the ports are not this node's to open and close any more: it is
+// closed, or a successor goes on. opening is held.
+func (n *Node) over() bool { return n.closed || n.isHanded() }
 
 func (n *Node) lastWords(h *handing) ([]byte, error) {
 	last := make([]carriedStats, len(h.stats))

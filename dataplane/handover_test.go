@@ -4,15 +4,18 @@ import (
 	"context"
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/loomfabric/loom/internal/testenv"
+	"github.com/loomfabric/loom/overlay"
 )
 
 // succession is a node that hands over to the next one again and again, in one process:
@@ -366,5 +369,95 @@ func TestResume(t *testing.T) {
 	there.check(t, "there")
 	if a := x.node.Stats().Workers[0].Account(); !a.Balances() {
 		t.Error(a)
+	}
+}
+
+// A port may go, or be closed, before the successor has had time for the program of before:
+// there is nothing to replace then, and the node goes on.
+func TestSettleWithoutThePortsOfBefore(t *testing.T) {
+	s := newSite(t, 1)
+	x := s.succession(t)
+	s.cfg.Seed = 100 // the predecessor's programs are others
+	next, err := x.prepare(nil)
+	must(t, err)
+	snapshot, err := x.node.Stop()
+	must(t, err)
+	must(t, next.Load(snapshot))
+	last, old := x.node.Release(), x.end
+	x.node = next
+	x.run()
+	old()
+	must(t, next.SetPorts(s.cfg.Ports[:1])) // without the uplink
+	next.opening.Lock()
+	next.closePort(next.devices[0], errors.New("its interface is gone"))
+	next.opening.Unlock()
+	s.leaf.Do(t, func() {
+		next.Settle(last)
+		next.followDevices()
+	})
+	if p := next.PortInfos()[0]; !p.Open || next.devices[0].foreign {
+		t.Errorf("the port that came back is open: %t, with a program of before: %t; %s", p.Open, next.devices[0].foreign, p.Error)
+	}
+}
+
+// Tables that come while a successor reads what its predecessor has learned do not meet
+// it in the workers' tables. The race detector sees what would.
+func TestPrepareWhileTablesCome(t *testing.T) {
+	s := newSite(t, 1)
+	x := s.succession(t)
+	send(t, s.host, s.far, "172.16.0.2:7000", 10, 100).check(t, "before")
+	x.node.workers[0].call(func() {
+		for i := range 2000 {
+			x.node.workers[0].leaf.fdb.LearnKey(overlay.MakeFDBKey(0, anAddress(i)), overlay.DestLocal(0, 0), now())
+		}
+	})
+	next, err := x.prepare(nil)
+	must(t, err)
+	early, done := x.node.Early(), make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 200 {
+			tables := *s.tables
+			tables.Static = []StaticMAC{{MAC: anAddress(5000 + i), Port: 0}}
+			must(t, next.Publish(&tables))
+		}
+	}()
+	must(t, next.Prepare(t.Context(), early))
+	<-done
+	must(t, next.Close())
+	x.node.Resume()
+}
+
+// Whoever has waited for the end of a hand-over to change ports leaves them alone if they
+// are a successor's by then: to detach the program of a closed port would open it.
+func TestHandedNodeLeavesPortsAlone(t *testing.T) {
+	s := newSite(t, 1)
+	s.cfg.Ports[0].FailOpen = false
+	x := s.succession(t)
+	next, err := x.prepare(nil)
+	must(t, err)
+	snapshot, err := x.node.Stop()
+	must(t, err)
+	must(t, next.Load(snapshot))
+	old, end := x.node, x.end
+	changed := make(chan error)
+	go func() {
+		open := slices.Clone(s.cfg.Ports)
+		open[0].FailOpen = true
+		var err error
+		s.leaf.Do(t, func() { err = old.SetPorts(open) })
+		changed <- err
+	}()
+	time.Sleep(10 * time.Millisecond) // it waits
+	last := old.Release()
+	x.node = next
+	x.run()
+	if err := <-changed; err == nil || !strings.Contains(err.Error(), "successor") {
+		t.Errorf("a node that was handed over takes other ports: %v", err)
+	}
+	end()
+	s.leaf.Do(t, func() { next.Settle(last) })
+	if p := s.leaf.Link(t, "acc0").Attrs().Xdp; p == nil || !p.Attached {
+		t.Error("the successor's port has lost its program")
 	}
 }

@@ -262,7 +262,8 @@ func (n *Node) Prepare(ctx context.Context, early []byte) error {
 			if err != nil {
 				return err
 			}
-			w.leaf.learnCarried(nil, nil, all, t, now())
+			// Tables may come meanwhile.
+			w.call(func() { w.leaf.learnCarried(nil, nil, all, t, now()) })
 			if n.heir.flushed[w.id] == nil { // the oldest word counts
 				n.heir.flushed[w.id] = flushed
 			}
@@ -456,8 +457,12 @@ func (n *Node) Settle(last []byte) {
 		return
 	}
 	for _, id := range h.foreign {
-		if err := n.replaceProgram(n.devices[id]); err != nil {
-			n.log.Error("the predecessor's XDP program goes on", "port", n.devices[id].cfg.Name, "err", err)
+		d := n.devices[id]
+		if d == nil || !d.foreign {
+			continue // it was removed or closed since, and its program with it
+		}
+		if err := n.replaceProgram(d); err != nil {
+			n.log.Error("the predecessor's XDP program goes on", "port", d.cfg.Name, "err", err)
 		}
 	}
 	if n.rule != nil && len(h.foreign) > 0 {
@@ -519,10 +524,11 @@ func (n *Node) replaceProgram(d *device) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	d.keepCounters(d.program)
-	if err := p.Replace(d.program); err != nil {
+	old := d.program
+	if err := p.Replace(old); err != nil {
 		return errors.Join(err, p.Close())
 	}
+	d.keepCounters(old) // no frame meets it any more
 	d.program, d.foreign = p, false
-	return nil
+	return old.Close()
 }

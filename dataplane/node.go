@@ -153,14 +153,15 @@ func (n *Node) openWorkers(area func(q int) (*xsk.Umem, error)) error {
 func (n *Node) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
 		select {
 		case <-n.handed:
 			cancel()
 		case <-ctx.Done():
 		}
-	}()
-	g, ctx := errgroup.WithContext(ctx)
+		return nil
+	})
 	forward, drain := context.WithCancel(context.WithoutCancel(ctx))
 	defer drain()
 	for _, w := range n.workers {

@@ -32,8 +32,8 @@ func (n *Node) CheckPorts(ports []PortConfig) error {
 func (n *Node) SetPorts(ports []PortConfig) error {
 	n.opening.Lock()
 	defer n.opening.Unlock()
-	if n.closed {
-		return errors.New("the node is closed")
+	if n.over() {
+		return errors.New("the node is closed, or its ports are a successor's")
 	}
 	seats := n.seats.clone()
 	next, err := seats.arrange(n.cfg.Role, ports, time.Now())

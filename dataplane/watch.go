@@ -53,7 +53,7 @@ func (n *Node) followDevices() (again bool) {
 	n.opening.Lock()
 	defer n.opening.Unlock()
 	v := n.view.Load()
-	if v == nil {
+	if v == nil || n.over() {
 		return false
 	}
 	for i, d := range n.devices {
@@ -96,6 +96,9 @@ func (n *Node) closePort(d *device, why error) {
 func (n *Node) lookAtDevices() {
 	n.opening.Lock()
 	defer n.opening.Unlock()
+	if n.over() {
+		return
+	}
 	for _, d := range n.devices {
 		if d == nil || d.ifindex == 0 {
 			continue

@@ -106,12 +106,7 @@ func (r *reloader) takeFound(ctx context.Context, ports []string) {
 		r.log.Error("ports that routes lead over are not taken", "interfaces", ports, "err", err)
 		return
 	}
-	if err := r.apply(ctx, now, next); err != nil {
+	if err := r.exchange(ctx, now, next); err != nil {
 		r.log.Error("ports that routes lead over are not taken", "interfaces", ports, "err", err)
-		if back := r.apply(ctx, next, now); back != nil {
-			r.log.Error("cannot take back ports that were taken in part: restart the daemon", "err", back)
-		}
-		return
 	}
-	r.now.Store(next)
 }

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/loomfabric/loom/bpf"
@@ -135,22 +136,27 @@ func (r *reloader) setModel(ctx context.Context, m *bridge.Model) error {
 	now := r.now.Load()
 	n := now.discover(m)
 	n.inherit(now)
+	left, err := r.fit(n)
+	if err != nil {
+		return err
+	}
+	for _, full := range left {
+		r.log.Warn("a port of a bridge is left to the kernel", "interface", full.Port, "because", full, "fix", "raise max_ports and restart leafd")
+	}
+	return r.exchange(ctx, now, n)
+}
+
+// fit leaves ports of the kernel's bridges out for which the data plane has no room, and
+// returns why. Other ports that it has no room for are an error.
+func (r *reloader) fit(n *node) (left []*dataplane.NoRoomError, err error) {
 	for {
 		var full *dataplane.NoRoomError
 		err := r.plane.CheckPorts(n.dp.Ports)
-		if err == nil {
-			break
+		if !errors.As(err, &full) || !n.kernelOverlay() || !n.without(full.Port) {
+			return left, err
 		}
-		if !errors.As(err, &full) || !n.without(full.Port) {
-			return err
-		}
-		r.log.Warn("a port of a bridge is left to the kernel", "interface", full.Port, "because", full, "fix", "raise max_ports and restart leafd")
+		left = append(left, full)
 	}
-	if err := r.apply(ctx, now, n); err != nil {
-		return err
-	}
-	r.now.Store(n)
-	return nil
 }
 
 // without takes an access port off the node.
@@ -170,6 +176,11 @@ type addressKey struct {
 // follower gives the data plane what the kernel's bridges have. The bridges' mirror calls
 // it, from one goroutine.
 type follower struct {
+	mu sync.Mutex // guards what is below log
+	// held is true until a predecessor's ports are this daemon's: models are not put in
+	// force then, only addresses in what the data plane has.
+	held bool
+
 	ctx    context.Context
 	again  *reloader
 	change func([]dataplane.AddressChange) (refused []dataplane.AddressChange, err error)
@@ -189,12 +200,32 @@ type follower struct {
 
 // SetModel implements [bridge.Sink].
 func (f *follower) SetModel(m *bridge.Model) {
-	if err := f.again.setModel(f.ctx, m); err != nil && f.ctx.Err() == nil {
-		f.log.Error("cannot follow the kernel's bridges: networks and ports stay as they were", "err", err)
-	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	f.model = m
+	f.putModel()
+}
+
+// putModel puts the newest model in force, unless that has to wait, and finds places for
+// addresses in what is in force then. mu is held.
+func (f *follower) putModel() {
+	if !f.held {
+		if err := f.again.setModel(f.ctx, f.model); err != nil && f.ctx.Err() == nil {
+			f.log.Error("cannot follow the kernel's bridges: networks and ports stay as they were", "err", err)
+		}
+	}
 	f.number()
 	f.retry(len(f.waiting))
+}
+
+// proceed says that the ports are this daemon's: models need not wait any more.
+func (f *follower) proceed() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.held = false
+	if f.model != nil {
+		f.putModel()
+	}
 }
 
 // number finds the data plane's numbers for what the model names.
@@ -225,6 +256,8 @@ func (f *follower) number() {
 
 // ChangeAddresses implements [bridge.Sink].
 func (f *follower) ChangeAddresses(changes []bridge.Change) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	list := make([]dataplane.AddressChange, 0, len(changes))
 	room := 0
 	for _, c := range changes {
@@ -330,12 +363,13 @@ type kernelMirror struct {
 }
 
 // openKernel begins to follow the kernel's bridges; nil: the overlay is the node's own.
-func (n *node) openKernel(ctx context.Context, again *reloader, plane *dataplane.Node, mirror *control.Mirror, log *slog.Logger) (k *kernelMirror, err error) {
+// With held it puts no model in force until proceed is called.
+func (n *node) openKernel(ctx context.Context, held bool, again *reloader, plane *dataplane.Node, mirror *control.Mirror, log *slog.Logger) (k *kernelMirror, err error) {
 	if !n.kernelOverlay() {
 		return nil, nil
 	}
 	k = &kernelMirror{follower: &follower{
-		ctx: ctx, again: again, change: plane.ChangeAddresses, tables: mirror.Tables, ports: plane.Ports, log: log,
+		held: held, ctx: ctx, again: again, change: plane.ChangeAddresses, tables: mirror.Tables, ports: plane.Ports, log: log,
 		waiting: make(map[addressKey]bridge.Place),
 	}}
 	k.mirror, err = bridge.Open(bridge.Options{Sink: k.follower, VTEP: n.dp.VTEP, UDPPort: n.dp.VXLANPort, Ours: bpf.Ours, Log: log})
@@ -350,12 +384,35 @@ func (k *kernelMirror) stats() func() bridge.Stats {
 	return k.mirror.Stats
 }
 
-// close closes a mirror that is not run.
-func (k *kernelMirror) close() error {
+// syncTime is how long a daemon that takes over waits until it knows the kernel's addresses.
+const syncTime = time.Minute
+
+// known waits until the data plane has all addresses of the kernel's: a predecessor's XDP
+// programs give its workers frames to them from the moment that it takes over.
+func (k *kernelMirror) known(ctx context.Context) {
 	if k == nil {
-		return nil
+		return
 	}
-	return k.mirror.Close()
+	ctx, cancel := context.WithTimeout(ctx, syncTime)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for k.mirror.Stats().Synced == 0 {
+		select {
+		case <-ctx.Done():
+			k.log.Warn("takes over before all addresses of the kernel's bridges are known: frames to the others are lost until they are", "waited", syncTime)
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// takenOver has models put in force from now on.
+func (k *kernelMirror) takenOver() error {
+	if k != nil {
+		k.proceed()
+	}
+	return nil
 }
 
 // run follows the kernel's bridges until ctx ends, from when the data plane has tables.

@@ -140,3 +140,66 @@ func TestFollowerNumbersAddresses(t *testing.T) {
 		t.Errorf("after an error an address is %+v; %d wait", c, len(f.waiting))
 	}
 }
+
+const kernelFile = "overlay: kernel\nuplinks: [{interface: eth1}]\n"
+
+// A bridge's port for which there is no room is the kernel's, and the file can be
+// reloaded all the same.
+func TestReloadBesideAPortWithoutRoom(t *testing.T) {
+	r, p := newReloader(t, Leaf, kernelFile)
+	p.full = "eth3"
+	if err := r.setModel(t.Context(), kernelModel()); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"eth1 uplink"}
+	if got := portsOf(p.ports); !slices.Equal(got, want) {
+		t.Errorf("ports %q, want %q", got, want)
+	}
+	r.write(t, kernelFile+"log: {level: debug}\n")
+	if changed, err := r.reload(t.Context()); !changed || err != nil {
+		t.Errorf("reload: changed %v, error %v", changed, err)
+	}
+	if got := portsOf(p.ports); !slices.Equal(got, want) || len(p.overlay.VNIs) != 2 {
+		t.Errorf("ports %q, want %q; networks %+v", got, want, p.overlay.VNIs)
+	}
+	p.full = "eth1"
+	if err := r.setModel(t.Context(), kernelModel()); err == nil {
+		t.Error("an uplink without room is no error")
+	}
+}
+
+// A model that the data plane refuses in part is taken back.
+func TestModelFailsWhole(t *testing.T) {
+	r, p := newReloader(t, Leaf, kernelFile)
+	before := r.now.Load()
+	p.refuses["tables"] = errors.New("no")
+	if err := r.setModel(t.Context(), kernelModel()); err == nil {
+		t.Fatal("no error")
+	}
+	if got := portsOf(p.ports); !slices.Equal(got, []string{"eth1 uplink"}) || r.now.Load() != before {
+		t.Errorf("ports are %q", got)
+	}
+}
+
+// As long as the ports are a predecessor's, addresses are told to the data plane, and a
+// model is not put in force; then it is.
+func TestFollowerWaitsForThePorts(t *testing.T) {
+	r, p := newReloader(t, Leaf, kernelFile)
+	tables := &dataplane.Tables{Ports: make([]dataplane.PortState, 1), VNIs: []dataplane.VNI{{VNI: 100}}, Peers: []dataplane.Peer{{VTEP: farVTEP}}}
+	book := &addressBook{room: 9, has: make(map[overlay.MAC]dataplane.AddressChange)}
+	f := &follower{
+		held: true, ctx: t.Context(), again: r, change: book.change, log: slog.New(slog.DiscardHandler),
+		tables: func() *dataplane.Tables { return tables }, ports: p.Ports, waiting: make(map[addressKey]bridge.Place),
+	}
+	f.SetModel(kernelModel())
+	far, near := overlay.MAC{2, 0, 0, 0, 0, 1}, overlay.MAC{2, 0, 0, 0, 0, 2}
+	f.ChangeAddresses([]bridge.Change{{VNI: 100, MAC: far, To: bridge.Place{VTEP: farVTEP}}, {VNI: 100, MAC: near, To: bridge.Place{Port: 7}}})
+	if len(p.calls) > 0 || len(book.has) != 1 || book.has[far].Gone {
+		t.Errorf("held: calls %q, addresses %v", p.calls, book.has)
+	}
+	tables.Ports = make([]dataplane.PortState, 2)
+	f.proceed()
+	if got := portsOf(p.ports); len(got) != 2 || len(book.has) != 2 || book.has[near].Port != 1 {
+		t.Errorf("afterwards: calls %q, ports %q, addresses %v", p.calls, got, book.has)
+	}
+}

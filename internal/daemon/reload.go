@@ -143,7 +143,7 @@ func (r *reloader) plan() (*plan, error) {
 	if len(p.restart) > 0 || len(p.live) == 0 {
 		return p, nil
 	}
-	if err := r.plane.CheckPorts(n.dp.Ports); err != nil {
+	if _, err := r.fit(n); err != nil {
 		return nil, err
 	}
 	added, changed := n.since(now)
@@ -214,10 +214,7 @@ func (r *reloader) reload(ctx context.Context) (changed bool, err error) {
 		return false, nil
 	}
 	now := r.now.Load()
-	if err := r.apply(ctx, now, p.node); err != nil {
-		if back := r.apply(ctx, p.node, now); back != nil {
-			r.log.Error("cannot take back what was reloaded in part: restart the daemon", "err", back)
-		}
+	if err := r.exchange(ctx, now, p.node); err != nil {
 		return false, err
 	}
 	r.level.Set(p.node.logLevel())
@@ -225,6 +222,19 @@ func (r *reloader) reload(ctx context.Context) (changed bool, err error) {
 		r.log.Warn(f.Problem, "fix", f.Fix)
 	}
 	return true, nil
+}
+
+// exchange puts a node's configuration in force in the place of another one's, or takes
+// back what of it was put in force. applying is held.
+func (r *reloader) exchange(ctx context.Context, old, n *node) error {
+	err := r.apply(ctx, old, n)
+	if err == nil || ctx.Err() != nil { // the daemon ends
+		return err
+	}
+	if back := r.apply(ctx, n, old); back != nil {
+		r.log.Error("cannot take back what was changed in part: restart the daemon", "err", back)
+	}
+	return err
 }
 
 // apply puts a node's configuration in force that differs from another one's. What is

@@ -38,6 +38,7 @@ type fakePlane struct {
 	remotes []netip.Prefix
 	overlay *config.Leaf
 	follows []string
+	full    string // port for which there is no room
 
 	calls   []string         // in their order
 	refuses map[string]error // by call
@@ -56,7 +57,12 @@ func (p *fakePlane) SetSchemes(scheme string, o balance.Options, classes []datap
 	return nil
 }
 
-func (p *fakePlane) CheckPorts([]dataplane.PortConfig) error { return p.refuses["check"] }
+func (p *fakePlane) CheckPorts(ports []dataplane.PortConfig) error {
+	if slices.ContainsFunc(ports, func(c dataplane.PortConfig) bool { return c.Name == p.full }) {
+		return &dataplane.NoRoomError{Port: p.full, What: "all places are taken"}
+	}
+	return p.refuses["check"]
+}
 
 func (p *fakePlane) SetPorts(ports []dataplane.PortConfig) error {
 	if err := p.call("ports"); err != nil {

@@ -219,7 +219,10 @@ func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *wat
 		Finder: n.finder(), Found: again.offer, VTEPs: n.dp.Remotes, Publisher: plane, Unresolved: plane.Unresolved(), Log: log,
 	})
 	again.tables = mirror
-	bridges, err := n.openKernel(ctx, again, plane, mirror, log)
+	around, stop := context.WithCancel(context.Background())
+	defer stop()
+	parts, around := errgroup.WithContext(around)
+	bridges, err := n.openKernel(around, s.heir != nil, again, plane, mirror, log)
 	if err != nil {
 		return err
 	}
@@ -229,21 +232,20 @@ func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *wat
 		Reload: again.state, Findings: ports.findings, Auto: plane.Auto, Ports: plane.Ports, PerWorker: n.common.Telemetry.PerWorker, Gate: gate, AdminGate: adminGate, Log: log,
 	})
 
-	around, stop := context.WithCancel(context.Background())
-	defer stop()
-	parts, around := errgroup.WithContext(around)
 	parts.Go(func() error { return mirror.Run(around) })
+	parts.Go(func() error { return bridges.run(around) })
 	forward, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(around, cancel)() // a part that fails ends the data plane, and the other way round
 	if s.heir != nil {
+		bridges.known(forward)
 		if err := s.heir.takeOver(forward, plane); err != nil {
 			stop()
-			return errors.Join(err, parts.Wait(), bridges.close())
+			return errors.Join(err, parts.Wait())
 		}
 		s.own()
+		parts.Go(bridges.takenOver)
 	}
-	parts.Go(func() error { return bridges.run(around) })
 	if s.metrics != nil {
 		parts.Go(func() error { return httpd.Serve(around, s.metrics, server, "metrics and health", log) })
 	}

@@ -24,6 +24,7 @@ type daemon struct {
 	stops      atomic.Int32
 	resumed    chan struct{}
 	plan, stop atomic.Pointer[error]
+	during     map[string]func()
 }
 
 func newDaemon() *daemon {
@@ -46,11 +47,22 @@ func (d *daemon) Plan() ([]byte, []*os.File, error) {
 	return []byte("plan"), files, problem(&d.plan) // after a problem nobody resumes
 }
 
-func (d *daemon) Early() ([]byte, error) { return bytes.Repeat([]byte("early"), 1<<18), nil }
+func (d *daemon) Early() ([]byte, error) {
+	d.at("early")
+	return bytes.Repeat([]byte("early"), 1<<18), nil
+}
+
+// at does what is to be done at a step.
+func (d *daemon) at(step string) {
+	if f := d.during[step]; f != nil {
+		f()
+	}
+}
 
 func (d *daemon) Stop() ([]byte, error) {
 	d.stops.Add(1)
 	d.forwards.Store(false)
+	d.at("stop")
 	err := problem(&d.stop)
 	if err != nil {
 		d.forwards.Store(true)
@@ -78,16 +90,22 @@ func (d *daemon) Release(int) []byte { d.released.Store(true); return []byte("la
 func (d *daemon) serve(t *testing.T, start func(context.Context) error) (path string, taken chan bool) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "s")
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	return path, d.serveUntil(t, ctx, path, start)
+}
+
+// serveUntil is serve at a path, until ctx ends.
+func (d *daemon) serveUntil(t *testing.T, ctx context.Context, path string, start func(context.Context) error) (taken chan bool) {
+	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
 	taken = make(chan bool, 1)
 	s := &Server{Listener: l, Daemon: d, Start: start, Log: slog.New(slog.NewTextHandler(io.Discard, nil))}
 	go func() { taken <- s.Serve(ctx) }()
-	return path, taken
+	return taken
 }
 
 func openFiles(t *testing.T) int {
@@ -246,6 +264,43 @@ func TestLateTaken(t *testing.T) {
 		}
 		a.close()
 		b.close()
+	}
+}
+
+// A daemon that is told to end while a successor gets ready, or just before it stops, ends
+// alone and soon: it has said goodbye to others, who believe nothing more of its process.
+func TestEndsWhileItHandsOver(t *testing.T) {
+	for _, step := range []string{"early", "stop", "take"} {
+		t.Run(step, func(t *testing.T) {
+			d := newDaemon()
+			d.files = 1
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			d.during = map[string]func(){step: cancel}
+			path := filepath.Join(t.TempDir(), "s")
+			taken := d.serveUntil(t, ctx, path, nil)
+			s, err := Meet(path)
+			switch {
+			case err != nil && step != "early":
+				t.Fatal(err)
+			case err == nil:
+				defer s.Close()
+				closeAll(s.Files)
+				if step == "take" {
+					time.AfterFunc(20*time.Millisecond, cancel) // and no word from the successor
+				} else if _, err := s.Take(); err == nil {
+					t.Error("it handed over")
+				}
+			}
+			select {
+			case yes := <-taken:
+				if yes || d.released.Load() || !d.forwards.Load() {
+					t.Errorf("taken %t, released %t, forwards %t", yes, d.released.Load(), d.forwards.Load())
+				}
+			case <-time.After(5 * time.Second):
+				t.Fatal("it waits for its successor")
+			}
+		})
 	}
 }
 

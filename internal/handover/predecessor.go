@@ -122,7 +122,7 @@ func (s *Server) serve(ctx context.Context, uc *net.UnixConn) (taken bool) {
 			break
 		}
 		defer s.one.Unlock()
-		if taken, err = s.handOver(c); taken {
+		if taken, err = s.handOver(ctx, c); taken {
 			return true
 		}
 	default:
@@ -136,8 +136,10 @@ func (s *Server) serve(ctx context.Context, uc *net.UnixConn) (taken bool) {
 	return false
 }
 
-// handOver goes through the steps. With an error the daemon goes on.
-func (s *Server) handOver(c *conn) (taken bool, err error) {
+// handOver goes through the steps. With an error the daemon goes on, or ends as it was
+// about to when ctx ended: it may have said goodbye to others by then, who would not believe
+// its successor.
+func (s *Server) handOver(ctx context.Context, c *conn) (taken bool, err error) {
 	d := s.Daemon
 	if err := c.c.SetWriteDeadline(time.Now().Add(prepareTime)); err != nil {
 		return false, err
@@ -163,7 +165,7 @@ func (s *Server) handOver(c *conn) (taken bool, err error) {
 	if err := c.send(kindEarly, early); err != nil {
 		return false, err
 	}
-	if _, files, err := c.expect(kindTake, prepareTime); err != nil {
+	if _, files, err := c.expectUntil(ctx, kindTake, prepareTime); err != nil {
 		return false, fmt.Errorf("the successor was not ready: %w", err)
 	} else {
 		closeAll(files)
@@ -171,6 +173,9 @@ func (s *Server) handOver(c *conn) (taken bool, err error) {
 	snapshot, err := d.Stop()
 	if err != nil {
 		return false, err
+	}
+	if ctx.Err() != nil { // nothing that it does at its end comes between from here on
+		return false, errEnding
 	}
 	err = c.c.SetWriteDeadline(time.Now().Add(takenTime))
 	if err == nil {
@@ -187,6 +192,20 @@ func (s *Server) handOver(c *conn) (taken bool, err error) {
 	_ = c.c.SetWriteDeadline(time.Now().Add(stepTime))
 	_ = c.send(kindLast, last) // what is in it can be done without
 	return true, nil
+}
+
+// errEnding is why a daemon that ends does not hand over.
+var errEnding = errors.New("this daemon is about to end: start anew when it has")
+
+// expectUntil is expect, but for the end of ctx, which is over at once.
+func (c *conn) expectUntil(ctx context.Context, want kind, within time.Duration) (body []byte, files []*os.File, err error) {
+	// Expect sets another deadline than the one that the end of ctx has set, or will set.
+	defer context.AfterFunc(ctx, func() { _ = c.c.CloseRead() })()
+	body, files, err = c.expect(want, within)
+	if err != nil && ctx.Err() != nil {
+		err = errEnding
+	}
+	return body, files, err
 }
 
 // lateTaken decides when a successor has not said in time that it goes on. From the

@@ -7,7 +7,7 @@ import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/config/vocab"
 	"github.com/loomfabric/loom/leaf"
-	"github.com/loomfabric/loom/overlay"
+	"github.com/loomfabric/loom/liveness"
 	"github.com/loomfabric/loom/sim/engine"
 	"github.com/loomfabric/loom/sim/network"
 	"github.com/loomfabric/loom/sim/node"
@@ -18,8 +18,8 @@ func (t *Topology) capable(from, to int) bool {
 	return t.Leaves[from].Brain().View().Capable.Capable(uint16(to), t.Network.Engine.Now().Mono())
 }
 
-// A leaf whose uplinks are all cut is plain to the others once CapableFor has passed
-// since its last HELLO, and they to it; the others stay capable to each other. It is
+// A leaf whose uplinks are all cut is plain to the others after two and a half rounds
+// since its last HELLO, to a look, and they to it; the others stay capable to each other. It is
 // capable again with the first HELLO after its uplinks are back, and not before: what
 // is sent in between is plain VXLAN.
 func TestALeafThatIsCutOffBecomesPlain(t *testing.T) {
@@ -28,9 +28,10 @@ func TestALeafThatIsCutOffBecomesPlain(t *testing.T) {
 		cut    = 450 * ms // after the HELLOs of 400 ms
 		back   = 2650 * ms
 		hello  = 400 * ms
-		plain  = hello + engine.Time(overlay.CapableFor/time.Millisecond)*ms
 		margin = ms
+		look   = engine.Time(liveness.LookEvery/time.Millisecond) * ms
 	)
+	plain := hello + engine.Of(liveness.Interval(2))*5/2
 	spec := leafSpine(3, 2, 1, 1)
 	spec.Faults = []vocab.Fault{
 		fail(cut, "L0-S0.0"), fail(cut, "L0-S1.0"),
@@ -43,7 +44,7 @@ func TestALeafThatIsCutOffBecomesPlain(t *testing.T) {
 		at   engine.Time
 		want bool
 	}{
-		{0, true}, {cut + margin, true}, {plain - margin, true}, {plain + margin, false}, {back, false},
+		{0, true}, {cut + margin, true}, {plain - margin, true}, {plain + 2*look, false}, {back, false},
 		{back + 50*ms - margin, false}, {back + 50*ms + margin, true}, {back + 5*engine.Second, true},
 	} {
 		top.Network.Engine.Run(c.at)

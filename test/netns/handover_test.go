@@ -226,7 +226,9 @@ func number(t *testing.T, name string, standard int) int {
 // LOOM_HANDOVER_FRAMES and LOOM_HANDOVER_RATE make it longer and faster.
 func TestHandOver(t *testing.T) {
 	f := up(t, "pair.yaml")
-	transfer(t, f.ns["h0"], f.ns["h3"], f.addr("h3"), 1<<16)
+	for from, to := range map[string]string{"h0": "h3", "h1": "h4", "h2": "h5"} { // all addresses are known from here on
+		transfer(t, f.ns[from], f.ns[to], f.addr(to), 1<<16)
+	}
 	frames, rate := number(t, "LOOM_HANDOVER_FRAMES", 6000), number(t, "LOOM_HANDOVER_RATE", 1500)
 	l0 := f.daemons["L0"]
 	learned, flooded := l0.metric("loom_fdb_learned_total"), l0.metric("loom_vni_flooded_frames_total")

@@ -108,6 +108,8 @@ func TestKernelOverlay(t *testing.T) {
 		return ""
 	})
 
+	handOverAddresses(t, leaf, s.host0, host1, addr1)
+
 	// leafd goes, and the kernels carry on.
 	leaf.stop()
 	eventually(t, 5*time.Second, func() string { // the other leafd has to see that it is gone
@@ -124,5 +126,20 @@ func TestKernelOverlay(t *testing.T) {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("leafd check does not say %q:\n%s", want, out)
 		}
+	}
+}
+
+// handOverAddresses: a successor knows the kernel's addresses when it takes over. What the
+// XDP programs of before give it, it forwards.
+func handOverAddresses(t *testing.T, leaf *daemon, from, to *testenv.Namespace, addr netip.Addr) {
+	t.Helper()
+	numbered := startSeries(t, "while leafd hands over", from, to, addr, 8000, 6000)
+	before := leaf.metric("loom_drops_total")
+	for range 2 {
+		leaf.takeOver(filepath.Join(daemons, "leafd"))
+	}
+	<-numbered.done
+	if n := leaf.metric("loom_drops_total") - before; n > 0 {
+		t.Errorf("%d frames were dropped while leafd handed over: %v", n, leaf.stats().Drops)
 	}
 }

@@ -58,7 +58,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		{name: "unknown key", old: "vtep:", new: "vtap: 1\nvtep:", line: 3, want: []string{"vtap"}},
 		{name: "duplicate VNI", old: "  - vni: 10\n", new: "  - vni: 10\n  - vni: 10\n", line: 11, want: []string{"10"}},
-		{name: "missing interface", old: "up-s0-0", new: "up-s9-0", line: 6, want: []string{"up-s9-0"}},
+		{name: "missing interface", old: "interface: up-s0-0", new: "required: true, interface: up-s9-0", line: 6, want: []string{"up-s9-0"}},
 		{name: "VTEP that is a peer's", old: "peers: [10.255.0.2]", new: "peers: [10.255.0.1]", line: 4, want: []string{"10.255.0.1"}},
 		{name: "VTEP twice among the peers", old: "[10.255.0.2]", new: "[10.255.0.2, 10.255.0.2]", line: 4, want: []string{"10.255.0.2"}},
 		{name: "VNI of an access port that does not exist", old: "acc-h0, vni: 10", new: "acc-h0, vni: 11", line: 8, want: []string{"11"}},
@@ -157,7 +157,7 @@ func TestSpineRefusals(t *testing.T) {
 	}{
 		"overlapping VTEPs": {"vteps: [10.255.0.0/24, 10.255.0.1/32]\nports: [{interface: dn-l0-0}]\n", 1},
 		"unknown key":       {"vteps: [10.255.0.0/24]\nports:\n  - {interface: dn-l0-0, vni: 5}\n", 3},
-		"missing interface": {"vteps: [10.255.0.0/24]\nports:\n  - {interface: dn-l9-0}\n", 3},
+		"missing interface": {"vteps: [10.255.0.0/24]\nports:\n  - {interface: dn-l9-0, required: true}\n", 3},
 	} {
 		file := filepath.Join(t.TempDir(), "spined.yaml")
 		if err := os.WriteFile(file, []byte(c.text), 0o644); err != nil {

@@ -87,8 +87,8 @@ func (s *site) run(program, name string, ns *testenv.Namespace, config string) *
 	s.t.Helper()
 	path := func(ext string) string { return filepath.Join(s.dir, name+ext) }
 	d := &daemon{t: s.t, program: program, name: name, ns: ns, config: path(".yaml"), socket: path(".sock"), log: path(".log")}
-	config = fmt.Sprintf("name: %s\npolling: interrupt\nring_size: %d\nframes: %d\nworkers: %d\ntelemetry: {listen: \"unix:%s\"}\nadmin: {listen: off}\n%s",
-		name, s.ring, s.frames, s.queues, d.socket, config)
+	config = fmt.Sprintf("name: %s\npolling: interrupt\nring_size: %d\nframes: %d\nworkers: %d\ntelemetry: {listen: \"unix:%s\"}\nadmin: {listen: \"unix:%s\"}\n%s",
+		name, s.ring, s.frames, s.queues, d.socket, path(".admin"), config)
 	if err := os.WriteFile(d.config, []byte(config), 0o644); err != nil {
 		s.t.Fatal(err)
 	}
