@@ -290,6 +290,7 @@ func followVLANs(t *testing.T, r *vlanRig) {
 
 	r.learn(t)
 	r.block(t)
+	r.toggle(t)
 
 	r.run(t, "bridge vlan add dev trunk vid 20 untagged")
 	r.left(t, "trunk", Tags)
@@ -394,6 +395,39 @@ func TestUMLRemovedVNILeavesOthersAlone(t *testing.T) {
 			r.run(t, setup...) // some of which is still there
 			r.has(t, "with it again", 10020, far3, behind("10.0.0.3"))
 		})
+	}
+}
+
+// toggle has the bridge filter no VLANs, and those of 802.1ad, while it runs. The kernel
+// then takes every frame for one of the same network, or looks for other tags.
+func (r *vlanRig) toggle(t *testing.T) {
+	t.Helper()
+	r.run(t, "bridge fdb replace "+one1+" dev acc master dynamic vlan 10")
+	r.has(t, "a bridge that filters VLANs", 10010, one1, r.at("acc", 0))
+	for _, c := range []struct {
+		begin, over string
+		left        map[string]Reason
+	}{
+		{"vlan_filtering 0", "vlan_filtering 1", map[string]Reason{"vx10": Twice, "vx20": Twice, "vxd": FlowBased}},
+		{"vlan_protocol 802.1ad", "vlan_protocol 802.1Q", map[string]Reason{"br0": QinQ}},
+	} {
+		r.run(t, "ip link set br0 type bridge "+c.begin)
+		for name, why := range c.left {
+			if _, there := r.devices[name]; there || name == "br0" {
+				r.left(t, name, why)
+			}
+		}
+		for end := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+			m, got := r.sink.now()
+			if len(got) == 0 && len(m.Domains) == 0 {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s: there are still %v and %v", c.begin, got, m.Domains)
+			}
+		}
+		r.run(t, "ip link set br0 type bridge "+c.over, "bridge fdb replace "+one1+" dev acc master dynamic vlan 10")
+		r.has(t, c.over, 10010, one1, r.at("acc", 0))
 	}
 }
 
