@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// ErrOver says that the ports of a node are not its own to change any more.
+var ErrOver = errors.New("the node is closed, or its ports are a successor's")
+
 // Ports returns the node's ports by PortID. A place that nobody has is without a name.
 func (n *Node) Ports() []PortConfig { return n.layout.Load().configs() }
 
@@ -25,7 +28,8 @@ func (n *Node) CheckPorts(ports []PortConfig) error {
 // its other settings are put in force. A new one opens when tables name its interface. One
 // that goes gets no new frames; what waits for it is sent within [Config.Drain], and then
 // it is closed. Its numbers go to others after a rest, so that it has them again if it
-// comes back soon. SetPorts changes nothing if it returns an error.
+// comes back soon. SetPorts changes nothing if it returns an error, which is [ErrOver] if
+// the node has ended or was handed over meanwhile.
 //
 // The tables that were published last stay in force, without what they say of ports that
 // go. Others with the new PortIDs are due, even if they say the same.
@@ -33,7 +37,7 @@ func (n *Node) SetPorts(ports []PortConfig) error {
 	n.opening.Lock()
 	defer n.opening.Unlock()
 	if n.over() {
-		return errors.New("the node is closed, or its ports are a successor's")
+		return ErrOver
 	}
 	seats := n.seats.clone()
 	next, err := seats.arrange(n.cfg.Role, ports, time.Now())

@@ -42,7 +42,7 @@ func parseQdisc(b []byte) (ifindex int, kind string, err error) {
 type chain struct {
 	family  uint8 // NFPROTO_*
 	hook    uint32
-	devices []string // of the netdev family
+	devices []string // that it is on: of the netdev family, or of inet's ingress hook
 	idle    bool     // it has no rules and lets everything pass
 }
 
@@ -107,18 +107,17 @@ func (f *Filters) add(c chain) {
 	if c.idle {
 		return
 	}
+	for _, d := range c.devices {
+		f.Netdev[d] = true
+	}
 	switch c.family {
 	case unix.NFPROTO_BRIDGE:
 		f.BridgeTables = true
-	case unix.NFPROTO_NETDEV:
-		for _, d := range c.devices {
-			f.Netdev[d] = true
-		}
 	case unix.NFPROTO_ARP:
 		f.IPChains = true
 	case unix.NFPROTO_IPV4, unix.NFPROTO_IPV6, unix.NFPROTO_INET:
 		// What the machine itself sends and gets is not bridged.
-		if c.hook != unix.NF_INET_LOCAL_IN && c.hook != unix.NF_INET_LOCAL_OUT {
+		if c.hook != unix.NF_INET_LOCAL_IN && c.hook != unix.NF_INET_LOCAL_OUT && len(c.devices) == 0 {
 			f.IPChains = true
 		}
 	}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/loomfabric/loom/config"
@@ -106,7 +107,7 @@ func (r *reloader) takeFound(ctx context.Context, ports []string) {
 		r.log.Error("ports that routes lead over are not taken", "interfaces", ports, "err", err)
 		return
 	}
-	if err := r.exchange(ctx, now, next); err != nil {
+	if err := r.exchange(ctx, now, next); err != nil && !errors.Is(err, dataplane.ErrOver) {
 		r.log.Error("ports that routes lead over are not taken", "interfaces", ports, "err", err)
 	}
 }

@@ -26,15 +26,15 @@ func (n *node) kernelOverlay() bool {
 	return ok && l.Overlay == config.OverlayKernel
 }
 
-// discover returns the node with the overlay that the kernel's bridges have. It is the
-// node itself if its overlay is not the kernel's.
-func (n *node) discover(m *bridge.Model) *node {
+// discover returns the node with the overlay that the kernel's bridges have, without ports
+// of a larger MTU than widest. It is the node itself if its overlay is not the kernel's.
+func (n *node) discover(m *bridge.Model, widest int) *node {
 	if !n.kernelOverlay() || m == nil {
 		return n
 	}
 	out := *n
 	out.model = m
-	out.leaf = n.file.(*config.Leaf).Complete(kernelSays(m, n.found()))
+	out.leaf = n.file.(*config.Leaf).Complete(kernelSays(m, n.found(), widest))
 	out.dp = out.leaf.ToDataplane()
 	out.dp.Name, out.dp.Keys = n.dp.Name, n.dp.Keys
 	if n.auto() {
@@ -44,14 +44,14 @@ func (n *node) discover(m *bridge.Model) *node {
 }
 
 // kernelSays returns a model in the terms of a leaf's file. A port of a bridge that is an
-// uplink, too, stays an uplink.
-func kernelSays(m *bridge.Model, uplinks []string) *config.Kernel {
+// uplink, too, stays an uplink, and one whose frames no packet buffer holds is the kernel's.
+func kernelSays(m *bridge.Model, uplinks []string, widest int) *config.Kernel {
 	k := &config.Kernel{VTEP: m.VTEP, Port: m.UDPPort, Peers: m.Peers}
 	for i := range m.Domains {
 		k.VNIs = append(k.VNIs, config.KernelVNI{VNI: uint32(m.Domains[i].VNI), Ageing: m.Domains[i].Ageing})
 	}
 	for _, p := range m.Ports {
-		if slices.Contains(uplinks, p.Name) {
+		if slices.Contains(uplinks, p.Name) || p.MTU > widest {
 			continue
 		}
 		a := config.Access{Interface: p.Name, Fail: config.FailOpen, VLANs: make(map[uint16]uint32)}
@@ -77,9 +77,9 @@ func (n *node) inspectKernel() (*node, []control.Finding, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	n = n.discover(m)
+	n = n.discover(m, dataplane.LargestMTU)
 	n.addresses = addresses
-	findings := leftFindings(m)
+	findings := append(leftFindings(m), wideFindings(m, dataplane.LargestMTU)...)
 	if !m.VTEP.IsValid() {
 		findings = append(findings, control.Finding{
 			Fatal: true, Place: "overlay", Problem: "the overlay is the kernel's, and no bridge has a VXLAN device that leafd can work with",
@@ -100,6 +100,22 @@ func leftFindings(m *bridge.Model) (out []control.Finding) {
 	}
 	return out
 }
+
+// wideFindings says which ports are left to the kernel for their MTU.
+func wideFindings(m *bridge.Model, widest int) (out []control.Finding) {
+	for _, p := range m.Ports {
+		if p.MTU > widest {
+			out = append(out, control.Finding{
+				Place: p.Name, Problem: fmt.Sprintf("%s is left to the kernel: its MTU is %d, and packet buffers are for %d", p.Name, p.MTU, widest),
+				Fix: fmt.Sprintf("ip link set dev %s mtu %d; up to %d, a restart of leafd makes larger buffers", p.Name, widest, dataplane.LargestMTU),
+			})
+		}
+	}
+	return out
+}
+
+// widest returns the largest MTU of a port that the node's packet buffers hold.
+func (n *node) widest() int { return dataplane.MaxMTU(n.dp.FrameSize()) }
 
 // printKernel prints what the kernel has of an overlay, for people.
 func (n *node) printKernel(out io.Writer) {
@@ -129,21 +145,27 @@ func (n *node) printKernel(out io.Writer) {
 	}
 }
 
-// setModel puts what the kernel's bridges have in force.
-func (r *reloader) setModel(ctx context.Context, m *bridge.Model) error {
+// setModel puts what the kernel's bridges have in force. It returns when to do so again,
+// since there will be room for a port that there is none for now; 0: not before something
+// happens.
+func (r *reloader) setModel(ctx context.Context, m *bridge.Model) (again time.Duration, err error) {
 	r.applying.Lock()
 	defer r.applying.Unlock()
 	now := r.now.Load()
-	n := now.discover(m)
+	n := now.discover(m, now.widest())
 	n.inherit(now)
+	for _, f := range wideFindings(m, now.widest()) {
+		r.log.Warn(f.Problem, "fix", f.Fix)
+	}
 	left, err := r.fit(n)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for _, full := range left {
+		again = full.Wait // of all the same
 		r.log.Warn("a port of a bridge is left to the kernel", "interface", full.Port, "because", full, "fix", "raise max_ports and restart leafd")
 	}
-	return r.exchange(ctx, now, n)
+	return again, r.exchange(ctx, now, n)
 }
 
 // fit leaves ports of the kernel's bridges out for which the data plane has no room, and
@@ -210,20 +232,25 @@ func (f *follower) SetModel(m *bridge.Model) {
 // addresses in what is in force then. mu is held.
 func (f *follower) putModel() {
 	if !f.held {
-		if err := f.again.setModel(f.ctx, f.model); err != nil && f.ctx.Err() == nil {
+		again, err := f.again.setModel(f.ctx, f.model)
+		if err != nil && f.ctx.Err() == nil && !errors.Is(err, dataplane.ErrOver) {
 			f.log.Error("cannot follow the kernel's bridges: networks and ports stay as they were", "err", err)
+		}
+		if again > 0 {
+			time.AfterFunc(again, f.proceed)
 		}
 	}
 	f.number()
 	f.retry(len(f.waiting))
 }
 
-// proceed says that the ports are this daemon's: models need not wait any more.
+// proceed says that the ports are this daemon's: models need not wait any more. The newest
+// one is put in force, once more if it was.
 func (f *follower) proceed() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.held = false
-	if f.model != nil {
+	if f.model != nil && f.ctx.Err() == nil {
 		f.putModel()
 	}
 }

@@ -45,7 +45,7 @@ func kernelNode(t *testing.T) *node {
 // What the kernel says completes the file; a bridge's port that is listed as an uplink
 // stays one.
 func TestDiscover(t *testing.T) {
-	n := kernelNode(t).discover(kernelModel())
+	n := kernelNode(t).discover(kernelModel(), dataplane.LargestMTU)
 	o := n.overlay()
 	if n.dp.VTEP != kernelVTEP || n.dp.VXLANPort != 8472 || !n.dp.KernelOverlay || !slices.Equal(o.Peers, []netip.Addr{farVTEP}) {
 		t.Errorf("VTEP %v, UDP port %d, kernel's %t, peers %v", n.dp.VTEP, n.dp.VXLANPort, n.dp.KernelOverlay, o.Peers)
@@ -148,7 +148,7 @@ const kernelFile = "overlay: kernel\nuplinks: [{interface: eth1}]\n"
 func TestReloadBesideAPortWithoutRoom(t *testing.T) {
 	r, p := newReloader(t, Leaf, kernelFile)
 	p.full = "eth3"
-	if err := r.setModel(t.Context(), kernelModel()); err != nil {
+	if _, err := r.setModel(t.Context(), kernelModel()); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"eth1 uplink"}
@@ -163,7 +163,7 @@ func TestReloadBesideAPortWithoutRoom(t *testing.T) {
 		t.Errorf("ports %q, want %q; networks %+v", got, want, p.overlay.VNIs)
 	}
 	p.full = "eth1"
-	if err := r.setModel(t.Context(), kernelModel()); err == nil {
+	if _, err := r.setModel(t.Context(), kernelModel()); err == nil {
 		t.Error("an uplink without room is no error")
 	}
 }
@@ -173,11 +173,16 @@ func TestModelFailsWhole(t *testing.T) {
 	r, p := newReloader(t, Leaf, kernelFile)
 	before := r.now.Load()
 	p.refuses["tables"] = errors.New("no")
-	if err := r.setModel(t.Context(), kernelModel()); err == nil {
+	if _, err := r.setModel(t.Context(), kernelModel()); err == nil {
 		t.Fatal("no error")
 	}
 	if got := portsOf(p.ports); !slices.Equal(got, []string{"eth1 uplink"}) || r.now.Load() != before {
 		t.Errorf("ports are %q", got)
+	}
+	// The ports of a node that was handed over are not to be put back either.
+	p.refuses["ports"], p.calls = dataplane.ErrOver, nil
+	if _, err := r.setModel(t.Context(), kernelModel()); !errors.Is(err, dataplane.ErrOver) || len(p.calls) != 1 {
+		t.Errorf("handed over: error %v, calls %q", err, p.calls)
 	}
 }
 
@@ -201,5 +206,62 @@ func TestFollowerWaitsForThePorts(t *testing.T) {
 	f.proceed()
 	if got := portsOf(p.ports); len(got) != 2 || len(book.has) != 2 || book.has[near].Port != 1 {
 		t.Errorf("afterwards: calls %q, ports %q, addresses %v", p.calls, got, book.has)
+	}
+}
+
+// A port whose frames would not fit packet buffers, which are made once, is the kernel's:
+// at the start as later, and over a reload.
+func TestWidePortsAreTheKernels(t *testing.T) {
+	m := kernelModel()
+	m.Ports[0].MTU = 9000
+	if n := kernelNode(t).discover(m, dataplane.LargestMTU); len(n.dp.Ports) != 1 {
+		t.Errorf("at the start: ports %q", portsOf(n.dp.Ports))
+	}
+	if f := wideFindings(m, dataplane.LargestMTU); len(f) != 1 || f[0].Place != "eth3" || f[0].Fatal {
+		t.Errorf("findings are %+v", f)
+	}
+	r, p := newReloader(t, Leaf, kernelFile)
+	for _, tc := range []struct{ mtu, ports int }{{1500, 2}, {dataplane.MaxMTU(2048) + 1, 1}, {dataplane.MaxMTU(2048), 2}, {2000, 1}} {
+		m := kernelModel()
+		m.Ports[0].MTU = tc.mtu
+		if _, err := r.setModel(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+		if got := portsOf(p.ports); len(got) != tc.ports {
+			t.Errorf("MTU %d: ports %q", tc.mtu, got)
+		}
+	}
+	r.write(t, kernelFile+"log: {level: debug}\n")
+	if _, err := r.reload(t.Context()); err != nil || len(p.ports) != 1 {
+		t.Errorf("reloaded: ports %q, error %v", portsOf(p.ports), err)
+	}
+}
+
+// A port for which there is no room until another's number has rested is taken then,
+// whether or not the kernel has something to say.
+func TestPortWaitsForRoom(t *testing.T) {
+	r, p := newReloader(t, Leaf, kernelFile)
+	p.full, p.wait = "eth3", 20*time.Millisecond
+	tables := &dataplane.Tables{Ports: make([]dataplane.PortState, 2)}
+	f := &follower{
+		ctx: t.Context(), again: r, log: slog.New(slog.DiscardHandler), tables: func() *dataplane.Tables { return tables }, ports: p.Ports,
+		waiting: make(map[addressKey]bridge.Place),
+	}
+	f.SetModel(kernelModel())
+	ports := func() []string {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return portsOf(p.ports)
+	}
+	if got := ports(); len(got) != 1 {
+		t.Errorf("without room: ports %q", got)
+	}
+	f.mu.Lock()
+	p.full = ""
+	f.mu.Unlock()
+	for end := time.Now().Add(5 * time.Second); len(ports()) != 2; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("with room: ports %q", ports())
+		}
 	}
 }

@@ -133,7 +133,7 @@ func (r *reloader) plan() (*plan, error) {
 		return nil, err
 	}
 	now := r.now.Load()
-	n = n.discover(now.model)
+	n = n.discover(now.model, now.widest())
 	p := &plan{node: n}
 	p.live, p.restart = config.Changes(now.file, n.file)
 	n.inherit(now)
@@ -228,7 +228,7 @@ func (r *reloader) reload(ctx context.Context) (changed bool, err error) {
 // back what of it was put in force. applying is held.
 func (r *reloader) exchange(ctx context.Context, old, n *node) error {
 	err := r.apply(ctx, old, n)
-	if err == nil || ctx.Err() != nil { // the daemon ends
+	if err == nil || ctx.Err() != nil || errors.Is(err, dataplane.ErrOver) { // the daemon ends
 		return err
 	}
 	if back := r.apply(ctx, n, old); back != nil {

@@ -39,6 +39,7 @@ type fakePlane struct {
 	overlay *config.Leaf
 	follows []string
 	full    string // port for which there is no room
+	wait    time.Duration
 
 	calls   []string         // in their order
 	refuses map[string]error // by call
@@ -59,7 +60,7 @@ func (p *fakePlane) SetSchemes(scheme string, o balance.Options, classes []datap
 
 func (p *fakePlane) CheckPorts(ports []dataplane.PortConfig) error {
 	if slices.ContainsFunc(ports, func(c dataplane.PortConfig) bool { return c.Name == p.full }) {
-		return &dataplane.NoRoomError{Port: p.full, What: "all places are taken"}
+		return &dataplane.NoRoomError{Port: p.full, What: "all places are taken", Wait: p.wait}
 	}
 	return p.refuses["check"]
 }

@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // daemon is a predecessor whose only business is to know whether it forwards.
@@ -265,6 +267,36 @@ func TestLateTaken(t *testing.T) {
 		a.close()
 		b.close()
 	}
+}
+
+// A server that cannot accept for a while, for want of descriptors, is there afterwards.
+func TestAcceptsAfterWantOfFiles(t *testing.T) {
+	d := newDaemon()
+	d.files = 1
+	path, _ := d.serve(t, nil)
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: was.Max}); err != nil {
+		t.Fatal(err)
+	}
+	err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+	time.Sleep(20 * time.Millisecond) // it tries
+	if back := unix.Setrlimit(unix.RLIMIT_NOFILE, &was); back != nil || err != nil {
+		t.Fatal(back, err)
+	}
+	s, err := Meet(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAll(s.Files)
+	s.Close()
 }
 
 // A daemon that is told to end while a successor gets ready, or just before it stops, ends

@@ -21,6 +21,7 @@ const (
 	stepTime    = 10 * time.Second
 	prepareTime = 2 * time.Minute // what a successor has for its own start
 	takenTime   = 3 * time.Second
+	acceptRetry = 200 * time.Millisecond // after a connection that could not be accepted
 )
 
 // Predecessor is a daemon that forwards, and may have a successor. Its methods are
@@ -64,8 +65,13 @@ func (s *Server) Serve(ctx context.Context) (taken bool) {
 	var serving sync.WaitGroup
 	for {
 		c, err := s.Listener.AcceptUnix()
-		if err != nil {
+		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) {
 			break
+		}
+		if err != nil { // as when there are too many open files, which may pass
+			s.Log.Warn("a successor cannot connect; trying again", "err", err)
+			time.Sleep(acceptRetry)
+			continue
 		}
 		serving.Go(func() {
 			if s.serve(ctx, c) {
