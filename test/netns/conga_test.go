@@ -52,11 +52,11 @@ func lowerShare(t *testing.T, rep *lab.Report) float64 {
 	return float64(lower) / float64(all)
 }
 
-// medianOfThree returns between what the median of three values lies that are all known,
-// or all but the last.
-func medianOfThree(of []float64) (least, most float64) {
+// median returns the median of an odd number of values; of two, between what it lies if a
+// third comes.
+func median(of []float64) (least, most float64) {
 	of = slices.Sorted(slices.Values(of))
-	return of[len(of)-2], of[1]
+	return of[(len(of)-1)/2], of[len(of)/2]
 }
 
 // TestCongaFigure2 is CONGA §2.4, Figure 2, over real links: the path over S1 has
@@ -66,13 +66,14 @@ func medianOfThree(of []float64) (least, most float64) {
 // Three repetitions gave L0's uplink to S1 45.6–46.5 % under local and 31.2–35.9 %
 // under conga, and a goodput of 40.8–41.1 and 45.2–47.6 Mbit/s
 // (docs/conga-lab.md). Ten connections sometimes do otherwise, by some 15 points in a single
-// run: so the whole time of the file counts, and what is held against it is the
-// median of three runs each. The third is made only if it can change what comes out. ECMP is
+// run, and the more the idler the machine is, since flowlets then are rare: so the whole time
+// of the file counts, and what is held against it is the median of two to five runs each, of
+// as many as it takes. ECMP is
 // not held against: ten connections hash to anything between best and worst.
 func TestCongaFigure2(t *testing.T) {
 	share, goodput := make(map[string][]float64), make(map[string][]float64)
 	idle := 1.0
-	for run := 1; run <= 3; run++ {
+	for run := 1; run <= 5; run++ {
 		for _, scheme := range []string{"local", "conga"} {
 			rep := congaRun(t, "fig2.yaml", scheme)
 			s, g := lowerShare(t, rep), rep.Result.Workloads[0].GoodputBps/1e6
@@ -80,21 +81,21 @@ func TestCongaFigure2(t *testing.T) {
 			idle = min(idle, *rep.Result.Machine.CPUIdlePercent/100)
 			t.Logf("%s: %.1f Mbit/s, %.1f %% through S1; CPU idle at least %.0f %%", scheme, g, 100*s, 100*idle)
 		}
-		if run == 1 {
+		if run == 1 || run == 4 {
 			continue
 		}
-		local, _ := medianOfThree(share["local"])
-		_, conga := medianOfThree(share["conga"])
+		local, _ := median(share["local"])
+		_, conga := median(share["conga"])
 		even := conga > local-0.02
-		_, localMbit := medianOfThree(goodput["local"])
-		congaMbit, _ := medianOfThree(goodput["conga"])
+		_, localMbit := median(goodput["local"])
+		congaMbit, _ := median(goodput["conga"])
 		// With no CPU left goodput is what the machine gives, not the scheme; the split
 		// above still is. How much more conga delivers is docs/conga-lab.md's to say.
 		less := congaMbit < 0.95*localMbit && idle >= 0.05
 		switch {
 		case !even && !less:
 			return
-		case run < 3:
+		case run < 5:
 			continue
 		case even:
 			t.Errorf("conga sends %.3f through S1, local %.3f: want at least 0.02 less", conga, local)
@@ -123,8 +124,8 @@ func TestCongaFigure3(t *testing.T) {
 		if run == 1 {
 			continue
 		}
-		_, share = medianOfThree(shares)
-		l0, _ = medianOfThree(delivered)
+		_, share = median(shares)
+		l0, _ = median(delivered)
 		switch {
 		case share <= 0.3 && l0 >= 15:
 			return
