@@ -105,7 +105,7 @@ type presto struct {
 	seed  uint64
 	rng   *rand.PCG
 	flows flowtable.Table[prestoFlow]
-	plain []mono.Time // by leaf: when it was last sent a packet without a number; 0: never
+	plain plainTimes
 	stats PrestoStats
 }
 
@@ -139,7 +139,7 @@ func newPresto(o *Options) Policy {
 	p := o.Section.(*PrestoParams)
 	return &presto{
 		cell: uint32(p.Cell), seed: o.Seed, rng: newRNG(o),
-		flows: flowtable.New[prestoFlow](p.Flows, mono.Time(p.Inactive)), plain: make([]mono.Time, o.Leaves),
+		flows: flowtable.New[prestoFlow](p.Flows, mono.Time(p.Inactive)), plain: make(plainTimes, o.Leaves),
 	}
 }
 
@@ -160,9 +160,7 @@ func (s *presto) Choose(now mono.Time, v *View, pkts []Packet) {
 		}
 		if v.Capable != nil && !v.Capable.Capable(p.Leaf, now) {
 			s.stats.Incapable++
-			if int(p.Leaf) < len(s.plain) {
-				s.plain[p.Leaf] = now
-			}
+			s.plain.note(p.Leaf, now)
 			s.byHash(paths, p)
 			continue
 		}
@@ -209,11 +207,10 @@ func (s *presto) place(paths *Paths, hash uint32, e *prestoFlow) {
 	e.uplink = paths.Uplink[next%MaxPaths]
 }
 
-// underWay reports whether a flow goes on. It does not if it has paused, or if its leaf was
-// sent plain packets since: that may have restarted, and not know numbers from before.
+// underWay reports whether a flow goes on: it has not paused, and its leaf was sent no plain
+// packet since.
 func (s *presto) underWay(now mono.Time, leaf uint16, e *flowtable.Entry[prestoFlow]) bool {
-	plain := int(leaf) < len(s.plain) && e.Last < s.plain[leaf]
-	return !plain && !s.flows.Aged(now, e)
+	return !s.plain.since(leaf, e.Last) && !s.flows.Aged(now, e)
 }
 
 // find returns what is known of a packet's flow, as new if it had no entry or is not under

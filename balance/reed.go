@@ -126,6 +126,7 @@ type reed struct {
 	rng     *rand.PCG
 	flows   flowtable.Table[reedFlow]
 	leaves  []reedLeaf
+	plain   plainTimes
 	stats   ReedStats
 
 	waits waits
@@ -148,7 +149,6 @@ type reedFlow struct {
 // reedLeaf is what is known of a leaf.
 type reedLeaf struct {
 	spared mono.Time // until when it is not sprayed to; 0: it never asked for that
-	plain  mono.Time // when it was last sent a packet without a number; 0: never
 	looked mono.Time // when far was found out; 0: never
 	far    uint16    // uplinks by which it is much further than by others, a bit each
 }
@@ -172,7 +172,7 @@ func newReed(o *Options) Policy {
 	return &reed{
 		params: p, gap: mono.Time(o.Congestion.FlowletGap), longest: section.Receiver.MaxHold, seed: o.Seed, rng: newRNG(o),
 		flows:  flowtable.New[reedFlow](p.Flows, mono.Time(p.Inactive)),
-		leaves: make([]reedLeaf, o.Leaves), waits: newWaits(p.Weight, &o.Congestion),
+		leaves: make([]reedLeaf, o.Leaves), plain: make(plainTimes, o.Leaves), waits: newWaits(p.Weight, &o.Congestion),
 	}
 }
 
@@ -198,9 +198,7 @@ func (s *reed) Choose(now mono.Time, v *View, pkts []Packet) {
 		}
 		if v.Capable != nil && !v.Capable.Capable(p.Leaf, now) {
 			s.stats.Incapable++
-			if int(p.Leaf) < len(s.leaves) {
-				s.leaves[p.Leaf].plain = now
-			}
+			s.plain.note(p.Leaf, now)
 			s.byHash(paths, p)
 			continue
 		}
@@ -360,11 +358,10 @@ func (s *reed) find(now mono.Time, p *Packet) *flowtable.Entry[reedFlow] {
 	return e
 }
 
-// underWay reports whether a flow goes on. It does not if it has paused, or if its leaf was
-// sent plain packets since: that may have restarted, and not know numbers from before.
+// underWay reports whether a flow goes on: it has not paused, and its leaf was sent no plain
+// packet since.
 func (s *reed) underWay(now mono.Time, leaf uint16, e *flowtable.Entry[reedFlow]) bool {
-	plain := int(leaf) < len(s.leaves) && e.Last < s.leaves[leaf].plain
-	return !plain && !s.flows.Aged(now, e)
+	return !s.plain.since(leaf, e.Last) && !s.flows.Aged(now, e)
 }
 
 // byHash sends a packet as ecmp does.

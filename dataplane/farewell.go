@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"net/netip"
@@ -42,24 +41,6 @@ func (n *Node) yield() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// watchPeers logs which peers say goodbye, fall silent and are back, until ctx ends.
-func (n *Node) watchPeers(ctx context.Context) {
-	if n.cfg.Role != Leaf {
-		return
-	}
-	tick := time.NewTicker(pathsEvery)
-	defer tick.Stop()
-	r := peerReporter{node: n, gone: make(map[netip.Addr]overlay.Standing)}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			r.report(now())
-		}
-	}
 }
 
 // peerReporter knows what the log says of peers.

@@ -181,7 +181,6 @@ func (n *Node) Run(ctx context.Context) error {
 	g.Go(func() error { n.tune(ctx); return nil })
 	g.Go(func() error { n.watchMoves(ctx); return nil })
 	g.Go(func() error { n.watchPaths(ctx); return nil })
-	g.Go(func() error { n.watchPeers(ctx); return nil })
 	return g.Wait()
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/liveness"
+	"github.com/loomfabric/loom/overlay"
 )
 
 // PeerPaths is which of a leaf's paths to one peer deliver.
@@ -67,20 +68,22 @@ func (n *Node) livePath(v *view, peer PeerID, uplink uint8, now mono.Time) LiveP
 // pathsEvery is how often paths are looked at for the log.
 const pathsEvery = 100 * time.Millisecond
 
-// watchPaths logs which paths cease to deliver, and which deliver again, until ctx ends.
+// watchPaths logs which paths cease to deliver and which deliver again, and which peers say
+// goodbye, fall silent and are back, until ctx ends.
 func (n *Node) watchPaths(ctx context.Context) {
 	if n.cfg.Role != Leaf {
 		return
 	}
 	tick := time.NewTicker(pathsEvery)
 	defer tick.Stop()
-	r := pathReporter{node: n, was: make(map[pathKey]string)}
+	paths, peers := pathReporter{node: n, was: make(map[pathKey]string)}, peerReporter{node: n, gone: make(map[netip.Addr]overlay.Standing)}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			r.report(now())
+			paths.report(now())
+			peers.report(now())
 		}
 	}
 }

@@ -318,13 +318,16 @@ func (k Kind) startSuccessor(ctx context.Context, program, file string, released
 	if err := next.Start(); err != nil {
 		return fmt.Errorf("start the successor: %w", err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- next.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = next.Wait() // ProcessState says it
+	}()
 	select {
 	case <-released:
 		return nil
-	case err := <-ended:
-		return fmt.Errorf("the successor (process %d) has ended: %w; its log says why", next.Process.Pid, err)
+	case <-ended:
+		return fmt.Errorf("the successor (process %d) has ended: %v; its log says why", next.Process.Pid, next.ProcessState)
 	case <-ctx.Done():
 		select {
 		case <-released: // it is why this daemon ends

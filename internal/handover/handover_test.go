@@ -347,10 +347,6 @@ func TestRefusals(t *testing.T) {
 	d.plan.Store(nil)
 	setProblem(&d.stop, "a worker does not answer")
 	s, err := Meet(path)
-	for i := 0; i < 500 && err != nil && strings.Contains(err.Error(), "another successor"); i++ { // the refused one's end is not seen here
-		time.Sleep(time.Millisecond)
-		s, err = Meet(path)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}

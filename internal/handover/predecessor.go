@@ -127,8 +127,9 @@ func (s *Server) serve(ctx context.Context, uc *net.UnixConn) (taken bool) {
 			err = errors.New("another successor is taking over")
 			break
 		}
-		defer s.one.Unlock()
-		if taken, err = s.handOver(ctx, c); taken {
+		taken, err = s.handOver(ctx, c)
+		s.one.Unlock() // who is refused may try again at once
+		if taken {
 			return true
 		}
 	default:
