@@ -56,8 +56,9 @@ type ReedSource struct {
 	// Flows is the number of entries of each table of flows, of those that are sent
 	// and of those that are received: a power of two from 4 to 16777216.
 	Flows int `yaml:"flows"`
-	// Selectors is the number of choices that the spines have, 1 to 16: packets are spread
-	// over them, too.
+	// Selectors is how many of a PathID's selectors packets are spread over, 1 to 16, so
+	// that they take all of a spine's links to a leaf: for two of them 2, for three 6, for
+	// four 12, which are even with a link down, too.
 	Selectors int `yaml:"selectors"`
 }
 
@@ -107,11 +108,31 @@ func (p *ReedParams) Limit(packets int) Params {
 // Selectors returns the number of choices that the next tier has.
 func (p *ReedParams) Selectors() int { return p.Source.Selectors }
 
-// WithSelectors returns p with another number of choices of the next tier.
+// WithSelectors returns p for a next tier with n choices: with as many selectors as
+// spread packets evenly over them, and over those that are left when some have gone.
 func (p *ReedParams) WithSelectors(n int) Params {
 	c := *p
-	c.Source.Selectors = n
+	c.Source.Selectors = evenSelectors(n)
 	return &c
+}
+
+// evenSelectors returns the multiple of n, up to 16, that most numbers up to n divide; the
+// least of them. Selectors are dealt to next hops in turn: three of them spread over two
+// links that are left give one twice the packets of the other, six do not.
+func evenSelectors(n int) int {
+	best, most := n, 0
+	for m := n; m <= maxSelectors; m += n {
+		even := 0
+		for left := 1; left <= n; left++ {
+			if m%left == 0 {
+				even++
+			}
+		}
+		if even > most {
+			best, most = m, even
+		}
+	}
+	return best
 }
 
 // reed numbers the packets of each flow and sends each one by the path that gets it there

@@ -122,3 +122,28 @@ func TestSpineSchemeSeesWeights(t *testing.T) {
 		t.Errorf("the next hop with three quarters of the weight has %.3f of the packets", used)
 	}
 }
+
+// TestNextHopsOfReed: ordered spraying takes its selectors in turn, so with up to four
+// links between a spine and a leaf each that is left has to get as many of them. A packet
+// of a selector that goes by hash would also take another link than its number says.
+func TestNextHopsOfReed(t *testing.T) {
+	sections := balance.Sections()
+	reed := sections[slices.IndexFunc(sections, func(s *balance.Section) bool { return s.Name == "reed" })]
+	for links := 1; links <= 4; links++ {
+		selectors := reed.New(balance.Datacenter).(balance.Selecting).WithSelectors(links).(balance.Selecting).Selectors()
+		for left := 1; left <= links; left++ {
+			h := MakeNextHops(left, nil)
+			got := make([]int, left)
+			for s := range selectors {
+				n := h.Of(true, uint8(s), 0)
+				if other := h.Of(true, uint8(s), 0xdeadbeef); other != n {
+					t.Errorf("%d of %d links: selector %d leads to link %d or %d", left, links, s, n, other)
+				}
+				got[n]++
+			}
+			if slices.Min(got) != slices.Max(got) {
+				t.Errorf("%d of %d links get %d of %d selectors", left, links, got, selectors)
+			}
+		}
+	}
+}
