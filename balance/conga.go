@@ -58,3 +58,14 @@ func (c *conga) Choose(now mono.Time, v *View, pkts []Packet) {
 		c.start(now, paths, p, uplink)
 	}
 }
+
+// Row spreads flowlets over the uplinks that are the least congested now.
+func (c *conga) Row(now mono.Time, v *View, leaf uint16, r *Row) {
+	paths := &v.Paths[leaf]
+	if c.global { // else remote stays zero
+		v.remote(leaf, now, &c.remote)
+	}
+	best := c.decision.Best(paths.Uplink[:paths.N], v.Local, &c.remote)
+	r.some(paths, best)
+	r.Keep, r.Drawn = best, true
+}

@@ -29,3 +29,9 @@ func (e *ecmp) Choose(_ mono.Time, v *View, pkts []Packet) {
 	}
 	e.decisions += decisions
 }
+
+// Row spreads flows over all paths.
+func (e *ecmp) Row(_ mono.Time, v *View, leaf uint16, r *Row) {
+	r.all(&v.Paths[leaf])
+	r.Seed = e.seed
+}

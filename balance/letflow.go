@@ -31,3 +31,9 @@ func (l *letFlow) Choose(now mono.Time, v *View, pkts []Packet) {
 		l.start(now, paths, p, paths.Uplink[paths.draw(l.rng)])
 	}
 }
+
+// Row spreads flowlets over all paths.
+func (l *letFlow) Row(_ mono.Time, v *View, leaf uint16, r *Row) {
+	r.all(&v.Paths[leaf])
+	r.Drawn = true
+}

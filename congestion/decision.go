@@ -65,16 +65,7 @@ type Decision struct {
 // Otherwise it draws one of them uniformly from rng. Without uplinks it returns
 // [NoUplink].
 func (d Decision) Pick(uplinks []uint8, local, remote *[MaxTags]uint8, cached uint8, rng *rand.PCG) uint8 {
-	best, ties := ^uint32(0), uint16(0)
-	for _, u := range uplinks {
-		u &= MaxTags - 1
-		switch cost := d.cost(local[u], remote[u]); {
-		case cost < best:
-			best, ties = cost, 1<<u
-		case cost == best:
-			ties |= 1 << u
-		}
-	}
+	ties := d.Best(uplinks, local, remote)
 	if ties == 0 {
 		return NoUplink
 	}
@@ -87,6 +78,22 @@ func (d Decision) Pick(uplinks []uint8, local, remote *[MaxTags]uint8, cached ui
 		}
 	}
 	return uint8(bits.TrailingZeros16(ties))
+}
+
+// Best returns the uplinks that Pick chooses among, as bits: those of the given ones that
+// are the least congested.
+func (d Decision) Best(uplinks []uint8, local, remote *[MaxTags]uint8) (ties uint16) {
+	best := ^uint32(0)
+	for _, u := range uplinks {
+		u &= MaxTags - 1
+		switch cost := d.cost(local[u], remote[u]); {
+		case cost < best:
+			best, ties = cost, 1<<u
+		case cost == best:
+			ties |= 1 << u
+		}
+	}
+	return ties
 }
 
 // cost orders paths: metric first, then bottlenecks if they count.

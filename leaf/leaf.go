@@ -3,6 +3,7 @@ package leaf
 import (
 	"cmp"
 	"fmt"
+	"time"
 
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/congestion"
@@ -48,6 +49,9 @@ type Config struct {
 	// Node is what the driver knows of its ports, uplinks by their numbers; nil: schemes
 	// do without.
 	Node balance.Node
+	// Rows, if not 0, is how often tables are made by which flowlets begin in place of the
+	// schemes, all of which have to be balance.Tabular.
+	Rows time.Duration
 }
 
 // ClassConfig is the scheme of a traffic class. Of its options Keys, and Section if
@@ -197,7 +201,15 @@ func (l *Leaf[T]) makeClass(r ClassConfig) (*Class, error) {
 		o.Receiver = rx.r
 	}
 	o.Shared = l.shared.states[s.Wire]
-	return newClass(s, o, l.cfg.Node)
+	c, err := newClass(s, o, l.cfg.Node)
+	if err != nil || l.cfg.Rows == 0 {
+		return c, err
+	}
+	p, ok := balance.Table(c.Policy, &o, l.cfg.Rows)
+	if !ok {
+		return nil, fmt.Errorf("scheme %s: no table can stand for it", s.Name)
+	}
+	return NewClass(s, p), nil
 }
 
 // newClass returns the class of a scheme, with a switch if it has one.

@@ -28,7 +28,7 @@ func (r *run) build() error {
 	if cfg.Shim = 0; cfg.Overhead > 0 {
 		cfg.Shim = overlay.ShimLen
 	}
-	cfg.Auto = r.spec.auto()
+	cfg.Auto, cfg.Rows = r.spec.auto(), r.spec.TableRefresh
 	if balance.Find(r.spec.Scheme).EveryTier {
 		cfg.Spine, cfg.SpineOptions.Keys = cfg.Scheme, cfg.Options.Keys
 	}

@@ -74,6 +74,9 @@ func (c *completer) balancing() {
 	if c.oneOf("scheme", s.Scheme, balance.Names()...); balance.Find(s.Scheme) != nil {
 		c.problems = append(c.problems, s.Keys.Resolve(s.Scheme, s.uplinks())...)
 	}
+	if s.TableRefresh != 0 && (s.TableRefresh < time.Microsecond || s.TableRefresh > time.Second) {
+		c.errorf("table_refresh", "tables are made every %v; use 1us to 1s, or leave it out", s.TableRefresh)
+	}
 	for i := range s.Classes {
 		k, at := &s.Classes[i], fmt.Sprintf("classes[%d]", i)
 		if !slices.ContainsFunc(s.Workloads, func(w vocab.Workload) bool { return w.Name == k.Workload }) {

@@ -48,6 +48,7 @@ func TestCompleteRefuses(t *testing.T) {
 		{"", file(func(s *Spec) { s.Workloads, s.Duration = nil, 0 })},
 		{"", rdma(func(*Spec) {})},
 		{"scheme", func(s *Spec) { s.Scheme = "magic" }},
+		{"table_refresh", func(s *Spec) { s.TableRefresh = time.Nanosecond }},
 		{"congestion.profile", give("congestion", "{profile: home}")},
 		{"congestion.detector", give("congestion", "{detector: ear}")},
 		{"congestion.path_metric", give("congestion", "{path_metric: product}")},
@@ -248,6 +249,7 @@ func TestRunRefuses(t *testing.T) {
 		}},
 		{"stride of 32", func(s *Spec) { s.Workloads = []vocab.Workload{{Type: vocab.Stride, Stride: 32}} }},
 		{"reply 8µs is above inactive 1ns", give("conweave", "{inactive: 1ns}")},
+		{"scheme conweave: no table can stand for it", func(s *Spec) { s.Scheme, s.TableRefresh = "conweave", time.Millisecond }},
 		{"gone.yaml", func(s *Spec) { s.Topology = Topology{Kind: "file", File: "gone.yaml"} }},
 	} {
 		s := small()

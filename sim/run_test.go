@@ -347,3 +347,25 @@ func TestStuck(t *testing.T) {
 		}
 	}
 }
+
+// TestTableRefresh: flowlets that begin by tables all arrive, and do worse the older the
+// tables are: with a link down, by those of 5 ms all leaves' flowlets meet on one path.
+func TestTableRefresh(t *testing.T) {
+	norm := func(every time.Duration) float64 {
+		s := small()
+		s.Topology = leafSpine(4, 4, 8, 10e9, 20e9, 4<<20)
+		s.Scheme, s.TableRefresh, s.Duration = "conga", every, us(10000)
+		s.Faults = []vocab.Fault{{Fail: "L1-S1.0"}}
+		s.Workloads[0].Load = 70
+		r := must(t, s)
+		if r.Unfinished != 0 {
+			t.Errorf("tables of %v: %d flows did not finish", every, r.Unfinished)
+		}
+		return r.FCT[0].Norm
+	}
+	fresh, young, old := norm(0), norm(20*time.Microsecond), norm(5*time.Millisecond)
+	t.Logf("mean FCT over idle: %.2f fresh, %.2f and %.2f by tables", fresh, young, old)
+	if young > 1.2*fresh || young < fresh/1.2 || old < 1.2*fresh {
+		t.Errorf("mean FCT over idle is %.2f with fresh metrics, %.2f by tables of 20 µs, %.2f by those of 5 ms", fresh, young, old)
+	}
+}

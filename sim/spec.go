@@ -26,6 +26,11 @@ type Spec struct {
 	Scheme string `yaml:"scheme,omitempty"`
 	// Keys are what the scheme is told beside its name.
 	Keys vocab.Keys `yaml:",inline"`
+	// TableRefresh has flowlets begin at leaves by tables of the scheme's decisions, which are
+	// made so often, 1µs to 1s, as where packets are forwarded without the scheme's code. It
+	// is for schemes of whose flowlets a table can decide: letflow, local, conga, conga-flow.
+	// Default: the scheme decides itself.
+	TableRefresh time.Duration `yaml:"table_refresh,omitempty"`
 	// Classes give workloads a scheme of their own. Default: none.
 	Classes []Class `yaml:"classes,omitempty"`
 	// Congestion are the parameters of CONGA.

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"time"
+
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/leaf"
@@ -43,6 +45,9 @@ type Config struct {
 	// Exact tells what the headers of a host's packet say of its flow exactly, for
 	// schemes with Scheme.Exact; nil: nobody knows.
 	Exact func(p *network.Packet, x *balance.Exact)
+	// Rows, if not 0, is how often tables are made by which flowlets begin at leaves in place
+	// of their schemes.
+	Rows time.Duration
 	// Flood lets spines send what explores (balance.Scheme.Explores) to all leaves.
 	Flood bool
 	// Seed decides all that is random in a node, and its hashes. Each node

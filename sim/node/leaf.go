@@ -136,7 +136,7 @@ func Join(leaves []*Leaf) error {
 		var err error
 		l.brain, err = leaf.New[*network.Packet](leaf.Config{
 			Seed: l.cfg.Seed, Classes: l.classes(), Congestion: l.cfg.Congestion, Sections: l.cfg.Sections, Senders: senders,
-			Leaves: len(leaves), Ports: len(l.access), Uplinks: len(l.uplinks), Links: l, Node: leafNode{l},
+			Leaves: len(leaves), Ports: len(l.access), Uplinks: len(l.uplinks), Links: l, Node: leafNode{l}, Rows: l.cfg.Rows,
 		}, l.shared)
 		if err != nil {
 			return fmt.Errorf("leaf %s: %w", l.Name, err)
