@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/loomfabric/loom/internal/rtnl"
 	"github.com/loomfabric/loom/internal/testenv"
 )
 
@@ -183,10 +184,10 @@ func recordMessages(t *testing.T, commands ...string) (list []recorded) {
 	testenv.NeedRoot(t)
 	ns := testenv.NewNamespace(t, "record")
 	r := &rig{ns: ns}
-	var s *socket
+	var s *rtnl.Socket
 	ns.Do(t, func() {
 		var err error
-		if s, err = openSocket(unix.NETLINK_ROUTE, groups...); err != nil {
+		if s, err = rtnl.Open(unix.NETLINK_ROUTE, groups...); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -195,22 +196,21 @@ func recordMessages(t *testing.T, commands ...string) (list []recorded) {
 	go func() {
 		defer close(done)
 		for {
-			n, err := s.receive(nil)
+			b, err := s.Receive(nil)
 			if err != nil {
 				return
 			}
-			messages(s.buf[:n], func(kind, _ uint16, _ uint32, b []byte) bool {
-				if text := meaning(kind, b); kindNames[kind] != "" && !seen[text] && text != "no entry" {
+			for m := range rtnl.Messages(b) {
+				if text := meaning(m.Kind, m.Payload); kindNames[m.Kind] != "" && !seen[text] && text != "no entry" {
 					seen[text] = true
-					list = append(list, recorded{kind: kind, payload: bytes.Clone(b)})
+					list = append(list, recorded{kind: m.Kind, payload: bytes.Clone(m.Payload)})
 				}
-				return true
-			})
+			}
 		}
 	}()
 	r.run(t, commands...)
 	time.Sleep(200 * time.Millisecond)
-	if err := s.close(); err != nil {
+	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	<-done
@@ -292,14 +292,4 @@ func FuzzMessages(f *testing.F) {
 		}
 		e.flush(now.Add(time.Second))
 	})
-}
-
-// An attribute that claims to be longer than the message, or shorter than its own
-// head, ends the list.
-func TestAttributesEnd(t *testing.T) {
-	for _, b := range [][]byte{{0, 0, 1, 0}, {3, 0, 1, 0}, {200, 0, 1, 0, 9}, {5, 0, 1}, nil} {
-		for kind := range attributes(b) {
-			t.Errorf("%v has attribute %d", b, kind)
-		}
-	}
 }
