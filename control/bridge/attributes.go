@@ -15,8 +15,6 @@ const (
 	ndaNHID     = 13 // NDA_NH_ID
 	ndaFlagsExt = 15 // NDA_FLAGS_EXT
 
-	nhaFDB = 11 // NHA_FDB
-
 	bridgeVLANInfo   = 2 // IFLA_BRIDGE_VLAN_INFO
 	bridgeTunnelInfo = 3 // IFLA_BRIDGE_VLAN_TUNNEL_INFO
 

@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -67,7 +66,6 @@ func (l *lister) list(k kinds) (*listing, error) {
 		{links, "links", l.links},
 		{ports, "bridges' ports", l.ports},
 		{vnis, "VXLAN devices' VNIs", l.vnis},
-		{nextHops, "next-hop objects", l.nextHops},
 		{filters, "filters", l.filters},
 	} {
 		if k&x.kind == 0 {
@@ -137,22 +135,6 @@ func (l *lister) vnis(out *listing) error {
 		}
 	}, nil)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) { // before Linux 5.18, or without VXLAN
-		return nil
-	}
-	return err
-}
-
-func (l *lister) nextHops(out *listing) error {
-	out.nextHops = make(map[uint32]NextHop)
-	req := make([]byte, nhmsgSize, nhmsgSize+unix.SizeofRtAttr)
-	req = binary.NativeEndian.AppendUint16(req, unix.SizeofRtAttr)
-	req = binary.NativeEndian.AppendUint16(req, nhaFDB)
-	err := l.route.Dump(unix.RTM_GETNEXTHOP, unix.RTM_NEWNEXTHOP, req, func(b []byte) {
-		if id, h, fdb, err := parseNextHop(b); err == nil && fdb {
-			out.nextHops[id] = h
-		}
-	}, nil)
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) { // before Linux 5.8
 		return nil
 	}
 	return err

@@ -39,7 +39,7 @@ type recorded struct {
 // kindNames are the kinds of messages that are recorded.
 var kindNames = map[uint16]string{
 	unix.RTM_NEWLINK: "RTM_NEWLINK", unix.RTM_DELLINK: "RTM_DELLINK", unix.RTM_NEWNEIGH: "RTM_NEWNEIGH", unix.RTM_DELNEIGH: "RTM_DELNEIGH",
-	unix.RTM_NEWVLAN: "RTM_NEWVLAN", unix.RTM_NEWTUNNEL: "RTM_NEWTUNNEL", unix.RTM_DELTUNNEL: "RTM_DELTUNNEL", unix.RTM_NEWNEXTHOP: "RTM_NEWNEXTHOP", unix.RTM_NEWQDISC: "RTM_NEWQDISC",
+	unix.RTM_NEWVLAN: "RTM_NEWVLAN", unix.RTM_NEWTUNNEL: "RTM_NEWTUNNEL", unix.RTM_DELTUNNEL: "RTM_DELTUNNEL", unix.RTM_NEWQDISC: "RTM_NEWQDISC",
 	nftNewChain: "NFT_MSG_NEWCHAIN",
 }
 
@@ -69,9 +69,6 @@ func meaning(kind uint16, b []byte) string {
 	case unix.RTM_NEWVLAN:
 		i, v, err := parseVLANStates(b)
 		return fmt.Sprintf("port %d blocked %+v %s", i, v, errText(err))
-	case unix.RTM_NEWNEXTHOP:
-		id, h, fdb, err := parseNextHop(b)
-		return fmt.Sprintf("id %d %+v fdb %t %s", id, h, fdb, errText(err))
 	case unix.RTM_NEWQDISC:
 		i, name, err := parseQdisc(b)
 		return fmt.Sprintf("interface %d %s %s", i, name, errText(err))
@@ -283,7 +280,7 @@ func FuzzMessages(f *testing.F) {
 		e := newEngine(sink, func(uint32) bool { return false })
 		now := time.Unix(1, 0)
 		e.beginList(now)
-		e.endList(&listing{kinds: everything, vnis: map[int]VNISet{}, nextHops: map[uint32]NextHop{}}, now)
+		e.endList(&listing{kinds: everything, vnis: map[int]VNISet{}}, now)
 		for _, k := range []uint16{kind, unix.RTM_NEWLINK} {
 			e.message(k, b, now)
 		}

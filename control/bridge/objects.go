@@ -1,11 +1,6 @@
 package bridge
 
 import (
-	"encoding/binary"
-	"net/netip"
-
-	"golang.org/x/sys/unix"
-
 	"github.com/loomfabric/loom/internal/rtnl"
 )
 
@@ -76,48 +71,4 @@ func parseVLANStates(b []byte) (ifindex int, blocked []VLANState, err error) {
 		}
 	}
 	return rtnl.Index(b[4:8]), blocked, nil
-}
-
-// NextHop is a next-hop object for forwarding entries: a VTEP, or a group of such
-// objects. An entry with one is of a host that several leaves have (RFC 7432).
-type NextHop struct {
-	VTEP  netip.Addr
-	Group []Weighted // nil: it is no group
-}
-
-// Weighted is a member of a group of next-hop objects.
-type Weighted struct {
-	ID     uint32
-	Weight uint16 // from 1
-}
-
-// nhmsgSize is the size of struct nhmsg, and groupSize of struct nexthop_grp.
-const (
-	nhmsgSize = 8
-	groupSize = 8
-)
-
-// parseNextHop reads the payload of RTM_NEWNEXTHOP or RTM_DELNEXTHOP. fdb is whether the
-// object is for forwarding entries.
-func parseNextHop(b []byte) (id uint32, h NextHop, fdb bool, err error) {
-	if len(b) < nhmsgSize {
-		return 0, h, false, short("a next-hop object", len(b))
-	}
-	for kind, v := range rtnl.Attributes(b[nhmsgSize:]) {
-		switch kind {
-		case unix.NHA_ID:
-			id = rtnl.Uint32(v)
-		case unix.NHA_GATEWAY:
-			h.VTEP = rtnl.Addr(v)
-		case nhaFDB:
-			fdb = true
-		case unix.NHA_GROUP:
-			for ; len(v) >= groupSize; v = v[groupSize:] {
-				// weight_high came with Linux 6.13 into what was 0 before.
-				weight := uint16(v[4]) + uint16(v[5])<<8 + 1
-				h.Group = append(h.Group, Weighted{ID: binary.NativeEndian.Uint32(v), Weight: weight})
-			}
-		}
-	}
-	return id, h, fdb, nil
 }

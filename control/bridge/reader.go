@@ -37,7 +37,7 @@ type reader struct {
 }
 
 // groups are the groups of events that concern bridging.
-var groups = []int{unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_TC, unix.RTNLGRP_NEXTHOP, unix.RTNLGRP_BRVLAN, unix.RTNLGRP_TUNNEL}
+var groups = []int{unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_TC, unix.RTNLGRP_BRVLAN, unix.RTNLGRP_TUNNEL}
 
 // openReader subscribes to events. The kernel keeps them in a buffer of some bytes.
 func openReader(buffer int) (*reader, error) {
