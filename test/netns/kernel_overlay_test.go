@@ -57,6 +57,7 @@ func known(t *testing.T, d *daemon, n uint64) {
 // says what it waits for, and begins when there is one. A reload does not end it, and
 // SIGTERM does.
 func TestWaitsForTheDevice(t *testing.T) {
+	t.Parallel() // that is what it does
 	s := newSite(t, 1)
 	host1 := testenv.NewNamespace(t, "lnhost")
 	s.access(s.far, host1, addr1)
