@@ -220,7 +220,9 @@ type follower struct {
 	// waiting are addresses for which there is no room, or no number for what they name.
 	// Their frames are the kernel's.
 	waiting map[addressKey]bridge.Place
-	failed  bool // a change has failed, and the log says so
+	// stale are addresses that the data plane has failed to delete.
+	stale  map[addressKey]struct{}
+	failed bool // a change has failed, and the log says so
 
 	problem string        // why the model is not in force, as the log says; "": it is
 	failing bool          // the last try of model and addresses has failed, in part at least
@@ -355,11 +357,12 @@ func (f *follower) ChangeAddresses(changes []bridge.Change) {
 	for _, c := range changes {
 		k := addressKey{c.VNI, c.MAC}
 		delete(f.waiting, k)
+		delete(f.stale, k)
 		d, ok := f.convert(k, c.To)
 		if !ok && c.To != (bridge.Place{}) {
 			f.waiting[k] = c.To
 		}
-		if _, known := f.vnis[c.VNI]; known { // an address that has no place has to go, too
+		if f.knows(c.VNI) { // an address that has no place has to go, too
 			list = append(list, d)
 			room += gone(&d)
 		}
@@ -368,6 +371,12 @@ func (f *follower) ChangeAddresses(changes []bridge.Change) {
 	if room > 0 {
 		f.retry(room)
 	}
+}
+
+// knows reports whether the data plane has a network.
+func (f *follower) knows(vni overlay.VNI) bool {
+	_, ok := f.vnis[vni]
+	return ok
 }
 
 func gone(d *dataplane.AddressChange) int {
@@ -410,8 +419,12 @@ func (f *follower) make(list []dataplane.AddressChange) {
 	}
 	f.failed = err != nil
 	for i := range refused {
-		if d := &refused[i]; !d.Gone {
-			f.waiting[addressKey{f.tables().VNIs[d.VNI].VNI, d.MAC}] = f.place(d)
+		d := &refused[i]
+		k := addressKey{f.tables().VNIs[d.VNI].VNI, d.MAC}
+		if d.Gone {
+			f.stale[k] = struct{}{}
+		} else {
+			f.waiting[k] = f.place(d)
 		}
 	}
 }
@@ -432,9 +445,15 @@ func (f *follower) place(d *dataplane.AddressChange) bridge.Place {
 // retryBatch is how many addresses that wait are tried at a time.
 const retryBatch = 256
 
-// retry tries addresses that wait, at most some.
+// retry deletes addresses that are still to be deleted, and tries some of those that wait.
 func (f *follower) retry(most int) {
 	var list []dataplane.AddressChange
+	for k := range f.stale {
+		if d, _ := f.convert(k, bridge.Place{}); f.knows(k.vni) { // else they went with their network
+			list = append(list, d)
+		}
+	}
+	clear(f.stale)
 	for k, to := range f.waiting {
 		if most--; most < 0 {
 			break
@@ -463,7 +482,7 @@ func (n *node) openKernel(ctx context.Context, held bool, again *reloader, plane
 	}
 	k = &kernelMirror{follower: &follower{
 		held: held, ctx: ctx, again: again, change: plane.ChangeAddresses, tables: mirror.Tables, ports: plane.Ports, log: log,
-		waiting: make(map[addressKey]bridge.Place),
+		waiting: make(map[addressKey]bridge.Place), stale: make(map[addressKey]struct{}),
 	}}
 	k.mirror, err = bridge.Open(bridge.Options{Sink: k.follower, VTEP: n.dp.VTEP, UDPPort: n.dp.VXLANPort, Ours: bpf.Ours, Log: log})
 	return k, err

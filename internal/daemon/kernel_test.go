@@ -108,7 +108,7 @@ func TestFollowerNumbersAddresses(t *testing.T) {
 	book := &addressBook{room: 2, has: make(map[overlay.MAC]dataplane.AddressChange)}
 	f := &follower{
 		ctx: t.Context(), again: r, change: book.change, log: slog.New(slog.DiscardHandler), model: kernelModel(),
-		tables: func() *dataplane.Tables { return tables }, waiting: make(map[addressKey]bridge.Place),
+		tables: func() *dataplane.Tables { return tables }, waiting: make(map[addressKey]bridge.Place), stale: make(map[addressKey]struct{}),
 		ports: func() []dataplane.PortConfig {
 			return []dataplane.PortConfig{{Name: "eth1", Kind: dataplane.Uplink}, {Name: "eth3", Kind: dataplane.Access}}
 		},
@@ -140,6 +140,19 @@ func TestFollowerNumbersAddresses(t *testing.T) {
 	f.retry(len(f.waiting))
 	if c := book.has[mac(6)]; c.Peer != 1 || len(f.waiting) != 0 {
 		t.Errorf("after an error an address is %+v; %d wait", c, len(f.waiting))
+	}
+	book.err = errors.New("no")
+	f.ChangeAddresses([]bridge.Change{{VNI: 100, MAC: mac(6)}, {VNI: 200, MAC: mac(2), To: bridge.Place{VTEP: kernelVTEP}}}) // the second one waits, too
+	f.timer.Stop()
+	book.err = nil
+	f.retry(len(f.waiting))
+	for _, i := range []byte{2, 6} {
+		if c, ok := book.has[mac(i)]; ok {
+			t.Errorf("an address that has gone while the data plane failed is still %+v", c)
+		}
+	}
+	if _, ok := f.waiting[addressKey{200, mac(2)}]; !ok || len(f.stale) != 0 {
+		t.Errorf("%v wait, %v are to be deleted", f.waiting, f.stale)
 	}
 }
 
@@ -199,7 +212,7 @@ func TestModelIsTriedAgain(t *testing.T) {
 			var log bytes.Buffer
 			f := &follower{
 				ctx: t.Context(), again: r, change: book.change, log: slog.New(slog.NewTextHandler(&log, nil)),
-				tables: func() *dataplane.Tables { return tables }, ports: p.Ports, waiting: make(map[addressKey]bridge.Place),
+				tables: func() *dataplane.Tables { return tables }, ports: p.Ports, waiting: make(map[addressKey]bridge.Place), stale: make(map[addressKey]struct{}),
 			}
 			no := errors.New("no")
 			p.refuses["tables"], book.err = no, no
@@ -254,7 +267,7 @@ func TestFollowerWaitsForThePorts(t *testing.T) {
 	book := &addressBook{room: 9, has: make(map[overlay.MAC]dataplane.AddressChange)}
 	f := &follower{
 		held: true, ctx: t.Context(), again: r, change: book.change, log: slog.New(slog.DiscardHandler),
-		tables: func() *dataplane.Tables { return tables }, ports: p.Ports, waiting: make(map[addressKey]bridge.Place),
+		tables: func() *dataplane.Tables { return tables }, ports: p.Ports, waiting: make(map[addressKey]bridge.Place), stale: make(map[addressKey]struct{}),
 	}
 	f.SetModel(kernelModel())
 	far, near := overlay.MAC{2, 0, 0, 0, 0, 1}, overlay.MAC{2, 0, 0, 0, 0, 2}
@@ -305,7 +318,7 @@ func TestPortWaitsForRoom(t *testing.T) {
 	tables := &dataplane.Tables{Ports: make([]dataplane.PortState, 2)}
 	f := &follower{
 		ctx: t.Context(), again: r, log: slog.New(slog.DiscardHandler), tables: func() *dataplane.Tables { return tables }, ports: p.Ports,
-		waiting: make(map[addressKey]bridge.Place),
+		waiting: make(map[addressKey]bridge.Place), stale: make(map[addressKey]struct{}),
 	}
 	f.SetModel(kernelModel())
 	ports := func() []string {

@@ -101,8 +101,7 @@ func (s *site) daemon(program, name string, ns *testenv.Namespace, config string
 	if err := os.WriteFile(d.config, []byte(config), 0o644); err != nil {
 		s.t.Fatal(err)
 	}
-	s.t.Cleanup(func() {
-		d.verify()
+	s.t.Cleanup(func() { // on its own: verify may end the function that it is called from
 		if d.pid == 0 {
 			return
 		}
@@ -110,6 +109,7 @@ func (s *site) daemon(program, name string, ns *testenv.Namespace, config string
 			s.t.Errorf("%s: after SIGTERM: %v\n%s", name, err, d.tail())
 		}
 	})
+	s.t.Cleanup(d.verify)
 	return d
 }
 
