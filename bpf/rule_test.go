@@ -40,7 +40,9 @@ type ruled struct {
 
 const rulePort = 3
 
-func newRuled(t testing.TB, size RuleSize) *ruled {
+func newRuled(t testing.TB, size RuleSize) *ruled { return newRuledAt(t, size, ownVTEP) }
+
+func newRuledAt(t testing.TB, size RuleSize, vtep netip.Addr) *ruled {
 	t.Helper()
 	r := &ruled{rule: newRule(t, size), socket: socket(t), ruleModel: &ruleModel{
 		port: rulePort, tables: RuleTables{Networks: make(map[overlay.VNI]uint16), Peers: make(map[netip.Addr]bool)},
@@ -49,6 +51,9 @@ func newRuled(t testing.TB, size RuleSize) *ruled {
 	for kind, to := range map[Kind]**runner{Access: &r.access, Uplink: &r.link} {
 		cfg := config(kind)
 		cfg.Rule, cfg.Port = r.rule, rulePort
+		if kind == Uplink {
+			cfg.VTEP = vtep
+		}
 		*to = newRunner(t, cfg)
 	}
 	return r
@@ -174,9 +179,13 @@ var (
 // ruleFixture is a leaf with one network, 7, on VLAN 20 of the port and without a tag on
 // another one.
 func ruleFixture(t testing.TB, size RuleSize) *ruled {
-	r := newRuled(t, size)
+	return ruleFixtureAt(t, size, ownVTEP, rulePeer)
+}
+
+func ruleFixtureAt(t testing.TB, size RuleSize, vtep, peer netip.Addr) *ruled {
+	r := newRuledAt(t, size, vtep)
 	r.vlans[20] = VLAN{Network: 8, Refresh: 10 * time.Minute}
-	r.tables.Networks[ruleVNI], r.tables.Peers[rulePeer] = 7, true
+	r.tables.Networks[ruleVNI], r.tables.Peers[peer] = 7, true
 	r.tables.Ports[rulePort], r.tables.Ports[rulePort+1], r.tables.Ways[5] = true, true, true
 	r.publish(t)
 	r.put(t, modelKey(7, ruleHost), overlay.DestLocal(rulePort, 20))
@@ -249,17 +258,18 @@ func inVXLAN(from netip.Addr, vni uint32, reserved [3]byte, shim, inner []byte) 
 	return f
 }
 
-// Every row of the rule for uplinks, and what the kernel gets.
-func TestRuleOfUplinks(t *testing.T) {
-	r := ruleFixture(t, RuleSize{100, 10, 10})
+// ruleRow is a row of the rule for uplinks.
+type ruleRow struct {
+	name       string
+	frame      []byte
+	want, gone string // without a socket
+}
+
+func ruleRows() []ruleRow {
 	plain, capable := [3]byte{}, [3]byte{0xab, 0xc4, 0x71}
 	in := between(ruleFar, ruleHost)
 	withSum := func(f []byte) []byte { return with(f, 40, be(udpChecksum(f))...) }
-	for _, c := range []struct {
-		name       string
-		frame      []byte
-		want, gone string // without a socket
-	}{
+	return []ruleRow{
 		{"to a host", inVXLAN(rulePeer, 100, plain, nil, in), "redirect", "pass_no_socket"},
 		{"to a host, by Loom", inVXLAN(rulePeer, 100, capable, nil, in), "redirect", "pass_no_socket"},
 		{"with a path and a scheme", with(with(inVXLAN(rulePeer, 100, capable, nil, in), 49, 0x37), 42, 0x18), "redirect", "pass_no_socket"},
@@ -285,7 +295,13 @@ func TestRuleOfUplinks(t *testing.T) {
 		{"HELLO", inVXLAN(rulePeer, 0, [3]byte{0, 2, 0x85}, shim, make([]byte, 60)), "redirect", "drop_no_socket"},
 		{"NOTIFY", inVXLAN(otherVTEP, 100, [3]byte{0, 2, 1}, nil, in), "redirect", "drop_no_socket"},
 		{"a neighbour's message", eth(overlay.EtherTypeLocal, make([]byte, 46)), "neighbour", "pass_no_socket"},
-	} {
+	}
+}
+
+// Every row of the rule for uplinks, and what the kernel gets.
+func TestRuleOfUplinks(t *testing.T) {
+	r := ruleFixture(t, RuleSize{100, 10, 10})
+	for _, c := range ruleRows() {
 		t.Run(c.name, func(t *testing.T) {
 			if got := r.check(t, Uplink, c.frame); got != c.want {
 				t.Errorf("%s, want %s", got, c.want)
@@ -299,6 +315,68 @@ func TestRuleOfUplinks(t *testing.T) {
 				t.Errorf("without a socket: %s, want %s", got, c.gone)
 			}
 		})
+	}
+}
+
+// over6 is an IPv4 frame of the underlay over IPv6: from and to the addresses that end in
+// the same bytes.
+func over6(f []byte) []byte {
+	if binary.BigEndian.Uint16(f[12:]) != 0x0800 {
+		return f
+	}
+	l4 := l4Of(f)
+	ip := ip6(f[23], f[l4:])
+	copy(ip[8:], join(as6(netip.AddrFrom4([4]byte(f[26:30]))).AsSlice(), as6(netip.AddrFrom4([4]byte(f[30:34]))).AsSlice()))
+	return join(f[:12], be(0x86dd), ip)
+}
+
+func as6(a netip.Addr) netip.Addr {
+	b := a.As4()
+	return netip.AddrFrom16([16]byte{0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, b[0], b[1], b[2], b[3]})
+}
+
+// Every row holds over IPv6 as it does over IPv4: the verdict is the same, and what comes
+// out is what came out there, over IPv6.
+func TestRuleOverIPv6(t *testing.T) {
+	four := ruleFixture(t, RuleSize{100, 10, 10})
+	six := ruleFixtureAt(t, RuleSize{100, 10, 10}, as6(ownVTEP), as6(rulePeer))
+	six.link.t = t
+	for _, served := range []bool{true, false} {
+		four.serve(t, served)
+		six.serve(t, served)
+		for _, c := range ruleRows() {
+			before4, before6 := four.link.read(), six.link.read()
+			action4, out4, m4, meta4 := four.link.pass(c.frame)
+			action6, out6, m6, meta6 := six.link.pass(over6(c.frame))
+			if m4.Inner != 0 {
+				m4.Inner += 20
+			}
+			if action4 != action6 || m4 != m6 || meta4 != meta6 {
+				t.Errorf("%s: action %d, metadata %v %+v; over IPv6 %d, %v %+v", c.name, action4, meta4, m4, action6, meta6, m6)
+			}
+			if a, b := four.link.counted(before4), six.link.counted(before6); a != b {
+				t.Errorf("%s: counted as %s, over IPv6 as %s", c.name, a, b)
+			}
+			if want := over6(out4); !bytes.Equal(out6, want) {
+				t.Errorf("%s: came out as\n%x, want\n%x", c.name, out6, want)
+			}
+		}
+	}
+	// Peers can be told apart by each part of their addresses.
+	six.serve(t, true)
+	f := over6(inVXLAN(rulePeer, 100, [3]byte{}, nil, between(ruleFar, ruleHost)))
+	if name, _, _, _ := six.link.verdict(f); name != "redirect" {
+		t.Fatal(name)
+	}
+	for i := 22; i < 38; i++ {
+		if name, _, _, _ := six.link.verdict(with(f, i, f[i]+1)); name != "pass_peer" {
+			t.Errorf("byte %d of the source changed: %s", i, name)
+		}
+	}
+	delete(six.tables.Peers, as6(rulePeer))
+	six.publish(t)
+	if name, _, _, _ := six.link.verdict(f); name != "pass_peer" {
+		t.Errorf("of a peer that is gone: %s", name)
 	}
 }
 

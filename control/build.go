@@ -47,7 +47,7 @@ type hopKey struct {
 // NewBuilder returns a builder for a node with these ports.
 func NewBuilder(role dataplane.Role, ports []dataplane.PortConfig) *Builder {
 	return &Builder{
-		role: role, ports: ports, overhead: func() int { return overlay.MTUOverhead },
+		role: role, ports: ports, overhead: func() int { return overlay.Overhead },
 		hops:  ids.New[hopKey](dataplane.MaxHops, idRetention),
 		peers: ids.New[netip.Addr](dataplane.MaxPeers, idRetention),
 		vnis:  ids.New[overlay.VNI](dataplane.MaxVNIs, idRetention), places: make(map[netip.Prefix]*places),
