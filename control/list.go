@@ -2,7 +2,6 @@ package control
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -10,9 +9,9 @@ import (
 	"slices"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"github.com/loomfabric/loom/internal/rtnl"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -22,7 +21,7 @@ func (k *Netlink) List(kind Kind, s *State) error {
 	var err error
 	for range maxDumps {
 		err = list(s)
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+		if !errors.Is(err, netlink.ErrDumpInterrupted) && !errors.Is(err, rtnl.ErrInterrupted) {
 			break
 		}
 	}
@@ -79,44 +78,6 @@ func running(a *netlink.LinkAttrs) bool {
 	return a.RawFlags&all == all
 }
 
-// openDumps opens a socket for lists that the kernel filters by what the request says
-// (Linux 4.20). An older kernel does not know the option, and sends more.
-func openDumps() (*nl.SocketHandle, error) {
-	s, err := nl.Subscribe(unix.NETLINK_ROUTE)
-	if err != nil {
-		return nil, fmt.Errorf("open a netlink socket: %w", err)
-	}
-	err = unix.SetsockoptInt(s.GetFd(), unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
-	if err != nil && !errors.Is(err, unix.ENOPROTOOPT) {
-		s.Close()
-		return nil, fmt.Errorf("set NETLINK_GET_STRICT_CHK: %w", err)
-	}
-	timeout := nl.SocketTimeoutTv
-	if err := errors.Join(s.SetSendTimeout(&timeout), s.SetReceiveTimeout(&timeout)); err != nil {
-		s.Close()
-		return nil, fmt.Errorf("set the netlink socket's timeouts: %w", err)
-	}
-	return &nl.SocketHandle{Socket: s}, nil
-}
-
-// dump calls f for each message of a list.
-func (k *Netlink) dump(request, answer uint16, body []byte, f func(msg []byte)) error {
-	r := nl.NewNetlinkRequest(int(request), unix.NLM_F_DUMP)
-	r.Sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: k.dumps}
-	r.AddRawData(body)
-	return r.ExecuteIter(unix.NETLINK_ROUTE, answer, func(msg []byte) bool {
-		f(msg)
-		return true
-	})
-}
-
-// withU32 appends an attribute that is a number to a request.
-func withU32(b []byte, kind uint16, value uint32) []byte {
-	b = binary.NativeEndian.AppendUint16(b, attrLen+4)
-	b = binary.NativeEndian.AppendUint16(b, kind)
-	return binary.NativeEndian.AppendUint32(b, value)
-}
-
 // routes lists the routes of the underlay's table. Those that name a next hop object get
 // the object's next hops.
 func (k *Netlink) routes(s *State) error {
@@ -127,12 +88,12 @@ func (k *Netlink) routes(s *State) error {
 	var all []rawRoute
 	objects := false
 	body := append([]byte{unix.AF_INET}, make([]byte, rtMsgLen-1)...)
-	err = k.dump(unix.RTM_GETROUTE, unix.RTM_NEWROUTE, withU32(body, unix.RTA_TABLE, table), func(msg []byte) {
-		if r, ok := parseRoute(msg); ok && r.table == table && !r.fewer {
+	err = k.dumps.Dump(unix.RTM_GETROUTE, unix.RTM_NEWROUTE, rtnl.AppendUint32(body, unix.RTA_TABLE, table), func(b []byte) {
+		if r, ok := parseRoute(b); ok && r.table == table && !r.fewer {
 			objects = objects || r.nexthop != 0
 			all = append(all, r)
 		}
-	})
+	}, nil)
 	if err != nil && !errors.Is(err, unix.ENOENT) { // the table has never had a route
 		return err
 	}
@@ -145,7 +106,7 @@ func (k *Netlink) routes(s *State) error {
 	out := make([]Route, len(all))
 	for i := range all {
 		if !hops.resolve(&all[i]) {
-			return netlink.ErrDumpInterrupted // an object that came or went between the two lists
+			return rtnl.ErrInterrupted // an object that came or went between the two lists
 		}
 		out[i] = all[i].Route
 	}
@@ -159,11 +120,11 @@ func (k *Netlink) routes(s *State) error {
 // nexthops lists the next hop objects. A kernel before Linux 5.3 has none.
 func (k *Netlink) nexthops() (nexthops, error) {
 	all := make(nexthops)
-	err := k.dump(unix.RTM_GETNEXTHOP, unix.RTM_NEWNEXTHOP, make([]byte, nhMsgLen), func(msg []byte) {
-		if id, n, ok := parseNexthop(msg); ok {
+	err := k.dumps.Dump(unix.RTM_GETNEXTHOP, unix.RTM_NEWNEXTHOP, make([]byte, nhMsgLen), func(b []byte) {
+		if id, n, ok := parseNexthop(b); ok {
 			all[id] = n
 		}
-	})
+	}, nil)
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return nil, nil
 	}
@@ -227,11 +188,11 @@ func (k *Netlink) neighbours(s *State) error {
 		if !k.ports.has(l.Name) {
 			continue
 		}
-		err := k.dump(unix.RTM_GETNEIGH, unix.RTM_NEWNEIGH, withU32(make([]byte, ndMsgLen), ndaIfindex, uint32(l.Index)), func(msg []byte) {
-			if n, ok := parseNeighbour(msg); ok && n.Ifindex == l.Index {
+		err := k.dumps.Dump(unix.RTM_GETNEIGH, unix.RTM_NEWNEIGH, rtnl.AppendUint32(make([]byte, ndMsgLen), ndaIfindex, uint32(l.Index)), func(b []byte) {
+			if n, ok := parseNeighbour(b); ok && n.Ifindex == l.Index {
 				out = append(out, n)
 			}
-		})
+		}, nil)
 		if err != nil && !errors.Is(err, unix.ENODEV) { // the link's event tells
 			return err
 		}

@@ -6,16 +6,16 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/internal/ethtool"
+	"github.com/loomfabric/loom/internal/rtnl"
 )
 
 // watchBuffer is the receive buffer of the event socket: some ten thousand
@@ -31,9 +31,8 @@ const maxDumps = 3
 // time.
 type Netlink struct {
 	h      *netlink.Handle
-	dumps  *nl.SocketHandle // for what package netlink does not read
-	events *nl.NetlinkSocket
-	closed atomic.Bool
+	dumps  *rtnl.Socket // for what package netlink does not read
+	events *rtnl.Socket
 	ports  names      // whose carriers are polled
 	vtep   netip.Addr // whose interface says which VRF the underlay is
 
@@ -51,36 +50,34 @@ func OpenNetlink(ports ...string) (*Netlink, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a netlink socket: %w", err)
 	}
-	events, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_NEXTHOP, unix.RTNLGRP_IPV4_IFADDR)
-	if err != nil {
-		h.Close()
-		return nil, fmt.Errorf("subscribe to netlink events: %w", err)
-	}
 	tool, err := ethtool.Open()
 	if err != nil {
-		events.Close()
 		h.Close()
 		return nil, err
 	}
-	k := &Netlink{h: h, events: events, ethtool: tool}
+	k := &Netlink{h: h, ethtool: tool}
 	k.SetPorts(ports...)
-	if k.dumps, err = openDumps(); err != nil {
+	if err := k.open(); err != nil {
 		k.Close()
 		return nil, err
-	}
-	if err := ignoreBridges(events); err != nil {
-		k.Close()
-		return nil, err
-	}
-	if err := events.SetReceiveBufferSize(watchBuffer, true); err != nil {
-		// Without CAP_NET_ADMIN the limit of the system holds. Lost events are
-		// noticed and made up for, so a smaller buffer only costs time.
-		if err := events.SetReceiveBufferSize(watchBuffer, false); err != nil {
-			k.Close()
-			return nil, fmt.Errorf("set the netlink receive buffer to %d bytes: %w", watchBuffer, err)
-		}
 	}
 	return k, nil
+}
+
+func (k *Netlink) open() (err error) {
+	k.events, err = rtnl.Open(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_NEXTHOP, unix.RTNLGRP_IPV4_IFADDR)
+	if err != nil {
+		return err
+	}
+	// Without CAP_NET_ADMIN the system's limit holds for the buffer. Lost events are noticed
+	// and made up for, so a smaller one only costs time.
+	if err := errors.Join(k.events.SetFilter(ignoreBridges()), k.events.SetBuffer(watchBuffer)); err != nil {
+		return err
+	}
+	if k.dumps, err = rtnl.Open(unix.NETLINK_ROUTE); err != nil {
+		return err
+	}
+	return k.dumps.SetStrict()
 }
 
 // Underlay names the VTEP. Its interface says in which VRF the underlay's routes are: in
@@ -90,9 +87,10 @@ func (k *Netlink) Underlay(vtep netip.Addr) { k.vtep = vtep }
 
 // Close closes the sockets. A watch must have been stopped.
 func (k *Netlink) Close() {
-	k.closeEvents()
-	if k.dumps != nil {
-		k.dumps.Close()
+	for _, s := range []*rtnl.Socket{k.events, k.dumps} {
+		if s != nil {
+			_ = s.Close() // a watch may have closed it
+		}
 	}
 	_ = k.ethtool.Close() // it holds nothing that could be lost
 	k.h.Close()
@@ -103,10 +101,12 @@ func (k *Netlink) Watch(changed func(Kind), failing func(error)) (stop func(), e
 	end := make(chan struct{})
 	var both sync.WaitGroup
 	both.Go(func() { pollCarriers(k.ethtool, k.ports.get, end, func() { changed(Links) }) })
-	both.Go(func() { follow(k.events.Receive, k.closed.Load, end, k.concerns, changed, failing) })
+	both.Go(func() {
+		follow(func() ([]byte, error) { return k.events.Receive(nil) }, end, k.concerns, changed, failing)
+	})
 	return func() {
 		close(end)
-		k.closeEvents()
+		_ = k.events.Close() // nothing more is wanted of it
 		both.Wait()
 	}, nil
 }
@@ -122,20 +122,18 @@ const (
 // events were lost: all has to be listed. ENOBUFS says so and is over with that. Any
 // other may last, and is reported when it does; meanwhile only the pauses and the
 // mirror's own rounds tell of changes.
-func follow(receive func() ([]syscall.NetlinkMessage, *unix.SockaddrNetlink, error), closed func() bool, end <-chan struct{}, concerns func(*syscall.NetlinkMessage) bool, changed func(Kind), failing func(error)) {
+func follow(receive func() ([]byte, error), end <-chan struct{}, concerns func(rtnl.Message) bool, changed func(Kind), failing func(error)) {
 	for failures, pause := 0, firstPause; ; {
-		msgs, from, err := receive()
+		b, err := receive()
 		switch {
-		case closed():
+		case errors.Is(err, os.ErrClosed):
 			return
 		case err == nil:
 			if failures > 1 {
 				failing(nil)
 			}
 			failures, pause = 0, firstPause
-			if from.Pid == 0 { // only the kernel is believed
-				note(msgs, concerns, changed)
-			}
+			note(b, concerns, changed)
 			continue
 		}
 		for kind := range numKinds {
@@ -156,14 +154,6 @@ func follow(receive func() ([]syscall.NetlinkMessage, *unix.SockaddrNetlink, err
 	}
 }
 
-// closeEvents marks the end first: the error of a read from a socket that is
-// being closed has no name of its own.
-func (k *Netlink) closeEvents() {
-	if !k.closed.Swap(true) {
-		k.events.Close()
-	}
-}
-
 // kindOf says what a message is about.
 var kindOf = map[uint16]Kind{
 	unix.RTM_NEWLINK: Links, unix.RTM_DELLINK: Links,
@@ -173,10 +163,10 @@ var kindOf = map[uint16]Kind{
 }
 
 // note names the kinds that messages are about which concern us.
-func note(msgs []syscall.NetlinkMessage, concerns func(*syscall.NetlinkMessage) bool, changed func(Kind)) {
-	for i := range msgs {
-		kind, ok := kindOf[msgs[i].Header.Type]
-		if !ok || !concerns(&msgs[i]) {
+func note(b []byte, concerns func(rtnl.Message) bool, changed func(Kind)) {
+	for m := range rtnl.Messages(b) {
+		kind, ok := kindOf[m.Kind]
+		if !ok || !concerns(m) {
 			continue
 		}
 		changed(kind)
@@ -196,28 +186,27 @@ func note(msgs []syscall.NetlinkMessage, concerns func(*syscall.NetlinkMessage) 
 // concerns reports whether a message can change the state that is mirrored. Neighbours
 // count if they are IP's, and behind a port: a leaf's bridge tells of each host that it
 // learns, and its kernel of each that it talks to.
-func (k *Netlink) concerns(m *syscall.NetlinkMessage) bool {
-	switch m.Header.Type {
+func (k *Netlink) concerns(m rtnl.Message) bool {
+	switch m.Kind {
 	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
-		n, ok := parseNeighbour(m.Data)
+		n, ok := parseNeighbour(m.Payload)
 		watching := k.watching.Load()
 		return ok && (watching == nil || (*watching)[int32(n.Ifindex)])
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-		return len(m.Data) == 0 || m.Data[0] != unix.AF_BRIDGE
+		return len(m.Payload) == 0 || m.Payload[0] != unix.AF_BRIDGE
 	}
 	return true
 }
 
-// ignoreBridges has the kernel leave out what a bridge tells of its ports and of the
-// addresses that it learns: a hundred thousand of them would push out the events that
-// count. Such messages are those whose family, the first byte behind the header, is
-// AF_BRIDGE.
-func ignoreBridges(s *nl.NetlinkSocket) error {
+// ignoreBridges is a filter of events. It leaves out what a bridge tells of its ports and
+// of the addresses that it learns: a hundred thousand of them would push out the events
+// that count. The family of such messages, the first byte behind the header, is AF_BRIDGE.
+func ignoreBridges() []unix.SockFilter {
 	typeIs := func(t uint16, skip uint8) unix.SockFilter {
 		// A filter loads numbers in network order, and a header is in the host's.
 		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: skip, K: uint32(binary.BigEndian.Uint16(binary.NativeEndian.AppendUint16(nil, t)))}
 	}
-	filter := []unix.SockFilter{
+	return []unix.SockFilter{
 		{Code: unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, K: 4}, // nlmsg_type
 		typeIs(unix.RTM_NEWNEIGH, 4),
 		typeIs(unix.RTM_DELNEIGH, 3),
@@ -229,9 +218,4 @@ func ignoreBridges(s *nl.NetlinkSocket) error {
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 		{Code: unix.BPF_RET | unix.BPF_K, K: math.MaxUint32},
 	}
-	program := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
-	if err := unix.SetsockoptSockFprog(s.GetFd(), unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &program); err != nil {
-		return fmt.Errorf("attach a filter to the netlink event socket: %w", err)
-	}
-	return nil
 }

@@ -1,14 +1,17 @@
 package control
 
 import (
+	"encoding/binary"
 	"errors"
+	"os"
 	"slices"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/internal/rtnl"
 )
 
 // socket is one whose errors a test sets.
@@ -17,16 +20,19 @@ type socket struct {
 	calls atomic.Int64
 }
 
-func (s *socket) receive() ([]syscall.NetlinkMessage, *unix.SockaddrNetlink, error) {
+func (s *socket) receive() ([]byte, error) {
 	s.calls.Add(1)
 	if err := s.err.Load(); err != nil {
-		return nil, nil, *err
+		return nil, *err
 	}
 	time.Sleep(time.Millisecond)
-	return []syscall.NetlinkMessage{{Header: syscall.NlMsghdr{Type: unix.RTM_NEWNEIGH}}}, &unix.SockaddrNetlink{}, nil
+	b := make([]byte, unix.SizeofNlMsghdr)
+	binary.NativeEndian.PutUint32(b, uint32(len(b)))
+	binary.NativeEndian.PutUint16(b[4:], unix.RTM_NEWNEIGH)
+	return b, nil
 }
 
-func anything(*syscall.NetlinkMessage) bool { return true }
+func anything(rtnl.Message) bool { return true }
 
 // TestFollowPauses: an error that lasts is reported once, and does not keep a core
 // busy; nor does it keep the watch from ending.
@@ -38,7 +44,7 @@ func TestFollowPauses(t *testing.T) {
 	reports := make(chan error, 100)
 	go func() {
 		defer close(done)
-		follow(s.receive, func() bool { return false }, end, anything, func(k Kind) { kinds[k].Add(1) }, func(err error) { reports <- err })
+		follow(s.receive, end, anything, func(k Kind) { kinds[k].Add(1) }, func(err error) { reports <- err })
 	}()
 	time.Sleep(400 * time.Millisecond)
 	if n := s.calls.Load(); n < 3 || n > 7 { // at 0, 10, 30, 70, 150, 310 ms
@@ -74,14 +80,17 @@ func TestFollowPauses(t *testing.T) {
 func TestFollowAfterLostEvents(t *testing.T) {
 	lost, calls := false, 0
 	var changed []Kind
-	receive := func() ([]syscall.NetlinkMessage, *unix.SockaddrNetlink, error) {
-		if calls++; calls <= 3 {
-			return nil, nil, unix.ENOBUFS
+	receive := func() ([]byte, error) {
+		switch calls++; {
+		case calls <= 3:
+			return nil, unix.ENOBUFS
+		case calls == 4:
+			return nil, nil
 		}
-		return nil, &unix.SockaddrNetlink{}, nil
+		return nil, os.ErrClosed
 	}
 	start := time.Now()
-	follow(receive, func() bool { return calls > 4 }, nil, anything, func(k Kind) { changed = append(changed, k) }, func(error) { lost = true })
+	follow(receive, nil, anything, func(k Kind) { changed = append(changed, k) }, func(error) { lost = true })
 	if lost || len(changed) != 3*int(numKinds) || !slices.Contains(changed, Neighbours) || time.Since(start) > time.Second {
 		t.Errorf("reported: %v, changed %v, took %v", lost, changed, time.Since(start))
 	}

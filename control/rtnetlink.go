@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/loomfabric/loom/internal/rtnl"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -32,48 +33,17 @@ const (
 	nhMsgLen  = 8
 	nhGrpLen  = 8
 	ndMsgLen  = 12
-	attrLen   = 4
-	attrMask  = 0x3fff // without NLA_F_NESTED and NLA_F_NET_BYTEORDER
 	deadFlags = unix.RTNH_F_DEAD | unix.RTNH_F_LINKDOWN
 )
-
-// eachAttr calls f for each attribute (struct rtattr) of b, and stops at the first one
-// that does not fit.
-func eachAttr(b []byte, f func(kind uint16, value []byte)) {
-	for len(b) >= attrLen {
-		n := int(binary.NativeEndian.Uint16(b))
-		if n < attrLen || n > len(b) {
-			return
-		}
-		f(binary.NativeEndian.Uint16(b[2:])&attrMask, b[attrLen:n])
-		b = b[min((n+3)&^3, len(b)):]
-	}
-}
-
-// u32 returns an attribute's number; 0 if it is too short.
-func u32(b []byte) uint32 {
-	if len(b) < 4 {
-		return 0
-	}
-	return binary.NativeEndian.Uint32(b)
-}
-
-// u16 is u32 for two bytes.
-func u16(b []byte) uint16 {
-	if len(b) < 2 {
-		return 0
-	}
-	return binary.NativeEndian.Uint16(b)
-}
 
 // ipOf returns an attribute's address. That of an unspecified address, which stands for
 // none, is not valid.
 func ipOf(b []byte) netip.Addr {
-	a, ok := netip.AddrFromSlice(b)
-	if !ok || a.IsUnspecified() {
+	a := rtnl.Addr(b)
+	if a.IsUnspecified() {
 		return netip.Addr{}
 	}
-	return a.Unmap()
+	return a
 }
 
 // rawRoute is a message of an IPv4 route.
@@ -101,24 +71,24 @@ func parseRoute(b []byte) (r rawRoute, ok bool) {
 	}
 	dst := netip.IPv4Unspecified()
 	hop := NextHop{Dead: flags&deadFlags != 0}
-	eachAttr(b[rtMsgLen:], func(kind uint16, value []byte) {
+	for kind, value := range rtnl.Attributes(b[rtMsgLen:]) {
 		switch kind {
 		case unix.RTA_DST:
 			if a, ok := netip.AddrFromSlice(value); ok && a.Is4() {
 				dst = a
 			}
 		case unix.RTA_PRIORITY:
-			r.Metric = int(u32(value))
+			r.Metric = int(rtnl.Uint32(value))
 		case unix.RTA_TABLE:
-			r.table = u32(value)
+			r.table = rtnl.Uint32(value)
 		case rtaNexthopID:
-			r.nexthop = u32(value)
+			r.nexthop = rtnl.Uint32(value)
 		case unix.RTA_MULTIPATH:
 			r.Hops = parseHops(value)
 		default:
 			hop.read(kind, value)
 		}
-	})
+	}
 	r.Dst = netip.PrefixFrom(dst, bits).Masked()
 	switch {
 	case r.Reject:
@@ -133,7 +103,7 @@ func parseRoute(b []byte) (r rawRoute, ok bool) {
 func (h *NextHop) read(kind uint16, value []byte) {
 	switch kind {
 	case unix.RTA_OIF:
-		h.Ifindex = int(int32(u32(value)))
+		h.Ifindex = rtnl.Index(value)
 	case unix.RTA_GATEWAY:
 		h.Gateway = ipOf(value)
 	case rtaVia: // family, address: an IPv4 route by way of an IPv6 neighbour, RFC 8950
@@ -141,7 +111,7 @@ func (h *NextHop) read(kind uint16, value []byte) {
 			h.Gateway = ipOf(value[2:])
 		}
 	case rtaEncapType:
-		h.Encap = Encap(u16(value))
+		h.Encap = Encap(rtnl.Uint16(value))
 	}
 }
 
@@ -152,8 +122,10 @@ func parseHops(b []byte) (hops []NextHop) {
 		if n < rtHopLen || n > len(b) {
 			break
 		}
-		h := NextHop{Ifindex: int(int32(u32(b[4:]))), Dead: b[2]&deadFlags != 0, Weight: uint16(b[3]) + 1}
-		eachAttr(b[rtHopLen:n], h.read)
+		h := NextHop{Ifindex: rtnl.Index(b[4:8]), Dead: b[2]&deadFlags != 0, Weight: uint16(b[3]) + 1}
+		for kind, value := range rtnl.Attributes(b[rtHopLen:n]) {
+			h.read(kind, value)
+		}
 		hops = append(hops, h)
 		b = b[min((n+3)&^3, len(b)):]
 	}
@@ -181,24 +153,24 @@ func parseNexthop(b []byte) (id uint32, n nexthop, ok bool) {
 		return 0, n, false
 	}
 	n.hop.Dead = binary.NativeEndian.Uint32(b[4:])&deadFlags != 0
-	eachAttr(b[nhMsgLen:], func(kind uint16, value []byte) {
+	for kind, value := range rtnl.Attributes(b[nhMsgLen:]) {
 		switch kind {
 		case nhaID:
-			id = u32(value)
+			id = rtnl.Uint32(value)
 		case nhaGroup:
 			n.members = parseGroup(value)
 		case nhaBlackhole:
 			n.reject = true
 		case nhaOIF:
-			n.hop.Ifindex = int(int32(u32(value)))
+			n.hop.Ifindex = rtnl.Index(value)
 		case nhaGateway:
 			n.hop.Gateway = ipOf(value)
 		case nhaEncapType:
-			n.hop.Encap = Encap(u16(value))
+			n.hop.Encap = Encap(rtnl.Uint16(value))
 		case nhaFDB:
 			n.fdb = true
 		}
-	})
+	}
 	return id, n, id != 0
 }
 
@@ -259,20 +231,18 @@ func parseNeighbour(b []byte) (n Neighbour, ok bool) {
 	if len(b) < ndMsgLen || b[0] != unix.AF_INET && b[0] != unix.AF_INET6 || b[10]&unix.NTF_PROXY != 0 {
 		return n, false
 	}
-	n.Ifindex = int(int32(u32(b[4:])))
+	n.Ifindex = rtnl.Index(b[4:8])
 	const usable = unix.NUD_REACHABLE | unix.NUD_STALE | unix.NUD_DELAY | unix.NUD_PROBE | unix.NUD_PERMANENT | unix.NUD_NOARP
-	state := u16(b[8:])
-	eachAttr(b[ndMsgLen:], func(kind uint16, value []byte) {
+	state := rtnl.Uint16(b[8:10])
+	for kind, value := range rtnl.Attributes(b[ndMsgLen:]) {
 		switch {
 		case kind == ndaDst:
-			if a, ok := netip.AddrFromSlice(value); ok {
-				n.Addr = a.Unmap()
-			}
+			n.Addr = rtnl.Addr(value)
 		case kind == ndaLLAddr && state&usable != 0 && len(value) == len(n.MAC):
 			n.MAC = overlay.MAC(value)
 			n.Usable = !n.MAC.IsZero()
 			n.Stale = state&unix.NUD_STALE != 0
 		}
-	})
+	}
 	return n, n.Addr.IsValid()
 }

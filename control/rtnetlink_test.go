@@ -14,7 +14,7 @@ import (
 type message []byte
 
 func (m message) attr(kind uint16, value ...byte) message {
-	m = binary.NativeEndian.AppendUint16(m, uint16(attrLen+len(value)))
+	m = binary.NativeEndian.AppendUint16(m, uint16(unix.SizeofRtAttr+len(value)))
 	m = append(binary.NativeEndian.AppendUint16(m, kind), value...)
 	for len(m)%4 != 0 {
 		m = append(m, 0)

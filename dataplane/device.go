@@ -27,6 +27,7 @@ type device struct {
 	err   error // why it is not open
 	since time.Time
 	past  map[string]uint64 // classifier counters of programs that are gone
+	until time.Time         // when a port that was removed is closed at the latest; zero: it was not. Node.opening guards it
 	// foreign says that the program is a predecessor's with tables of its own, which this
 	// node leaves alone until it has replaced it.
 	foreign bool

@@ -83,6 +83,7 @@ func (n *Node) Plan() (p *Plan, files []*os.File, err error) {
 	if n.over() {
 		return nil, nil, errors.New("this node has ended")
 	}
+	n.clearPlaces(func(*device) bool { return true })
 	p = &Plan{
 		Version: planVersion, Role: n.cfg.Role, Workers: n.cfg.Workers, Seed: n.cfg.Seed, MaxMTU: n.cfg.MaxMTU,
 		Origin: monotonic() - int64(now()), Uplinks: namesOf(n.layout.Load(), nil).uplinks,

@@ -40,6 +40,8 @@ type Node struct {
 	devices []*device     // by PortID; nil: nobody has it. Written with opening held, too
 	changed chan struct{} // tables came whose interfaces may differ
 
+	removing chan struct{} // ports were removed that are not closed yet
+
 	scheming sync.Mutex // guards rules; taken after opening
 	rules    []Class    // in force, see Config.rules
 
@@ -60,7 +62,7 @@ type Node struct {
 // predecessor.
 func newNode(cfg Config, uplinks []string, log *slog.Logger) (*Node, error) {
 	n := &Node{
-		cfg: cfg, log: log, ask: make(chan HopID, 64), changed: make(chan struct{}, 1), seats: newSeats(cfg.Room), rules: cfg.rules(),
+		cfg: cfg, log: log, ask: make(chan HopID, 64), changed: make(chan struct{}, 1), removing: make(chan struct{}, 1), seats: newSeats(cfg.Room), rules: cfg.rules(),
 		handed: make(chan struct{}),
 	}
 	n.seats.inherit(uplinks, time.Now())
@@ -178,6 +180,7 @@ func (n *Node) Run(ctx context.Context) error {
 		return n.yield()
 	})
 	g.Go(func() error { n.watchDevices(ctx); return nil })
+	g.Go(func() error { n.watchRemoved(ctx); return nil })
 	g.Go(func() error { n.tune(ctx); return nil })
 	g.Go(func() error { n.watchMoves(ctx); return nil })
 	g.Go(func() error { n.watchPaths(ctx); return nil })

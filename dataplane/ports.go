@@ -27,9 +27,11 @@ func (n *Node) CheckPorts(ports []PortConfig) error {
 // by its name and its kind: one that stays keeps PortID, LBTag, counters and socket, and
 // its other settings are put in force. A new one opens when tables name its interface. One
 // that goes gets no new frames; what waits for it is sent within [Config.Drain], and then
-// it is closed. Its numbers go to others after a rest, so that it has them again if it
-// comes back soon. SetPorts changes nothing if it returns an error, which is [ErrOver] if
-// the node has ended or was handed over meanwhile.
+// it is closed. SetPorts does not wait for that for longer than a moment, unless a port is
+// to have the place or the interface of one that is still to be closed. The numbers of a
+// port that goes are others' after a rest, so that it has them again if it comes back soon.
+// SetPorts changes nothing if it returns an error, which is [ErrOver] if the node has ended
+// or was handed over meanwhile.
 //
 // The tables that were published last stay in force, without what they say of ports that
 // go. Others with the new PortIDs are due, even if they say the same.
@@ -44,6 +46,7 @@ func (n *Node) SetPorts(ports []PortConfig) error {
 	if err != nil {
 		return err
 	}
+	n.clearPlaces(next.wants)
 	old := n.layout.Load()
 	reopen := n.takePlaces(old, next, &seats)
 	if err := n.setLayout(old, next); err != nil {
@@ -153,28 +156,24 @@ func (t *Tables) keep(stays func(PortID) bool) *Tables {
 }
 
 // closePlaces closes the ports of old that are not in next, when what waits for them has
-// been sent.
+// been sent. Those that take longer than a moment for that watchRemoved closes.
 func (n *Node) closePlaces(old, next *layout) {
+	now := time.Now()
 	var going []*device
 	for i := range old.ports {
 		s := &old.ports[i]
 		if s.taken() && !(next.has(PortID(i), s.Kind) && next.ports[i].Name == s.Name) {
-			going = append(going, n.devices[i])
+			d := n.devices[i]
+			d.until = now.Add(n.cfg.Drain)
+			going = append(going, d)
 		}
 	}
-	n.drainPorts(going)
-	for _, d := range going {
-		if d.ifindex != 0 {
-			n.closePort(d, fmt.Errorf("port %s has been removed", d.cfg.Name))
+	n.drainPorts(going, now.Add(min(moment, n.cfg.Drain)))
+	if n.closeRemoved() {
+		select {
+		case n.removing <- struct{}{}:
+		default: // the watcher has yet to look at all
 		}
-		n.mu.Lock()
-		n.devices[d.id] = nil
-		n.mu.Unlock()
-		attrs := []any{"port", d.cfg.Name, "kind", d.cfg.Kind.String()}
-		if d.cfg.Kind == Access && !d.cfg.FailOpen && !n.cfg.KernelOverlay {
-			attrs = append(attrs, "closed", true, "open_with", "ip link set dev "+d.cfg.Name+" xdp off")
-		}
-		n.log.Info("port removed", attrs...)
 	}
 }
 
@@ -185,32 +184,12 @@ func (n *Node) closeToOpen(reopen []*device) {
 	for _, d := range reopen {
 		n.setOpened(d.id, 0) // nothing more is sent there
 	}
-	n.drainPorts(reopen)
+	n.drainPorts(reopen, time.Now().Add(n.cfg.Drain))
 	for _, d := range reopen {
 		if err := d.program.Detach(); err != nil {
 			n.log.Warn("close port", "port", d.cfg.Name, "error", err)
 		}
 		n.closePort(d, fmt.Errorf("port %s is opened again, as its settings have changed", d.cfg.Name))
-	}
-}
-
-// drainPorts waits until nothing is on its way to the wires of ports, as long as a node
-// that ends would. Workers have the layout without the ports by then: they look for a new
-// view before they answer.
-func (n *Node) drainPorts(going []*device) {
-	if len(going) == 0 {
-		return
-	}
-	for end := time.Now().Add(n.cfg.Drain); ; time.Sleep(time.Millisecond) {
-		waiting := false
-		for _, w := range n.workers {
-			w.call(func() {
-				waiting = waiting || slices.ContainsFunc(going, func(d *device) bool { return w.ports[d.id].busy() })
-			})
-		}
-		if !waiting || !time.Now().Before(end) {
-			return
-		}
 	}
 }
 

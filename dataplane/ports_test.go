@@ -128,7 +128,7 @@ func TestPortsChangeUnderTraffic(t *testing.T) {
 		}
 		must(t, n.Publish(&next))
 		s.leaf.Do(t, func() { n.followDevices() })
-		for id, i := range n.PortInfos() {
+		for id, i := range n.settled(t) {
 			if i.Open != (have[id].Name != "") || i.Name != have[id].Name {
 				t.Fatalf("port %d, %q: open %v: %s", id, i.Name, i.Open, i.Error)
 			}
@@ -165,6 +165,76 @@ func TestPortsChangeUnderTraffic(t *testing.T) {
 	}
 }
 
+// settled returns what ports got when those that were removed are closed.
+func (n *Node) settled(t *testing.T) []PortInfo {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		infos, have := n.PortInfos(), n.Ports()
+		if !slices.ContainsFunc(infos, func(i PortInfo) bool {
+			return i.Name != "" && !slices.ContainsFunc(have, func(p PortConfig) bool { return p.Name == i.Name })
+		}) {
+			return infos
+		}
+		if time.Now().After(end) {
+			t.Fatalf("ports that were removed are not closed: %+v", infos)
+		}
+	}
+}
+
+// TestRemovedPortDrains: what waits for a port that goes is sent, and nobody has to wait
+// for that but the port itself, if it comes back.
+func TestRemovedPortDrains(t *testing.T) {
+	const datagrams, size = 40, 1000
+	s := newSite(t, 1)
+	s.cfg.Drain = 30 * time.Second
+	s.cfg.Room = 3
+	n := s.start(t)
+	slow := slices.Clone(s.cfg.Ports)
+	slow[0].Egress = EgressConfig{QueueBytes: 1 << 20, Rate: 8 * size * datagrams / 2, Burst: 2000} // two seconds
+	must(t, n.SetPorts(slow))
+	exchange(t, s.host, s.far, "172.16.0.2:5001", 1<<10)
+	var at *net.UDPConn
+	s.host.Do(t, func() {
+		var err error
+		at, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(172, 16, 0, 1), Port: 7000})
+		must(t, err)
+	})
+	defer at.Close()
+	s.far.Do(t, func() {
+		from, err := net.DialUDP("udp4", nil, at.LocalAddr().(*net.UDPAddr))
+		must(t, err)
+		defer from.Close()
+		for range datagrams {
+			_, err := from.Write(make([]byte, size))
+			must(t, err)
+		}
+	})
+	waiting := func() uint64 { return n.Stats().Workers[0].Ports[0].QueueFrames }
+	for end := time.Now().Add(5 * time.Second); waiting() < datagrams/2; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%d frames wait", waiting())
+		}
+	}
+	must(t, n.SetPorts(slow[1:]))
+	if waiting() == 0 {
+		t.Error("SetPorts waited until all was sent")
+	}
+	if i := n.PortInfos()[0]; !i.Open {
+		t.Error("a port for which frames wait was closed")
+	}
+	s.leaf.Do(t, func() { n.followDevices(); n.lookAtDevices() }) // not their business
+	must(t, n.SetPorts(slow))                                     // has its place again when the one before is closed
+	for got := range datagrams {
+		must(t, at.SetReadDeadline(time.Now().Add(5*time.Second)))
+		if _, err := at.Read(make([]byte, 2*size)); err != nil {
+			t.Fatalf("%d of %d datagrams came: %v", got, datagrams, err)
+		}
+	}
+	// Nobody waits for it any more: it is closed in its own time.
+	must(t, n.SetPorts(slow[1:]))
+	n.settled(t)
+}
+
 // A node may start with no ports at all.
 func TestNodeStartsWithoutPorts(t *testing.T) {
 	s := newSite(t, 1)
@@ -194,7 +264,7 @@ func TestNodeStartsWithoutPorts(t *testing.T) {
 	})
 	exchange(t, s.host, s.far, "172.16.0.2:5001", 1<<16)
 	must(t, n.SetPorts(nil))
-	for _, i := range n.PortInfos() {
+	for _, i := range n.settled(t) {
 		if i.Open || i.Name != "" {
 			t.Errorf("%+v is left", i)
 		}

@@ -57,7 +57,7 @@ func (n *Node) followDevices() (again bool) {
 		return false
 	}
 	for i, d := range n.devices {
-		if d == nil {
+		if d == nil || d.removed() {
 			continue
 		}
 		want := v.tables.Ports[i].Ifindex
@@ -100,7 +100,7 @@ func (n *Node) lookAtDevices() {
 		return
 	}
 	for _, d := range n.devices {
-		if d == nil || d.ifindex == 0 {
+		if d == nil || d.ifindex == 0 || d.removed() {
 			continue
 		}
 		if err := n.fits(d, &d.binding); errors.As(err, new(unfit)) {

@@ -1,14 +1,8 @@
 package bridge
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"iter"
-	"net/netip"
-	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/overlay"
 )
@@ -20,8 +14,6 @@ var errShort = errors.New("the message is too short")
 const (
 	ndaNHID     = 13 // NDA_NH_ID
 	ndaFlagsExt = 15 // NDA_FLAGS_EXT
-
-	nhaFDB = 11 // NHA_FDB
 
 	bridgeVLANInfo   = 2 // IFLA_BRIDGE_VLAN_INFO
 	bridgeTunnelInfo = 3 // IFLA_BRIDGE_VLAN_TUNNEL_INFO
@@ -52,60 +44,7 @@ const (
 // maxVLAN is the largest VLAN that can be used, 802.1Q.
 const maxVLAN = 4094
 
-// attributes yields the attributes of b: types without their flags, and values.
-// It ends at the first one that does not fit into b.
-func attributes(b []byte) iter.Seq2[uint16, []byte] {
-	return func(yield func(uint16, []byte) bool) {
-		for len(b) >= unix.SizeofRtAttr {
-			size := int(binary.NativeEndian.Uint16(b))
-			kind := binary.NativeEndian.Uint16(b[2:]) &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
-			if size < unix.SizeofRtAttr || size > len(b) || !yield(kind, b[unix.SizeofRtAttr:size]) {
-				return
-			}
-			b = b[min((size+3)&^3, len(b)):]
-		}
-	}
-}
-
-// The functions below read a value. One of another length than its type has is 0.
-
-func u8(v []byte) uint8 {
-	if len(v) != 1 {
-		return 0
-	}
-	return v[0]
-}
-
-func u16(v []byte) uint16 {
-	if len(v) != 2 {
-		return 0
-	}
-	return binary.NativeEndian.Uint16(v)
-}
-
-func be16(v []byte) uint16 {
-	if len(v) != 2 {
-		return 0
-	}
-	return binary.BigEndian.Uint16(v)
-}
-
-func u32(v []byte) uint32 {
-	if len(v) != 4 {
-		return 0
-	}
-	return binary.NativeEndian.Uint32(v)
-}
-
-func index(v []byte) int { return int(int32(u32(v))) }
-
-func text(v []byte) string { return strings.TrimRight(string(v), "\x00") }
-
-func addr(v []byte) netip.Addr {
-	a, _ := netip.AddrFromSlice(v)
-	return a.Unmap()
-}
-
+// mac reads a MAC address. False: the value has another length.
 func mac(v []byte) (m overlay.MAC, ok bool) {
 	if len(v) != len(m) {
 		return m, false

@@ -40,20 +40,18 @@ const (
 	links kinds = 1 << iota // and what is on them
 	ports                   // of bridges: VLANs, and the map of VLANs to VNIs
 	vnis                    // of vnifilter
-	nextHops
 	filters
-	everything = links | ports | vnis | nextHops | filters
+	everything = links | ports | vnis | filters
 )
 
 // listing is the result of a list of some kinds.
 type listing struct {
-	kinds    kinds
-	links    []Link
-	ports    []portInfo
-	blocked  map[int][]VLANState // by port; with ports
-	vnis     map[int]VNISet
-	nextHops map[uint32]NextHop
-	filters  Filters
+	kinds   kinds
+	links   []Link
+	ports   []portInfo
+	blocked map[int][]VLANState // by port; with ports
+	vnis    map[int]VNISet
+	filters Filters
 }
 
 // engine turns events and lists into a model and changes. It does no input and output
@@ -115,16 +113,6 @@ func (e *engine) message(kind uint16, b []byte, now time.Time) {
 		e.dirty |= vnis
 	case unix.RTM_NEWQDISC, unix.RTM_DELQDISC:
 		e.dirty |= filters
-	case unix.RTM_NEWNEXTHOP, unix.RTM_DELNEXTHOP:
-		id, h, fdb, err := parseNextHop(b)
-		switch {
-		case err != nil:
-			e.stats.Malformed++
-		case kind == unix.RTM_DELNEXTHOP:
-			delete(e.state.NextHops, id)
-		case fdb:
-			e.state.NextHops[id] = h
-		}
 	}
 }
 
@@ -220,9 +208,6 @@ func (e *engine) endList(l *listing, now time.Time) {
 	}
 	if l.kinds&vnis != 0 {
 		e.state.VNIs, changed = l.vnis, true
-	}
-	if l.kinds&nextHops != 0 {
-		e.state.NextHops = l.nextHops
 	}
 	if l.kinds&filters != 0 {
 		changed = changed || !l.filters.equal(&e.state.Filters)

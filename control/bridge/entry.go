@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/loomfabric/loom/internal/rtnl"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -40,33 +41,33 @@ func parseEntry(b []byte) (e Entry, ok bool) {
 	if len(b) < ndmsgSize || b[0] != unix.AF_BRIDGE {
 		return e, false
 	}
-	e.Index = index(b[4:8])
+	e.Index = rtnl.Index(b[4:8])
 	e.State = binary.NativeEndian.Uint16(b[8:])
 	e.Flags = b[10]
-	for kind, v := range attributes(b[ndmsgSize:]) {
+	for kind, v := range rtnl.Attributes(b[ndmsgSize:]) {
 		switch kind {
 		case unix.NDA_LLADDR:
 			e.MAC, ok = mac(v)
 		case unix.NDA_DST:
-			e.DST = addr(v)
+			e.DST = rtnl.Addr(v)
 		case unix.NDA_CACHEINFO:
 			e.Cached = true
 		case unix.NDA_VLAN:
-			e.VLAN = u16(v)
+			e.VLAN = rtnl.Uint16(v)
 		case unix.NDA_PORT:
-			e.Port = be16(v)
+			e.Port = rtnl.BE16(v)
 		case unix.NDA_VNI:
-			e.VNI = u32(v)
+			e.VNI = rtnl.Uint32(v)
 		case unix.NDA_SRC_VNI:
-			e.SrcVNI = u32(v)
+			e.SrcVNI = rtnl.Uint32(v)
 		case unix.NDA_IFINDEX:
-			e.Via = index(v)
+			e.Via = rtnl.Index(v)
 		case unix.NDA_MASTER:
-			e.Master = index(v)
+			e.Master = rtnl.Index(v)
 		case ndaNHID:
-			e.NHID = u32(v)
+			e.NHID = rtnl.Uint32(v)
 		case ndaFlagsExt:
-			e.Locked = u32(v)&flagsExtLocked != 0
+			e.Locked = rtnl.Uint32(v)&flagsExtLocked != 0
 		}
 	}
 	return e, ok && e.Index > 0 && e.Master >= 0

@@ -1,10 +1,11 @@
 package bridge
 
 import (
-	"encoding/binary"
 	"maps"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/internal/rtnl"
 )
 
 func (f *Filters) equal(o *Filters) bool {
@@ -30,12 +31,12 @@ func parseQdisc(b []byte) (ifindex int, kind string, err error) {
 	if len(b) < tcmsgSize {
 		return 0, "", short("a queueing discipline", len(b))
 	}
-	for t, v := range attributes(b[tcmsgSize:]) {
+	for t, v := range rtnl.Attributes(b[tcmsgSize:]) {
 		if t == tcaKind {
-			kind = text(v)
+			kind = rtnl.Text(v)
 		}
 	}
-	return index(b[4:8]), kind, nil
+	return rtnl.Index(b[4:8]), kind, nil
 }
 
 // chain is a chain of nftables that the kernel's own hooks call.
@@ -65,15 +66,15 @@ func parseChain(b []byte) (c chain, ok bool) {
 	}
 	c.family = b[0]
 	policy, rules := uint32(nfAccept), uint32(0)
-	for kind, v := range attributes(b[nfgenmsgSize:]) {
+	for kind, v := range rtnl.Attributes(b[nfgenmsgSize:]) {
 		switch kind {
 		case nftaChainHook:
 			ok = true
 			c.parseHook(v)
 		case nftaChainPolicy:
-			policy = be32(v)
+			policy = rtnl.BE32(v)
 		case nftaChainUse:
-			rules = be32(v)
+			rules = rtnl.BE32(v)
 		}
 	}
 	c.idle = policy == nfAccept && rules == 0
@@ -81,25 +82,18 @@ func parseChain(b []byte) (c chain, ok bool) {
 }
 
 func (c *chain) parseHook(b []byte) {
-	for kind, v := range attributes(b) {
+	for kind, v := range rtnl.Attributes(b) {
 		switch kind {
 		case nftaHookNum:
-			c.hook = be32(v)
+			c.hook = rtnl.BE32(v)
 		case nftaHookDev:
-			c.devices = append(c.devices, text(v))
+			c.devices = append(c.devices, rtnl.Text(v))
 		case nftaHookDevs:
-			for _, name := range attributes(v) {
-				c.devices = append(c.devices, text(name))
+			for _, name := range rtnl.Attributes(v) {
+				c.devices = append(c.devices, rtnl.Text(name))
 			}
 		}
 	}
-}
-
-func be32(v []byte) uint32 {
-	if len(v) != 4 {
-		return 0
-	}
-	return binary.BigEndian.Uint32(v)
 }
 
 // add takes a chain into account.

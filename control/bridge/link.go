@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/loomfabric/loom/internal/rtnl"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -105,21 +106,21 @@ func parseLink(b []byte) (l Link, err error) {
 	if len(b) < unix.SizeofIfInfomsg {
 		return l, short("a link", len(b))
 	}
-	l.Index = index(b[4:8])
+	l.Index = rtnl.Index(b[4:8])
 	l.Up = binary.NativeEndian.Uint32(b[8:])&unix.IFF_UP != 0
 	foreign := false // Lower is of another namespace
-	for kind, v := range attributes(b[unix.SizeofIfInfomsg:]) {
+	for kind, v := range rtnl.Attributes(b[unix.SizeofIfInfomsg:]) {
 		switch kind {
 		case unix.IFLA_IFNAME:
-			l.Name = text(v)
+			l.Name = rtnl.Text(v)
 		case unix.IFLA_ADDRESS:
 			l.MAC, _ = mac(v)
 		case unix.IFLA_MTU:
-			l.MTU = int(u32(v))
+			l.MTU = int(rtnl.Uint32(v))
 		case unix.IFLA_MASTER:
-			l.Master = index(v)
+			l.Master = rtnl.Index(v)
 		case unix.IFLA_LINK:
-			l.Lower = index(v)
+			l.Lower = rtnl.Index(v)
 		case unix.IFLA_LINK_NETNSID:
 			foreign = true
 		case unix.IFLA_XDP:
@@ -135,10 +136,10 @@ func parseLink(b []byte) (l Link, err error) {
 }
 
 func parseXDP(b []byte) (prog uint32) {
-	for kind, v := range attributes(b) {
+	for kind, v := range rtnl.Attributes(b) {
 		switch kind {
 		case unix.IFLA_XDP_PROG_ID, unix.IFLA_XDP_DRV_PROG_ID, unix.IFLA_XDP_SKB_PROG_ID, unix.IFLA_XDP_HW_PROG_ID:
-			prog = u32(v)
+			prog = rtnl.Uint32(v)
 		}
 	}
 	return prog
@@ -148,14 +149,14 @@ func parseXDP(b []byte) (prog uint32) {
 func (l *Link) parseInfo(b []byte) {
 	var data, slave []byte
 	var slaveKind string
-	for kind, v := range attributes(b) {
+	for kind, v := range rtnl.Attributes(b) {
 		switch kind {
 		case unix.IFLA_INFO_KIND:
-			l.Kind = text(v)
+			l.Kind = rtnl.Text(v)
 		case unix.IFLA_INFO_DATA:
 			data = v
 		case unix.IFLA_INFO_SLAVE_KIND:
-			slaveKind = text(v)
+			slaveKind = rtnl.Text(v)
 		case unix.IFLA_INFO_SLAVE_DATA:
 			slave = v
 		}
@@ -166,12 +167,12 @@ func (l *Link) parseInfo(b []byte) {
 	case "vxlan":
 		l.VXLAN = parseVXLAN(data)
 	case "vlan":
-		for kind, v := range attributes(data) {
+		for kind, v := range rtnl.Attributes(data) {
 			switch kind {
 			case unix.IFLA_VLAN_ID:
-				l.VLAN = u16(v)
+				l.VLAN = rtnl.Uint16(v)
 			case unix.IFLA_VLAN_PROTOCOL:
-				l.Protocol = be16(v)
+				l.Protocol = rtnl.BE16(v)
 			}
 		}
 	}
@@ -185,19 +186,19 @@ const clockTick = 10 * time.Millisecond
 
 func parseBridge(b []byte) *Bridge {
 	br := &Bridge{Protocol: unix.ETH_P_8021Q}
-	for kind, v := range attributes(b) {
+	for kind, v := range rtnl.Attributes(b) {
 		switch kind {
 		case unix.IFLA_BR_AGEING_TIME:
-			br.Ageing = time.Duration(u32(v)) * clockTick
+			br.Ageing = time.Duration(rtnl.Uint32(v)) * clockTick
 		case unix.IFLA_BR_VLAN_FILTERING:
-			br.Filtering = u8(v) != 0
+			br.Filtering = rtnl.Uint8(v) != 0
 		case unix.IFLA_BR_VLAN_PROTOCOL:
-			br.Protocol = be16(v)
+			br.Protocol = rtnl.BE16(v)
 		case unix.IFLA_BR_NF_CALL_IPTABLES, unix.IFLA_BR_NF_CALL_IP6TABLES, unix.IFLA_BR_NF_CALL_ARPTABLES:
-			br.Netfilter = br.Netfilter || u8(v) != 0
+			br.Netfilter = br.Netfilter || rtnl.Uint8(v) != 0
 		case unix.IFLA_BR_MULTI_BOOLOPT:
 			if len(v) == 8 { // struct br_boolopt_multi: values, mask
-				br.MST = u32(v[:4])&multiBoolMST != 0
+				br.MST = rtnl.Uint32(v[:4])&multiBoolMST != 0
 			}
 		}
 	}
@@ -209,28 +210,28 @@ const vxlanReservedBits = 33
 
 func parseVXLAN(b []byte) *VXLAN {
 	x := &VXLAN{}
-	for kind, v := range attributes(b) {
+	for kind, v := range rtnl.Attributes(b) {
 		switch kind {
 		case unix.IFLA_VXLAN_ID:
-			x.VNI = u32(v)
+			x.VNI = rtnl.Uint32(v)
 		case unix.IFLA_VXLAN_LOCAL, unix.IFLA_VXLAN_LOCAL6:
-			if a := addr(v); !a.IsUnspecified() {
+			if a := rtnl.Addr(v); !a.IsUnspecified() {
 				x.Local = a
 			}
 		case unix.IFLA_VXLAN_PORT:
-			x.Port = be16(v)
+			x.Port = rtnl.BE16(v)
 		case unix.IFLA_VXLAN_LEARNING:
-			x.Learning = u8(v) != 0
+			x.Learning = rtnl.Uint8(v) != 0
 		case unix.IFLA_VXLAN_COLLECT_METADATA:
-			x.External = u8(v) != 0
+			x.External = rtnl.Uint8(v) != 0
 		case unix.IFLA_VXLAN_VNIFILTER:
-			x.VNIFilter = u8(v) != 0
+			x.VNIFilter = rtnl.Uint8(v) != 0
 		case unix.IFLA_VXLAN_GBP: // a flag without a value
 			x.Extension = "gbp"
 		case unix.IFLA_VXLAN_GPE:
 			x.Extension = "gpe"
 		case unix.IFLA_VXLAN_REMCSUM_TX, unix.IFLA_VXLAN_REMCSUM_RX:
-			if u8(v) != 0 {
+			if rtnl.Uint8(v) != 0 {
 				x.Extension = "remcsum"
 			}
 		case vxlanReservedBits:
@@ -244,11 +245,11 @@ func parseVXLAN(b []byte) *VXLAN {
 
 func parseMember(b []byte) *Member {
 	m := &Member{Learning: true}
-	for kind, v := range attributes(b) {
-		on := u8(v) != 0
+	for kind, v := range rtnl.Attributes(b) {
+		on := rtnl.Uint8(v) != 0
 		switch kind {
 		case unix.IFLA_BRPORT_STATE:
-			m.State = u8(v)
+			m.State = rtnl.Uint8(v)
 		case unix.IFLA_BRPORT_LEARNING:
 			m.Learning = on
 		case unix.IFLA_BRPORT_ISOLATED:
@@ -276,11 +277,11 @@ func parsePort(b []byte) (p portInfo, err error) {
 	if len(b) < unix.SizeofIfInfomsg {
 		return p, short("a bridge port", len(b))
 	}
-	p.Index = index(b[4:8])
-	for kind, v := range attributes(b[unix.SizeofIfInfomsg:]) {
+	p.Index = rtnl.Index(b[4:8])
+	for kind, v := range rtnl.Attributes(b[unix.SizeofIfInfomsg:]) {
 		switch kind {
 		case unix.IFLA_MASTER:
-			p.Master = index(v)
+			p.Master = rtnl.Index(v)
 		case unix.IFLA_PROTINFO:
 			p.Member = parseMember(v)
 		case unix.IFLA_AF_SPEC:
@@ -295,7 +296,7 @@ func (p *portInfo) parseSpec(b []byte) {
 	var vlan VLANRange
 	var tunnel TunnelRange
 	inVLANs, inTunnels := false, false
-	for kind, v := range attributes(b) {
+	for kind, v := range rtnl.Attributes(b) {
 		switch kind {
 		case bridgeVLANInfo:
 			if len(v) != 4 { // struct bridge_vlan_info
@@ -323,14 +324,14 @@ func (p *portInfo) parseSpec(b []byte) {
 }
 
 func parseTunnelInfo(b []byte) (vni uint32, vid, flags uint16) {
-	for kind, v := range attributes(b) {
+	for kind, v := range rtnl.Attributes(b) {
 		switch kind {
 		case tunnelID:
-			vni = u32(v)
+			vni = rtnl.Uint32(v)
 		case tunnelVID:
-			vid = u16(v)
+			vid = rtnl.Uint16(v)
 		case tunnelFlags:
-			flags = u16(v)
+			flags = rtnl.Uint16(v)
 		}
 	}
 	return vni, vid, flags

@@ -1,18 +1,19 @@
 package bridge
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/internal/rtnl"
 )
 
 // lister lists what a [State] has. It is used by one goroutine at a time.
 type lister struct {
-	route     *socket
-	netfilter *socket // nil: the kernel has none
+	route     *rtnl.Socket
+	netfilter *rtnl.Socket // nil: the kernel has none
 	files     []*os.File
 }
 
@@ -26,14 +27,14 @@ var (
 )
 
 func openLister() (*lister, error) {
-	route, err := openSocket(unix.NETLINK_ROUTE)
+	route, err := rtnl.Open(unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, err
 	}
 	// A kernel without netfilter has no such sockets.
-	netfilter, err := openSocket(unix.NETLINK_NETFILTER)
+	netfilter, err := rtnl.Open(unix.NETLINK_NETFILTER)
 	if err != nil && !errors.Is(err, unix.EPROTONOSUPPORT) {
-		return nil, errors.Join(err, route.close())
+		return nil, errors.Join(err, route.Close())
 	}
 	l := &lister{route: route, netfilter: netfilter}
 	l.readFiles(&Filters{})
@@ -41,9 +42,9 @@ func openLister() (*lister, error) {
 }
 
 func (l *lister) close() error {
-	err := l.route.close()
+	err := l.route.Close()
 	if l.netfilter != nil {
-		err = errors.Join(err, l.netfilter.close())
+		err = errors.Join(err, l.netfilter.Close())
 	}
 	for _, f := range l.files {
 		err = errors.Join(err, f.Close())
@@ -65,7 +66,6 @@ func (l *lister) list(k kinds) (*listing, error) {
 		{links, "links", l.links},
 		{ports, "bridges' ports", l.ports},
 		{vnis, "VXLAN devices' VNIs", l.vnis},
-		{nextHops, "next-hop objects", l.nextHops},
 		{filters, "filters", l.filters},
 	} {
 		if k&x.kind == 0 {
@@ -73,22 +73,15 @@ func (l *lister) list(k kinds) (*listing, error) {
 		}
 		var err error
 		for range maxTries {
-			if err = x.list(out); !errors.Is(err, errInterrupted) {
+			if err = x.list(out); !errors.Is(err, rtnl.ErrInterrupted) {
 				break
 			}
 		}
-		if err != nil && !errors.Is(err, errInterrupted) {
+		if err != nil && !errors.Is(err, rtnl.ErrInterrupted) {
 			return nil, fmt.Errorf("list the kernel's %s: %w", x.name, err)
 		}
 	}
 	return out, nil
-}
-
-// attribute appends an attribute of four bytes.
-func attribute(b []byte, kind uint16, value uint32) []byte {
-	b = binary.NativeEndian.AppendUint16(b, unix.SizeofRtAttr+4)
-	b = binary.NativeEndian.AppendUint16(b, kind)
-	return binary.NativeEndian.AppendUint32(b, value)
 }
 
 const (
@@ -98,9 +91,9 @@ const (
 
 func (l *lister) links(out *listing) error {
 	out.links = nil
-	req := attribute(make([]byte, unix.SizeofIfInfomsg), unix.IFLA_EXT_MASK, filterNoStat)
-	return l.route.dump(unix.RTM_GETLINK, req, func(kind uint16, b []byte) {
-		if x, err := parseLink(b); err == nil && kind == unix.RTM_NEWLINK {
+	req := rtnl.AppendUint32(make([]byte, unix.SizeofIfInfomsg), unix.IFLA_EXT_MASK, filterNoStat)
+	return l.route.Dump(unix.RTM_GETLINK, unix.RTM_NEWLINK, req, func(b []byte) {
+		if x, err := parseLink(b); err == nil {
 			out.links = append(out.links, x)
 		}
 	}, nil)
@@ -108,10 +101,10 @@ func (l *lister) links(out *listing) error {
 
 func (l *lister) ports(out *listing) error {
 	out.ports = nil
-	req := attribute(make([]byte, unix.SizeofIfInfomsg), unix.IFLA_EXT_MASK, filterVLANs)
+	req := rtnl.AppendUint32(make([]byte, unix.SizeofIfInfomsg), unix.IFLA_EXT_MASK, filterVLANs)
 	req[0] = unix.AF_BRIDGE
-	err := l.route.dump(unix.RTM_GETLINK, req, func(kind uint16, b []byte) {
-		if x, err := parsePort(b); err == nil && kind == unix.RTM_NEWLINK {
+	err := l.route.Dump(unix.RTM_GETLINK, unix.RTM_NEWLINK, req, func(b []byte) {
+		if x, err := parsePort(b); err == nil {
 			out.ports = append(out.ports, x)
 		}
 	}, nil)
@@ -121,8 +114,8 @@ func (l *lister) ports(out *listing) error {
 	out.blocked = make(map[int][]VLANState)
 	req = make([]byte, vlanMsgSize)
 	req[0] = unix.AF_BRIDGE
-	err = l.route.dump(unix.RTM_GETVLAN, req, func(kind uint16, b []byte) {
-		if i, v, err := parseVLANStates(b); err == nil && kind == unix.RTM_NEWVLAN && len(v) > 0 {
+	err = l.route.Dump(unix.RTM_GETVLAN, unix.RTM_NEWVLAN, req, func(b []byte) {
+		if i, v, err := parseVLANStates(b); err == nil && len(v) > 0 {
 			out.blocked[i] = append(out.blocked[i], v...)
 		}
 	}, nil)
@@ -136,8 +129,8 @@ func (l *lister) vnis(out *listing) error {
 	out.vnis = make(map[int]VNISet)
 	req := make([]byte, tunnelMsgSize)
 	req[0] = unix.AF_BRIDGE
-	err := l.route.dump(unix.RTM_GETTUNNEL, req, func(kind uint16, b []byte) {
-		if i, v, err := parseVNIs(b); err == nil && kind == unix.RTM_NEWTUNNEL {
+	err := l.route.Dump(unix.RTM_GETTUNNEL, unix.RTM_NEWTUNNEL, req, func(b []byte) {
+		if i, v, err := parseVNIs(b); err == nil {
 			out.vnis[i] = append(out.vnis[i], v...)
 		}
 	}, nil)
@@ -147,27 +140,11 @@ func (l *lister) vnis(out *listing) error {
 	return err
 }
 
-func (l *lister) nextHops(out *listing) error {
-	out.nextHops = make(map[uint32]NextHop)
-	req := make([]byte, nhmsgSize, nhmsgSize+unix.SizeofRtAttr)
-	req = binary.NativeEndian.AppendUint16(req, unix.SizeofRtAttr)
-	req = binary.NativeEndian.AppendUint16(req, nhaFDB)
-	err := l.route.dump(unix.RTM_GETNEXTHOP, req, func(kind uint16, b []byte) {
-		if id, h, fdb, err := parseNextHop(b); err == nil && fdb && kind == unix.RTM_NEWNEXTHOP {
-			out.nextHops[id] = h
-		}
-	}, nil)
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) { // before Linux 5.8
-		return nil
-	}
-	return err
-}
-
 // filters finds out what decides about frames beside bridges.
 func (l *lister) filters(out *listing) error {
 	f := Filters{Qdiscs: make(map[int]string), Netdev: make(map[string]bool)}
-	err := l.route.dump(unix.RTM_GETQDISC, make([]byte, tcmsgSize), func(kind uint16, b []byte) {
-		if i, name, err := parseQdisc(b); err == nil && kind == unix.RTM_NEWQDISC && !plainQdiscs[name] {
+	err := l.route.Dump(unix.RTM_GETQDISC, unix.RTM_NEWQDISC, make([]byte, tcmsgSize), func(b []byte) {
+		if i, name, err := parseQdisc(b); err == nil && !plainQdiscs[name] {
 			f.Qdiscs[i] = name
 		}
 	}, nil)
@@ -193,8 +170,8 @@ func (l *lister) chains(f *Filters) error {
 		return nil
 	}
 	const getChain, newChain = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETCHAIN, unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWCHAIN
-	err := l.netfilter.dump(getChain, make([]byte, nfgenmsgSize), func(kind uint16, b []byte) {
-		if c, ok := parseChain(b); ok && kind == newChain {
+	err := l.netfilter.Dump(getChain, newChain, make([]byte, nfgenmsgSize), func(b []byte) {
+		if c, ok := parseChain(b); ok {
 			f.add(c)
 		}
 	}, nil)
@@ -240,8 +217,8 @@ func (l *lister) entries(part func([]Entry) error) error {
 	req := make([]byte, ndmsgSize)
 	req[0] = unix.AF_BRIDGE
 	var list []Entry
-	err := l.route.dump(unix.RTM_GETNEIGH, req, func(kind uint16, b []byte) {
-		if e, ok := parseEntry(b); ok && kind == unix.RTM_NEWNEIGH {
+	err := l.route.Dump(unix.RTM_GETNEIGH, unix.RTM_NEWNEIGH, req, func(b []byte) {
+		if e, ok := parseEntry(b); ok {
 			list = append(list, e)
 		}
 	}, func() error {
@@ -249,7 +226,7 @@ func (l *lister) entries(part func([]Entry) error) error {
 		list = make([]Entry, 0, len(full))
 		return part(full)
 	})
-	if errors.Is(err, errInterrupted) {
+	if errors.Is(err, rtnl.ErrInterrupted) {
 		err = nil
 	}
 	if err != nil {

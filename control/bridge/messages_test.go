@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/loomfabric/loom/internal/rtnl"
 	"github.com/loomfabric/loom/internal/testenv"
 )
 
@@ -38,7 +39,7 @@ type recorded struct {
 // kindNames are the kinds of messages that are recorded.
 var kindNames = map[uint16]string{
 	unix.RTM_NEWLINK: "RTM_NEWLINK", unix.RTM_DELLINK: "RTM_DELLINK", unix.RTM_NEWNEIGH: "RTM_NEWNEIGH", unix.RTM_DELNEIGH: "RTM_DELNEIGH",
-	unix.RTM_NEWVLAN: "RTM_NEWVLAN", unix.RTM_NEWTUNNEL: "RTM_NEWTUNNEL", unix.RTM_DELTUNNEL: "RTM_DELTUNNEL", unix.RTM_NEWNEXTHOP: "RTM_NEWNEXTHOP", unix.RTM_NEWQDISC: "RTM_NEWQDISC",
+	unix.RTM_NEWVLAN: "RTM_NEWVLAN", unix.RTM_NEWTUNNEL: "RTM_NEWTUNNEL", unix.RTM_DELTUNNEL: "RTM_DELTUNNEL", unix.RTM_NEWQDISC: "RTM_NEWQDISC",
 	nftNewChain: "NFT_MSG_NEWCHAIN",
 }
 
@@ -68,9 +69,6 @@ func meaning(kind uint16, b []byte) string {
 	case unix.RTM_NEWVLAN:
 		i, v, err := parseVLANStates(b)
 		return fmt.Sprintf("port %d blocked %+v %s", i, v, errText(err))
-	case unix.RTM_NEWNEXTHOP:
-		id, h, fdb, err := parseNextHop(b)
-		return fmt.Sprintf("id %d %+v fdb %t %s", id, h, fdb, errText(err))
 	case unix.RTM_NEWQDISC:
 		i, name, err := parseQdisc(b)
 		return fmt.Sprintf("interface %d %s %s", i, name, errText(err))
@@ -183,10 +181,10 @@ func recordMessages(t *testing.T, commands ...string) (list []recorded) {
 	testenv.NeedRoot(t)
 	ns := testenv.NewNamespace(t, "record")
 	r := &rig{ns: ns}
-	var s *socket
+	var s *rtnl.Socket
 	ns.Do(t, func() {
 		var err error
-		if s, err = openSocket(unix.NETLINK_ROUTE, groups...); err != nil {
+		if s, err = rtnl.Open(unix.NETLINK_ROUTE, groups...); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -195,22 +193,21 @@ func recordMessages(t *testing.T, commands ...string) (list []recorded) {
 	go func() {
 		defer close(done)
 		for {
-			n, err := s.receive(nil)
+			b, err := s.Receive(nil)
 			if err != nil {
 				return
 			}
-			messages(s.buf[:n], func(kind, _ uint16, _ uint32, b []byte) bool {
-				if text := meaning(kind, b); kindNames[kind] != "" && !seen[text] && text != "no entry" {
+			for m := range rtnl.Messages(b) {
+				if text := meaning(m.Kind, m.Payload); kindNames[m.Kind] != "" && !seen[text] && text != "no entry" {
 					seen[text] = true
-					list = append(list, recorded{kind: kind, payload: bytes.Clone(b)})
+					list = append(list, recorded{kind: m.Kind, payload: bytes.Clone(m.Payload)})
 				}
-				return true
-			})
+			}
 		}
 	}()
 	r.run(t, commands...)
 	time.Sleep(200 * time.Millisecond)
-	if err := s.close(); err != nil {
+	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	<-done
@@ -283,7 +280,7 @@ func FuzzMessages(f *testing.F) {
 		e := newEngine(sink, func(uint32) bool { return false })
 		now := time.Unix(1, 0)
 		e.beginList(now)
-		e.endList(&listing{kinds: everything, vnis: map[int]VNISet{}, nextHops: map[uint32]NextHop{}}, now)
+		e.endList(&listing{kinds: everything, vnis: map[int]VNISet{}}, now)
 		for _, k := range []uint16{kind, unix.RTM_NEWLINK} {
 			e.message(k, b, now)
 		}
@@ -292,14 +289,4 @@ func FuzzMessages(f *testing.F) {
 		}
 		e.flush(now.Add(time.Second))
 	})
-}
-
-// An attribute that claims to be longer than the message, or shorter than its own
-// head, ends the list.
-func TestAttributesEnd(t *testing.T) {
-	for _, b := range [][]byte{{0, 0, 1, 0}, {3, 0, 1, 0}, {200, 0, 1, 0, 9}, {5, 0, 1}, nil} {
-		for kind := range attributes(b) {
-			t.Errorf("%v has attribute %d", b, kind)
-		}
-	}
 }

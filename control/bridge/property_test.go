@@ -261,7 +261,7 @@ func (k *fakeKernel) flush(port int) {
 }
 
 func (k *fakeKernel) list(want kinds) *listing {
-	l := &listing{kinds: want, vnis: map[int]VNISet{}, nextHops: map[uint32]NextHop{}}
+	l := &listing{kinds: want, vnis: map[int]VNISet{}}
 	for _, x := range k.links {
 		bare := x
 		bare.VLANs, bare.Tunnels = nil, nil

@@ -1,6 +1,7 @@
 package bridge
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/internal/rtnl"
 )
 
 // event is something that the kernel has said.
@@ -23,52 +26,65 @@ const queueLimit = 1 << 20
 // reader reads events as fast as they come, so that the kernel's buffer does not overflow
 // while somebody else works on them.
 type reader struct {
-	s      *socket
+	s      *rtnl.Socket
 	buffer int // the kernel's, in bytes
 
-	mu     sync.Mutex
-	queue  []event
-	wake   chan struct{}
-	closed bool // by close
+	mu    sync.Mutex
+	queue []event
+	wake  chan struct{}
 
 	fence int // run's: bytes after which all that came before a loss has been read; 0: there was none
 }
 
 // groups are the groups of events that concern bridging.
-var groups = []int{unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_TC, unix.RTNLGRP_NEXTHOP, unix.RTNLGRP_BRVLAN, unix.RTNLGRP_TUNNEL}
+var groups = []int{unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_TC, unix.RTNLGRP_BRVLAN, unix.RTNLGRP_TUNNEL}
 
 // openReader subscribes to events. The kernel keeps them in a buffer of some bytes.
 func openReader(buffer int) (*reader, error) {
 	var subscribed []int
-	s, err := openSocket(unix.NETLINK_ROUTE, groups...)
+	s, err := rtnl.Open(unix.NETLINK_ROUTE, groups...)
 	if err != nil { // a kernel before 5.18 has no group for tunnels
 		subscribed = groups[:len(groups)-1]
-		if s, err = openSocket(unix.NETLINK_ROUTE, subscribed...); err != nil {
+		if s, err = rtnl.Open(unix.NETLINK_ROUTE, subscribed...); err != nil {
 			return nil, err
 		}
 	}
-	if err := errors.Join(s.setBuffer(buffer), s.onlyBridges()); err != nil {
-		return nil, errors.Join(err, s.close())
+	if err := errors.Join(s.SetBuffer(buffer), s.SetFilter(onlyBridges())); err != nil {
+		return nil, errors.Join(err, s.Close())
 	}
 	return &reader{s: s, buffer: buffer, wake: make(chan struct{}, 1)}, nil
 }
 
-func (r *reader) close() error {
-	r.mu.Lock()
-	r.closed = true
-	r.mu.Unlock()
-	return r.s.close()
+// onlyBridges is a filter of events. It leaves out those of neighbours that are not about
+// forwarding entries: of ARP's there may be many.
+func onlyBridges() []unix.SockFilter {
+	// The filter sees the message. Words are read as big-endian, so single bytes are.
+	low, high := uint32(4), uint32(5) // nlmsg_type
+	if binary.NativeEndian.Uint16([]byte{0, 1}) == 1 {
+		low, high = high, low
+	}
+	const load, equal, less, give = unix.BPF_LD | unix.BPF_B | unix.BPF_ABS, unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, unix.BPF_JMP | unix.BPF_JGE | unix.BPF_K, unix.BPF_RET | unix.BPF_K
+	return []unix.SockFilter{
+		{Code: load, K: high},
+		{Code: equal, Jt: 0, Jf: 5, K: 0},
+		{Code: load, K: low},
+		{Code: less, Jt: 0, Jf: 3, K: unix.RTM_NEWNEIGH},
+		{Code: less, Jt: 2, Jf: 0, K: unix.RTM_GETNEIGH},
+		{Code: load, K: unix.SizeofNlMsghdr}, // ndm_family
+		{Code: equal, Jt: 0, Jf: 1, K: unix.AF_BRIDGE},
+		{Code: give, K: 1 << 30},
+		{Code: give, K: 0},
+	}
 }
+
+func (r *reader) close() error { return r.s.Close() }
 
 // run reads until the socket is closed.
 func (r *reader) run() error {
 	for {
-		n, err := r.s.receive(r.drained)
-		r.mu.Lock()
-		closed := r.closed
-		r.mu.Unlock()
+		b, err := r.s.Receive(r.drained)
 		switch {
-		case closed || errors.Is(err, os.ErrClosed):
+		case errors.Is(err, os.ErrClosed):
 			return nil
 		case errors.Is(err, unix.ENOBUFS):
 			r.lost()
@@ -76,7 +92,7 @@ func (r *reader) run() error {
 		case err != nil:
 			return fmt.Errorf("read the kernel's events: %w", err)
 		}
-		r.take(r.s.buf[:n])
+		r.take(b)
 	}
 }
 
@@ -91,17 +107,16 @@ func (r *reader) take(b []byte) {
 	if len(r.queue) >= queueLimit {
 		r.queue = append(r.queue[:0], event{})
 	}
-	messages(b, func(kind, _ uint16, _ uint32, payload []byte) bool {
-		switch kind {
+	for m := range rtnl.Messages(b) {
+		switch m.Kind {
 		case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
-			if e, ok := parseEntry(payload); ok {
-				r.queue = append(r.queue, event{kind: kind, entry: e})
+			if e, ok := parseEntry(m.Payload); ok {
+				r.queue = append(r.queue, event{kind: m.Kind, entry: e})
 			}
 		default:
-			r.queue = append(r.queue, event{kind: kind, payload: slices.Clone(payload)})
+			r.queue = append(r.queue, event{kind: m.Kind, payload: slices.Clone(m.Payload)})
 		}
-		return true
-	})
+	}
 	r.mu.Unlock()
 	r.signal()
 	if r.fence > 0 {

@@ -1,22 +1,20 @@
 package bridge
 
 import (
-	"net/netip"
 	"reflect"
 	"slices"
 )
 
 // State is what the kernel says of links and of what is on them.
 type State struct {
-	Links    map[int]*Link      // by index
-	VNIs     map[int]VNISet     // of devices with vnifilter, by index
-	NextHops map[uint32]NextHop // for forwarding entries, by ID
-	Filters  Filters
+	Links   map[int]*Link  // by index
+	VNIs    map[int]VNISet // of devices with vnifilter, by index
+	Filters Filters
 }
 
 // NewState returns the state of a machine without links.
 func NewState() *State {
-	return &State{Links: make(map[int]*Link), VNIs: make(map[int]VNISet), NextHops: make(map[uint32]NextHop)}
+	return &State{Links: make(map[int]*Link), VNIs: make(map[int]VNISet)}
 }
 
 // VNISet is the set of VNIs that a device takes.
@@ -101,21 +99,4 @@ func (s *State) leave(ifindex int) bool {
 	l.Member, l.Master, l.VLANs, l.Tunnels, l.Blocked = nil, 0, nil, nil, nil
 	s.Links[ifindex] = &l
 	return true
-}
-
-// VTEPs returns the VTEPs of a next-hop object, which is one or a group.
-func (s *State) VTEPs(id uint32) (vteps []netip.Addr) {
-	h, ok := s.NextHops[id]
-	if !ok {
-		return nil
-	}
-	if h.VTEP.IsValid() {
-		vteps = append(vteps, h.VTEP)
-	}
-	for _, w := range h.Group { // groups have no groups in them
-		if m := s.NextHops[w.ID]; m.VTEP.IsValid() {
-			vteps = append(vteps, m.VTEP)
-		}
-	}
-	return vteps
 }

@@ -26,7 +26,7 @@ var layers = [][]string{
 	{"bpf"},
 	{"dataplane/xsk"},
 	{"dataplane"},
-	{"internal/ethtool", "internal/namespace", "internal/httpd", "internal/handover", "internal/chart", "internal/spread", "internal/status"},
+	{"internal/ethtool", "internal/rtnl", "internal/namespace", "internal/httpd", "internal/handover", "internal/chart", "internal/spread", "internal/status"},
 	{"config"},
 	{"control/bridge"},
 	{"control", "internal/telemetry", "internal/workload", "internal/measure", "internal/admin", "sim/engine"},
@@ -61,7 +61,7 @@ var virtual = []string{"sim", "internal/experiment"}
 var clockless = []string{"sim/engine", "sim/network", "sim/node", "sim/topo", "sim/tcp", "sim/rdma", "sim/traffic", "sim/theory", "internal/measure"}
 
 // notVirtual are what a virtual package must not import although it lies lower.
-var notVirtual = []string{"bpf", "dataplane", "control", "config", "internal/telemetry", "internal/httpd", "internal/ethtool", "internal/namespace", "internal/handover", "internal/daemon", "internal/admin", "internal/loomctl", "lab"}
+var notVirtual = []string{"bpf", "dataplane", "control", "config", "internal/telemetry", "internal/httpd", "internal/ethtool", "internal/rtnl", "internal/namespace", "internal/handover", "internal/daemon", "internal/admin", "internal/loomctl", "lab"}
 
 // shared packages are those below a folder of notVirtual that are neither real nor
 // virtual: the vocabulary of files.

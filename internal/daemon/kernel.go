@@ -218,6 +218,12 @@ type follower struct {
 	// Their frames are the kernel's.
 	waiting map[addressKey]bridge.Place
 	failed  bool // a change has failed, and the log says so
+
+	problem string        // why the model is not in force, as the log says; "": it is
+	failing bool          // the last try of model and addresses has failed, in part at least
+	pause   time.Duration // after it
+	timer   *time.Timer   // for the next one; nil: there was none
+	due     time.Time     // of timer
 }
 
 // SetModel implements [bridge.Sink].
@@ -231,25 +237,81 @@ func (f *follower) SetModel(m *bridge.Model) {
 // putModel puts the newest model in force, unless that has to wait, and finds places for
 // addresses in what is in force then. mu is held.
 func (f *follower) putModel() {
+	f.failing = false
 	if !f.held {
 		again, err := f.again.setModel(f.ctx, f.model)
-		if err != nil && f.ctx.Err() == nil && !errors.Is(err, dataplane.ErrOver) {
-			f.log.Error("cannot follow the kernel's bridges: networks and ports stay as they were", "err", err)
-		}
-		if again > 0 {
-			time.AfterFunc(again, f.proceed)
-		}
+		f.report(err)
+		f.later(again)
 	}
 	f.number()
 	f.retry(len(f.waiting))
+	if !f.failing {
+		f.pause = 0
+	}
+}
+
+// report logs that a model cannot be put in force, and why, or that one can again. It has
+// the model tried again.
+func (f *follower) report(err error) {
+	switch {
+	case f.ctx.Err() != nil || errors.Is(err, dataplane.ErrOver): // the daemon ends
+	case err == nil && f.problem != "":
+		f.log.Info("the kernel's bridges are followed again")
+		f.problem = ""
+	case err != nil:
+		f.backOff()
+		if text := err.Error(); text != f.problem {
+			f.log.Error("cannot follow the kernel's bridges: networks and ports stay as they were; trying again", "err", err, "in", f.pause)
+			f.problem = text
+		}
+	}
+}
+
+// The pause after something that the data plane has refused, which doubles as long as it
+// does.
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = 10 * time.Second
+)
+
+// backOff has the model and what waits tried again after a pause, once for each time that
+// they are tried.
+func (f *follower) backOff() {
+	if !f.failing {
+		f.failing = true
+		f.pause = min(max(2*f.pause, firstPause), lastPause)
+	}
+	f.later(f.pause)
+}
+
+// later has the model and what waits tried again after a time, or before; 0: no time.
+func (f *follower) later(after time.Duration) {
+	if after == 0 {
+		return
+	}
+	due := time.Now().Add(after)
+	if f.timer != nil {
+		if f.timer.Stop() && f.due.Before(due) {
+			due = f.due
+		}
+	}
+	f.due, f.timer = due, time.AfterFunc(time.Until(due), f.tryAgain)
 }
 
 // proceed says that the ports are this daemon's: models need not wait any more. The newest
 // one is put in force, once more if it was.
 func (f *follower) proceed() {
 	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.held = false
+	f.mu.Unlock()
+	f.tryAgain()
+}
+
+// tryAgain puts the newest model in force once more, unless that has to wait, and finds
+// places for addresses that wait.
+func (f *follower) tryAgain() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	if f.model != nil && f.ctx.Err() == nil {
 		f.putModel()
 	}
@@ -339,8 +401,9 @@ func (f *follower) make(list []dataplane.AddressChange) {
 	if err != nil {
 		refused = list
 		if !f.failed && f.ctx.Err() == nil {
-			f.log.Error("cannot change addresses of the kernel's overlay; their frames are the kernel's", "err", err)
+			f.log.Error("cannot change addresses of the kernel's overlay; their frames are the kernel's; trying again", "err", err)
 		}
+		f.backOff()
 	}
 	f.failed = err != nil
 	for i := range refused {

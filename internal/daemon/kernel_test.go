@@ -1,7 +1,7 @@
 package daemon
 
 import (
-	"context"
+	"bytes"
 	"errors"
 	"log/slog"
 	"net/netip"
@@ -101,12 +101,13 @@ func (a *addressBook) change(list []dataplane.AddressChange) (refused []dataplan
 // Addresses get the data plane's numbers. Those for which there is no room, or no number
 // yet, wait, and are forgotten when the kernel forgets them.
 func TestFollowerNumbersAddresses(t *testing.T) {
+	r, _ := newReloader(t, Leaf, kernelFile)
 	tables := &dataplane.Tables{
 		Ports: make([]dataplane.PortState, 2), VNIs: []dataplane.VNI{{VNI: 200}, {VNI: 100}}, Peers: []dataplane.Peer{{}, {VTEP: farVTEP}},
 	}
 	book := &addressBook{room: 2, has: make(map[overlay.MAC]dataplane.AddressChange)}
 	f := &follower{
-		ctx: context.Background(), change: book.change, log: slog.New(slog.DiscardHandler), model: kernelModel(),
+		ctx: t.Context(), again: r, change: book.change, log: slog.New(slog.DiscardHandler), model: kernelModel(),
 		tables: func() *dataplane.Tables { return tables }, waiting: make(map[addressKey]bridge.Place),
 		ports: func() []dataplane.PortConfig {
 			return []dataplane.PortConfig{{Name: "eth1", Kind: dataplane.Uplink}, {Name: "eth3", Kind: dataplane.Access}}
@@ -134,6 +135,7 @@ func TestFollowerNumbersAddresses(t *testing.T) {
 	}
 	book.err = errors.New("no")
 	f.ChangeAddresses([]bridge.Change{{VNI: 100, MAC: mac(6), To: far}})
+	f.timer.Stop() // the test tries again by itself
 	book.err, book.room = nil, 9
 	f.retry(len(f.waiting))
 	if c := book.has[mac(6)]; c.Peer != 1 || len(f.waiting) != 0 {
@@ -183,6 +185,64 @@ func TestModelFailsWhole(t *testing.T) {
 	p.refuses["ports"], p.calls = dataplane.ErrOver, nil
 	if _, err := r.setModel(t.Context(), kernelModel()); !errors.Is(err, dataplane.ErrOver) || len(p.calls) != 1 {
 		t.Errorf("handed over: error %v, calls %q", err, p.calls)
+	}
+}
+
+// TestModelIsTriedAgain: what the data plane refuses for a while is put in force without
+// anything new from the kernel, addresses too.
+func TestModelIsTriedAgain(t *testing.T) {
+	for _, what := range []string{"tables", "addresses"} {
+		t.Run(what, func(t *testing.T) {
+			r, p := newReloader(t, Leaf, kernelFile)
+			tables := &dataplane.Tables{Ports: make([]dataplane.PortState, 2), VNIs: []dataplane.VNI{{VNI: 100}}, Peers: []dataplane.Peer{{VTEP: farVTEP}}}
+			book := &addressBook{room: 9, has: make(map[overlay.MAC]dataplane.AddressChange)}
+			var log bytes.Buffer
+			f := &follower{
+				ctx: t.Context(), again: r, change: book.change, log: slog.New(slog.NewTextHandler(&log, nil)),
+				tables: func() *dataplane.Tables { return tables }, ports: p.Ports, waiting: make(map[addressKey]bridge.Place),
+			}
+			no := errors.New("no")
+			p.refuses["tables"], book.err = no, no
+			if what == "addresses" {
+				delete(p.refuses, "tables")
+			}
+			near := overlay.MAC{2, 0, 0, 0, 0, 2}
+			f.SetModel(kernelModel())
+			f.ChangeAddresses([]bridge.Change{{VNI: 100, MAC: near, To: bridge.Place{Port: 7}}})
+			// state returns what is in force, and the pause before the next try.
+			state := func() (ports, addresses int, pause time.Duration) {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				return len(p.ports), len(book.has), f.pause
+			}
+			for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+				if _, _, pause := state(); pause >= 4*firstPause {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatal("it is not tried again, or without larger pauses")
+				}
+			}
+			if ports, addresses, _ := state(); ports != map[string]int{"tables": 1, "addresses": 2}[what] || addresses != 0 {
+				t.Errorf("refused: %d ports, %d addresses", ports, addresses)
+			}
+			f.mu.Lock()
+			if n := strings.Count(log.String(), "level=ERROR"); n == 0 || n > 2 {
+				t.Errorf("%d errors are logged: %s", n, &log)
+			}
+			delete(p.refuses, "tables")
+			book.err = nil
+			f.mu.Unlock()
+			for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+				ports, addresses, pause := state()
+				if ports == 2 && addresses == 1 && pause == 0 {
+					return
+				}
+				if time.Now().After(end) {
+					t.Fatalf("%d ports, %d addresses are in force", ports, addresses)
+				}
+			}
+		})
 	}
 }
 

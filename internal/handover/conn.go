@@ -258,23 +258,49 @@ func (c *conn) expect(want kind, within time.Duration) (body []byte, files []*os
 	return nil, nil, fmt.Errorf("message %d came where %d should", k, want)
 }
 
-// mayConnect returns the process at the other end. An error says that it may not have
-// everything: it is neither root's, nor one of this process's own user.
+// mayConnect returns the process at the other end of a server's connection. An error says
+// that it may not have everything: see trusted.
 func mayConnect(c *net.UnixConn) (process int, err error) {
-	raw, err := c.SyscallConn()
+	cred, err := peer(c)
 	if err != nil {
 		return 0, err
 	}
-	var cred *unix.Ucred
-	var cerr error
-	if err := raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return 0, err
-	}
-	if cerr != nil {
-		return 0, fmt.Errorf("ask who connects: %w", cerr)
-	}
-	if cred.Uid != 0 && cred.Uid != uint32(os.Geteuid()) {
+	if !trusted(cred) {
 		return 0, fmt.Errorf("process %d of user %d may not: only root and user %d may", cred.Pid, cred.Uid, os.Geteuid())
 	}
 	return int(cred.Pid), nil
+}
+
+// mayHandOver reports who listens at the other end of a client's connection, if that is
+// nobody to take descriptors and frames from: whoever may write to the socket's directory
+// can listen there.
+func mayHandOver(c *net.UnixConn) error {
+	cred, err := peer(c)
+	if err != nil {
+		return err
+	}
+	if !trusted(cred) {
+		return fmt.Errorf("process %d of user %d listens there, and only one of root or of user %d may hand over: remove the socket if the process is no daemon of yours, or take over as user %d",
+			cred.Pid, cred.Uid, os.Geteuid(), cred.Uid)
+	}
+	return nil
+}
+
+// trusted reports whether a process is root's, or one of this process's own user.
+func trusted(p *unix.Ucred) bool { return p.Uid == 0 || p.Uid == uint32(os.Geteuid()) }
+
+// peer returns who is at the other end: who connected, or who began to listen.
+func peer(c *net.UnixConn) (cred *unix.Ucred, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var cerr error
+	if err := raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
+		return nil, err
+	}
+	if cerr != nil {
+		return nil, fmt.Errorf("ask who is at the other end: %w", cerr)
+	}
+	return cred, nil
 }

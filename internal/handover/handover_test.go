@@ -10,12 +10,15 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/internal/testenv"
 )
 
 // daemon is a predecessor whose only business is to know whether it forwards.
@@ -333,6 +336,88 @@ func TestEndsWhileItHandsOver(t *testing.T) {
 				t.Fatal("it waits for its successor")
 			}
 		})
+	}
+}
+
+// nobody is a user who is neither root nor the tests'.
+const nobody = 65534
+
+// asNobody calls f on a thread of that user's.
+func asNobody(t *testing.T, f func() error) {
+	t.Helper()
+	testenv.NeedRoot(t)
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, nobody, nobody, nobody); e != 0 {
+			done <- e
+			return
+		}
+		done <- f()
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestForeignListener: whoever can write to the socket's directory can listen at the
+// daemon's place. A successor says whose process that is, and tells and takes nothing.
+func TestForeignListener(t *testing.T) {
+	dir, err := os.MkdirTemp("", "handover") // below a directory that anybody may enter
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "s")
+	var l *net.UnixListener
+	asNobody(t, func() (err error) {
+		l, err = net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+		return err
+	})
+	defer l.Close()
+	heard := make(chan int)
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			close(heard)
+			return
+		}
+		defer c.Close()
+		b, _ := io.ReadAll(c)
+		heard <- len(b)
+	}()
+	s, err := Meet(path)
+	if err == nil {
+		s.Close()
+		t.Fatal("it met a stranger")
+	}
+	if !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "of user 65534") || errors.Is(err, ErrAlone) {
+		t.Errorf("error %v", err)
+	}
+	if n := <-heard; n != 0 {
+		t.Errorf("the stranger was told %d bytes", n)
+	}
+}
+
+// TestForeignSuccessor: who can connect, as by a mistake in the socket's mode, gets nothing.
+func TestForeignSuccessor(t *testing.T) {
+	d := newDaemon()
+	d.files = 1
+	path, _ := d.serve(t, nil)
+	if err := errors.Join(os.Chmod(path, 0o777), os.Chmod(filepath.Dir(path), 0o777), os.Chmod(filepath.Dir(filepath.Dir(path)), 0o777)); err != nil {
+		t.Fatal(err)
+	}
+	var c *conn
+	asNobody(t, func() (err error) {
+		c, err = dial(path)
+		return err
+	})
+	defer c.close()
+	if _, _, err := c.expect(kindPlan, time.Minute); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "of user 65534 may not") {
+		t.Errorf("error %v", err)
 	}
 }
 

@@ -27,7 +27,7 @@ type Successor struct {
 }
 
 // Meet connects to the daemon that listens at a path, and gets its plan. The error matches
-// [ErrAlone] if none does.
+// [ErrAlone] if none does. Another user's process, but for root's, is refused unheard.
 func Meet(path string) (*Successor, error) {
 	c, err := dial(path)
 	if err != nil {
@@ -53,6 +53,9 @@ func dial(path string) (*conn, error) {
 }
 
 func (s *Successor) meet() (err error) {
+	if err := mayHandOver(s.conn.c); err != nil {
+		return err
+	}
 	if err := s.conn.c.SetWriteDeadline(time.Now().Add(stepTime)); err != nil {
 		return err
 	}
