@@ -302,11 +302,11 @@ func fabricOf(b []byte, o *overlay.Outer, port uint16) (overlay.VXLAN, bool) {
 // one with IP options, which leaves do not send: its header is not at vxlanAt.
 func vxlanOf(b []byte, o *overlay.Outer, port uint16) (overlay.VXLAN, bool) {
 	at := int(vxlanAt(o.Family))
-	if len(b) < at+overlay.VXLANLen || o.L4+overlay.UDPLen != at || o.Proto != overlay.ProtoUDP ||
-		overlay.UDP(b[o.L4:]).DstPort() != port {
+	if o.L4+overlay.UDPLen != at || o.Proto != overlay.ProtoUDP || len(b) < at+overlay.VXLANLen {
 		return nil, false
 	}
-	return overlay.VXLAN(b[at:]), true
+	udp := b[at-overlay.UDPLen:]
+	return overlay.VXLAN(udp[overlay.UDPLen:]), overlay.UDP(udp).DstPort() == port
 }
 
 // snapshot copies what is a spine's with a scheme of its own.

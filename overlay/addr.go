@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"net/netip"
 )
 
@@ -43,10 +44,10 @@ func (a Addr) Netip() netip.Addr {
 	return netip.AddrFrom16(b).Unmap()
 }
 
-// Hash returns 32 bits, of which the upper ones are the best. Their product tells
-// addresses of one prefix apart, which VTEPs have.
+// Hash returns 32 bits, of which the upper ones are the best. It tells addresses of one
+// prefix apart, which VTEPs have, whichever half they count in.
 func (a Addr) Hash() uint32 {
-	return uint32((a.High*0x9E3779B97F4A7C15 ^ a.Low) * 0xff51afd7ed558ccd >> 32)
+	return uint32((bits.RotateLeft64(a.High, 29) ^ a.Low) * 0x9E3779B97F4A7C15 >> 32)
 }
 
 // possible reports whether packets of IPv6 may come from such an address, or go to it,

@@ -86,15 +86,12 @@ func CheckOuter(frame []byte, o *Outer) drop.Reason {
 		return drop.Truncated
 	}
 	switch Ethernet(frame).EtherType() {
-	case EtherTypeIPv4:
-		return checkOuter4(frame, o)
+	case EtherTypeIPv4: // here, without a call
 	case EtherTypeIPv6:
 		return checkOuter6(frame, o)
+	default:
+		return drop.BadEtherType
 	}
-	return drop.BadEtherType
-}
-
-func checkOuter4(frame []byte, o *Outer) drop.Reason {
 	if len(frame) < EthernetLen+IPv4Len {
 		return drop.Truncated
 	}
