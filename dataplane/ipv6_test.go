@@ -24,9 +24,6 @@ var (
 	vtep6 = netip.MustParseAddr("2001:db8::2")
 )
 
-// vxlanAt6 is where packets between VTEPs of IPv6 have their VXLAN header.
-const vxlanAt6 = overlay.Overhead6 - overlay.VXLANLen
-
 // leafTables6 are leafTables of a leaf at own6, whose first peer is vtep6.
 func leafTables6() *Tables {
 	t := leafTables()
