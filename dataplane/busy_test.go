@@ -29,6 +29,7 @@ func TestBusyQueueHoldsNobodyUp(t *testing.T) {
 		must(t, err)
 	})
 	t.Cleanup(func() { must(t, n.Close()) })
+	n.serving = true // as if the workers ran
 
 	busy, _ := testenv.VethPair(t, s.leaf, "acc0", s.host, "eth0", testenv.VethOptions{})
 	free, _ := testenv.VethPair(t, s.leaf, "acc1", s.host, "eth1", testenv.VethOptions{})

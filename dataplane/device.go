@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -117,7 +118,9 @@ func (n *Node) tryOpen(d *device, ifindex int) (b binding, err error) {
 		}
 		b.sockets = append(b.sockets, s)
 		w.call(func() { w.attach(&w.ports[d.id], s) })
-		if err := b.program.SetSocket(q, s.FD()); err != nil {
+	}
+	if n.serving {
+		if err := b.serve(); err != nil {
 			return b, err
 		}
 	}
@@ -127,6 +130,47 @@ func (n *Node) tryOpen(d *device, ifindex int) (b binding, err error) {
 	}
 	n.log.Info("port open", granted...)
 	return b, nil
+}
+
+// serve has the program give frames to the sockets.
+func (b *binding) serve() error {
+	for q, s := range b.sockets {
+		if err := b.program.SetSocket(q, s.FD()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve has the programs of all ports give frames to the workers, from when all of these
+// forward. What comes before is the kernel's, which may have the same overlay, or is
+// dropped by name on a closed port: it would wait on the rings for as long as a start takes,
+// and what has room there would come late, and all at once.
+func (n *Node) serve(ctx context.Context) {
+	for _, w := range n.workers {
+		select {
+		case <-w.started:
+		case <-ctx.Done():
+			return
+		}
+	}
+	n.opening.Lock()
+	defer n.opening.Unlock()
+	if n.over() || ctx.Err() != nil {
+		return
+	}
+	n.mu.Lock()
+	n.serving = true
+	n.mu.Unlock()
+	for _, d := range n.devices {
+		if d == nil || d.ifindex == 0 {
+			continue
+		}
+		if err := d.serve(); err != nil {
+			n.log.Error("port closed; trying again", "port", d.cfg.Name, "error", err)
+			n.closePort(d, err)
+		}
+	}
 }
 
 var (
@@ -205,7 +249,7 @@ func (d *device) keepCounters(p *bpf.Program) {
 	}
 }
 
-func (d *device) info(log *slog.Logger) PortInfo {
+func (d *device) info(serving bool, log *slog.Logger) PortInfo {
 	i := PortInfo{Name: d.cfg.Name, Kind: d.cfg.Kind, Open: d.program != nil, Since: d.since, Classifier: make(map[string]uint64)}
 	for k, v := range d.past {
 		i.Classifier[k] += v
@@ -215,6 +259,9 @@ func (d *device) info(log *slog.Logger) PortInfo {
 	}
 	if d.program == nil {
 		return i
+	}
+	if !serving {
+		i.Open, i.Error = false, "it gets frames as soon as the workers forward"
 	}
 	i.XDPMode, i.CopyMode = d.mode.String(), d.copyMode()
 	counts, err := d.program.Counters()

@@ -54,6 +54,7 @@ func Inherit(cfg Config, plan *Plan, files []*os.File, log *slog.Logger) (*Node,
 	if want := cfg.UMEMFrames(); plan.Frames < want {
 		log.Warn("the predecessor's packet buffers are fewer than this configuration's", "frames", plan.Frames, "wanted", want, "fix", "restart, if frames are missing")
 	}
+	n.serving = true // as far as the sockets come along
 	n.heir = &heir{plan: plan, states: make(map[PortID]*PlanPort)}
 	if err := n.inherit(plan, f); err != nil {
 		return nil, errors.Join(err, n.Close())

@@ -38,6 +38,7 @@ type Node struct {
 	seats   seats
 	mu      sync.Mutex    // guards devices and what they say; taken after opening, and never for long
 	devices []*device     // by PortID; nil: nobody has it. Written with opening held, too
+	serving bool          // the programs give frames to the workers. Written with opening held, too
 	changed chan struct{} // tables came whose interfaces may differ
 
 	removing chan struct{} // ports were removed that are not closed yet
@@ -77,7 +78,7 @@ func newNode(cfg Config, uplinks []string, log *slog.Logger) (*Node, error) {
 }
 
 // Open creates the workers, attaches the classifier to every port and binds
-// the sockets. On an error nothing stays behind. No frame is forwarded before
+// the sockets. On an error nothing stays behind. No frame is taken from the kernel before
 // [Node.Publish] and [Node.Run].
 func Open(cfg Config, log *slog.Logger) (*Node, error) {
 	if err := cfg.check(); err != nil {
@@ -179,6 +180,7 @@ func (n *Node) Run(ctx context.Context) error {
 		n.handBack()
 		return n.yield()
 	})
+	g.Go(func() error { n.serve(ctx); return nil })
 	g.Go(func() error { n.watchDevices(ctx); return nil })
 	g.Go(func() error { n.watchRemoved(ctx); return nil })
 	g.Go(func() error { n.tune(ctx); return nil })
@@ -347,7 +349,7 @@ func (n *Node) PortInfos() (infos []PortInfo) {
 	for _, d := range n.devices {
 		var i PortInfo // of nobody
 		if d != nil {
-			i = d.info(n.log)
+			i = d.info(n.serving, n.log)
 		}
 		infos = append(infos, i)
 	}

@@ -54,8 +54,9 @@ type worker struct {
 	callers sync.Mutex // serialises call
 	life    sync.Mutex // guards running
 	running bool
-	handed  atomic.Bool // another process has the frames
-	began   mono.Time   // of the first round with tables; 0: there was none
+	handed  atomic.Bool   // another process has the frames
+	began   mono.Time     // of the first round with tables; 0: there was none
+	started chan struct{} // closed by then
 
 	leaf  *leafWorker  // nil on a spine
 	spine *spineWorker // nil on a leaf
@@ -82,7 +83,7 @@ func newWorker(id int, cfg *Config, area []byte, pool *xsk.Pool, frameSize int, 
 	w := &worker{
 		id: id, cfg: cfg, seed: uint32(cfg.Seed), area: area, pool: pool, frameMask: uint64(frameSize - 1),
 		reserve: min(copyReserve, pool.Frames()/16), spare: min(controlReserve, pool.Frames()/128),
-		views: new(atomic.Pointer[view]), holds: newHolds(mono.Time(cfg.HoldTime)), shared: s,
+		started: make(chan struct{}), views: new(atomic.Pointer[view]), holds: newHolds(mono.Time(cfg.HoldTime)), shared: s,
 	}
 	w.mail.init()
 	w.ports = make([]port, 0, cfg.Room)
@@ -135,7 +136,8 @@ func (w *worker) round(now mono.Time) int {
 		return 0
 	}
 	if w.began == 0 {
-		w.began = w.now
+		w.began = max(w.now, 1)
+		close(w.started)
 	}
 	if w.leaf != nil {
 		w.leaf.begin(now)

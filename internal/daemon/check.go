@@ -33,6 +33,9 @@ func (k Kind) prepare(file string, offline bool, look ...func(*node, *control.Fa
 			fatal++
 		}
 	}
+	if fatal > 0 && n.waits() {
+		return nil, findings, noDevice{n}
+	}
 	if fatal > 0 {
 		return nil, findings, fmt.Errorf("%s cannot work on this machine: %d start-up checks failed", file, fatal)
 	}
@@ -59,6 +62,9 @@ func (k Kind) inspect(file string, look ...func(*node, *control.Facts) error) (*
 	if err != nil {
 		return nil, nil, err
 	}
+	if n.waits() {
+		return n, left, nil // what is checked further needs a VTEP
+	}
 	facts, err := control.Gather(&n.dp)
 	if err == nil && n.auto() {
 		n = n.look(&facts.State)
@@ -73,9 +79,6 @@ func (k Kind) inspect(file string, look ...func(*node, *control.Facts) error) (*
 		}
 	}
 	n.adapt(facts)
-	if n.model != nil && !n.model.VTEP.IsValid() {
-		return n, left, nil // what is checked further needs a VTEP
-	}
 	return n, append(control.Check(&n.dp, n.overlay(), facts), left...), nil
 }
 

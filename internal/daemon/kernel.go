@@ -67,6 +67,9 @@ func kernelSays(m *bridge.Model, uplinks []string, widest int) *config.Kernel {
 	return k
 }
 
+// noDeviceFix makes an overlay of the kernel's.
+const noDeviceFix = "ip link add vxlan100 type vxlan id 100 local VTEP dstport 4789 nolearning; ip link set vxlan100 master BRIDGE; ip link set vxlan100 up"
+
 // inspectKernel completes a node whose overlay is the kernel's, and returns what is to be
 // said of the kernel's.
 func (n *node) inspectKernel() (*node, []control.Finding, error) {
@@ -80,10 +83,10 @@ func (n *node) inspectKernel() (*node, []control.Finding, error) {
 	n = n.discover(m, dataplane.LargestMTU)
 	n.addresses = addresses
 	findings := append(leftFindings(m), wideFindings(m, dataplane.LargestMTU)...)
-	if !m.VTEP.IsValid() {
+	if n.waits() {
 		findings = append(findings, control.Finding{
 			Fatal: true, Place: "overlay", Problem: "the overlay is the kernel's, and no bridge has a VXLAN device that leafd can work with",
-			Fix: "ip link add vxlan100 type vxlan id 100 local VTEP dstport 4789 nolearning; ip link set vxlan100 master BRIDGE; ip link set vxlan100 up",
+			Fix: noDeviceFix,
 		})
 	}
 	return n, findings, nil

@@ -58,13 +58,24 @@ func (n *node) logger(level slog.Leveler) *slog.Logger {
 // if none runs, this is a start like any other.
 func (k Kind) run(ctx context.Context, file string, takeOver bool) (err error) {
 	read := time.Now()
+	reload := make(chan os.Signal, 1) // one that is waiting covers all that came since
+	signal.Notify(reload, syscall.SIGHUP)
+	defer signal.Stop(reload)
 	var h *heir
-	n, findings, err := k.prepare(file, false, func(n *node, f *control.Facts) (err error) {
+	meet := func(n *node, f *control.Facts) (err error) {
 		if takeOver {
 			h, err = k.meet(n, f)
 		}
 		return err
-	})
+	}
+	n, findings, err := k.prepare(file, false, meet)
+	var missing noDevice
+	if errors.As(err, &missing) && !takeOver { // a predecessor has had a device all along
+		if err = k.awaitDevice(ctx, missing.node, file, reload); err != nil || ctx.Err() != nil {
+			return err
+		}
+		n, findings, err = k.prepare(file, false, meet)
+	}
 	defer func() {
 		if err != nil && h != nil {
 			h.fail(err)
@@ -81,9 +92,6 @@ func (k Kind) run(ctx context.Context, file string, takeOver bool) (err error) {
 	again.level.Set(n.logLevel())
 	log := n.logger(&again.level)
 	again.log, again.manager.log = log, log
-	reload := make(chan os.Signal, 1) // one that is waiting covers all that came since
-	signal.Notify(reload, syscall.SIGHUP)
-	defer signal.Stop(reload)
 	for _, f := range findings {
 		log.Warn(f.Problem, "fix", f.Fix)
 	}

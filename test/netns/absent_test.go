@@ -18,6 +18,7 @@ import (
 // machine that has yet to start, and opens the port when it appears. With `required`
 // it does not start.
 func TestAbsentAccess(t *testing.T) {
+	t.Parallel() // it waits for a daemon's start
 	f := up(t, "pair.yaml")
 	h1, d := f.host("h1"), f.daemons["L0"]
 	d.stop()
@@ -61,6 +62,7 @@ func TestAbsentAccess(t *testing.T) {
 // as it does, the kernel keeps the queue of the leaf's end for the socket that sent it. A leafd
 // that starts again carries the others' traffic, and opens that port when it can.
 func TestHostKeepsWhatItIsSent(t *testing.T) {
+	t.Parallel() // it waits for a queue that does not move
 	f := up(t, "pair.yaml")
 	h0, d := f.host("h0"), f.daemons["L0"]
 	testenv.VethPair(t, f.ns["h0"], "q0", f.ns["h0"], "q1", testenv.VethOptions{})

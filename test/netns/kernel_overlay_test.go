@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/loomfabric/loom/internal/testenv"
 )
 
@@ -50,6 +52,62 @@ func known(t *testing.T, d *daemon, n uint64) {
 		return ""
 	})
 }
+
+// TestWaitsForTheDevice: a leafd that starts before the kernel has an overlay, as at boot,
+// says what it waits for, and begins when there is one. A reload does not end it, and
+// SIGTERM does.
+func TestWaitsForTheDevice(t *testing.T) {
+	t.Parallel() // that is what it does
+	s := newSite(t, 1)
+	host1 := testenv.NewNamespace(t, "lnhost")
+	s.access(s.far, host1, addr1)
+	kernelLeaf(t, s.far, vtep1, vtep0, s.host0, "acc0")
+	s.runSpine()
+	leaf := s.daemon("leafd", "leaf0", s.leaf0, "overlay: kernel\nuplinks: [{interface: up0}]\n")
+	waits := func() {
+		t.Helper()
+		from := 0
+		if leaf.cmd != nil {
+			from = len(leaf.whole())
+		}
+		leaf.start()
+		eventually(t, 10*time.Second, func() string {
+			if log := leaf.whole()[from:]; !strings.Contains(log, "waits for a VXLAN device") || !strings.Contains(log, "ip link add vxlan100") {
+				return "it does not say what it waits for:\n" + log
+			}
+			return ""
+		})
+	}
+	waits()
+	if out, err := exec.Command("ip", "netns", "exec", s.leaf0.Name, filepath.Join(daemons, "leafd"), "check", "-c", leaf.config).CombinedOutput(); err == nil || !strings.Contains(string(out), "no bridge has a VXLAN device") {
+		t.Errorf("leafd check: %v\n%s", err, out)
+	}
+	if err := leaf.signal(unix.SIGTERM); err != nil {
+		t.Errorf("after SIGTERM: %v\n%s", err, leaf.tail())
+	}
+	waits()
+	if err := unix.Kill(leaf.pid, unix.SIGHUP); err != nil {
+		t.Error(err)
+	}
+	time.Sleep(2 * deviceLook)
+	in(t, s.leaf0, "ip link add br0 type bridge mcast_snooping 0", "ip link set br0 up") // not enough
+	time.Sleep(2 * deviceLook)
+	if _, err := leaf.get("/readyz"); err == nil {
+		t.Error("it has begun without a device")
+	}
+	in(t, s.leaf0, "ip link del br0")
+	kernelLeaf(t, s.leaf0, vtep0, vtep1, host1, "acc0")
+	leaf.ready()
+	known(t, leaf, 1)
+	transfer(t, s.host0, host1, addr1, 1<<20)
+	if n := leaf.sent("up0"); n < 1<<20/1448 {
+		t.Errorf("%d frames were sent by up0\n%s", n, leaf.tail())
+	}
+	leaf.stop()
+}
+
+// deviceLook is how often leafd looks for a VXLAN device.
+const deviceLook = 250 * time.Millisecond
 
 // TestKernelOverlay: two leaves of the kernel's, with bridges and forwarding entries. leafd
 // beside them, told nothing but its uplink, forwards what they know, and they do the rest.

@@ -163,6 +163,7 @@ func TestDrain(t *testing.T) {
 // TestDrainEnds: what cannot be sent within the drain time does not keep the
 // daemon.
 func TestDrainEnds(t *testing.T) {
+	t.Parallel() // it waits for a daemon's end
 	f := up(t, "pair.yaml")
 	f.reconfigure("L0", func(c *config.Leaf) {
 		for i := range c.Uplinks {

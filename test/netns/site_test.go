@@ -85,6 +85,15 @@ func (s *site) routeTo(ns *testenv.Namespace, dst netip.Addr, gateway string) {
 // is verified and ended when the test ends.
 func (s *site) run(program, name string, ns *testenv.Namespace, config string) *daemon {
 	s.t.Helper()
+	d := s.daemon(program, name, ns, config)
+	d.start()
+	d.ready()
+	return d
+}
+
+// daemon makes a daemon that is not started, and ends when the test does.
+func (s *site) daemon(program, name string, ns *testenv.Namespace, config string) *daemon {
+	s.t.Helper()
 	path := func(ext string) string { return filepath.Join(s.dir, name+ext) }
 	d := &daemon{t: s.t, program: program, name: name, ns: ns, config: path(".yaml"), socket: path(".sock"), log: path(".log")}
 	config = fmt.Sprintf("name: %s\npolling: interrupt\nring_size: %d\nframes: %d\nworkers: %d\ntelemetry: {listen: \"unix:%s\"}\nadmin: {listen: \"unix:%s\"}\n%s",
@@ -92,7 +101,6 @@ func (s *site) run(program, name string, ns *testenv.Namespace, config string) *
 	if err := os.WriteFile(d.config, []byte(config), 0o644); err != nil {
 		s.t.Fatal(err)
 	}
-	d.start()
 	s.t.Cleanup(func() {
 		d.verify()
 		if d.pid == 0 {
@@ -102,7 +110,6 @@ func (s *site) run(program, name string, ns *testenv.Namespace, config string) *
 			s.t.Errorf("%s: after SIGTERM: %v\n%s", name, err, d.tail())
 		}
 	})
-	d.ready()
 	return d
 }
 
