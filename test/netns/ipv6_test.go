@@ -16,7 +16,7 @@ import (
 
 // TestIPv6Underlay: a fabric whose VTEPs and links are of IPv6 does what one of IPv4 does:
 // hosts reach each other with full-size frames, leaves prove themselves, both spines carry
-// traffic, and it survives a link.
+// traffic, a leaf hands over, and the fabric survives a link.
 func TestIPv6Underlay(t *testing.T) {
 	f := up(t, "pair6.yaml")
 	for _, size := range []int{56, 1472} {
@@ -38,6 +38,8 @@ func TestIPv6Underlay(t *testing.T) {
 			}
 		}
 	}
+
+	handOverAddresses(t, f.daemons["L0"], f.ns["h0"], f.ns["h3"], f.addr("h3"))
 
 	if err := f.lab.Fail("L0-S0.0"); err != nil {
 		t.Fatal(err)
