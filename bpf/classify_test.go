@@ -96,7 +96,7 @@ var (
 )
 
 func TestTenantFrames(t *testing.T) {
-	access, uplink := newRunner(t, config(Access)), newRunner(t, config(Uplink))
+	access, uplink, uplink6 := newRunner(t, config(Access)), newRunner(t, config(Uplink)), newRunner(t, config6())
 	for _, c := range tenantFrames {
 		t.Run(c.name, func(t *testing.T) {
 			var reference overlay.Meta
@@ -117,6 +117,8 @@ func TestTenantFrames(t *testing.T) {
 				{"VXLAN, Shim without Capable", uplink, outer(ownVTEP, 0, [3]byte{0, 0, 4}, nil, c.frame), 50},
 				{"VXLAN, shim", uplink, outer(ownVTEP, 0, fabricShim, shim, c.frame), 54},
 				{"VXLAN behind IPv4 options", uplink, outer(ownVTEP, 2, [3]byte{}, nil, c.frame), 58},
+				{"VXLAN over IPv6", uplink6, outer6(ownVTEP6, [3]byte{}, nil, c.frame), 70},
+				{"VXLAN over IPv6, shim", uplink6, outer6(ownVTEP6, fabricShim, shim, c.frame), 74},
 				{"VXLAN, padded", uplink, join(encap(c.frame), make([]byte, 30)), 50},
 			} {
 				want.Inner = w.inner
@@ -278,11 +280,36 @@ func toVTEP(ip []byte) []byte {
 	return with(ip, 16, a[:]...)
 }
 
+// notVXLAN6 is the same over IPv6.
+var notVXLAN6 = []struct {
+	name  string
+	frame []byte
+}{
+	{"BGP", eth(0x86dd, toVTEP6(ownVTEP6, ip6(6, tcp(40000, 179))))},
+	{"VXLAN port on TCP", eth(0x86dd, toVTEP6(ownVTEP6, ip6(6, tcp(40000, vxlanPort))))},
+	{"BFD", eth(0x86dd, toVTEP6(ownVTEP6, ip6(17, udp(49152, 3784, make([]byte, 24)))))},
+	{"VXLAN port as source", eth(0x86dd, toVTEP6(ownVTEP6, ip6(17, udp(vxlanPort, 50000, make([]byte, 24)))))},
+	{"neighbour solicitation", eth(0x86dd, toVTEP6(ownVTEP6, ip6(58, make([]byte, 64))))},
+	{"MLD", eth(0x86dd, toVTEP6(ownVTEP6, ip6(0, join([]byte{58, 0, 5, 2, 0, 0, 1, 0}, make([]byte, 24)))))},
+	{"last fragment", extended(44, 8)},
+	{"authentication header", extended(51, 0)},
+	{"options of another port", with(extended(60, 0), 64, 0x12, 0xb6)},
+	{"options, cut", extended(60, 3)[:80]},
+	{"IP version 4", with(vxlanFrame6, 14, 0x45)},
+	{"EtherType IPv4", with(vxlanFrame6, 12, 0x08, 0)},
+	{"tagged", join(vxlanFrame6[:12], be(0x8100), tag(5, 0x86dd), vxlanFrame6[14:])},
+	{"other UDP port", with(vxlanFrame6, 56, 0x12, 0xb6)},
+	{"cut within the UDP header", vxlanFrame6[:61]},
+	{"cut within the IP header", vxlanFrame6[:53]},
+}
+
+var vxlanFrame6 = outer6(ownVTEP6, [3]byte{}, nil, eth(0x0800, ip4(6, 0, 0, tcp(1000, 80))))
+
 func TestUnderlayPasses(t *testing.T) {
-	for _, kind := range []Kind{Uplink, Spine} {
-		r := newRunner(t, config(kind))
-		for _, c := range notVXLAN {
-			t.Run(kind.String()+"/"+c.name, func(t *testing.T) {
+	for i, cfg := range []Config{config(Uplink), config6(), config(Spine)} {
+		kind, r := cfg.Kind, newRunner(t, cfg)
+		for _, c := range append(slices.Clone(notVXLAN), notVXLAN6...) {
+			t.Run(fmt.Sprint(i, kind, "/", c.name), func(t *testing.T) {
 				r.t = t
 				r.expect(c.frame, "pass_not_ours")
 			})
@@ -332,8 +359,33 @@ func TestUplinkVerdicts(t *testing.T) {
 		{"no inner frame", encap(nil), "no_meta"},
 		{"cut behind the UDP header", vxlanFrame[:42], "no_meta"},
 		{"cut within the inner frame", vxlanFrame[:len(vxlanFrame)-1], "no_meta"},
+		{"IPv6, not ours", vxlanFrame6, "pass_not_ours"},
 	} {
 		t.Run(c.name, func(t *testing.T) { newRunner(t, config(Uplink)).expect(c.frame, c.want) })
+	}
+	for _, c := range []struct {
+		name  string
+		frame []byte
+		want  string
+	}{
+		{"ours", vxlanFrame6, "redirect"},
+		{"other destination", outer6(otherVTEP6, [3]byte{}, nil, inner), "pass_not_ours"},
+		{"the other half of the destination", with(vxlanFrame6, 53, 9), "pass_not_ours"},
+		{"IPv4", vxlanFrame, "pass_not_ours"},
+		{"no VNI flag", with(vxlanFrame6, 62, 0), "redirect"},
+		{"link-local source", with(vxlanFrame6, 22, 0xfe, 0x80), "redirect"},
+		{"hop limit 0", with(vxlanFrame6, 21, 0), "redirect"},
+		{"UDP length beyond the frame", with(vxlanFrame6, 58, 0xff, 0xff), "no_meta"},
+		{"shim and an inner frame of 13 bytes", outer6(ownVTEP6, fabricShim, shim, inner[:13]), "no_meta"},
+		{"cut behind the UDP header", vxlanFrame6[:62], "no_meta"},
+		// Those that user space drops by name, although they are no VXLAN that a VTEP sends.
+		{"hop-by-hop options", extended(0, 0), "no_meta"},
+		{"long routing header", extended(43, 4), "no_meta"},
+		{"destination options", extended(60, 1), "no_meta"},
+		{"first fragment", extended(44, 1), "no_meta"},
+		{"options to another VTEP", with(extended(60, 1), 53, 9), "pass_not_ours"},
+	} {
+		t.Run("IPv6 "+c.name, func(t *testing.T) { newRunner(t, config6()).expect(c.frame, c.want) })
 	}
 }
 
@@ -366,6 +418,12 @@ func TestSpineVerdicts(t *testing.T) {
 		{"wrong checksum", with(vxlanFrame, 24, 0, 0), "redirect"},
 		{"UDP length 0", with(vxlanFrame, 38, 0, 0), "redirect"},
 		{"cut behind the UDP header", vxlanFrame[:42], "redirect"},
+		{"within the /64", outer6(netip.MustParseAddr("2001:db8::7:1"), [3]byte{}, nil, inner), "redirect"},
+		{"the /128", outer6(netip.MustParseAddr("2001:db8:8::8"), [3]byte{}, nil, inner), "redirect"},
+		{"beside the /128", outer6(netip.MustParseAddr("2001:db8:8::9"), [3]byte{}, nil, inner), "pass_not_ours"},
+		{"outside, IPv6", outer6(otherVTEP6, [3]byte{}, nil, inner), "pass_not_ours"},
+		{"IPv6, cut behind the UDP header", vxlanFrame6[:62], "redirect"},
+		{"IPv6, options", extended(60, 0), "pass_not_ours"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r.t = t
@@ -378,8 +436,12 @@ func TestSpineVerdicts(t *testing.T) {
 			if m != want {
 				t.Errorf("metadata\n%+v, want that of the outer 5-tuple\n%+v", m, want)
 			}
-			if l4 := 14 + c.frame[14]&15*4; m.L3 != 14 || m.L4 != l4 || m.Flags != fV4|fPort {
-				t.Errorf("L3 %d, L4 %d, flags %#x; want 14, %d, %#x", m.L3, m.L4, m.Flags, l4, fV4|fPort)
+			flags := fV4 | fPort
+			if c.frame[12] == 0x86 {
+				flags = fV6 | fPort
+			}
+			if l4 := l4Of(c.frame); m.L3 != 14 || int(m.L4) != l4 || m.Flags != flags {
+				t.Errorf("L3 %d, L4 %d, flags %#x; want 14, %d, %#x", m.L3, m.L4, m.Flags, l4, flags)
 			}
 		})
 	}

@@ -57,7 +57,7 @@ func (m Mode) String() string {
 // loaded, since the values are constants to the verifier.
 type Config struct {
 	Kind      Kind
-	VTEP      netip.Addr // uplink: own VTEP, IPv4
+	VTEP      netip.Addr // uplink: own VTEP
 	Routes    *Routes    // spine: which VXLAN it takes
 	VXLANPort uint16     // uplink and spine: UDP port
 	Seed      uint32     // of the flow hash, as for overlay.Dissect
@@ -100,8 +100,8 @@ func (c *Config) check() error {
 	switch c.Kind {
 	case Access:
 	case Uplink:
-		if !c.VTEP.Is4() {
-			return fmt.Errorf("VTEP %v is not an IPv4 address: the underlay is IPv4", c.VTEP)
+		if !c.VTEP.IsValid() || c.VTEP.Is4In6() || c.VTEP.IsUnspecified() {
+			return fmt.Errorf("VTEP %v is neither an IPv4 nor an IPv6 address", c.VTEP)
 		}
 	case Spine:
 		if c.Routes == nil {
@@ -119,8 +119,17 @@ func (c *Config) check() error {
 	return nil
 }
 
-// beAddr returns a's bytes as a 32-bit word in wire order.
+// beAddr returns the bytes of an IPv4 address as a 32-bit word in wire order.
 func beAddr(a netip.Addr) uint32 {
 	b := a.As4()
 	return binary.NativeEndian.Uint32(b[:])
+}
+
+// beAddr6 returns the bytes of an IPv6 address as 32-bit words in wire order.
+func beAddr6(a netip.Addr) (words [4]uint32) {
+	b := a.As16()
+	for i := range words {
+		words[i] = binary.NativeEndian.Uint32(b[4*i:])
+	}
+	return words
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"flag"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -29,7 +30,7 @@ func generator(t *testing.T) *rand.Rand {
 // where they start: by RFC 7348 and DESIGN's fabric header, written without
 // regard to how loom.c or package overlay do it. Zero if there are none.
 func describes(frame []byte) (inner []byte, start int) {
-	l4 := 14 + int(frame[14]&15)*4
+	l4 := l4Of(frame)
 	start = l4 + 16
 	if len(frame) < start {
 		return nil, 0
@@ -44,17 +45,25 @@ func describes(frame []byte) (inner []byte, start int) {
 	return frame[start:end], start
 }
 
+// l4Of returns where the UDP header of an outer frame is.
+func l4Of(frame []byte) int {
+	if binary.BigEndian.Uint16(frame[12:]) == 0x86dd {
+		return 54
+	}
+	return 14 + int(frame[14]&15)*4
+}
+
 // checkAgainstGo compares what the three programs make of a frame with what
-// package overlay makes of it.
-type checkAgainstGo struct{ access, uplink, spine *runner }
+// package overlay makes of it; that of uplinks for VTEPs of both families.
+type checkAgainstGo struct{ access, uplink, uplink6, spine *runner }
 
 func newCheckAgainstGo(t testing.TB) *checkAgainstGo {
-	return &checkAgainstGo{newRunner(t, config(Access)), newRunner(t, config(Uplink)), newRunner(t, config(Spine))}
+	return &checkAgainstGo{newRunner(t, config(Access)), newRunner(t, config(Uplink)), newRunner(t, config6()), newRunner(t, config(Spine))}
 }
 
 func (c *checkAgainstGo) frame(t testing.TB, frame []byte) {
 	t.Helper()
-	c.access.t, c.uplink.t, c.spine.t = t, t, t
+	c.access.t, c.uplink.t, c.uplink6.t, c.spine.t = t, t, t, t
 	var want overlay.Meta
 	overlay.Dissect(frame, seed, &want)
 
@@ -82,15 +91,25 @@ func (c *checkAgainstGo) frame(t testing.TB, frame []byte) {
 		t.Errorf("spine: action %d, metadata %v\n got %+v\nwant %+v\nframe %x", action, meta, m, want, frame)
 	}
 
-	action, m, meta = c.uplink.run(frame)
+	c.ofUplink(t, c.uplink, frame)
+	c.ofUplink(t, c.uplink6, frame)
+}
+
+func (c *checkAgainstGo) ofUplink(t testing.TB, r *runner, frame []byte) {
+	t.Helper()
+	vtep := r.cfg.VTEP
+	neighbour := overlay.Ethernet(frame).EtherType() == overlay.EtherTypeLocal
+	action, m, meta := r.run(frame)
 	if (meta && action != xdpRedirect) || (action != xdpRedirect && action != xdpPass) {
 		t.Errorf("uplink: action %d, metadata %v\nframe %x", action, meta, frame)
 	}
-	want = overlay.Meta{}
+	var want overlay.Meta
 	if neighbour && (action != xdpRedirect || meta) {
 		t.Errorf("uplink: action %d, metadata %v for a neighbour's message %x", action, meta, frame)
 	}
-	if !neighbour && action == xdpRedirect {
+	if behind := behindExtension(frame, vtep); !neighbour && behind && (action != xdpRedirect || meta) {
+		t.Errorf("uplink: action %d, metadata %v for VXLAN behind an extension header %x", action, meta, frame)
+	} else if !neighbour && !behind && action == xdpRedirect {
 		inner, start := describes(frame)
 		if inner != nil {
 			overlay.Dissect(inner, seed, &want)
@@ -103,11 +122,31 @@ func (c *checkAgainstGo) frame(t testing.TB, frame []byte) {
 	// What decapsulation accepts, and is for us, must have come to user space
 	// with metadata that agrees on where the inner frame starts.
 	var d overlay.Decapped
-	if overlay.Decap(frame, vxlanPort, &d) == drop.None && d.Dst == binary.BigEndian.Uint32(ownVTEP.AsSlice()) {
+	if overlay.Decap(frame, vxlanPort, &d) == drop.None && d.Dst == overlay.AddrOf(vtep) {
 		if !meta || int(m.Inner) != d.Inner {
 			t.Errorf("uplink: metadata %v, inner frame at %d; Decap finds it at %d\nframe %x", meta, m.Inner, d.Inner, frame)
 		}
 	}
+}
+
+// behindExtension reports whether a frame is to the VTEP, and an extension header or that
+// of a first fragment stands before a UDP header to the VXLAN port.
+func behindExtension(frame []byte, vtep netip.Addr) bool {
+	if len(frame) < 62 || !vtep.Is6() || binary.BigEndian.Uint16(frame[12:]) != 0x86dd || frame[14]>>4 != 6 || netip.AddrFrom16([16]byte(frame[38:54])) != vtep {
+		return false
+	}
+	l4 := 62
+	switch frame[20] {
+	case 0, 43, 60:
+		l4 += 8 * int(frame[55])
+	case 44:
+		if binary.BigEndian.Uint16(frame[56:])>>3 != 0 {
+			return false
+		}
+	default:
+		return false
+	}
+	return frame[54] == 17 && len(frame) >= l4+8 && binary.BigEndian.Uint16(frame[l4+2:]) == vxlanPort
 }
 
 // corpus returns every frame of the fixtures, bare and encapsulated.
@@ -115,7 +154,11 @@ func corpus() [][]byte {
 	var all [][]byte
 	for _, c := range tenantFrames {
 		all = append(all, c.frame, encap(c.frame), outer(ownVTEP, 0, fabricShim, shim, c.frame),
-			outer(ownVTEP, 10, [3]byte{0, 0, 1}, nil, c.frame), outer(otherVTEP, 0, [3]byte{}, nil, c.frame))
+			outer(ownVTEP, 10, [3]byte{0, 0, 1}, nil, c.frame), outer(otherVTEP, 0, [3]byte{}, nil, c.frame),
+			outer6(ownVTEP6, [3]byte{}, nil, c.frame), outer6(ownVTEP6, fabricShim, shim, c.frame), outer6(otherVTEP6, [3]byte{}, nil, c.frame))
+	}
+	for _, kind := range []byte{0, 43, 44, 51, 60} {
+		all = append(all, extended(kind, 0), extended(kind, 2))
 	}
 	for _, c := range notVXLAN {
 		all = append(all, c.frame)

@@ -11,6 +11,9 @@ import (
 var (
 	ownVTEP   = netip.MustParseAddr("10.0.0.1")
 	otherVTEP = netip.MustParseAddr("10.0.9.1")
+
+	ownVTEP6   = netip.MustParseAddr("2001:db8::1")
+	otherVTEP6 = netip.MustParseAddr("2001:db8:9::1")
 )
 
 const (
@@ -85,6 +88,26 @@ func outer(dst netip.Addr, optionWords int, reserved [3]byte, shim, inner []byte
 
 // encap is outer as a plain RFC 7348 peer sends it, to our own VTEP.
 func encap(inner []byte) []byte { return outer(ownVTEP, 0, [3]byte{}, nil, inner) }
+
+// outer6 is outer for IPv6.
+func outer6(dst netip.Addr, reserved [3]byte, shim, inner []byte) []byte {
+	vxlan := join([]byte{8}, reserved[:], []byte{0, 0, 100, 0}, shim)
+	return eth(0x86dd, toVTEP6(dst, ip6(17, udp(50000, vxlanPort, join(vxlan, inner)))))
+}
+
+// extended is VXLAN to our VTEP behind an extension header of some kind, with so many
+// times 8 bytes more.
+func extended(kind byte, more int) []byte {
+	ext := append([]byte{17, byte(more)}, make([]byte, 6+8*more)...)
+	if kind == 44 {
+		ext = []byte{17, 0, 0, byte(more), 0, 0, 0, 1} // more: rest of the offset, and the bit for more
+	}
+	vxlan := join([]byte{8, 0, 0, 0, 0, 0, 100, 0}, make([]byte, 60))
+	return eth(0x86dd, toVTEP6(ownVTEP6, ip6(kind, join(ext, udp(50000, vxlanPort, vxlan)))))
+}
+
+// toVTEP6 changes the destination of an IPv6 packet.
+func toVTEP6(dst netip.Addr, ip []byte) []byte { return with(ip, 24, dst.AsSlice()...) }
 
 // checksum fills in the checksum of an IPv4 header.
 func checksum(h []byte) {

@@ -55,6 +55,18 @@ struct {
 	__type(value, __u32);
 } peers SEC(".maps");
 
+/* peers6 is peers for IPv6. */
+struct loom_vtep6 {
+	__u32 addr[4];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct loom_vtep6);
+	__type(value, __u32);
+} peers6 SEC(".maps");
+
 /* Whether user space can send to a place: 1, or 0. By port, and behind them by peer. */
 #define SERVED_PORTS 256
 #define SERVED_PEERS 1024
@@ -83,7 +95,7 @@ struct {
 } vlans SEC(".maps");
 
 #define VID_MASK 0x0FFF
-#define OUTER_LEN (ETH_LEN + IPV4_LEN + UDP_LEN + VXLAN_LEN)
+#define OUTER_LEN(ip_len) (ETH_LEN + (ip_len) + UDP_LEN + VXLAN_LEN)
 #define MAC_MASK 0xFFFFFFFFFFFFULL
 #define NETWORK_SHIFT 48
 
@@ -268,47 +280,70 @@ static __always_inline void clear(void *udp)
 /* take_shim takes the shim out of a frame of the fabric, which is a frame of RFC 7348
  * then. False, and the frame is as it was, for one that no leaf sends: with IP options.
  */
-static __always_inline int take_shim(struct xdp_md *ctx, __u32 l4)
+static __always_inline int take_shim(struct xdp_md *ctx, __u32 l4, const __u32 ip_len)
 {
+	const __u32 outer = OUTER_LEN(ip_len);
 	void *p = (void *)(long)ctx->data;
-	__u64 words[OUTER_LEN / 8];
-	__u16 last, len;
+	__u64 words[OUTER_LEN(IPV6_LEN) / 8];
+	__u16 last_half, len;
+	__u32 last;
 
-	if (l4 != ETH_LEN + IPV4_LEN || p + OUTER_LEN + SHIM_LEN > (void *)(long)ctx->data_end)
+	/* Of 50 or 70 bytes, 2 or 6 are left over by words of 8. */
+	if (l4 != ETH_LEN + ip_len || p + outer + SHIM_LEN > (void *)(long)ctx->data_end)
 		return 0;
-	for (int i = 0; i < OUTER_LEN / 8; i++)
+	for (__u32 i = 0; i < outer / 8; i++)
 		words[i] = load64(p + 8 * i);
-	last = load16(p + OUTER_LEN - 2);
+	last = load32(p + outer - 6);
+	last_half = load16(p + outer - 2);
 	if (bpf_xdp_adjust_head(ctx, SHIM_LEN))
 		return 0;
 	p = (void *)(long)ctx->data;
-	if (p + OUTER_LEN > (void *)(long)ctx->data_end)
+	if (p + outer > (void *)(long)ctx->data_end)
 		return 0; /* never */
-	for (int i = 0; i < OUTER_LEN / 8; i++)
+	for (__u32 i = 0; i < outer / 8; i++)
 		load64(p + 8 * i) = words[i];
-	load16(p + OUTER_LEN - 2) = last;
+	load32(p + outer - 6) = last;
+	load16(p + outer - 2) = last_half;
 
-	len = load16(p + ETH_LEN + 2);
-	load16(p + ETH_LEN + 2) = bpf_htons(bpf_ntohs(len) - SHIM_LEN);
-	load16(p + ETH_LEN + 10) = ~fold((__u32)(__u16)~load16(p + ETH_LEN + 10) + (__u16)~len +
-					 load16(p + ETH_LEN + 2)); /* RFC 1624 */
-	p += ETH_LEN + IPV4_LEN;
+	if (ip_len == IPV6_LEN) {
+		load16(p + ETH_LEN + 4) = bpf_htons(be16(p + ETH_LEN + 4) - SHIM_LEN);
+	} else {
+		len = load16(p + ETH_LEN + 2);
+		load16(p + ETH_LEN + 2) = bpf_htons(bpf_ntohs(len) - SHIM_LEN);
+		load16(p + ETH_LEN + 10) = ~fold((__u32)(__u16)~load16(p + ETH_LEN + 10) + (__u16)~len +
+						 load16(p + ETH_LEN + 2)); /* RFC 1624 */
+	}
+	p += ETH_LEN + ip_len;
 	load16(p + 4) = bpf_htons(be16(p + 4) - SHIM_LEN);
 	load16(p + 6) = 0; /* without a checksum (RFC 768), as leaves send it */
 	clear(p);
 	return 1;
 }
 
+/* from_peer says whether an outer frame comes from a VTEP that is known. */
+static __always_inline int from_peer(const struct frame *f)
+{
+	if (vtep_addr) {
+		__u32 vtep = load32(f->start + ETH_LEN + 12);
+
+		return bpf_map_lookup_elem(&peers, &vtep) != 0;
+	}
+	struct loom_vtep6 vtep;
+
+	for (int i = 0; i < 4; i++)
+		vtep.addr[i] = load32(f->start + ETH_LEN + 8 + 4 * i);
+	return bpf_map_lookup_elem(&peers6, &vtep) != 0;
+}
+
 /* tenant says what a tenant's frame in VXLAN is, as judge does. */
 static __always_inline __u32 tenant(const struct frame *f, __u32 l4, const struct frame *in)
 {
 	void *vx = f->start + l4 + UDP_LEN;
-	__u32 vtep, vni, *network;
+	__u32 vni, *network;
 	struct loom_address *to;
 	__u64 key;
 
-	vtep = load32(f->start + ETH_LEN + 12);
-	if (!bpf_map_lookup_elem(&peers, &vtep))
+	if (!from_peer(f))
 		return LOOM_PASS_PEER;
 	if (vx + VXLAN_LEN > f->end)
 		return LOOM_PASS_NETWORK;
@@ -337,11 +372,11 @@ int loom_kernel_uplink(struct xdp_md *ctx)
 {
 	struct frame f = arrived(ctx), in = {};
 	struct loom_meta m = {};
-	__u32 l4 = vxlan_l4(&f), verdict = LOOM_REDIRECT;
+	__u32 l4 = to_us(&f), verdict = LOOM_REDIRECT;
 	enum vxlan_kind kind;
 	void *udp;
 
-	if (!l4 || load32(f.start + ETH_LEN + 16) != vtep_addr)
+	if (!l4)
 		return not_vxlan(ctx, &f);
 	udp = f.start + l4;
 	if (udp + UDP_LEN + VXLAN_LEN > f.end)
@@ -353,7 +388,7 @@ int loom_kernel_uplink(struct xdp_md *ctx)
 	if (kind < VXLAN_SHIM)
 		verdict = tenant(&f, l4, &in);
 	if (verdict == LOOM_REDIRECT && redirect_to(ctx) != XDP_REDIRECT) {
-		if (kind == VXLAN_SHIM && m.inner && take_shim(ctx, l4))
+		if (kind == VXLAN_SHIM && m.inner && (vtep_addr ? take_shim(ctx, l4, IPV4_LEN) : take_shim(ctx, l4, IPV6_LEN)))
 			return count(LOOM_PASS_NO_SOCKET, XDP_PASS);
 		if (kind >= VXLAN_SHIM)
 			return count(LOOM_DROP_NO_SOCKET, XDP_DROP);

@@ -24,10 +24,17 @@ func TestVerifier(t *testing.T) {
 		kind   Kind
 		device int
 		rule   *Rule
-	}{{Access, 0, nil}, {Access, w.index, nil}, {Uplink, 0, nil}, {Spine, 0, nil}, {Access, 0, rule}, {Access, w.index, rule}, {Uplink, 0, rule}} {
+		six    bool
+	}{
+		{Access, 0, nil, false}, {Access, w.index, nil, false}, {Uplink, 0, nil, false}, {Uplink, 0, nil, true}, {Spine, 0, nil, false},
+		{Access, 0, rule, false}, {Access, w.index, rule, false}, {Uplink, 0, rule, false}, {Uplink, 0, rule, true},
+	} {
 		kind := c.kind
-		t.Run(fmt.Sprintf("%v %d %v", kind, c.device, c.rule != nil), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%v %d %v %v", kind, c.device, c.rule != nil, c.six), func(t *testing.T) {
 			cfg := config(kind)
+			if c.six {
+				cfg = config6()
+			}
 			cfg.Device, cfg.Rule = c.device, c.rule
 			p, err := w.load(cfg)
 			if err != nil {
@@ -58,7 +65,6 @@ func TestVerifier(t *testing.T) {
 }
 
 func TestLoadRefuses(t *testing.T) {
-	v6 := netip.MustParseAddr("2001:db8::1")
 	for _, c := range []struct {
 		name   string
 		kind   Kind
@@ -68,7 +74,7 @@ func TestLoadRefuses(t *testing.T) {
 		{"no kind", Access, func(c *Config) { c.Kind = 0 }, "Kind(0)"},
 		{"no queues", Access, func(c *Config) { c.Queues = 0 }, "queues"},
 		{"too many queues", Access, func(c *Config) { c.Queues = 4097 }, "4097"},
-		{"IPv6 VTEP", Uplink, func(c *Config) { c.VTEP = v6 }, v6.String()},
+		{"mapped VTEP", Uplink, func(c *Config) { c.VTEP = netip.MustParseAddr("::ffff:10.0.0.1") }, "::ffff:10.0.0.1"},
 		{"no VTEP", Uplink, func(c *Config) { c.VTEP = netip.Addr{} }, "IPv4"},
 		{"a device", Uplink, func(c *Config) { c.Device = 2 }, "access"},
 		{"no port", Uplink, func(c *Config) { c.VXLANPort = 0 }, "4789"},

@@ -26,7 +26,8 @@ char _license[] SEC("license") = "GPL";
 extern int bpf_xdp_metadata_rx_vlan_tag(const struct xdp_md *ctx, __be16 *tpid, __u16 *tci) __ksym;
 
 /* Set by the loader before the programs are verified. */
-const volatile __u32 vtep_addr;  /* uplink: own VTEP, network byte order */
+const volatile __u32 vtep_addr;  /* uplink: own VTEP, network byte order; 0: it is of IPv6 */
+const volatile __u64 vtep_addr6[2]; /* likewise, of IPv6 */
 const volatile __u16 vxlan_port; /* UDP, host byte order */
 const volatile __u32 hash_seed;
 const volatile __u32 no_socket = XDP_PASS; /* access: what becomes of frames that nobody serves */
@@ -64,6 +65,11 @@ struct lpm_key {
 	__u32 addr; /* network byte order */
 };
 
+struct lpm_key6 {
+	__u32 prefixlen;
+	__u32 addr[4]; /* network byte order */
+};
+
 /* Spine: prefixes of the leaves' VTEPs, and with value 0 those among them that are the
  * kernel's. The loader sets the size, or takes a map that all ports share. */
 struct {
@@ -73,6 +79,15 @@ struct {
 	__type(key, struct lpm_key);
 	__type(value, __u8);
 } remotes SEC(".maps");
+
+/* remotes6 is remotes for IPv6. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct lpm_key6);
+	__type(value, __u8);
+} remotes6 SEC(".maps");
 
 #define ETH_LEN 14
 #define VLAN_LEN 4
@@ -103,8 +118,12 @@ struct {
 #define PROTO_UDP 17
 #define PROTO_IPV6_FRAGMENT 44
 #define PROTO_SCTP 132
+#define PROTO_HOP_BY_HOP 0
+#define PROTO_ROUTING 43
+#define PROTO_DESTINATION 60
 
 #define IPV4_FRAGMENT 0x3FFF /* MF and the 13 bits of the offset */
+#define IPV6_FRAGMENT_OFFSET 0xFFF8
 #define PORT_ROCE 4791
 
 /* Bits of the last of the VXLAN header's bytes 1 to 3. */
@@ -290,6 +309,10 @@ static __always_inline struct frame arrived(struct xdp_md *ctx)
 	return whole(ctx);
 }
 
+/* Offsets in an outer frame of the addresses that it goes to. */
+#define OUTER_DST (ETH_LEN + 16)
+#define OUTER_DST6 (ETH_LEN + 24)
+
 /* vxlan_l4 returns the offset of the UDP header if the frame is an unfragmented
  * IPv4 datagram to the VXLAN port, else 0. Lengths and checksums are left to
  * user space, which counts what is wrong.
@@ -309,6 +332,66 @@ static __always_inline __u32 vxlan_l4(const struct frame *f)
 	if (udp + UDP_LEN > f->end || be16(udp + 2) != vxlan_port)
 		return 0;
 	return ETH_LEN + hlen;
+}
+
+/* vxlan_l4_6 is vxlan_l4 for IPv6, without extension headers. */
+static __always_inline __u32 vxlan_l4_6(const struct frame *f)
+{
+	void *ip = f->start + ETH_LEN, *udp = ip + IPV6_LEN;
+
+	if (udp + UDP_LEN > f->end || be16(f->start + 12) != ETHERTYPE_IPV6)
+		return 0;
+	if (load8(ip) >> 4 != 6 || load8(ip + 6) != PROTO_UDP || be16(udp + 2) != vxlan_port)
+		return 0;
+	return ETH_LEN + IPV6_LEN;
+}
+
+/* behind_extension says whether one extension header, or a fragment header, stands
+ * between IPv6 and a UDP header to the VXLAN port. No VTEP sends that; user space drops it
+ * by name.
+ */
+static __always_inline int behind_extension(const struct frame *f)
+{
+	void *ip = f->start + ETH_LEN, *ext = ip + IPV6_LEN, *udp;
+	__u8 next;
+
+	if (ext + 8 > f->end || be16(f->start + 12) != ETHERTYPE_IPV6 || load8(ip) >> 4 != 6)
+		return 0;
+	next = load8(ip + 6);
+	if (next != PROTO_HOP_BY_HOP && next != PROTO_ROUTING && next != PROTO_DESTINATION &&
+	    next != PROTO_IPV6_FRAGMENT)
+		return 0;
+	if (load8(ext) != PROTO_UDP)
+		return 0;
+	udp = ext + 8;
+	if (next == PROTO_IPV6_FRAGMENT) {
+		if (be16(ext + 2) & IPV6_FRAGMENT_OFFSET) /* the ports are in the first one */
+			return 0;
+	} else {
+		udp += (__u32)load8(ext + 1) << 3;
+	}
+	return udp + UDP_LEN <= f->end && be16(udp + 2) == vxlan_port;
+}
+
+/* to_vtep says whether a frame of IPv6 goes to our VTEP. The caller has checked that the
+ * header is there.
+ */
+#define to_vtep6(f) \
+	(load64((f)->start + OUTER_DST6) == vtep_addr6[0] && load64((f)->start + OUTER_DST6 + 8) == vtep_addr6[1])
+
+/* to_us returns the offset of the UDP header if the frame is VXLAN to our VTEP, else 0.
+ * The verifier knows the VTEP, and drops the other family's half.
+ */
+static __always_inline __u32 to_us(const struct frame *f)
+{
+	__u32 l4;
+
+	if (vtep_addr) {
+		l4 = vxlan_l4(f);
+		return l4 && load32(f->start + OUTER_DST) == vtep_addr ? l4 : 0;
+	}
+	l4 = vxlan_l4_6(f);
+	return l4 && to_vtep6(f) ? l4 : 0;
 }
 
 /* inner finds the bytes behind the VXLAN header, as the UDP length has them,
@@ -442,12 +525,14 @@ int loom_uplink(struct xdp_md *ctx)
 {
 	struct frame f = arrived(ctx), in;
 	struct loom_meta m = {};
-	__u32 l4 = vxlan_l4(&f);
+	__u32 l4 = to_us(&f);
 
-	if (!l4 || load32(f.start + ETH_LEN + 16) != vtep_addr)
+	if (!l4 && (vtep_addr || !behind_extension(&f) || !to_vtep6(&f)))
 		return not_vxlan(ctx, &f);
 	if (redirect_to(ctx) != XDP_REDIRECT)
 		return count(LOOM_PASS_NO_SOCKET, XDP_PASS);
+	if (!l4)
+		return count(LOOM_REDIRECT_NO_META, XDP_REDIRECT);
 	m.inner = inner(&f, l4, &in);
 	if (m.inner && dissect(&in, &m) && put_meta(ctx, &m))
 		return count(LOOM_REDIRECT, XDP_REDIRECT);
@@ -459,13 +544,21 @@ int loom_spine(struct xdp_md *ctx)
 {
 	struct frame f = arrived(ctx);
 	struct loom_meta m = {};
-	struct lpm_key key = {.prefixlen = 32};
 	__u8 *ours;
 
-	if (!vxlan_l4(&f))
+	if (vxlan_l4(&f)) {
+		struct lpm_key key = {.prefixlen = 32, .addr = load32(f.start + OUTER_DST)};
+
+		ours = bpf_map_lookup_elem(&remotes, &key);
+	} else if (vxlan_l4_6(&f)) {
+		struct lpm_key6 key = {.prefixlen = 128};
+
+		for (int i = 0; i < 4; i++)
+			key.addr[i] = load32(f.start + OUTER_DST6 + 4 * i);
+		ours = bpf_map_lookup_elem(&remotes6, &key);
+	} else {
 		return not_vxlan(ctx, &f);
-	key.addr = load32(f.start + ETH_LEN + 16);
-	ours = bpf_map_lookup_elem(&remotes, &key);
+	}
 	if (!ours || !*ours)
 		return count(LOOM_PASS_NOT_OURS, XDP_PASS);
 	if (redirect_to(ctx) != XDP_REDIRECT)

@@ -31,10 +31,21 @@ type loomLoomVlan struct {
 	Refresh uint16
 }
 
+type loomLoomVtep6 struct {
+	_    structs.HostLayout
+	Addr [4]uint32
+}
+
 type loomLpmKey struct {
 	_         structs.HostLayout
 	Prefixlen uint32
 	Addr      uint32
+}
+
+type loomLpmKey6 struct {
+	_         structs.HostLayout
+	Prefixlen uint32
+	Addr      [4]uint32
 }
 
 // Names of all BPF objects in the ELF.
@@ -46,7 +57,9 @@ const (
 	loomMapLinkLocal             = "link_local"
 	loomMapNetworks              = "networks"
 	loomMapPeers                 = "peers"
+	loomMapPeers6                = "peers6"
 	loomMapRemotes               = "remotes"
+	loomMapRemotes6              = "remotes6"
 	loomMapServed                = "served"
 	loomMapVlans                 = "vlans"
 	loomMapXsks                  = "xsks"
@@ -61,6 +74,7 @@ const (
 	loomVarNoSocket              = "no_socket"
 	loomVarPortNumber            = "port_number"
 	loomVarVtepAddr              = "vtep_addr"
+	loomVarVtepAddr6             = "vtep_addr6"
 	loomVarVxlanPort             = "vxlan_port"
 )
 
@@ -124,7 +138,9 @@ type loomMapSpecs struct {
 	LinkLocal *ebpf.MapSpec `ebpf:"link_local"`
 	Networks  *ebpf.MapSpec `ebpf:"networks"`
 	Peers     *ebpf.MapSpec `ebpf:"peers"`
+	Peers6    *ebpf.MapSpec `ebpf:"peers6"`
 	Remotes   *ebpf.MapSpec `ebpf:"remotes"`
+	Remotes6  *ebpf.MapSpec `ebpf:"remotes6"`
 	Served    *ebpf.MapSpec `ebpf:"served"`
 	Vlans     *ebpf.MapSpec `ebpf:"vlans"`
 	Xsks      *ebpf.MapSpec `ebpf:"xsks"`
@@ -138,6 +154,7 @@ type loomVariableSpecs struct {
 	NoSocket   *ebpf.VariableSpec `ebpf:"no_socket"`
 	PortNumber *ebpf.VariableSpec `ebpf:"port_number"`
 	VtepAddr   *ebpf.VariableSpec `ebpf:"vtep_addr"`
+	VtepAddr6  *ebpf.VariableSpec `ebpf:"vtep_addr6"`
 	VxlanPort  *ebpf.VariableSpec `ebpf:"vxlan_port"`
 }
 
@@ -166,7 +183,9 @@ type loomMaps struct {
 	LinkLocal *ebpf.Map `ebpf:"link_local"`
 	Networks  *ebpf.Map `ebpf:"networks"`
 	Peers     *ebpf.Map `ebpf:"peers"`
+	Peers6    *ebpf.Map `ebpf:"peers6"`
 	Remotes   *ebpf.Map `ebpf:"remotes"`
+	Remotes6  *ebpf.Map `ebpf:"remotes6"`
 	Served    *ebpf.Map `ebpf:"served"`
 	Vlans     *ebpf.Map `ebpf:"vlans"`
 	Xsks      *ebpf.Map `ebpf:"xsks"`
@@ -179,7 +198,9 @@ func (m *loomMaps) Close() error {
 		m.LinkLocal,
 		m.Networks,
 		m.Peers,
+		m.Peers6,
 		m.Remotes,
+		m.Remotes6,
 		m.Served,
 		m.Vlans,
 		m.Xsks,
@@ -194,6 +215,7 @@ type loomVariables struct {
 	NoSocket   *ebpf.Variable `ebpf:"no_socket"`
 	PortNumber *ebpf.Variable `ebpf:"port_number"`
 	VtepAddr   *ebpf.Variable `ebpf:"vtep_addr"`
+	VtepAddr6  *ebpf.Variable `ebpf:"vtep_addr6"`
 	VxlanPort  *ebpf.Variable `ebpf:"vxlan_port"`
 }
 

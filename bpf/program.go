@@ -135,9 +135,10 @@ func specialise(spec *ebpf.CollectionSpec, cfg *Config, tags bool) error {
 	}
 	spec.Programs = map[string]*ebpf.ProgramSpec{cfg.name(): p}
 	if cfg.Kind == Spine {
-		spec.Maps["remotes"].MaxEntries = maxRoutes
+		spec.Maps["remotes"].MaxEntries, spec.Maps["remotes6"].MaxEntries = maxRoutes, maxRoutes
 	} else {
 		delete(spec.Maps, "remotes")
+		delete(spec.Maps, "remotes6")
 	}
 	if cfg.Kind != Access || cfg.Rule != nil {
 		delete(spec.Maps, "link_local")
@@ -159,6 +160,7 @@ func specialise(spec *ebpf.CollectionSpec, cfg *Config, tags bool) error {
 		"vxlan_port": cfg.VXLANPort,
 		"hash_seed":  cfg.Seed,
 		"vtep_addr":  uint32(0),
+		"vtep_addr6": [4]uint32{},
 		"no_socket":  uint32(xdpPass),
 
 		"port_number": uint32(cfg.Port),
@@ -166,8 +168,12 @@ func specialise(spec *ebpf.CollectionSpec, cfg *Config, tags bool) error {
 	if cfg.Closed {
 		consts["no_socket"] = uint32(xdpDrop)
 	}
-	if cfg.Kind == Uplink {
+	switch {
+	case cfg.Kind != Uplink:
+	case cfg.VTEP.Is4():
 		consts["vtep_addr"] = beAddr(cfg.VTEP)
+	default:
+		consts["vtep_addr6"] = beAddr6(cfg.VTEP)
 	}
 	for name, value := range consts {
 		v, ok := spec.Variables[name]

@@ -16,11 +16,12 @@ const maxRoutes = 1 << 20
 // destination. The programs of a node's ports share one, and it follows the node's
 // routes while they run. It is not safe for concurrent use.
 type Routes struct {
-	trie *ebpf.Map
-	has  map[netip.Prefix]bool // what the trie says
+	trie  *ebpf.Map             // IPv4
+	trie6 *ebpf.Map             // IPv6
+	has   map[netip.Prefix]bool // what the tries say
 }
 
-// NewRoutes returns a trie that leaves everything to the kernel.
+// NewRoutes returns tries that leave everything to the kernel.
 func NewRoutes() (*Routes, error) {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return nil, fmt.Errorf("raise RLIMIT_MEMLOCK: %w", err)
@@ -29,24 +30,26 @@ func NewRoutes() (*Routes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read embedded object: %w", err)
 	}
-	trie := spec.Maps["remotes"]
-	trie.MaxEntries = maxRoutes
-	m, err := ebpf.NewMap(trie)
-	if err != nil {
-		return nil, fmt.Errorf("make the map of routes: %w", err)
+	r := &Routes{has: make(map[netip.Prefix]bool)}
+	for name, to := range map[string]**ebpf.Map{"remotes": &r.trie, "remotes6": &r.trie6} {
+		trie := spec.Maps[name]
+		trie.MaxEntries = maxRoutes
+		if *to, err = ebpf.NewMap(trie); err != nil {
+			return nil, errors.Join(fmt.Errorf("make the map of routes: %w", err), r.Close())
+		}
 	}
-	return &Routes{trie: m, has: make(map[netip.Prefix]bool)}, nil
+	return r, nil
 }
 
-// Close frees the trie, once no program uses it any more.
-func (r *Routes) Close() error { return r.trie.Close() }
+// Close frees the tries, once no program uses them any more.
+func (r *Routes) Close() error { return errors.Join(r.trie.Close(), r.trie6.Close()) }
 
 // maps returns what programs are to use in place of maps of their own.
 func (r *Routes) maps() map[string]*ebpf.Map {
 	if r == nil {
 		return nil
 	}
-	return map[string]*ebpf.Map{"remotes": r.trie}
+	return map[string]*ebpf.Map{"remotes": r.trie, "remotes6": r.trie6}
 }
 
 // Leave puts in force what want, by prefix, leaves to the kernel. It is called before the
@@ -70,11 +73,11 @@ func (r *Routes) update(want map[netip.Prefix]bool, ours bool) (err error) {
 		if was, known := r.has[p]; is != ours || known && was == ours {
 			continue
 		}
-		if !p.IsValid() || !p.Addr().Is4() {
-			err = errors.Join(err, fmt.Errorf("route to %v: it is not an IPv4 prefix: the underlay is IPv4", p))
+		if !p.IsValid() {
+			err = errors.Join(err, fmt.Errorf("route to %v: it is no prefix", p))
 			continue
 		}
-		if e := r.trie.Put(lpmKey(p), value); e != nil {
+		if e := r.put(p, value); e != nil {
 			err = errors.Join(err, fmt.Errorf("put the route to %v into the XDP program's table: %w", p, e))
 			continue
 		}
@@ -84,7 +87,7 @@ func (r *Routes) update(want map[netip.Prefix]bool, ours bool) (err error) {
 		if _, is := want[p]; is || was == ours {
 			continue
 		}
-		if e := r.trie.Delete(lpmKey(p)); e != nil && !errors.Is(e, ebpf.ErrKeyNotExist) {
+		if e := r.delete(p); e != nil && !errors.Is(e, ebpf.ErrKeyNotExist) {
 			err = errors.Join(err, fmt.Errorf("drop the route to %v from the XDP program's table: %w", p, e))
 			continue
 		}
@@ -93,6 +96,24 @@ func (r *Routes) update(want map[netip.Prefix]bool, ours bool) (err error) {
 	return err
 }
 
+func (r *Routes) put(p netip.Prefix, value uint8) error {
+	if p.Addr().Is4() {
+		return r.trie.Put(lpmKey(p), value)
+	}
+	return r.trie6.Put(lpmKey6(p), value)
+}
+
+func (r *Routes) delete(p netip.Prefix) error {
+	if p.Addr().Is4() {
+		return r.trie.Delete(lpmKey(p))
+	}
+	return r.trie6.Delete(lpmKey6(p))
+}
+
 func lpmKey(p netip.Prefix) loomLpmKey {
 	return loomLpmKey{Prefixlen: uint32(p.Bits()), Addr: beAddr(p.Masked().Addr())}
+}
+
+func lpmKey6(p netip.Prefix) loomLpmKey6 {
+	return loomLpmKey6{Prefixlen: uint32(p.Bits()), Addr: beAddr6(p.Masked().Addr())}
 }

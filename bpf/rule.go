@@ -22,7 +22,8 @@ type Rule struct {
 	size      RuleSize
 	addresses *ebpf.Map
 	networks  *ebpf.Map
-	peers     *ebpf.Map
+	peers     *ebpf.Map // of IPv4
+	peers6    *ebpf.Map // of IPv6
 	served    *ebpf.Map
 	placed    map[overlay.FDBKey]overlay.Dest // what addresses has
 	has       RuleTables                      // what the others have
@@ -37,7 +38,7 @@ type RuleSize struct {
 // RuleTables is what a [Rule] holds besides addresses.
 type RuleTables struct {
 	Networks map[overlay.VNI]uint16 // their numbers, which addresses have in their keys
-	Peers    map[netip.Addr]bool    // VTEPs whose VXLAN may be user space's, IPv4
+	Peers    map[netip.Addr]bool    // VTEPs whose VXLAN may be user space's
 	Ports    [MaxPorts]bool         // by port: user space can send by it
 	Ways     [MaxPeers]bool         // by peer, as addresses name it: user space has a path to it
 }
@@ -52,7 +53,7 @@ const (
 var ErrRuleFull = errors.New("the table of the XDP programs is full")
 
 // ruleMaps are the names of a rule's maps in loom.c.
-var ruleMaps = [...]string{"addresses", "networks", "peers", "served"}
+var ruleMaps = [...]string{"addresses", "networks", "peers", "peers6", "served"}
 
 // OpenRule makes empty tables. The caller closes them. Without the privileges the error
 // matches [os.ErrPermission].
@@ -72,7 +73,7 @@ func OpenRule(size RuleSize) (*Rule, error) {
 		to   **ebpf.Map
 		name string
 		size int
-	}{{&r.addresses, "addresses", size.Addresses}, {&r.networks, "networks", size.Networks}, {&r.peers, "peers", size.Peers}, {&r.served, "served", MaxPorts + MaxPeers}} {
+	}{{&r.addresses, "addresses", size.Addresses}, {&r.networks, "networks", size.Networks}, {&r.peers, "peers", size.Peers}, {&r.peers6, "peers6", size.Peers}, {&r.served, "served", MaxPorts + MaxPeers}} {
 		s := spec.Maps[m.name].Copy()
 		s.MaxEntries = uint32(m.size)
 		if *m.to, err = ebpf.NewMap(s); err != nil {
@@ -90,7 +91,7 @@ func (r *Rule) maps(k Kind) map[string]*ebpf.Map {
 	case k == Access:
 		return map[string]*ebpf.Map{"addresses": r.addresses, "served": r.served}
 	}
-	return map[string]*ebpf.Map{"addresses": r.addresses, "networks": r.networks, "peers": r.peers, "served": r.served}
+	return map[string]*ebpf.Map{"addresses": r.addresses, "networks": r.networks, "peers": r.peers, "peers6": r.peers6, "served": r.served}
 }
 
 // Size returns what the tables have room for.
@@ -98,7 +99,7 @@ func (r *Rule) Size() RuleSize { return r.size }
 
 // Memory returns how much the kernel charges for the tables, bytes; 0 if it does not say.
 func (r *Rule) Memory() (bytes uint64) {
-	for _, m := range []*ebpf.Map{r.addresses, r.networks, r.peers, r.served} {
+	for _, m := range []*ebpf.Map{r.addresses, r.networks, r.peers, r.peers6, r.served} {
 		if m == nil {
 			continue
 		}
@@ -211,7 +212,7 @@ func (r *Rule) Retain(want *RuleTables) error {
 		if want.Peers[vtep] {
 			continue
 		}
-		if err := forget(r.peers, beAddr(vtep)); err != nil {
+		if err := r.deletePeer(vtep); err != nil {
 			return fmt.Errorf("delete VTEP %v for XDP programs: %w", vtep, err)
 		}
 		delete(r.has.Peers, vtep)
@@ -237,7 +238,7 @@ func (r *Rule) Set(want *RuleTables) error {
 		if !yes || r.has.Peers[vtep] {
 			continue
 		}
-		if err := r.peers.Put(beAddr(vtep), uint32(1)); err != nil {
+		if err := r.putPeer(vtep); err != nil {
 			return fmt.Errorf("set VTEP %v for XDP programs: %w", vtep, err)
 		}
 		r.has.Peers[vtep] = true
@@ -266,8 +267,22 @@ func (r *Rule) setServed(want *RuleTables, served bool) error {
 	return errors.Join(put(0, r.has.Ports[:], want.Ports[:]), put(MaxPorts, r.has.Ways[:], want.Ways[:]))
 }
 
+func (r *Rule) putPeer(vtep netip.Addr) error {
+	if vtep.Is4() {
+		return r.peers.Put(beAddr(vtep), uint32(1))
+	}
+	return r.peers6.Put(beAddr6(vtep), uint32(1))
+}
+
+func (r *Rule) deletePeer(vtep netip.Addr) error {
+	if vtep.Is4() {
+		return forget(r.peers, beAddr(vtep))
+	}
+	return forget(r.peers6, beAddr6(vtep))
+}
+
 // forget deletes a key that may be gone.
-func forget(m *ebpf.Map, key uint32) error {
+func forget(m *ebpf.Map, key any) error {
 	if err := m.Delete(key); !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return err
 	}
@@ -277,7 +292,7 @@ func forget(m *ebpf.Map, key uint32) error {
 // Close frees the tables once the last program that asks them is closed, too. Closing
 // twice is harmless.
 func (r *Rule) Close() (err error) {
-	for _, m := range []**ebpf.Map{&r.addresses, &r.networks, &r.peers, &r.served} {
+	for _, m := range []**ebpf.Map{&r.addresses, &r.networks, &r.peers, &r.peers6, &r.served} {
 		if *m != nil {
 			err = errors.Join(err, (*m).Close())
 			*m = nil

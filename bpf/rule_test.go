@@ -40,7 +40,9 @@ type ruled struct {
 
 const rulePort = 3
 
-func newRuled(t testing.TB, size RuleSize) *ruled {
+func newRuled(t testing.TB, size RuleSize) *ruled { return newRuledAt(t, size, ownVTEP) }
+
+func newRuledAt(t testing.TB, size RuleSize, vtep netip.Addr) *ruled {
 	t.Helper()
 	r := &ruled{rule: newRule(t, size), socket: socket(t), ruleModel: &ruleModel{
 		port: rulePort, tables: RuleTables{Networks: make(map[overlay.VNI]uint16), Peers: make(map[netip.Addr]bool)},
@@ -49,6 +51,9 @@ func newRuled(t testing.TB, size RuleSize) *ruled {
 	for kind, to := range map[Kind]**runner{Access: &r.access, Uplink: &r.link} {
 		cfg := config(kind)
 		cfg.Rule, cfg.Port = r.rule, rulePort
+		if kind == Uplink {
+			cfg.VTEP = vtep
+		}
 		*to = newRunner(t, cfg)
 	}
 	return r
@@ -174,9 +179,13 @@ var (
 // ruleFixture is a leaf with one network, 7, on VLAN 20 of the port and without a tag on
 // another one.
 func ruleFixture(t testing.TB, size RuleSize) *ruled {
-	r := newRuled(t, size)
+	return ruleFixtureAt(t, size, ownVTEP, rulePeer)
+}
+
+func ruleFixtureAt(t testing.TB, size RuleSize, vtep, peer netip.Addr) *ruled {
+	r := newRuledAt(t, size, vtep)
 	r.vlans[20] = VLAN{Network: 8, Refresh: 10 * time.Minute}
-	r.tables.Networks[ruleVNI], r.tables.Peers[rulePeer] = 7, true
+	r.tables.Networks[ruleVNI], r.tables.Peers[peer] = 7, true
 	r.tables.Ports[rulePort], r.tables.Ports[rulePort+1], r.tables.Ways[5] = true, true, true
 	r.publish(t)
 	r.put(t, modelKey(7, ruleHost), overlay.DestLocal(rulePort, 20))
@@ -249,17 +258,18 @@ func inVXLAN(from netip.Addr, vni uint32, reserved [3]byte, shim, inner []byte) 
 	return f
 }
 
-// Every row of the rule for uplinks, and what the kernel gets.
-func TestRuleOfUplinks(t *testing.T) {
-	r := ruleFixture(t, RuleSize{100, 10, 10})
+// ruleRow is a row of the rule for uplinks.
+type ruleRow struct {
+	name       string
+	frame      []byte
+	want, gone string // without a socket
+}
+
+func ruleRows() []ruleRow {
 	plain, capable := [3]byte{}, [3]byte{0xab, 0xc4, 0x71}
 	in := between(ruleFar, ruleHost)
 	withSum := func(f []byte) []byte { return with(f, 40, be(udpChecksum(f))...) }
-	for _, c := range []struct {
-		name       string
-		frame      []byte
-		want, gone string // without a socket
-	}{
+	return []ruleRow{
 		{"to a host", inVXLAN(rulePeer, 100, plain, nil, in), "redirect", "pass_no_socket"},
 		{"to a host, by Loom", inVXLAN(rulePeer, 100, capable, nil, in), "redirect", "pass_no_socket"},
 		{"with a path and a scheme", with(with(inVXLAN(rulePeer, 100, capable, nil, in), 49, 0x37), 42, 0x18), "redirect", "pass_no_socket"},
@@ -285,7 +295,13 @@ func TestRuleOfUplinks(t *testing.T) {
 		{"HELLO", inVXLAN(rulePeer, 0, [3]byte{0, 2, 0x85}, shim, make([]byte, 60)), "redirect", "drop_no_socket"},
 		{"NOTIFY", inVXLAN(otherVTEP, 100, [3]byte{0, 2, 1}, nil, in), "redirect", "drop_no_socket"},
 		{"a neighbour's message", eth(overlay.EtherTypeLocal, make([]byte, 46)), "neighbour", "pass_no_socket"},
-	} {
+	}
+}
+
+// Every row of the rule for uplinks, and what the kernel gets.
+func TestRuleOfUplinks(t *testing.T) {
+	r := ruleFixture(t, RuleSize{100, 10, 10})
+	for _, c := range ruleRows() {
 		t.Run(c.name, func(t *testing.T) {
 			if got := r.check(t, Uplink, c.frame); got != c.want {
 				t.Errorf("%s, want %s", got, c.want)

@@ -41,11 +41,18 @@ func config(kind Kind) Config {
 	return c
 }
 
+// config6 is config(Uplink) with a VTEP of IPv6.
+func config6() Config {
+	c := config(Uplink)
+	c.VTEP = ownVTEP6
+	return c
+}
+
 // fixedRoutes are what all tests share that do not change them; nil: the tests do not run
 // as root.
 var fixedRoutes = sync.OnceValue(func() *Routes {
 	r, err := NewRoutes()
-	if err != nil || r.Take(prefixes("10.0.0.0/24", "10.0.8.8/32")) != nil {
+	if err != nil || r.Take(prefixes("10.0.0.0/24", "10.0.8.8/32", "2001:db8::/64", "2001:db8:8::8/128")) != nil {
 		return nil
 	}
 	return r

@@ -18,7 +18,7 @@ type Leaf struct {
 	// knows, leaves the rest to the kernel and writes nothing there; vtep, vxlan_port,
 	// access, vnis and peers may not be given then. Default: file.
 	Overlay Overlay `yaml:"overlay,omitempty"`
-	// VTEP is this leaf's tunnel address (IPv4). It must be configured on the
+	// VTEP is this leaf's tunnel address, of IPv4 or IPv6. It must be configured on the
 	// machine, usually on lo, and routed to by the fabric. Needed with overlay: file.
 	VTEP netip.Addr `yaml:"vtep"`
 	// Uplinks are the ports towards the spines, at most 16. With auto they are the

@@ -7,7 +7,7 @@ type Spine struct {
 	Common `yaml:",inline"`
 
 	// VTEPs are the addresses, or the prefixes, that the leaves' VTEPs are
-	// from: VXLAN to them is forwarded here, and everything else is left to
+	// from, of IPv4, IPv6 or both: VXLAN to them is forwarded here, and everything else is left to
 	// the kernel. They may not overlap. With any, VXLAN is forwarded here to every
 	// destination that the kernel routes by way of ports, but for this machine's own
 	// addresses: leaves come and go without an edit. Required.

@@ -138,10 +138,11 @@ func (d *checker) name(at, name string, needed bool) {
 	d.used[name] = at
 }
 
-// vtep checks that an address can be a VTEP of an IPv4 underlay.
+// vtep checks that an address can be a VTEP.
 func (d *checker) vtep(at string, a netip.Addr) bool {
-	return !d.ErrorIf(!a.Is4() || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}),
-		at, "%v cannot be a VTEP; use a unicast IPv4 address, as in 10.255.0.1", a)
+	return !d.ErrorIf(!a.IsValid() || a.IsUnspecified() || a.IsMulticast() || a.IsLoopback() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}) ||
+		a.Is4In6() || a.Zone() != "" || a.Is6() && a.IsLinkLocalUnicast(),
+		at, "%v cannot be a VTEP; use a unicast address of IPv4 or IPv6 that routers forward to, as in 10.255.0.1 or 2001:db8::1", a)
 }
 
 // scheme checks a spine's scheme, if it has one.
@@ -181,7 +182,7 @@ func (s *Spine) validate(d *checker) {
 	d.ErrorIf(s.VTEPs == nil, "vteps", "a spine that forwards to nobody; list the leaves' VTEPs, as in vteps: [10.255.0.0/24], or write vteps: any")
 	for i, p := range s.VTEPs {
 		at := item("vteps", i)
-		if d.ErrorIf(!p.Addr().Is4() || p.Bits() == 0, at, "%v cannot be a prefix of VTEPs; use an IPv4 prefix, as in 10.255.0.0/24", p.Prefix) ||
+		if d.ErrorIf(!p.IsValid() || p.Addr().Is4In6() || p.Bits() == 0, at, "%v cannot be a prefix of VTEPs; use one as in 10.255.0.0/24 or 2001:db8::/64", p.Prefix) ||
 			d.ErrorIf(p.Masked() != p.Prefix, at, "%v has host bits set; write %v", p.Prefix, p.Masked()) {
 			continue
 		}

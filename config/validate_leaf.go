@@ -15,7 +15,7 @@ func (l *Leaf) validate(d *checker) {
 	kernel := l.Overlay == OverlayKernel
 	if kernel {
 		l.validateKernel(d)
-	} else if !d.ErrorIf(!l.VTEP.IsValid(), "vtep", "a leaf without a VTEP; add vtep, an IPv4 address of this machine, as in vtep: 10.255.0.1") {
+	} else if !d.ErrorIf(!l.VTEP.IsValid(), "vtep", "a leaf without a VTEP; add vtep, an address of this machine, as in vtep: 10.255.0.1 or vtep: 2001:db8::1") {
 		d.vtep("vtep", l.VTEP)
 	}
 	l.validatePeers(d)
@@ -55,7 +55,10 @@ func (l *Leaf) validatePeers(d *checker) {
 		if !d.vtep(at, a) {
 			continue
 		}
-		if a == l.VTEP {
+		if l.VTEP.IsValid() && a.Is4() != l.VTEP.Is4() {
+			d.Errorf(at, "peer %v is not of the family of this leaf's VTEP %v (line %d); a leaf sends VXLAN over IPv4 or over IPv6: use the peer's other address, or another vtep",
+				a, l.VTEP, d.Line("vtep"))
+		} else if a == l.VTEP {
 			d.Errorf(at, "peer %v is this leaf's own VTEP (line %d); VTEPs may not overlap: remove it here, or correct vtep", a, d.Line("vtep"))
 		} else if j := slices.Index(l.Peers, a); j < i {
 			d.Errorf(at, "peer %v is already listed on line %d; VTEPs may not overlap: remove one of the two", a, d.Line(item("peers", j)))

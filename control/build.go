@@ -47,7 +47,7 @@ type hopKey struct {
 // NewBuilder returns a builder for a node with these ports.
 func NewBuilder(role dataplane.Role, ports []dataplane.PortConfig) *Builder {
 	return &Builder{
-		role: role, ports: ports, overhead: func() int { return overlay.MTUOverhead },
+		role: role, ports: ports, overhead: func() int { return overlay.Overhead },
 		hops:  ids.New[hopKey](dataplane.MaxHops, idRetention),
 		peers: ids.New[netip.Addr](dataplane.MaxPeers, idRetention),
 		vnis:  ids.New[overlay.VNI](dataplane.MaxVNIs, idRetention), places: make(map[netip.Prefix]*places),
@@ -294,9 +294,6 @@ func (w *build) routes() {
 	table, groups := new(bart.Table[uint32]), []dataplane.Group{{}}
 	var hiding []netip.Prefix
 	for _, r := range w.deciding() {
-		if !r.Dst.Addr().Is4() {
-			continue
-		}
 		// An on-link route to one address has that address as its gateway. A
 		// wider one would need a hop for every address in it: VTEPs stand on
 		// loopbacks, so it is no route to any, and has no next hops here.

@@ -306,4 +306,6 @@ func checkRoutes(c *dataplane.Config, o *config.Leaf, f *Facts, add addFinding) 
 }
 
 // vtepFix gives the machine the address of a VTEP.
-func vtepFix(vtep netip.Addr) string { return fmt.Sprintf("ip addr add %v/32 dev lo", vtep) }
+func vtepFix(vtep netip.Addr) string {
+	return fmt.Sprintf("ip addr add %v/%d dev lo", vtep, vtep.BitLen())
+}

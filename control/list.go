@@ -78,6 +78,18 @@ func running(a *netlink.LinkAttrs) bool {
 	return a.RawFlags&all == all
 }
 
+// families are the families of the underlay's routes: that of the VTEP, or both on a node
+// without one.
+func (k *Netlink) families() []byte {
+	switch {
+	case !k.vtep.IsValid():
+		return []byte{unix.AF_INET, unix.AF_INET6}
+	case k.vtep.Is4():
+		return []byte{unix.AF_INET}
+	}
+	return []byte{unix.AF_INET6}
+}
+
 // routes lists the routes of the underlay's table. Those that name a next hop object get
 // the object's next hops.
 func (k *Netlink) routes(s *State) error {
@@ -87,15 +99,18 @@ func (k *Netlink) routes(s *State) error {
 	}
 	var all []rawRoute
 	objects := false
-	body := append([]byte{unix.AF_INET}, make([]byte, rtMsgLen-1)...)
-	err = k.dumps.Dump(unix.RTM_GETROUTE, unix.RTM_NEWROUTE, rtnl.AppendUint32(body, unix.RTA_TABLE, table), func(b []byte) {
-		if r, ok := parseRoute(b); ok && r.table == table && !r.fewer {
-			objects = objects || r.nexthop != 0
-			all = append(all, r)
+	for _, family := range k.families() {
+		body := append([]byte{family}, make([]byte, rtMsgLen-1)...)
+		err = k.dumps.Dump(unix.RTM_GETROUTE, unix.RTM_NEWROUTE, rtnl.AppendUint32(body, unix.RTA_TABLE, table), func(b []byte) {
+			if r, ok := parseRoute(b); ok && r.table == table && !r.fewer {
+				objects = objects || r.nexthop != 0
+				all = append(all, r)
+			}
+		}, nil)
+		// The table has never had a route, or the kernel has no IPv6.
+		if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EOPNOTSUPP) {
+			return err
 		}
-	}, nil)
-	if err != nil && !errors.Is(err, unix.ENOENT) { // the table has never had a route
-		return err
 	}
 	var hops nexthops
 	if objects {
@@ -137,7 +152,7 @@ func (k *Netlink) table() (uint32, error) {
 	if !slices.ContainsFunc(k.known, func(l Link) bool { return l.Table != 0 }) {
 		return unix.RT_TABLE_MAIN, nil
 	}
-	list, err := k.h.AddrList(nil, netlink.FAMILY_V4)
+	list, err := k.h.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return 0, err
 	}
@@ -205,13 +220,13 @@ func (k *Netlink) neighbours(s *State) error {
 }
 
 func (k *Netlink) addresses(s *State) error {
-	list, err := k.h.AddrList(nil, netlink.FAMILY_V4)
+	list, err := k.h.AddrList(nil, netlink.FAMILY_ALL)
 	if err != nil {
 		return err
 	}
 	out := make([]netip.Addr, 0, len(list))
 	for _, a := range list {
-		if ip, ok := addrOf(a.IP); ok {
+		if ip, ok := addrOf(a.IP); ok && !(ip.Is6() && ip.IsLinkLocalUnicast()) { // no VTEP is one
 			out = append(out, ip)
 		}
 	}

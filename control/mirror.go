@@ -12,6 +12,7 @@ import (
 
 	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/overlay"
 )
 
 const (
@@ -39,7 +40,7 @@ type Options struct {
 	Kernel     Kernel
 	Overlay    *config.Leaf // leaf: its peers and VNIs
 	Publisher  Publisher
-	Overhead   func() int             // leaf: what uplinks' MTU must exceed hosts' by; nil: always overlay.MTUOverhead
+	Overhead   func() int             // leaf: what uplinks' MTU must exceed hosts' by; nil: what plain VXLAN takes
 	VTEPs      []netip.Prefix         // spine: where the leaves' VTEPs are, to tell of routes that lead elsewhere
 	Unresolved <-chan dataplane.HopID // next hops that frames wait for; may be nil
 	Finder     *Finder                // finds the ports towards the fabric; nil: Ports has them
@@ -108,8 +109,11 @@ func NewMirror(o Options) *Mirror {
 	}
 	m := &Mirror{Options: o, builder: NewBuilder(o.Role, o.Ports), wake: make(chan struct{}, 1)}
 	m.builder.vteps = o.VTEPs
-	if o.Overhead != nil {
+	switch {
+	case o.Overhead != nil:
 		m.builder.overhead = o.Overhead
+	case o.Overlay != nil:
+		m.builder.overhead = func() int { return overlay.MTUOverhead(o.Overlay.VTEP) }
 	}
 	m.shown.Store(&Stats{})
 	m.resolve = resolver{kernel: o.Kernel, log: o.Log, tries: make(map[target]*try)}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,7 +66,8 @@ func OpenNetlink(ports ...string) (*Netlink, error) {
 }
 
 func (k *Netlink) open() (err error) {
-	k.events, err = rtnl.Open(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_NEXTHOP, unix.RTNLGRP_IPV4_IFADDR)
+	k.events, err = rtnl.Open(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_NEIGH, unix.RTNLGRP_NEXTHOP,
+		unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_IPV6_IFADDR)
 	if err != nil {
 		return err
 	}
@@ -183,8 +185,8 @@ func note(b []byte, concerns func(rtnl.Message) bool, changed func(Kind)) {
 	}
 }
 
-// concerns reports whether a message can change the state that is mirrored. Neighbours
-// count if they are IP's, and behind a port: a leaf's bridge tells of each host that it
+// concerns reports whether a message can change the state that is mirrored. Routes count
+// if they are of the underlay's family. Neighbours count if they are IP's, and behind a port: a leaf's bridge tells of each host that it
 // learns, and its kernel of each that it talks to.
 func (k *Netlink) concerns(m rtnl.Message) bool {
 	switch m.Kind {
@@ -194,6 +196,8 @@ func (k *Netlink) concerns(m rtnl.Message) bool {
 		return ok && (watching == nil || (*watching)[int32(n.Ifindex)])
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
 		return len(m.Payload) == 0 || m.Payload[0] != unix.AF_BRIDGE
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		return len(m.Payload) == 0 || slices.Contains(k.families(), m.Payload[0])
 	}
 	return true
 }

@@ -25,6 +25,7 @@ type rig struct {
 	mirror      *Mirror
 	tables      published
 	unresolved  chan dataplane.HopID
+	peer        string // its VTEP
 	vrf         string // that the uplinks are in; "": none
 }
 
@@ -34,12 +35,36 @@ func newRig(t *testing.T) *rig {
 	testenv.NeedRoot(t)
 	r := &rig{
 		leaf: testenv.NewNamespace(t, "ctl-leaf"), spine: testenv.NewNamespace(t, "ctl-spine"),
-		unresolved: make(chan dataplane.HopID, 1),
+		unresolved: make(chan dataplane.HopID, 1), peer: vtep2,
 	}
 	for i := range 2 {
 		r.addUplink(t, i)
 	}
 	r.run(t, "ip route add 10.255.0.2/32 nexthop via 10.1.0.1 dev up0 nexthop via 10.1.1.1 dev up1")
+	r.start(t, netip.Addr{})
+	return r
+}
+
+// newRig6 is newRig over IPv6, at first without a route.
+func newRig6(t *testing.T) *rig {
+	testenv.NeedRoot(t)
+	r := &rig{
+		leaf: testenv.NewNamespace(t, "ctl-leaf"), spine: testenv.NewNamespace(t, "ctl-spine"),
+		unresolved: make(chan dataplane.HopID, 1), peer: "2001:db8:ff::2",
+	}
+	for i := range 2 {
+		testenv.VethPair(t, r.leaf, fmt.Sprintf("up%d", i), r.spine, fmt.Sprintf("down%d", i), testenv.VethOptions{})
+		r.leaf.Sysctl(t, fmt.Sprintf("net/ipv6/conf/up%d/disable_ipv6", i), "0")
+		r.spine.Sysctl(t, fmt.Sprintf("net/ipv6/conf/down%d/disable_ipv6", i), "0")
+		r.run(t, fmt.Sprintf("ip addr add 2001:db8:1%d::/127 dev up%d nodad", i, i))
+		run(t, r.spine, fmt.Sprintf("ip addr add 2001:db8:1%d::1/127 dev down%d nodad", i, i))
+	}
+	r.start(t, addr("2001:db8:ff::1"))
+	return r
+}
+
+// start runs a mirror for a leaf with that VTEP.
+func (r *rig) start(t *testing.T, vtep netip.Addr) {
 	var k *Netlink
 	r.leaf.Do(t, func() {
 		var err error
@@ -48,11 +73,11 @@ func newRig(t *testing.T) *rig {
 		}
 	})
 	t.Cleanup(k.Close)
-	o := &config.Leaf{Peers: []netip.Addr{addr(vtep2)}, VNIs: []config.VNI{{VNI: 100}}}
+	k.Underlay(vtep)
+	o := &config.Leaf{Peers: []netip.Addr{addr(r.peer)}, VNIs: []config.VNI{{VNI: 100}}}
 	r.mirror, r.tables = startMirror(t, Options{
 		Role: dataplane.Leaf, Ports: leafPorts[:2], Kernel: k, Overlay: o, Unresolved: r.unresolved,
 	})
-	return r
 }
 
 func (r *rig) addUplink(t *testing.T, i int) {

@@ -46,7 +46,7 @@ func ipOf(b []byte) netip.Addr {
 	return a
 }
 
-// rawRoute is a message of an IPv4 route.
+// rawRoute is a message of a route.
 type rawRoute struct {
 	Route
 	table   uint32
@@ -55,9 +55,20 @@ type rawRoute struct {
 }
 
 // parseRoute reads a route (struct rtmsg). It reports false for a message that is not one
-// of IPv4, and for a route of a type that says nothing about where packets go.
+// of IP, and for a route of a type that says nothing about where packets go.
 func parseRoute(b []byte) (r rawRoute, ok bool) {
-	if len(b) < rtMsgLen || b[0] != unix.AF_INET || b[1] > 32 {
+	if len(b) < rtMsgLen {
+		return r, false
+	}
+	dst := netip.IPv4Unspecified()
+	switch b[0] {
+	case unix.AF_INET:
+	case unix.AF_INET6:
+		dst = netip.IPv6Unspecified()
+	default:
+		return r, false
+	}
+	if int(b[1]) > dst.BitLen() {
 		return r, false
 	}
 	bits, flags := int(b[1]), binary.NativeEndian.Uint32(b[8:])
@@ -69,12 +80,11 @@ func parseRoute(b []byte) (r rawRoute, ok bool) {
 	default:
 		return r, false
 	}
-	dst := netip.IPv4Unspecified()
 	hop := NextHop{Dead: flags&deadFlags != 0}
 	for kind, value := range rtnl.Attributes(b[rtMsgLen:]) {
 		switch kind {
 		case unix.RTA_DST:
-			if a, ok := netip.AddrFromSlice(value); ok && a.Is4() {
+			if a, ok := netip.AddrFromSlice(value); ok && a.BitLen() == dst.BitLen() {
 				dst = a
 			}
 		case unix.RTA_PRIORITY:

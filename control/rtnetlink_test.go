@@ -34,6 +34,12 @@ func routeMessage(kind byte, flags uint32) message {
 	return message(binary.NativeEndian.AppendUint32(m, flags)).ip(unix.RTA_DST, "10.255.0.2")
 }
 
+// route6Message is of a route to 2001:db8::2, or a prefix of it, in the main table.
+func route6Message(bits, kind byte, flags uint32) message {
+	m := message{unix.AF_INET6, bits, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_BGP, 0, kind}
+	return message(binary.NativeEndian.AppendUint32(m, flags)).ip(unix.RTA_DST, "2001:db8::2")
+}
+
 // hopMessage is a struct rtnexthop with attributes.
 func hopMessage(flags, hops byte, ifindex uint32, attrs message) message {
 	m := binary.NativeEndian.AppendUint16(nil, uint16(rtHopLen+len(attrs)))
@@ -79,7 +85,20 @@ var routeMessages = []struct {
 	{"for one TOS", func() message { m := routeMessage(unix.RTN_THROW, 0); m[3] = 8; return m }(),
 		rawRoute{table: 254, fewer: true, Route: Route{Dst: pfx("10.255.0.2/32"), Reject: true}}, false},
 	{"local", routeMessage(unix.RTN_LOCAL, 0), rawRoute{}, true},
-	{"of IPv6", message{unix.AF_INET6, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, rawRoute{}, true},
+	{"of IPv6", route6Message(128, unix.RTN_UNICAST, 0).num(unix.RTA_OIF, 7).ip(unix.RTA_GATEWAY, "fe80::1").num(unix.RTA_PRIORITY, 1024),
+		rawRoute{table: 254, Route: Route{Dst: pfx("2001:db8::2/128"), Metric: 1024, Hops: []NextHop{hop(7, "fe80::1")}}}, false},
+	{"several of IPv6", route6Message(64, unix.RTN_UNICAST, 0).attr(unix.RTA_MULTIPATH, append(hopMessage(0, 0, 7, message{}.ip(unix.RTA_GATEWAY, "fe80::1")),
+		hopMessage(unix.RTNH_F_LINKDOWN, 1, 8, message{}.ip(unix.RTA_GATEWAY, "2001:db8:1::1"))...)...),
+		rawRoute{table: 254, Route: Route{Dst: pfx("2001:db8::/64"), Hops: []NextHop{
+			{Ifindex: 7, Gateway: addr("fe80::1"), Weight: 1}, {Ifindex: 8, Gateway: addr("2001:db8:1::1"), Weight: 2, Dead: true},
+		}}}, false},
+	{"a default route of IPv6", message{unix.AF_INET6, 0, 0, 0, unix.RT_TABLE_MAIN, 0, 0, unix.RTN_UNREACHABLE, 0, 0, 0, 0},
+		rawRoute{table: 254, Route: Route{Dst: pfx("::/0"), Reject: true}}, false},
+	{"a copy of IPv6 that a lookup made", route6Message(128, unix.RTN_UNICAST, unix.RTM_F_CLONED).num(unix.RTA_OIF, 7),
+		rawRoute{table: 254, fewer: true, Route: Route{Dst: pfx("2001:db8::2/128"), Hops: []NextHop{{Ifindex: 7}}}}, false},
+	{"anycast of IPv6", route6Message(128, unix.RTN_ANYCAST, 0), rawRoute{}, true},
+	{"of MPLS", message{unix.AF_MPLS, 20, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, rawRoute{}, true},
+	{"a prefix of IPv6 that is too long", message{unix.AF_INET6, 129, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, rawRoute{}, true},
 	{"a prefix that is too long", message{unix.AF_INET, 33, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0}, rawRoute{}, true},
 	{"cut off", message{unix.AF_INET, 32, 0}, rawRoute{}, true},
 }
@@ -197,7 +216,7 @@ func FuzzNetlink(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if r, ok := parseRoute(b); ok {
-			if !r.Dst.IsValid() || !r.Dst.Addr().Is4() || r.Dst != r.Dst.Masked() || r.Reject && len(r.Hops) > 0 {
+			if !r.Dst.IsValid() || r.Dst != r.Dst.Masked() || r.Reject && len(r.Hops) > 0 {
 				t.Errorf("route %+v", r)
 			}
 		}

@@ -37,7 +37,7 @@ type State struct {
 	Links      []Link
 	Routes     []Route // those of one prefix in the order of metric
 	Neighbours []Neighbour
-	Addresses  []netip.Addr // IPv4, of all interfaces, in order
+	Addresses  []netip.Addr // of all interfaces, in order, but for link-local ones of IPv6
 }
 
 // Link is a network interface.

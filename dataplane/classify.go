@@ -109,7 +109,7 @@ func (l *leafWorker) bindClasses() {
 		}
 		c.vni = -2
 		if l.view != nil {
-			if i, ok := l.view.vniNumber.get(uint32(c.rule.VNI)); ok {
+			if i, ok := l.view.vniNumber.get(c.rule.VNI, c.rule.VNI.Hash()); ok {
 				c.vni = int32(i)
 			}
 		}

@@ -38,7 +38,7 @@ const (
 type Config struct {
 	Role Role
 	Name string     // for logs
-	VTEP netip.Addr // leaf: own VTEP, IPv4
+	VTEP netip.Addr // leaf: own VTEP, whose family is that of all peers
 	// Remotes are a spine's prefixes of the leaves' VTEPs: VXLAN to them is ours. nil: that
 	// to whatever the tables have a next hop for is.
 	Remotes []netip.Prefix
@@ -98,12 +98,13 @@ type Config struct {
 
 // Overhead returns what the uplinks' MTU must exceed the hosts' by, bytes.
 func (c *Config) Overhead() int {
+	overhead := overlay.MTUOverhead(c.VTEP)
 	for _, r := range c.rules() {
 		if s := balance.Find(r.Scheme); s != nil && s.Shim {
-			return overlay.MTUOverhead + overlay.ShimLen
+			return overhead + overlay.ShimLen
 		}
 	}
-	return overlay.MTUOverhead
+	return overhead
 }
 
 // sections returns the sections of all schemes. What waits in receivers must not take
@@ -219,8 +220,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("a port has MTU %d: at most %d fits a UMEM frame", c.MaxMTU, LargestMTU)
 	case c.Role != Leaf && c.KernelOverlay:
 		return errors.New("a spine has no overlay: only a leaf's can be the kernel's")
-	case c.Role == Leaf && !c.VTEP.Is4():
-		return fmt.Errorf("VTEP %v is not an IPv4 address", c.VTEP)
+	case c.Role == Leaf && (!c.VTEP.IsValid() || c.VTEP.Is4In6()):
+		return fmt.Errorf("VTEP %v is neither an IPv4 nor an IPv6 address", c.VTEP)
 	case c.Role == Leaf && c.FDBSize < 1:
 		return fmt.Errorf("FDB size %d: at least 1 is needed", c.FDBSize)
 	}

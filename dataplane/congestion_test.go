@@ -27,7 +27,8 @@ func newTwoLeaves(t *testing.T, scheme string) *twoLeaves {
 	return newTwoLeavesWith(t, func(c *Config) { c.Scheme = scheme })
 }
 
-func newTwoLeavesWith(t *testing.T, change func(*Config)) *twoLeaves {
+// newTwoLeavesAt has the leaves at other addresses.
+func newTwoLeavesAt(t *testing.T, a, b string, change func(*Config)) *twoLeaves {
 	leaf := func(vtep, peer string) *rig {
 		cfg := leafConfig()
 		change(&cfg)
@@ -37,10 +38,14 @@ func newTwoLeavesWith(t *testing.T, change func(*Config)) *twoLeaves {
 		tables.VNIs[0].Flood, tables.VNIs[1].Flood = []PeerID{0}, nil
 		return newRig(t, cfg, tables)
 	}
-	f := &twoLeaves{t: t, a: leaf("10.0.0.1", "10.0.0.2"), b: leaf("10.0.0.2", "10.0.0.1")}
+	f := &twoLeaves{t: t, a: leaf(a, b), b: leaf(b, a)}
 	f.exchange(f.a, acc0, udp4(bcast, hostA, 0, 1, 10)) // both learn
 	f.exchange(f.b, acc0, udp4(bcast, hostB, 0, 1, 10))
 	return f
+}
+
+func newTwoLeavesWith(t *testing.T, change func(*Config)) *twoLeaves {
+	return newTwoLeavesAt(t, "10.0.0.1", "10.0.0.2", change)
 }
 
 func (f *twoLeaves) other(r *rig) *rig {
@@ -68,10 +73,11 @@ func (f *twoLeaves) carry(r *rig, out [][][]byte) (uplinks []int) {
 	to.now = max(to.now, r.now)
 	for u, port := range []PortID{up0, up1} {
 		for _, b := range out[port] {
+			v := overlay.VXLAN(b[vxlanAt(overlay.FamilyOf(r.w.cfg.VTEP)):])
 			if f.link != nil {
-				f.link(u, overlay.VXLAN(b[vxlanAt:]))
+				f.link(u, v)
 			}
-			if v := overlay.VXLAN(b[vxlanAt:]); !v.Capable() || !v.Opcode().Control() {
+			if !v.Capable() || !v.Opcode().Control() {
 				uplinks = append(uplinks, u)
 			}
 			overlay.Ethernet(b).SetDst(ownMAC) // as a spine does
@@ -251,7 +257,7 @@ func TestLinkMetricGoesIntoCE(t *testing.T) {
 	// Plain VXLAN has no CE field to raise.
 	for range 30 {
 		out := r.send(dn0, viaSpine(vtep3, 1, nil))
-		if v := overlay.VXLAN(out[dn2][0][vxlanAt:]); v[1] != 0 || v[2] != 0 || v[3] != 0 {
+		if v := overlay.VXLAN(out[dn2][0][vxlanAt4:]); v[1] != 0 || v[2] != 0 || v[3] != 0 {
 			t.Fatalf("plain header became % x", []byte(v[:8]))
 		}
 	}

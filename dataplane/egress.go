@@ -215,7 +215,7 @@ func (e *egress) nextDelayed(now mono.Time, out []xsk.Desc) (n int, bytes uint64
 
 // stamp raises the CE field of f, if it has one.
 func (e *egress) stamp(f *frame) {
-	if e.ce != 0 && f.kind&kindCapable != 0 && overlay.VXLAN(e.area[f.off+vxlanAt:f.off+uint32(f.len)]).RaiseCE(e.ce) {
+	if e.ce != 0 && f.kind&kindCapable != 0 && overlay.VXLAN(e.area[f.off+vxlanAt(f.flags):f.off+uint32(f.len)]).RaiseCE(e.ce) {
 		e.stamps++
 	}
 }

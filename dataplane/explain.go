@@ -153,7 +153,7 @@ func (l *leafWorker) explain(f *Flow) (*Explanation, error) {
 	if l.view == nil {
 		return nil, errors.New("the node has no tables yet: try again when it is ready")
 	}
-	index, ok := l.view.vniNumber.get(uint32(f.VNI))
+	index, ok := l.view.vniNumber.get(f.VNI, f.VNI.Hash())
 	if !ok {
 		return nil, fmt.Errorf("VNI %d is not one of this leaf's", f.VNI)
 	}

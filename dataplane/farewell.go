@@ -60,7 +60,7 @@ func (r *peerReporter) report(now mono.Time) {
 		r.seen = seen
 	}
 	maps.DeleteFunc(r.gone, func(vtep netip.Addr, _ overlay.Standing) bool {
-		_, known := v.vtepNumber.get(addr32(vtep))
+		_, known := v.numberOfPeer(vtep)
 		return !known
 	})
 	for i := range v.tables.Peers {

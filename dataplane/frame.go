@@ -24,14 +24,14 @@ const maxArea = 1 << 32
 // Bits of frame.kind.
 const (
 	kindControl = 1 << iota // belongs in the control queue
-	kindCapable             // a VXLAN header with the fabric's fields lies at vxlanAt
+	kindCapable             // a VXLAN header with the fabric's fields lies at vxlanAt(flags)
 	kindFlood               // flooded: yields to others where there is little room
 	kindClass   = 4         // from this bit on: traffic class, 0 to leaf.MaxClasses-1
 )
 
-// vxlanAt is where a frame has its VXLAN header when the outer IP header has
-// no options.
-const vxlanAt = overlay.EthernetLen + overlay.IPv4Len + overlay.UDPLen
+// vxlanAt returns where a frame has its VXLAN header when the outer IP header, of the
+// family in flags, has no options.
+func vxlanAt(flags uint16) uint32 { return uint32(overlay.Headers(flags) - overlay.VXLANLen) }
 
 // desc is the frame as a ring knows it.
 func (f *frame) desc() xsk.Desc { return xsk.Desc{Addr: uint64(f.off), Len: uint32(f.len)} }

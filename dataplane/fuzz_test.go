@@ -20,14 +20,20 @@ func FuzzLeaf(f *testing.F) {
 	link := make([]byte, overlay.LinkMessageLen)
 	overlay.EncodeLink(link, gwMAC, ownMAC, &overlay.Fabric{Capable: true, Scheme: talkerWire, Opcode: overlay.OpExplore, Shim: true})
 	f.Add(uint8(up0), link)
-	r := newRig(f, fuzzConfig(leafConfig()), leafTables())
-	r.talk(&talker{Policy: r.w.leaf.classes[0].Policy, at: reorder.Never})
+	f.Add(uint8(up0), wrap(vtep6, own6, 100, good, nil))
+	f.Add(uint8(up1), wrap(vtep6, own6, 200, good, &overlay.Fabric{Capable: true, Scheme: reorder.SchemeID, Shim: true, Opcode: overlay.OpRTTRequest}))
+	rigs := []*rig{newRig(f, fuzzConfig(leafConfig()), leafTables()), newRig(f, fuzzConfig(leafConfig6()), leafTables6())}
+	for _, r := range rigs {
+		r.talk(&talker{Policy: r.w.leaf.classes[0].Policy, at: reorder.Never})
+	}
 	f.Fuzz(func(t *testing.T, port uint8, b []byte) {
 		if len(b) > 1792 {
 			return
 		}
-		r.t = t
-		r.send(PortID(port)%5, b, b)
+		for _, r := range rigs {
+			r.t = t
+			r.send(PortID(port)%5, b, b)
+		}
 	})
 }
 
@@ -38,7 +44,8 @@ func FuzzSpine(f *testing.F) {
 	f.Add(viaSpine(vtep3, 2, &overlay.Fabric{Capable: true, Scheme: reorder.SchemeID, Shim: true, Opcode: overlay.OpClear})[:50])
 	scheme := fuzzConfig(spineConfig())
 	scheme.Scheme = "drill"
-	rigs := []*rig{newRig(f, fuzzConfig(spineConfig()), spineTables()), newRig(f, scheme, spineTables())}
+	f.Add(viaSpine6(vtep6, 2, &overlay.Fabric{Capable: true, Path: 3}))
+	rigs := []*rig{newRig(f, fuzzConfig(spineConfig()), spineTables6()), newRig(f, scheme, spineTables6())}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 1792 {
 			return

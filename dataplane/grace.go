@@ -1,12 +1,11 @@
 package dataplane
 
 import (
-	"encoding/binary"
 	"math"
-	"net/netip"
 	"time"
 
 	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/overlay"
 )
 
 const (
@@ -72,7 +71,7 @@ func (p *passed) before(port int, now mono.Time) *view {
 }
 
 // spine reports whether a spine's packet from src may come by a port after all.
-func (p *passed) spine(src uint32, port PortID, now mono.Time) bool {
+func (p *passed) spine(src overlay.Addr, port PortID, now mono.Time) bool {
 	for i := range p.views {
 		if v := &p.views[i]; now < v.until && v.leadsTo(src, port) {
 			return true
@@ -83,7 +82,7 @@ func (p *passed) spine(src uint32, port PortID, now mono.Time) bool {
 }
 
 // leaf reports whether a leaf's packet from a VTEP may come by an uplink after all.
-func (p *passed) leaf(vtep uint32, port *port, now mono.Time) bool {
+func (p *passed) leaf(vtep overlay.Addr, port *port, now mono.Time) bool {
 	for i := range p.views {
 		if v := &p.views[i]; now < v.until && v.reaches(vtep, port.uplink) {
 			return true
@@ -94,19 +93,17 @@ func (p *passed) leaf(vtep uint32, port *port, now mono.Time) bool {
 }
 
 // leadsTo reports whether a spine's route to an address leads out of a port.
-func (v *view) leadsTo(dst uint32, port PortID) bool {
+func (v *view) leadsTo(dst overlay.Addr, port PortID) bool {
 	if v.routes == nil {
 		return false
 	}
-	var a [4]byte
-	binary.BigEndian.PutUint32(a[:], dst)
-	g, ok := v.routes.Lookup(netip.AddrFrom4(a))
+	g, ok := v.routes.Lookup(dst.Netip())
 	return ok && int(g) < len(v.groups) && v.groups[g].leadsTo(port)
 }
 
 // reaches reports whether a leaf's way to a VTEP leads out of an uplink.
-func (v *view) reaches(vtep uint32, uplink uint8) bool {
-	peer, ok := v.vtepNumber.get(vtep)
+func (v *view) reaches(vtep overlay.Addr, uplink uint8) bool {
+	peer, ok := v.vtepNumber.get(vtep, vtep.Hash())
 	return ok && v.from[peer]>>uplink&1 != 0
 }
 

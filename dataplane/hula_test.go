@@ -18,7 +18,7 @@ func (f *twoLeaves) ferry(r *rig, out [][][]byte, down [2]bool) {
 			if down[u] {
 				continue
 			}
-			f.link(u, overlay.VXLAN(b[vxlanAt:]))
+			f.link(u, overlay.VXLAN(b[vxlanAt4:]))
 			overlay.Ethernet(b).SetDst(ownMAC)
 			f.ferry(to, to.send(port, b), down)
 		}

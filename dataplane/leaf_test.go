@@ -89,12 +89,12 @@ func udp4(dst, src overlay.MAC, vid uint16, sport uint16, payload int) []byte {
 
 // wrap puts inner into a VXLAN packet from src to dst.
 func wrap(src, dst netip.Addr, vni overlay.VNI, inner []byte, f *overlay.Fabric) []byte {
-	n := overlay.Overhead
+	t := overlay.MakeTunnel(src, dst, gwMAC, ownMAC, overlay.DefaultPort)
+	n := t.Headers()
 	if f != nil && f.Shim {
-		n = overlay.MaxOverhead
+		n += overlay.ShimLen
 	}
 	b := append(make([]byte, n), inner...)
-	t := overlay.MakeTunnel(src, dst, gwMAC, ownMAC, overlay.DefaultPort)
 	t.Encap(b, len(inner), vni, 12345, 0, f)
 	return b
 }
@@ -108,6 +108,9 @@ func unwrap(t *testing.T, b []byte) (overlay.Decapped, []byte) {
 	return d, b[d.Inner:d.End]
 }
 
+// vxlanAt4 is where packets between VTEPs of IPv4 have their VXLAN header.
+const vxlanAt4 = overlay.Overhead - overlay.VXLANLen
+
 func own() netip.Addr { return netip.MustParseAddr(testVTEP) }
 
 func TestLeafFloodsUnknownUnicastEverywhereButBack(t *testing.T) {
@@ -120,18 +123,18 @@ func TestLeafFloodsUnknownUnicastEverywhereButBack(t *testing.T) {
 	if len(out[acc1]) != 1 || !bytes.Equal(out[acc1][0], in) {
 		t.Errorf("local member got %d frames", len(out[acc1]))
 	}
-	to := make(map[uint32]int)
+	to := make(map[overlay.Addr]int)
 	for _, b := range append(out[up0], out[up1]...) {
 		d, inner := unwrap(t, b)
 		to[d.Dst]++
-		if d.VNI != 100 || !bytes.Equal(inner, in) || d.Src != addr32(own()) {
+		if d.VNI != 100 || !bytes.Equal(inner, in) || d.Src != overlay.AddrOf(own()) {
 			t.Errorf("fabric got VNI %d from %x with %d bytes", d.VNI, d.Src, len(inner))
 		}
 		if eth := overlay.Ethernet(b); overlay.MAC(eth[0:6]) != gwMAC || overlay.MAC(eth[6:12]) != ownMAC {
 			t.Errorf("outer addresses %v < %v", overlay.MAC(eth[0:6]), overlay.MAC(eth[6:12]))
 		}
 	}
-	if to[addr32(vtep2)] != 1 || to[addr32(vtep3)] != 1 || len(to) != 2 {
+	if to[overlay.AddrOf(vtep2)] != 1 || to[overlay.AddrOf(vtep3)] != 1 || len(to) != 2 {
 		t.Errorf("replicated to %v, want once to each peer", to)
 	}
 	if got := r.w.made; got != 2 {
@@ -220,7 +223,7 @@ func TestLeafDropsByName(t *testing.T) {
 		{"runt from fabric", up0, make([]byte, 13), drop.Truncated},
 		{"outer cut in the header", up0, wrap(vtep2, own(), 100, good, nil)[:30], drop.Truncated},
 		{"outer cut short", up0, wrap(vtep2, own(), 100, good, nil)[:40], drop.BadIPLength},
-		{"outer not IPv4", up0, outer(func(b []byte) { b[12] = 0x86; b[13] = 0xdd }), drop.BadEtherType},
+		{"outer IPv6 EtherType", up0, outer(func(b []byte) { b[12] = 0x86; b[13] = 0xdd }), drop.BadIPVersion},
 		{"outer version 5", up0, outer(func(b []byte) { b[14] = 0x55 }), drop.BadIPVersion},
 		{"outer checksum", up0, edit(wrap(vtep2, own(), 100, good, nil), func(b []byte) { b[24] ^= 1 }), drop.BadIPChecksum},
 		{"outer fragment", up0, outer(func(b []byte) { b[20] = 0x20 }), drop.IPFragment},
@@ -396,7 +399,7 @@ func TestLeafStaticAddressesStayPut(t *testing.T) {
 	if len(sent) != 1 || len(out[acc1]) != 0 {
 		t.Fatalf("%d into the fabric, %d to the impostor", len(sent), len(out[acc1]))
 	}
-	if d, _ := unwrap(t, sent[0]); d.Dst != addr32(vtep3) {
+	if d, _ := unwrap(t, sent[0]); d.Dst != overlay.AddrOf(vtep3) {
 		t.Errorf("sent to %x", d.Dst)
 	}
 	if r.w.leaf.stats.FDBStatic != 1 {

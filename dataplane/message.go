@@ -54,12 +54,12 @@ func (l *leafWorker) sendMessage(o *leaf.Outgoing[uint32], now mono.Time) {
 		return
 	}
 	l.made++
-	overhead := overlay.Overhead
+	overhead := t.header.Headers()
 	if o.Fabric.Shim {
-		overhead = overlay.MaxOverhead
+		overhead += overlay.ShimLen
 	}
 	c := frame{
-		off: uint32(a) + controlAt, in: t.port, l3: overlay.EthernetLen, flags: overlay.FlagIPv4,
+		off: uint32(a) + controlAt, in: t.port, l3: overlay.EthernetLen, flags: t.header.Family(),
 		kind: kindControl | kindCapable, hash: o.Hash,
 	}
 	vni, inner := overlay.VNI(0), overlay.EthernetLen
@@ -98,7 +98,7 @@ func (l *leafWorker) sendMessage(o *leaf.Outgoing[uint32], now mono.Time) {
 func (l *leafWorker) writeHello(b []byte, t *tunnel, h *overlay.Hello) int {
 	n := overlay.EthernetLen + overlay.HelloLen
 	if h.Large {
-		long := min(int(l.view.longest), int(t.maxFrame)) - overlay.MaxOverhead
+		long := min(int(l.view.longest), int(t.maxFrame)) - t.header.Headers() - overlay.ShimLen
 		if l.cfg.Keys != nil {
 			long -= overlay.SealLen
 		}

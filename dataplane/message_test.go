@@ -84,7 +84,7 @@ func TestAnswersIdentifyTheFlow(t *testing.T) {
 			if f.Opcode != overlay.OpRTTReply || f.Epoch != 2 || f.Path != request.Path || !f.Shim || f.Arg != 777 || f.LBTag != 1 {
 				t.Errorf("answered %+v", f)
 			}
-			if d.Dst != addr32(vtep2) || d.Src != addr32(own()) || d.VNI != 100 || d.TOS != overlay.DSCPControl {
+			if d.Dst != overlay.AddrOf(vtep2) || d.Src != overlay.AddrOf(own()) || d.VNI != 100 || d.TOS != overlay.DSCPControl {
 				t.Errorf("sent from %x to %x in VNI %d with TOS %#x", d.Src, d.Dst, d.VNI, d.TOS)
 			}
 			if len(inner[0]) != tt.inner || !bytes.HasPrefix(tt.frame, inner[0]) {
@@ -484,7 +484,7 @@ func TestConWeaveDoesNotAllocate(t *testing.T) {
 
 // overlayStamp writes a shim's times.
 func overlayStamp(b []byte, tx, tail overlay.Tstamp) {
-	shim := b[vxlanAt+overlay.VXLANLen:]
+	shim := b[vxlanAt4+overlay.VXLANLen:]
 	shim[0], shim[1], shim[2], shim[3] = byte(tx>>8), byte(tx), byte(tail>>8), byte(tail)
 }
 

@@ -33,7 +33,7 @@ type port struct {
 	kind     PortKind
 	uplink   uint8          // of an uplink: its LBTag
 	mac      overlay.FDBKey // its address, as a frame's destination is read
-	believed uint32         // of a spine's: the last source that may come by it; 0: none
+	believed overlay.Addr   // of a spine's: the last source that may come by it; zero: none
 	owner    xsk.Owner      // its name in the frame pool's ledger
 	link     link           // nil while the interface is gone
 	egress   egress

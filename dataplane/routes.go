@@ -9,12 +9,16 @@ import (
 )
 
 // notForwarded are destinations that a default route covers and routers keep: this host,
-// loopback, multicast, broadcast (RFC 1812 §5.3.7, §5.3.5, RFC 5771).
+// loopback, multicast, broadcast (RFC 1812 §5.3.7, §5.3.5, RFC 5771), and of IPv6 the
+// link's own (RFC 4291 §2.5.2-§2.5.6, §2.7).
 var notForwarded = [...]netip.Prefix{
 	netip.PrefixFrom(netip.AddrFrom4([4]byte{0}), 8),
 	netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8),
 	netip.PrefixFrom(netip.AddrFrom4([4]byte{224}), 4),
 	netip.PrefixFrom(netip.AddrFrom4([4]byte{255, 255, 255, 255}), 32),
+	netip.PrefixFrom(netip.IPv6Unspecified(), 64),
+	netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfe, 0x80}), 10),
+	netip.PrefixFrom(netip.AddrFrom16([16]byte{0xff}), 8),
 }
 
 // openRoutes makes what a spine's ports share.

@@ -34,6 +34,7 @@ func TestSpineTakesWhatItHasARouteFor(t *testing.T) {
 	want := map[string]bool{
 		"10.255.0.0/16": true, "10.255.9.0/24": false, "0.0.0.0/0": true, "10.255.7.0/24": false, "10.255.0.99/32": false,
 		"0.0.0.0/8": false, "127.0.0.0/8": false, "224.0.0.0/4": false, "255.255.255.255/32": false,
+		"::/64": false, "fe80::/10": false, "ff00::/8": false,
 	}
 	if got := taken(); !maps.Equal(got, want) {
 		t.Errorf("taken %v, want %v", got, want)

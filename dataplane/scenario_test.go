@@ -29,6 +29,10 @@ func TestScenarios(t *testing.T) {
 		runRandom(t, false, newScripted)
 		runWritten(t, newScripted)
 	})
+	t.Run("dataplane over IPv6", func(t *testing.T) {
+		runRandom(t, false, newScripted6)
+		runWritten(t, newScripted6)
+	})
 	t.Run("simulator", func(t *testing.T) {
 		runRandom(t, true, newSwitched)
 		runWritten(t, newSwitched)

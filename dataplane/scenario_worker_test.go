@@ -15,26 +15,39 @@ import (
 type scripted struct {
 	dataplane.MemLeaf
 	t      testing.TB
+	vteps  [2]netip.Addr // the leaf's; the first peer's, before those of the others
 	said   nonces
 	tables dataplane.Tables
 }
 
 const scriptVNI = 100
 
-var scriptVTEP = netip.MustParseAddr("10.0.0.1")
-
 // peerVTEP returns the address of a peer, which ends in its number.
-func peerVTEP(peer uint16) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 1, byte(peer)}) }
+func (h *scripted) peerVTEP(peer uint16) netip.Addr {
+	a := h.vteps[1]
+	for range peer {
+		a = a.Next()
+	}
+	return a
+}
 
-func newScripted(t testing.TB, s *setup) harness {
+func newScripted(t testing.TB, s *setup) harness { return newScriptedAt(t, s, "10.0.0.1", "10.0.1.0") }
+
+// newScripted6 has VTEPs of IPv6, of which nothing else may show.
+func newScripted6(t testing.TB, s *setup) harness {
+	return newScriptedAt(t, s, "2001:db8::1", "2001:db8:1::")
+}
+
+func newScriptedAt(t testing.TB, s *setup, vtep, peers string) harness {
 	t.Helper()
+	vteps := [2]netip.Addr{netip.MustParseAddr(vtep), netip.MustParseAddr(peers)}
 	cfg := dataplane.Config{
-		Role: dataplane.Leaf, VTEP: scriptVTEP, VXLANPort: overlay.DefaultPort, Workers: 1, RingSize: 512,
+		Role: dataplane.Leaf, VTEP: vteps[0], VXLANPort: overlay.DefaultPort, Workers: 1, RingSize: 512,
 		ReversePath: dataplane.AnyPath, // packets come by uplinks that no path goes by
 		Seed:        hashSeed, Scheme: s.Scheme, Sections: s.Sections, FDBSize: 64, FDBAge: 1 << 40, HoldTime: 1 << 30,
 		Ports: []dataplane.PortConfig{{Name: "host", Kind: dataplane.Access}},
 	}
-	h := &scripted{t: t, tables: dataplane.Tables{
+	h := &scripted{t: t, vteps: vteps, tables: dataplane.Tables{
 		Ports: []dataplane.PortState{{Up: true, MTU: 1500}},
 		VNIs:  []dataplane.VNI{{VNI: scriptVNI}},
 
@@ -50,7 +63,7 @@ func newScripted(t testing.TB, s *setup) harness {
 		cfg.Ports[i].Egress.QueueBytes = 1 << 20
 	}
 	for peer := range uint16(peerCount) {
-		h.tables.Peers = append(h.tables.Peers, dataplane.Peer{VTEP: peerVTEP(peer), Hops: hopsOf(allUplinks())})
+		h.tables.Peers = append(h.tables.Peers, dataplane.Peer{VTEP: h.peerVTEP(peer), Hops: hopsOf(allUplinks())})
 		h.tables.Static = append(h.tables.Static, dataplane.StaticMAC{MAC: peerMAC(peer), Peer: dataplane.PeerID(peer), Port: dataplane.NoPort})
 	}
 	tables := h.tables
@@ -122,13 +135,13 @@ func (h *scripted) outer(p *packet, message bool) []byte {
 	if p.CE {
 		tos = uint8(overlay.CE)
 	}
-	head := overlay.Overhead
+	t := overlay.MakeTunnel(h.peerVTEP(p.Peer), h.vteps[0], overlay.MAC{2}, overlay.MAC{2}, overlay.DefaultPort)
+	head := t.Headers()
 	if p.Fabric.Capable && p.Fabric.Shim {
-		head = overlay.MaxOverhead
+		head += overlay.ShimLen
 	}
 	b := make([]byte, head+len(inner))
 	copy(b[head:], inner)
-	t := overlay.MakeTunnel(peerVTEP(p.Peer), scriptVTEP, overlay.MAC{2}, overlay.MAC{2}, overlay.DefaultPort)
 	t.Encap(b, len(inner), vni, p.Hash(message), tos, &p.Fabric)
 	return b
 }
@@ -140,7 +153,7 @@ func (h *scripted) departed(o *outcome, uplink uint8, b []byte) {
 	if r := overlay.Decap(b, overlay.DefaultPort, &d); r != 0 {
 		h.t.Fatalf("a frame left that cannot be decapsulated: %v", r)
 	}
-	x := departure{Peer: uint16(d.Dst & 0xff), Uplink: uplink, Plain: !d.Fabric.Capable, Fabric: d.Fabric}
+	x := departure{Peer: uint16(d.Dst.Low & 0xff), Uplink: uplink, Plain: !d.Fabric.Capable, Fabric: d.Fabric}
 	if d.Fabric.Opcode == overlay.OpHello {
 		var body overlay.Hello
 		if r := body.Decode(b[d.Inner:d.End]); r != 0 {

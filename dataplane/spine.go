@@ -1,9 +1,6 @@
 package dataplane
 
 import (
-	"encoding/binary"
-	"net/netip"
-
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/dataplane/xsk"
 	"github.com/loomfabric/loom/internal/drop"
@@ -19,7 +16,7 @@ const (
 
 // routeCacheEntry remembers one longest-prefix match.
 type routeCacheEntry struct {
-	dst   uint32
+	dst   overlay.Addr
 	group uint32 // index into view.groups plus one; 0: empty; noGroup: no route
 }
 
@@ -33,6 +30,8 @@ type spineWorker struct {
 	hosts  bool        // and wants to know what hosts packets go to
 
 	messages *workerRings[message] // nil with one worker
+
+	outer overlay.Outer // of the frame at hand
 
 	n       int // frames that wait for their next hop to be chosen,
 	bundle  *leaf.Bundle
@@ -150,27 +149,26 @@ func (s *spineWorker) input(p *port, descs []xsk.Desc, now mono.Time) {
 
 // route forwards f, or says why it is to be dropped.
 func (s *spineWorker) route(p *port, f *frame, now mono.Time) drop.Reason {
-	b := s.bytes(f)
-	switch r := overlay.CheckOuter(b); r {
+	b, o := s.bytes(f), &s.outer
+	switch r := overlay.CheckOuter(b, o); r {
 	case drop.None:
 	case drop.BadEtherType:
 		return s.acceptLink(p, f, now) // which says so of what is not a neighbour's either
 	default:
 		return r
 	}
-	ip := overlay.IPv4(b[overlay.EthernetLen:])
 	m := s.metaAt(f.off)
 	if m == nil {
 		m = s.dissect(p, b)
 	}
-	f.hash, f.l3, f.flags = m.Hash, overlay.EthernetLen, overlay.FlagIPv4
-	if r := s.believe(p, b, ip); r != drop.None {
+	f.hash, f.l3, f.flags = m.Hash, overlay.EthernetLen, o.Family
+	if r := s.believe(p, b, o.Src); r != drop.None {
 		return r
 	}
-	if ip.TTL() <= 1 {
+	if o.TTL <= 1 {
 		return drop.TTLExpired
 	}
-	group := s.lookup(ip.Dst())
+	group := s.lookup(o.Dst)
 	if group == noGroup {
 		return drop.NoRoute
 	}
@@ -178,7 +176,7 @@ func (s *spineWorker) route(p *port, f *frame, now mono.Time) drop.Reason {
 	if g.n == 0 {
 		return drop.NoRoute
 	}
-	fab, capable := fabricOf(b, ip, s.cfg.VXLANPort)
+	fab, capable := fabricOf(b, o, s.cfg.VXLANPort)
 	selector := uint8(0)
 	if capable {
 		selector = fab.Path().Selector()
@@ -197,15 +195,14 @@ func (s *spineWorker) route(p *port, f *frame, now mono.Time) drop.Reason {
 
 // believe checks that a packet was sent to this port, and that its source is where it
 // says, or says why it is to be dropped.
-func (s *spineWorker) believe(p *port, b []byte, ip overlay.IPv4) drop.Reason {
+func (s *spineWorker) believe(p *port, b []byte, src overlay.Addr) drop.Reason {
 	if overlay.Ethernet(b).DstKey(0) != p.mac {
 		return drop.NotOurMAC
 	}
 	if s.cfg.ReversePath == AnyPath {
 		return drop.None
 	}
-	src := ip.Src()
-	if src == p.believed && src != 0 {
+	if src == p.believed && src != (overlay.Addr{}) {
 		return drop.None
 	}
 	group := s.lookup(src)
@@ -228,12 +225,9 @@ func (s *spineWorker) wait(f *frame, group uint32, now mono.Time) {
 	}
 	s.bundle = b
 	s.waiting[s.n], s.groups[s.n] = *f, group
-	ip := s.bytes(f)
-	s.choice[s.n] = balance.Packet{
-		Hash: f.hash, Leaf: uint16(group), Number: uint16(overlay.IPv4(ip[overlay.EthernetLen:]).Dst()), Len: f.len,
-	}
+	s.choice[s.n] = balance.Packet{Hash: f.hash, Leaf: uint16(group), Number: uint16(s.outer.Dst.Low), Len: f.len}
 	if s.hosts {
-		s.choice[s.n].Host = innerHost(ip, s.cfg.VXLANPort)
+		s.choice[s.n].Host = innerHost(s.bytes(f), &s.outer, s.cfg.VXLANPort)
 	}
 	s.n++
 }
@@ -261,7 +255,11 @@ func (s *spineWorker) forward(f *frame, id HopID, now mono.Time) drop.Reason {
 		return drop.TooBig
 	}
 	b := s.bytes(f)
-	overlay.IPv4(b[overlay.EthernetLen:]).DecTTL()
+	if f.flags&overlay.FlagIPv6 != 0 {
+		overlay.IPv6(b[overlay.EthernetLen:]).DecHopLimit()
+	} else {
+		overlay.IPv4(b[overlay.EthernetLen:]).DecTTL()
+	}
 	if !hop.resolved {
 		return s.hold(f, id, now)
 	}
@@ -273,19 +271,17 @@ func (s *spineWorker) forward(f *frame, id HopID, now mono.Time) drop.Reason {
 }
 
 // lookup returns the group that the kernel's routes give for dst, or noGroup.
-func (s *spineWorker) lookup(dst uint32) uint32 {
-	e := &s.routes[dst*0x9E3779B1>>24]
+func (s *spineWorker) lookup(dst overlay.Addr) uint32 {
+	e := &s.routes[dst.Hash()>>24]
 	if e.group != 0 && e.dst == dst {
 		if e.group == noGroup {
 			return noGroup
 		}
 		return e.group - 1
 	}
-	var a [4]byte
-	binary.BigEndian.PutUint32(a[:], dst)
 	group, ok := uint32(0), false
 	if s.view.routes != nil {
-		group, ok = s.view.routes.Lookup(netip.AddrFrom4(a))
+		group, ok = s.view.routes.Lookup(dst.Netip())
 	}
 	e.dst = dst
 	if !ok || int(group) >= len(s.view.groups) {
@@ -296,15 +292,21 @@ func (s *spineWorker) lookup(dst uint32) uint32 {
 	return group
 }
 
-// fabricOf returns the VXLAN header of a packet whose sender uses the fabric's
-// fields. Such senders put no options into the outer header.
-func fabricOf(b []byte, ip overlay.IPv4, port uint16) (overlay.VXLAN, bool) {
-	if len(b) < vxlanAt+overlay.VXLANLen || ip.HeaderLen() != overlay.IPv4Len || ip.Proto() != overlay.ProtoUDP ||
-		overlay.UDP(b[vxlanAt-overlay.UDPLen:]).DstPort() != port {
+// fabricOf returns the VXLAN header of a packet whose sender uses the fabric's fields.
+func fabricOf(b []byte, o *overlay.Outer, port uint16) (overlay.VXLAN, bool) {
+	v, ok := vxlanOf(b, o, port)
+	return v, ok && v.Capable()
+}
+
+// vxlanOf returns the VXLAN header of a packet, and what follows. It reports false for
+// one with IP options, which leaves do not send: its header is not at vxlanAt.
+func vxlanOf(b []byte, o *overlay.Outer, port uint16) (overlay.VXLAN, bool) {
+	at := int(vxlanAt(o.Family))
+	if o.L4+overlay.UDPLen != at || o.Proto != overlay.ProtoUDP || len(b) < at+overlay.VXLANLen {
 		return nil, false
 	}
-	v := overlay.VXLAN(b[vxlanAt:])
-	return v, v.Capable()
+	udp := b[at-overlay.UDPLen:]
+	return overlay.VXLAN(udp[overlay.UDPLen:]), overlay.UDP(udp).DstPort() == port
 }
 
 // snapshot copies what is a spine's with a scheme of its own.

@@ -175,7 +175,7 @@ func TestSpineSchemeWithManyDestinations(t *testing.T) {
 			}
 		}
 	}
-	l2, l3, l9 := addr32(vtep2), addr32(vtep3), addr32(vtep9)
+	l2, l3, l9 := uint32(overlay.AddrOf(vtep2).Low), uint32(overlay.AddrOf(vtep3).Low), uint32(overlay.AddrOf(vtep9).Low)
 	if to[dn2][l3] != 20 || to[dn0][l2]+to[dn1][l2] != 20 || to[dn1][l9]+to[dn2][l9] != 20 || to[dn0][l2] == 0 || to[dn1][l9] == 0 && to[dn2][l9] == 0 {
 		t.Errorf("packets by link and destination: %v", to)
 	}

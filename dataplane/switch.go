@@ -10,7 +10,7 @@ import (
 )
 
 // numberOf returns what all nodes of a fabric know a leaf by: the low 16 bits of its VTEP.
-func numberOf(vtep netip.Addr) uint16 { return uint16(addr32(vtep)) }
+func numberOf(vtep netip.Addr) uint16 { return uint16(overlay.AddrOf(vtep).Low) }
 
 // depth returns the bytes of data that wait for a port, in all workers.
 func (w *worker) depth(id PortID) uint32 {
@@ -45,7 +45,7 @@ func (s *spineWorker) setLeaves(v *view) {
 	}
 	ports := make([]int, 0, MaxPaths)
 	for prefix, group := range v.routes.All() {
-		if !prefix.Addr().Is4() || prefix.Bits() != 32 || int(group) >= len(v.groups) {
+		if !prefix.IsSingleIP() || int(group) >= len(v.groups) {
 			continue
 		}
 		g := &v.groups[group]
@@ -110,16 +110,15 @@ func hostOf(b []byte, l3 int, flags uint16) uint32 {
 	return binary.BigEndian.Uint32(b[end-4:])
 }
 
-// innerHost is hostOf for the packet in a tunnel.
-func innerHost(b []byte, port uint16) uint32 {
-	ip := overlay.IPv4(b[overlay.EthernetLen:])
-	if len(b) < vxlanAt+overlay.VXLANLen || ip.HeaderLen() != overlay.IPv4Len || ip.Proto() != overlay.ProtoUDP ||
-		overlay.UDP(b[vxlanAt-overlay.UDPLen:]).DstPort() != port {
+// innerHost is hostOf for the packet in a tunnel whose outer header is o.
+func innerHost(b []byte, o *overlay.Outer, port uint16) uint32 {
+	vx, ok := vxlanOf(b, o, port)
+	if !ok {
 		return 0
 	}
 	var f overlay.Fabric
-	_, n, r := overlay.VXLAN(b[vxlanAt:]).Decode(&f)
-	inner := b[vxlanAt+n:]
+	_, n, r := vx.Decode(&f)
+	inner := vx[n:]
 	if r != 0 || len(inner) < overlay.EthernetLen {
 		return 0
 	}

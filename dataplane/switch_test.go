@@ -179,9 +179,11 @@ func FuzzInnerHost(f *testing.F) {
 	for n := 34; n <= len(whole); n += 7 {
 		f.Add(whole[:n])
 	}
+	f.Add(wrap(own6, vtep6, 100, udp4(hostB, hostA, 0, 1, 20), &overlay.Fabric{Capable: true, Shim: true}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		if overlay.CheckOuter(b) == drop.None {
-			innerHost(b, 4789)
+		var o overlay.Outer
+		if overlay.CheckOuter(b, &o) == drop.None {
+			innerHost(b, &o, 4789)
 		}
 	})
 }

@@ -66,7 +66,8 @@ func (l *leafWorker) sendCopies(c *class, f *fabricFrame, p *balance.Packet, now
 func (l *leafWorker) send(c *class, f *fabricFrame, p *balance.Packet, path int, now mono.Time) drop.Reason {
 	v := l.view
 	t := &v.tunnels[int(f.peer)*MaxPaths+path]
-	overhead := overlay.Overhead + c.Overhead(p)
+	headers := uint16(t.header.Headers())
+	overhead := headers + c.Overhead(p)
 	if f.len+overhead > t.maxFrame {
 		return drop.TooBig
 	}
@@ -77,12 +78,12 @@ func (l *leafWorker) send(c *class, f *fabricFrame, p *balance.Packet, path int,
 		f.kind |= kindCapable
 	} else {
 		// The scheme may have found the peer capable an instant ago.
-		fields, overhead = nil, overlay.Overhead
+		fields, overhead = nil, headers
 	}
 	f.off -= uint32(overhead)
 	f.len += overhead
 	t.header.Encap(l.bytes(&f.frame), int(inner), v.tables.VNIs[f.vni].VNI, f.hash, tos, fields)
-	f.l3, f.flags = overlay.EthernetLen, overlay.FlagIPv4
+	f.l3, f.flags = overlay.EthernetLen, t.header.Family()
 	l.stats.VNIs[f.vni].Encapsulated.Add(uint32(inner))
 	l.stats.PeerSent[f.peer].Add(uint32(f.len))
 	if !t.resolved {

@@ -44,7 +44,7 @@ func (l *leafWorker) fromFabric(p *port, f *frame, now mono.Time) drop.Reason {
 	if kind == leaf.Greeting {
 		return l.acceptHello(f, peer, now)
 	}
-	vni, ok := l.view.vniNumber.get(uint32(d.VNI))
+	vni, ok := l.view.vniNumber.get(d.VNI, d.VNI.Hash())
 	if !ok && (kind != leaf.Message || d.VNI != 0) {
 		return drop.VNIUnknown
 	}
@@ -83,7 +83,7 @@ func (l *leafWorker) admit(p *port, b []byte, now mono.Time) (PeerID, leaf.Kind,
 	case d.Src == v.vtep:
 		return 0, 0, drop.VTEPLooped
 	}
-	peer, ok := v.vtepNumber.get(d.Src)
+	peer, ok := v.vtepNumber.get(d.Src, d.Src.Hash())
 	switch {
 	case !ok:
 		return 0, 0, drop.VTEPUnknown

@@ -1,7 +1,6 @@
 package dataplane
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math"
 	"net/netip"
@@ -21,21 +20,21 @@ type view struct {
 	tables *Tables
 	layout *layout
 	seq    uint32 // counts the views of a node, wrapping
-	vtep   uint32
+	vtep   overlay.Addr
 
 	ports []viewPort // by PortID
 	hops  []viewHop  // by HopID
 
 	// Leaf.
-	vniNumber  u32map          // VNI to VNIIndex
-	vtepNumber u32map          // VTEP to PeerID
-	members    [][]member      // by VNIIndex: access ports
-	paths      []balance.Paths // by PeerID
-	tunnels    []tunnel        // by PeerID*MaxPaths+path
-	longest    uint16          // longest frame in a tunnel that a host can cause
-	from       []uint16        // by PeerID: uplinks that its packets may come by, as bits
-	senders    [][]uint64      // by VNIIndex: peers that may send, as bits; nil: all
-	restricted bool            // there are senders that are not nil
+	vniNumber  flatMap[overlay.VNI]  // VNI to VNIIndex
+	vtepNumber flatMap[overlay.Addr] // VTEP to PeerID
+	members    [][]member            // by VNIIndex: access ports
+	paths      []balance.Paths       // by PeerID
+	tunnels    []tunnel              // by PeerID*MaxPaths+path
+	longest    uint16                // longest frame in a tunnel that a host can cause
+	from       []uint16              // by PeerID: uplinks that its packets may come by, as bits
+	senders    [][]uint64            // by VNIIndex: peers that may send, as bits; nil: all
+	restricted bool                  // there are senders that are not nil
 
 	// Spine.
 	routes *bart.Table[uint32]
@@ -68,12 +67,13 @@ type member struct {
 // tunnel is one path to one peer, with what the packet path wants to know of
 // its next hop: following the indices would be a chain of loads.
 type tunnel struct {
-	header   overlay.Tunnel
 	hop      HopID
 	port     PortID
 	maxFrame uint16
 	resolved bool
 	uplink   uint8
+	header   overlay.Tunnel
+	_        [128 - 8 - 76]byte // what IPv4 needs is one cache line, and IPv6 needs two
 }
 
 type viewGroup struct {
@@ -123,18 +123,18 @@ func compile(cfg *Config, l *layout, t *Tables) (*view, error) {
 }
 
 func (v *view) compileLeaf(cfg *Config, t *Tables) error {
-	v.vtep = addr32(cfg.VTEP)
-	if err := checkLeaf(t); err != nil {
+	v.vtep = overlay.AddrOf(cfg.VTEP)
+	if err := checkLeaf(cfg, t); err != nil {
 		return err
 	}
 	if cfg.KernelOverlay && len(t.Static) > 0 {
 		return fmt.Errorf("%d static addresses: with the kernel's overlay they are the kernel's, too", len(t.Static))
 	}
-	numbers := make([]uint32, len(t.VNIs))
+	numbers := make([]overlay.VNI, len(t.VNIs))
 	for i := range t.VNIs {
-		numbers[i] = uint32(t.VNIs[i].VNI)
+		numbers[i] = t.VNIs[i].VNI
 	}
-	v.vniNumber = makeU32map(numbers)
+	v.vniNumber = makeFlatMap(numbers, overlay.VNI.Hash)
 	v.members = make([][]member, len(t.VNIs))
 	if err := v.bindAccess(t); err != nil {
 		return err
@@ -144,21 +144,22 @@ func (v *view) compileLeaf(cfg *Config, t *Tables) error {
 			v.longest = max(v.longest, uint16(min(int(v.ports[i].maxFrame)+cfg.Overhead(), math.MaxUint16)))
 		}
 	}
-	vteps := make([]uint32, len(t.Peers))
+	vteps := make([]overlay.Addr, len(t.Peers))
 	v.paths = make([]balance.Paths, len(t.Peers))
 	v.tunnels = make([]tunnel, len(t.Peers)*MaxPaths)
 	v.from = make([]uint16, len(t.Peers))
 	v.bindSenders(t)
 	for i := range t.Peers {
-		vteps[i] = addr32(t.Peers[i].VTEP)
+		vteps[i] = overlay.AddrOf(t.Peers[i].VTEP)
 		v.bindPeer(cfg, i, &t.Peers[i])
 	}
-	v.vtepNumber = makeU32map(vteps)
+	v.vtepNumber = makeFlatMap(vteps, overlay.Addr.Hash)
 	return nil
 }
 
-// checkLeaf makes sure that no index in t points outside.
-func checkLeaf(t *Tables) error {
+// checkLeaf makes sure that no index in t points outside, and that all VTEPs are of one
+// family.
+func checkLeaf(cfg *Config, t *Tables) error {
 	for _, n := range t.VNIs {
 		for _, p := range n.Flood {
 			if int(p) >= len(t.Peers) {
@@ -172,6 +173,9 @@ func checkLeaf(t *Tables) error {
 		}
 	}
 	for _, p := range t.Peers {
+		if p.VTEP.IsValid() && overlay.FamilyOf(p.VTEP) != overlay.FamilyOf(cfg.VTEP) {
+			return fmt.Errorf("peer %v and VTEP %v are of two families: a leaf sends VXLAN over one", p.VTEP, cfg.VTEP)
+		}
 		for _, h := range p.Hops {
 			if int(h) >= len(t.Hops) {
 				return fmt.Errorf("peer %v names next hop %d of %d", p.VTEP, h, len(t.Hops))
@@ -357,11 +361,8 @@ func (v *view) compileSpine(cfg *Config, t *Tables) error {
 	return nil
 }
 
-// addr32 returns an IPv4 address as a big-endian number; 0 for anything else.
-func addr32(a netip.Addr) uint32 {
-	if !a.Is4() {
-		return 0
-	}
-	b := a.As4()
-	return binary.BigEndian.Uint32(b[:])
+// numberOfPeer returns the PeerID of a VTEP, and whether it has one.
+func (v *view) numberOfPeer(vtep netip.Addr) (uint16, bool) {
+	a := overlay.AddrOf(vtep)
+	return v.vtepNumber.get(a, a.Hash())
 }

@@ -133,7 +133,7 @@ func TestFramesThatWaitGoToTheirOwnPeer(t *testing.T) {
 		if len(out) != 1 || r.w.held() != 0 {
 			t.Fatalf("%d frames left, %d are held", len(out), r.w.held())
 		}
-		if d, _ := unwrap(t, out[0]); d.Dst != addr32(vtep2) {
+		if d, _ := unwrap(t, out[0]); d.Dst != overlay.AddrOf(vtep2) {
 			t.Errorf("the frame went to %x", d.Dst)
 		}
 	}

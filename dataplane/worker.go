@@ -316,7 +316,7 @@ func (w *worker) adopt(v *view, now mono.Time) {
 	w.view = v
 	w.hopSent = grow(w.hopSent, len(v.hops))
 	for i := range v.ports { // each has its place already
-		w.ports[i].believed = 0
+		w.ports[i].believed = overlay.Addr{}
 		w.ports[i].mac = overlay.MakeFDBKey(0, v.ports[i].mac)
 		if e := &w.ports[i].egress; !e.ruled {
 			e.setRate(v.tables.Ports[i].Speed)

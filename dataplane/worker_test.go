@@ -50,7 +50,7 @@ func TestGreetingsReachAllOfALargeFabric(t *testing.T) {
 	}
 	r := newRig(t, leafConfig(), tables)
 	r.w.leaf.brain.SetHello(0)
-	greeted := make(map[uint32]int)
+	greeted := make(map[overlay.Addr]int)
 	for end := r.now.Add(liveness.Interval(MaxPeers)); r.now < end; r.now = r.w.leaf.brain.Deadline() {
 		out := r.settle()
 		for _, b := range append(out[up0], out[up1]...) {

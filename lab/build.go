@@ -25,39 +25,53 @@ func (l *Lab) buildNodes(context.Context) error {
 		if err := namespace.Create(l.ns(n.Name)); err != nil {
 			return err
 		}
-		settings := [][2]string{
-			// The fabric is IPv4; router solicitations and MLD would only disturb the
-			// accounts. Hosts' IPv6 passes a leaf's access ports all the same.
-			{"net.ipv6.conf.all.disable_ipv6", "1"},
-			{"net.ipv6.conf.default.disable_ipv6", "1"},
-			// With ECMP, traffic to a VTEP may arrive on another uplink than the one
-			// that leads back.
-			{"net.ipv4.conf.all.rp_filter", "0"},
-			{"net.ipv4.conf.default.rp_filter", "0"},
-			{"net.ipv4.fib_multipath_hash_policy", "1"}, // by ports: the VXLAN source port is the entropy
-			// A link that failed at the other end is no next hop.
-			{"net.ipv4.conf.all.ignore_routes_with_linkdown", "1"},
-			{"net.ipv4.conf.default.ignore_routes_with_linkdown", "1"},
-		}
-		if !isLeaf(n) || l.frr() { // OSPF may send through a leaf; a gateway routes
-			settings = append(settings, [2]string{"net.ipv4.ip_forward", "1"})
-		}
-		if l.File.Unnumbered() {
-			settings = append(settings,
-				[2]string{"net.ipv6.conf.all.forwarding", "1"},        // a router takes no default route from others
-				[2]string{"net.ipv6.conf.all.keep_addr_on_down", "1"}) // BGP's sessions and next hops survive a link's fault
-		}
+		settings := l.sysctls(n)
 		err := l.in(n.Name, func() error {
 			if err := sysctls(settings); err != nil || !isLeaf(n) && !l.frr() {
 				return err
 			}
-			return addAddr("lo", loopback(n).String()+"/32")
+			return addAddr("lo", hostNet(loopback(n)).String())
 		})
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// sysctls are the settings of a leaf's or a spine's kernel.
+func (l *Lab) sysctls(n fabric.Node) [][2]string {
+	settings := [][2]string{
+		// Router solicitations and MLD would only disturb the accounts. Hosts' IPv6 passes a
+		// leaf's access ports all the same.
+		{"net.ipv6.conf.all.disable_ipv6", "1"},
+		{"net.ipv6.conf.default.disable_ipv6", "1"},
+		// With ECMP, traffic to a VTEP may arrive on another uplink than the one
+		// that leads back.
+		{"net.ipv4.conf.all.rp_filter", "0"},
+		{"net.ipv4.conf.default.rp_filter", "0"},
+		{"net.ipv4.fib_multipath_hash_policy", "1"}, // by ports: the VXLAN source port is the entropy
+		// A link that failed at the other end is no next hop.
+		{"net.ipv4.conf.all.ignore_routes_with_linkdown", "1"},
+		{"net.ipv4.conf.default.ignore_routes_with_linkdown", "1"},
+	}
+	if !isLeaf(n) || l.frr() { // OSPF may send through a leaf; a gateway routes
+		settings = append(settings, [2]string{"net.ipv4.ip_forward", "1"})
+	}
+	if l.File.Unnumbered() || l.File.IPv6() && !isLeaf(n) {
+		settings = append(settings, [2]string{"net.ipv6.conf.all.forwarding", "1"}) // a router takes no default route from others
+	}
+	if l.File.Unnumbered() || l.File.IPv6() {
+		settings = append(settings, [2]string{"net.ipv6.conf.all.keep_addr_on_down", "1"}) // sessions and next hops survive a link's fault
+	}
+	if l.File.IPv6() {
+		settings = append(settings,
+			[2]string{"net.ipv6.conf.lo.disable_ipv6", "0"},
+			[2]string{"net.ipv6.fib_multipath_hash_policy", "1"},
+			[2]string{"net.ipv6.conf.all.ignore_routes_with_linkdown", "1"},
+			[2]string{"net.ipv6.conf.default.ignore_routes_with_linkdown", "1"})
+	}
+	return settings
 }
 
 // sysctls writes values below /proc/sys of the calling thread's namespace.
@@ -121,16 +135,20 @@ func (l *Lab) buildLinks(ctx context.Context) error {
 	return nil
 }
 
-// address gives a port its IPv4 address, or lets the kernel choose one of IPv6's
+// address gives a port its address, or lets the kernel choose one of IPv6's
 // link-local ones, which is all that BGP unnumbered needs.
 func (l *Lab) address(p port) error {
-	if !l.File.Unnumbered() {
+	if !l.File.Unnumbered() && !l.File.IPv6() {
 		return addAddr(p.Name, p.addr.String()+"/31")
 	}
-	return sysctls([][2]string{
+	err := sysctls([][2]string{
 		{"net.ipv6.conf." + p.Name + ".disable_ipv6", "0"},
 		{"net.ipv6.conf." + p.Name + ".accept_dad", "0"}, // addresses are ours; do not wait a second
 	})
+	if err != nil || l.File.Unnumbered() {
+		return err
+	}
+	return addAddr(p.Name, p.addr.String()+"/127")
 }
 
 // egress prepares a queue of a node's port. The daemons shape by themselves; the

@@ -239,7 +239,7 @@ func (l *Lab) kernelOverlay(keys yaml.MapSlice) (out yaml.MapSlice) {
 func (l *Lab) spineConfig(n fabric.Node) *config.Spine {
 	c := &config.Spine{Common: l.common(n.Name)}
 	for _, leaf := range l.Topo.Leaves {
-		c.VTEPs = append(c.VTEPs, config.Prefix{Prefix: netip.PrefixFrom(leaf.VTEP, 32)})
+		c.VTEPs = append(c.VTEPs, config.Prefix{Prefix: netip.PrefixFrom(leaf.VTEP, leaf.VTEP.BitLen())})
 	}
 	for _, p := range l.ports(n) {
 		c.Ports = append(c.Ports, config.SpinePort{Interface: p.Name, Egress: egressConfig(p.egress)})
@@ -356,7 +356,11 @@ func (l *Lab) resolveNeighbours() error {
 // resolve makes the kernel resolve a port's gateway.
 func (p port) resolve(link netlink.Link) error {
 	index, gw := link.Attrs().Index, net.IP(p.gateway.AsSlice())
-	have, err := netlink.NeighList(index, netlink.FAMILY_V4)
+	family := netlink.FAMILY_V4
+	if p.gateway.Is6() {
+		family = netlink.FAMILY_V6
+	}
+	have, err := netlink.NeighList(index, family)
 	if err != nil {
 		return err
 	}
@@ -365,7 +369,7 @@ func (p port) resolve(link netlink.Link) error {
 		return nil
 	}
 	// NTF_USE: behave as if a packet were to be sent there.
-	if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: index, Family: netlink.FAMILY_V4, Flags: netlink.NTF_USE, IP: gw}); err != nil {
+	if err := netlink.NeighSet(&netlink.Neigh{LinkIndex: index, Family: family, Flags: netlink.NTF_USE, IP: gw}); err != nil {
 		return err
 	}
 	return errors.New("is not resolved")

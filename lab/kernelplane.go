@@ -161,8 +161,8 @@ func floodList(name string) (vteps []netip.Addr, err error) {
 		list, err := netlink.NeighList(link.Attrs().Index, unix.AF_BRIDGE)
 		for _, n := range list {
 			zero := n.HardwareAddr.String() == "00:00:00:00:00:00"
-			if vtep, ok := netip.AddrFromSlice(n.IP.To4()); ok && zero && n.Flags&netlink.NTF_SELF != 0 {
-				vteps = append(vteps, vtep)
+			if vtep, ok := netip.AddrFromSlice(n.IP); ok && zero && n.Flags&netlink.NTF_SELF != 0 {
+				vteps = append(vteps, vtep.Unmap())
 			}
 		}
 		return err

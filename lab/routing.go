@@ -34,7 +34,7 @@ func (l *Lab) converge(ctx context.Context) error {
 	all := l.Topo.Routes(up)
 	routes := slices.Concat(all.Leaves, all.Spines)
 	for i, n := range l.nodes() {
-		if err := l.in(n.Name, func() error { return setRoutes(routes[i]) }); err != nil {
+		if err := l.in(n.Name, func() error { return setRoutes(l.family(), routes[i]) }); err != nil {
 			return fmt.Errorf("routes of %w", err)
 		}
 	}
@@ -64,9 +64,9 @@ func (l *Lab) linkState() ([]bool, error) {
 	return up, nil
 }
 
-// setRoutes replaces the routes to VTEPs in the calling thread's namespace.
-func setRoutes(routes []fabric.Route) error {
-	have, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: protoBGP}, netlink.RT_FILTER_PROTOCOL)
+// setRoutes replaces the routes to VTEPs, of a family, in the calling thread's namespace.
+func setRoutes(family int, routes []fabric.Route) error {
+	have, err := netlink.RouteListFiltered(family, &netlink.Route{Protocol: protoBGP}, netlink.RT_FILTER_PROTOCOL)
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
 	}
@@ -95,8 +95,16 @@ func setRoutes(routes []fabric.Route) error {
 	return nil
 }
 
+// family is that of the underlay.
+func (l *Lab) family() int {
+	if l.File.IPv6() {
+		return netlink.FAMILY_V6
+	}
+	return netlink.FAMILY_V4
+}
+
 func hostNet(a netip.Addr) *net.IPNet {
-	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(32, 32)}
+	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
 }
 
 // Fail takes a link down at the leaf's end, so that both ends lose carrier, and

@@ -21,6 +21,12 @@ const iflaVXLANReservedBits = 33 // linux/if_link.h, since Linux 6.14; package n
 // addVXLAN makes a vxlan device in the calling thread's namespace, and fills in its
 // index. Its kernel reads Loom's header if reserved is set.
 func addVXLAN(v *netlink.Vxlan, reserved bool) error {
+	local := nl.NewRtAttr(nl.IFLA_VXLAN_LOCAL, v.SrcAddr.To4())
+	if six := v.SrcAddr.To4() == nil; six {
+		// As leafd has it: no UDP checksums (RFC 6935).
+		v.UDP6ZeroCSumTx, v.UDP6ZeroCSumRx = true, true
+		local = nl.NewRtAttr(nl.IFLA_VXLAN_LOCAL6, v.SrcAddr)
+	}
 	if !reserved {
 		return netlink.LinkAdd(v)
 	}
@@ -32,13 +38,11 @@ func addVXLAN(v *netlink.Vxlan, reserved bool) error {
 	info.AddRtAttr(nl.IFLA_INFO_KIND, nl.NonZeroTerminated("vxlan"))
 	data := info.AddRtAttr(nl.IFLA_INFO_DATA, nil)
 	data.AddRtAttr(nl.IFLA_VXLAN_ID, nl.Uint32Attr(uint32(v.VxlanId)))
-	data.AddRtAttr(nl.IFLA_VXLAN_LOCAL, v.SrcAddr.To4())
+	data.AddChild(local)
+	data.AddRtAttr(nl.IFLA_VXLAN_UDP_ZERO_CSUM6_TX, boolean(v.UDP6ZeroCSumTx))
+	data.AddRtAttr(nl.IFLA_VXLAN_UDP_ZERO_CSUM6_RX, boolean(v.UDP6ZeroCSumRx))
 	data.AddRtAttr(nl.IFLA_VXLAN_TTL, nl.Uint8Attr(uint8(v.TTL)))
-	learning := uint8(0)
-	if v.Learning {
-		learning = 1
-	}
-	data.AddRtAttr(nl.IFLA_VXLAN_LEARNING, nl.Uint8Attr(learning))
+	data.AddRtAttr(nl.IFLA_VXLAN_LEARNING, boolean(v.Learning))
 	data.AddRtAttr(nl.IFLA_VXLAN_PORT, binary.BigEndian.AppendUint16(nil, fabric.VXLANPort))
 	data.AddRtAttr(iflaVXLANReservedBits, binary.BigEndian.AppendUint64(nil, reservedBits))
 	req.AddData(info)
@@ -51,4 +55,12 @@ func addVXLAN(v *netlink.Vxlan, reserved bool) error {
 	}
 	v.Index = link.Attrs().Index
 	return nil
+}
+
+// boolean is an attribute of one byte.
+func boolean(b bool) []byte {
+	if b {
+		return nl.Uint8Attr(1)
+	}
+	return nl.Uint8Attr(0)
 }

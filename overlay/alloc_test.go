@@ -14,6 +14,7 @@ func TestNoAllocation(t *testing.T) {
 	fab := Fabric{Capable: true, Shim: true}
 	inner := roceFrame(1, 2, 3)
 	frame := encapped(inner, 100, 7, uint8(ECT0), &fab)
+	frame6, tun6 := encapped6(inner, 100, 7, uint8(ECT0), &fab), MakeTunnel(vtepC, vtepD, macA, macB, DefaultPort)
 	buf := make([]byte, 256+1500)
 	copy(buf[256:], inner)
 	f := NewFDB(1024, time.Second, 4, 4)
@@ -28,6 +29,8 @@ func TestNoAllocation(t *testing.T) {
 		{"Dissect", func() { Dissect(inner, 1, &m) }},
 		{"Encap", func() { tun.Encap(buf, len(inner), 100, 7, 2, &fab) }},
 		{"Decap", func() { sinkReason = Decap(frame, DefaultPort, &d) }},
+		{"Encap over IPv6", func() { tun6.Encap(buf, len(inner), 100, 7, 2, &fab) }},
+		{"Decap over IPv6", func() { sinkReason = Decap(frame6, DefaultPort, &d) }},
 		{"Encode", func() { VXLAN(buf).Encode(1, &fab) }},
 		{"Decode", func() { _, _, sinkReason = VXLAN(frame[outVXLAN:]).Decode(&dec) }},
 		{"DecapECN", func() { DecapECN(inner, m.L3, m.Flags, uint8(ECT1)) }},

@@ -1,7 +1,6 @@
 package overlay
 
 import (
-	"net/netip"
 	"testing"
 	"time"
 
@@ -37,22 +36,24 @@ func BenchmarkDissect(b *testing.B) {
 }
 
 func BenchmarkEncap(b *testing.B) {
-	tun := MakeTunnel(netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), MAC{2, 1}, MAC{2, 2}, DefaultPort)
+	four, six := MakeTunnel(vtepA, vtepB, macA, macB, DefaultPort), MakeTunnel(vtepC, vtepD, macA, macB, DefaultPort)
 	for _, c := range []struct {
 		name string
+		tun  *Tunnel
 		f    *Fabric
 	}{
-		{"plain", nil},
-		{"fabric", &Fabric{Capable: true, LBTag: 3, CE: 1}},
-		{"shim", &Fabric{Capable: true, LBTag: 3, CE: 1, Shim: true, TxTstamp: 99}},
+		{"plain", &four, nil},
+		{"fabric", &four, &Fabric{Capable: true, LBTag: 3, CE: 1}},
+		{"shim", &four, &Fabric{Capable: true, LBTag: 3, CE: 1, Shim: true, TxTstamp: 99}},
+		{"fabric-IPv6", &six, &Fabric{Capable: true, LBTag: 3, CE: 1}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			buf := make([]byte, MaxOverhead+1500)
+			buf := make([]byte, MaxOverhead6+1500)
 			hash := uint32(0)
 			b.ReportAllocs()
 			for b.Loop() {
 				hash += 0x9e3779b9
-				tun.Encap(buf, 1500, 100, hash, 2, c.f)
+				c.tun.Encap(buf, 1500, 100, hash, 2, c.f)
 			}
 		})
 	}
@@ -61,14 +62,16 @@ func BenchmarkEncap(b *testing.B) {
 func BenchmarkDecap(b *testing.B) {
 	for _, c := range []struct {
 		name string
+		in   func([]byte, VNI, uint32, uint8, *Fabric) []byte
 		f    *Fabric
 	}{
-		{"plain", nil},
-		{"fabric", &Fabric{Capable: true, LBTag: 3, CE: 1}},
-		{"shim", &Fabric{Capable: true, LBTag: 3, CE: 1, Shim: true, TxTstamp: 99}},
+		{"plain", encapped, nil},
+		{"fabric", encapped, &Fabric{Capable: true, LBTag: 3, CE: 1}},
+		{"shim", encapped, &Fabric{Capable: true, LBTag: 3, CE: 1, Shim: true, TxTstamp: 99}},
+		{"fabric-IPv6", encapped6, &Fabric{Capable: true, LBTag: 3, CE: 1}},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			frame := encapped(tcp4Frame(1, 2, 1000, 80, 1000), 100, 7, 0, c.f)
+			frame := c.in(tcp4Frame(1, 2, 1000, 80, 1000), 100, 7, 0, c.f)
 			var d Decapped
 			b.ReportAllocs()
 			for b.Loop() {

@@ -127,18 +127,28 @@ func tagged(frame []byte, tpid, tci uint16) []byte {
 var (
 	vtepA = netip.MustParseAddr("10.255.0.1")
 	vtepB = netip.MustParseAddr("10.255.0.2")
+	vtepC = netip.MustParseAddr("2001:db8:255::1")
+	vtepD = netip.MustParseAddr("2001:db8:255::2")
 	macA  = MAC{0x02, 0x10, 0, 0, 0, 0xa1}
 	macB  = MAC{0x02, 0x10, 0, 0, 0, 0xb1}
 )
 
 // encapped is the frame in a tunnel from vtepA to vtepB.
 func encapped(inner []byte, vni VNI, hash uint32, tos uint8, f *Fabric) []byte {
-	n := Overhead
+	return tunnelled(MakeTunnel(vtepA, vtepB, macA, macB, DefaultPort), inner, vni, hash, tos, f)
+}
+
+// encapped6 is the frame in a tunnel from vtepC to vtepD.
+func encapped6(inner []byte, vni VNI, hash uint32, tos uint8, f *Fabric) []byte {
+	return tunnelled(MakeTunnel(vtepC, vtepD, macA, macB, DefaultPort), inner, vni, hash, tos, f)
+}
+
+func tunnelled(tun Tunnel, inner []byte, vni VNI, hash uint32, tos uint8, f *Fabric) []byte {
+	n := tun.Headers()
 	if f != nil && f.Capable && f.Shim {
-		n = MaxOverhead
+		n += ShimLen
 	}
 	out := append(make([]byte, n), inner...)
-	tun := MakeTunnel(vtepA, vtepB, macA, macB, DefaultPort)
 	tun.Encap(out, len(inner), vni, hash, tos, f)
 	return out
 }

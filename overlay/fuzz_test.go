@@ -51,6 +51,7 @@ func tryDissect(t *testing.T, frame []byte, seed uint32) {
 func FuzzDecap(f *testing.F) {
 	for _, g := range golden {
 		f.Add(encapped(g.inner, g.vni, 7, g.tos, &g.fabric), true)
+		f.Add(encapped6(g.inner, g.vni, 7, g.tos, &g.fabric), true)
 	}
 	f.Fuzz(tryDecap)
 }
@@ -63,7 +64,7 @@ func tryDecap(t *testing.T, frame []byte, mend bool) {
 		}
 	}
 	var d Decapped
-	outer := CheckOuter(frame)
+	outer := CheckOuter(frame, new(Outer))
 	reason := Decap(frame, DefaultPort, &d)
 	if outer != drop.None && reason != outer {
 		t.Fatalf("CheckOuter says %v, Decap %v", outer, reason)
@@ -71,17 +72,18 @@ func tryDecap(t *testing.T, frame []byte, mend bool) {
 	if reason != drop.None {
 		return
 	}
-	if d.Inner < Overhead || d.End-d.Inner < EthernetLen || d.End > len(frame) || d.VNI > MaxVNI {
+	if d.Inner < Headers(d.Family) || d.End-d.Inner < EthernetLen || d.End > len(frame) || d.VNI > MaxVNI {
 		t.Fatalf("%+v of %d bytes", d, len(frame))
 	}
 	// What was accepted says the same when it is sent again.
 	inner := bytes.Clone(frame[d.Inner:d.End])
 	var again Decapped
-	out := encapped(inner, d.VNI, 7, d.TOS, &d.Fabric)
+	tun := MakeTunnel(d.Src.Netip(), d.Dst.Netip(), macA, macB, DefaultPort)
+	out := tunnelled(tun, inner, d.VNI, 7, d.TOS, &d.Fabric)
 	if r := Decap(out, DefaultPort, &again); r != drop.None {
 		t.Fatalf("sent again: %v", r)
 	}
-	if again.Fabric != d.Fabric || again.VNI != d.VNI || again.TOS != d.TOS || !bytes.Equal(out[again.Inner:again.End], inner) {
+	if again.Src != d.Src || again.Dst != d.Dst || again.Family != d.Family || again.Fabric != d.Fabric || again.VNI != d.VNI || again.TOS != d.TOS || !bytes.Equal(out[again.Inner:again.End], inner) {
 		t.Fatalf("sent again: %+v, not %+v", again, d)
 	}
 }

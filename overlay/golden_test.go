@@ -27,6 +27,7 @@ var golden = []struct {
 	vni        VNI
 	tos        uint8 // outer
 	marked     bool  // a spine sets CE in the outer header
+	six        bool  // the VTEPs are of IPv6
 	fabric     Fabric
 }{
 	{
@@ -44,6 +45,20 @@ var golden = []struct {
 	{
 		name: "plain-ecn", what: "RFC 7348: an ECT(0) segment that a spine marked (RFC 6040)",
 		inner: tos4Frame(1, 2, 40000, 80, 10, uint8(ECT0)), vni: 100, tos: uint8(ECT0), marked: true,
+	},
+	{
+		name: "plain-outer6", what: "RFC 7348 between VTEPs of IPv6: an ECT(0) segment that a spine marked",
+		inner: tos4Frame(1, 2, 40000, 80, 10, uint8(ECT0)), vni: 100, tos: uint8(ECT0), marked: true, six: true,
+	},
+	{
+		name: "fabric-outer6", what: "ConWeave between VTEPs of IPv6: a RoCEv2 packet that asks for RTT_REPLY, epoch 2",
+		inner: roceFrame(1, 2, 0xabcdef), vni: 100, six: true,
+		fabric: Fabric{Capable: true, Scheme: 1, Opcode: OpRTTRequest, Epoch: 2, Path: MakePathID(3, 12), Shim: true, TxTstamp: 0x1234},
+	},
+	{
+		name: "control-outer6", what: "HELLO between VTEPs of IPv6: DSCP CS6 in the traffic class",
+		inner: helloFrame(&goldenHello, 0), tos: DSCPControl, six: true,
+		fabric: Fabric{Capable: true, Opcode: OpHello, LBTag: 3, Path: MakePathID(3, 5), Tail: true, Shim: true, TxTstamp: 0x2222, Arg: 0x1111},
 	},
 	{
 		name: "fabric-capable", what: "Capable and nothing else",
@@ -118,7 +133,11 @@ func dump(what string, frame []byte, fab *Fabric) string {
 		}
 	}
 	part("outer Ethernet", EthernetLen)
-	part("outer IPv4", IPv4Len)
+	if Ethernet(frame).EtherType() == EtherTypeIPv6 {
+		part("outer IPv6", IPv6Len)
+	} else {
+		part("outer IPv4", IPv4Len)
+	}
 	part("outer UDP", UDPLen)
 	part("VXLAN, reserved bits in use by the fabric's fields if Capable", VXLANLen)
 	if fab.Shim {
@@ -151,8 +170,12 @@ func undump(t *testing.T, text string) (frame []byte) {
 func TestGolden(t *testing.T) {
 	for _, g := range golden {
 		t.Run(g.name, func(t *testing.T) {
-			made := encapped(g.inner, g.vni, dissected(g.inner, goldenSeed).Hash, g.tos, &g.fabric)
-			if g.marked && !SetCE(made, EthernetLen, FlagIPv4) {
+			make, family := encapped, FlagIPv4
+			if g.six {
+				make, family = encapped6, FlagIPv6
+			}
+			made := make(g.inner, g.vni, dissected(g.inner, goldenSeed).Hash, g.tos, &g.fabric)
+			if g.marked && !SetCE(made, EthernetLen, family) {
 				t.Fatal("SetCE refuses")
 			}
 			if *update {
@@ -189,32 +212,27 @@ func compareOuter(t *testing.T, frame []byte, d *Decapped) {
 	t.Helper()
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
 	eth, _ := p.Layer(layers.LayerTypeEthernet).(*layers.Ethernet)
-	ip, _ := p.Layer(layers.LayerTypeIPv4).(*layers.IPv4)
 	udp, _ := p.Layer(layers.LayerTypeUDP).(*layers.UDP)
 	vx, _ := p.Layer(layers.LayerTypeVXLAN).(*layers.VXLAN)
-	if eth == nil || ip == nil || udp == nil || vx == nil {
+	if eth == nil || udp == nil || vx == nil {
 		t.Fatalf("gopacket finds %v", p)
 	}
 	check(t, "outer source MAC", MAC(eth.SrcMAC), Ethernet(frame).Src())
 	check(t, "outer destination MAC", MAC(eth.DstMAC), Ethernet(frame).Dst())
-	view := IPv4(frame[EthernetLen:])
-	check(t, "outer source", ip.SrcIP.String(), vtepA.String())
-	check(t, "outer source as a number", ip.SrcIP.String(), ip4String(d.Src))
-	check(t, "outer destination", ip.DstIP.String(), ip4String(d.Dst))
-	check(t, "outer TOS", ip.TOS, d.TOS)
-	check(t, "outer total length", int(ip.Length), view.TotalLen())
-	check(t, "outer TTL", ip.TTL, view.TTL())
-	check(t, "outer DF", ip.Flags, layers.IPv4DontFragment)
-	check(t, "outer identification", ip.Id, view.ID())
-	check(t, "outer protocol", uint8(ip.Protocol), view.Proto())
+	var ip gopacket.SerializableLayer
+	if d.Family == FlagIPv6 {
+		ip = compareOuter6(t, p, d)
+	} else {
+		ip = compareOuter4(t, frame, p, d)
+	}
 	check(t, "outer source port", uint16(udp.SrcPort), d.SrcPort)
 	check(t, "outer destination port", udp.DstPort, DefaultPort)
 	check(t, "outer UDP checksum", udp.Checksum, 0)
-	check(t, "outer UDP length", int(udp.Length), d.End-EthernetLen-view.HeaderLen())
+	check(t, "outer UDP length", int(udp.Length), d.End-d.L4)
 	check(t, "I flag", vx.ValidIDFlag, true)
 	check(t, "VNI", VNI(vx.VNI), d.VNI)
 
-	payload := gopacket.Payload(frame[EthernetLen+IPv4Len:])
+	payload := gopacket.Payload(frame[d.L4:])
 	if again := serialize(eth, ip, payload); !bytes.Equal(again, frame) {
 		t.Errorf("gopacket makes\n% x of\n% x", again, frame)
 	}
@@ -224,6 +242,45 @@ func compareOuter(t *testing.T, frame []byte, d *Decapped) {
 			t.Errorf("gopacket makes\n% x of\n% x", again, payload[UDPLen:])
 		}
 	}
+}
+
+func compareOuter4(t *testing.T, frame []byte, p gopacket.Packet, d *Decapped) *layers.IPv4 {
+	t.Helper()
+	ip, _ := p.Layer(layers.LayerTypeIPv4).(*layers.IPv4)
+	if ip == nil {
+		t.Fatalf("gopacket finds %v", p)
+	}
+	view := IPv4(frame[EthernetLen:])
+	check(t, "outer source", ip.SrcIP.String(), vtepA.String())
+	check(t, "outer source as it is looked up", ip.SrcIP.String(), d.Src.Netip().String())
+	check(t, "outer destination", ip.DstIP.String(), d.Dst.Netip().String())
+	check(t, "outer TOS", ip.TOS, d.TOS)
+	check(t, "outer total length", int(ip.Length), view.TotalLen())
+	check(t, "outer TTL", ip.TTL, view.TTL())
+	check(t, "outer DF", ip.Flags, layers.IPv4DontFragment)
+	check(t, "outer identification", ip.Id, view.ID())
+	check(t, "outer protocol", uint8(ip.Protocol), view.Proto())
+	return ip
+}
+
+func compareOuter6(t *testing.T, p gopacket.Packet, d *Decapped) *layers.IPv6 {
+	t.Helper()
+	ip, _ := p.Layer(layers.LayerTypeIPv6).(*layers.IPv6)
+	if ip == nil {
+		t.Fatalf("gopacket finds %v", p)
+	}
+	check(t, "outer source", ip.SrcIP.String(), vtepC.String())
+	check(t, "outer source as it is looked up", ip.SrcIP.String(), d.Src.Netip().String())
+	check(t, "outer destination", ip.DstIP.String(), vtepD.String())
+	check(t, "outer destination as it is looked up", ip.DstIP.String(), d.Dst.Netip().String())
+	check(t, "outer traffic class", ip.TrafficClass, d.TOS)
+	check(t, "outer payload length", int(ip.Length), d.L4End-d.L4)
+	check(t, "outer hop limit", ip.HopLimit, 64)
+	check(t, "outer next header", uint8(ip.NextHeader), ProtoUDP)
+	if ip.FlowLabel == 0 {
+		t.Error("no outer flow label")
+	}
+	return ip
 }
 
 // compareInner holds Dissect's offsets and flags, and the views at them,

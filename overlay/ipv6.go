@@ -9,6 +9,7 @@ const IPv6Len = 40
 const (
 	ip6Payload = 4
 	ip6Next    = 6
+	ip6Hops    = 7
 	ip6Src     = 8
 	ip6Dst     = 24
 )
@@ -47,3 +48,21 @@ func (ip IPv6) PayloadLen() int { return int(binary.BigEndian.Uint16(ip[ip6Paylo
 
 // NextHeader returns the protocol number of what follows the fixed header.
 func (ip IPv6) NextHeader() uint8 { return ip[ip6Next] }
+
+// DecHopLimit takes one from the hop limit. A limit of zero is left alone, as by
+// [IPv4.DecTTL].
+func (ip IPv6) DecHopLimit() {
+	if ip[ip6Hops] > 0 {
+		ip[ip6Hops]--
+	}
+}
+
+// isExtension reports whether a next header is one of IPv6's extension headers (RFC 7045
+// §4) that may stand in front of UDP. The fragment header counts apart.
+func isExtension(next uint8) bool {
+	switch next {
+	case 0, 43, 51, 60, 135, 139, 140, 253, 254: // hop-by-hop, routing, AH, destination, mobility, HIP, shim6, experiments
+		return true
+	}
+	return false
+}

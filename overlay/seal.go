@@ -55,10 +55,16 @@ func ParseKeys(text string) (Keys, error) {
 // seal returns the seal of an outer frame that ends where it would begin. The frame is a
 // valid one, as [Decap] says.
 func (k *Key) seal(frame []byte) uint64 {
-	ce := &frame[EthernetLen+IPv4(frame[EthernetLen:]).HeaderLen()+UDPLen+vxCEByte]
+	from, udp := EthernetLen+ip4Src, 0
+	if Ethernet(frame).EtherType() == EtherTypeIPv6 {
+		from, udp = EthernetLen+ip6Src, outUDP6
+	} else {
+		udp = EthernetLen + IPv4(frame[EthernetLen:]).HeaderLen()
+	}
+	ce := &frame[udp+UDPLen+vxCEByte]
 	was := *ce
 	*ce &^= vxCEMask
-	sum := siphash.Hash(k[0], k[1], frame[EthernetLen+ip4Src:])
+	sum := siphash.Hash(k[0], k[1], frame[from:])
 	*ce = was
 	return sum
 }

@@ -55,6 +55,21 @@ func TestSeal(t *testing.T) {
 			}
 		}
 	}
+	six := append(helloFrame(&goldenHello, 0), make([]byte, SealLen)...)
+	six = encapped6(six, 0, 7, DSCPControl, &Fabric{Capable: true, Opcode: OpHello, Shim: true})
+	Keys{a}.Seal(six)
+	for i := outIP; i < len(six); i++ {
+		for bit := range 8 {
+			bad := bytes.Clone(six)
+			bad[i] ^= 1 << bit
+			// Hops change the traffic class, the hop limit and CE; nobody looks at the flow label.
+			free := i < outIP+ip6Payload || i == outIP+ip6Hops || i == outVXLAN6+vxCEByte && vxCEMask>>bit&1 != 0
+			var d Decapped
+			if Decap(bad, DefaultPort, &d) == drop.None && (Keys{a}.Unseal(bad, &d) == drop.None) != free {
+				t.Errorf("over IPv6: bit %d of byte %d was changed; noticed: %v", bit, i, free)
+			}
+		}
+	}
 	short := encapped(make([]byte, EthernetLen+SealLen-1), 0, 7, DSCPControl, &Fabric{Capable: true, Opcode: OpHello})
 	if _, r := unseal(Keys{a}, short); r != drop.BadSeal {
 		t.Errorf("no room for a seal: %v", r)

@@ -24,7 +24,7 @@ var soak = flag.Uint64("soak", 20_000, "executions of each fuzz target without t
 func TestSoak(t *testing.T) {
 	var frames [][]byte
 	for _, g := range golden {
-		frames = append(frames, g.inner, encapped(g.inner, g.vni, 7, g.tos, &g.fabric))
+		frames = append(frames, g.inner, encapped(g.inner, g.vni, 7, g.tos, &g.fabric), encapped6(g.inner, g.vni, 7, g.tos, &g.fabric))
 	}
 	frames = append(frames, kept(t)...)
 	for _, target := range []struct {

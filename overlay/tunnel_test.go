@@ -10,22 +10,25 @@ import (
 	"github.com/loomfabric/loom/internal/drop"
 )
 
-// TestEncapDecapIdentity: whatever goes into a tunnel comes out of it.
+// TestEncapDecapIdentity: whatever goes into a tunnel comes out of it, of either family.
 func TestEncapDecapIdentity(t *testing.T) {
 	r := seeded(t)
-	for range 5000 {
-		var src, dst [4]byte
-		binary.BigEndian.PutUint32(src[:], r.Uint32())
-		binary.BigEndian.PutUint32(dst[:], r.Uint32())
+	for i := range 5000 {
+		src, dst := randomVTEP(r, i%2 == 1), randomVTEP(r, i%2 == 1)
 		port, vni, tos, hash := uint16(r.Uint32()), VNI(r.Uint32N(1<<24)), uint8(r.Uint32()), r.Uint32()
 		f := randomFabric(r)
-		head := Overhead
+		tun := MakeTunnel(src, dst, macA, macB, port)
+		l4 := EthernetLen + IPv4Len
+		if src.Is6() {
+			l4 = EthernetLen + IPv6Len
+		}
+		head := l4 + UDPLen + VXLANLen
+		check(t, "length of the headers", tun.Headers(), head)
 		if f.Shim {
-			head = MaxOverhead
+			head += ShimLen
 		}
 		inner := randomBytes(r, EthernetLen+r.IntN(9000))
 		frame := append(randomBytes(r, head), inner...) // headroom is never clean
-		tun := MakeTunnel(netip.AddrFrom4(src), netip.AddrFrom4(dst), macA, macB, port)
 		tun.Encap(frame, len(inner), vni, hash, tos, &f)
 		frame = append(frame, randomBytes(r, r.IntN(20))...) // padding is not the inner frame's
 
@@ -34,8 +37,11 @@ func TestEncapDecapIdentity(t *testing.T) {
 			t.Fatalf("Decap: %v of % x", reason, frame[:head])
 		}
 		want := Decapped{
-			Src: binary.BigEndian.Uint32(src[:]), Dst: binary.BigEndian.Uint32(dst[:]), VNI: vni, TOS: tos,
-			SrcPort: SourcePort(hash), Inner: head, End: head + len(inner), Fabric: f,
+			Outer: Outer{
+				Src: AddrOf(src), Dst: AddrOf(dst), Family: FamilyOf(src), TOS: tos, TTL: 64, Proto: ProtoUDP,
+				L4: l4, L4End: head + len(inner),
+			},
+			VNI: vni, SrcPort: SourcePort(hash), Inner: head, End: head + len(inner), Fabric: f,
 		}
 		if d != want {
 			t.Fatalf("Decap: %+v, want %+v", d, want)
@@ -43,13 +49,42 @@ func TestEncapDecapIdentity(t *testing.T) {
 		if !bytes.Equal(frame[d.Inner:d.End], inner) {
 			t.Fatal("the inner frame has changed")
 		}
-		eth, ip := Ethernet(frame), IPv4(frame[EthernetLen:])
-		if eth.Dst() != macB || eth.Src() != macA || ip.TTL() != 64 || !ip.DontFragment() || ip.ID() != 0 {
+		if eth := Ethernet(frame); eth.Dst() != macB || eth.Src() != macA {
+			t.Fatalf("outer header % x", frame[:head])
+		}
+		if src.Is6() {
+			continue // the golden packets have the rest
+		}
+		ip := IPv4(frame[EthernetLen:])
+		if !ip.DontFragment() || ip.ID() != 0 {
 			t.Fatalf("outer header % x", frame[:head])
 		}
 		patched := ip.Checksum()
 		ip.UpdateChecksum()
 		check(t, "patched checksum", patched, ip.Checksum())
+	}
+}
+
+// randomVTEP is an address that a VTEP may have.
+func randomVTEP(r *rand.Rand, six bool) netip.Addr {
+	if !six {
+		return netip.AddrFrom4([4]byte(randomBytes(r, 4)))
+	}
+	b := [16]byte(randomBytes(r, 16))
+	b[0] = 0x20 | b[0]&0x1f // global unicast (RFC 4291 §2.4)
+	return netip.AddrFrom16(b)
+}
+
+func TestTunnelOfTwoFamilies(t *testing.T) {
+	for _, c := range [][2]netip.Addr{{vtepA, vtepC}, {vtepC, vtepA}} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("a tunnel from %v to %v", c[0], c[1])
+				}
+			}()
+			MakeTunnel(c[0], c[1], macA, macB, DefaultPort)
+		}()
 	}
 }
 
@@ -93,7 +128,8 @@ func TestDecapRefuses(t *testing.T) {
 		{"half an Ethernet header", good(nil)[:13], drop.Truncated},
 		{"Ethernet header only", good(nil)[:14], drop.Truncated},
 		{"half an IPv4 header", good(nil)[:33], drop.Truncated},
-		{"IPv6 EtherType", set(12, 0x86, 0xdd), drop.BadEtherType},
+		{"IPv6 EtherType", set(12, 0x86, 0xdd), drop.BadIPVersion},
+		{"ARP EtherType", set(12, 0x08, 0x06), drop.BadEtherType},
 		{"tagged", tagged(good(nil), EtherTypeVLAN, 1), drop.BadEtherType},
 		{"version 6", func() []byte { f := good(nil); f[outIP] = 0x65; return f }(), drop.BadIPVersion},
 		{"header of 16 bytes", func() []byte { f := good(nil); f[outIP] = 0x44; return f }(), drop.BadIPVersion},
@@ -118,6 +154,81 @@ func TestDecapRefuses(t *testing.T) {
 		{"inner frame of 13 bytes", set(outUDP+4, 0, UDPLen+VXLANLen+13), drop.BadInner},
 		{"inner frame of 14 bytes", set(outUDP+4, 0, UDPLen+VXLANLen+14), drop.None},
 		{"no inner frame behind the shim", outerUDP(good(shim)[:MaxOverhead+13]), drop.BadInner},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var d Decapped
+			check(t, "reason", Decap(c.frame, DefaultPort, &d), c.want)
+		})
+	}
+}
+
+func TestDecapRefusesIPv6(t *testing.T) {
+	shim := &Fabric{Capable: true, Shim: true}
+	good := func(f *Fabric) []byte { return encapped6(tcp4Frame(1, 2, 3, 4, 20), 100, 7, 0, f) }
+	set := func(offset int, b ...byte) []byte {
+		frame := good(nil)
+		copy(frame[offset:], b)
+		return frame
+	}
+	// extended puts an extension header of 8 bytes between IPv6 and UDP.
+	extended := func(kind byte) []byte {
+		frame := good(nil)
+		out := append(frame[:outUDP6:outUDP6], ProtoUDP, 0, 0, 0, 0, 0, 0, 0)
+		out = append(out, frame[outUDP6:]...)
+		out[outIP+ip6Next] = kind
+		binary.BigEndian.PutUint16(out[outIP+ip6Payload:], uint16(len(out)-outUDP6))
+		return out
+	}
+	payload := len(good(nil)) - outUDP6
+	const src, dst = outIP + ip6Src, outIP + ip6Dst
+	for _, c := range []struct {
+		name  string
+		frame []byte
+		want  drop.Reason
+	}{
+		{"good", good(nil), drop.None},
+		{"good with shim", good(shim), drop.None},
+		{"Ethernet header only", good(nil)[:14], drop.Truncated},
+		{"half an IPv6 header", good(nil)[:53], drop.Truncated},
+		{"IPv6 header only", good(nil)[:54], drop.BadIPLength},
+		{"IPv4 EtherType", set(12, 0x08, 0x00), drop.BadIPVersion},
+		{"tagged", tagged(good(nil), EtherTypeVLAN, 1), drop.BadEtherType},
+		{"version 4", set(outIP, 0x40), drop.BadIPVersion},
+		{"payload beyond the frame", set(outIP+4, 0, byte(payload+1)), drop.BadIPLength},
+		{"no payload", set(outIP+4, 0, 0), drop.BadUDPLength}, // nor a jumbogram (RFC 2675)
+		{"frame cut", good(nil)[:len(good(nil))-1], drop.BadIPLength},
+		{"traffic class and flow label", set(outIP, 0x6f, 0xff, 0xff, 0xff), drop.None},
+		{"TCP", set(outIP+6, ProtoTCP), drop.NotVXLAN},
+		{"ICMPv6", set(outIP+6, 58), drop.NotVXLAN},
+		{"ESP", set(outIP+6, 50), drop.NotVXLAN},
+		{"no next header", set(outIP+6, 59), drop.NotVXLAN},
+		{"hop-by-hop options", extended(0), drop.ExtensionHeader},
+		{"routing header", extended(43), drop.ExtensionHeader},
+		{"authentication header", extended(51), drop.ExtensionHeader},
+		{"destination options", extended(60), drop.ExtensionHeader},
+		{"mobility header", extended(135), drop.ExtensionHeader},
+		{"fragment", extended(ProtoFragment), drop.IPFragment},
+		{"source link-local", set(src, 0xfe, 0x80), drop.BadIPAddress},
+		{"source at the end of the link-local ones", set(src, 0xfe, 0xbf), drop.BadIPAddress},
+		{"source behind the link-local ones", set(src, 0xfe, 0xc0), drop.None},
+		{"source unique local", set(src, 0xfd, 0x00), drop.None},
+		{"source multicast", set(src, 0xff, 0x02), drop.BadIPAddress},
+		{"source unspecified", set(src, make([]byte, 16)...), drop.BadIPAddress},
+		{"source loopback", set(src, append(make([]byte, 15), 1)...), drop.BadIPAddress},
+		{"source IPv4-mapped", set(src, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 255, 0, 1), drop.BadIPAddress},
+		{"destination link-local", set(dst, 0xfe, 0x80), drop.BadIPAddress},
+		{"destination multicast", set(dst, 0xff, 0x02), drop.BadIPAddress},
+		{"destination IPv4-mapped", set(dst, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 255, 0, 2), drop.BadIPAddress},
+		{"another port", set(outUDP6+2, 0x12, 0xb6), drop.NotVXLAN},
+		{"UDP length of less than its header", set(outUDP6+4, 0, 7), drop.BadUDPLength},
+		{"UDP length beyond IP", set(outUDP6+4, 0, byte(payload+1)), drop.BadUDPLength},
+		{"UDP length within IP", set(outUDP6+4, 0, byte(payload-1)), drop.None},
+		{"UDP checksum", set(outUDP6+6, 1, 2), drop.None},
+		{"half a VXLAN header", set(outUDP6+4, 0, 15), drop.Truncated},
+		{"no VNI flag", set(outVXLAN6, 0), drop.BadVXLANFlags},
+		{"reserved bits", set(outVXLAN6+1, 0x80), drop.ReservedBits},
+		{"inner frame of 13 bytes", set(outUDP6+4, 0, UDPLen+VXLANLen+13), drop.BadInner},
+		{"inner frame of 14 bytes", set(outUDP6+4, 0, UDPLen+VXLANLen+14), drop.None},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var d Decapped
@@ -223,6 +334,22 @@ func TestSourcePort(t *testing.T) {
 			t.Errorf("%s: only %d ports are used", c.name, len(used))
 		}
 		uniform(t, c.name, buckets, chance)
+	}
+}
+
+// TestFlowLabel: flow labels tell flows apart as well as ports do, and stay in their field.
+func TestFlowLabel(t *testing.T) {
+	r := seeded(t)
+	buckets := make([]int, 16)
+	for i := range uint32(1 << 16) {
+		if l := flowLabel(i << 16); l >= 1<<20 {
+			t.Fatalf("label %#x", l)
+		}
+		buckets[flowLabel(r.Uint32())&15]++
+	}
+	uniform(t, "labels", buckets, chance)
+	if flowLabel(1<<28) == flowLabel(0) {
+		t.Error("the hash's upper bits do not count")
 	}
 }
 

@@ -9,6 +9,9 @@ import (
 // VNI is a VXLAN network identifier; 24 bits.
 type VNI uint32
 
+// Hash returns 32 bits, of which the upper ones are the best.
+func (v VNI) Hash() uint32 { return uint32(v) * 0x9E3779B1 }
+
 // MaxVNI is the largest VNI.
 const MaxVNI VNI = 1<<24 - 1
 
@@ -18,14 +21,14 @@ const (
 	ShimLen  = 4
 
 	// Overhead is the length of the headers in front of a tenant's frame without
-	// the shim: outer Ethernet, IPv4, UDP and VXLAN.
+	// the shim, between VTEPs of IPv4: outer Ethernet, IPv4, UDP and VXLAN.
 	Overhead = EthernetLen + IPv4Len + UDPLen + VXLANLen
+	// Overhead6 is Overhead between VTEPs of IPv6.
+	Overhead6 = EthernetLen + IPv6Len + UDPLen + VXLANLen
 	// MaxOverhead is Overhead with the shim.
 	MaxOverhead = Overhead + ShimLen
-	// MTUOverhead is the least difference between the underlay's MTU and the hosts'
-	// for plain VXLAN: the inner Ethernet header and the outer IPv4, UDP and VXLAN
-	// headers. Headers with the shim need ShimLen more.
-	MTUOverhead = EthernetLen + IPv4Len + UDPLen + VXLANLen
+	// MaxOverhead6 is Overhead6 with the shim.
+	MaxOverhead6 = Overhead6 + ShimLen
 )
 
 // VXLAN is a view of a VXLAN header (RFC 7348 §5) whose reserved bits carry the

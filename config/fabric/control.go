@@ -14,6 +14,12 @@ const (
 	ControlFRR    = "frr"
 )
 
+// What VXLAN travels over.
+const (
+	UnderlayIPv4 = "ipv4"
+	UnderlayIPv6 = "ipv6"
+)
+
 // The routing protocols of FRR.
 const (
 	RoutingUnnumbered = "bgp-unnumbered"
@@ -47,12 +53,17 @@ type FRR struct {
 func (f *File) setFRR() {
 	f.Control = cmp.Or(f.Control, ControlStatic)
 	f.Overlay = cmp.Or(f.Overlay, "file")
+	f.Underlay = cmp.Or(f.Underlay, UnderlayIPv4)
 	if f.Control == ControlFRR {
 		f.FRR.Routing = cmp.Or(f.FRR.Routing, RoutingUnnumbered)
 	}
 }
 
-// Unnumbered reports whether the fabric's links have no IPv4 addresses.
+// IPv6 reports whether VTEPs and links have addresses of IPv6.
+func (f *File) IPv6() bool { return f.Underlay == UnderlayIPv6 }
+
+// Unnumbered reports whether the fabric's links have only the addresses that the kernel
+// gives them.
 func (f *File) Unnumbered() bool {
 	return f.Control == ControlFRR && f.FRR.Routing == RoutingUnnumbered
 }
@@ -75,6 +86,8 @@ func (v *validator) control() {
 	} else {
 		v.ErrorIf(f.FRR != FRR{}, "frr", "nothing runs FRR; set control: frr, or remove it")
 	}
+	v.OneOf("underlay", "underlay", f.Underlay, UnderlayIPv4, UnderlayIPv6)
+	v.ErrorIf(f.IPv6() && f.Control == ControlFRR, "underlay", "loomlab configures FRR for IPv4 alone; use control: static, or underlay: ipv4")
 	v.OneOf("overlay", "overlay", f.Overlay, "file", "kernel")
 	v.ErrorIf(f.Overlay == "kernel" && !f.FRR.EVPN, "overlay", "there is no bridge that leafd could follow; set control: frr and frr.evpn, or use overlay: file")
 	v.ErrorIf(f.Overlay == "kernel" && f.Dataplane == "kernel", "overlay", "there is no leafd that could follow the kernel; remove it, or use dataplane loom")

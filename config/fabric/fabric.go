@@ -31,6 +31,9 @@ type File struct {
 	// Control finds the routes between leaves: static (loomlab computes them from the links'
 	// state) or frr (FRR's daemons run on leaves and spines). Default: static.
 	Control string `yaml:"control,omitempty"`
+	// Underlay is the family of VTEPs and links: ipv4, or ipv6, which needs control static.
+	// Default: ipv4.
+	Underlay string `yaml:"underlay,omitempty"`
 	// FRR is what FRR does, under control frr.
 	FRR FRR `yaml:"frr,omitempty"`
 	// Overlay says from where the leafs' daemons have networks and addresses: file (a

@@ -12,8 +12,8 @@ import (
 // Sizes that hold for every fabric.
 const (
 	HostMTU = 1500 // hosts' interfaces
-	// UnderlayMTU leaves room for the overlay's 50 bytes, the fabric shim and a
-	// VLAN tag.
+	// UnderlayMTU leaves room for the overlay's 50 bytes, or 70 over IPv6, the fabric shim
+	// and a VLAN tag.
 	UnderlayMTU = 1600
 	VXLANPort   = 4789
 )
@@ -59,7 +59,7 @@ type Link struct {
 	Parallel     int
 	LeafPort     string     // interface in the leaf
 	SpinePort    string     // interface in the spine
-	LeafAddr     netip.Addr // both of one /31
+	LeafAddr     netip.Addr // both of one /31, or /127
 	SpineAddr    netip.Addr
 	Up, Down     vocab.Link // leaf to spine, spine to leaf
 	LeafUplinkID int        // position among the leaf's uplinks
@@ -74,7 +74,7 @@ func LinkName(leaf, spine, parallel int) string {
 func (f *File) Expand() *Topology {
 	t := &Topology{}
 	for i := range f.Leaves {
-		vtep := netip.AddrFrom4([4]byte{10, 255, byte(i >> 8), byte(i)}).Next()
+		vtep := f.address(255, i+1)
 		t.Leaves = append(t.Leaves, Node{Name: fmt.Sprintf("L%d", i), Index: i, VTEP: vtep})
 	}
 	for i := range f.Spines {
@@ -83,6 +83,15 @@ func (f *File) Expand() *Topology {
 	f.expandLinks(t)
 	f.expandHosts(t)
 	return t
+}
+
+// address is the n-th address of a part of the underlay: 10.part.0.0/16, or
+// fd00:10:part::/48.
+func (f *File) address(part byte, n int) netip.Addr {
+	if f.IPv6() {
+		return netip.AddrFrom16([16]byte{0: 0xfd, 3: 0x10, 4: part / 100, 5: part/10%10<<4 | part%10, 14: byte(n >> 8), 15: byte(n)})
+	}
+	return netip.AddrFrom4([4]byte{10, part, byte(n >> 8), byte(n)})
 }
 
 func (f *File) expandLinks(t *Topology) {
@@ -95,8 +104,8 @@ func (f *File) expandLinks(t *Topology) {
 					Name: LinkName(l, s, p), Index: n, Leaf: l, Spine: s, Parallel: p,
 					LeafPort:     fmt.Sprintf("up-s%d-%d", s, p),
 					SpinePort:    fmt.Sprintf("dn-l%d-%d", l, p),
-					LeafAddr:     netip.AddrFrom4([4]byte{10, 254, byte(a >> 8), byte(a)}),
-					SpineAddr:    netip.AddrFrom4([4]byte{10, 254, byte(a >> 8), byte(a + 1)}),
+					LeafAddr:     f.address(254, a),
+					SpineAddr:    f.address(254, a+1),
 					Up:           f.Links.Link,
 					Down:         f.Links.Link,
 					LeafUplinkID: s*f.Links.Parallel + p,

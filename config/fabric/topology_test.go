@@ -62,6 +62,7 @@ func TestExpandUnique(t *testing.T) {
 	for _, f := range []*File{
 		{Name: "x", Leaves: 256, Spines: 16, Links: vocab.Links{Parallel: 1}, Hosts: Hosts{PerLeaf: 4}},
 		{Name: "x", Leaves: 3, Spines: 1, Links: vocab.Links{Parallel: 16}, Hosts: Hosts{PerLeaf: 2, List: []NamedHost{{"longest_one", "L2"}}}},
+		{Name: "x", Underlay: UnderlayIPv6, Leaves: 256, Spines: 16, Links: vocab.Links{Parallel: 1}, Hosts: Hosts{PerLeaf: 4}},
 	} {
 		f.VNIs = []VNI{{VNI: 1}}
 		f.setDefaults()
@@ -75,6 +76,9 @@ func TestExpandUnique(t *testing.T) {
 		}
 		for _, n := range top.Leaves {
 			unique("address", n.VTEP.String())
+			if n.VTEP.Is6() != f.IPv6() {
+				t.Fatalf("%s has VTEP %s", n.Name, n.VTEP)
+			}
 			unique("node", n.Name)
 		}
 		for _, l := range top.Links {
@@ -83,8 +87,11 @@ func TestExpandUnique(t *testing.T) {
 			unique("link", l.Name)
 			unique("port", top.Leaves[l.Leaf].Name+l.LeafPort)
 			unique("port", top.Spines[l.Spine].Name+l.SpinePort)
-			if !netip.PrefixFrom(l.LeafAddr, 31).Contains(l.SpineAddr) && !netip.PrefixFrom(l.LeafAddr, 31).Masked().Contains(l.SpineAddr) {
-				t.Fatalf("link %s: %s and %s are not one /31", l.Name, l.LeafAddr, l.SpineAddr)
+			if bits := l.LeafAddr.BitLen() - 1; !netip.PrefixFrom(l.LeafAddr, bits).Masked().Contains(l.SpineAddr) {
+				t.Fatalf("link %s: %s and %s are not one /%d", l.Name, l.LeafAddr, l.SpineAddr, bits)
+			}
+			if l.LeafAddr.Is6() != f.IPv6() {
+				t.Fatalf("link %s has %s", l.Name, l.LeafAddr)
 			}
 			if len(l.LeafPort) > 15 || len(l.SpinePort) > 15 {
 				t.Fatalf("link %s: names too long", l.Name)

@@ -29,15 +29,27 @@ type spot struct {
 	port int32
 	tag  uint16
 	far  bool
-	vtep [4]byte
+	vtep vtepKey
 }
 
 func (s spot) place() Place {
 	if s.far {
-		return Place{VTEP: netip.AddrFrom4(s.vtep)}
+		return Place{VTEP: s.vtep.addr()}
 	}
 	return Place{Port: int(s.port), Tag: s.tag}
 }
+
+// vtepKey is a VTEP of either family in less room than a netip.Addr; the zero value is none.
+type vtepKey [16]byte
+
+func keyOf(a netip.Addr) (k vtepKey) {
+	if a.IsValid() && !a.IsUnspecified() {
+		k = a.As16()
+	}
+	return k
+}
+
+func (k vtepKey) addr() netip.Addr { return netip.AddrFrom16(k).Unmap() }
 
 // mark is what is known of an entry's being there.
 type mark struct {
@@ -69,7 +81,7 @@ type remote struct {
 
 // far is the content of a VXLAN device's entry.
 type far struct {
-	dst  [4]byte // zero: none, or not of IPv4
+	dst  vtepKey
 	port uint16
 	vni  uint32
 	via  bool
@@ -89,9 +101,9 @@ type addresses struct {
 	links  map[int]*Link // the state's
 	near   map[place]map[overlay.MAC]*address
 	far    map[tunnel]map[overlay.MAC]*remote
-	floods map[tunnel]map[[4]byte]*mark
+	floods map[tunnel]map[vtepKey]*mark
 	users  map[tunnel]place // which domain looks addresses up there
-	refs   map[[4]byte]int  // entries of the model's devices that name a VTEP
+	refs   map[vtepKey]int  // entries of the model's devices that name a VTEP
 	moved  bool             // refs may have other VTEPs than when it was last asked
 
 	queue   []ref  // addresses that the sink may have to be told of
@@ -106,7 +118,7 @@ func newAddresses(links map[int]*Link) *addresses {
 	return &addresses{
 		model: &Model{}, links: links,
 		near: make(map[place]map[overlay.MAC]*address), far: make(map[tunnel]map[overlay.MAC]*remote),
-		floods: make(map[tunnel]map[[4]byte]*mark), users: make(map[tunnel]place), refs: make(map[[4]byte]int),
+		floods: make(map[tunnel]map[vtepKey]*mark), users: make(map[tunnel]place), refs: make(map[vtepKey]int),
 	}
 }
 
@@ -134,7 +146,7 @@ func (a *addresses) take(e *Entry, gone, fromDump bool) {
 	}
 	t := tunnel{e.Index, e.SrcVNI}
 	if e.MAC.IsZero() {
-		a.takeFlood(t, as4(e.DST), gone, fromDump)
+		a.takeFlood(t, keyOf(e.DST), gone, fromDump)
 		return
 	}
 	a.takeFar(t, e, gone, fromDump)
@@ -197,7 +209,7 @@ func (a *addresses) takeFar(t tunnel, e *Entry, gone, fromDump bool) {
 	if a.skip(&x.mark, fromDump) {
 		return
 	}
-	now := far{dst: as4(e.DST), port: e.Port, vni: e.VNI, via: e.Via != 0, nhid: e.NHID}
+	now := far{dst: keyOf(e.DST), port: e.Port, vni: e.VNI, via: e.Via != 0, nhid: e.NHID}
 	if gone {
 		now = far{}
 	}
@@ -227,8 +239,8 @@ func (a *addresses) touchNear(t tunnel, m overlay.MAC) {
 	}
 }
 
-func (a *addresses) takeFlood(t tunnel, dst [4]byte, gone, fromDump bool) {
-	if dst == ([4]byte{}) {
+func (a *addresses) takeFlood(t tunnel, dst vtepKey, gone, fromDump bool) {
+	if dst == (vtepKey{}) {
 		return
 	}
 	dsts := a.floods[t]
@@ -238,7 +250,7 @@ func (a *addresses) takeFlood(t tunnel, dst [4]byte, gone, fromDump bool) {
 			return
 		}
 		if dsts == nil {
-			dsts = make(map[[4]byte]*mark)
+			dsts = make(map[vtepKey]*mark)
 			a.floods[t] = dsts
 		}
 		x = &mark{}
@@ -253,7 +265,7 @@ func (a *addresses) takeFlood(t tunnel, dst [4]byte, gone, fromDump bool) {
 	}
 }
 
-func (a *addresses) setFlood(t tunnel, dst [4]byte, x *mark, present bool) {
+func (a *addresses) setFlood(t tunnel, dst vtepKey, x *mark, present bool) {
 	if x.present != present {
 		x.present = present
 		a.refer(t, dst, one(present)-one(!present))
@@ -261,8 +273,8 @@ func (a *addresses) setFlood(t tunnel, dst [4]byte, x *mark, present bool) {
 }
 
 // refer counts entries that name a VTEP.
-func (a *addresses) refer(t tunnel, dst [4]byte, by int) {
-	if dst == ([4]byte{}) || !a.model.devices[t.device] {
+func (a *addresses) refer(t tunnel, dst vtepKey, by int) {
+	if dst == (vtepKey{}) || !a.model.devices[t.device] {
 		return
 	}
 	before := a.refs[dst]
@@ -293,21 +305,19 @@ func (a *addresses) find(r ref, x *address) (s spot) {
 	}
 	f := a.far[tunnel{d.device, d.src}][r.mac]
 	switch {
-	case f == nil || !f.present || f.dst == ([4]byte{}) || f.nhid != 0 || f.via:
+	case f == nil || !f.present || f.dst == (vtepKey{}) || f.nhid != 0 || f.via:
 	case f.vni != 0 && f.vni != uint32(d.vni) || f.port != 0 && f.port != d.udpPort:
-	case f.dst == d.vtep.As4() || f.dst[0] >= 224: // the leaf itself; a group
+	case !d.leads(f.dst.addr()):
 	default:
 		s = spot{vni: uint32(d.vni), far: true, vtep: f.dst}
 	}
 	return s
 }
 
-// as4 returns the address as IPv4, or zero.
-func as4(x netip.Addr) (b [4]byte) {
-	if x.Is4() {
-		b = x.As4()
-	}
-	return b
+// leads reports whether an address may be another leaf's VTEP: of the family of this one's,
+// neither the leaf itself nor a group, and none that is meant on one link alone.
+func (d *domain) leads(a netip.Addr) bool {
+	return a != d.vtep && a.Is4() == d.vtep.Is4() && !a.IsMulticast() && !a.IsLinkLocalUnicast() && (a.Is6() || a.As4()[0] < 240)
 }
 
 func one(b bool) int {

@@ -65,7 +65,7 @@ type engine struct {
 	start  *Model                // says which VTEP the model has to have; nil: any
 	model  *Model                // what the sink has; nil: none yet
 	listed kinds                 // what was listed once
-	peers  map[[4]byte]time.Time // VTEPs, and since when no entry names them; zero: one does
+	peers  map[vtepKey]time.Time // VTEPs, and since when no entry names them; zero: one does
 
 	dirty   kinds // what has to be listed again
 	listing bool
@@ -92,7 +92,7 @@ type engine struct {
 
 func newEngine(sink Sink, ours func(prog uint32) bool) *engine {
 	s := NewState()
-	e := &engine{state: s, addrs: newAddresses(s.Links), sink: sink, ours: ours, peers: make(map[[4]byte]time.Time), buf: make([]Change, 0, batch), dirty: everything}
+	e := &engine{state: s, addrs: newAddresses(s.Links), sink: sink, ours: ours, peers: make(map[vtepKey]time.Time), buf: make([]Change, 0, batch), dirty: everything}
 	e.entries.wanted = true
 	e.touched.links, e.touched.ports = make(map[int]bool), make(map[int]bool)
 	return e
@@ -398,7 +398,10 @@ func (e *engine) setModel(fresh *Model) {
 	}
 	fresh.Peers = nil // those of before are the sink's
 	for v := range e.peers {
-		fresh.Peers = append(fresh.Peers, netip.AddrFrom4(v))
+		// The kernel refuses entries of another family, but the VTEP may have been of one.
+		if a := v.addr(); a.Is4() == fresh.VTEP.Is4() {
+			fresh.Peers = append(fresh.Peers, a)
+		}
 	}
 	slices.SortFunc(fresh.Peers, netip.Addr.Compare)
 	e.model = fresh

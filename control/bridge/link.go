@@ -53,6 +53,8 @@ type VXLAN struct {
 	External  bool   // collect_metadata: the VNI comes with each frame
 	VNIFilter bool   // it takes only the VNIs that were given to it
 	Learning  bool
+	// ZeroChecksum says that over IPv6 it takes UDP checksums of zero (udp6zerocsumrx).
+	ZeroChecksum bool
 	// Extension names a change of the header: "gbp", "gpe", "remcsum"; "": none.
 	Extension string
 	Reserved  uint64 // bits of the header that have to be 0 in what the device takes
@@ -226,6 +228,8 @@ func parseVXLAN(b []byte) *VXLAN {
 			x.External = rtnl.Uint8(v) != 0
 		case unix.IFLA_VXLAN_VNIFILTER:
 			x.VNIFilter = rtnl.Uint8(v) != 0
+		case unix.IFLA_VXLAN_UDP_ZERO_CSUM6_RX:
+			x.ZeroChecksum = rtnl.Uint8(v) != 0
 		case unix.IFLA_VXLAN_GBP: // a flag without a value
 			x.Extension = "gbp"
 		case unix.IFLA_VXLAN_GPE:

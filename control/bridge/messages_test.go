@@ -173,6 +173,7 @@ var everyMessage = []string{
 	"bridge fdb add 02:00:00:00:00:05 dev svd dst 10.0.0.3 src_vni 300 vni 300 self extern_learn",
 	"ip nexthop add id 5 via 10.0.0.7 fdb", "ip nexthop add id 6 via 10.0.0.8 fdb", "ip nexthop add id 7 group 5/6,3 fdb",
 	"bridge fdb add 02:00:00:00:00:06 dev vx100 nhid 7 self", "bridge fdb del 02:00:00:00:00:06 dev vx100 self",
+	"ip link add vx6 type vxlan id 106 local fd00::1 dstport 4792 nolearning udp6zerocsumrx", "bridge fdb add 02:00:00:00:00:07 dev vx6 dst fd00::2 self extern_learn",
 	"ip link set a0 nomaster", "ip link del vx100",
 }
 

@@ -178,8 +178,11 @@ func (d *derivation) device(l, br *Link) bool {
 		d.leave(l, false, FlowBased, "the VXLAN device takes the VNI from each frame (external), and the bridge maps no VLANs to VNIs there (vlan_tunnel)", "")
 	case !x.Local.IsValid():
 		d.leave(l, false, NoVTEP, "the VXLAN device has no local address", "ip link set dev "+l.Name+" type vxlan local ADDRESS")
-	case !x.Local.Is4():
-		d.leave(l, false, IPv6, "its VTEP "+x.Local.String()+" is an IPv6 address", "")
+	case x.Local.Is6() && x.Local.IsLinkLocalUnicast():
+		d.leave(l, false, LinkLocal, "its VTEP "+x.Local.String()+" is an address of one link", "ip link set dev "+l.Name+" type vxlan local ADDRESS")
+	case x.Local.Is6() && !x.ZeroChecksum:
+		d.leave(l, false, ZeroChecksum, "it takes no UDP checksum of zero over IPv6, which leaves send: the kernel would drop what is passed to it",
+			"make the device again with udp6zerocsumrx (and udp6zerocsumtx)")
 	case x.Extension != "":
 		d.leave(l, false, Extension, "its VXLAN header has an extension ("+x.Extension+")", "")
 	case !l.Up:

@@ -34,6 +34,7 @@ type fakeKernel struct {
 	changes []func(*engine, time.Time)
 	lossy   bool
 	lost    bool
+	six     bool // VTEPs are of IPv6
 }
 
 func member(index int, name, kind string, bridge int, vlans ...VLANRange) Link {
@@ -52,8 +53,8 @@ func bridgeLink(index int, name string, filtering bool) Link {
 		Bridge: &Bridge{Filtering: filtering, Protocol: ethVLAN, Ageing: 300 * time.Second}}
 }
 
-func newFakeKernel(rng *rand.Rand) *fakeKernel {
-	k := &fakeKernel{rng: rng, links: make(map[int]Link), fdb: make(map[ref]Entry), vxlan: make(map[tunnel]map[overlay.MAC]Entry)}
+func newFakeKernel(rng *rand.Rand, six bool) *fakeKernel {
+	k := &fakeKernel{rng: rng, six: six, links: make(map[int]Link), fdb: make(map[ref]Entry), vxlan: make(map[tunnel]map[overlay.MAC]Entry)}
 	one := vxlanMember(svd, "svd", br3, 0, VLANRange{First: 30, Last: 31})
 	one.VXLAN.External, one.Member.Tunnel = true, true
 	one.Tunnels = []TunnelRange{{30, 31, 300}}
@@ -64,6 +65,9 @@ func newFakeKernel(rng *rand.Rand) *fakeKernel {
 		member(b1, "b1", "veth", br2, VLANRange{20, 20, true, true}, VLANRange{First: 21, Last: 21}), member(b2, "b2", "veth", br2, VLANRange{First: 20, Last: 21}),
 		bridgeLink(br3, "br3", true), one, member(c1, "c1", "veth", br3, VLANRange{First: 30, Last: 31}),
 	} {
+		if six && l.VXLAN != nil {
+			l.VXLAN.Local, l.VXLAN.ZeroChecksum = k.vtep(0), true
+		}
 		k.links[l.Index] = l
 	}
 	return k
@@ -105,7 +109,7 @@ func (k *fakeKernel) truth() map[key]Place {
 			}
 			if e.Index == w.device {
 				f, ok := k.vxlan[tunnel{w.device, w.src}][r.mac]
-				if ok && f.DST.IsValid() && f.NHID == 0 && (f.VNI == 0 || f.VNI == w.vni) && f.DST != netip.MustParseAddr("10.0.0.1") {
+				if ok && f.DST.IsValid() && f.NHID == 0 && (f.VNI == 0 || f.VNI == w.vni) && f.DST != k.vtep(0) {
 					out[key{w.vni, r.mac}] = Place{VTEP: f.DST}
 				}
 				continue
@@ -161,14 +165,20 @@ func (k *fakeKernel) step() {
 	case n < 92: // the general code's word about a VXLAN device, which says nothing
 		k.say(event{kind: pick[uint16](k.rng, unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH), entry: Entry{MAC: m, Index: w.device, Flags: unix.NTF_SELF}}, nil)
 	case n < 96:
-		e := Entry{Index: w.device, SrcVNI: w.src, DST: vtepNumber(k.rng.IntN(4)), Cached: true}
+		e := Entry{Index: w.device, SrcVNI: w.src, DST: k.vtep(k.rng.IntN(4)), Cached: true}
 		k.say(event{kind: pick[uint16](k.rng, unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH), entry: e}, nil)
 	default:
 		k.changeLink(w)
 	}
 }
 
-func vtepNumber(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)}) }
+// vtep returns a VTEP's address; that of 0 is the leaf's own.
+func (k *fakeKernel) vtep(i int) netip.Addr {
+	if k.six {
+		return netip.AddrFrom16([16]byte{0xfd, 13: byte(1 + i), 15: 1})
+	}
+	return netip.AddrFrom4([4]byte{10, 0, 0, byte(1 + i)})
+}
 
 func (k *fakeKernel) setNear(w world, m overlay.MAC) {
 	e := Entry{MAC: m, VLAN: w.vlan, Master: w.bridge, Index: w.device, State: unix.NUD_REACHABLE}
@@ -190,7 +200,7 @@ func (k *fakeKernel) setFar(w world, m overlay.MAC) {
 	if _, here := k.links[w.device]; !here {
 		return
 	}
-	e := Entry{MAC: m, Index: w.device, SrcVNI: w.src, DST: vtepNumber(k.rng.IntN(5)), State: unix.NUD_NOARP}
+	e := Entry{MAC: m, Index: w.device, SrcVNI: w.src, DST: k.vtep(k.rng.IntN(5)), State: unix.NUD_NOARP}
 	switch k.rng.IntN(10) {
 	case 0:
 		e.DST, e.NHID = netip.Addr{}, 7
@@ -214,7 +224,7 @@ func (k *fakeKernel) changeLink(w world) {
 	}
 	i := pick(k.rng, indices...)
 	l, here := k.links[i]
-	original := newFakeKernel(k.rng).links[i]
+	original := newFakeKernel(k.rng, k.six).links[i]
 	switch {
 	case !here: // it comes back
 		l = original
@@ -420,7 +430,7 @@ func TestMirrorEqualsTheKernel(t *testing.T) {
 	for seed := range uint64(rounds) {
 		rng := rand.New(rand.NewPCG(seed, 13))
 		sink := &recorder{t: t, has: make(map[key]Place)}
-		d := &driver{fakeKernel: newFakeKernel(rng), e: newEngine(sink, func(uint32) bool { return false }), now: time.Unix(1000, 0), calm: seed%2 == 0}
+		d := &driver{fakeKernel: newFakeKernel(rng, seed%4 >= 2), e: newEngine(sink, func(uint32) bool { return false }), now: time.Unix(1000, 0), calm: seed%2 == 0}
 		for range 30 {
 			d.step() // before anybody listens
 		}

@@ -26,10 +26,12 @@ const (
 	FlowBased   Reason = "flow_based"   // the VNI comes from tc or routes
 	NoVTEP      Reason = "no_vtep"      // it has no local address
 	OtherVTEP   Reason = "other_vtep"   // its local address or UDP port is not the leaf's
-	IPv6        Reason = "ipv6"         // its local address is of IPv6
+	LinkLocal   Reason = "link_local"   // its local address is one of a link
 	Extension   Reason = "extension"    // its header has an extension
-	NoVLAN      Reason = "no_vlan"      // it has a VNI, and no VLAN to map it to
-	Twice       Reason = "twice"        // two claim the same VLAN or VNI
+	// ZeroChecksum: over IPv6 it takes no UDP checksum of zero (udp6zerocsumrx).
+	ZeroChecksum Reason = "zero_checksum"
+	NoVLAN       Reason = "no_vlan" // it has a VNI, and no VLAN to map it to
+	Twice        Reason = "twice"   // two claim the same VLAN or VNI
 )
 
 // Left is something that is left to the kernel.

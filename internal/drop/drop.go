@@ -16,11 +16,13 @@ const (
 
 	// Malformed frames.
 	Truncated       // shorter than its headers say
-	BadEtherType    // outer EtherType is not IPv4
-	BadIPVersion    // outer IP version is not 4 or its header length is impossible
-	BadIPLength     // outer total length contradicts the frame
+	BadEtherType    // outer EtherType is not IP
+	BadIPVersion    // outer IP version is not that of the EtherType, or its header length is impossible
+	BadIPLength     // outer total or payload length contradicts the frame
 	BadIPChecksum   // outer IPv4 header checksum is wrong
+	BadIPAddress    // outer IPv6 address is link-local, multicast, loopback, unspecified or IPv4-mapped
 	IPFragment      // outer datagram is a fragment
+	ExtensionHeader // outer IPv6 packet has an extension header
 	NotVXLAN        // not UDP to the VXLAN port
 	BadUDPLength    // UDP length contradicts the IP datagram
 	BadVXLANFlags   // VNI flag missing, or a flag RFC 7348 reserves is set
