@@ -476,3 +476,4 @@ int loom_spine(struct xdp_md *ctx)
 }
 
 #include "kernel.h"
+#include "fast.h"

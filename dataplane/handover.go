@@ -164,6 +164,7 @@ const standStill = time.Second
 // an error they go on.
 func (n *Node) Stop() ([]byte, error) {
 	h := n.handing
+	n.fast.pause() // its counters are the successor's, too
 	for _, w := range n.workers {
 		halted := make(chan struct{})
 		h.halt = append(h.halt, halted)
@@ -221,6 +222,9 @@ func (n *Node) bequeath() []byte {
 	for _, w := range n.workers {
 		h.stats = append(h.stats, w.snapshot())
 	}
+	if f, ok := n.fastStats(); ok {
+		h.stats = append(h.stats, f)
+	}
 	return s.Bytes()
 }
 
@@ -234,6 +238,9 @@ func (n *Node) Resume() {
 	close(h.release)
 	h.done.Wait()
 	n.handing = nil
+	if !n.isHanded() {
+		n.fast.resume()
+	}
 	n.opening.Unlock()
 }
 
