@@ -21,6 +21,24 @@ type Places struct {
 // Vacant reports whether a choice has gone.
 func (p *Places) Vacant() bool { return p.vacant != 0 }
 
+// PlacesTable is what [Places.Of] goes by, for those who do the same elsewhere.
+type PlacesTable struct {
+	Vacant   uint16          // places without a choice, as bits
+	Choice   [MaxPaths]uint8 // by place
+	Weighted bool            // the choices that are left have different weights
+}
+
+// Table returns what Of goes by. While all choices are there each has its own place.
+func (p *Places) Table() PlacesTable {
+	t := PlacesTable{Vacant: p.vacant, Choice: p.choice, Weighted: p.weighted}
+	if !p.Vacant() {
+		for i := range t.Choice {
+			t.Choice[i] = uint8(i)
+		}
+	}
+	return t
+}
+
 // Vacate returns the places of n choices after those have gone that are set in a mask;
 // those that are left are numbered anew, in their order. p is how it was before: other
 // choices may have gone earlier. weights are those of the n choices, or nil if all are

@@ -60,3 +60,7 @@ func (s *Shares) Of(number, n uint32) uint8 {
 	}
 	return s.other[i]
 }
+
+// Table returns what Of goes by, for those who do the same elsewhere: of part i choice i
+// has keep[i], in 2^-16, and other[i] the rest.
+func (s *Shares) Table() (keep [MaxPaths]uint16, other [MaxPaths]uint8) { return s.keep, s.other }

@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -76,7 +77,32 @@ type Config struct {
 	// node share, and gives the kernel what they do not know. nil: the overlay is the
 	// node's own. Such programs need Linux 5.11.
 	Rule *Rule
-	Port uint16 // access port with a Rule: its number in [overlay.Dest]
+	// Fast makes the program of a spine's port one that forwards by these tables, and gives
+	// user space the rest. It is for native mode: in generic mode frames must not be
+	// forwarded by it, which is for the tables to say. nil: user space forwards all. Such
+	// programs need Linux 5.11.
+	Fast *Fast
+	// AnySource has the fast path not hold sources against routes.
+	AnySource bool
+	Port      uint16 // its number: in [overlay.Dest] with a Rule, in the tables with Fast
+}
+
+// ErrFastBound says that a program of the fast path was to be loaded for one device. Linux
+// up to 6.18 can end with its lock of all network devices held when such a program, if it is
+// long, goes with its device (decision 0033).
+var ErrFastBound = errors.New("a program of the fast path must not be bound to a device: some kernels hang when the device goes")
+
+func (c *Config) checkFast() error {
+	switch f := c.Fast; {
+	case f == nil:
+	case c.Kind != Spine:
+		return fmt.Errorf("only spines have a fast path so far")
+	case len(f.maps) == 0:
+		return fmt.Errorf("its fast path: %w", os.ErrClosed)
+	case c.Queues > f.size.Queues || int(c.Port) >= f.size.Ports:
+		return fmt.Errorf("port %d with %d queues: the fast path has room for %d ports with %d", c.Port, c.Queues, f.size.Ports, f.size.Queues)
+	}
+	return nil
 }
 
 // maxQueues is the most that Linux lets an interface have.
@@ -84,8 +110,14 @@ const maxQueues = 4096
 
 // check reports the first field that makes no sense, without touching the kernel.
 func (c *Config) check() error {
+	if c.Device != 0 && c.Fast != nil {
+		return fmt.Errorf("device %d: %w", c.Device, ErrFastBound)
+	}
 	if c.Device != 0 && c.Kind != Access {
 		return fmt.Errorf("device %d: only programs of access ports are for one interface", c.Device)
+	}
+	if err := c.checkFast(); err != nil {
+		return err
 	}
 	if c.Rule != nil {
 		switch {

@@ -140,7 +140,7 @@ func (p *Program) adopt(part Part, f *os.File) (err error) {
 // Fits reports whether the program is what cfg would load. One that shares tables with the
 // other ports of its process is not: its process has others.
 func (h *Handle) Fits(cfg *Config) bool {
-	return cfg.Routes == nil && cfg.Rule == nil && h.Fingerprint == cfg.Fingerprint()
+	return cfg.Routes == nil && cfg.Rule == nil && cfg.Fast == nil && h.Fingerprint == cfg.Fingerprint()
 }
 
 // Replace puts p in the place of an attached program of the same interface, in one step:

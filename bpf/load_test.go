@@ -235,7 +235,7 @@ func TestSocketsAndCounters(t *testing.T) {
 		t.Error("SetSocket took a descriptor that is no AF_XDP socket")
 	}
 
-	want := map[string]uint64{"redirect": 3, "no_meta": 0, "pass_not_ours": 0, "pass_link_local": 0, "pass_no_socket": 1, "neighbour": 0, "drop_no_socket": 0, "drop_no_room": 0,
+	want := map[string]uint64{"redirect": 3, "fast": 0, "no_meta": 0, "pass_not_ours": 0, "pass_link_local": 0, "pass_no_socket": 1, "neighbour": 0, "drop_no_socket": 0, "drop_no_room": 0,
 		"pass_group": 0, "pass_network": 0, "pass_source": 0, "pass_destination": 0, "pass_not_served": 0, "pass_refresh": 0, "pass_peer": 0, "pass_no_room": 0}
 	got := r.read()
 	for name, n := range want {

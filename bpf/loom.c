@@ -539,27 +539,37 @@ int loom_uplink(struct xdp_md *ctx)
 	return count(LOOM_REDIRECT_NO_META, XDP_REDIRECT);
 }
 
+/* is_remote says whether VXLAN goes to a leaf of the fabric; -1: it is no VXLAN. */
+static __always_inline int is_remote(const struct frame *f)
+{
+	__u8 *ours;
+
+	if (vxlan_l4(f)) {
+		struct lpm_key key = {.prefixlen = 32, .addr = load32(f->start + OUTER_DST)};
+
+		ours = bpf_map_lookup_elem(&remotes, &key);
+	} else if (vxlan_l4_6(f)) {
+		struct lpm_key6 key = {.prefixlen = 128};
+
+		for (int i = 0; i < 4; i++)
+			key.addr[i] = load32(f->start + OUTER_DST6 + 4 * i);
+		ours = bpf_map_lookup_elem(&remotes6, &key);
+	} else {
+		return -1;
+	}
+	return ours && *ours;
+}
+
 SEC("xdp")
 int loom_spine(struct xdp_md *ctx)
 {
 	struct frame f = arrived(ctx);
 	struct loom_meta m = {};
-	__u8 *ours;
+	int ours = is_remote(&f);
 
-	if (vxlan_l4(&f)) {
-		struct lpm_key key = {.prefixlen = 32, .addr = load32(f.start + OUTER_DST)};
-
-		ours = bpf_map_lookup_elem(&remotes, &key);
-	} else if (vxlan_l4_6(&f)) {
-		struct lpm_key6 key = {.prefixlen = 128};
-
-		for (int i = 0; i < 4; i++)
-			key.addr[i] = load32(f.start + OUTER_DST6 + 4 * i);
-		ours = bpf_map_lookup_elem(&remotes6, &key);
-	} else {
+	if (ours < 0)
 		return not_vxlan(ctx, &f);
-	}
-	if (!ours || !*ours)
+	if (!ours)
 		return count(LOOM_PASS_NOT_OURS, XDP_PASS);
 	if (redirect_to(ctx) != XDP_REDIRECT)
 		return count(LOOM_PASS_NO_SOCKET, XDP_PASS);
@@ -569,3 +579,4 @@ int loom_spine(struct xdp_md *ctx)
 }
 
 #include "kernel.h"
+#include "fast.h"

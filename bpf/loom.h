@@ -48,6 +48,7 @@ enum loom_verdict {
 	LOOM_PASS_REFRESH,       /* so that the kernel knows that the source is still there */
 	LOOM_PASS_PEER,          /* from a VTEP that is not known */
 	LOOM_PASS_NO_ROOM,       /* no room for the VLAN tag that the driver took off */
+	LOOM_FAST,               /* forwarded, by user space's tables */
 	LOOM_VERDICTS,
 };
 

@@ -13,6 +13,64 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type loomFastCtl struct {
+	_     structs.HostLayout
+	State uint64
+	Beat  uint64
+	Dead  uint64
+}
+
+type loomFastDevice struct {
+	_       structs.HostLayout
+	Netns   uint64
+	Ifindex uint32
+	Pad     uint32
+}
+
+type loomFastGroup struct {
+	_        structs.HostLayout
+	Vacant   uint16
+	Places   uint8
+	Weighted uint8
+	Pad      [4]uint8
+	Selector [16]uint8
+	Shares   struct {
+		_     structs.HostLayout
+		Keep  [16]uint16
+		Other [16]uint8
+	}
+	Rest struct {
+		_     structs.HostLayout
+		Keep  [16]uint16
+		Other [16]uint8
+	}
+	Choice [16]uint8
+	Hops   [16]uint16
+	From   [4]uint64
+}
+
+type loomFastHop struct {
+	_        structs.HostLayout
+	Dst      [6]uint8
+	Src      [6]uint8
+	MaxFrame uint16
+	Port     uint16
+	On       uint16
+	Pad      [3]uint16
+}
+
+type loomFastPort struct {
+	_   structs.HostLayout
+	Mac [6]uint8
+	On  uint16
+}
+
+type loomFastTraffic struct {
+	_      structs.HostLayout
+	Frames uint64
+	Bytes  uint64
+}
+
 type loomLinkLocal struct {
 	_      structs.HostLayout
 	Second uint64
@@ -54,6 +112,25 @@ type loomLpmKey6 struct {
 const (
 	loomMapAddresses             = "addresses"
 	loomMapCounters              = "counters"
+	loomMapFastCe                = "fast_ce"
+	loomMapFastCtl               = "fast_ctl"
+	loomMapFastDevices           = "fast_devices"
+	loomMapFastDrained           = "fast_drained"
+	loomMapFastFlows             = "fast_flows"
+	loomMapFastGroups            = "fast_groups"
+	loomMapFastHops              = "fast_hops"
+	loomMapFastKnown             = "fast_known"
+	loomMapFastLosing            = "fast_losing"
+	loomMapFastLost              = "fast_lost"
+	loomMapFastMoved             = "fast_moved"
+	loomMapFastPorts             = "fast_ports"
+	loomMapFastRaised            = "fast_raised"
+	loomMapFastRoutes0           = "fast_routes0"
+	loomMapFastRoutes1           = "fast_routes1"
+	loomMapFastSent              = "fast_sent"
+	loomMapFastSeq               = "fast_seq"
+	loomMapFastSlow              = "fast_slow"
+	loomMapFastTx                = "fast_tx"
 	loomMapLinkLocal             = "link_local"
 	loomMapNetworks              = "networks"
 	loomMapPeers                 = "peers"
@@ -65,11 +142,20 @@ const (
 	loomMapXsks                  = "xsks"
 	loomProgLoomAccess           = "loom_access"
 	loomProgLoomAccessTags       = "loom_access_tags"
+	loomProgLoomFastLost         = "loom_fast_lost"
+	loomProgLoomFastRefused      = "loom_fast_refused"
 	loomProgLoomKernelAccess     = "loom_kernel_access"
 	loomProgLoomKernelAccessTags = "loom_kernel_access_tags"
 	loomProgLoomKernelUplink     = "loom_kernel_uplink"
 	loomProgLoomSpine            = "loom_spine"
+	loomProgLoomSpineFast        = "loom_spine_fast"
 	loomProgLoomUplink           = "loom_uplink"
+	loomVarFastAnySource         = "fast_any_source"
+	loomVarFastGroupCount        = "fast_group_count"
+	loomVarFastHopCount          = "fast_hop_count"
+	loomVarFastMark              = "fast_mark"
+	loomVarFastPortCount         = "fast_port_count"
+	loomVarFastTxId              = "fast_tx_id"
 	loomVarHashSeed              = "hash_seed"
 	loomVarNoSocket              = "no_socket"
 	loomVarPortNumber            = "port_number"
@@ -122,10 +208,13 @@ type loomSpecs struct {
 type loomProgramSpecs struct {
 	LoomAccess           *ebpf.ProgramSpec `ebpf:"loom_access"`
 	LoomAccessTags       *ebpf.ProgramSpec `ebpf:"loom_access_tags"`
+	LoomFastLost         *ebpf.ProgramSpec `ebpf:"loom_fast_lost"`
+	LoomFastRefused      *ebpf.ProgramSpec `ebpf:"loom_fast_refused"`
 	LoomKernelAccess     *ebpf.ProgramSpec `ebpf:"loom_kernel_access"`
 	LoomKernelAccessTags *ebpf.ProgramSpec `ebpf:"loom_kernel_access_tags"`
 	LoomKernelUplink     *ebpf.ProgramSpec `ebpf:"loom_kernel_uplink"`
 	LoomSpine            *ebpf.ProgramSpec `ebpf:"loom_spine"`
+	LoomSpineFast        *ebpf.ProgramSpec `ebpf:"loom_spine_fast"`
 	LoomUplink           *ebpf.ProgramSpec `ebpf:"loom_uplink"`
 }
 
@@ -133,29 +222,54 @@ type loomProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type loomMapSpecs struct {
-	Addresses *ebpf.MapSpec `ebpf:"addresses"`
-	Counters  *ebpf.MapSpec `ebpf:"counters"`
-	LinkLocal *ebpf.MapSpec `ebpf:"link_local"`
-	Networks  *ebpf.MapSpec `ebpf:"networks"`
-	Peers     *ebpf.MapSpec `ebpf:"peers"`
-	Peers6    *ebpf.MapSpec `ebpf:"peers6"`
-	Remotes   *ebpf.MapSpec `ebpf:"remotes"`
-	Remotes6  *ebpf.MapSpec `ebpf:"remotes6"`
-	Served    *ebpf.MapSpec `ebpf:"served"`
-	Vlans     *ebpf.MapSpec `ebpf:"vlans"`
-	Xsks      *ebpf.MapSpec `ebpf:"xsks"`
+	Addresses   *ebpf.MapSpec `ebpf:"addresses"`
+	Counters    *ebpf.MapSpec `ebpf:"counters"`
+	FastCe      *ebpf.MapSpec `ebpf:"fast_ce"`
+	FastCtl     *ebpf.MapSpec `ebpf:"fast_ctl"`
+	FastDevices *ebpf.MapSpec `ebpf:"fast_devices"`
+	FastDrained *ebpf.MapSpec `ebpf:"fast_drained"`
+	FastFlows   *ebpf.MapSpec `ebpf:"fast_flows"`
+	FastGroups  *ebpf.MapSpec `ebpf:"fast_groups"`
+	FastHops    *ebpf.MapSpec `ebpf:"fast_hops"`
+	FastKnown   *ebpf.MapSpec `ebpf:"fast_known"`
+	FastLosing  *ebpf.MapSpec `ebpf:"fast_losing"`
+	FastLost    *ebpf.MapSpec `ebpf:"fast_lost"`
+	FastMoved   *ebpf.MapSpec `ebpf:"fast_moved"`
+	FastPorts   *ebpf.MapSpec `ebpf:"fast_ports"`
+	FastRaised  *ebpf.MapSpec `ebpf:"fast_raised"`
+	FastRoutes0 *ebpf.MapSpec `ebpf:"fast_routes0"`
+	FastRoutes1 *ebpf.MapSpec `ebpf:"fast_routes1"`
+	FastSent    *ebpf.MapSpec `ebpf:"fast_sent"`
+	FastSeq     *ebpf.MapSpec `ebpf:"fast_seq"`
+	FastSlow    *ebpf.MapSpec `ebpf:"fast_slow"`
+	FastTx      *ebpf.MapSpec `ebpf:"fast_tx"`
+	LinkLocal   *ebpf.MapSpec `ebpf:"link_local"`
+	Networks    *ebpf.MapSpec `ebpf:"networks"`
+	Peers       *ebpf.MapSpec `ebpf:"peers"`
+	Peers6      *ebpf.MapSpec `ebpf:"peers6"`
+	Remotes     *ebpf.MapSpec `ebpf:"remotes"`
+	Remotes6    *ebpf.MapSpec `ebpf:"remotes6"`
+	Served      *ebpf.MapSpec `ebpf:"served"`
+	Vlans       *ebpf.MapSpec `ebpf:"vlans"`
+	Xsks        *ebpf.MapSpec `ebpf:"xsks"`
 }
 
 // loomVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type loomVariableSpecs struct {
-	HashSeed   *ebpf.VariableSpec `ebpf:"hash_seed"`
-	NoSocket   *ebpf.VariableSpec `ebpf:"no_socket"`
-	PortNumber *ebpf.VariableSpec `ebpf:"port_number"`
-	VtepAddr   *ebpf.VariableSpec `ebpf:"vtep_addr"`
-	VtepAddr6  *ebpf.VariableSpec `ebpf:"vtep_addr6"`
-	VxlanPort  *ebpf.VariableSpec `ebpf:"vxlan_port"`
+	FastAnySource  *ebpf.VariableSpec `ebpf:"fast_any_source"`
+	FastGroupCount *ebpf.VariableSpec `ebpf:"fast_group_count"`
+	FastHopCount   *ebpf.VariableSpec `ebpf:"fast_hop_count"`
+	FastMark       *ebpf.VariableSpec `ebpf:"fast_mark"`
+	FastPortCount  *ebpf.VariableSpec `ebpf:"fast_port_count"`
+	FastTxId       *ebpf.VariableSpec `ebpf:"fast_tx_id"`
+	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
+	NoSocket       *ebpf.VariableSpec `ebpf:"no_socket"`
+	PortNumber     *ebpf.VariableSpec `ebpf:"port_number"`
+	VtepAddr       *ebpf.VariableSpec `ebpf:"vtep_addr"`
+	VtepAddr6      *ebpf.VariableSpec `ebpf:"vtep_addr6"`
+	VxlanPort      *ebpf.VariableSpec `ebpf:"vxlan_port"`
 }
 
 // loomObjects contains all objects after they have been loaded into the kernel.
@@ -178,23 +292,61 @@ func (o *loomObjects) Close() error {
 //
 // It can be passed to loadLoomObjects or ebpf.CollectionSpec.LoadAndAssign.
 type loomMaps struct {
-	Addresses *ebpf.Map `ebpf:"addresses"`
-	Counters  *ebpf.Map `ebpf:"counters"`
-	LinkLocal *ebpf.Map `ebpf:"link_local"`
-	Networks  *ebpf.Map `ebpf:"networks"`
-	Peers     *ebpf.Map `ebpf:"peers"`
-	Peers6    *ebpf.Map `ebpf:"peers6"`
-	Remotes   *ebpf.Map `ebpf:"remotes"`
-	Remotes6  *ebpf.Map `ebpf:"remotes6"`
-	Served    *ebpf.Map `ebpf:"served"`
-	Vlans     *ebpf.Map `ebpf:"vlans"`
-	Xsks      *ebpf.Map `ebpf:"xsks"`
+	Addresses   *ebpf.Map `ebpf:"addresses"`
+	Counters    *ebpf.Map `ebpf:"counters"`
+	FastCe      *ebpf.Map `ebpf:"fast_ce"`
+	FastCtl     *ebpf.Map `ebpf:"fast_ctl"`
+	FastDevices *ebpf.Map `ebpf:"fast_devices"`
+	FastDrained *ebpf.Map `ebpf:"fast_drained"`
+	FastFlows   *ebpf.Map `ebpf:"fast_flows"`
+	FastGroups  *ebpf.Map `ebpf:"fast_groups"`
+	FastHops    *ebpf.Map `ebpf:"fast_hops"`
+	FastKnown   *ebpf.Map `ebpf:"fast_known"`
+	FastLosing  *ebpf.Map `ebpf:"fast_losing"`
+	FastLost    *ebpf.Map `ebpf:"fast_lost"`
+	FastMoved   *ebpf.Map `ebpf:"fast_moved"`
+	FastPorts   *ebpf.Map `ebpf:"fast_ports"`
+	FastRaised  *ebpf.Map `ebpf:"fast_raised"`
+	FastRoutes0 *ebpf.Map `ebpf:"fast_routes0"`
+	FastRoutes1 *ebpf.Map `ebpf:"fast_routes1"`
+	FastSent    *ebpf.Map `ebpf:"fast_sent"`
+	FastSeq     *ebpf.Map `ebpf:"fast_seq"`
+	FastSlow    *ebpf.Map `ebpf:"fast_slow"`
+	FastTx      *ebpf.Map `ebpf:"fast_tx"`
+	LinkLocal   *ebpf.Map `ebpf:"link_local"`
+	Networks    *ebpf.Map `ebpf:"networks"`
+	Peers       *ebpf.Map `ebpf:"peers"`
+	Peers6      *ebpf.Map `ebpf:"peers6"`
+	Remotes     *ebpf.Map `ebpf:"remotes"`
+	Remotes6    *ebpf.Map `ebpf:"remotes6"`
+	Served      *ebpf.Map `ebpf:"served"`
+	Vlans       *ebpf.Map `ebpf:"vlans"`
+	Xsks        *ebpf.Map `ebpf:"xsks"`
 }
 
 func (m *loomMaps) Close() error {
 	return _LoomClose(
 		m.Addresses,
 		m.Counters,
+		m.FastCe,
+		m.FastCtl,
+		m.FastDevices,
+		m.FastDrained,
+		m.FastFlows,
+		m.FastGroups,
+		m.FastHops,
+		m.FastKnown,
+		m.FastLosing,
+		m.FastLost,
+		m.FastMoved,
+		m.FastPorts,
+		m.FastRaised,
+		m.FastRoutes0,
+		m.FastRoutes1,
+		m.FastSent,
+		m.FastSeq,
+		m.FastSlow,
+		m.FastTx,
 		m.LinkLocal,
 		m.Networks,
 		m.Peers,
@@ -211,12 +363,18 @@ func (m *loomMaps) Close() error {
 //
 // It can be passed to loadLoomObjects or ebpf.CollectionSpec.LoadAndAssign.
 type loomVariables struct {
-	HashSeed   *ebpf.Variable `ebpf:"hash_seed"`
-	NoSocket   *ebpf.Variable `ebpf:"no_socket"`
-	PortNumber *ebpf.Variable `ebpf:"port_number"`
-	VtepAddr   *ebpf.Variable `ebpf:"vtep_addr"`
-	VtepAddr6  *ebpf.Variable `ebpf:"vtep_addr6"`
-	VxlanPort  *ebpf.Variable `ebpf:"vxlan_port"`
+	FastAnySource  *ebpf.Variable `ebpf:"fast_any_source"`
+	FastGroupCount *ebpf.Variable `ebpf:"fast_group_count"`
+	FastHopCount   *ebpf.Variable `ebpf:"fast_hop_count"`
+	FastMark       *ebpf.Variable `ebpf:"fast_mark"`
+	FastPortCount  *ebpf.Variable `ebpf:"fast_port_count"`
+	FastTxId       *ebpf.Variable `ebpf:"fast_tx_id"`
+	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
+	NoSocket       *ebpf.Variable `ebpf:"no_socket"`
+	PortNumber     *ebpf.Variable `ebpf:"port_number"`
+	VtepAddr       *ebpf.Variable `ebpf:"vtep_addr"`
+	VtepAddr6      *ebpf.Variable `ebpf:"vtep_addr6"`
+	VxlanPort      *ebpf.Variable `ebpf:"vxlan_port"`
 }
 
 // loomPrograms contains all programs after they have been loaded into the kernel.
@@ -225,10 +383,13 @@ type loomVariables struct {
 type loomPrograms struct {
 	LoomAccess           *ebpf.Program `ebpf:"loom_access"`
 	LoomAccessTags       *ebpf.Program `ebpf:"loom_access_tags"`
+	LoomFastLost         *ebpf.Program `ebpf:"loom_fast_lost"`
+	LoomFastRefused      *ebpf.Program `ebpf:"loom_fast_refused"`
 	LoomKernelAccess     *ebpf.Program `ebpf:"loom_kernel_access"`
 	LoomKernelAccessTags *ebpf.Program `ebpf:"loom_kernel_access_tags"`
 	LoomKernelUplink     *ebpf.Program `ebpf:"loom_kernel_uplink"`
 	LoomSpine            *ebpf.Program `ebpf:"loom_spine"`
+	LoomSpineFast        *ebpf.Program `ebpf:"loom_spine_fast"`
 	LoomUplink           *ebpf.Program `ebpf:"loom_uplink"`
 }
 
@@ -236,10 +397,13 @@ func (p *loomPrograms) Close() error {
 	return _LoomClose(
 		p.LoomAccess,
 		p.LoomAccessTags,
+		p.LoomFastLost,
+		p.LoomFastRefused,
 		p.LoomKernelAccess,
 		p.LoomKernelAccessTags,
 		p.LoomKernelUplink,
 		p.LoomSpine,
+		p.LoomSpineFast,
 		p.LoomUplink,
 	)
 }

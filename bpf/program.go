@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 
@@ -97,6 +98,9 @@ func load(cfg Config, tags bool) (*Program, error) {
 	if cfg.Rule != nil {
 		shared = cfg.Rule.maps(cfg.Kind)
 	}
+	if cfg.Fast != nil {
+		maps.Copy(shared, cfg.Fast.maps)
+	}
 	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: shared})
 	if err != nil {
 		return nil, err
@@ -118,6 +122,9 @@ func (c *Config) section(tags bool) string {
 	name := c.name()
 	if c.Rule != nil {
 		name = "loom_kernel_" + c.Kind.String()
+	}
+	if c.Fast != nil {
+		name += "_fast"
 	}
 	if tags {
 		name += "_tags"
@@ -155,6 +162,9 @@ func specialise(spec *ebpf.CollectionSpec, cfg *Config, tags bool) error {
 		}
 	}
 	spec.Maps["xsks"].MaxEntries = uint32(cfg.Queues)
+	if err := specialiseFast(spec, cfg); err != nil {
+		return err
+	}
 
 	consts := map[string]any{
 		"vxlan_port": cfg.VXLANPort,
@@ -175,6 +185,11 @@ func specialise(spec *ebpf.CollectionSpec, cfg *Config, tags bool) error {
 	default:
 		consts["vtep_addr6"] = beAddr6(cfg.VTEP)
 	}
+	return setConstants(spec, consts)
+}
+
+// setConstants sets constants of the object.
+func setConstants(spec *ebpf.CollectionSpec, consts map[string]any) error {
 	for name, value := range consts {
 		v, ok := spec.Variables[name]
 		if !ok {

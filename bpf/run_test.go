@@ -28,6 +28,9 @@ type runner struct {
 	*Program
 	meta []byte // that frames come with
 	out  []byte
+
+	numbered bool   // programs put a number in front of the metadata
+	number   uint64 // the last one
 }
 
 func config(kind Kind) Config {
@@ -124,6 +127,13 @@ func (r *runner) pass(frame []byte) (action uint32, changed []byte, m overlay.Me
 	switch out.Data {
 	case 0:
 		return action, changed, m, false
+	case overlay.MetaLen + 8:
+		if !r.numbered {
+			break
+		}
+		r.number = binary.NativeEndian.Uint64(opts.DataOut)
+		opts.DataOut = opts.DataOut[8:]
+		fallthrough
 	case overlay.MetaLen:
 		if _, err := binary.Decode(opts.DataOut, binary.NativeEndian, &m); err != nil {
 			r.t.Fatal(err)

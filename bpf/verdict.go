@@ -27,4 +27,6 @@ var verdictNames = [...]string{
 	"pass_refresh",     // so that the kernel knows that the source is still there
 	"pass_peer",        // from a VTEP that is not known
 	"pass_no_room",     // no room for the VLAN tag that the driver took off
+
+	"fast", // forwarded by the program itself
 }

@@ -210,6 +210,8 @@ func TestUnits(t *testing.T) {
 		{func() text { return new(Polling) }, "lazy", ""},
 		{func() text { return new(XDPMode) }, "generic", "generic"},
 		{func() text { return new(CopyMode) }, "zerocopy", "zerocopy"},
+		{func() text { return new(FastPath) }, "auto", "auto"},
+		{func() text { return new(FastPath) }, "fast", ""},
 		{func() text { return new(vocab.Protocol) }, "TCP", "tcp"},
 		{func() text { return new(vocab.Protocol) }, "17", "udp"},
 		{func() text { return new(vocab.Protocol) }, "47", "47"},

@@ -108,7 +108,7 @@ func (l *Leaf) Networks(port string) dataplane.Networks {
 // ToDataplane converts a validated spine; its ports are in the file's order.
 func (s *Spine) ToDataplane() dataplane.Config {
 	c := s.Common.dataplane()
-	c.Role = dataplane.Spine
+	c.Role, c.FastPath = dataplane.Spine, dataplane.FastMode(s.FastPath)
 	c.Scheme, c.Options, c.Sections = s.Scheme, balance.Options{Keys: s.Params}, s.Sections.ByName()
 	if !s.VTEPs.Any() {
 		c.Remotes = make([]netip.Prefix, len(s.VTEPs))

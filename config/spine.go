@@ -19,6 +19,12 @@ type Spine struct {
 	vocab.Keys `yaml:",inline"`
 	// Sections are what the scheme shares with leaves.
 	Sections vocab.Sections `yaml:",inline"`
+	// FastPath has XDP forward by itself what needs no queue, no copy and no new decision:
+	// off, auto (where the kernel and the rest of this file let it; else the log says why
+	// not) or on (that, or the spine does not start). It needs Linux 6.3, BTF, and ports in
+	// native mode; see docs/fast-path.md. A restart or an upgrade puts it in force.
+	// Default: off, until it has run for long.
+	FastPath FastPath `yaml:"fast_path,omitempty"`
 	// Ports are the ports towards leaves and other spines. With auto they are the
 	// interfaces that the kernel's routes to single addresses lead over, as these come and
 	// go; one without routes stays for 5 minutes. Required, unless vteps is any: then auto.

@@ -14,6 +14,11 @@ func TestSpineScheme(t *testing.T) {
 	const rest = "\nvteps: [10.255.0.0/24]\nports: [{interface: eth1}]\n"
 	for text, want := range map[string]string{
 		"scheme: drill\ndrill: {samples: 3}":  "",
+		"scheme: drill\nfast_path: on":        "what scheme drill decides about",
+		"xdp_mode: generic\nfast_path: on":    "remove xdp_mode: generic",
+		"scheme: ecmp\nfast_path: auto":       "",
+		"fast_path: on":                       "",
+		"fast_path: yes":                      "fast path",
 		"scheme: ecmp":                        "",
 		"":                                    "",
 		"scheme: conga":                       "needs an answer of the leaf at the far end",

@@ -28,6 +28,9 @@ type CopyMode dataplane.CopyMode
 // ReversePath is a [dataplane.ReversePath] by name.
 type ReversePath dataplane.ReversePath
 
+// FastPath is a [dataplane.FastMode] by name.
+type FastPath dataplane.FastMode
+
 // Fail says what becomes of an access port's frames while no worker serves them, by
 // name.
 type Fail uint8
@@ -55,6 +58,7 @@ var (
 	pollings  = []string{"adaptive", "busy", "interrupt"} // by dataplane.Polling
 	xdpModes  = []string{"auto", "native", "generic"}     // by dataplane.XDPMode
 	copyModes = []string{"auto", "zerocopy", "copy"}      // by dataplane.CopyMode
+	fastPaths = []string{"off", "auto", "on"}             // by dataplane.FastMode
 	logLevels = []string{"debug", "info", "warn", "error"}
 )
 
@@ -116,6 +120,16 @@ func (x *XDPMode) UnmarshalText(b []byte) error {
 
 // MarshalText writes the mode's name.
 func (x XDPMode) MarshalText() ([]byte, error) { return []byte(xdpModes[x]), nil }
+
+// UnmarshalText reads a mode's name.
+func (f *FastPath) UnmarshalText(b []byte) error {
+	i, err := yamlfile.Choose("fast path", b, fastPaths)
+	*f = FastPath(i)
+	return err
+}
+
+// MarshalText writes the mode's name.
+func (f FastPath) MarshalText() ([]byte, error) { return []byte(fastPaths[f]), nil }
 
 // UnmarshalText reads a mode's name.
 func (c *CopyMode) UnmarshalText(b []byte) error {

@@ -154,6 +154,10 @@ func (d *checker) scheme(s *Spine) {
 			d.Errorf(name, "the spine has no scheme that goes by it; remove it, or use one that does")
 		}
 	}
+	if on := dataplane.FastMode(s.FastPath) == dataplane.FastOn; on {
+		d.ErrorIf(s.Scheme != "", "fast_path", "XDP cannot forward by itself what scheme %s decides about; remove one of the two, or use auto", s.Scheme)
+		d.ErrorIf(dataplane.XDPMode(s.XDPMode) == dataplane.XDPGeneric, "fast_path", "it needs XDP in the driver; remove xdp_mode: generic, or use auto")
+	}
 	if s.Scheme == "" {
 		for _, key := range s.ExtraKeys() {
 			d.ErrorIf(d.Has(key), key, "it is for a scheme, and there is none; add scheme, or remove it")

@@ -70,6 +70,9 @@ func (n *Node) openDevice(d *device, ifindex int) error {
 	n.mu.Lock()
 	d.binding, d.err, d.since = b, err, time.Now()
 	n.mu.Unlock()
+	if err == nil {
+		n.fast.opened(d, &b)
+	}
 	n.setOpened(d.id, b.ifindex)
 	return err
 }
@@ -186,7 +189,7 @@ func (n *Node) programConfig(d *device, ifindex int) bpf.Config {
 	return bpf.Config{
 		Kind: kinds[d.cfg.Kind], VTEP: n.cfg.VTEP, Routes: n.routes, VXLANPort: n.cfg.VXLANPort,
 		Seed: uint32(n.cfg.Seed), Queues: max(n.cfg.Workers, 1), Closed: d.cfg.Kind == Access && !d.cfg.FailOpen && !n.cfg.KernelOverlay, Device: ifindex,
-		Rule: n.rule, Port: uint16(d.id),
+		Rule: n.rule, Fast: n.fast.maps(), AnySource: n.cfg.ReversePath == AnyPath, Port: uint16(d.id),
 	}
 }
 
@@ -200,6 +203,7 @@ func (n *Node) closeDevice(d *device) error {
 // sockets held back to the workers.
 func (n *Node) release(d *device, b *binding) error {
 	var errs []error
+	n.fast.closed(d.id)
 	for q, s := range b.sockets {
 		w := n.workers[q]
 		w.call(func() { w.detach(&w.ports[d.id]) })

@@ -34,6 +34,7 @@ func (n *Node) yield() error {
 	if n.isHanded() { // while this waited for the hand-over's end
 		return nil
 	}
+	n.fast.pause()
 	var errs []error
 	for _, d := range n.devices {
 		if d != nil && d.program != nil {

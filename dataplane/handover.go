@@ -165,6 +165,7 @@ const standStill = time.Second
 // an error they go on.
 func (n *Node) Stop() ([]byte, error) {
 	h := n.handing
+	n.fast.pause() // its counters are the successor's, too
 	for _, w := range n.workers {
 		halted := make(chan struct{})
 		h.halt = append(h.halt, halted)
@@ -222,6 +223,9 @@ func (n *Node) bequeath() []byte {
 	for _, w := range n.workers {
 		h.stats = append(h.stats, w.snapshot())
 	}
+	if f, ok := n.fastStats(); ok {
+		h.stats = append(h.stats, f)
+	}
 	return s.Bytes()
 }
 
@@ -235,6 +239,9 @@ func (n *Node) Resume() {
 	close(h.release)
 	h.done.Wait()
 	n.handing = nil
+	if !n.isHanded() {
+		n.fast.resume()
+	}
 	n.opening.Unlock()
 }
 

@@ -153,6 +153,7 @@ func (n *Node) inherit(plan *Plan, f *inherited) error {
 		n.mu.Lock()
 		d.binding, d.err, d.since, d.past, d.foreign = b, nil, p.Since, p.Past, !fits
 		n.mu.Unlock()
+		n.fast.opened(d, &b)
 		n.setOpened(d.id, b.ifindex)
 		n.log.Info("port taken over", "port", p.Name, "ifindex", p.Ifindex, "xdp", b.mode.String(), "copy", b.copyMode(), "program", map[bool]string{true: "stays", false: "to be replaced"}[fits])
 	}
@@ -464,7 +465,9 @@ func (n *Node) Settle(last []byte) {
 		}
 		if err := n.replaceProgram(d); err != nil {
 			n.log.Error("the predecessor's XDP program goes on", "port", d.cfg.Name, "err", err)
+			continue
 		}
+		n.fast.opened(d, &d.binding)
 	}
 	if n.rule != nil && len(h.foreign) > 0 {
 		n.publishing.Lock()
@@ -499,6 +502,10 @@ func (n *Node) addCounters(last []byte) error {
 	var all []carriedStats
 	if err := json.Unmarshal(last, &all); err != nil {
 		return err
+	}
+	if len(all) == len(n.workers)+1 {
+		base := all[len(n.workers)].base(&WorkerStats{}, n.heir.names)
+		n.fastBase.Store(&base)
 	}
 	for q := range min(len(all), len(n.workers)) {
 		w := n.workers[q]

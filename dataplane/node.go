@@ -57,6 +57,10 @@ type Node struct {
 	released sync.Once
 	handed   chan struct{} // closed when a successor goes on
 	heir     *heir         // of a predecessor; nil: there was none
+
+	fast      *fastPath                   // nil: there is none
+	fastError string                      // why not, if there was to be one
+	fastBase  atomic.Pointer[WorkerStats] // what the predecessors' fast paths counted; nil: they had none
 }
 
 // newNode returns a node without workers. uplinks have the LBTags that they had in a
@@ -115,7 +119,7 @@ func Open(cfg Config, log *slog.Logger) (*Node, error) {
 }
 
 // openTables makes what XDP programs share.
-func (n *Node) openTables() error { return errors.Join(n.openRule(), n.openRoutes()) }
+func (n *Node) openTables() error { return errors.Join(n.openRule(), n.openRoutes(), n.openFast()) }
 
 // openWorkers makes the workers, each with the area that it is given.
 func (n *Node) openWorkers(area func(q int) (*xsk.Umem, error)) error {
@@ -136,6 +140,9 @@ func (n *Node) openWorkers(area func(q int) (*xsk.Umem, error)) error {
 			return fmt.Errorf("worker %d: %w", q, err)
 		}
 		w.ask, w.views = n.ask, &n.view
+		if n.fast != nil {
+			w.marks = newMarks(n.fast.tables, n.cfg.Room, &n.fast.shared)
+		}
 		if w.leaf != nil {
 			w.leaf.learned, w.leaf.messages = addresses, messages
 		} else {
@@ -181,6 +188,10 @@ func (n *Node) Run(ctx context.Context) error {
 		return n.yield()
 	})
 	g.Go(func() error { n.serve(ctx); return nil })
+	if n.fast != nil {
+		g.Go(func() error { n.fast.fill(ctx); return nil })
+		g.Go(func() error { n.fast.pulse(ctx); return nil })
+	}
 	g.Go(func() error { n.watchDevices(ctx); return nil })
 	g.Go(func() error { n.watchRemoved(ctx); return nil })
 	g.Go(func() error { n.tune(ctx); return nil })
@@ -337,6 +348,9 @@ func (n *Node) Stats() Stats {
 		w.call(func() { ws = w.snapshot() })
 		s.Workers = append(s.Workers, ws)
 	}
+	if f, ok := n.fastStats(); ok {
+		s.Workers, s.Fast = append(s.Workers, f), true
+	}
 	s.Ports = n.PortInfos()
 	return s
 }
@@ -382,6 +396,9 @@ func (n *Node) Close() error {
 	}
 	if n.routes != nil {
 		errs = append(errs, n.routes.Close())
+	}
+	if n.fast != nil {
+		errs = append(errs, n.fast.tables.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -96,6 +96,7 @@ func (n *Node) takePlace(id PortID, s *seat, seats *seats) {
 	if tag := int(s.tag); s.Kind == Uplink && tag < n.seats.tags.Len() && seats.tags.Key(tag) != n.seats.tags.Key(tag) {
 		n.shared.leaf.ForgetUplink(s.tag)
 	}
+	n.fast.seat(id, s.Name)
 	cfg := s.PortConfig
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -45,6 +45,7 @@ func (n *Node) SetRemotes(remotes []netip.Prefix) error {
 	if v := n.view.Load(); remotes == nil && v != nil {
 		want = v.taken()
 	}
+	n.fast.changed()
 	// What both have in common is never the kernel's.
 	return errors.Join(n.routes.Take(want), n.routes.Leave(want))
 }
@@ -99,4 +100,5 @@ func (n *Node) show(v *view) {
 	for _, w := range n.workers {
 		w.mail.nudge()
 	}
+	n.fast.changed()
 }

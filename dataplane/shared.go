@@ -36,8 +36,8 @@ func (q queueOf) look(worker int, bytes uint64) (sum uint32) {
 
 func newShared(cfg *Config) *shared {
 	s := &shared{params: cfg.Congestion}
-	for range cfg.Room {
-		s.meters = append(s.meters, congestion.NewMeter(cfg.Workers, &s.params))
+	for range cfg.Room { // the fast path meters beside the workers
+		s.meters = append(s.meters, congestion.NewMeter(cfg.Workers+1, &s.params))
 		s.queues = append(s.queues, make(queueOf, cfg.Workers))
 	}
 	if cfg.Role == Leaf {

@@ -15,8 +15,11 @@ import (
 // Stats is a consistent copy of what the workers have counted. Each worker's
 // [Account] balances exactly.
 type Stats struct {
-	Workers []WorkerStats // by queue
-	Ports   []PortInfo    // by PortID; those that nobody has are without a name
+	// Workers are by queue. With Fast there is one more, the last: what XDP has forwarded by
+	// itself, here or in a predecessor.
+	Workers []WorkerStats
+	Fast    bool       `json:",omitempty"`
+	Ports   []PortInfo // by PortID; those that nobody has are without a name
 }
 
 // Sum returns what the workers counted for each port, VNI, peer, next hop, scheme and

@@ -75,6 +75,7 @@ type worker struct {
 	hopSent                        []Traffic
 	base                           *WorkerStats // what predecessors have counted; nil: there were none
 
+	marks  *marks // nil: there is no fast path
 	passed passed // for what arrives when routes have just changed
 }
 
@@ -128,6 +129,9 @@ func (w *worker) seat(id PortID, c *PortConfig, e egress) {
 // then what is due on the way out. It returns how many frames came in.
 func (w *worker) round(now mono.Time) int {
 	w.now = now
+	if w.marks != nil {
+		w.marks.begin()
+	}
 	if v := w.views.Load(); v != w.view {
 		w.adopt(v, now)
 	}
@@ -152,6 +156,9 @@ func (w *worker) round(now mono.Time) int {
 	}
 	w.holds.expire(w, now)
 	w.output(now, got == 0)
+	if w.marks != nil {
+		w.marks.end(w)
+	}
 	w.bursts++
 	return got
 }
@@ -161,6 +168,9 @@ func (w *worker) round(now mono.Time) int {
 func (w *worker) receive(now mono.Time) (got int, behind bool) {
 	for _, p := range w.open {
 		n := p.link.Receive(w.descs[:burstSize])
+		if w.marks != nil {
+			w.marks.received(w, p.id, w.descs[:n])
+		}
 		if n == 0 {
 			continue
 		}

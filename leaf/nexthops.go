@@ -106,3 +106,20 @@ func (h *NextHops) place(capable bool, selector uint8, hash uint32) uint8 {
 	}
 	return shares.Of(hash, uint32(h.n))
 }
+
+// NextHopsTable is what [NextHops.Of] goes by, for those who do the same elsewhere.
+type NextHopsTable struct {
+	N        uint8               // places, those without a next hop included
+	Selector [numSelectors]uint8 // place of each selector, or ByHash
+	Rest     balance.Shares      // of the flows whose selector is ByHash
+	Shares   balance.Shares      // of packets without the fabric's fields
+	Places   balance.PlacesTable
+}
+
+// ByHash stands in a [NextHopsTable] for a selector that leaves the choice to the hash.
+const ByHash = byHash
+
+// Table returns what Of goes by.
+func (h *NextHops) Table() NextHopsTable {
+	return NextHopsTable{N: h.n, Selector: h.selector, Rest: h.rest, Shares: h.shares, Places: h.places.Table()}
+}

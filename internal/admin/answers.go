@@ -124,6 +124,7 @@ type Worker struct {
 	dataplane.Account
 	Balances   bool   `json:"balances"` // received + made = sent + dropped + consumed + held
 	FDBEntries uint64 `json:"fdb_entries"`
+	Fast       bool   `json:"fast"` // not a worker: what XDP has forwarded by itself
 }
 
 // Failure is the answer when there is no other; the HTTP status says whose
@@ -207,7 +208,7 @@ func stats(st *dataplane.Stats) Stats {
 	for i := range st.Workers {
 		w := &st.Workers[i]
 		a := w.Account()
-		s.Workers = append(s.Workers, Worker{i, a, a.Balances(), w.FDBEntries})
+		s.Workers = append(s.Workers, Worker{i, a, a.Balances(), w.FDBEntries, st.Fast && i == len(st.Workers)-1})
 	}
 	for i := range sum.Schemes {
 		x := &sum.Schemes[i]

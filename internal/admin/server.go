@@ -28,6 +28,7 @@ type Node interface {
 	Flowlets(limit int) []dataplane.FlowletTable
 	FDB(limit int) dataplane.FDBTable
 	ConWeave(limit int) *dataplane.ConWeaveState
+	Fast() dataplane.FastState
 	Explain(f *dataplane.Flow) (*dataplane.Explanation, error)
 }
 
@@ -66,6 +67,11 @@ var endpoints = []endpoint{
 	{"ports", false, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		st := o.Node.Stats()
 		return ports(o.Ports(), &st, o.Tables()), nil
+	}},
+	{"fast", false, true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+		s := o.Node.Fast()
+		s.Ports = orEmpty(s.Ports)
+		return s, nil
 	}},
 	{"peers", true, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		st := o.Node.Stats()

@@ -63,6 +63,10 @@ func (n *fakeNode) Congestion() []dataplane.PeerState {
 	return []dataplane.PeerState{{VTEP: netip.MustParseAddr("10.0.0.2"), Capable: true}}
 }
 
+func (n *fakeNode) Fast() dataplane.FastState {
+	return dataplane.FastState{On: true, Ports: []dataplane.FastPortInfo{{Port: "dn0", Out: "it has a shaper", Frames: 7, Slow: map[string]uint64{"order": 2}}}}
+}
+
 func (n *fakeNode) Paths() []dataplane.PeerPaths {
 	return []dataplane.PeerPaths{{VTEP: netip.MustParseAddr("10.0.0.2"), Paths: []dataplane.LivePath{
 		{Uplink: 1, Port: "up1", State: "silent", Avoided: true, RoundTrip: 80 * time.Microsecond, Loss: 0.5, GivenUp: 2},

@@ -72,6 +72,8 @@ const (
 	PortReset   // was queued on a port that vanished
 	Shutdown    // still queued when the drain time was over
 
+	DriverRefused // the egress port's driver did not take it from the XDP program that forwarded it
+
 	// NumReasons is the number of reasons, None included; it sizes arrays.
 	NumReasons
 )

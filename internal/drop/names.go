@@ -57,6 +57,7 @@ var names = [NumReasons]string{
 	PortDown:        "port_down",
 	PortReset:       "port_reset",
 	Shutdown:        "shutdown",
+	DriverRefused:   "driver_refused",
 }
 
 // String returns the reason's stable name, as in metrics.

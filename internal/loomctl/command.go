@@ -43,6 +43,7 @@ func Command(out io.Writer) *cobra.Command {
 		command(o, "status", "status", "Whether the node is ready, and if not, why", printStatus),
 		configCommand(o),
 		command(o, "ports", "ports", "Ports: state, load, counters", printPorts),
+		command(o, "fast", "fast", "The fast path: which ports XDP forwards by, why not, and how much", printFast),
 		command(o, "peers", "peers", "Peers: whether they speak the fabric's header, next hops, traffic", printPeers),
 		command(o, "paths", "paths", "Paths to each peer: whether they deliver, round trips, losses", printPaths),
 		command(o, "conga", "conga", "Congestion of each uplink towards each peer, and what is fed back", printConga),

@@ -43,6 +43,10 @@ var answers = map[string]any{
 		{Port: "eth2", Kind: "uplink", Open: true, MTU: 1500, MTUNeeded: 1550, XDPMode: "generic", CopyMode: "copy", Rate: 2.5e6, RateFrom: "link_rate"},
 		{Port: "eth3", Kind: "access", Error: "interface eth3 is gone"},
 	}},
+	"/v1/fast": dataplane.FastState{On: true, Ports: []dataplane.FastPortInfo{
+		{Port: "eth1", Frames: 1234567, Bytes: 987654321, Sent: 5000, Lost: 12, Slow: map[string]uint64{"order": 9, "no_route": 2}},
+		{Port: "eth2", In: "its XDP program is in generic mode", Out: "it has a shaper", Sent: 987654321},
+	}},
 	"/v1/peers": admin.Peers{Peers: []admin.Peer{
 		{VTEP: vtep2, Capable: true, State: "capable", SentFrames: 5, SentBytes: 7500, ReceivedFrames: 4, ReceivedBytes: 6000, NextHops: []admin.NextHop{
 			{Port: "eth1", Gateway: netip.MustParseAddr("10.254.0.1"), Resolved: true}, {Port: "eth2", Gateway: netip.MustParseAddr("10.254.0.3"), Weight: 3}}},
@@ -102,7 +106,7 @@ func statsAnswer() admin.Stats {
 	}
 	a := admin.Stats{
 		Name: "L0", Role: "leafd", Version: "v1.2",
-		Workers: []admin.Worker{{Account: balances, Balances: true, FDBEntries: 3}, {Worker: 1, Account: dataplane.Account{Received: 1}}},
+		Workers: []admin.Worker{{Account: balances, Balances: true, FDBEntries: 3}, {Worker: 1, Account: dataplane.Account{Received: 1}}, {Worker: 2, Account: balances, Balances: true, Fast: true}},
 		Drops:   map[string]uint64{"queue_full": 1, "no_route": 7},
 		Schemes: []admin.Counters{decided("conga", 8), decided("conweave", 100), decided("of-tomorrow", 5)},
 		Receivers: []admin.Counters{
@@ -158,7 +162,7 @@ func run(args ...string) (string, error) {
 func TestGolden(t *testing.T) {
 	socket := daemon(t)
 	for name, args := range map[string]string{
-		"status": "status", "config-diff": "config diff", "ports": "ports", "peers": "peers", "paths": "paths", "conga": "conga", "flowlets": "flowlets", "flowlets-none": "flowlets --limit 3",
+		"status": "status", "config-diff": "config diff", "ports": "ports", "fast": "fast", "peers": "peers", "paths": "paths", "conga": "conga", "flowlets": "flowlets", "flowlets-none": "flowlets --limit 3",
 		"conweave": "conweave --limit 5", "conweave-none": "conweave", "explain-conweave": "explain 10.0.0.1 10.0.0.4",
 		"fdb": "fdb", "stats": "stats", "schemes": "schemes", "fdb-json": "-o json fdb",
 		"explain":       "explain 10.0.0.1 10.0.0.2 udp 7 53 --vni 100 --dst-mac 02:00:00:00:00:01",

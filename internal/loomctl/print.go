@@ -250,6 +250,27 @@ func printFDB(w io.Writer, a *dataplane.FDBTable) {
 	}
 }
 
+func printFast(w io.Writer, s *dataplane.FastState) {
+	fmt.Fprintf(w, "XDP %s\n", either(s.On, "forwards what it can by itself", "forwards nothing by itself: "+s.Reason))
+	if len(s.Ports) == 0 {
+		return
+	}
+	fmt.Fprintln(w)
+	t := newTable(w, "PORT", "FRAMES", "BYTES", "SENT BYTES", "REFUSED", "FAST IN", "FAST OUT")
+	for i := range s.Ports {
+		p := &s.Ports[i]
+		t.row(p.Port, p.Frames, p.Bytes, p.Sent, p.Lost, either(p.In == "", "yes", "no: "+p.In), either(p.Out == "", "yes", "no: "+p.Out))
+	}
+	t.endWithGap()
+	t = newTable(w, "PORT", "TO THE WORKERS", "FRAMES")
+	for i := range s.Ports {
+		for _, reason := range slices.Sorted(maps.Keys(s.Ports[i].Slow)) {
+			t.row(s.Ports[i].Port, words(reason), s.Ports[i].Slow[reason])
+		}
+	}
+	t.end()
+}
+
 func behind(vtep netip.Addr, port string) string {
 	if vtep.IsValid() {
 		return vtep.String()
@@ -261,7 +282,7 @@ func printStats(w io.Writer, s *admin.Stats) {
 	fmt.Fprintf(w, "%s (%s %s)\n\n", s.Name, s.Role, s.Version)
 	t := newTable(w, "WORKER", "RECEIVED", "MADE", "SENT", "DROPPED", "CONSUMED", "HELD", "BOOKS", "FDB")
 	for _, x := range s.Workers {
-		t.row(x.Worker, x.Received, x.Made, x.Sent, x.Dropped, x.Consumed, x.Held, either(x.Balances, "balance", "DO NOT BALANCE"), x.FDBEntries)
+		t.row(either(x.Fast, "xdp", strconv.Itoa(x.Worker)), x.Received, x.Made, x.Sent, x.Dropped, x.Consumed, x.Held, either(x.Balances, "balance", "DO NOT BALANCE"), x.FDBEntries)
 	}
 	t.end()
 	if len(s.Drops) > 0 {

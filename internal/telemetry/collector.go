@@ -80,7 +80,11 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		s.t = &dataplane.Tables{}
 	}
 	for i := range s.workers {
-		s.worker(strconv.Itoa(i), &s.workers[i])
+		name := strconv.Itoa(i)
+		if st.Fast && i == len(s.workers)-1 {
+			name = "xdp"
+		}
+		s.worker(name, &s.workers[i])
 	}
 	s.ports(st.Ports)
 	s.hops()

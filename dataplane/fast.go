@@ -1,0 +1,410 @@
+package dataplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/loomfabric/loom/bpf"
+	"github.com/loomfabric/loom/congestion"
+)
+
+// FastMode says whether a spine forwards in XDP what needs no queue and no new decision
+// (decision 0033).
+type FastMode uint8
+
+// The modes.
+const (
+	FastOff  FastMode = iota // never
+	FastAuto                 // where the kernel can, and the configuration lets it
+	FastOn                   // that, or fail
+)
+
+const (
+	fastGroups = 4096 // sets of next hops in the programs' tables
+	fastHops   = 64   // next hops there, at least; twice the ports' room if that is more
+	rocePort   = 4791 // flows to there are told apart by more than the 5-tuple
+
+	// fastDead is how long after a beat XDP goes on by itself.
+	fastDead = 200 * time.Millisecond
+	// fastPatience is how long XDP may go by tables of before, while frames that came under
+	// them leave the workers. Then the workers get everything.
+	fastPatience = 50 * time.Millisecond
+	settleLook   = 200 * time.Microsecond
+)
+
+// fastPath is the node's side of the fast path: it keeps the XDP programs' tables in step
+// with what the workers go by. Two goroutines write them: fill what follows from views, and
+// pulse what follows from time. The words that workers write are marks.
+type fastPath struct {
+	node   *Node
+	tables *bpf.Fast
+	shared settling      // with the workers
+	news   chan struct{} // the view has changed, or what ports can
+	nanos  func() int64  // CLOCK_MONOTONIC
+
+	mu     sync.Mutex  // guards what follows
+	ports  []fastPort  // by PortID
+	names  []string    // by PortID: who has, or had, the place
+	past   []PortStats // by PortID: what those counted who had it before
+	paused bool
+
+	used   int         // copy of the tables that was in force last; fill's
+	meters []fastMeter // by PortID; pulse's
+}
+
+// fastMeter meters what the fast path sends by a port.
+type fastMeter struct {
+	dre    congestion.DRE
+	bytes  uint64 // that the tables said last
+	lost   uint64 // likewise
+	metric uint8
+}
+
+// fastObstacle says why a node has no fast path; nil: it may.
+func (c *Config) fastObstacle() error {
+	switch {
+	case c.Role != Spine:
+		return errors.New("only spines have one so far")
+	case c.Scheme != "":
+		return fmt.Errorf("scheme %s decides about every packet", c.Scheme)
+	case c.VXLANPort == rocePort:
+		return fmt.Errorf("VXLAN port %d is RoCE's", rocePort)
+	case c.XDPMode == XDPGeneric:
+		return errors.New("xdp_mode is generic: there a frame's order in its ring is not known")
+	}
+	return nil
+}
+
+// openFast makes the fast path, if there is to be one.
+func (n *Node) openFast() error {
+	if n.cfg.FastPath == FastOff {
+		return nil
+	}
+	err := n.cfg.fastObstacle()
+	var tables *bpf.Fast
+	if err == nil {
+		tables, err = bpf.OpenFast(bpf.FastSize{Ports: n.cfg.Room, Queues: n.cfg.Workers, Hops: min(MaxHops, max(fastHops, 2*n.cfg.Room)), Groups: fastGroups})
+	}
+	switch {
+	case err != nil && n.cfg.FastPath == FastOn:
+		return fmt.Errorf("fast path: %w", err)
+	case err != nil:
+		n.fastError = err.Error()
+		n.log.Info("no fast path: workers forward everything", "reason", err)
+		return nil
+	}
+	n.fast = newFastPath(n, tables)
+	return nil
+}
+
+func newFastPath(n *Node, tables *bpf.Fast) *fastPath {
+	f := &fastPath{
+		node: n, tables: tables, news: make(chan struct{}, 1), nanos: monotonic, ports: make([]fastPort, n.cfg.Room),
+		names: make([]string, n.cfg.Room), past: make([]PortStats, n.cfg.Room), meters: make([]fastMeter, n.cfg.Room),
+	}
+	for i := range f.meters {
+		f.meters[i].dre = n.shared.params.DRE()
+	}
+	for i := range n.cfg.Ports {
+		f.names[i] = n.cfg.Ports[i].Name // a new node numbers them in their order
+	}
+	tables.SetDead(uint64(fastDead))
+	return f
+}
+
+// maps returns the tables; nil: there are none.
+func (f *fastPath) maps() *bpf.Fast {
+	if f == nil {
+		return nil
+	}
+	return f.tables
+}
+
+// opened notes that a port is open, and what the fast path can do with it.
+func (f *fastPath) opened(d *device, b *binding) {
+	if f == nil {
+		return
+	}
+	p := fastPort{ifindex: b.ifindex}
+	switch {
+	case d.foreign:
+		p.in = "its XDP program is the predecessor's"
+	case b.mode == bpf.Generic:
+		p.in = "its XDP program is in generic mode"
+	}
+	p.out = f.takes(b.ifindex)
+	if err := f.tables.SetDevice(int(d.id), b.ifindex); err != nil {
+		p.out = err.Error()
+	}
+	f.set(d.id, p)
+}
+
+// seat notes who has a place from now on. What another one counted before stays apart.
+func (f *fastPath) seat(id PortID, name string) {
+	if f == nil {
+		return
+	}
+	counted := f.counted()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if was := f.names[id]; was != "" && was != name && int(id) < len(counted.Ports) {
+		f.past[id] = counted.Ports[id]
+	}
+	f.names[id] = name
+}
+
+// takes says why the driver of an interface takes no frames from XDP; "": it does.
+func (f *fastPath) takes(ifindex int) string {
+	takes, err := bpf.TakesRedirects(ifindex)
+	switch {
+	case err != nil:
+		return err.Error()
+	case !takes:
+		return "its driver takes no frames from XDP (of a veth: the other end has neither XDP nor GRO)"
+	}
+	return ""
+}
+
+// closed notes that a port is open no more.
+func (f *fastPath) closed(id PortID) {
+	if f == nil {
+		return
+	}
+	if err := f.tables.SetDevice(int(id), 0); err != nil {
+		f.node.log.Warn("close port", "error", err)
+	}
+	f.set(id, fastPort{})
+}
+
+func (f *fastPath) set(id PortID, p fastPort) {
+	f.mu.Lock()
+	same := f.ports[id] == p
+	f.ports[id] = p
+	f.mu.Unlock()
+	if !same {
+		f.changed()
+	}
+}
+
+// changed has the tables follow what has changed.
+func (f *fastPath) changed() {
+	if f == nil {
+		return
+	}
+	select {
+	case f.news <- struct{}{}:
+	default:
+	}
+}
+
+// pause leaves everything to the workers until resume; what XDP has begun is done when it
+// returns.
+func (f *fastPath) pause() {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	f.paused = true
+	f.tables.Off()
+	f.mu.Unlock()
+	f.grace()
+}
+
+func (f *fastPath) resume() {
+	if f == nil {
+		return
+	}
+	f.mu.Lock()
+	f.paused = false
+	f.mu.Unlock()
+	f.changed()
+}
+
+// grace waits until no program reads a copy that is not in force any more.
+func (f *fastPath) grace() {
+	if err := bpf.Grace(); err != nil { // as where CPUs are left alone (nohz_full)
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// fill keeps the tables in step with views and ports until ctx ends.
+func (f *fastPath) fill(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.news:
+		}
+		if err := f.turn(ctx); err != nil {
+			f.tables.Off()
+			f.node.log.Error("the fast path is off until the next change", "error", err)
+		}
+	}
+}
+
+// turn puts the newest view in force. A frame that a worker has got under the views of
+// before has left by then, or its flow is known to be there: so no other overtakes it.
+func (f *fastPath) turn(ctx context.Context) error {
+	v, ours := f.node.fastView()
+	if v == nil {
+		return nil
+	}
+	f.mu.Lock()
+	ports := slices.Clone(f.ports)
+	f.mu.Unlock()
+	next := 1 - f.used
+	toPorts, toHops, toGroups := f.tables.Copy(next)
+	v.fastRows(ports, toPorts, toHops, toGroups)
+	if err := f.tables.SetRoutes(next, v.fastRoutes(ours)); err != nil {
+		return err
+	}
+	settled, err := f.settle(ctx)
+	if !settled || err != nil {
+		return err
+	}
+	f.tables.Beat(uint64(f.nanos()))
+	f.mu.Lock()
+	if !f.paused {
+		f.shared.inForce.Store(v.seq)
+		f.tables.Use(next)
+		f.used = next
+	}
+	f.mu.Unlock()
+	f.grace() // the other copy is fill's again
+	return nil
+}
+
+// settle waits until what workers had of before has left them. It reports false if there is
+// something newer to be put in force first.
+func (f *fastPath) settle(ctx context.Context) (bool, error) {
+	request := f.shared.wanted.Add(1)
+	for _, w := range f.node.workers {
+		w.mail.nudge()
+	}
+	tick := time.NewTicker(settleLook)
+	defer tick.Stop()
+	for late := time.Now().Add(fastPatience); ; {
+		if !slices.ContainsFunc(f.node.workers, func(w *worker) bool { return w.marks.settled.Load() < request }) {
+			return true, nil
+		}
+		if time.Now().After(late) {
+			f.tables.Off()
+		}
+		if len(f.news) > 0 {
+			return false, nil
+		}
+		select {
+		case <-ctx.Done():
+			return false, nil
+		case <-tick.C:
+		}
+	}
+}
+
+// fastView returns the view in force, and which VXLAN is the fabric's.
+func (n *Node) fastView() (*view, map[netip.Prefix]bool) {
+	n.publishing.Lock()
+	defer n.publishing.Unlock()
+	v := n.view.Load()
+	if v == nil {
+		return nil, nil
+	}
+	if n.cfg.Remotes != nil {
+		return v, listed(n.cfg.Remotes)
+	}
+	return v, v.taken()
+}
+
+// How often pulse looks: while a link's metric is above 0, while frames go by, and when
+// nothing does.
+const (
+	pulseBusy  = 100 * time.Microsecond
+	pulseQuiet = time.Millisecond
+	pulseIdle  = 10 * time.Millisecond
+	askEvery   = 100 * time.Millisecond // at most, drivers that lose frames
+	askAll     = time.Second
+)
+
+// pulse tells XDP that the node lives, and the meters of links what XDP sends, until ctx
+// ends.
+func (f *fastPath) pulse(ctx context.Context) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	asked, all := time.Now(), time.Now()
+	for ctx.Err() == nil {
+		f.tables.Beat(uint64(f.nanos()))
+		wait := f.meter()
+		if t := time.Now(); t.Sub(asked) >= askEvery {
+			f.ask(t.Sub(all) >= askAll)
+			if asked = t; t.Sub(all) >= askAll {
+				all = t
+			}
+		}
+		time.Sleep(wait)
+	}
+}
+
+// meter adds to the links' meters what XDP has sent, and publishes their metrics. It returns
+// when to look again.
+func (f *fastPath) meter() (wait time.Duration) {
+	v := f.node.view.Load()
+	if v == nil {
+		return pulseIdle
+	}
+	at, slot := now(), f.node.cfg.Workers // behind the workers' own
+	wait = pulseIdle
+	for id := range min(len(v.ports), len(f.meters)) {
+		m, link := &f.meters[id], f.node.shared.meters[id]
+		bytes := f.tables.Sent(id)
+		if bytes != m.bytes {
+			m.dre.Add(at, uint32(bytes-m.bytes))
+			link.Publish(slot, at, m.dre.X(at))
+			m.bytes = bytes
+			wait = min(wait, pulseQuiet)
+		}
+		metric := uint8(0)
+		if rate, _ := v.layout.ports[id].Egress.Speed(v.tables.Ports[id].Speed); rate != 0 {
+			metric = link.Metric(at, rate)
+		}
+		if metric != m.metric {
+			m.metric = metric
+			f.tables.SetCE(id, metric)
+		}
+		if metric != 0 {
+			wait = pulseBusy
+		}
+	}
+	return wait
+}
+
+// ask asks drivers again whether they take frames, all or those that have lost some: nobody
+// tells when the other end of a veth pair loses its XDP program.
+func (f *fastPath) ask(all bool) {
+	f.mu.Lock()
+	ports := slices.Clone(f.ports)
+	f.mu.Unlock()
+	for id := range ports {
+		p, lost := &ports[id], f.tables.Losing(id)
+		if p.ifindex == 0 || !all && lost == f.meters[id].lost {
+			continue
+		}
+		f.meters[id].lost = lost
+		why := f.takes(p.ifindex)
+		f.mu.Lock()
+		changed := f.ports[id] == *p && why != p.out
+		if changed {
+			f.ports[id].out = why
+		}
+		f.mu.Unlock()
+		if changed {
+			f.node.log.Info("the fast path's way out of a port has changed", "port", f.node.layout.Load().name(PortID(id)), "slow", why)
+			f.changed()
+		}
+	}
+}
