@@ -222,9 +222,13 @@ func (e *engine) endLinks(list []Link, now time.Time) (changed bool) {
 	have := make(map[int]bool, len(list))
 	for _, l := range list {
 		have[l.Index] = true
-		if !e.touched.links[l.Index] {
-			changed = e.state.setLink(l) || changed
+		if e.touched.links[l.Index] {
+			continue
 		}
+		if old := e.state.Links[l.Index]; old != nil && e.touched.ports[l.Index] {
+			l.Master, l.Member = old.Master, old.Member // the bridge has said so since
+		}
+		changed = e.state.setLink(l) || changed
 	}
 	for i := range e.state.Links {
 		if !have[i] && !e.touched.links[i] {

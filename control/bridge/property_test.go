@@ -471,3 +471,23 @@ func TestMirrorEqualsTheKernel(t *testing.T) {
 	}
 	t.Logf("%d addresses compared", compared)
 }
+
+// TestLeavesWhileListed: a port that leaves its bridge while links are being listed stays
+// out of it, though the list has it as a member still. Nothing would be listed again.
+func TestLeavesWhileListed(t *testing.T) {
+	k := newFakeKernel(rand.New(rand.NewPCG(1, 2)), false)
+	e := newEngine(&recorder{t: t, has: make(map[key]Place)}, func(uint32) bool { return false })
+	now := time.Unix(1000, 0)
+	for range 2 { // to begin with, and again when it has left meanwhile
+		list := k.list(e.beginList(now))
+		if e.state.Links[vx100] != nil {
+			e.setPort(portInfo{Index: vx100}, true, now)
+		}
+		e.endList(list, now)
+		e.dirty = everything
+		now = now.Add(time.Minute)
+	}
+	if l := e.state.Links[vx100]; l == nil || l.Member != nil || l.Master != 0 {
+		t.Errorf("the VXLAN device is %+v", l)
+	}
+}
