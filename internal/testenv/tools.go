@@ -20,6 +20,7 @@ var Tools = []Tool{
 	{"gcc", "gcc libc6-dev"}, // the race detector's; see NeedTools
 	{"ip", "iproute2"},
 	{"bridge", "iproute2"},
+	{"tc", "iproute2"},
 	{"vtysh", "frr"},
 	{"sh", "dash"},
 	{"cat", "coreutils"},
