@@ -116,11 +116,14 @@ func (p *Paths) Share(number uint32) uint8 {
 }
 
 // share is Share where weights differ or places are vacant.
-func (p *Paths) share(number uint32) uint8 {
-	if p.Places.vacant == 0 {
-		return p.Shares.Of(number, uint32(p.N))
+func (p *Paths) share(number uint32) uint8 { return share(number, p.N, &p.Shares, &p.Places) }
+
+// share returns which of n choices a number belongs to, by shares of places.
+func share(number uint32, n uint8, s *Shares, p *Places) uint8 {
+	if p.vacant == 0 {
+		return s.Of(number, uint32(n))
 	}
-	return p.Places.Of(number, p.Shares.Of(number, uint32(p.Places.n)))
+	return p.Of(number, s.Of(number, uint32(p.n)))
 }
 
 // draw returns a path at random, in proportion to the weights.

@@ -58,12 +58,8 @@ func (r *Row) some(paths *Paths, uplinks uint16) {
 // there is none.
 func (r *Row) Of(number uint32) uint8 {
 	slot := uint8(uint64(number) * uint64(r.N) >> 32)
-	switch {
-	case !r.Uneven:
-	case r.Places.vacant == 0:
-		slot = r.Shares.Of(number, uint32(r.N))
-	default:
-		slot = r.Places.Of(number, r.Shares.Of(number, uint32(r.Places.n)))
+	if r.Uneven {
+		slot = share(number, r.N, &r.Shares, &r.Places)
 	}
 	return r.Path[slot%MaxPaths]
 }
