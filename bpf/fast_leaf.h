@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-or-later */
+/* The fast path of a leaf's uplinks (decision 0034): a tenant's frame that comes out of its
+ * tunnel, from a VTEP and to an address that user space knows, goes to its access port here.
+ * What this program does to it, dataplane/uplink.go and access.go do, byte for byte; what
+ * comes with a scheme's shim, is new, or is not plain goes to that code. As in fast.h, there
+ * is no scheme in it, and it drops nothing.
+ *
+ * Where addresses live it reads in the worker's own table (overlay.NewFDBIn). It learns
+ * nothing: a source that is not where the table has it is the worker's. A source that is to
+ * be noted again is told to the worker by its key.
+ *
+ * Part of loom.c, which includes it.
+ */
+#ifndef LOOM_FAST_LEAF_H
+#define LOOM_FAST_LEAF_H
+
+/* Set by the loader. */
+const volatile __u32 fast_fdb_mask;   /* buckets of a worker's table, less one */
+const volatile __u32 fast_top_metric; /* the largest that there is */
+
+#define FAST_PEERS 1024
+#define FAST_NETWORKS 4096
+#define FAST_SLOTS 4   /* places of a hash table for each entry that it may get */
+#define FAST_PROBES 8  /* places that an entry may be away from its own */
+#define FAST_TOUCHED 256 /* keys that a worker is told at a time, power of two */
+#define FAST_TAGS 16
+#define FAST_INNER (ETH_LEN + IPV4_LEN + UDP_LEN + VXLAN_LEN)
+#define FAST_VIDS 4096
+#define FABRIC_FEEDBACK 0x02 /* in byte 3 of a VXLAN header */
+
+struct fast_vtep {
+	__u32 addr; /* network byte order; 0: the place is free */
+	__u16 peer;
+	__u16 from; /* uplinks that its packets may come by, as bits by LBTag */
+};
+
+struct fast_network {
+	__u32 vni; /* 0: the place is free */
+	__u16 index;
+	__u16 restricted; /* not all peers may send into it */
+};
+
+/* A copy of what a leaf knows of the fabric. */
+struct fast_leaf {
+	struct fast_vtep vteps[FAST_SLOTS * FAST_PEERS];
+	struct fast_network networks[FAST_SLOTS * FAST_NETWORKS];
+	__u64 senders[FAST_NETWORKS][FAST_PEERS / 64]; /* peers that may send into a network, as bits */
+	__u64 tags; /* own uplinks, as bits by LBTag */
+};
+
+/* Networks of a port by VLAN, index plus one; 0: there is none. */
+struct fast_vlans {
+	__u16 network[FAST_VIDS];
+};
+
+/* overlay.fdbBucket, and in front of a worker's buckets overlay.fdbHead */
+struct fast_bucket {
+	__u64 key[4];
+	__u32 dest[4];
+	__u32 seen[4];
+};
+
+struct fast_bucket_head {
+	__s32 refresh, doubt;
+	__u8 pad[56];
+};
+
+/* What has come from a peer. Words hold a count above 3 bits with a metric, so that each
+ * packet changes them: user space takes those that have changed into its tables.
+ */
+struct fast_heard {
+	__u64 frames, bytes;
+	__u64 capable;        /* frames with the fabric's fields */
+	__u64 congested;      /* those of them with CE */
+	__u64 feedback;       /* likewise with feedback */
+	__u32 ce[FAST_TAGS];  /* by the peer's LBTag: frames, and the CE of the last one */
+	__u32 hot[FAST_TAGS]; /* by the peer's LBTag: frames whose CE is above half of the scale */
+	__u32 fed[FAST_TAGS]; /* by own LBTag: feedback, and the last one's metric */
+	__u8 pad[24];
+};
+
+struct fast_passage {
+	__u64 frames, in_bytes, out_bytes;
+};
+
+#define FAST_METRIC 7 /* of those words */
+
+/* Written by user space. */
+FAST_ARRAY(fast_leaf, struct fast_leaf);  /* two copies */
+FAST_ARRAY(fast_vlans, struct fast_vlans); /* two copies, by port */
+FAST_ARRAY(fast_fdb, struct fast_bucket); /* by queue: a head, and buckets */
+
+/* Written here, and by user space, which clears what it has read. */
+FAST_ARRAY(fast_touched, __u64); /* by queue: keys of sources that are to be noted again */
+
+/* Written here, by CPU. */
+FAST_ARRAY(fast_heard, struct fast_heard);     /* by peer */
+FAST_ARRAY(fast_entered, struct fast_traffic); /* by network */
+FAST_ARRAY(fast_passed, struct fast_passage);  /* by port it came in by, port it left by */
+
+/* A place of overlay.FDB: kind(2) static(1) 0, and what kernel.h has. */
+#define FAST_STATIC 0x20000000
+
+static __always_inline const struct fast_vtep *fast_vtep(const struct fast_leaf *t, __u32 addr)
+{
+	__u32 at = addr * 0x9E3779B1 >> 20;
+
+	for (__u32 i = 0; i < FAST_PROBES; i++) {
+		const struct fast_vtep *v = &t->vteps[(at + i) & (FAST_SLOTS * FAST_PEERS - 1)];
+
+		if (v->addr == addr)
+			return v;
+	}
+	return 0;
+}
+
+static __always_inline const struct fast_network *fast_network(const struct fast_leaf *t, __u32 vni)
+{
+	__u32 at = vni * 0x9E3779B1 >> 18;
+
+	if (!vni)
+		return 0;
+	for (__u32 i = 0; i < FAST_PROBES; i++) {
+		const struct fast_network *n = &t->networks[(at + i) & (FAST_SLOTS * FAST_NETWORKS - 1)];
+
+		if (n->vni == vni)
+			return n;
+	}
+	return 0;
+}
+
+/* fast_fdb_hash is overlay.fdbHash: the halves of a product of 128 bits. */
+static __always_inline __u64 fast_fdb_hash(__u64 key)
+{
+	const __u64 by_low = 0x78bd642f, by_high = 0xa0761d64;
+	__u64 low = (__u32)key, high = key >> 32, mid, cross;
+
+	mid = high * by_low + (low * by_low >> 32);
+	cross = low * by_high + (__u32)mid;
+	return (high * by_high + (mid >> 32) + (cross >> 32)) ^ key * 0xa0761d6478bd642fULL;
+}
+
+/* fast_place returns where an address lives by a worker's table, as overlay.FDB has it; 0:
+ * the worker may know.
+ */
+static __always_inline __u32 fast_place(__u32 head, __s32 doubt, __u64 key, __u32 now, __u32 *seen)
+{
+	__u64 h = fast_fdb_hash(key);
+
+	for (int half = 0; half < 2; half++, h >>= 32) {
+		__u32 i = head + 1 + ((__u32)h & fast_fdb_mask), place = 0;
+		struct fast_bucket *b = bpf_map_lookup_elem(&fast_fdb, &i);
+
+		if (!b)
+			return 0;
+		for (int w = 0; w < 4; w++) {
+			if (*(volatile __u64 *)&b->key[w] != key)
+				continue;
+			place = *(volatile __u32 *)&b->dest[w];
+			*seen = *(volatile __u32 *)&b->seen[w];
+			if (*(volatile __u64 *)&b->key[w] != key) /* it is another one's by now */
+				return 0;
+			break;
+		}
+		if (!place)
+			continue;
+		return place & FAST_STATIC || (__s32)(now - *seen) <= doubt ? place : 0;
+	}
+	return 0;
+}
+
+/* fast_unfinished says whether a frame's checksum was left to a network card
+ * (overlay.FinishChecksum), or cannot be seen.
+ */
+static __always_inline int fast_unfinished(const struct frame *in, const struct loom_meta *m)
+{
+	void *ip = in->start + m->l3, *l4 = in->start + m->l4, *field;
+	__u32 end, len;
+	__u64 sum;
+	__u16 stored;
+	__u8 proto;
+
+	if (!(m->flags & LOOM_PORTS))
+		return 0;
+	if (m->flags & LOOM_IPV4) {
+		if (ip + IPV4_LEN > in->end)
+			return 1;
+		sum = (__u64)load32(ip + 12) + load32(ip + 16);
+		end = m->l3 + be16(ip + 2);
+		proto = load8(ip + 9);
+	} else {
+		if (ip + IPV6_LEN > in->end)
+			return 1;
+		sum = (__u64)load32(ip + 8) + load32(ip + 12) + load32(ip + 16) + load32(ip + 20) +
+		      load32(ip + 24) + load32(ip + 28) + load32(ip + 32) + load32(ip + 36);
+		end = m->l3 + IPV6_LEN + be16(ip + 4);
+		proto = load8(ip + 6);
+	}
+	if (proto == PROTO_TCP)
+		field = l4 + 16;
+	else if (proto == PROTO_UDP)
+		field = l4 + 6;
+	else
+		return 0;
+	len = end - m->l4;
+	if (field + 2 > in->end || end > in->len || (__s32)len < field + 2 - l4)
+		return 1;
+	stored = load16(field);
+	if (!stored)
+		return 0;
+	sum += ((__u32)proto << 8) + bpf_htons(len) + (__u16)~stored;
+	sum = (sum >> 32) + (sum & 0xffffffff);
+	sum = (sum >> 32) + (sum >> 16 & 0xffff) + (sum & 0xffff);
+	sum = (sum >> 16) + (sum & 0xffff);
+	sum = (sum >> 16) + (sum & 0xffff);
+	return sum == 0 || sum == 0xffff;
+}
+
+#define ECN_MASK 3
+#define ECN_CE 3
+
+/* fast_ecn combines ECN of a tunnel and of the frame in it (RFC 6040 §4.2), if the frame
+ * stays as it is or is to be marked. False for all else.
+ */
+static __always_inline int fast_ecn(const struct frame *in, const struct loom_meta *m, __u8 outer, int write)
+{
+	void *ip = in->start + m->l3;
+	__u8 inner;
+
+	outer &= ECN_MASK;
+	if (!outer)
+		return 1;
+	if (!(m->flags & (LOOM_IPV4 | LOOM_IPV6)))
+		return outer != ECN_CE;
+	if (ip + IPV4_LEN > in->end)
+		return 0;
+	inner = (m->flags & LOOM_IPV4 ? load8(ip + 1) : load8(ip + 1) >> 4) & ECN_MASK;
+	if (inner == outer || inner == ECN_CE)
+		return 1;
+	if (outer != ECN_CE)
+		return !inner; /* a spine that changes ECT(0) to ECT(1), or back */
+	if (!inner)
+		return 0;
+	if (!write)
+		return 1;
+	if (m->flags & LOOM_IPV6) {
+		load8(ip + 1) |= ECN_CE << 4;
+	} else {
+		__u16 was = load16(ip);
+
+		load8(ip + 1) |= ECN_CE;
+		load16(ip + 10) = ~fold((__u32)(__u16)~load16(ip + 10) + (__u16)~was + load16(ip)); /* RFC 1624 */
+	}
+	return 1;
+}
+
+/* fast_strip takes a frame out of its tunnel and gives it a tag, if vlan is not 0. */
+static __always_inline int fast_strip(struct xdp_md *ctx, __u32 vlan)
+{
+	void *p;
+
+	if (!vlan)
+		return bpf_xdp_adjust_head(ctx, FAST_INNER) == 0;
+	if (bpf_xdp_adjust_head(ctx, FAST_INNER - VLAN_LEN))
+		return 0;
+	p = (void *)(long)ctx->data;
+	if (p + VLAN_LEN + ETH_LEN > (void *)(long)ctx->data_end)
+		return 0;
+	load64(p) = load64(p + VLAN_LEN);
+	load32(p + 8) = load32(p + VLAN_LEN + 8);
+	load16(p + 12) = bpf_htons(ETHERTYPE_VLAN);
+	load16(p + 14) = bpf_htons(vlan);
+	return 1;
+}
+
+/* fast_hear notes what a packet says of its path and of its sender's. */
+static __always_inline void fast_hear(struct fast_heard *from, __u32 word, __u32 len)
+{
+	__u32 ce = word >> 17 & 7, *w;
+
+	from->frames++;
+	from->bytes += len;
+	if (!(word & FABRIC_CAPABLE))
+		return;
+	from->capable++;
+	w = &from->ce[word >> 20 & (FAST_TAGS - 1)];
+	*w = (*w & ~FAST_METRIC) + FAST_METRIC + 1 + ce;
+	if (ce) {
+		from->congested++;
+		if (ce > fast_top_metric / 2)
+			from->hot[word >> 20 & (FAST_TAGS - 1)]++;
+	}
+	if (word & FABRIC_FEEDBACK) {
+		from->feedback++;
+		w = &from->fed[word >> 13 & (FAST_TAGS - 1)];
+		*w = (*w & ~FAST_METRIC) + FAST_METRIC + 1 + (word >> 10 & 7);
+	}
+}
+
+/* fast_believable says whether user space takes what a header says of paths. */
+static __always_inline int fast_believable(const struct fast_leaf *t, __u32 word)
+{
+	if ((word >> 17 & 7) > fast_top_metric)
+		return 0;
+	return !(word & FABRIC_FEEDBACK) ||
+	       ((word >> 10 & 7) <= fast_top_metric && t->tags >> (word >> 13 & (FAST_TAGS - 1)) & 1);
+}
+
+/* fast_deliver sends a frame on to its access port, or says why user space has to. m is of the
+ * tenant's frame.
+ */
+static __always_inline int fast_deliver(struct xdp_md *ctx, const struct frame *f, const struct loom_meta *m)
+{
+	__u32 copy, i, zero = 0, ring, head, cpu, now, seen, place, len, vlan, port, word, peer, index;
+	void *ip = f->start + ETH_LEN, *vx = f->start + FAST_INNER - VXLAN_LEN, *eth = f->start + FAST_INNER;
+	const struct fast_network *network;
+	const struct fast_vtep *vtep;
+	struct fast_bucket_head *ages;
+	struct fast_passage *passed;
+	struct fast_heard *heard;
+	struct fast_port *p;
+	struct fast_leaf *t;
+	struct fast_vlans *vlans;
+	struct fast_ctl *ctl;
+	enum vxlan_kind kind;
+	struct frame own;
+	__u64 *flow, *drained, time, src, dst;
+	__u8 tos;
+
+	i = fast_enter(&copy, &p);
+	if (i != FAST_GONE)
+		return i;
+	ctl = bpf_map_lookup_elem(&fast_ctl, &zero);
+	t = bpf_map_lookup_elem(&fast_leaf, &copy);
+	if (!ctl || !t)
+		return FAST_OFF;
+	len = f->len - FAST_INNER;
+	if (m->inner != FAST_INNER || !fast_plain(f) || eth + ETH_LEN > f->end || len < ETH_LEN ||
+	    be16(ip + 2) != f->len - ETH_LEN || be16(ip + IPV4_LEN + 4) != f->len - ETH_LEN - IPV4_LEN ||
+	    load32(f->start) != load32(p->mac) || load16(f->start + 4) != load16(p->mac + 4))
+		return FAST_ODD;
+	kind = vxlan_kind(vx);
+	if (kind != VXLAN_RFC7348 && kind != VXLAN_CAPABLE)
+		return FAST_ODD;
+	word = bpf_ntohl(load32(vx));
+	if (kind == VXLAN_CAPABLE && !fast_believable(t, word))
+		return FAST_ODD;
+	tos = load8(ip + 1);
+	own.start = eth;
+	own.end = f->end;
+	own.len = len;
+	if (!fast_ecn(&own, m, tos, 0) || fast_unfinished(&own, m))
+		return FAST_ODD;
+
+	vtep = load32(ip + 12) ? fast_vtep(t, load32(ip + 12)) : 0;
+	if (!vtep || !(vtep->from >> (p->tag & (FAST_TAGS - 1)) & 1))
+		return FAST_UNBELIEVED;
+	peer = vtep->peer & (FAST_PEERS - 1);
+	network = fast_network(t, bpf_ntohl(load32(vx + 4)) >> 8);
+	if (!network)
+		return FAST_NETWORK;
+	index = network->index & (FAST_NETWORKS - 1);
+	if (network->restricted && !(t->senders[index][peer >> 6] >> (peer & 63) & 1))
+		return FAST_NETWORK;
+
+	time = bpf_ktime_get_coarse_ns();
+	now = (time - ctl->zero) >> TICK_SHIFT;
+	head = ctx->rx_queue_index * (fast_fdb_mask + 2);
+	ages = bpf_map_lookup_elem(&fast_fdb, &head);
+	if (!ages)
+		return FAST_OFF;
+	src = src_mac(eth) | (__u64)index << NETWORK_SHIFT;
+	dst = dst_mac(eth) | (__u64)index << NETWORK_SHIFT;
+	if (load8(eth) & 1)
+		return FAST_DESTINATION;
+	place = fast_place(head, ages->doubt, src, now, &seen);
+	if ((place & ~FAST_STATIC) != (0x80000000 | peer))
+		return FAST_SOURCE;
+	if (!(place & FAST_STATIC) && (__s32)(now - seen) > ages->refresh) {
+		i = ctx->rx_queue_index * FAST_TOUCHED + ((__u32)src * 0x9E3779B1 >> 24);
+		flow = bpf_map_lookup_elem(&fast_touched, &i);
+		if (flow)
+			*(volatile __u64 *)flow = src;
+	}
+	place = fast_place(head, ages->doubt, dst, now, &seen);
+	if (!(place & PLACE_LOCAL))
+		return FAST_DESTINATION;
+
+	port = place & 0xffff;
+	vlan = place >> PLACE_VLAN_SHIFT & VID_MASK;
+	if (port >= fast_port_count)
+		return FAST_HOP;
+	i = copy * fast_port_count + port;
+	vlans = bpf_map_lookup_elem(&fast_vlans, &i);
+	p = bpf_map_lookup_elem(&fast_ports, &i);
+	if (!vlans || !p || !p->out || len > p->max_frame)
+		return FAST_HOP;
+	if (vlans->network[vlan] != index + 1)
+		return FAST_DESTINATION;
+	if (!p->keep_tags && is_tag(be16(eth + 12)))
+		return FAST_ODD;
+
+	cpu = bpf_get_smp_processor_id();
+	i = (cpu * fast_port_count + port_number) * fast_port_count + port;
+	passed = bpf_map_lookup_elem(&fast_passed, &i);
+	i = cpu * FAST_PEERS + peer;
+	heard = bpf_map_lookup_elem(&fast_heard, &i);
+	ring = fast_ring(ctx);
+	i = ring * FAST_BUCKETS + (m->hash & (FAST_BUCKETS - 1));
+	flow = bpf_map_lookup_elem(&fast_flows, &i);
+	drained = bpf_map_lookup_elem(&fast_drained, &ring);
+	if (!passed || !heard || !flow || !drained || *flow > *(volatile __u64 *)drained)
+		return FAST_ORDER;
+	if (bpf_redirect_map(&fast_tx, port, 0) != XDP_REDIRECT)
+		return FAST_HOP;
+	fast_ecn(&own, m, tos, 1);
+	if (!fast_strip(ctx, vlan))
+		return FAST_HOP;
+	fast_hear(heard, kind == VXLAN_CAPABLE ? word : 0, f->len);
+	i = cpu * FAST_NETWORKS + index;
+	fast_count(&fast_entered, i, len);
+	passed->frames++;
+	passed->in_bytes += len + FAST_INNER;
+	passed->out_bytes += len + (vlan ? VLAN_LEN : 0);
+	fast_add(&fast_sent, cpu * fast_port_count + port, len + (vlan ? VLAN_LEN : 0));
+	return FAST_GONE;
+}
+
+/* loom_uplink_fast is loom_uplink, but for the frames that it forwards itself. */
+SEC("xdp")
+int loom_uplink_fast(struct xdp_md *ctx)
+{
+	struct frame f = arrived(ctx), in = {};
+	struct loom_meta m = {};
+	__u32 l4 = to_us(&f);
+	int why = FAST_ODD;
+
+	if (!l4 && (vtep_addr || !behind_extension(&f) || !to_vtep6(&f)))
+		return not_vxlan(ctx, &f);
+	if (l4)
+		m.inner = inner(&f, l4, &in);
+	if (m.inner && dissect(&in, &m))
+		why = fast_deliver(ctx, &f, &m);
+	else
+		m.inner = 0;
+	if (why == FAST_GONE)
+		return count(LOOM_FAST, XDP_REDIRECT);
+	if (redirect_to(ctx) != XDP_REDIRECT)
+		return count(LOOM_PASS_NO_SOCKET, XDP_PASS);
+	fast_add(&fast_slow, (bpf_get_smp_processor_id() * fast_port_count + port_number) * FAST_SLOWS + why, 1);
+	if (m.inner && fast_note(ctx, &m))
+		return count(LOOM_REDIRECT, XDP_REDIRECT);
+	return count(LOOM_REDIRECT_NO_META, XDP_REDIRECT);
+}
+
+#endif
