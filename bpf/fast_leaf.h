@@ -61,8 +61,10 @@ struct fast_bucket {
 };
 
 struct fast_bucket_head {
-	__s32 refresh, doubt;
-	__u8 pad[56];
+	__s32 refresh;
+	__s32 doubt; /* of places behind ports */
+	__s32 age;   /* of places behind peers */
+	__u8 pad[52];
 };
 
 /* What has come from a peer. Words hold a count above 3 bits with a metric, so that each
@@ -143,7 +145,7 @@ static __always_inline __u64 fast_fdb_hash(__u64 key)
 /* fast_place returns where an address lives by a worker's table, as overlay.FDB has it; 0:
  * the worker may know.
  */
-static __always_inline __u32 fast_place(__u32 head, __s32 doubt, __u64 key, __u32 now, __u32 *seen)
+static __always_inline __u32 fast_place(__u32 head, const struct fast_bucket_head *ages, __u64 key, __u32 now, __u32 *seen)
 {
 	__u64 h = fast_fdb_hash(key);
 
@@ -164,7 +166,9 @@ static __always_inline __u32 fast_place(__u32 head, __s32 doubt, __u64 key, __u3
 		}
 		if (!place)
 			continue;
-		return place & FAST_STATIC || (__s32)(now - *seen) <= doubt ? place : 0;
+		if (place & FAST_STATIC || (__s32)(now - *seen) <= (place & PLACE_LOCAL ? ages->doubt : ages->age))
+			return place;
+		return 0;
 	}
 	return 0;
 }
@@ -373,7 +377,7 @@ static __always_inline int fast_deliver(struct xdp_md *ctx, const struct frame *
 	dst = dst_mac(eth) | (__u64)index << NETWORK_SHIFT;
 	if (load8(eth) & 1)
 		return FAST_DESTINATION;
-	place = fast_place(head, ages->doubt, src, now, &seen);
+	place = fast_place(head, ages, src, now, &seen);
 	if ((place & ~FAST_STATIC) != (0x80000000 | peer))
 		return FAST_SOURCE;
 	if (!(place & FAST_STATIC) && (__s32)(now - seen) > ages->refresh) {
@@ -382,7 +386,7 @@ static __always_inline int fast_deliver(struct xdp_md *ctx, const struct frame *
 		if (flow)
 			*(volatile __u64 *)flow = src;
 	}
-	place = fast_place(head, ages->doubt, dst, now, &seen);
+	place = fast_place(head, ages, dst, now, &seen);
 	if (!(place & PLACE_LOCAL))
 		return FAST_DESTINATION;
 

@@ -42,6 +42,14 @@ func (c *Traffic) Arrive(p uint16, tag uint8) {
 // ArriveHot notes, of a packet that was noted by Arrive, that it has met a busy link.
 func (c *Traffic) ArriveHot(p uint16, tag uint8) { c.hot[int(p)*MaxTags+int(tag&(MaxTags-1))]++ }
 
+// Arrived notes so many packets from a peer by the peer's uplink tag, of which some have met
+// a busy link.
+func (c *Traffic) Arrived(p uint16, tag uint8, came, hot uint32) {
+	c.came[int(p)*MaxTags+int(tag&(MaxTags-1))] += came
+	c.hot[int(p)*MaxTags+int(tag&(MaxTags-1))] += hot
+	c.dirty = true
+}
+
 // Sent returns how many packets all workers have sent to a peer by own uplink tag.
 func (c *Traffic) Sent(p uint16, tag uint8) uint32 {
 	i := int(p)*MaxTags + int(tag&(MaxTags-1))

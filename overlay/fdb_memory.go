@@ -10,8 +10,9 @@ import (
 // long as a bucket.
 type fdbHead struct {
 	refresh int32 // ticks; an entry older than that is to be noted again
-	doubt   int32 // ticks; an entry older than that may not count
-	_       [56]byte
+	doubt   int32 // ticks; an entry behind a port and older than that may not count
+	age     int32 // ticks; likewise behind a peer: no flush takes those
+	_       [52]byte
 }
 
 const (
@@ -35,7 +36,7 @@ func NewFDBIn(memory []byte, size int, age time.Duration, vnis, ports int) *FDB 
 	_ = memory[:FDBMemory(size)]
 	f := newFDB(unsafe.Slice((*fdbBucket)(unsafe.Pointer(&memory[fdbHeadLen])), n), size, age, vnis, ports)
 	f.head = (*fdbHead)(unsafe.Pointer(&memory[0]))
-	f.head.refresh = f.refresh
+	f.head.refresh, f.head.age = f.refresh, f.age
 	f.setDoubt(f.doubt)
 	return f
 }

@@ -23,7 +23,11 @@ func outside(memory []byte, key uint64, tick uint32) Dest {
 				continue
 			}
 			dest, seen := Dest(binary.NativeEndian.Uint32(b[32+4*w:])), binary.NativeEndian.Uint32(b[48+4*w:])
-			if dest&destStatic == 0 && int32(tick-seen) > doubt {
+			limit := doubt
+			if dest.Remote() {
+				limit = int32(binary.NativeEndian.Uint32(memory[8:]))
+			}
+			if dest&destStatic == 0 && int32(tick-seen) > limit {
 				return DestNone
 			}
 			return dest &^ destStatic
@@ -72,7 +76,7 @@ func TestFDBInMemoryIsReadFromOutside(t *testing.T) {
 			k := key()
 			want := alone.LookupKey(k, now)
 			got := outside(memory, uint64(k), fdbTick(now))
-			if in.LookupKey(k, now) != want || got != want && (got != DestNone || in.doubt != math.MinInt32) {
+			if in.LookupKey(k, now) != want || got != want && (got != DestNone || want.Remote() || in.doubt != math.MinInt32) {
 				t.Fatalf("%x is at %x, from outside at %x", k, want, got)
 			}
 			if got != DestNone {
