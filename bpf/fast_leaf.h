@@ -102,33 +102,58 @@ FAST_ARRAY(fast_passed, struct fast_passage);  /* by port it came in by, port it
 
 /* A place of overlay.FDB: kind(2) static(1) 0, and what kernel.h has. */
 #define FAST_STATIC 0x20000000
+#define PLACE_REMOTE 0x80000000
 
-static __always_inline const struct fast_vtep *fast_vtep(const struct fast_leaf *t, __u32 addr)
+/* What follows without static is verified once, and not for each way that leads to it: the
+ * verifier would look at half a million instructions otherwise.
+ */
+#define FAST_FUNCTION __attribute__((noinline))
+
+static __always_inline struct fast_leaf *fast_leaf_copy(__u32 copy)
 {
+	return bpf_map_lookup_elem(&fast_leaf, &copy);
+}
+
+/* fast_vtep returns the peer with an address, and from which uplinks it may come in the upper
+ * half; 0: none.
+ */
+FAST_FUNCTION __u32 fast_vtep(__u32 copy, __u32 addr)
+{
+	struct fast_leaf *t = fast_leaf_copy(copy);
 	__u32 at = addr * 0x9E3779B1 >> 20;
 
+	if (!t || !addr)
+		return 0;
 	for (__u32 i = 0; i < FAST_PROBES; i++) {
 		const struct fast_vtep *v = &t->vteps[(at + i) & (FAST_SLOTS * FAST_PEERS - 1)];
 
 		if (v->addr == addr)
-			return v;
+			return (__u32)v->from << 16 | v->peer;
 	}
 	return 0;
 }
 
-static __always_inline const struct fast_network *fast_network(const struct fast_leaf *t, __u32 vni)
+/* fast_network returns the index of a network that a peer may send into; FAST_NETWORKS:
+ * there is none.
+ */
+FAST_FUNCTION __u32 fast_network(__u32 copy, __u32 vni, __u32 peer)
 {
+	struct fast_leaf *t = fast_leaf_copy(copy);
 	__u32 at = vni * 0x9E3779B1 >> 18;
 
-	if (!vni)
-		return 0;
+	if (!t || !vni)
+		return FAST_NETWORKS;
 	for (__u32 i = 0; i < FAST_PROBES; i++) {
 		const struct fast_network *n = &t->networks[(at + i) & (FAST_SLOTS * FAST_NETWORKS - 1)];
+		__u32 index = n->index & (FAST_NETWORKS - 1);
 
-		if (n->vni == vni)
-			return n;
+		if (n->vni != vni)
+			continue;
+		if (n->restricted && !(t->senders[index][peer >> 6 & (FAST_PEERS / 64 - 1)] >> (peer & 63) & 1))
+			return FAST_NETWORKS;
+		return index;
 	}
-	return 0;
+	return FAST_NETWORKS;
 }
 
 /* fast_fdb_hash is overlay.fdbHash: the halves of a product of 128 bits. */
@@ -142,15 +167,19 @@ static __always_inline __u64 fast_fdb_hash(__u64 key)
 	return (high * by_high + (mid >> 32) + (cross >> 32)) ^ key * 0xa0761d6478bd642fULL;
 }
 
-/* fast_place returns where an address lives by a worker's table, as overlay.FDB has it; 0:
- * the worker may know.
+/* fast_place returns where an address lives by a worker's table, as overlay.FDB has it, and
+ * above that whether it is to be noted again; 0: the worker may know.
  */
-static __always_inline __u32 fast_place(__u32 head, const struct fast_bucket_head *ages, __u64 key, __u32 now, __u32 *seen)
+#define FAST_AGAIN (1ULL << 32)
+
+FAST_FUNCTION __u64 fast_place(__u32 queue, __u64 key, __u32 now)
 {
+	__u32 head = queue * (fast_fdb_mask + 2), place = 0, seen = 0;
+	struct fast_bucket_head *ages = bpf_map_lookup_elem(&fast_fdb, &head);
 	__u64 h = fast_fdb_hash(key);
 
-	for (int half = 0; half < 2; half++, h >>= 32) {
-		__u32 i = head + 1 + ((__u32)h & fast_fdb_mask), place = 0;
+	for (int half = 0; half < 2 && !place; half++, h >>= 32) {
+		__u32 i = head + 1 + ((__u32)h & fast_fdb_mask);
 		struct fast_bucket *b = bpf_map_lookup_elem(&fast_fdb, &i);
 
 		if (!b)
@@ -159,55 +188,56 @@ static __always_inline __u32 fast_place(__u32 head, const struct fast_bucket_hea
 			if (*(volatile __u64 *)&b->key[w] != key)
 				continue;
 			place = *(volatile __u32 *)&b->dest[w];
-			*seen = *(volatile __u32 *)&b->seen[w];
+			seen = *(volatile __u32 *)&b->seen[w];
 			if (*(volatile __u64 *)&b->key[w] != key) /* it is another one's by now */
 				return 0;
 			break;
 		}
-		if (!place)
-			continue;
-		if (place & FAST_STATIC || (__s32)(now - *seen) <= (place & PLACE_LOCAL ? ages->doubt : ages->age))
-			return place;
-		return 0;
 	}
-	return 0;
+	if (!ages || !place)
+		return 0;
+	if (place & FAST_STATIC)
+		return place & ~FAST_STATIC;
+	if ((__s32)(now - seen) > (place & PLACE_LOCAL ? ages->doubt : ages->age))
+		return 0;
+	return (__s32)(now - seen) > ages->refresh ? place | FAST_AGAIN : place;
 }
 
 /* fast_unfinished says whether a frame's checksum was left to a network card
- * (overlay.FinishChecksum), or cannot be seen.
+ * (overlay.FinishChecksum), or cannot be seen. Where its headers lie is as dissect has it.
  */
-static __always_inline int fast_unfinished(const struct frame *in, const struct loom_meta *m)
+FAST_FUNCTION int fast_unfinished(struct xdp_md *ctx, __u32 flags, __u32 l3, __u32 l4)
 {
-	void *ip = in->start + m->l3, *l4 = in->start + m->l4, *field;
-	__u32 end, len;
+	void *eth = (void *)(long)ctx->data + FAST_INNER, *end = (void *)(long)ctx->data_end, *ip, *field;
+	__u32 stop, len;
 	__u64 sum;
 	__u16 stored;
 	__u8 proto;
 
-	if (!(m->flags & LOOM_PORTS))
+	if (!(flags & LOOM_PORTS))
 		return 0;
-	if (m->flags & LOOM_IPV4) {
-		if (ip + IPV4_LEN > in->end)
+	ip = eth + (l3 & 0xff);
+	if (flags & LOOM_IPV4) {
+		if (ip + IPV4_LEN > end)
 			return 1;
 		sum = (__u64)load32(ip + 12) + load32(ip + 16);
-		end = m->l3 + be16(ip + 2);
+		stop = (l3 & 0xff) + be16(ip + 2);
 		proto = load8(ip + 9);
 	} else {
-		if (ip + IPV6_LEN > in->end)
+		if (ip + IPV6_LEN > end)
 			return 1;
 		sum = (__u64)load32(ip + 8) + load32(ip + 12) + load32(ip + 16) + load32(ip + 20) +
 		      load32(ip + 24) + load32(ip + 28) + load32(ip + 32) + load32(ip + 36);
-		end = m->l3 + IPV6_LEN + be16(ip + 4);
+		stop = (l3 & 0xff) + IPV6_LEN + be16(ip + 4);
 		proto = load8(ip + 6);
 	}
-	if (proto == PROTO_TCP)
-		field = l4 + 16;
-	else if (proto == PROTO_UDP)
-		field = l4 + 6;
-	else
+	if (proto != PROTO_TCP && proto != PROTO_UDP)
 		return 0;
-	len = end - m->l4;
-	if (field + 2 > in->end || end > in->len || (__s32)len < field + 2 - l4)
+	l4 &= 0xff;
+	len = stop - l4;
+	l4 += proto == PROTO_TCP ? 16 : 6;
+	field = eth + l4;
+	if (field + 2 > end || stop > end - eth || l4 + 2 > stop)
 		return 1;
 	stored = load16(field);
 	if (!stored)
@@ -224,21 +254,21 @@ static __always_inline int fast_unfinished(const struct frame *in, const struct 
 #define ECN_CE 3
 
 /* fast_ecn combines ECN of a tunnel and of the frame in it (RFC 6040 §4.2), if the frame
- * stays as it is or is to be marked. False for all else.
+ * stays as it is or is to be marked. False for all else. With write it is done.
  */
-static __always_inline int fast_ecn(const struct frame *in, const struct loom_meta *m, __u8 outer, int write)
+FAST_FUNCTION int fast_ecn(struct xdp_md *ctx, __u32 outer, __u32 flags, __u32 l3, int write)
 {
-	void *ip = in->start + m->l3;
+	void *ip = (void *)(long)ctx->data + FAST_INNER + (l3 & 0xff);
 	__u8 inner;
 
 	outer &= ECN_MASK;
 	if (!outer)
 		return 1;
-	if (!(m->flags & (LOOM_IPV4 | LOOM_IPV6)))
+	if (!(flags & (LOOM_IPV4 | LOOM_IPV6)))
 		return outer != ECN_CE;
-	if (ip + IPV4_LEN > in->end)
+	if (ip + IPV4_LEN > (void *)(long)ctx->data_end)
 		return 0;
-	inner = (m->flags & LOOM_IPV4 ? load8(ip + 1) : load8(ip + 1) >> 4) & ECN_MASK;
+	inner = (flags & LOOM_IPV4 ? load8(ip + 1) : load8(ip + 1) >> 4) & ECN_MASK;
 	if (inner == outer || inner == ECN_CE)
 		return 1;
 	if (outer != ECN_CE)
@@ -247,7 +277,7 @@ static __always_inline int fast_ecn(const struct frame *in, const struct loom_me
 		return 0;
 	if (!write)
 		return 1;
-	if (m->flags & LOOM_IPV6) {
+	if (flags & LOOM_IPV6) {
 		load8(ip + 1) |= ECN_CE << 4;
 	} else {
 		__u16 was = load16(ip);
@@ -310,83 +340,90 @@ static __always_inline int fast_believable(const struct fast_leaf *t, __u32 word
 	       ((word >> 10 & 7) <= fast_top_metric && t->tags >> (word >> 13 & (FAST_TAGS - 1)) & 1);
 }
 
-/* fast_deliver sends a frame on to its access port, or says why user space has to. m is of the
- * tenant's frame.
+/* fast_check returns FAST_GONE for a frame that is plain VXLAN as user space accepts it, and
+ * tells the first word of its VXLAN header.
  */
-static __always_inline int fast_deliver(struct xdp_md *ctx, const struct frame *f, const struct loom_meta *m)
+static __always_inline int fast_check(const struct frame *f, const struct fast_port *p, const struct fast_leaf *t, __u32 *word)
 {
-	__u32 copy, i, zero = 0, ring, head, cpu, now, seen, place, len, vlan, port, word, peer, index;
-	void *ip = f->start + ETH_LEN, *vx = f->start + FAST_INNER - VXLAN_LEN, *eth = f->start + FAST_INNER;
-	const struct fast_network *network;
-	const struct fast_vtep *vtep;
-	struct fast_bucket_head *ages;
-	struct fast_passage *passed;
-	struct fast_heard *heard;
-	struct fast_port *p;
-	struct fast_leaf *t;
-	struct fast_vlans *vlans;
-	struct fast_ctl *ctl;
+	void *ip = f->start + ETH_LEN, *vx = f->start + FAST_INNER - VXLAN_LEN;
 	enum vxlan_kind kind;
-	struct frame own;
-	__u64 *flow, *drained, time, src, dst;
-	__u8 tos;
 
-	i = fast_enter(&copy, &p);
-	if (i != FAST_GONE)
-		return i;
-	ctl = bpf_map_lookup_elem(&fast_ctl, &zero);
-	t = bpf_map_lookup_elem(&fast_leaf, &copy);
-	if (!ctl || !t)
-		return FAST_OFF;
-	len = f->len - FAST_INNER;
-	if (m->inner != FAST_INNER || !fast_plain(f) || eth + ETH_LEN > f->end || len < ETH_LEN ||
+	if (!fast_plain(f) || f->start + FAST_INNER + ETH_LEN > f->end || f->len < FAST_INNER + ETH_LEN ||
 	    be16(ip + 2) != f->len - ETH_LEN || be16(ip + IPV4_LEN + 4) != f->len - ETH_LEN - IPV4_LEN ||
 	    load32(f->start) != load32(p->mac) || load16(f->start + 4) != load16(p->mac + 4))
 		return FAST_ODD;
 	kind = vxlan_kind(vx);
 	if (kind != VXLAN_RFC7348 && kind != VXLAN_CAPABLE)
 		return FAST_ODD;
-	word = bpf_ntohl(load32(vx));
-	if (kind == VXLAN_CAPABLE && !fast_believable(t, word))
-		return FAST_ODD;
-	tos = load8(ip + 1);
-	own.start = eth;
-	own.end = f->end;
-	own.len = len;
-	if (!fast_ecn(&own, m, tos, 0) || fast_unfinished(&own, m))
-		return FAST_ODD;
+	*word = kind == VXLAN_CAPABLE ? bpf_ntohl(load32(vx)) : 0;
+	return *word && !fast_believable(t, *word) ? FAST_ODD : FAST_GONE;
+}
 
-	vtep = load32(ip + 12) ? fast_vtep(t, load32(ip + 12)) : 0;
-	if (!vtep || !(vtep->from >> (p->tag & (FAST_TAGS - 1)) & 1))
-		return FAST_UNBELIEVED;
-	peer = vtep->peer & (FAST_PEERS - 1);
-	network = fast_network(t, bpf_ntohl(load32(vx + 4)) >> 8);
-	if (!network)
-		return FAST_NETWORK;
-	index = network->index & (FAST_NETWORKS - 1);
-	if (network->restricted && !(t->senders[index][peer >> 6] >> (peer & 63) & 1))
-		return FAST_NETWORK;
+/* fast_account counts a frame that goes to its access port. */
+static __always_inline void fast_account(__u32 cpu, __u32 index, __u32 port, __u32 came, __u32 left, struct fast_passage *passed)
+{
+	fast_count(&fast_entered, cpu * FAST_NETWORKS + index, came - FAST_INNER);
+	passed->frames++;
+	passed->in_bytes += came;
+	passed->out_bytes += left;
+	fast_add(&fast_sent, cpu * fast_port_count + port, left);
+}
 
-	time = bpf_ktime_get_coarse_ns();
-	now = (time - ctl->zero) >> TICK_SHIFT;
-	head = ctx->rx_queue_index * (fast_fdb_mask + 2);
-	ages = bpf_map_lookup_elem(&fast_fdb, &head);
-	if (!ages)
+/* fast_deliver sends a frame on to its access port, or says why user space has to. The
+ * tenant's frame has this hash, and its headers lie as dissect has it.
+ */
+FAST_FUNCTION int fast_deliver(struct xdp_md *ctx, __u32 hash, __u32 flags, __u32 l3, __u32 l4)
+{
+	__u32 copy, i, zero = 0, ring, cpu, now, queue = ctx->rx_queue_index, vlan, port, word, peer, index;
+	struct frame f = whole(ctx);
+	void *eth = f.start + FAST_INNER;
+	struct fast_passage *passed;
+	struct fast_heard *heard;
+	struct fast_vlans *vlans;
+	struct fast_port *p;
+	struct fast_leaf *t;
+	struct fast_ctl *ctl;
+	__u64 *flow, *drained, src, dst, place;
+	__u8 tos;
+
+	i = fast_enter(&copy, &p);
+	if (i != FAST_GONE)
+		return i;
+	ctl = bpf_map_lookup_elem(&fast_ctl, &zero);
+	t = fast_leaf_copy(copy);
+	if (!ctl || !t)
 		return FAST_OFF;
-	src = src_mac(eth) | (__u64)index << NETWORK_SHIFT;
-	dst = dst_mac(eth) | (__u64)index << NETWORK_SHIFT;
+	i = fast_check(&f, p, t, &word);
+	if (i != FAST_GONE)
+		return i;
+	if (eth + ETH_LEN > f.end) /* fast_check has seen to that */
+		return FAST_ODD;
+	tos = load8(f.start + ETH_LEN + 1);
+	if (!fast_ecn(ctx, tos, flags, l3, 0) || fast_unfinished(ctx, flags, l3, l4))
+		return FAST_ODD;
+	peer = fast_vtep(copy, load32(f.start + ETH_LEN + 12));
+	if (!(peer >> 16 >> (p->tag & (FAST_TAGS - 1)) & 1))
+		return FAST_UNBELIEVED;
+	peer &= FAST_PEERS - 1;
+	index = fast_network(copy, bpf_ntohl(load32(eth - 4)) >> 8, peer);
+	if (index >= FAST_NETWORKS)
+		return FAST_NETWORK;
+
 	if (load8(eth) & 1)
 		return FAST_DESTINATION;
-	place = fast_place(head, ages, src, now, &seen);
-	if ((place & ~FAST_STATIC) != (0x80000000 | peer))
+	now = (bpf_ktime_get_coarse_ns() - ctl->zero) >> TICK_SHIFT;
+	src = src_mac(eth) | (__u64)index << NETWORK_SHIFT;
+	dst = dst_mac(eth) | (__u64)index << NETWORK_SHIFT;
+	place = fast_place(queue, src, now);
+	if ((__u32)place != (PLACE_REMOTE | peer))
 		return FAST_SOURCE;
-	if (!(place & FAST_STATIC) && (__s32)(now - seen) > ages->refresh) {
-		i = ctx->rx_queue_index * FAST_TOUCHED + ((__u32)src * 0x9E3779B1 >> 24);
+	if (place & FAST_AGAIN) {
+		i = queue * FAST_TOUCHED + ((__u32)src * 0x9E3779B1 >> 24);
 		flow = bpf_map_lookup_elem(&fast_touched, &i);
 		if (flow)
 			*(volatile __u64 *)flow = src;
 	}
-	place = fast_place(head, ages, dst, now, &seen);
+	place = fast_place(queue, dst, now);
 	if (!(place & PLACE_LOCAL))
 		return FAST_DESTINATION;
 
@@ -397,7 +434,7 @@ static __always_inline int fast_deliver(struct xdp_md *ctx, const struct frame *
 	i = copy * fast_port_count + port;
 	vlans = bpf_map_lookup_elem(&fast_vlans, &i);
 	p = bpf_map_lookup_elem(&fast_ports, &i);
-	if (!vlans || !p || !p->out || len > p->max_frame)
+	if (!vlans || !p || !p->out || f.len - FAST_INNER > p->max_frame)
 		return FAST_HOP;
 	if (vlans->network[vlan] != index + 1)
 		return FAST_DESTINATION;
@@ -410,23 +447,18 @@ static __always_inline int fast_deliver(struct xdp_md *ctx, const struct frame *
 	i = cpu * FAST_PEERS + peer;
 	heard = bpf_map_lookup_elem(&fast_heard, &i);
 	ring = fast_ring(ctx);
-	i = ring * FAST_BUCKETS + (m->hash & (FAST_BUCKETS - 1));
+	i = ring * FAST_BUCKETS + (hash & (FAST_BUCKETS - 1));
 	flow = bpf_map_lookup_elem(&fast_flows, &i);
 	drained = bpf_map_lookup_elem(&fast_drained, &ring);
 	if (!passed || !heard || !flow || !drained || *flow > *(volatile __u64 *)drained)
 		return FAST_ORDER;
 	if (bpf_redirect_map(&fast_tx, port, 0) != XDP_REDIRECT)
 		return FAST_HOP;
-	fast_ecn(&own, m, tos, 1);
+	fast_ecn(ctx, tos, flags, l3, 1);
 	if (!fast_strip(ctx, vlan))
 		return FAST_HOP;
-	fast_hear(heard, kind == VXLAN_CAPABLE ? word : 0, f->len);
-	i = cpu * FAST_NETWORKS + index;
-	fast_count(&fast_entered, i, len);
-	passed->frames++;
-	passed->in_bytes += len + FAST_INNER;
-	passed->out_bytes += len + (vlan ? VLAN_LEN : 0);
-	fast_add(&fast_sent, cpu * fast_port_count + port, len + (vlan ? VLAN_LEN : 0));
+	fast_hear(heard, word, f.len);
+	fast_account(cpu, index, port, f.len, f.len - FAST_INNER + (vlan ? VLAN_LEN : 0), passed);
 	return FAST_GONE;
 }
 
@@ -443,10 +475,10 @@ int loom_uplink_fast(struct xdp_md *ctx)
 		return not_vxlan(ctx, &f);
 	if (l4)
 		m.inner = inner(&f, l4, &in);
-	if (m.inner && dissect(&in, &m))
-		why = fast_deliver(ctx, &f, &m);
-	else
+	if (!m.inner || !dissect(&in, &m))
 		m.inner = 0;
+	else if (m.inner == FAST_INNER)
+		why = fast_deliver(ctx, m.hash, m.flags, m.l3, m.l4);
 	if (why == FAST_GONE)
 		return count(LOOM_FAST, XDP_REDIRECT);
 	if (redirect_to(ctx) != XDP_REDIRECT)
