@@ -255,7 +255,7 @@ func (r *fastLeafRig) fits(in PortID, b []byte) {
 // knows puts addresses into the worker's table.
 func (r *fastLeafRig) knows(vni uint16, mac overlay.MAC, at overlay.Dest) {
 	r.t.Helper()
-	if l := r.w.leaf.fdb.LearnKey(overlay.MakeFDBKey(vni, mac), at, r.now); l > overlay.LearnedMoved {
+	if l := r.w.leaf.fdb.LearnKey(overlay.MakeFDBKey(vni, mac), at, r.now); l > overlay.LearnedHeld {
 		r.t.Fatalf("address %v is not learned: %d", mac, l)
 	}
 }
