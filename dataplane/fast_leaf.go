@@ -12,7 +12,7 @@ import (
 )
 
 // slowAccess is why hosts' frames are the workers'.
-const slowAccess = "workers put hosts' frames into tunnels (only what comes out of them is forwarded in XDP so far)"
+const slowAccess = "workers put hosts' frames into tunnels"
 
 // newFDB makes the table of addresses of a leaf's worker: with a fast path, where the XDP
 // programs read it.
