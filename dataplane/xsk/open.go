@@ -321,6 +321,9 @@ func (u *Umem) remedy(cfg *SocketConfig, err error) string {
 		return "the kernel was built without AF_XDP: CONFIG_XDP_SOCKETS is needed"
 	case errors.Is(err, unix.ENETDOWN):
 		return "set the interface up"
+	case errors.Is(err, unix.EINVAL) && u.cfg.Spread():
+		return fmt.Sprintf("packets of more than %d bytes need Linux 6.6: set smaller MTUs on all ports with an older one; or the interface has no queue %d: see `ethtool -l %s`",
+			u.cfg.Chunk()-Headroom, cfg.Queue, cfg.Name)
 	case errors.Is(err, unix.EINVAL):
 		return fmt.Sprintf("the interface may have no queue %d: see `ethtool -l %s`", cfg.Queue, cfg.Name)
 	}
