@@ -223,6 +223,7 @@ const (
 	loomVarFastTopMetric         = "fast_top_metric"
 	loomVarFastTxId              = "fast_tx_id"
 	loomVarHashSeed              = "hash_seed"
+	loomVarMultiBuffer           = "multi_buffer"
 	loomVarNoSocket              = "no_socket"
 	loomVarPortNumber            = "port_number"
 	loomVarVtepAddr              = "vtep_addr"
@@ -341,6 +342,7 @@ type loomVariableSpecs struct {
 	FastTopMetric  *ebpf.VariableSpec `ebpf:"fast_top_metric"`
 	FastTxId       *ebpf.VariableSpec `ebpf:"fast_tx_id"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
+	MultiBuffer    *ebpf.VariableSpec `ebpf:"multi_buffer"`
 	NoSocket       *ebpf.VariableSpec `ebpf:"no_socket"`
 	PortNumber     *ebpf.VariableSpec `ebpf:"port_number"`
 	VtepAddr       *ebpf.VariableSpec `ebpf:"vtep_addr"`
@@ -462,6 +464,7 @@ type loomVariables struct {
 	FastTopMetric  *ebpf.Variable `ebpf:"fast_top_metric"`
 	FastTxId       *ebpf.Variable `ebpf:"fast_tx_id"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
+	MultiBuffer    *ebpf.Variable `ebpf:"multi_buffer"`
 	NoSocket       *ebpf.Variable `ebpf:"no_socket"`
 	PortNumber     *ebpf.Variable `ebpf:"port_number"`
 	VtepAddr       *ebpf.Variable `ebpf:"vtep_addr"`
