@@ -327,14 +327,15 @@ static __always_inline void fast_rewrite(void *p, const struct fast_hop *hop, in
 	}
 }
 
-/* fast_enter finds the copy of the tables that is in force, and this port in it. It returns
- * FAST_GONE, or why user space has to forward.
+/* fast_enter finds the copy of the tables that is in force, and this port in it, and tells by
+ * how much user space's clock has moved on since its ticks began. It returns FAST_GONE, or why
+ * user space has to forward.
  */
-static __always_inline int fast_enter(__u32 *copy, struct fast_port **port)
+static __always_inline int fast_enter(__u32 *copy, struct fast_port **port, __u64 *now)
 {
 	__u32 zero = 0, i;
 	struct fast_ctl *ctl = bpf_map_lookup_elem(&fast_ctl, &zero);
-	__u64 state = ctl ? *(volatile __u64 *)&ctl->state : 0;
+	__u64 state = ctl ? *(volatile __u64 *)&ctl->state : 0, time;
 
 	if (!state)
 		return FAST_OFF;
@@ -343,7 +344,9 @@ static __always_inline int fast_enter(__u32 *copy, struct fast_port **port)
 	*port = bpf_map_lookup_elem(&fast_ports, &i);
 	if (!*port || !(*port)->on)
 		return FAST_OFF;
-	if ((__s64)(bpf_ktime_get_coarse_ns() - *(volatile __u64 *)&ctl->beat) > (__s64)ctl->dead)
+	time = bpf_ktime_get_coarse_ns();
+	*now = time - ctl->zero;
+	if ((__s64)(time - *(volatile __u64 *)&ctl->beat) > (__s64)ctl->dead)
 		return FAST_STALE;
 	return FAST_GONE;
 }
@@ -353,14 +356,14 @@ static __always_inline int fast_forward(struct xdp_md *ctx, const struct frame *
 {
 	__u32 copy, i, route, path, ring, hash, cpu;
 	void *ip = f->start + ETH_LEN, *vx = f->start + ETH_LEN + IPV4_LEN + UDP_LEN;
-	__u64 *seen, *drained;
+	__u64 *seen, *drained, now;
 	struct fast_traffic *moved;
 	struct fast_group *g;
 	struct fast_port *in;
 	struct fast_hop *hop;
 	int capable;
 
-	i = fast_enter(&copy, &in);
+	i = fast_enter(&copy, &in, &now);
 	if (i != FAST_GONE)
 		return i;
 	if (!fast_plain(f) || ip + IPV4_LEN + UDP_LEN + VXLAN_LEN > f->end || load8(ip + 8) <= 1 ||

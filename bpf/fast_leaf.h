@@ -254,16 +254,14 @@ FAST_FUNCTION int fast_unfinished(struct xdp_md *ctx, __u32 flags, __u32 l3, __u
 #define ECN_CE 3
 
 /* fast_ecn combines ECN of a tunnel and of the frame in it (RFC 6040 §4.2), if the frame
- * stays as it is or is to be marked. False for all else. With write it is done.
+ * stays as it is or is to be marked. False for all else. With write it is done. The outer
+ * codepoint says that the transport does ECN.
  */
 FAST_FUNCTION int fast_ecn(struct xdp_md *ctx, __u32 outer, __u32 flags, __u32 l3, int write)
 {
 	void *ip = (void *)(long)ctx->data + FAST_INNER + (l3 & 0xff);
 	__u8 inner;
 
-	outer &= ECN_MASK;
-	if (!outer)
-		return 1;
 	if (!(flags & (LOOM_IPV4 | LOOM_IPV6)))
 		return outer != ECN_CE;
 	if (ip + IPV4_LEN > (void *)(long)ctx->data_end)
@@ -374,7 +372,7 @@ static __always_inline void fast_account(__u32 cpu, __u32 index, __u32 port, __u
  */
 FAST_FUNCTION int fast_deliver(struct xdp_md *ctx, __u32 hash, __u32 flags, __u32 l3, __u32 l4)
 {
-	__u32 copy, i, zero = 0, ring, cpu, now, queue = ctx->rx_queue_index, vlan, port, word, peer, index;
+	__u32 copy, i, ring, cpu, queue = ctx->rx_queue_index, vlan, port, word, peer, index;
 	struct frame f = whole(ctx);
 	void *eth = f.start + FAST_INNER;
 	struct fast_passage *passed;
@@ -382,24 +380,22 @@ FAST_FUNCTION int fast_deliver(struct xdp_md *ctx, __u32 hash, __u32 flags, __u3
 	struct fast_vlans *vlans;
 	struct fast_port *p;
 	struct fast_leaf *t;
-	struct fast_ctl *ctl;
-	__u64 *flow, *drained, src, dst, place;
+	__u64 *flow, *drained, src, dst, place, now;
 	__u8 tos;
 
-	i = fast_enter(&copy, &p);
+	i = fast_enter(&copy, &p, &now);
 	if (i != FAST_GONE)
 		return i;
-	ctl = bpf_map_lookup_elem(&fast_ctl, &zero);
 	t = fast_leaf_copy(copy);
-	if (!ctl || !t)
+	if (!t)
 		return FAST_OFF;
 	i = fast_check(&f, p, t, &word);
 	if (i != FAST_GONE)
 		return i;
 	if (eth + ETH_LEN > f.end) /* fast_check has seen to that */
 		return FAST_ODD;
-	tos = load8(f.start + ETH_LEN + 1);
-	if (!fast_ecn(ctx, tos, flags, l3, 0) || fast_unfinished(ctx, flags, l3, l4))
+	tos = load8(f.start + ETH_LEN + 1) & ECN_MASK;
+	if ((tos && !fast_ecn(ctx, tos, flags, l3, 0)) || fast_unfinished(ctx, flags, l3, l4))
 		return FAST_ODD;
 	peer = fast_vtep(copy, load32(f.start + ETH_LEN + 12));
 	if (!(peer >> 16 >> (p->tag & (FAST_TAGS - 1)) & 1))
@@ -411,10 +407,9 @@ FAST_FUNCTION int fast_deliver(struct xdp_md *ctx, __u32 hash, __u32 flags, __u3
 
 	if (load8(eth) & 1)
 		return FAST_DESTINATION;
-	now = (bpf_ktime_get_coarse_ns() - ctl->zero) >> TICK_SHIFT;
 	src = src_mac(eth) | (__u64)index << NETWORK_SHIFT;
 	dst = dst_mac(eth) | (__u64)index << NETWORK_SHIFT;
-	place = fast_place(queue, src, now);
+	place = fast_place(queue, src, now >> TICK_SHIFT);
 	if ((__u32)place != (PLACE_REMOTE | peer))
 		return FAST_SOURCE;
 	if (place & FAST_AGAIN) {
@@ -423,7 +418,7 @@ FAST_FUNCTION int fast_deliver(struct xdp_md *ctx, __u32 hash, __u32 flags, __u3
 		if (flow)
 			*(volatile __u64 *)flow = src;
 	}
-	place = fast_place(queue, dst, now);
+	place = fast_place(queue, dst, now >> TICK_SHIFT);
 	if (!(place & PLACE_LOCAL))
 		return FAST_DESTINATION;
 
@@ -454,7 +449,8 @@ FAST_FUNCTION int fast_deliver(struct xdp_md *ctx, __u32 hash, __u32 flags, __u3
 		return FAST_ORDER;
 	if (bpf_redirect_map(&fast_tx, port, 0) != XDP_REDIRECT)
 		return FAST_HOP;
-	fast_ecn(ctx, tos, flags, l3, 1);
+	if (tos == ECN_CE)
+		fast_ecn(ctx, tos, flags, l3, 1);
 	if (!fast_strip(ctx, vlan))
 		return FAST_HOP;
 	fast_hear(heard, word, f.len);
