@@ -163,6 +163,17 @@ func (f *Fast) CPUs() int { return f.cpus }
 // Heard returns what a CPU has heard of a peer. The programs write it meanwhile.
 func (f *Fast) Heard(cpu, peer int) *FastHeard { return &f.leaf.heard[cpu*fastPeers+peer] }
 
+// Came returns how many packets with the fabric's fields have come from a peer by its uplink
+// tag, and how many of them have met a busy link.
+func (f *Fast) Came(peer uint16, tag uint8) (came, hot uint32) {
+	for cpu := range f.cpus {
+		h := f.Heard(cpu, int(peer))
+		came += atomic.LoadUint32(&h.Came[tag])
+		hot += atomic.LoadUint32(&h.Hot[tag])
+	}
+	return came, hot
+}
+
 // Entered returns the frames, and their bytes, that came out of tunnels into a network.
 func (f *Fast) Entered(network int) (frames, bytes uint64) {
 	for cpu := range f.cpus {

@@ -67,17 +67,18 @@ struct fast_bucket_head {
 	__u8 pad[52];
 };
 
-/* What has come from a peer. Words hold a count above 3 bits with a metric, so that each
- * packet changes them: user space takes those that have changed into its tables.
+/* What has come from a peer. A word holds a metric in 3 bits and a count above them, so that
+ * each packet changes it: user space takes what has changed into its tables.
  */
 struct fast_heard {
 	__u64 frames, bytes;
 	__u64 capable;        /* frames with the fabric's fields */
 	__u64 congested;      /* those of them with CE */
 	__u64 feedback;       /* likewise with feedback */
-	__u32 ce[FAST_TAGS];  /* by the peer's LBTag: frames, and the CE of the last one */
-	__u32 hot[FAST_TAGS]; /* by the peer's LBTag: frames whose CE is above half of the scale */
-	__u32 fed[FAST_TAGS]; /* by own LBTag: feedback, and the last one's metric */
+	__u32 came[FAST_TAGS]; /* by the peer's LBTag: frames */
+	__u32 hot[FAST_TAGS];  /* by the peer's LBTag: frames whose CE is above half of the scale */
+	__u32 ce[FAST_TAGS];   /* by the peer's LBTag: a word of its last CE */
+	__u32 fed[FAST_TAGS];  /* by own LBTag: a word of the last feedback */
 	__u8 pad[24];
 };
 
@@ -308,19 +309,20 @@ static __always_inline int fast_strip(struct xdp_md *ctx, __u32 vlan)
 /* fast_hear notes what a packet says of its path and of its sender's. */
 static __always_inline void fast_hear(struct fast_heard *from, __u32 word, __u32 len)
 {
-	__u32 ce = word >> 17 & 7, *w;
+	__u32 ce = word >> 17 & 7, tag = word >> 20 & (FAST_TAGS - 1), *w;
 
 	from->frames++;
 	from->bytes += len;
 	if (!(word & FABRIC_CAPABLE))
 		return;
 	from->capable++;
-	w = &from->ce[word >> 20 & (FAST_TAGS - 1)];
+	from->came[tag]++;
+	w = &from->ce[tag];
 	*w = (*w & ~FAST_METRIC) + FAST_METRIC + 1 + ce;
 	if (ce) {
 		from->congested++;
 		if (ce > fast_top_metric / 2)
-			from->hot[word >> 20 & (FAST_TAGS - 1)]++;
+			from->hot[tag]++;
 	}
 	if (word & FABRIC_FEEDBACK) {
 		from->feedback++;

@@ -64,8 +64,9 @@ type loomFastHeard struct {
 	Capable   uint64
 	Congested uint64
 	Feedback  uint64
-	Ce        [16]uint32
+	Came      [16]uint32
 	Hot       [16]uint32
+	Ce        [16]uint32
 	Fed       [16]uint32
 	Pad       [24]uint8
 }

@@ -133,7 +133,7 @@ func newFastPath(n *Node, tables *bpf.Fast) *fastPath {
 	}
 	tables.SetDead(uint64(fastDead))
 	if n.cfg.Role == Leaf {
-		f.ears = newFastEars(tables, n.shared.leaf, n.cfg.Workers)
+		f.ears = newFastEars(tables, n.shared.leaf)
 		tables.SetZero(uint64(f.nanos() - int64(now())))
 	}
 	return f

@@ -7,7 +7,6 @@ import (
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/leaf"
-	"github.com/loomfabric/loom/liveness"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -62,22 +61,21 @@ func (v *view) fastLeaf(to *bpf.FastLeaf, vlans []bpf.FastVLANs) {
 }
 
 // fastEars takes what XDP hears of peers into the tables of a leaf: CE and feedback (CONGA
-// §3.3, steps 3 and 5), and how many packets have come by which path. Its owner is
-// fastPath.pulse.
+// §3.3, steps 3 and 5). Its owner is fastPath.pulse.
 type fastEars struct {
-	tables  *bpf.Fast
-	leaf    *leaf.Shared
-	traffic *liveness.Traffic
-	had     []bpf.FastHeard // by CPU and peer: what was there at the last look
-	at      int             // the next of them
+	tables *bpf.Fast
+	leaf   *leaf.Shared
+	had    []bpf.FastHeard // by CPU and peer: what was there at the last look
+	at     int             // the next of them
 }
 
 // earsAtOnce is how many CPUs' words of a peer are looked at in one go: with many of both, a
 // look does not take longer than the time between two.
 const earsAtOnce = 1024
 
-func newFastEars(tables *bpf.Fast, shared *leaf.Shared, worker int) *fastEars {
-	return &fastEars{tables: tables, leaf: shared, traffic: liveness.NewTraffic(shared.Paths, worker), had: make([]bpf.FastHeard, tables.CPUs()*MaxPeers)}
+func newFastEars(tables *bpf.Fast, shared *leaf.Shared) *fastEars {
+	shared.Paths.CountBeside(tables.Came)
+	return &fastEars{tables: tables, leaf: shared, had: make([]bpf.FastHeard, tables.CPUs()*MaxPeers)}
 }
 
 // listen takes in what is new from peers below a number. It reports whether anything is.
@@ -92,19 +90,15 @@ func (e *fastEars) listen(now mono.Time, peers int) (any bool) {
 			e.hear(is, had, uint16(peer), now)
 		}
 	}
-	e.traffic.Share(now, peers)
 	return any
 }
 
 // hear takes in what is new from a peer.
 func (e *fastEars) hear(is, had *bpf.FastHeard, peer uint16, now mono.Time) {
-	const one = bpf.FastMetric + 1
 	for tag := range uint8(congestion.MaxTags) {
 		if w := atomic.LoadUint32(&is.Ce[tag]); w != had.Ce[tag] {
-			hot := atomic.LoadUint32(&is.Hot[tag])
 			e.leaf.From.Record(peer, tag, uint8(w&bpf.FastMetric), now)
-			e.traffic.Arrived(peer, tag, (w&^bpf.FastMetric-had.Ce[tag]&^bpf.FastMetric)/one, hot-had.Hot[tag])
-			had.Ce[tag], had.Hot[tag] = w, hot
+			had.Ce[tag] = w
 		}
 		if w := atomic.LoadUint32(&is.Fed[tag]); w != had.Fed[tag] {
 			e.leaf.To.Update(peer, tag, uint8(w&bpf.FastMetric), now)

@@ -50,9 +50,8 @@ func TestFastLeafTakesInWhatXDPHears(t *testing.T) {
 			t.Fatal("what is new is not told once")
 		}
 	}
-	fast.fast.ears.traffic.Share(fast.now+mono.Time(time.Second), 2)
 	came := func(r *fastLeafRig, tag uint8) (c, hot uint32) {
-		all := liveness.NewTraffic(r.w.shared.leaf.Paths, -1)
+		all := liveness.NewTraffic(r.w.shared.leaf.Paths, 0)
 		return all.Came(0, tag), all.Hot(0, tag)
 	}
 	wantCame := [16]uint32{3: 14, 4: 14, 5: 7}

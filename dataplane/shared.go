@@ -43,11 +43,7 @@ func newShared(cfg *Config) *shared {
 		s.queues = append(s.queues, make(queueOf, cfg.Workers))
 	}
 	if cfg.Role == Leaf {
-		workers := cfg.Workers
-		if cfg.FastPath != FastOff { // it counts beside them, too
-			workers++
-		}
-		s.leaf = leaf.NewShared(MaxPeers, workers, newSecret(), &s.params)
+		s.leaf = leaf.NewShared(MaxPeers, cfg.Workers, newSecret(), &s.params)
 	}
 	return s
 }

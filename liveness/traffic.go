@@ -42,14 +42,6 @@ func (c *Traffic) Arrive(p uint16, tag uint8) {
 // ArriveHot notes, of a packet that was noted by Arrive, that it has met a busy link.
 func (c *Traffic) ArriveHot(p uint16, tag uint8) { c.hot[int(p)*MaxTags+int(tag&(MaxTags-1))]++ }
 
-// Arrived notes so many packets from a peer by the peer's uplink tag, of which some have met
-// a busy link.
-func (c *Traffic) Arrived(p uint16, tag uint8, came, hot uint32) {
-	c.came[int(p)*MaxTags+int(tag&(MaxTags-1))] += came
-	c.hot[int(p)*MaxTags+int(tag&(MaxTags-1))] += hot
-	c.dirty = true
-}
-
 // Sent returns how many packets all workers have sent to a peer by own uplink tag.
 func (c *Traffic) Sent(p uint16, tag uint8) uint32 {
 	i := int(p)*MaxTags + int(tag&(MaxTags-1))
@@ -71,6 +63,10 @@ func (c *Traffic) Came(p uint16, tag uint8) uint32 {
 			n += c.table.counters[w].came[i].Load()
 		}
 	}
+	if c.table.beside != nil {
+		came, _ := c.table.beside(p, tag)
+		n += came
+	}
 	return n
 }
 
@@ -82,6 +78,10 @@ func (c *Traffic) Hot(p uint16, tag uint8) uint32 {
 		if w != c.worker {
 			n += c.table.counters[w].hot[i].Load()
 		}
+	}
+	if c.table.beside != nil {
+		_, hot := c.table.beside(p, tag)
+		n += hot
 	}
 	return n
 }
