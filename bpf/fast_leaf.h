@@ -110,17 +110,11 @@ FAST_ARRAY(fast_passed, struct fast_passage);  /* by port it came in by, port it
  */
 #define FAST_FUNCTION __attribute__((noinline))
 
-static __always_inline struct fast_leaf *fast_leaf_copy(__u32 copy)
-{
-	return bpf_map_lookup_elem(&fast_leaf, &copy);
-}
-
 /* fast_vtep returns the peer with an address, and from which uplinks it may come in the upper
  * half; 0: none.
  */
-FAST_FUNCTION __u32 fast_vtep(__u32 copy, __u32 addr)
+FAST_FUNCTION __u32 fast_vtep(const struct fast_leaf *t, __u32 addr)
 {
-	struct fast_leaf *t = fast_leaf_copy(copy);
 	__u32 at = addr * 0x9E3779B1 >> 20;
 
 	if (!t || !addr)
@@ -137,9 +131,8 @@ FAST_FUNCTION __u32 fast_vtep(__u32 copy, __u32 addr)
 /* fast_network returns the index of a network that a peer may send into; FAST_NETWORKS:
  * there is none.
  */
-FAST_FUNCTION __u32 fast_network(__u32 copy, __u32 vni, __u32 peer)
+FAST_FUNCTION __u32 fast_network(const struct fast_leaf *t, __u32 vni, __u32 peer)
 {
-	struct fast_leaf *t = fast_leaf_copy(copy);
 	__u32 at = vni * 0x9E3779B1 >> 18;
 
 	if (!t || !vni)
@@ -168,16 +161,13 @@ static __always_inline __u64 fast_fdb_hash(__u64 key)
 	return (high * by_high + (mid >> 32) + (cross >> 32)) ^ key * 0xa0761d6478bd642fULL;
 }
 
-/* fast_place returns where an address lives by a worker's table, as overlay.FDB has it, and
- * above that whether it is to be noted again; 0: the worker may know.
+/* fast_entry returns the place of an address in a worker's table, and when it was noted; 0:
+ * the table has none, or has just changed.
  */
-#define FAST_AGAIN (1ULL << 32)
-
-FAST_FUNCTION __u64 fast_place(__u32 queue, __u64 key, __u32 now)
+static __always_inline __u32 fast_entry(__u32 head, __u64 key, __u32 *seen)
 {
-	__u32 head = queue * (fast_fdb_mask + 2), place = 0, seen = 0;
-	struct fast_bucket_head *ages = bpf_map_lookup_elem(&fast_fdb, &head);
 	__u64 h = fast_fdb_hash(key);
+	__u32 place = 0;
 
 	for (int half = 0; half < 2 && !place; half++, h >>= 32) {
 		__u32 i = head + 1 + ((__u32)h & fast_fdb_mask);
@@ -189,19 +179,46 @@ FAST_FUNCTION __u64 fast_place(__u32 queue, __u64 key, __u32 now)
 			if (*(volatile __u64 *)&b->key[w] != key)
 				continue;
 			place = *(volatile __u32 *)&b->dest[w];
-			seen = *(volatile __u32 *)&b->seen[w];
+			*seen = *(volatile __u32 *)&b->seen[w];
 			if (*(volatile __u64 *)&b->key[w] != key) /* it is another one's by now */
 				return 0;
 			break;
 		}
 	}
-	if (!ages || !place)
+	return place;
+}
+
+/* fast_place returns where an address lives, as overlay.FDB.LookupKey does, if its source
+ * lives where src_at says; else 0, or FAST_MOVED for the source. A source that is to be noted
+ * again is told to the worker.
+ */
+#define FAST_MOVED FAST_STATIC
+
+FAST_FUNCTION __u32 fast_place(__u32 queue, __u64 src, __u32 src_at, __u64 dst, __u32 now)
+{
+	__u32 head = queue * (fast_fdb_mask + 2), seen = 0, place;
+	struct fast_bucket_head *ages = bpf_map_lookup_elem(&fast_fdb, &head);
+
+	if (!ages)
+		return FAST_MOVED;
+	place = fast_entry(head, src, &seen);
+	if ((place & ~FAST_STATIC) != src_at)
+		return FAST_MOVED;
+	if (!(place & FAST_STATIC)) {
+		if ((__s32)(now - seen) > (place & PLACE_LOCAL ? ages->doubt : ages->age))
+			return FAST_MOVED;
+		if ((__s32)(now - seen) > ages->refresh) {
+			__u32 i = queue * FAST_TOUCHED + ((__u32)src * 0x9E3779B1 >> 24);
+			__u64 *word = bpf_map_lookup_elem(&fast_touched, &i);
+
+			if (word)
+				*(volatile __u64 *)word = src;
+		}
+	}
+	place = fast_entry(head, dst, &seen);
+	if (!(place & FAST_STATIC) && (__s32)(now - seen) > (place & PLACE_LOCAL ? ages->doubt : ages->age))
 		return 0;
-	if (place & FAST_STATIC)
-		return place & ~FAST_STATIC;
-	if ((__s32)(now - seen) > (place & PLACE_LOCAL ? ages->doubt : ages->age))
-		return 0;
-	return (__s32)(now - seen) > ages->refresh ? place | FAST_AGAIN : place;
+	return place & ~FAST_STATIC;
 }
 
 /* fast_unfinished says whether a frame's checksum was left to a network card
@@ -374,7 +391,7 @@ static __always_inline void fast_account(__u32 cpu, __u32 index, __u32 port, __u
  */
 FAST_FUNCTION int fast_deliver(struct xdp_md *ctx, __u32 hash, __u32 flags, __u32 l3, __u32 l4)
 {
-	__u32 copy, i, ring, cpu, queue = ctx->rx_queue_index, vlan, port, word, peer, index;
+	__u32 copy, i, ring, cpu, queue = ctx->rx_queue_index, vlan, port, word, peer, index, place;
 	struct frame f = whole(ctx);
 	void *eth = f.start + FAST_INNER;
 	struct fast_passage *passed;
@@ -382,13 +399,13 @@ FAST_FUNCTION int fast_deliver(struct xdp_md *ctx, __u32 hash, __u32 flags, __u3
 	struct fast_vlans *vlans;
 	struct fast_port *p;
 	struct fast_leaf *t;
-	__u64 *flow, *drained, src, dst, place, now;
+	__u64 *flow, *drained, src, dst, now;
 	__u8 tos;
 
 	i = fast_enter(&copy, &p, &now);
 	if (i != FAST_GONE)
 		return i;
-	t = fast_leaf_copy(copy);
+	t = bpf_map_lookup_elem(&fast_leaf, &copy);
 	if (!t)
 		return FAST_OFF;
 	i = fast_check(&f, p, t, &word);
@@ -399,11 +416,11 @@ FAST_FUNCTION int fast_deliver(struct xdp_md *ctx, __u32 hash, __u32 flags, __u3
 	tos = load8(f.start + ETH_LEN + 1) & ECN_MASK;
 	if ((tos && !fast_ecn(ctx, tos, flags, l3, 0)) || fast_unfinished(ctx, flags, l3, l4))
 		return FAST_ODD;
-	peer = fast_vtep(copy, load32(f.start + ETH_LEN + 12));
+	peer = fast_vtep(t, load32(f.start + ETH_LEN + 12));
 	if (!(peer >> 16 >> (p->tag & (FAST_TAGS - 1)) & 1))
 		return FAST_UNBELIEVED;
 	peer &= FAST_PEERS - 1;
-	index = fast_network(copy, bpf_ntohl(load32(eth - 4)) >> 8, peer);
+	index = fast_network(t, bpf_ntohl(load32(eth - 4)) >> 8, peer);
 	if (index >= FAST_NETWORKS)
 		return FAST_NETWORK;
 
@@ -411,16 +428,9 @@ FAST_FUNCTION int fast_deliver(struct xdp_md *ctx, __u32 hash, __u32 flags, __u3
 		return FAST_DESTINATION;
 	src = src_mac(eth) | (__u64)index << NETWORK_SHIFT;
 	dst = dst_mac(eth) | (__u64)index << NETWORK_SHIFT;
-	place = fast_place(queue, src, now >> TICK_SHIFT);
-	if ((__u32)place != (PLACE_REMOTE | peer))
+	place = fast_place(queue, src, PLACE_REMOTE | peer, dst, now >> TICK_SHIFT);
+	if (place == FAST_MOVED)
 		return FAST_SOURCE;
-	if (place & FAST_AGAIN) {
-		i = queue * FAST_TOUCHED + ((__u32)src * 0x9E3779B1 >> 24);
-		flow = bpf_map_lookup_elem(&fast_touched, &i);
-		if (flow)
-			*(volatile __u64 *)flow = src;
-	}
-	place = fast_place(queue, dst, now >> TICK_SHIFT);
 	if (!(place & PLACE_LOCAL))
 		return FAST_DESTINATION;
 
