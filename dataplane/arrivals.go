@@ -42,8 +42,7 @@ func (t arrivalTable) note(peer PeerID, path overlay.PathID, uplink uint8, now m
 type Arrival struct {
 	Tag       uint8    `json:"tag"`       // the peer's LBTag
 	Selectors int      `json:"selectors"` // selectors, each with outer source ports of its own, that were heard from
-	Uplinks   []uint8  `json:"uplinks"`   // LBTags of this leaf's uplinks that they took, in order
-	Ports     []string `json:"ports"`     // the same uplinks' interfaces
+	Ports     []string `json:"ports"`     // this leaf's uplinks that they came by
 }
 
 // of returns the arrivals of a peer, by its LBTag; those of which nothing was heard lately
@@ -56,7 +55,7 @@ func (t arrivalTable) of(peer PeerID, ports *layout, now mono.Time) []Arrival {
 		if seen == 0 || mono.Time(a.at.Load()).Add(arrivalAge) < now {
 			continue
 		}
-		x, took := Arrival{Tag: tag, Uplinks: []uint8{}, Ports: []string{}}, uint16(0)
+		x, took := Arrival{Tag: tag, Ports: []string{}}, uint16(0)
 		for s := range 16 {
 			if seen>>s&1 != 0 {
 				x.Selectors++
@@ -65,7 +64,7 @@ func (t arrivalTable) of(peer PeerID, ports *layout, now mono.Time) []Arrival {
 		}
 		for u := range uint8(MaxPaths) {
 			if name := ports.uplinkName(u); took>>u&1 != 0 && name != "" {
-				x.Uplinks, x.Ports = append(x.Uplinks, u), append(x.Ports, name)
+				x.Ports = append(x.Ports, name)
 			}
 		}
 		all = append(all, x)

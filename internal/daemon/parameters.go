@@ -54,7 +54,7 @@ func (n *node) leafParameters(l *config.Leaf, p *admin.Parameters) {
 	for i := range l.Classes {
 		// By what it matches: a leaf lacks classes of networks that it has no hosts of.
 		x := &l.Classes[i]
-		p.Leaf[fmt.Sprintf("scheme of class %v", text(x.Match))] = x.Scheme
+		p.Leaf["scheme of class "+strings.Join(strings.Fields(fmt.Sprint(text(yamlfile.Map(&x.Match)))), " ")] = x.Scheme
 	}
 	for _, s := range balance.Sections() {
 		if section := c.Sections[s.Name]; section != nil {

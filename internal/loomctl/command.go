@@ -51,6 +51,7 @@ func Command(out io.Writer) *cobra.Command {
 		limited(command(o, "flowlets", "flowlets", "Flowlet tables, active flowlets first", printFlowlets)),
 		limited(command(o, "fdb", "fdb", "MAC addresses, and where they live", printFDB)),
 		explainCommand(o),
+		doctorCommand(o),
 		command(o, "schemes", "stats", "Schemes: decisions, and what only one scheme counts, on both sides", printSchemes),
 		command(o, "stats", "stats", "Where frames came from and went, drops, decisions, feedback, messages", printStats),
 	)
@@ -79,7 +80,7 @@ func ExitCode(err error) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.Is(err, ErrRestart):
+	case errors.Is(err, ErrRestart), errors.Is(err, ErrUnhealthy):
 		return 2
 	}
 	return 1
