@@ -2,35 +2,35 @@ package loomctl
 
 import (
 	"encoding/json"
-	"errors"
-	"fmt"
 	"io"
 	"time"
 
+	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
-	"github.com/loomfabric/loom/internal/admin"
 	"github.com/loomfabric/loom/internal/doctor"
 )
-
-// ErrUnhealthy says that doctor has found something.
-var ErrUnhealthy = errors.New("something is wrong")
-
-// ErrSilent says that doctor could not look at all nodes.
-var ErrSilent = errors.New("not all nodes could be looked at")
 
 func doctorCommand(o *options) *cobra.Command {
 	var interval time.Duration
 	c := &cobra.Command{
-		Use: "doctor [SOCKET...]", Short: "What is wrong with the node and its machine, and the commands that mend it",
-		Long: "doctor looks at nodes and at the machines below them, twice at what they count, and says\n" +
-			"what is wrong and which command mends it. It changes nothing. Given the admin sockets of\n" +
-			"several nodes it also looks at what they have to agree in. What it looks for is listed in\n" +
-			"docs/doctor.md. Run it as root: what it may not look at, it names.\n\n" +
-			"The exit code is 0 if nothing is wrong, 2 if there are findings (notes do not count), and\n" +
-			"1 if a node could not be looked at.",
-		RunE: func(c *cobra.Command, sockets []string) error {
-			r, err := doctor.Examine(c.Context(), targets(o, sockets), interval)
+		Use: "doctor", Short: "What is wrong with the node and its machine, and the commands that mend it",
+		Long: "doctor looks at a node and at the machine below it, twice at what they count, and says\n" +
+			"what is wrong and which command mends it. It changes nothing. With --lab or --node it looks\n" +
+			"at several nodes, and at what they have to agree in. docs/doctor.md lists what it looks for.\n" +
+			"Run it as root: what it may not look at, it names.\n\n" +
+			"The exit code is 0 if nothing is wrong, 2 if there are findings (notes do not count), 1 if no\n" +
+			"node answers, and 3 if some do not.",
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			if err := o.check(); err != nil {
+				return err
+			}
+			targets, err := o.targets()
+			if err != nil {
+				return err
+			}
+			r, err := doctor.Examine(c.Context(), targets, interval)
 			if err != nil {
 				return err
 			}
@@ -39,7 +39,7 @@ func doctorCommand(o *options) *cobra.Command {
 			}
 			switch {
 			case len(r.Failed) > 0:
-				return ErrSilent
+				return ErrSomeFailed
 			case !r.Healthy():
 				return ErrUnhealthy
 			}
@@ -50,30 +50,35 @@ func doctorCommand(o *options) *cobra.Command {
 	return c
 }
 
-// targets are the nodes to look at: those that are named, or the one of the options.
-func targets(o *options, sockets []string) (all []doctor.Target) {
-	if len(sockets) == 0 {
-		sockets = []string{o.socket}
-		if o.socket == "" {
-			sockets[0] = findSocket()
+// targets are the nodes that the flags mean, as doctor wants them.
+func (o *options) targets() (all []doctor.Target, err error) {
+	nodes, _, err := o.choose()
+	for i := range nodes {
+		n := &nodes[i]
+		t := doctor.Target{Name: n.name, Asker: n.client, Socket: n.client.Socket}
+		if t.Name == "" {
+			t.Name = n.client.String()
 		}
+		all = append(all, t)
 	}
-	for _, s := range sockets {
-		all = append(all, doctor.Target{Name: s, Asker: &admin.Client{Socket: s}, Socket: s})
-	}
-	return all
+	return all, err
 }
 
-// printReport writes a report as a table or as JSON.
+// printReport writes a report as a table, as JSON or as YAML.
 func printReport(w io.Writer, output string, r *doctor.Report) error {
-	switch output {
-	case "json":
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(r)
-	case "table":
+	if output == asTable {
 		r.Print(w)
 		return nil
 	}
-	return fmt.Errorf("output %q is unknown: use table or json", output)
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if output == asYAML {
+		if b, err = yaml.JSONToYAML(b); err != nil {
+			return err
+		}
+	}
+	_, err = w.Write(append(b, '\n'))
+	return err
 }
