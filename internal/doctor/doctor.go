@@ -58,6 +58,7 @@ type Probe struct {
 	Behind []string
 
 	node   func(n *Node, add adder)       // looks at each node by itself
+	host   func(n *Node, add adder)       // looks at one node of each machine that is known
 	fabric func(all []*Node, add nodeAdd) // looks at all nodes together
 }
 
@@ -171,8 +172,15 @@ func Diagnose(nodes []*Node) *Report {
 			p.fabric(nodes, add)
 			continue
 		}
+		look, hosts := p.node, make(map[string]bool)
 		for _, n := range nodes {
-			p.node(n, func(about, mend, format string, args ...any) { add(n, about, mend, format, args...) })
+			if p.host != nil {
+				if n.Machine == nil || hosts[n.Machine.Boot] {
+					continue
+				}
+				look, hosts[n.Machine.Boot] = p.host, true
+			}
+			look(n, func(about, mend, format string, args ...any) { add(n, about, mend, format, args...) })
 		}
 	}
 	for _, f := range all {

@@ -12,9 +12,6 @@ import (
 const oldestMajor, oldestMinor = 5, 15
 
 func kernelVersion(n *Node, add adder) {
-	if n.Machine == nil {
-		return
-	}
 	var major, minor int
 	if _, err := fmt.Sscanf(n.Machine.Kernel, "%d.%d", &major, &minor); err == nil && (major < oldestMajor || major == oldestMajor && minor < oldestMinor) {
 		add("kernel", fmt.Sprintf("a kernel of %d.%d or newer; from 6.8 on VLAN tags beside frames are seen", oldestMajor, oldestMinor), "the kernel is %s", n.Machine.Kernel)
@@ -22,13 +19,13 @@ func kernelVersion(n *Node, add adder) {
 }
 
 func btf(n *Node, add adder) {
-	if n.Machine != nil && !n.Machine.BTF {
+	if !n.Machine.BTF {
 		add("/sys/kernel/btf/vmlinux", "a kernel with CONFIG_DEBUG_INFO_BTF=y", "the kernel has no BTF: no fast path, and VLAN tags that a card takes off are not seen")
 	}
 }
 
 func clockSync(n *Node, add adder) {
-	if n.Machine != nil && !n.Machine.Clock.Synchronised {
+	if !n.Machine.Clock.Synchronised {
 		add("clock", "systemctl enable --now chrony", "the clock is not synchronised: Loom's timestamps do not need it, and logs and records of several machines do")
 	}
 }

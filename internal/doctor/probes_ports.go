@@ -224,11 +224,14 @@ func neighbour(n *Node, add adder) {
 
 func path(n *Node, add adder) {
 	for _, peer := range n.Paths {
+		var bad, ports []string
 		for _, p := range peer.Paths {
-			if p.State != liveness.Silent.String() && p.State != liveness.Lossy.String() {
-				continue
+			if p.State == liveness.Silent.String() || p.State == liveness.Lossy.String() {
+				bad, ports = append(bad, fmt.Sprintf("%s is %s (loss %.1f%%)", p.Port, p.State, 100*p.Loss)), append(ports, p.Port)
 			}
-			add(p.Port, n.loomctl("paths")+"; then look at the node behind "+p.Port, "the path to %v by %s is %s (loss %.1f%%)", peer.VTEP, p.Port, p.State, 100*p.Loss)
+		}
+		if bad != nil {
+			add(peer.VTEP.String(), fmt.Sprintf("on the nodes behind %s: ip route get %v; loomctl doctor", strings.Join(ports, ", "), peer.VTEP), "of the paths to %v, that by %s", peer.VTEP, strings.Join(bad, ", that by "))
 		}
 	}
 }

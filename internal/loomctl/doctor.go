@@ -2,10 +2,10 @@ package loomctl
 
 import (
 	"encoding/json"
+	"errors"
 	"io"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
 	"github.com/loomfabric/loom/internal/doctor"
@@ -26,6 +26,9 @@ func doctorCommand(o *options) *cobra.Command {
 			if err := o.check(); err != nil {
 				return err
 			}
+			if o.watch > 0 {
+				return errors.New("doctor looks twice, and ends: leave out --watch")
+			}
 			targets, err := o.targets()
 			if err != nil {
 				return err
@@ -34,7 +37,7 @@ func doctorCommand(o *options) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := printReport(c.OutOrStdout(), o.output, r); err != nil {
+			if err := o.printReport(c.OutOrStdout(), r); err != nil {
 				return err
 			}
 			switch {
@@ -64,21 +67,15 @@ func (o *options) targets() (all []doctor.Target, err error) {
 	return all, err
 }
 
-// printReport writes a report as a table, as JSON or as YAML.
-func printReport(w io.Writer, output string, r *doctor.Report) error {
-	if output == asTable {
+// printReport writes a report as --output says.
+func (o *options) printReport(w io.Writer, r *doctor.Report) error {
+	if o.output == asTable {
 		r.Print(w)
 		return nil
 	}
-	b, err := json.MarshalIndent(r, "", "  ")
+	raw, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	if output == asYAML {
-		if b, err = yaml.JSONToYAML(b); err != nil {
-			return err
-		}
-	}
-	_, err = w.Write(append(b, '\n'))
-	return err
+	return o.document(w, raw)
 }

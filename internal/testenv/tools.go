@@ -24,6 +24,8 @@ var Tools = []Tool{
 	{"vtysh", "frr"},
 	{"sh", "dash"},
 	{"cat", "coreutils"},
+	{"chmod", "coreutils"},
+	{"sysctl", "procps"},
 	{"sleep", "coreutils"},
 	{"true", "coreutils"},
 	{"systemd-analyze", "systemd"},
