@@ -209,12 +209,12 @@ func (f *fab) polarised() {
 	f.healthy("all")
 }
 
-// silentNode has a daemon stop: doctor says who does not answer.
+// silentNode has a daemon killed: doctor says who does not answer.
 func (f *fab) silentNode() {
 	t := f.t
-	f.daemons["S1"].stop()
+	f.daemons["S1"].signal(unix.SIGKILL)
 	r, code := f.doctor("all")
-	if code != 3 || len(r.Failed) != 1 || r.Failed[0].Node != "S1" || !strings.Contains(r.Failed[0].Error, "is the daemon running") {
+	if code != 3 || len(r.Failed) != 1 || r.Failed[0].Node != "S1" || !strings.Contains(r.Failed[0].Error, "nobody listens") {
 		t.Errorf("with S1 stopped: exit code %d, failed %+v", code, r.Failed)
 	}
 	f.daemons["S1"].start()
