@@ -104,6 +104,6 @@ var Probes = []Probe{
 	{Name: "version", Severity: Warning, Looks: "versions of all nodes", Finds: "they differ", Mends: "`leafd upgrade` on those that are behind", fabric: version},
 	{Name: "parameters", Severity: Error, Looks: "parameters that all nodes need alike: CONGA's, schemes' times, wire numbers, the UDP port, keys", Finds: "two nodes differ", Mends: "the key in the node's file, and a reload or a restart", fabric: parameters},
 	{Name: "scheme", Severity: Warning, Looks: "the leaves' schemes", Finds: "two leaves balance by different ones", Mends: "`scheme:` in the node's file, and a reload", fabric: scheme},
-	{Name: "membership", Severity: Error, Looks: "peers and flood lists of all leaves", Finds: "one leaf knows another that does not know it, or floods a network past one that has it", Mends: "`peers:` or `vnis.flood`, and a reload", fabric: membership},
+	{Name: "membership", Severity: Error, Looks: "peers and flood lists of all leaves", Finds: "one leaf knows another that does not know it, or floods a network past one that has it", Mends: "`peers:` or `vnis.flood`, and a reload", Behind: []string{"duplicate_vtep"}, fabric: membership},
 	{Name: "duplicate_vtep", Severity: Error, Looks: "VTEPs of all leaves", Finds: "two have the same", Mends: "`vtep:` of one of them", fabric: duplicateVTEP},
 }
