@@ -123,7 +123,7 @@ const DefaultInterval = 500 * time.Millisecond
 // It fails if no node answers.
 func Examine(ctx context.Context, targets []Target, interval time.Duration) (*Report, error) {
 	begun := time.Now()
-	nodes, failed := look(ctx, targets, interval)
+	nodes, failed := LookAll(ctx, targets, interval)
 	if len(nodes) == 0 && len(failed) > 0 {
 		return nil, fmt.Errorf("no node answers: %s: %s", failed[0].Node, failed[0].Error)
 	}
@@ -133,8 +133,8 @@ func Examine(ctx context.Context, targets []Target, interval time.Duration) (*Re
 	return r, nil
 }
 
-// look asks all targets at a time.
-func look(ctx context.Context, targets []Target, interval time.Duration) (nodes []*Node, failed []Failure) {
+// LookAll looks at all targets at a time. failed are those that do not answer.
+func LookAll(ctx context.Context, targets []Target, interval time.Duration) (nodes []*Node, failed []Failure) {
 	found, errs := make([]*Node, len(targets)), make([]error, len(targets))
 	var wg sync.WaitGroup
 	for i := range targets {

@@ -112,16 +112,13 @@ func (n *Node) lookAtMachine() {
 	_, err := os.Stat("/sys/kernel/btf/vmlinux")
 	m.BTF = err == nil
 	m.process(pid)
-	name, own, err := namespace.NameOf(pid)
-	if err == nil {
-		m.Namespace = name
-		inside := func() error { return m.inside(n, own) }
-		if own {
-			m.Namespace = ""
-			err = inside()
-		} else {
-			err = namespace.DoOf(pid, inside)
-		}
+	if m.Namespace, _, err = namespace.NameOf(pid); err == nil {
+		err = n.Inside(func(own bool) error {
+			if own {
+				m.Namespace = ""
+			}
+			return m.inside(n, own)
+		})
 	}
 	if err != nil {
 		n.Why = err.Error()
@@ -131,6 +128,19 @@ func (n *Node) lookAtMachine() {
 		return
 	}
 	n.Machine = m
+}
+
+// Inside runs fn in the network namespace of the node's daemon. own says that it is the
+// caller's, too.
+func (n *Node) Inside(fn func(own bool) error) error {
+	_, own, err := namespace.NameOf(n.Parameters.PID)
+	switch {
+	case err != nil:
+		return err
+	case own:
+		return fn(true)
+	}
+	return namespace.DoOf(n.Parameters.PID, func() error { return fn(false) })
 }
 
 // inside finds out what the daemon's network namespace says. own says that it is the
@@ -211,12 +221,7 @@ func (m *Machine) countAgain(n *Node) {
 		}
 		return err
 	}
-	var err error
-	if _, own, e := namespace.NameOf(n.Parameters.PID); e == nil && own {
-		err = count()
-	} else {
-		err = namespace.DoOf(n.Parameters.PID, count)
-	}
+	err := n.Inside(func(bool) error { return count() })
 	if err != nil { // it has ended meanwhile
 		for _, x := range m.Links {
 			x.Lost[1] = x.Lost[0]

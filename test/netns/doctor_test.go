@@ -1,9 +1,12 @@
 package netns
 
 import (
+	"archive/tar"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -225,9 +228,11 @@ func (f *fab) silentNode() {
 	}
 }
 
-// TestDoctorIsQuick bounds what a look at a healthy fabric takes.
-func TestDoctorIsQuick(t *testing.T) {
+// TestDoctorOfAPair bounds what a look at a healthy fabric takes, and has all that is known
+// of it put into an archive.
+func TestDoctorOfAPair(t *testing.T) {
 	f := up(t, "pair.yaml")
+	secrets := f.plantSecrets()
 	f.healthy("all")
 	begun := time.Now()
 	out, err := exec.Command(filepath.Join(daemons, "loomctl"), "doctor", "--lab", filepath.Base(f.dir)).CombinedOutput()
@@ -235,5 +240,84 @@ func TestDoctorIsQuick(t *testing.T) {
 	t.Logf("%v:\n%s", took, out)
 	if err != nil || took > 30*time.Second {
 		t.Errorf("%v after %v", err, took)
+	}
+	f.support(secrets)
+}
+
+// plantSecrets puts secrets where an archive might take them from, and returns them.
+func (f *fab) plantSecrets() []string {
+	f.t.Helper()
+	const key = "0123456789abcdef0123456789abcdef"
+	keys := filepath.Join(f.dir, "keys")
+	if err := os.WriteFile(keys, []byte(key+"\n"), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	for _, leaf := range []string{"L0", "L1"} {
+		f.reconfigure(leaf, func(c *config.Leaf) { c.ControlKeyFile = keys })
+	}
+	f.sh("echo '# password: planted-in-config' >> %s/L0.yaml", f.dir)
+	f.sh("echo 'debug token=planted-in-log, and the key %s' >> %s/L0.log", key, f.dir)
+	f.sh("ip -n loom-%s-L0 link set dev acc-h0 alias 'secret=planted-in-alias'", filepath.Base(f.dir))
+	return []string{key, "planted-in-config", "planted-in-log", "planted-in-alias"}
+}
+
+// support writes an archive, and looks for what has to be in it, and what must not.
+func (f *fab) support(secrets []string) {
+	t := f.t
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "support.tar.gz")
+	if out, err := exec.Command(filepath.Join(daemons, "loomctl"), "support", "--lab", filepath.Base(f.dir), "--interval", "50ms", "-f", file).CombinedOutput(); err != nil {
+		t.Fatalf("loomctl support: %v\n%s", err, out)
+	}
+	if st, err := os.Stat(file); err != nil || st.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v: only its owner may read it", st.Mode(), err)
+	}
+	members := untar(t, file)
+	for name, part := range map[string]string{
+		"doctor.txt": "looked at 4 nodes", "doctor.json": `"probes"`, "missing.txt": "", "host/uname.txt": "Linux",
+		"nodes/L0/status.json": `"leafd"`, "nodes/L0/fdb.json": "entries", "nodes/L0/parameters.json": "congestion.tau", "nodes/S1/ports.json": "dn-l0-0",
+		"nodes/L0/config.yaml": "control_key_file: " + f.dir + "/keys", "nodes/L0/metrics.txt": "loom_drops_total", "nodes/L0/log.txt": "debug token=REMOVED",
+		"nodes/L0/machine/ip.txt": "secret=REMOVED", "nodes/S0/machine/sysctl.txt": "net.ipv4.fib_multipath_hash_policy = 1", "nodes/S0/machine/process-status.txt": "CapEff",
+	} {
+		if text, ok := members[name]; !ok || !strings.Contains(text, part) {
+			t.Errorf("the archive lacks %s with %q (it is there: %v)", name, part, ok)
+		}
+	}
+	for name, text := range members {
+		for _, s := range secrets {
+			if strings.Contains(text, s) {
+				t.Errorf("%s has the secret %q", name, s)
+			}
+		}
+	}
+}
+
+// untar returns the texts of an archive by their names below its folder.
+func untar(t *testing.T, file string) map[string]string {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	zip, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	members := make(map[string]string)
+	for r := tar.NewReader(zip); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return members
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, name, _ := strings.Cut(h.Name, "/")
+		members[name] = string(text)
 	}
 }
