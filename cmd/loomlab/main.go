@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -115,8 +116,11 @@ func with(which *chosen, fn func(*cobra.Command, *lab.Lab, []string) error) func
 	}
 }
 
+// pageSample is how often links are read for a page, unless the caller says otherwise.
+const pageSample = 100 * time.Millisecond
+
 func runCommand(which *chosen) *cobra.Command {
-	var output, scheme string
+	var output, scheme, page string
 	var keep bool
 	var sample time.Duration
 	cmd := &cobra.Command{
@@ -126,9 +130,22 @@ func runCommand(which *chosen) *cobra.Command {
 				return fmt.Errorf("output %q is unknown: write table or json", output)
 			}
 			matrix.Warn(c.ErrOrStderr(), l.File, scheme)
-			report, err := l.Run(c.Context(), lab.RunOptions{Keep: keep, Scheme: scheme, Sample: sample, Progress: os.Stderr})
+			if page != "" && sample == 0 {
+				sample = pageSample
+			}
+			report, err := l.Run(c.Context(), lab.RunOptions{Keep: keep, Scheme: scheme, Sample: sample, Page: page != "", Progress: os.Stderr})
 			if err != nil {
 				return err
+			}
+			if page != "" {
+				var b bytes.Buffer
+				if err = report.HTML(&b); err == nil {
+					err = os.WriteFile(page, b.Bytes(), 0o644)
+				}
+				if err != nil {
+					return fmt.Errorf("the page: %w", err)
+				}
+				fmt.Fprintf(c.ErrOrStderr(), "%s shows the run: open it in a browser\n", page)
 			}
 			if output == "json" {
 				err = report.JSON(c.OutOrStdout())
@@ -141,6 +158,7 @@ func runCommand(which *chosen) *cobra.Command {
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	cmd.Flags().StringVar(&scheme, "scheme", "", "balance by this scheme instead of the file's")
 	cmd.Flags().DurationVar(&sample, "sample", 0, "read the leaves' uplinks this often, for instance 50ms: imbalance and reaction to faults")
+	cmd.Flags().StringVar(&page, "html", "", "write a page of the run into this file: map, courses of time, flows and faults")
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave the fabric up afterwards")
 	return cmd
 }
