@@ -57,6 +57,19 @@ func (n *node) overlay() *config.Leaf {
 	return l
 }
 
+// overlayName says who has a leaf's addresses, in the words of its configuration; "" on
+// a spine.
+func (n *node) overlayName() string {
+	switch {
+	case n.dp.Role != dataplane.Leaf:
+		return ""
+	case n.dp.KernelOverlay:
+		return "kernel"
+	default:
+		return "file"
+	}
+}
+
 func loadLeaf(file string, interfaces []string) (*node, error) {
 	l, err := config.LoadLeaf(file, interfaces)
 	if err != nil {

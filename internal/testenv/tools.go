@@ -22,6 +22,8 @@ var Tools = []Tool{
 	{"bridge", "iproute2"},
 	{"tc", "iproute2"},
 	{"vtysh", "frr"},
+	{"prometheus", "prometheus"},
+	{"promtool", "prometheus"},
 	{"sh", "dash"},
 	{"cat", "coreutils"},
 	{"sleep", "coreutils"},
