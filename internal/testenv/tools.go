@@ -24,6 +24,8 @@ var Tools = []Tool{
 	{"vtysh", "frr"},
 	{"prometheus", "prometheus"},
 	{"promtool", "prometheus"},
+	{"nsenter", "util-linux"},
+	{"ping", "iputils-ping"},
 	{"sh", "dash"},
 	{"cat", "coreutils"},
 	{"sleep", "coreutils"},
