@@ -148,6 +148,9 @@ func TestQuickstart(t *testing.T) {
 	if n := strings.Count(script, "\n"); n != 15 {
 		t.Errorf("the quickstart has %d lines, and promises fifteen", n)
 	}
+	if readme, err := os.ReadFile("../../README.md"); err != nil || !strings.Contains(string(readme), "```sh\n"+script+"```") {
+		t.Errorf("README.md has other lines than %s (%v)", quickstart, err)
+	}
 	m := newMachines(t, 1)
 	m[0].start(script)
 	m[1].start(second(t, script))
