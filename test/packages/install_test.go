@@ -117,7 +117,7 @@ func TestInstall(t *testing.T) {
 	output(t, "cp", deb, filepath.Join(debian, "loom.deb"))
 	in := func(script string) string {
 		t.Helper()
-		return output(t, "unshare", "--mount", "--pid", "--fork", "--net", "--root="+debian, "--mount-proc="+filepath.Join(debian, "proc"), "sh", "-ec", script)
+		return output(t, "unshare", "--mount", "--pid", "--fork", "--net", "--root="+debian, "--mount-proc=/proc", "sh", "-ec", script)
 	}
 	in("dpkg -i /loom.deb")
 	if got := in("getent passwd loom; getent group loom"); strings.Count(got, "loom:") != 2 {

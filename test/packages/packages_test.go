@@ -105,7 +105,9 @@ func TestContents(t *testing.T) {
 				}
 			}
 		}
-		if !slices.ContainsFunc(d.Contents, func(c content) bool { return strings.HasSuffix(c.Dst, "/wireshark/plugins/loom.lua") && c.Packager == packager }) {
+		if !slices.ContainsFunc(d.Contents, func(c content) bool {
+			return strings.HasSuffix(c.Dst, "/wireshark/plugins/loom.lua") && c.Packager == packager
+		}) {
 			t.Errorf("%s has no dissector", packager)
 		}
 		for _, want := range []string{"/usr/lib/sysusers.d/loom.conf", "/usr/share/loom/prometheus/loom.rules.yml", "/usr/share/loom/grafana", "/etc/loom"} {
