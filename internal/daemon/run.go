@@ -256,7 +256,9 @@ func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *wat
 		parts.Go(bridges.takenOver)
 	}
 	if s.metrics != nil {
-		parts.Go(func() error { return httpd.Serve(around, s.metrics, server, "metrics and health", log) })
+		parts.Go(func() error {
+			return httpd.ServeWeb(around, s.metrics, server, "metrics and health", n.common.Telemetry.WebConfig, log)
+		})
 	}
 	if s.admin != nil {
 		api := admin.NewServer(admin.Options{
