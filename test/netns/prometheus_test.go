@@ -173,13 +173,22 @@ func TestDashboardsAreAnswered(t *testing.T) {
 	back := startStream(t, f.ns["h1"], f.ns["h0"], f.addr("h0"), 4<<20)
 	s.flows(1<<20, 10*time.Second)
 	back.flows(1<<20, 10*time.Second)
-	// Something for CONGA, and something to drop: nobody is in a VLAN that is not bound.
-	ended := make(chan struct{})
+	// Frames of a VLAN that nobody is in are dropped, and a few datagrams are CONGA's.
+	host, far := f.wires()["h0"], f.sendUDP("h0", f.udp("h1").LocalAddr().String())
+	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		testenv.Ping(t, f.ns["h0"], f.addr("h1"), 1000, 60)
+		for tick := time.NewTicker(10 * time.Millisecond); ; {
+			select {
+			case <-stop:
+				return
+			case <-tick.C:
+				_ = host.trySend(tagged(frame(broadcast, f.hostMAC("h0"), 0, "tagged"), 5))
+				_, _ = far.Write(make([]byte, 1000))
+			}
+		}
 	}()
-	defer func() { <-ended }()
+	defer func() { close(stop); <-ended }()
 
 	all := questions(t)
 	eventually(t, 60*time.Second, func() string {
