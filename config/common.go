@@ -83,10 +83,14 @@ type Log struct {
 // Telemetry is where metrics and health are served.
 type Telemetry struct {
 	// Listen is HOST:PORT, unix:/path/of/a/socket, or off for none. It serves
-	// /metrics, /healthz, /readyz and /debug/stats without authentication:
-	// keep it on loopback or a management network.
+	// /metrics, /healthz, /readyz and /debug/stats, without authentication unless
+	// web_config says otherwise: keep it on loopback or a management network.
 	// Default: 127.0.0.1:9464 (leafd), 127.0.0.1:9465 (spined).
 	Listen string `yaml:"listen,omitempty"`
+	// WebConfig is a file in the format of Prometheus' exporters: TLS with the node's
+	// certificate, which clients' certificates are let in, users with passwords. It is
+	// read again for each connection. Default: none, plain HTTP for everybody.
+	WebConfig string `yaml:"web_config,omitempty"`
 	// PerWorker shows what a port counts of each worker, with a label worker, which
 	// makes a lot of series: ports times workers times 23. Default: false, the sum over
 	// the workers.
