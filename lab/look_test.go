@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"regexp"
 	"slices"
 	"strings"
@@ -87,8 +88,9 @@ func checkLook(t *testing.T, l *Lab) {
 	text.Reset()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	go same.Restore("L1-S0.0")
-	if err := same.Logs(ctx, &text, nil, 1, true); err != nil {
+	restored := make(chan error, 1)
+	go func() { restored <- New(l.File).Restore("L1-S0.0") }()
+	if err := errors.Join(same.Logs(ctx, &text, nil, 1, true), <-restored); err != nil {
 		t.Error(err)
 	}
 	for _, part := range []string{"S0  time=", "L1  time=", "interface=up-s0-0 exists=true up=true"} {

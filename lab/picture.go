@@ -223,14 +223,14 @@ const courseStep = 200 * time.Millisecond
 // averaged returns means over steps of that length at least.
 func (u *UplinkSeries) averaged(step time.Duration) *UplinkSeries {
 	out := &UplinkSeries{Leaf: u.Leaf, Links: u.Links}
-	sum, from := make([]float64, len(u.Links)), time.Duration(0)
+	if len(u.At) == 0 {
+		return out
+	}
+	sum, from := make([]float64, len(u.Links)), u.samples[0].at
 	for k, at := range u.At {
 		begin := from
 		if k > 0 {
 			begin = u.At[k-1]
-		} else {
-			from = u.samples[0].at
-			begin = from
 		}
 		for j, bits := range u.Bits[k] {
 			sum[j] += float64(bits) * (at - begin).Seconds()

@@ -9,6 +9,7 @@ import (
 
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/config"
+	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/internal/admin"
 	"github.com/loomfabric/loom/internal/yamlfile"
 )
@@ -21,7 +22,7 @@ func (n *node) parameters(file string) admin.Parameters {
 	p := admin.Parameters{
 		PID: os.Getpid(), File: file, Metrics: n.common.Telemetry.Listen, Admin: n.common.Admin.Listen,
 		Workers: c.Workers, Cores: c.Cores, Polling: fmt.Sprint(text(n.common.Polling)), VXLANPort: c.VXLANPort,
-		Memory:        uint64(c.Workers) * uint64(c.UMEMFrames()) * uint64(c.FrameSize()),
+		Memory:        control.UMEMBytes(c),
 		KernelOverlay: c.KernelOverlay,
 		Fabric:        map[string]string{"vxlan_port": fmt.Sprint(c.VXLANPort)}, Leaf: map[string]string{},
 	}

@@ -100,6 +100,10 @@ func (f *fab) restartWith(node, old, text string) {
 // TestDoctor breaks a fabric in one way after the other. Each time doctor finds that, and
 // nothing else, and what it says mends it: the command is typed as it stands.
 func TestDoctor(t *testing.T) {
+	_, err := exec.LookPath("sysctl")
+	if _, cerr := exec.LookPath("chmod"); err != nil || cerr != nil {
+		t.Fatal("what is typed here needs:", errors.Join(err, cerr))
+	}
 	f := up(t, "doctor.yaml")
 	begun := time.Now()
 	f.healthy("all")
@@ -215,7 +219,7 @@ func (f *fab) polarised() {
 // silentNode has a daemon killed: doctor says who does not answer.
 func (f *fab) silentNode() {
 	t := f.t
-	f.daemons["S1"].signal(unix.SIGKILL)
+	_ = f.daemons["S1"].signal(unix.SIGKILL) // it ends by that
 	r, code := f.doctor("all")
 	if code != 3 || len(r.Failed) != 1 || r.Failed[0].Node != "S1" || !strings.Contains(r.Failed[0].Error, "nobody listens") {
 		t.Errorf("with S1 stopped: exit code %d, failed %+v", code, r.Failed)
