@@ -51,7 +51,8 @@ type Common struct {
 	MaxPorts int `yaml:"max_ports,omitempty"`
 	// Frames is the number of packet buffers of each worker. Default: enough for
 	// the rings of as many ports as there is room for, for 256 packets in each data
-	// queue, and for 4096 more in any of them.
+	// queue, and for 4096 more in any of them. A buffer has 2048 bytes, 4096 if a port's MTU
+	// is above 1774, and 16384 if one is above 3822, which needs Linux 6.6.
 	Frames int `yaml:"frames,omitempty"`
 	// Seed seeds flow hash and generators; give every run of an experiment the
 	// same one to repeat it. Default: random at every start.

@@ -43,7 +43,9 @@ type Options struct {
 	Tables  func() *dataplane.Tables      // nil result: none were published yet
 	Ports   func() []dataplane.PortConfig // by PortID; those without a name are nobody's
 	Config  func() ConfigDiff             // what a reload of the daemon's file would do now
-	Gate    *httpd.Gate                   // what requests that ask the workers pass; nil: they are not bounded
+	// Parameters are what the node runs with, but for what the tables say.
+	Parameters func() Parameters
+	Gate       *httpd.Gate // what requests that ask the workers pass; nil: they are not bounded
 }
 
 // endpoint answers a query; the error is a mistake of the caller's.
@@ -63,6 +65,13 @@ var endpoints = []endpoint{
 	}},
 	{"config", false, true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		return o.Config(), nil
+	}},
+	{"parameters", false, true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+		return o.Parameters().withTables(o.Ports(), o.Tables()), nil
+	}},
+	{"rings", false, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+		st := o.Node.Stats()
+		return rings(o.Ports(), &st), nil
 	}},
 	{"ports", false, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		st := o.Node.Stats()
@@ -158,7 +167,7 @@ func (e *endpoint) serve(o *Options, r *http.Request) (status int, answer any) {
 		return http.StatusMethodNotAllowed, Failure{r.Method + " is not possible: the API only reads, use GET"}
 	}
 	if e.leaf && !o.Leaf {
-		return http.StatusNotFound, Failure{fmt.Sprintf("a spine has no %s: ask a leaf", e.path)}
+		return http.StatusNotFound, otherRole{Failure{fmt.Sprintf("a spine has no %s: ask a leaf", e.path)}, true}
 	}
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err == nil {
