@@ -304,6 +304,8 @@ func tcp4(dst, src overlay.MAC, tos byte, sport uint16, unfinished bool) []byte 
 // need not.
 func TestFastLeafSaysWhyNot(t *testing.T) {
 	r := newFastLeafSample(t)
+	stray := overlay.MAC{2, 0, 0, 0, 0, 0xe}
+	r.knows(0, stray, overlay.DestLocal(uint16(acc2), 0)) // which is not of the network any more
 	inner := udp4(hostA, hostB, 0, 1, 64)
 	good := wrap(vtep2, own(), 100, inner, nil)
 	change := func(f func(b []byte)) []byte { b := slices.Clone(good); f(b); return b }
@@ -342,6 +344,7 @@ func TestFastLeafSaysWhyNot(t *testing.T) {
 		{"from a new host", wrap(vtep2, own(), 100, udp4(hostA, overlay.MAC{2, 9}, 0, 1, 64), nil), "source"},
 		{"from a host behind another peer", wrap(vtep2, own(), 100, udp4(hostA, hostC, 0, 1, 64), nil), "source"},
 		{"to nobody known", wrap(vtep2, own(), 100, udp4(overlay.MAC{2, 8}, hostB, 0, 1, 64), nil), "destination"},
+		{"to a port of another network", wrap(vtep2, own(), 100, udp4(stray, hostB, 0, 1, 64), nil), "destination"},
 		{"to all", wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 64), nil), "destination"},
 		{"to the other side of the fabric", wrap(vtep2, own(), 100, udp4(hostB, hostB, 0, 1, 64), nil), "destination"},
 		{"too long for the port", wrap(vtep2, own(), 100, udp4(hostA, hostB, 0, 1, 1480), nil), "hop"},
@@ -478,7 +481,11 @@ func TestFastLeafIsTheWorker(t *testing.T) {
 				r.knows(uint16(rng.IntN(3)), []overlay.MAC{hostB, hostC, {2, 0, 0, 0, 0, 0x1a}}[rng.IntN(3)], overlay.DestRemote(uint16(rng.IntN(2))))
 			case 5:
 				vni := uint16(rng.IntN(3))
-				at := []overlay.Dest{overlay.DestLocal(uint16(acc0), 0), overlay.DestLocal(uint16(acc0), 20), overlay.DestLocal(uint16(acc2), 0)}[vni]
+				places := []overlay.Dest{overlay.DestLocal(uint16(acc0), 0), overlay.DestLocal(uint16(acc0), 20), overlay.DestLocal(uint16(acc2), 0)}
+				at := places[vni]
+				if rng.IntN(8) == 0 { // behind a port of another network
+					at = places[rng.IntN(3)]
+				}
 				if len(tables.Static) == 0 || vni > 0 {
 					r.knows(vni, hostA, at)
 				}
