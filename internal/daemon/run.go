@@ -259,7 +259,7 @@ func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *wat
 	}
 	if s.admin != nil {
 		api := admin.NewServer(admin.Options{
-			Name: n.dp.Name, Role: k.name, Leaf: n.dp.Role == dataplane.Leaf, Version: k.version,
+			Name: n.dp.Name, Role: k.name, Leaf: n.dp.Role == dataplane.Leaf, Version: k.version, VTEP: n.dp.VTEP,
 			Node: plane, Tables: mirror.Tables, Ports: plane.Ports, Gate: adminGate,
 			Config: again.diff,
 		})
