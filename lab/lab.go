@@ -24,9 +24,6 @@ import (
 	"github.com/loomfabric/loom/internal/namespace"
 )
 
-// stateRoot holds a directory for every lab that is up.
-const stateRoot = "/run/loom/lab"
-
 // Lab is one fabric on this machine. It is not safe for concurrent use.
 type Lab struct {
 	File *fabric.File
@@ -51,7 +48,7 @@ var errLeft = errors.New("something of it was left behind by an interrupted comm
 // errDown is the error for a lab that a command needs, and that was not built.
 var errDown = errors.New("is not up: `loomlab up` starts it")
 
-func (l *Lab) dir() string               { return filepath.Join(stateRoot, l.File.Name) }
+func (l *Lab) dir() string               { return filepath.Join(fabric.StateRoot, l.File.Name) }
 func (l *Lab) path(name string) string   { return filepath.Join(l.dir(), name) }
 func (l *Lab) ns(node string) string     { return "loom-" + l.File.Name + "-" + node }
 func (l *Lab) kernel() bool              { return l.File.Dataplane == "kernel" }
@@ -145,7 +142,7 @@ const upMarker = "up"
 
 // lock serialises the commands on one lab. A crash releases it.
 func (l *Lab) lock() (unlock func(), err error) {
-	if err := os.MkdirAll(stateRoot, 0o755); err != nil {
+	if err := os.MkdirAll(fabric.StateRoot, 0o755); err != nil {
 		return nil, fmt.Errorf("state directory: %w (are you root?)", err)
 	}
 	for {

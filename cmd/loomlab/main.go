@@ -17,6 +17,7 @@ import (
 
 	"github.com/loomfabric/loom/cmd/internal/matrix"
 	"github.com/loomfabric/loom/config/fabric"
+	"github.com/loomfabric/loom/internal/buildinfo"
 	"github.com/loomfabric/loom/internal/experiment"
 	"github.com/loomfabric/loom/lab"
 )
@@ -65,6 +66,7 @@ func command() *cobra.Command {
 		p.CompareCommand(&file),
 	)
 	root.AddCommand(matrix.LabCommands()...)
+	root.AddCommand(buildinfo.Command("loomlab", build))
 	return root
 }
 

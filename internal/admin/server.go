@@ -161,7 +161,7 @@ func (e *endpoint) serve(o *Options, r *http.Request) (status int, answer any) {
 		return http.StatusMethodNotAllowed, Failure{r.Method + " is not possible: the API only reads, use GET"}
 	}
 	if e.leaf && !o.Leaf {
-		return http.StatusNotFound, Failure{fmt.Sprintf("a spine has no %s: ask a leaf", e.path)}
+		return http.StatusNotFound, otherRole{Failure{fmt.Sprintf("a spine has no %s: ask a leaf", e.path)}, true}
 	}
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err == nil {
