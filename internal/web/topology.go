@@ -39,13 +39,16 @@ func (t *topology) learn(nodes map[string]*admin.Snapshot) {
 			}
 		}
 	}
-	sees := make(map[pair]bool) // from the first to the second
+	sees := make(map[end]map[end]bool) // neighbours by port
 	for name, s := range nodes {
 		for _, h := range s.NextHops {
 			from := end{name, h.Port}
 			for _, to := range owners[h.MAC] {
 				if to.node != name && ports[from] {
-					sees[pair{from, to}] = true
+					if sees[from] == nil {
+						sees[from] = make(map[end]bool)
+					}
+					sees[from][to] = true
 				}
 			}
 		}
@@ -53,43 +56,20 @@ func (t *topology) learn(nodes map[string]*admin.Snapshot) {
 	if t.pairs == nil {
 		t.pairs = make(map[pair]bool)
 	}
-	for p := range sees {
-		// An address of several ports needs the other end's word for it.
-		if sees[pair{p.b, p.a}] || t.only(sees, p) {
-			t.pairs[ordered(p, nodes)] = true
+	for from, all := range sees {
+		for to := range all {
+			// An address of several ports needs the other end's word for it.
+			if sees[to][from] || len(all) == 1 {
+				t.pairs[ordered(pair{from, to}, nodes)] = true
+			}
 		}
 	}
+	elsewhere := func(from, to end) bool { return len(sees[from]) > 0 && !sees[from][to] }
 	for p := range t.pairs {
-		if gone(nodes, ports, p.a) || gone(nodes, ports, p.b) || t.replaced(sees, p) {
+		if gone(nodes, ports, p.a) || gone(nodes, ports, p.b) || elsewhere(p.a, p.b) && elsewhere(p.b, p.a) {
 			delete(t.pairs, p)
 		}
 	}
-}
-
-// only reports whether a port sees one other port and no more.
-func (t *topology) only(sees map[pair]bool, p pair) bool {
-	for o := range sees {
-		if o.a == p.a && o.b != p.b {
-			return false
-		}
-	}
-	return true
-}
-
-// replaced reports whether both ends are seen to be linked elsewhere by now.
-func (t *topology) replaced(sees map[pair]bool, p pair) bool {
-	elsewhere := func(from, to end) (yes bool) {
-		for o := range sees {
-			if o.a == from {
-				if o.b == to {
-					return false
-				}
-				yes = true
-			}
-		}
-		return yes
-	}
-	return elsewhere(p.a, p.b) && elsewhere(p.b, p.a)
 }
 
 // gone reports whether a node that answers has no such port.

@@ -20,12 +20,12 @@ const plain = [
     { label: "sent by hosts", of: (f, n) => sum(pick(f.hostIn, n), (x) => x) },
     { label: "delivered", of: (f, n) => sum(pick(f.hostOut, n), (x) => x) },
   ] },
-  { id: "flowlets", title: "Flowlets", unit: (x) => `${amount(x)}/s`, empty: "No flowlets: the scheme keeps none, or nothing is sent.", series: [
+  { id: "flowlets", title: "Flowlets", unit: (x) => `${amount(x)}/s`, empty: "No flowlets begin.", series: [
     { label: "started", of: (f, n) => sum(pick(f.flowlets, n), (x) => x.started) },
     { label: "moved", of: (f, n) => sum(pick(f.flowlets, n), (x) => x.moved) },
     { label: "kept", of: (f, n) => sum(pick(f.flowlets, n), (x) => x.kept) },
   ] },
-  { id: "reorder", title: "Reordering", unit: (x) => amount(x), empty: "Nothing waits: no scheme reorders, or all comes in order.", series: [
+  { id: "reorder", title: "Reordering", unit: (x) => amount(x), empty: "Nothing waits to be in order.", series: [
     { label: "queues", of: (f, n) => sum(pick(f.reorder, n), (x) => x.queues) },
     { label: "frames waiting", of: (f, n) => sum(pick(f.reorder, n), (x) => x.waiting) },
     { label: "out of order /s", of: (f, n) => sum(pick(f.reorder, n), (x) => x.late) },
@@ -66,7 +66,7 @@ class Chart {
     this.palette = series.map((_, i) => colours[isDark ? "dark" : "light"][i]);
     this.u = new uPlot({
       width: this.plot.clientWidth || 300, height: this.plot.clientHeight || 130,
-      padding: [8, timed ? 0 : 8, 0, 0], legend: { show: false }, cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false }, sync: { key: "loom" } },
+      padding: [8, timed ? 0 : 18, 0, 0], legend: { show: false }, cursor: { y: false, points: { size: 6 }, drag: { x: false, y: false }, sync: { key: "loom" } },
       scales: { x: { time: true }, y: { range: (_, __, hi) => [0, hi > 0 ? hi * 1.08 : 1] }, time: { range: (_, __, hi) => [0, hi > 0 ? hi * 1.08 : 1] } },
       axes: [
         { ...axis, space: 70, size: 24, values: (_, ticks) => ticks.map((t) => new Date(t * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" })) },

@@ -50,7 +50,7 @@ export class Detail {
       const i = f.layout.index.get(name);
       if (i === undefined) return null;
       const n = f.layout.nodes[i];
-      const rows = [["role", n.leaf ? "leaf" : "spine"], ["state", f.why[i] ? `${nodeStates[f.nodes[i]]}: ${f.why[i]}` : nodeStates[f.nodes[i]]]];
+      const rows = [["role", n.leaf ? "leaf" : n.version ? "spine" : "unknown"], ["state", f.why[i] ? `${nodeStates[f.nodes[i]]}: ${f.why[i]}` : nodeStates[f.nodes[i]]]];
       if (n.vtep) rows.push(["VTEP", n.vtep]);
       if (n.version) rows.push(["version", n.version]);
       if (n.leaf) {

@@ -16,7 +16,7 @@ export class HeatMap {
     this.kind = "metric";
     this.most = { rtt: 100 };
     this.grid.addEventListener("keydown", (e) => this.key(e));
-    this.grid.addEventListener("focus", () => { if (!this.chosen) this.choose(0, 0); this.paint(); });
+    this.grid.addEventListener("focus", () => { if (!this.chosen && this.layout?.sources.length) this.choose(0, 0); this.paint(); });
     this.grid.addEventListener("blur", () => this.paint());
     this.canvas.addEventListener("mousemove", (e) => this.hover(e));
     this.canvas.addEventListener("mouseleave", (e) => tip(e));
@@ -55,10 +55,10 @@ export class HeatMap {
     const left = Math.min(120, 16 + 8 * Math.max(2, ...names.map((n) => n.length)));
     const gap = columns > 60 ? 3 : 10;
     const free = room - left - gap * (l.targets.length - 1) - 2;
-    const w = Math.max(columns > 40 ? 5 : 26, Math.min(132, Math.floor((free / Math.max(1, columns)) * 10) / 10));
+    const w = Math.max(columns > 40 ? 5 : 26, Math.min(190, Math.floor((free / Math.max(1, columns)) * 10) / 10));
     const hgt = Math.max(10, Math.min(46, Math.round(Math.min(w * 0.62, 380 / Math.max(1, l.sources.length)))));
     const head = w >= 30 ? 40 : 22;
-    this.size = { left, gap, w, h: w > 60 ? Math.max(36, hgt) : Math.max(hgt, w >= 26 ? 26 : 10), head, ports: w >= 30, group: w * l.uplinks + gap };
+    this.size = { left, gap, w, h: w > 60 ? Math.max(34, Math.min(38, hgt)) : Math.max(hgt, w >= 26 ? 26 : 10), head, ports: w >= 30, group: w * l.uplinks + gap };
     const width = left + this.size.group * l.targets.length, height = head + l.sources.length * (this.size.h + (this.size.h > 20 ? 6 : 1)) + 2;
     this.width = Math.ceil(width);
     this.height = height;
@@ -86,28 +86,51 @@ export class HeatMap {
     const c = this.canvas.getContext("2d"), z = this.size, isDark = dark(), kind = kinds[this.kind];
     const css = this.colours(isDark);
     c.setTransform(this.scale, 0, 0, this.scale, 0, 0);
-    c.clearRect(0, 0, this.width, this.height);
-    this.heads(c, css);
-    const inner = z.w - (z.w > 20 ? 3 : 1);
+    // Names stay as they are while nothing but values changes.
+    const ground = `${l.id} ${this.width} ${this.height} ${isDark} ${this.scale}`;
+    if (ground !== this.ground || this.chosen) {
+      this.ground = this.chosen ? "" : ground;
+      c.clearRect(0, 0, this.width, this.height);
+      this.heads(c, css);
+    }
+    const inner = z.w - (z.w > 20 ? 3 : 1), small = z.w < 16;
     c.textAlign = "center";
     c.textBaseline = "middle";
     const font = z.w >= 60 ? "600 14px system-ui, sans-serif" : "600 11px system-ui, sans-serif";
-    for (let row = 0; row < l.sources.length; row++) {
-      const y = this.rowTop(row), self = l.nodes[l.sources[row]].name;
-      for (let t = 0; t < l.targets.length; t++) {
-        if (l.targets[t] === self) {
-          this.selfBlock(c, css, this.left(t * l.uplinks), y, l.uplinks * z.w - (z.w - inner), z.h);
-          continue;
-        }
-        for (let u = 0; u < l.uplinks; u++) {
-          const column = t * l.uplinks + u, i = this.index(row, column);
-          if (i < 0) continue;
-          this.cell(c, css, kind, f, i, this.left(column), y, inner, z.h, isDark, font);
-        }
-      }
+    const plain = new Map(); // small cells by colour: to change a colour costs more than to fill
+    for (const { i, x, y } of this.cells()) {
+      const value = kind.of(f, i), state = f.paths[i];
+      if (!small || state !== 1 || value < 0) { this.cell(c, css, kind, f, i, x, y, inner, z.h, isDark, font); continue; }
+      const { fill } = shade(kind.ramp, kind.share(value, this.most.rtt), isDark);
+      const list = plain.get(fill);
+      if (list) list.push(x, y); else plain.set(fill, [x, y]);
+    }
+    for (const [fill, list] of plain) {
+      c.fillStyle = fill;
+      for (let k = 0; k < list.length; k += 2) c.fillRect(list[k], list[k + 1], inner, z.h);
     }
     if (this.chosen) this.ring(c, css, inner);
     this.say();
+  }
+
+  /** cells lists the cells that there are, and where. */
+  cells() {
+    const l = this.layout;
+    if (this.listed?.size === this.size && this.listed.layout === l) return this.listed.cells;
+    const cells = [];
+    this.blocks = [];
+    for (let row = 0; row < l.sources.length; row++) {
+      const y = this.rowTop(row), self = l.nodes[l.sources[row]].name;
+      for (let t = 0; t < l.targets.length; t++) {
+        if (l.targets[t] === self) { this.blocks.push([this.left(t * l.uplinks), y]); continue; }
+        for (let u = 0; u < l.uplinks; u++) {
+          const column = t * l.uplinks + u, i = this.index(row, column);
+          if (i >= 0) cells.push({ i, x: this.left(column), y });
+        }
+      }
+    }
+    this.listed = { size: this.size, layout: l, cells };
+    return cells;
   }
 
   cell(c, css, kind, f, i, x, y, w, hgt, isDark, font) {
@@ -162,11 +185,9 @@ export class HeatMap {
     c.textAlign = "left";
     c.font = z.h >= 16 ? "600 13px system-ui, sans-serif" : "600 9.5px system-ui, sans-serif";
     l.sources.forEach((i, row) => c.fillText(l.nodes[i].name, 2, this.rowTop(row) + z.h / 2, z.left - 8));
-  }
-
-  selfBlock(c, css, x, y, w, hgt) {
-    c.fillStyle = css.self;
-    box(c, x, y, w, hgt);
+    this.cells();
+    c.fillStyle = css.self; // from a leaf to itself
+    for (const [x, y] of this.blocks) box(c, x, y, l.uplinks * z.w - (z.w > 20 ? 3 : 1), z.h);
   }
 
   ring(c, css, inner) {
@@ -250,7 +271,7 @@ export class HeatMap {
   /** say writes what the chosen cell says. */
   say() {
     const i = this.chosen ? this.index(this.chosen.row, this.chosen.column) : -1;
-    text(this.readout, i < 0 ? "" : this.lines(i).join(" · "));
+    text(this.readout, i < 0 ? "Choose a cell to ask its leaf which way a flow goes, and why." : this.lines(i).join(" · "));
   }
 
   open() {
@@ -260,7 +281,8 @@ export class HeatMap {
 
   key(e) {
     const l = this.layout;
-    if (!l || !this.chosen) return;
+    if (!l?.sources.length) return;
+    if (!this.chosen) this.choose(0, 0);
     let { row, column } = this.chosen;
     const columns = l.targets.length * l.uplinks;
     const step = (by) => {

@@ -1,5 +1,6 @@
-// The map: leaves below, spines above, each link as two strands.
-import { h, s, set, text, bits, percent, shade, dark, gradient, linkStates, nodeStates, tip } from "./util.js";
+// The map: leaves below, spines above, each link as two strands. Strands change with each
+// frame, and are drawn on a canvas; what can be pointed at or reached by keys is SVG above it.
+import { h, s, set, text, amount, bits, percent, shade, dark, gradient, linkStates, nodeStates, tip } from "./util.js";
 
 const pad = 14, narrow = 44;
 
@@ -10,7 +11,8 @@ export class FabricMap {
     this.legend = legend;
     this.on = on; // {node(i), link(i)}
     this.svg = s("svg", { role: "group", "aria-label": "Map of the fabric. Arrow keys move between nodes and links, Enter shows one." });
-    box.append(this.svg);
+    this.canvas = h("canvas", { "aria-hidden": "true" });
+    box.append(this.canvas, this.svg);
     this.svg.addEventListener("keydown", (e) => this.key(e));
     new ResizeObserver(() => this.resize()).observe(box);
     this.drawLegend();
@@ -47,9 +49,14 @@ export class FabricMap {
     set(this.svg, "viewBox", `0 0 ${w} ${hgt}`);
     set(this.svg, "width", w);
     set(this.svg, "height", hgt);
+    this.scale = Math.min(2, devicePixelRatio || 1);
+    this.canvas.width = w * this.scale;
+    this.canvas.height = hgt * this.scale;
+    this.canvas.style.width = `${w}px`;
+    this.canvas.style.height = `${hgt}px`;
     const rows = [layout.nodes.map((_, i) => i).filter((i) => !layout.nodes[i].leaf), layout.nodes.map((_, i) => i).filter((i) => layout.nodes[i].leaf)];
     this.places = [];
-    const tall = Math.min(52, hgt * 0.16);
+    const tall = Math.max(44, Math.min(54, hgt * 0.17));
     rows.forEach((row, down) => row.forEach((i, k) => {
       const slot = (w - 2 * pad) / row.length;
       const width = Math.min(250, Math.max(8, slot - Math.min(24, slot * 0.18)));
@@ -59,10 +66,10 @@ export class FabricMap {
     this.links = layout.links.map((l, i) => this.makeLink(l, i));
     this.attach(layout);
     this.nodes = layout.nodes.map((n, i) => this.makeNode(n, i));
-    const strands = s("g", {}), labels = s("g", { "aria-hidden": "true" }), cards = s("g", {});
-    for (const l of this.links) { strands.append(l.g); labels.append(l.upText, l.downText); }
-    for (const n of this.nodes) cards.append(n.g);
-    this.svg.append(strands, labels, cards);
+    const links = s("g", {}), labels = s("g", { "aria-hidden": "true" }), cards = s("g", {}), words = s("g", { "aria-hidden": "true", class: "words" });
+    for (const l of this.links) { links.append(l.g); labels.append(l.mark, l.upText, l.downText); }
+    for (const n of this.nodes) { cards.append(n.g); words.append(...n.words); }
+    this.svg.append(links, labels, cards, words);
     this.order = [...rows[0], ...rows[1]].map((i) => this.nodes[i].g);
     this.stops = [...rows[0].map((i) => this.nodes[i].g), ...this.links.map((l) => l.g), ...rows[1].map((i) => this.nodes[i].g)];
     const first = this.stops.find((e) => e.dataset.key === held) || this.stops[0];
@@ -72,19 +79,17 @@ export class FabricMap {
 
   makeNode(n, i) {
     const p = this.places[i];
-    const wide = p.w > 150, size = Math.max(7, Math.min(15, p.w / (0.62 * Math.max(2, n.name.length) + 0.6)));
+    const wide = p.w > 150, some = p.w > 90, size = Math.max(7, Math.min(15, p.w / (0.62 * Math.max(2, n.name.length) + 0.6)));
     const rect = s("rect", { x: p.x - p.w / 2, y: p.y, width: p.w, height: p.h, rx: Math.min(9, p.w / 4) });
-    const name = s("text", { class: "name", x: wide ? p.x - p.w / 2 + 14 : p.x, y: p.y + (p.w > 90 ? p.h * 0.42 : p.h / 2), "font-size": size, "text-anchor": wide ? "start" : "middle", "dominant-baseline": "middle" }, n.name);
-    const state = s("text", { class: "state", x: wide ? p.x + p.w / 2 - 14 : p.x, y: wide ? p.y + p.h * 0.42 : p.y + p.h * 0.78, "text-anchor": wide ? "end" : "middle", "dominant-baseline": "middle" });
-    const load = s("text", { class: "sub", x: p.x - p.w / 2 + 14, y: p.y + p.h * 0.76, "dominant-baseline": "middle" });
+    const name = s("text", { class: "name", x: wide ? p.x - p.w / 2 + 14 : p.x, y: p.y + (some ? p.h * 0.36 : p.h / 2), "font-size": size, "text-anchor": wide ? "start" : "middle", "dominant-baseline": "middle" }, n.name);
+    const state = s("text", { class: "state", x: wide ? p.x + p.w / 2 - 14 : p.x, y: p.y + p.h * (wide ? 0.36 : 0.74), "text-anchor": wide ? "end" : "middle", "dominant-baseline": "middle" });
+    const load = s("text", { class: "sub", x: wide ? p.x - p.w / 2 + 14 : p.x, y: p.y + p.h * 0.74, "text-anchor": wide ? "start" : "middle", "dominant-baseline": "middle" });
     const g = s("g", {
       class: "node", role: "button", tabindex: "-1", "data-key": `n${n.name}`, "data-node": n.name,
       click: () => this.on.node(i),
       mousemove: (e) => tip(e, this.nodeLines(i)), mouseleave: (e) => tip(e),
-    }, rect, name);
-    if (p.w > 90) g.append(state);
-    if (wide) g.append(load);
-    return { g, state, load, wide };
+    }, rect);
+    return { g, state, load, wide, words: some ? [name, state, load] : [name] };
   }
 
   makeLink(l, i) {
@@ -93,10 +98,10 @@ export class FabricMap {
       click: () => this.on.link(i),
       mousemove: (e) => tip(e, this.linkLines(i)), mouseleave: (e) => tip(e),
     });
-    const hit = s("path", { class: "hit" }), up = s("path", { class: "strand" }), down = s("path", { class: "strand" }), fault = s("path", { class: "fault" });
-    const mark = s("path", { class: "mark" });
-    g.append(hit, up, down, fault, mark);
-    return { g, hit, up, down, fault, mark, upText: s("text", { class: "load" }), downText: s("text", { class: "load" }) };
+    const hit = s("path", { class: "hit" }), fault = s("path", { class: "fault" });
+    const mark = s("g", { class: "mark" }, s("circle", { r: 9 }), s("path", { d: "M-4 -4L4 4M4 -4L-4 4" }));
+    g.append(hit, fault);
+    return { g, hit, fault, mark, upText: s("text", { class: "load" }), downText: s("text", { class: "load" }) };
   }
 
   /** attach spreads the ends of links over the edges of their nodes. */
@@ -123,13 +128,14 @@ export class FabricMap {
       const same = a.top === b.top && peer; // two nodes of one row: an arc
       const bend = same ? (a.top ? 90 : -90) : (b.y - a.y) * 0.5;
       const line = (dx) => `M${a.x + dx} ${a.y}C${a.x + dx} ${a.y + bend} ${b.x + dx} ${b.y - (same ? -bend : bend)} ${b.x + dx} ${b.y}`;
-      l.up.setAttribute("d", line(-off));
-      l.down.setAttribute("d", line(off));
+      l.up = new Path2D(line(-off));
+      l.down = new Path2D(line(off));
       l.hit.setAttribute("d", line(0));
       l.fault.setAttribute("d", line(0));
       l.thick = 1.6 * off;
-      const mx = (a.x + b.x) / 2, my = (a.y + b.y) / 2, r = 5;
-      l.mark.setAttribute("d", `M${mx - r} ${my - r}L${mx + r} ${my + r}M${mx + r} ${my - r}L${mx - r} ${my + r}`);
+      // At three tenths of the curve: links cross in its middle.
+      const at = same ? { x: (a.x + b.x) / 2, y: a.y + 0.75 * bend } : { x: a.x + 0.216 * (b.x - a.x), y: a.y + 0.3105 * (b.y - a.y) };
+      set(l.mark, "transform", `translate(${at.x.toFixed(1)} ${at.y.toFixed(1)})`);
       l.labels = Math.min(a.gap, b.gap) >= narrow;
       for (const [t, at] of [[l.upText, a], [l.downText, b]]) {
         set(t, "x", at.x);
@@ -142,14 +148,12 @@ export class FabricMap {
   draw(f) {
     if (f.layout !== this.layout) this.place(f.layout);
     this.frame = f;
-    const isDark = dark();
+    this.strands(f);
     this.links.forEach((l, i) => {
       const info = this.layout.links[i], state = linkStates[f.links[i]];
-      set(l.g, "data-state", state.replace(" ", "-"));
-      for (const [strand, load, rate] of [[l.up, f.up[i], info.a_rate], [l.down, f.down[i], info.b_rate]]) {
-        const share = load < 0 ? 0 : this.share(load, rate, f);
-        set(strand, "stroke", shade("load", 0.16 + 0.84 * share, isDark).fill);
-        set(strand, "stroke-width", (l.thick * (0.32 + 0.68 * share)).toFixed(1));
+      if (l.state !== state) {
+        l.state = state;
+        for (const e of [l.g, l.mark, l.upText, l.downText]) set(e, "data-state", state.replace(" ", "-"));
       }
       if (l.labels) {
         text(l.upText, label("▲", f.up[i], info.a_rate, state));
@@ -160,20 +164,48 @@ export class FabricMap {
     this.nodes.forEach((n, i) => {
       const state = nodeStates[f.nodes[i]];
       set(n.g, "data-state", state.replace(" ", "-"));
+      set(n.state, "data-state", state.replace(" ", "-"));
       text(n.state, state === "ready" ? "" : state);
-      text(n.load, state === "no answer" ? "" : this.layout.nodes[i].leaf ? `hosts ▲ ${bits(f.hostIn[i])}  ▼ ${bits(f.hostOut[i])}` : `forwards ${bits(this.through(i, f))}`);
+      text(n.load, state === "no answer" || (state !== "ready" && !n.wide) ? "" : this.loadOf(i, f, n.wide));
       if (document.activeElement === n.g || !n.named) { set(n.g, "aria-label", this.nodeLines(i).join(", ")); n.named = true; }
     });
     if (!this.table.hidden) this.drawTable();
   }
 
-  /** share is a link's load from 0 to 1; of the busiest link where no rate is known. */
-  share(load, rate, f) {
-    if (rate > 0) return Math.min(1, load / rate);
+  /** strands draws what flows: the more, the wider and the stronger. */
+  strands(f) {
+    const c = this.canvas.getContext("2d"), isDark = dark();
+    c.setTransform(this.scale, 0, 0, this.scale, 0, 0);
+    c.clearRect(0, 0, this.width, this.height);
+    c.lineCap = "round";
+    const most = this.most(f);
+    this.links.forEach((l, i) => {
+      const state = f.links[i];
+      if (state === 0 || state === 3) return; // unknown, down: the dashes say so
+      const info = this.layout.links[i];
+      c.globalAlpha = state === 2 ? 0.45 : 1;
+      for (const [strand, load, rate] of [[l.up, f.up[i], info.a_rate], [l.down, f.down[i], info.b_rate]]) {
+        const share = load > 0 ? Math.min(1, load / (rate > 0 ? rate : most)) : 0;
+        c.strokeStyle = shade("load", 0.16 + 0.84 * share, isDark).fill;
+        c.lineWidth = l.thick * (0.32 + 0.68 * share);
+        c.stroke(strand);
+      }
+    });
+    c.globalAlpha = 1;
+  }
+
+  /** loadOf says what a node carries. */
+  loadOf(i, f, wide) {
+    if (!this.layout.nodes[i].leaf) return wide ? `forwards ${bits(this.through(i, f))}` : bits(this.through(i, f));
+    return wide ? `hosts ▲ ${bits(f.hostIn[i])}  ▼ ${bits(f.hostOut[i])}` : `▲ ${amount(f.hostIn[i])} ▼ ${amount(f.hostOut[i])} bit/s`;
+  }
+
+  /** most is the load of the busiest link: the measure for those whose rate is not known. */
+  most(f) {
     let most = 1;
     for (const x of f.up) if (x > most) most = x;
     for (const x of f.down) if (x > most) most = x;
-    return load / most;
+    return most;
   }
 
   /** through is what a spine sends. */
@@ -198,7 +230,7 @@ export class FabricMap {
 
   nodeLines(i) {
     const n = this.layout.nodes[i], f = this.frame;
-    const lines = [`${n.leaf ? "Leaf" : "Spine"} ${n.name}`];
+    const lines = [`${n.leaf ? "Leaf" : n.version ? "Spine" : "Node"} ${n.name}`];
     if (n.vtep) lines.push(`VTEP ${n.vtep}`);
     if (!f) return lines;
     lines.push(f.why[i] ? `${nodeStates[f.nodes[i]]}: ${f.why[i]}` : nodeStates[f.nodes[i]]);
@@ -250,7 +282,8 @@ export class FabricMap {
 }
 
 function label(sign, load, rate, state) {
-  if (state === "down" || load < 0) return "";
+  if (state === "down") return "down";
+  if (load < 0) return "";
   return rate > 0 ? `${sign} ${Math.round((100 * load) / rate)}%` : `${sign} ${bits(load).replace("bit/s", "")}`;
 }
 
