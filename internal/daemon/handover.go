@@ -47,6 +47,7 @@ type offeredListener struct{ Name, Address string }
 const (
 	listenMetrics  = "metrics"
 	listenAdminAPI = "admin"
+	listenAdminTLS = "admin-tls"
 	listenHandover = "handover"
 )
 

@@ -68,6 +68,7 @@ export class HeatMap {
     this.canvas.style.width = `${this.width}px`;
     this.canvas.style.height = `${height}px`;
     this.scale = scale;
+    this.ground = ""; // a canvas that gets a size is empty
   }
 
   rowTop(row) { return this.size.head + row * (this.size.h + (this.size.h > 20 ? 6 : 1)); }
