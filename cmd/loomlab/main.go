@@ -47,11 +47,7 @@ func command() *cobra.Command {
 	build := matrix.Version(version)
 	p := &matrix.Program{Runners: []experiment.Runner{&matrix.Lab{Build: build, Log: os.Stderr}, &matrix.Simulator{Build: build}}}
 	root.AddCommand(
-		&cobra.Command{Use: "up", Short: "Build the fabric and start its daemons", Args: cobra.NoArgs,
-			RunE: with(&file, func(c *cobra.Command, l *lab.Lab, _ []string) error {
-				matrix.Warn(c.ErrOrStderr(), l.File, "")
-				return l.Up(c.Context())
-			})},
+		upCommand(&file),
 		&cobra.Command{Use: "down", Short: "Remove the fabric, whatever is left of it", Args: cobra.NoArgs,
 			RunE: with(&file, func(_ *cobra.Command, l *lab.Lab, _ []string) error { return l.Down() })},
 		&cobra.Command{Use: "exec HOST -- COMMAND...", Short: "Run a program in a host (or a leaf or spine)", Args: cobra.MinimumNArgs(2),
@@ -81,6 +77,34 @@ func with(file *string, fn func(*cobra.Command, *lab.Lab, []string) error) func(
 		l.BaseDir = filepath.Dir(*file)
 		return fn(c, l, args)
 	}
+}
+
+func upCommand(file *string) *cobra.Command {
+	var page string
+	cmd := &cobra.Command{
+		Use: "up", Short: "Build the fabric and start its daemons", Args: cobra.NoArgs,
+		RunE: with(file, func(c *cobra.Command, l *lab.Lab, _ []string) error {
+			matrix.Warn(c.ErrOrStderr(), l.File, "")
+			if page == "" {
+				return l.Up(c.Context())
+			}
+			if err := l.CheckWeb(); err != nil {
+				return err
+			}
+			if err := l.Up(c.Context()); err != nil {
+				return err
+			}
+			url, err := l.StartWeb(c.Context(), page)
+			if err != nil {
+				return fmt.Errorf("the fabric is up, its picture is not: %w", err)
+			}
+			_, err = fmt.Fprintf(c.OutOrStdout(), "open %s to see the fabric; loomlab down ends it\n", url)
+			return err
+		}),
+	}
+	cmd.Flags().StringVar(&page, "web", "", "show the fabric in a browser (loomweb), at this address, or at 127.0.0.1:9480 without one: --web or --web=HOST:PORT")
+	cmd.Flags().Lookup("web").NoOptDefVal = "127.0.0.1:9480"
+	return cmd
 }
 
 func runCommand(file *string) *cobra.Command {
