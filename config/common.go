@@ -107,24 +107,20 @@ type Admin struct {
 	// Default: unix:/run/loom/leafd.sock (leafd), unix:/run/loom/spined.sock
 	// (spined).
 	Listen string `yaml:"listen,omitempty"`
-	// TLS is where loomweb and loomctl on other machines ask. They only read there, and
+	// Remote is where loomweb and loomctl on other machines ask. They only read there, and
 	// prove who they are by a certificate. Default: none.
-	TLS AdminTLS `yaml:"tls,omitempty"`
+	Remote AdminRemote `yaml:"remote,omitempty"`
 }
 
-// AdminTLS is where other machines ask a node. Both ends have certificates.
-type AdminTLS struct {
+// AdminRemote is where other machines ask a node.
+type AdminRemote struct {
 	// Listen is HOST:PORT, or off for none. Default: off.
 	Listen string `yaml:"listen,omitempty"`
-	// CertFile is the node's certificate, in PEM. It is read again when it has changed.
-	CertFile string `yaml:"cert_file,omitempty"`
-	// KeyFile is the certificate's key, in PEM.
-	KeyFile string `yaml:"key_file,omitempty"`
-	// CAFile has the authorities that sign certificates of those who may ask, in PEM.
-	CAFile string `yaml:"ca_file,omitempty"`
-	// Clients are the names (DNS names, or common names) that certificates of those who
-	// may ask must have one of. Default: none, every certificate of ca_file's will do.
-	Clients []string `yaml:"clients,omitempty"`
+	// WebConfig is a file in the format of Prometheus' exporters, as telemetry.web_config,
+	// with the node's certificate. It must ask clients for certificates: client_auth_type
+	// RequireAndVerifyClientCert, and client_ca_file; client_allowed_sans says which of
+	// them may ask. Required with listen.
+	WebConfig string `yaml:"web_config,omitempty"`
 }
 
 // Egress is what stands between the forwarding decision and a port's ring.

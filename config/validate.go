@@ -40,14 +40,11 @@ func (d *checker) common(c *Common) {
 	d.OneOf("log.level", "log level", c.Log.Level, logLevels...)
 	d.OneOf("log.format", "log format", c.Log.Format, "text", "json")
 	d.listen(c.Telemetry.Listen, c.Admin.Listen)
-<<<<<<< HEAD
-	d.adminTLS(&c.Admin.TLS)
-=======
+	d.adminRemote(&c.Admin.Remote)
 	if web := c.Telemetry.WebConfig; web != "" {
 		d.ErrorIf(!strings.HasPrefix(web, "/"), "telemetry.web_config", "%q is not an absolute path; use /etc/loom/web.yaml, or leave it out", web)
 		d.ErrorIf(Off(c.Telemetry.Listen), "telemetry.web_config", "nothing is served that %q could guard; set telemetry.listen, or leave it out", web)
 	}
->>>>>>> main
 	d.Add(c.Congestion.Resolve(profile))
 	d.ErrorIf(c.VXLANPort == 0, "vxlan_port", "UDP port 0 does not exist; use 4789, or leave it out")
 	d.ErrorIf(c.Workers < 1 || c.Workers > 256, "workers", "%d workers; use 1 to 256, at most one for each core", c.Workers)
@@ -101,7 +98,7 @@ func (d *checker) listen(metrics, admin string) {
 	switch {
 	case Off(admin):
 	case !unix:
-		d.Errorf("admin.listen", "%q is not a unix socket; use unix:/path/of/a/socket or off: the API has no authentication but the socket's owner and group; other machines ask at admin.tls", admin)
+		d.Errorf("admin.listen", "%q is not a unix socket; use unix:/path/of/a/socket or off: the API has no authentication but the socket's owner and group; other machines ask at admin.remote", admin)
 	case bad(path):
 		d.Errorf("admin.listen", badPath+"use unix:/path/of/a/socket or off", path)
 	case admin == metrics:
@@ -109,17 +106,16 @@ func (d *checker) listen(metrics, admin string) {
 	}
 }
 
-// adminTLS checks where other machines ask the node.
-func (d *checker) adminTLS(t *AdminTLS) {
-	if Off(t.Listen) {
+// adminRemote checks where other machines ask the node.
+func (d *checker) adminRemote(r *AdminRemote) {
+	if Off(r.Listen) {
 		return
 	}
-	for _, f := range [][2]string{{"cert_file", t.CertFile}, {"key_file", t.KeyFile}, {"ca_file", t.CAFile}} {
-		d.ErrorIf(f[1] == "", "admin.tls."+f[0], f[0]+" is missing; a node and who asks it prove to each other who they are: give cert_file, key_file and ca_file")
-	}
-	_, port, err := net.SplitHostPort(t.Listen)
+	_, port, err := net.SplitHostPort(r.Listen)
 	n, perr := strconv.ParseUint(port, 10, 16)
-	d.ErrorIf(err != nil || perr != nil || n == 0, "admin.tls.listen", "%q is not an address to listen at; use HOST:PORT or off", t.Listen)
+	d.ErrorIf(err != nil || perr != nil || n == 0, "admin.remote.listen", "%q is not an address to listen at; use HOST:PORT or off", r.Listen)
+	d.ErrorIf(!strings.HasPrefix(r.WebConfig, "/"), "admin.remote.web_config",
+		"web_config %q is not an absolute path; name a file that asks clients for certificates, as /etc/loom/web.yaml", r.WebConfig)
 }
 
 // port checks a port at a path: its interface, which has to exist if it is needed, and

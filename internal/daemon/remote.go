@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -11,40 +12,27 @@ import (
 	"github.com/loomfabric/loom/internal/httpd"
 )
 
-// remoteTLS returns the files that the admin API is served with to other machines.
-func (n *node) remoteTLS() httpd.TLS {
-	t := &n.common.Admin.TLS
-	return httpd.TLS{Cert: t.CertFile, Key: t.KeyFile, ClientCA: t.CAFile, Clients: t.Clients}
-}
-
-// listenRemote opens the listener for other machines; nil, nil: there is none. It holds no
-// TLS yet, so that a successor can have it.
+// listenRemote opens the listener for other machines; nil, nil: there is none.
 func (n *node) listenRemote(h *heir) (net.Listener, error) {
-	address := n.common.Admin.TLS.Listen
-	if config.Off(address) {
+	r := &n.common.Admin.Remote
+	if config.Off(r.Listen) {
 		return nil, nil
 	}
-	l, err := listenAt(h, listenAdminTLS, address, func() (net.Listener, error) {
-		return httpd.Listen(address, "the admin API for other machines", "admin.tls.listen")
-	})
-	if err != nil {
+	if err := httpd.CheckWeb(r.WebConfig, "admin.remote.web_config"); err != nil {
 		return nil, err
 	}
-	if _, err := n.remoteTLS().Listener(l); err != nil {
-		l.Close()
-		return nil, fmt.Errorf("admin.tls: %w", err)
+	if certificates, _, err := httpd.WebGuards(r.WebConfig); err != nil || !certificates {
+		return nil, errors.Join(fmt.Errorf("admin.remote.web_config: %s does not ask clients for certificates: give it client_auth_type RequireAndVerifyClientCert and client_ca_file", r.WebConfig), err)
 	}
-	return l, nil
+	return listenAt(h, listenAdminRemote, r.Listen, func() (net.Listener, error) {
+		return httpd.Listen(r.Listen, "the admin API for other machines", "admin.remote.listen")
+	})
 }
 
 // serveRemote serves the admin API to other machines. They only read, whatever the API
 // lets those do who are on this one.
 func (n *node) serveRemote(ctx context.Context, l net.Listener, api http.Handler, log *slog.Logger) error {
-	secure, err := n.remoteTLS().Listener(l)
-	if err != nil {
-		return fmt.Errorf("admin.tls: %w", err)
-	}
-	return httpd.Serve(ctx, secure, readOnly(api), "the admin API for other machines", log)
+	return httpd.ServeWeb(ctx, l, readOnly(api), "the admin API for other machines", n.common.Admin.Remote.WebConfig, log)
 }
 
 // readOnly refuses what is not a question.

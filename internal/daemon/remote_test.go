@@ -3,9 +3,11 @@ package daemon
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -21,9 +23,7 @@ import (
 func TestAdminForOtherMachines(t *testing.T) {
 	ours, theirs := testenv.NewCA(t), testenv.NewCA(t)
 	cert, key := ours.Sign(t, "leaf1")
-	n := &node{common: config.Common{Admin: config.Admin{TLS: config.AdminTLS{
-		Listen: "127.0.0.1:0", CertFile: cert, KeyFile: key, CAFile: ours.File, Clients: []string{"loomweb"},
-	}}}}
+	n := remoteNode(t, fmt.Sprintf("tls_server_config: {cert_file: %s, key_file: %s, client_ca_file: %s, client_auth_type: RequireAndVerifyClientCert, client_allowed_sans: [loomweb]}\n", cert, key, ours.File))
 	l, err := n.listenRemote(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -100,22 +100,32 @@ func TestAdminForOtherMachines(t *testing.T) {
 	}
 }
 
-// TestAdminTLSFiles: files that cannot be used are found before the node forwards.
-func TestAdminTLSFiles(t *testing.T) {
+// remoteNode is one that other machines may ask, as a web_config says.
+func remoteNode(t *testing.T, text string) *node {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "web.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return &node{common: config.Common{Admin: config.Admin{Remote: config.AdminRemote{Listen: "127.0.0.1:0", WebConfig: file}}}}
+}
+
+// TestAdminRemoteFiles: files that cannot be used, or let anybody in, are found before
+// the node forwards.
+func TestAdminRemoteFiles(t *testing.T) {
 	ca := testenv.NewCA(t)
 	cert, key := ca.Sign(t, "leaf1")
-	for want, f := range map[string]config.AdminTLS{
-		"/nowhere":              {CertFile: "/nowhere", KeyFile: key, CAFile: ca.File},
-		"no certificate in PEM": {CertFile: cert, KeyFile: key, CAFile: key},
-		"certificate":           {CertFile: cert, KeyFile: cert, CAFile: ca.File},
+	for want, text := range map[string]string{
+		"/nowhere":                     "tls_server_config: {cert_file: /nowhere, key_file: " + key + "}\n",
+		"does not ask clients":         fmt.Sprintf("tls_server_config: {cert_file: %s, key_file: %s}\n", cert, key),
+		"ask clients for certificates": "",
 	} {
-		f.Listen = "127.0.0.1:0"
-		n := &node{common: config.Common{Admin: config.Admin{TLS: f}}}
-		if l, err := n.listenRemote(nil); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "admin.tls") {
-			if l != nil {
-				l.Close()
-			}
-			t.Errorf("%v, want %q", err, want)
+		l, err := remoteNode(t, text).listenRemote(nil)
+		if err == nil {
+			l.Close()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "admin.remote.web_config") {
+			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
 }

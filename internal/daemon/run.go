@@ -141,7 +141,7 @@ func (n *node) portNames() []string {
 // listeners are what a node answers at; nil: it does not.
 type listeners struct {
 	metrics, admin net.Listener
-	remote         net.Listener // the admin API for other machines, without TLS
+	remote         net.Listener // the admin API for other machines
 	successor      *net.UnixListener
 }
 
@@ -175,7 +175,7 @@ func (l *listeners) named(n *node) (all []namedListener) {
 		all = append(all, namedListener{offeredListener{listenAdminAPI, n.common.Admin.Listen}, l.admin})
 	}
 	if l.remote != nil {
-		all = append(all, namedListener{offeredListener{listenAdminTLS, n.common.Admin.TLS.Listen}, l.remote})
+		all = append(all, namedListener{offeredListener{listenAdminRemote, n.common.Admin.Remote.Listen}, l.remote})
 	}
 	if l.successor != nil {
 		all = append(all, namedListener{offeredListener{listenHandover, n.handoverPath()}, l.successor})

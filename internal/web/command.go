@@ -36,7 +36,7 @@ type options struct {
 	names           []string
 	every, keep     time.Duration
 	memory          int // MiB
-	tls             httpd.TLS
+	webConfig       string
 	public          bool
 	logTo           io.Writer
 	listening       func(net.Addr) // for tests
@@ -67,10 +67,8 @@ func Command(version string) *cobra.Command {
 	f.DurationVar(&o.every, "every", time.Second, "ask the nodes this often")
 	f.DurationVar(&o.keep, "keep", 15*time.Minute, "keep what was seen for this long")
 	f.IntVar(&o.memory, "memory", 128, "keep at most this many MiB of it")
-	f.StringVar(&o.tls.Cert, "tls-cert", "", "serve the page by https with this certificate")
-	f.StringVar(&o.tls.Key, "tls-key", "", "its key")
-	f.StringVar(&o.tls.ClientCA, "tls-client-ca", "", "let in who has a certificate of this authority's, and nobody else")
-	f.BoolVar(&o.public, "public", false, "serve other machines although anybody may look (no --tls-client-ca)")
+	f.StringVar(&o.webConfig, "web-config", "", "serve the page as this file says (TLS, client certificates, users): the format of Prometheus' exporters")
+	f.BoolVar(&o.public, "public", false, "serve other machines although anybody may look")
 	root.AddCommand(buildinfo.Command("loomweb", o.version))
 	return root
 }
@@ -87,12 +85,17 @@ func (o *options) check() error {
 		return fmt.Errorf("--keep %v: use --every (%v) to 24h", o.keep, o.every)
 	case o.memory < 1 || o.memory > 1<<14:
 		return fmt.Errorf("--memory %d: use 1 to %d MiB", o.memory, 1<<14)
-	case (o.tls.Cert == "") != (o.tls.Key == ""):
-		return errors.New("--tls-cert and --tls-key go together: give both or none")
-	case o.tls.ClientCA != "" && o.tls.Cert == "":
-		return errors.New("--tls-client-ca needs --tls-cert and --tls-key")
-	case o.tls.ClientCA == "" && !o.public && !private(o.listen):
-		return fmt.Errorf("--listen %s: %w: listen at 127.0.0.1, give --tls-cert, --tls-key and --tls-client-ca, or say --public", o.listen, ErrPublic)
+	}
+	guarded := false
+	if o.webConfig != "" {
+		certificates, passwords, err := httpd.WebGuards(o.webConfig)
+		if err = errors.Join(err, httpd.CheckWeb(o.webConfig, "--web-config")); err != nil {
+			return err
+		}
+		guarded = certificates || passwords
+	}
+	if !guarded && !o.public && !private(o.listen) {
+		return fmt.Errorf("--listen %s: %w: listen at 127.0.0.1, give a --web-config that asks for certificates or passwords, or say --public", o.listen, ErrPublic)
 	}
 	return nil
 }
@@ -155,11 +158,8 @@ func (o *options) run(ctx context.Context) error {
 	}
 	defer l.Close()
 	scheme := "http"
-	if o.tls.Cert != "" {
+	if o.webConfig != "" {
 		scheme = "https"
-		if l, err = o.tls.Listener(l); err != nil {
-			return err
-		}
 	}
 	hello := Hello{Type: "hello", Title: title, Version: o.version, Every: o.every.Milliseconds(), Keep: o.keep.Milliseconds()}
 	log.Info("open "+scheme+"://"+l.Addr().String()+"/", "fabric", title, "nodes", len(nodes))
@@ -177,6 +177,6 @@ func serve(ctx context.Context, l net.Listener, hello Hello, nodes []Node, o *op
 	parts, ctx := errgroup.WithContext(ctx)
 	s.ends = ctx
 	parts.Go(func() error { return newPoller(nodes, o.every, r, log).run(ctx) })
-	parts.Go(func() error { return httpd.Serve(ctx, l, s.handler(gate), "the page", log) })
+	parts.Go(func() error { return httpd.ServeWeb(ctx, l, s.handler(gate), "the page", o.webConfig, log) })
 	return parts.Wait()
 }

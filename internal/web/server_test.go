@@ -262,8 +262,7 @@ func TestEndsWithOpenPages(t *testing.T) {
 // TestFlags: what cannot be is refused before anything is opened.
 func TestFlags(t *testing.T) {
 	for args, want := range map[string]string{
-		"--listen 0.0.0.0:0": "has no password", "--every 1ms": "use 100ms", "--keep 100h": "24h", "--memory 0": "MiB", "--tls-cert x": "go together",
-		"--tls-client-ca x": "needs --tls-cert", "--inventory /nowhere/nodes.yaml": "/nowhere/nodes.yaml", "--lab nosuchlab": "nosuchlab", "more": "unknown command",
+		"--listen 0.0.0.0:0": "has no password", "--every 1ms": "use 100ms", "--keep 100h": "24h", "--memory 0": "MiB", "--web-config /nowhere": "/nowhere", "--inventory /nowhere/nodes.yaml": "/nowhere/nodes.yaml", "--lab nosuchlab": "nosuchlab", "more": "unknown command",
 	} {
 		c := Command("v0")
 		c.SetArgs(strings.Fields(args))

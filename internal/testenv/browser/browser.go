@@ -22,7 +22,7 @@ import (
 const Program = "chromium"
 
 // timeout bounds a browser's life. Tests wait for less.
-const timeout = 5 * time.Minute
+const timeout = 15 * time.Minute
 
 // axeScript is axe-core, which finds what keeps people from using a page.
 //
