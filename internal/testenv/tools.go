@@ -30,6 +30,7 @@ var Tools = []Tool{
 	{"cat", "coreutils"},
 	{"sleep", "coreutils"},
 	{"true", "coreutils"},
+	{"chromium", "chromium"},
 	{"systemd-analyze", "systemd"},
 	{"systemd-sysusers", "systemd"},
 }
