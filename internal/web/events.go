@@ -179,7 +179,7 @@ func (d *dropWatch) look(now time.Time, node string, drops map[string]float64, s
 		k, x := dropKey{node, reason}, drops[reason]
 		if x >= dropFloor && x >= dropFactor*d.usual[k] {
 			if _, loud := d.loud[k]; !loud {
-				say("warn", "drops", node, "drops %s, %.0f frames a second", reason, x)
+				say("warn", "drops", node, "drops %s, %.0f frames/s", reason, x)
 			}
 			d.loud[k] = now
 		}

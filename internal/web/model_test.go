@@ -106,7 +106,7 @@ func TestWhatHappens(t *testing.T) {
 				return f.Nodes[3] == NodeSilent && f.Why[3] == errMute.Error() && f.Links[2] == LinkUp
 			}},
 		{func() { clear(w.mute) }, []string{"good S1: answers again"}, func(f *Frame) bool { return f.Nodes[3] == NodeReady }},
-		{func() { w.drops += 5000 }, []string{"warn L0: drops queue_full, 5000 frames a second", "warn L1: drops queue_full, 5000 frames a second", "warn S0: drops queue_full, 5000 frames a second", "warn S1: drops queue_full, 5000 frames a second"},
+		{func() { w.drops += 5000 }, []string{"warn L0: drops queue_full, 5000 frames/s", "warn L1: drops queue_full, 5000 frames/s", "warn S0: drops queue_full, 5000 frames/s", "warn S1: drops queue_full, 5000 frames/s"},
 			func(f *Frame) bool { return f.Drops[0]["queue_full"] == 5000 }},
 		{func() { w.drops += 6000 }, nil, func(f *Frame) bool { return f.Drops[0]["queue_full"] == 6000 }},
 	} {

@@ -136,7 +136,8 @@ export class Detail {
     if (x.destination === "local") parts.push(h("p", {}, `Behind port ${x.port} of ${from}: the fabric does not see it.`));
     for (const peer of x.peers) {
       if (peer.vtep !== p.vtep && x.peers.length > 1) continue;
-      parts.push(h("p", { class: "reason" }, peer.reason), this.uplinks(peer, p));
+      const taken = peer.uplinks.find((u) => u.uplink === peer.uplink);
+      parts.push(h("p", { class: "reason" }, taken ? `${taken.port}: ${peer.reason}` : peer.reason), this.uplinks(peer, p));
     }
     answer.replaceChildren(...parts);
   }

@@ -83,7 +83,7 @@ export class FabricMap {
     const rect = s("rect", { x: p.x - p.w / 2, y: p.y, width: p.w, height: p.h, rx: Math.min(9, p.w / 4) });
     const name = s("text", { class: "name", x: wide ? p.x - p.w / 2 + 14 : p.x, y: p.y + (some ? p.h * 0.36 : p.h / 2), "font-size": size, "text-anchor": wide ? "start" : "middle", "dominant-baseline": "middle" }, n.name);
     const state = s("text", { class: "state", x: wide ? p.x + p.w / 2 - 14 : p.x, y: p.y + p.h * (wide ? 0.36 : 0.74), "text-anchor": wide ? "end" : "middle", "dominant-baseline": "middle" });
-    const load = s("text", { class: "sub", x: wide ? p.x - p.w / 2 + 14 : p.x, y: p.y + p.h * 0.74, "text-anchor": wide ? "start" : "middle", "dominant-baseline": "middle" });
+    const load = s("text", { class: wide ? "sub" : "sub narrow", x: wide ? p.x - p.w / 2 + 14 : p.x, y: p.y + p.h * 0.74, "text-anchor": wide ? "start" : "middle", "dominant-baseline": "middle" });
     const g = s("g", {
       class: "node", role: "button", tabindex: "-1", "data-key": `n${n.name}`, "data-node": n.name,
       click: () => this.on.node(i),
