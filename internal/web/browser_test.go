@@ -1,6 +1,7 @@
 package web
 
 import (
+	"encoding/json"
 	"flag"
 	"os"
 	"path/filepath"
@@ -92,6 +93,28 @@ func TestPage(t *testing.T) {
 	p.Wait(5*time.Second, `document.getElementById("status").textContent == "paused" && document.getElementById("moment").textContent.includes("ago")`)
 	press("#scrub", "l")
 	p.Wait(5*time.Second, `document.getElementById("status").textContent == "live"`)
+
+	// Files: what was saved here, and snapshots.
+	p.Eval(`Promise.all([import("./main.js"), fetch("api/history").then(r => r.blob())]).then(([m, b]) => m.app.play(new File([b], "saved")))`, nil)
+	p.Wait(5*time.Second, `document.getElementById("status").textContent == "file saved" && document.querySelectorAll("#map .link").length == 12`)
+	text, err := json.Marshal(string(snapshots(newFake(2, 1, 1), 5)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Eval(`import("./main.js").then(m => m.app.play(new File([`+string(text)+`], "flight")))`, nil)
+	p.Wait(5*time.Second, `document.getElementById("status").textContent == "file flight" && document.querySelectorAll("#map .link").length == 2`)
+	press("#scrub", "ArrowRight")
+	p.Wait(5*time.Second, `document.getElementById("moment").textContent.endsWith("1 s into the file")`)
+	p.Eval(`import("./main.js").then(m => m.app.play(new File(["{}"], "nothing")))`, nil)
+	p.Wait(5*time.Second, `document.getElementById("status").textContent.startsWith("nothing: line 1")`)
+	// A refused file is an error of the network's, for the console.
+	for deadline := time.Now().Add(5 * time.Second); len(p.Errors()) == 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the console does not know of the refused file")
+		}
+	}
+	p.Eval(`document.getElementById("live").click()`, nil)
+	p.Wait(5*time.Second, `document.getElementById("status").textContent == "live" && document.querySelectorAll("#map .link").length == 12`)
 
 	// A node that does not answer, and a phone.
 	f.mu.Lock()

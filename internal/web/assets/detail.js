@@ -147,7 +147,7 @@ export class Detail {
       h("th", { scope: "row" }, u.port), h("td", { class: "n" }, String(u.local_metric)), h("td", { class: "n" }, u.remote_known ? String(u.remote_metric) : "–"),
       h("td", { class: "n" }, u.combined_metric ?? "–"), h("td", {}, u.avoided ? "avoided" : peer.uplink === u.uplink ? "takes it" : (peer.fresh || []).includes(u.uplink) ? "if it started now" : ""));
     return h("table", {}, h("caption", { class: "hidden" }, "Uplinks"),
-      h("thead", {}, h("tr", {}, ...["Uplink", "Own", "Reported", "Compared", "Flow"].map((t) => h("th", { scope: "col" }, t)))),
+      h("thead", {}, h("tr", {}, ...["Uplink", "Own", "Reported", "Compared", "Flow"].map((t, i) => h("th", { scope: "col", class: i > 0 && i < 4 ? "n" : null }, t)))),
       h("tbody", {}, ...peer.uplinks.map(row)));
   }
 }

@@ -314,7 +314,7 @@ export class HeatMap {
       this.rows = h("tbody");
       this.table.replaceChildren(h("label", { class: "inline" }, "From ", choice),
         h("table", {}, h("caption", { class: "hidden" }, "Paths"),
-          h("thead", {}, h("tr", {}, ...["To", "Uplink", "State", "Congestion", "Round trip", "Loss", "Why"].map((t) => h("th", { scope: "col" }, t)))), this.rows));
+          h("thead", {}, h("tr", {}, ...["To", "Uplink", "State", "Congestion", "Round trip", "Loss", "Why"].map((t, i) => h("th", { scope: "col", class: i > 2 && i < 6 ? "n" : null }, t)))), this.rows));
     }
     const from = Number(choice.value);
     const rows = [];

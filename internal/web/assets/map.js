@@ -276,7 +276,7 @@ export class FabricMap {
       h("td", { class: "n" }, bits(f.up[i])), h("td", { class: "n" }, k.a_rate ? percent(Math.max(0, f.up[i]) / k.a_rate) : "–"),
       h("td", { class: "n" }, bits(f.down[i])), h("td", { class: "n" }, k.b_rate ? percent(Math.max(0, f.down[i]) / k.b_rate) : "–")));
     this.table.replaceChildren(h("table", {}, h("caption", { class: "hidden" }, "Links"),
-      h("thead", {}, h("tr", {}, ...["Link", "State", "▲ from the leaf", "▲ load", "▼ to the leaf", "▼ load"].map((t) => h("th", { scope: "col" }, t)))),
+      h("thead", {}, h("tr", {}, ...["Link", "State", "▲ from the leaf", "▲ load", "▼ to the leaf", "▼ load"].map((t, i) => h("th", { scope: "col", class: i > 1 ? "n" : null }, t)))),
       h("tbody", {}, ...rows)));
   }
 }
