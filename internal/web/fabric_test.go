@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/netip"
 	"net/url"
+	"strconv"
 	"sync"
 	"time"
 
@@ -46,14 +47,22 @@ func vtep(leaf int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, 255, byte(leaf >> 8), byte(leaf + 1)})
 }
 
+// number is the number in a node's name.
+func number(node string) int {
+	n, err := strconv.Atoi(node[1:])
+	if err != nil {
+		panic(err)
+	}
+	return n
+}
+
 // mac is the address of a node's port.
 func mac(node string, port int) string {
 	kind := byte(0)
 	if node[0] == 'S' {
 		kind = 1
 	}
-	var n int
-	fmt.Sscanf(node[1:], "%d", &n)
+	n := number(node)
 	return fmt.Sprintf("02:00:%02x:%02x:%02x:%02x", kind, n>>8, n&255, port)
 }
 
@@ -121,8 +130,7 @@ func (f *fakeFabric) load(key string) float64 {
 
 // far returns the other end of a port.
 func (f *fakeFabric) far(node string, i int) (string, int) {
-	var n int
-	fmt.Sscanf(node[1:], "%d", &n)
+	n := number(node)
 	if node[0] == 'L' {
 		return fmt.Sprintf("S%d", i/f.parallel), n*f.parallel + i%f.parallel
 	}
@@ -162,8 +170,7 @@ func (f *fakeFabric) snapshot(name string) *admin.Snapshot {
 
 // leaf adds what only leaves know.
 func (f *fakeFabric) leaf(name string, s *admin.Snapshot) {
-	var n int
-	fmt.Sscanf(name[1:], "%d", &n)
+	n := number(name)
 	s.Role, s.VTEP = "leafd", vtep(n)
 	for j := range f.leaves {
 		if j == n {
@@ -185,10 +192,10 @@ func (f *fakeFabric) leaf(name string, s *admin.Snapshot) {
 		s.Paths, s.Conga = append(s.Paths, paths), append(s.Conga, state)
 		s.Peers = append(s.Peers, admin.Peer{VTEP: vtep(j), Capable: true, State: "capable"})
 	}
-	number := func(x float64) json.RawMessage { return fmt.Appendf(nil, "%.0f", x) }
-	s.Schemes = []admin.Counters{{"scheme": json.RawMessage(`"conga"`), "flowlets_started": number(100 * f.now), "flowlets_moved": number(40 * f.now), "flowlets_kept": number(50 * f.now)}}
+	count := func(x float64) json.RawMessage { return fmt.Appendf(nil, "%.0f", x) }
+	s.Schemes = []admin.Counters{{"scheme": json.RawMessage(`"conga"`), "flowlets_started": count(100 * f.now), "flowlets_moved": count(40 * f.now), "flowlets_kept": count(50 * f.now)}}
 	s.Receivers = []admin.Counters{{
-		"scheme": json.RawMessage(`"conweave"`), "queues": number(2), "waiting_frames": number(9), "held_frames": number(30 * f.now),
+		"scheme": json.RawMessage(`"conweave"`), "queues": count(2), "waiting_frames": count(9), "held_frames": count(30 * f.now),
 		"unordered_frames": json.RawMessage(fmt.Sprintf(`{"late":%.0f}`, 5*f.now)), "hold_time": json.RawMessage(fmt.Sprintf(`{"count":%.0f,"mean_ns":250000}`, 10*f.now)),
 	}}
 }

@@ -54,7 +54,6 @@ func TestRingForgets(t *testing.T) {
 // served is a loomweb for a fabric.
 type served struct {
 	url  string
-	ring *ring
 	stop context.CancelFunc
 	done chan error
 }
