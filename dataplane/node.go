@@ -58,6 +58,9 @@ type Node struct {
 	handed   chan struct{} // closed when a successor goes on
 	heir     *heir         // of a predecessor; nil: there was none
 
+	capturing sync.Mutex // guards captures; taken after no other
+	captures  [maxCaptures]*Capture
+
 	fast      *fastPath                   // nil: there is none
 	fastError string                      // why not, if there was to be one
 	fastBase  atomic.Pointer[WorkerStats] // what the predecessors' fast paths counted; nil: they had none

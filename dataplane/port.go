@@ -96,6 +96,9 @@ func (w *worker) transmit(p *port, now mono.Time) {
 			return
 		}
 		descs := w.descs[:n]
+		if w.taps != nil {
+			w.taps.out(w, p, descs, now)
+		}
 		w.pool.GiveAll(p.owner, descs)
 		if took := p.link.Transmit(descs); took != n {
 			panic("dataplane: TX ring took fewer frames than it had room for")

@@ -76,6 +76,7 @@ type worker struct {
 	base                           *WorkerStats // what predecessors have counted; nil: there were none
 
 	marks  *marks // nil: there is no fast path
+	taps   *taps  // nil: nobody captures frames
 	passed passed // for what arrives when routes have just changed
 }
 
@@ -184,6 +185,9 @@ func (w *worker) receive(now mono.Time) (got int, behind bool) {
 
 // input counts a burst and hands it to the code for the kind of port.
 func (w *worker) input(p *port, descs []xsk.Desc, now mono.Time) {
+	if w.taps != nil {
+		w.taps.in(w, p, descs, now)
+	}
 	area, bytes, touch := w.area, uint64(0), byte(0)
 	for i := range descs {
 		d := &descs[i]
@@ -244,6 +248,9 @@ func (w *worker) enqueue(f *frame, id PortID) drop.Reason {
 // discard drops f for a reason and frees its memory.
 func (w *worker) discard(f *frame, r drop.Reason) {
 	w.ports[f.in].stats.Drops[r]++
+	if w.taps != nil {
+		w.taps.dropped(w, f, r, true)
+	}
 	w.pool.Put(uint64(f.off) &^ w.frameMask)
 }
 
@@ -257,11 +264,17 @@ func (w *worker) clone(f *frame) (frame, bool) {
 	}
 	if !ok {
 		w.ports[f.in].stats.Drops[drop.NoFrame]++
+		if w.taps != nil {
+			w.taps.dropped(w, f, drop.NoFrame, false)
+		}
 		return frame{}, false
 	}
 	c := *f
 	c.off = uint32(a | uint64(f.off)&w.frameMask)
 	copy(w.bytes(&c), w.bytes(f))
+	if w.taps != nil {
+		w.taps.cloned(f, &c)
+	}
 	return c, true
 }
 
