@@ -116,7 +116,7 @@ func bump(c *atomic.Uint64, n uint64) { c.Store(c.Load() + n) }
 func (c *CaptureConfig) newTap() (*tap, error) {
 	t := &tap{
 		points: c.Points, schemes: c.Schemes, flowlet: c.Flowlets, flow: c.Flow, outer: c.Outer, snap: c.SnapLen,
-		explain: c.Points&(capture.Out|capture.Drop) != 0,
+		explain: c.Points&capture.Out != 0 || c.Flowlets != 0, // of frames that are only seen if they are dropped it costs too much
 	}
 	t.ring.buf = make([]byte, c.Buffer)
 	for r := range t.reasons {
@@ -274,6 +274,16 @@ func (c *Capture) Port(id uint16) capture.Port {
 		p.Name, p.Kind = c.layout.ports[id].Name, c.layout.ports[id].Kind.String()
 	}
 	return p
+}
+
+// Ports returns the ports that are captured.
+func (c *Capture) Ports() (all []capture.Port) {
+	for id, captured := range c.taps[0].ports {
+		if captured {
+			all = append(all, c.Port(uint16(id)))
+		}
+	}
+	return all
 }
 
 // Fast returns the captured ports by which XDP may forward frames that no worker sees.

@@ -53,11 +53,7 @@ func (c *Client) Get(ctx context.Context, what string, q url.Values) (json.RawMe
 	if resp.StatusCode == http.StatusOK {
 		return body, nil
 	}
-	var f Failure
-	if json.Unmarshal(body, &f) != nil || f.Error == "" {
-		return nil, fmt.Errorf("%s answers %s: is it the admin socket (admin.listen) of leafd or spined?", c.Socket, resp.Status)
-	}
-	return nil, errors.New(f.Error)
+	return nil, c.failure(resp, body)
 }
 
 // explain says what to do when nobody answers.

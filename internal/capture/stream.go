@@ -175,6 +175,9 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return x, nil
 }
 
+// Buffered reports whether Next has something to return at once.
+func (r *Reader) Buffered() bool { return r.r.Buffered() > 0 }
+
 // Start returns what the stream began with.
 func (r *Reader) Start() *Start { return &r.start }
 

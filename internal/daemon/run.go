@@ -261,7 +261,8 @@ func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *wat
 		api := admin.NewServer(admin.Options{
 			Name: n.dp.Name, Role: k.name, Leaf: n.dp.Role == dataplane.Leaf, Version: k.version,
 			Node: plane, Tables: mirror.Tables, Ports: plane.Ports, Gate: adminGate,
-			Config: again.diff,
+			Config:  again.diff,
+			Capture: func(c dataplane.CaptureConfig) (admin.Capture, error) { return plane.Capture(c) },
 		})
 		parts.Go(func() error { return httpd.Serve(around, s.admin, api, "the admin API", log) })
 	}
