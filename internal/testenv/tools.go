@@ -26,6 +26,7 @@ var Tools = []Tool{
 	{"cat", "coreutils"},
 	{"sleep", "coreutils"},
 	{"true", "coreutils"},
+	{"tcpdump", "tcpdump"}, // compiles filters of loomctl capture
 	{"systemd-analyze", "systemd"},
 	{"systemd-sysusers", "systemd"},
 }
