@@ -20,7 +20,7 @@ IN_VM      := $(SUDO) env LOOM_DAEMONS=$(CURDIR)/bin LOOM_VM_GUEST=$(CURDIR)/bin
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate reference generate-check lint test test-rdma test-frr test-vm test-uml guest demo bench bench-bridge bench-sim experiments results bench-peers fuzz soak clean
+.PHONY: help build generate reference generate-check lint test test-rdma test-frr test-vm test-uml test-tshark guest demo bench bench-bridge bench-sim experiments results bench-peers fuzz soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ test-vm: build guest ## run leafd in virtual machines with stock Debian kernels 
 
 test-uml: ## run what needs VLAN-aware bridges, VRFs or bonds on User Mode Linux, which has them (needs no root, see test/uml/README.md)
 	$(GO) test -tags uml -count 1 -v -run TestUML -timeout 15m ./test/uml $(UMLFLAGS)
+
+test-tshark: ## have Wireshark read what loomctl capture writes (needs tshark)
+	$(GO) test -tags tshark -count 1 -v -run Wireshark ./internal/loomctl
 
 guest: # what runs in the tests' virtual machines
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/vm/guest ./test/machine/guest

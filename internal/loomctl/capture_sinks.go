@@ -106,8 +106,8 @@ type jsonFrame struct {
 	Worker  uint8         `json:"worker"`
 	Length  int           `json:"length"`
 	Made    bool          `json:"made"`
-	Here    time.Duration `json:"here"`
-	Held    time.Duration `json:"held"`
+	Here    time.Duration `json:"here_ns"`
+	Held    time.Duration `json:"held_ns"`
 	Class   *uint8        `json:"class"`  // null: no scheme was asked
 	Uplink  *uint8        `json:"uplink"` // null: it does not leave by one
 	Scheme  string        `json:"scheme"`

@@ -69,9 +69,9 @@ func TestCapturePrints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := ` acc0: 10.1.0.1.7 > 10.1.0.2.53(domain) UDP, 42 bytes: in; worker 0
- up0: 10.255.0.2 > 10.255.0.3 VNI 100, 10.1.0.1.7 > 10.1.0.2.53(domain) UDP, 142 bytes: out; worker 1; here for 1.5µs; uplink 0; class 0; conga; flowlet new; it has had no flowlet yet
- acc0: 10.1.0.1.7 > 10.1.0.2.53(domain) UDP, 42 bytes: dropped: no_route; worker 0
+	want := ` acc0 10.1.0.1.7 > 10.1.0.2.53 UDP, 42 bytes: in; worker 0
+ up0 10.255.0.2 > 10.255.0.3 VNI 100, 10.1.0.1.7 > 10.1.0.2.53 UDP, 142 bytes: out; worker 1; here for 1.5µs; uplink 0; class 0; conga; flowlet new; it has had no flowlet yet
+ acc0 10.1.0.1.7 > 10.1.0.2.53 UDP, 42 bytes: dropped: no_route; worker 0
 `
 	var got strings.Builder
 	for line := range strings.Lines(out) {
@@ -88,7 +88,7 @@ func TestCapturePrints(t *testing.T) {
 		t.Errorf("said %q, want %q", complaints, want)
 	}
 	out, _, _, err = runCapture(t, false, "-o", "json")
-	if want := `"port":"up0","point":"out","worker":1,"length":142,"made":false,"here":1500,"held":0,"class":0,"uplink":0,"scheme":"conga","flowlet":"new"`; err != nil || strings.Count(out, "\n") != 3 || !strings.Contains(out, want) {
+	if want := `"port":"up0","point":"out","worker":1,"length":142,"made":false,"here_ns":1500,"held_ns":0,"class":0,"uplink":0,"scheme":"conga","flowlet":"new"`; err != nil || strings.Count(out, "\n") != 3 || !strings.Contains(out, want) {
 		t.Errorf("%v, %s", err, out)
 	}
 }

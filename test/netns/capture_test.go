@@ -17,6 +17,7 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 
 	"github.com/loomfabric/loom/config"
+	"github.com/loomfabric/loom/overlay"
 )
 
 // captured is a frame of a pcapng file.
@@ -154,7 +155,7 @@ func TestCapture(t *testing.T) {
 			t.Errorf("a frame that starts no flowlet: %+v", c)
 		}
 	}
-	explained := l0.loomctl("explain", h0.String(), h3.String(), "tcp", fmt.Sprint(last.sport), fmt.Sprint(last.dport), "--vni", "10", "--dst-mac", f.host("h3").MAC.String())
+	explained := l0.loomctl("explain", h0.String(), h3.String(), "tcp", fmt.Sprint(last.sport), fmt.Sprint(last.dport), "--vni", "10", "--dst-mac", overlay.MAC(f.host("h3").MAC).String())
 	if !strings.Contains(explained, "("+last.port+"), last packet") {
 		t.Errorf("the flow's last frame left by %s; explain says\n%s", last.port, explained)
 	}
