@@ -26,6 +26,9 @@ func (l *leafWorker) encap(c *class, now mono.Time) {
 	if l.taps != nil {
 		l.chosen(c, n)
 	}
+	if l.rec != nil {
+		l.rec.vector(l, c, n, now)
+	}
 	paths, waits, copies := l.view.paths, c.Scheme.Waits && !l.hurry, c.Scheme.Copies
 	for i := range c.frames[:n] {
 		f, p := &c.frames[i], &c.choice[i]

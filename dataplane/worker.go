@@ -75,9 +75,10 @@ type worker struct {
 	hopSent                        []Traffic
 	base                           *WorkerStats // what predecessors have counted; nil: there were none
 
-	marks  *marks // nil: there is no fast path
-	taps   *taps  // nil: nobody captures frames
-	passed passed // for what arrives when routes have just changed
+	marks  *marks    // nil: there is no fast path
+	taps   *taps     // nil: nobody captures frames
+	rec    *recorder // nil: nobody records
+	passed passed    // for what arrives when routes have just changed
 }
 
 // newWorker makes a worker without links. area and pool are its own UMEM.
@@ -250,6 +251,9 @@ func (w *worker) discard(f *frame, r drop.Reason) {
 	w.ports[f.in].stats.Drops[r]++
 	if w.taps != nil {
 		w.taps.dropped(w, f, r, true)
+	}
+	if w.rec != nil {
+		w.rec.dropped(w, f, r)
 	}
 	w.pool.Put(uint64(f.off) &^ w.frameMask)
 }

@@ -21,7 +21,7 @@ type shadow struct {
 	view   balance.View
 	local  [balance.MaxPaths]uint8
 	queue  [balance.MaxPaths]uint32
-	pkts   [Burst]balance.Packet
+	took   [Burst]uint8 // paths that the class's scheme has chosen
 	counts ShadowCounts
 }
 
@@ -142,27 +142,30 @@ func (s *shadow) choose(now mono.Time, v *balance.View, pkts []balance.Packet) {
 	} else {
 		s.local, s.queue = *v.Local, *v.Queue
 	}
-	own := s.pkts[:len(pkts)]
 	for i := range pkts {
-		p, q := &pkts[i], &own[i]
-		q.Hash, q.Leaf, q.Number, q.Host, q.Len = p.Hash, p.Leaf, p.Number, p.Host, p.Len
+		s.took[i] = pkts[i].Path
 	}
-	s.policy.Choose(now, &s.view, own)
+	// A scheme that can be a shadow writes nothing but paths.
+	s.policy.Choose(now, &s.view, pkts)
 	c := &s.counts
+	agreed, none := 0, 0
 	for i := range pkts {
-		paths := &v.Paths[pkts[i].Leaf]
+		p := &pkts[i]
+		paths, n := &v.Paths[p.Leaf], uint64(p.Len)
+		took, would := paths.Uplink[s.took[i]%balance.MaxPaths]%balance.MaxPaths, paths.Uplink[p.Path%balance.MaxPaths]%balance.MaxPaths
+		p.Path = s.took[i]
 		if paths.N == 0 {
+			none++
 			continue
 		}
-		took, would := paths.Uplink[pkts[i].Path&(balance.MaxPaths-1)]&(balance.MaxPaths-1), paths.Uplink[own[i].Path&(balance.MaxPaths-1)]&(balance.MaxPaths-1)
-		n := uint64(pkts[i].Len)
-		c.Frames++
+		if took == would {
+			agreed++
+		}
 		c.Sent[took] += n
 		c.Would[would] += n
-		if took == would {
-			c.Agreed++
-		}
 	}
+	c.Frames += uint64(len(pkts) - none)
+	c.Agreed += uint64(agreed)
 }
 
 // ShadowStats returns what the shadows of the classes in force have counted.
