@@ -2,6 +2,7 @@ package admin
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -44,6 +45,7 @@ type Options struct {
 	Tables  func() *dataplane.Tables      // nil result: none were published yet
 	Ports   func() []dataplane.PortConfig // by PortID; those without a name are nobody's
 	Config  func() ConfigDiff             // what a reload of the daemon's file would do now
+	Record  func(io.Writer) error         // writes a flight record
 	Capture func(dataplane.CaptureConfig) (Capture, error)
 	Gate    *httpd.Gate // what requests that ask the workers pass; nil: they are not bounded
 
@@ -153,7 +155,8 @@ func NewServer(o Options) http.Handler {
 	}
 	// Streams go by no gate: dataplane.Node bounds how many there are.
 	mux.HandleFunc("/v1/capture", o.serveCapture)
-	known = append(known, "/v1/capture")
+	mux.Handle("/v1/record", o.Gate.Bound(http.HandlerFunc(o.serveRecord)))
+	known = append(known, "/v1/capture", "/v1/record")
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		httpd.WriteJSON(w, http.StatusNotFound, Failure{fmt.Sprintf("%s does not exist; there are %s", r.URL.Path, strings.Join(known, ", "))})
 	})

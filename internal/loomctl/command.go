@@ -52,7 +52,7 @@ func Command(out io.Writer) *cobra.Command {
 		limited(command(o, "fdb", "fdb", "MAC addresses, and where they live", printFDB)),
 		explainCommand(o),
 		command(o, "schemes", "stats", "Schemes: decisions, and what only one scheme counts, on both sides", printSchemes),
-		captureCommand(o),
+		captureCommand(o), recordCommand(o),
 		command(o, "stats", "stats", "Where frames came from and went, drops, decisions, feedback, messages", printStats),
 	)
 	return root
