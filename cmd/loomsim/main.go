@@ -71,6 +71,7 @@ func (p *program) command() *cobra.Command {
 		root.AddCommand(c)
 	}
 	root.AddCommand(matrix.LabCommands()...)
+	root.AddCommand(replayCommand())
 	root.AddCommand(&cobra.Command{
 		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
