@@ -265,3 +265,17 @@ func (n *Node) Recorded() (x Recorded) {
 	}
 	return x
 }
+
+// OnCrash has do called when a worker panics, before the process ends: what it asks the
+// workers is not answered any more. It is for before [Node.Run].
+func (n *Node) OnCrash(do func()) { n.onCrash = do }
+
+// crashed is deferred by workers.
+func (n *Node) crashed() {
+	if x := recover(); x != nil {
+		if n.onCrash != nil {
+			n.onCrash()
+		}
+		panic(x)
+	}
+}

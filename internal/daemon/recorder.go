@@ -34,6 +34,8 @@ const (
 	burstDrops = 1000
 	burstPart  = 100
 	burstRest  = 10 * time.Minute // from one record of a burst to the next
+
+	crashWait = 2 * time.Second // for a record of a crash
 )
 
 // recordedPlane is what a flight recorder asks of the data plane.
@@ -223,6 +225,23 @@ func (r *recorder) keep(why string) {
 		return
 	}
 	r.log.Warn("wrote a flight record", "why", why, "file", path)
+}
+
+// crash writes a record while a worker panics. Whoever has the recorder may wait for that
+// worker: then there is no record.
+func (r *recorder) crash() {
+	if r.dir == "" {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.keep("a worker has crashed")
+	}()
+	select {
+	case <-done:
+	case <-time.After(crashWait):
+	}
 }
 
 func (r *recorder) save(why string, now time.Time) (path string, err error) {

@@ -120,6 +120,7 @@ func (k Kind) run(ctx context.Context, file string, takeOver bool) (err error) {
 		return fmt.Errorf("open the ports: %w", err)
 	}
 	again.plane, again.follow, rec.plane = plane, kernel.SetPorts, plane
+	plane.OnCrash(rec.crash)
 	again.now.Store(n)
 	ports := newWatcher(again.now.Load, findings, log)
 	err = k.serve(ctx, &service{n, plane, kernel, l, h, file, log, rec}, again, ports, reload)
