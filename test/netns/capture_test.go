@@ -17,6 +17,7 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 
 	"github.com/loomfabric/loom/config"
+	"github.com/loomfabric/loom/internal/record"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -155,8 +156,32 @@ func TestCapture(t *testing.T) {
 			t.Errorf("a frame that starts no flowlet: %+v", c)
 		}
 	}
+	l0.checkRecord(size)
 	explained := l0.loomctl("explain", h0.String(), h3.String(), "tcp", fmt.Sprint(last.sport), fmt.Sprint(last.dport), "--vni", "10", "--dst-mac", overlay.MAC(f.host("h3").MAC).String())
 	if !strings.Contains(explained, "("+last.port+"), last packet") {
 		t.Errorf("the flow's last frame left by %s; explain says\n%s", last.port, explained)
+	}
+}
+
+// checkRecord reads a leaf's flight record, which must have a flow of a size, and samples.
+func (d *daemon) checkRecord(size int) {
+	d.t.Helper()
+	file := filepath.Join(d.t.TempDir(), "x.loom")
+	d.loomctl("record", "dump", file)
+	f, err := os.Open(file)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer f.Close()
+	r, err := record.Read(f)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	largest := uint64(0)
+	for _, x := range r.Flows {
+		largest = max(largest, x.Bytes)
+	}
+	if largest < uint64(size) || len(r.Samples) < 10 || len(r.Events) == 0 || r.Scheme != "conga" {
+		d.t.Errorf("the largest of %d flows has %d bytes, %d samples, %d events, %+v", len(r.Flows), largest, len(r.Samples), len(r.Events), r.Header)
 	}
 }
