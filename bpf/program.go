@@ -94,9 +94,11 @@ func load(cfg Config, tags bool) (*Program, error) {
 	if err := specialise(spec, &cfg, tags); err != nil {
 		return nil, err
 	}
-	shared := cfg.Routes.maps()
+	shared := make(map[string]*ebpf.Map)
 	if cfg.Rule != nil {
-		shared = cfg.Rule.maps(cfg.Kind)
+		maps.Copy(shared, cfg.Rule.maps(cfg.Kind))
+	} else {
+		maps.Copy(shared, cfg.Routes.maps())
 	}
 	if cfg.Fast != nil {
 		maps.Copy(shared, cfg.Fast.maps)
@@ -140,6 +142,9 @@ func specialise(spec *ebpf.CollectionSpec, cfg *Config, tags bool) error {
 	if tags {
 		p.Ifindex, p.Flags = uint32(cfg.Device), unix.BPF_F_XDP_DEV_BOUND_ONLY
 	}
+	if cfg.MultiBuffer {
+		p.Flags |= unix.BPF_F_XDP_HAS_FRAGS
+	}
 	spec.Programs = map[string]*ebpf.ProgramSpec{cfg.name(): p}
 	if cfg.Kind == Spine {
 		spec.Maps["remotes"].MaxEntries, spec.Maps["remotes6"].MaxEntries = maxRoutes, maxRoutes
@@ -173,7 +178,11 @@ func specialise(spec *ebpf.CollectionSpec, cfg *Config, tags bool) error {
 		"vtep_addr6": [4]uint32{},
 		"no_socket":  uint32(xdpPass),
 
-		"port_number": uint32(cfg.Port),
+		"port_number":  uint32(cfg.Port),
+		"multi_buffer": uint32(0),
+	}
+	if cfg.MultiBuffer {
+		consts["multi_buffer"] = uint32(1)
 	}
 	if cfg.Closed {
 		consts["no_socket"] = uint32(xdpDrop)

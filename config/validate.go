@@ -40,6 +40,10 @@ func (d *checker) common(c *Common) {
 	d.OneOf("log.level", "log level", c.Log.Level, logLevels...)
 	d.OneOf("log.format", "log format", c.Log.Format, "text", "json")
 	d.listen(c.Telemetry.Listen, c.Admin.Listen)
+	if web := c.Telemetry.WebConfig; web != "" {
+		d.ErrorIf(!strings.HasPrefix(web, "/"), "telemetry.web_config", "%q is not an absolute path; use /etc/loom/web.yaml, or leave it out", web)
+		d.ErrorIf(Off(c.Telemetry.Listen), "telemetry.web_config", "nothing is served that %q could guard; set telemetry.listen, or leave it out", web)
+	}
 	d.Add(c.Congestion.Resolve(profile))
 	d.ErrorIf(c.VXLANPort == 0, "vxlan_port", "UDP port 0 does not exist; use 4789, or leave it out")
 	d.ErrorIf(c.Workers < 1 || c.Workers > 256, "workers", "%d workers; use 1 to 256, at most one for each core", c.Workers)
@@ -145,6 +149,11 @@ func (d *checker) vtep(at string, a netip.Addr) bool {
 		at, "%v cannot be a VTEP; use a unicast address of IPv4 or IPv6 that routers forward to, as in 10.255.0.1 or 2001:db8::1", a)
 }
 
+// fastPath checks what a fast path needs that is to be there.
+func (d *checker) fastPath(mode XDPMode) {
+	d.ErrorIf(dataplane.XDPMode(mode) == dataplane.XDPGeneric, "fast_path", "it needs XDP in the driver; remove xdp_mode: generic, or use auto")
+}
+
 // scheme checks a spine's scheme, if it has one.
 func (d *checker) scheme(s *Spine) {
 	d.Add(s.Sections.Resolve(s.Congestion.Profile))
@@ -154,9 +163,9 @@ func (d *checker) scheme(s *Spine) {
 			d.Errorf(name, "the spine has no scheme that goes by it; remove it, or use one that does")
 		}
 	}
-	if on := dataplane.FastMode(s.FastPath) == dataplane.FastOn; on {
+	if dataplane.FastMode(s.FastPath) == dataplane.FastOn {
 		d.ErrorIf(s.Scheme != "", "fast_path", "XDP cannot forward by itself what scheme %s decides about; remove one of the two, or use auto", s.Scheme)
-		d.ErrorIf(dataplane.XDPMode(s.XDPMode) == dataplane.XDPGeneric, "fast_path", "it needs XDP in the driver; remove xdp_mode: generic, or use auto")
+		d.fastPath(s.XDPMode)
 	}
 	if s.Scheme == "" {
 		for _, key := range s.ExtraKeys() {

@@ -81,7 +81,8 @@ type Config struct {
 	FDBSize  int           // leaf: MAC addresses in all
 	FDBAge   time.Duration // leaf: a learned address unseen for so long is forgotten
 	HoldTime time.Duration // how long a frame waits for a neighbour's MAC
-	// FastPath says whether XDP forwards what it can by itself, on a spine.
+	// FastPath says whether XDP forwards what it can by itself: on a spine, and on a leaf
+	// what comes out of tunnels.
 	FastPath FastMode
 	Drain    time.Duration // how long Run goes on sending what is queued after its context ended
 
@@ -161,11 +162,17 @@ func (c *Config) UMEMFrames() int {
 // FrameSize returns the size of a UMEM frame, bytes: the smallest that holds the ports'
 // packets.
 func (c *Config) FrameSize() int {
-	if c.MaxMTU > MaxMTU(2048) {
+	switch {
+	case c.MaxMTU > PageMTU:
+		return xsk.LongFrame
+	case c.MaxMTU > MaxMTU(2048):
 		return 4096
 	}
 	return 2048
 }
+
+// long reports whether the kernel spreads the longest packets over several descriptors.
+func (c *Config) long() bool { return xsk.UmemConfig{FrameSize: c.FrameSize()}.Spread() }
 
 // WrongQueues says what is wrong with the queues of an interface, receive and transmit,
 // and what to do about it; "": nothing.
@@ -193,9 +200,12 @@ func MaxMTU(frameSize int) int {
 	return frameSize - xsk.Headroom - overlay.EthernetLen - overlay.VLANLen
 }
 
-// LargestMTU is the largest MTU a port can have: a UMEM frame is a page, and a
-// packet is one frame.
-var LargestMTU = MaxMTU(4096)
+// The largest MTU of a port whose packets fit in a page, and the largest that a port can
+// have at all, which needs Linux 6.6 and frames of four times the size (decision 0040).
+var (
+	PageMTU    = MaxMTU(4096)
+	LargestMTU = MaxMTU(xsk.LongFrame)
+)
 
 // check completes c and reports what makes no sense.
 func (c *Config) check() error {

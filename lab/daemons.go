@@ -160,7 +160,7 @@ func (l *Lab) common(node string) config.Common {
 	return config.Common{
 		Name:      node,
 		Telemetry: config.Telemetry{Listen: "unix:" + l.socket(node)},
-		Admin:     config.Admin{Listen: "unix:" + l.path(node+".admin.sock")},
+		Admin:     config.Admin{Listen: "unix:" + fabric.AdminSocket(l.File.Name, node)},
 		Polling:   config.Polling(dataplane.Interrupt), // many daemons share the cores
 		RingSize:  labRing,
 		// The same on all nodes: every hop meters its links.

@@ -1,16 +1,28 @@
-// Command loomctl shows what a running leafd or spined knows; see
+// Command loomctl shows what running leafds and spineds know; see
 // docs/loomctl.md.
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
+	"os/signal"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/internal/buildinfo"
 	"github.com/loomfabric/loom/internal/loomctl"
 )
 
+// version is set by the linker.
+var version string
+
 func main() {
-	if err := loomctl.Command(os.Stdout).Execute(); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
+	defer stop()
+	c := loomctl.Command(os.Stdout)
+	c.AddCommand(buildinfo.Command("loomctl", buildinfo.Version(version)))
+	if err := c.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "loomctl:", err)
 		os.Exit(loomctl.ExitCode(err))
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/cmd/internal/matrix"
+	"github.com/loomfabric/loom/internal/buildinfo"
 	"github.com/loomfabric/loom/internal/experiment"
 )
 
@@ -72,12 +73,6 @@ func (p *program) command() *cobra.Command {
 	}
 	root.AddCommand(matrix.LabCommands()...)
 	root.AddCommand(replayCommand())
-	root.AddCommand(&cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintln(c.OutOrStdout(), "loomsim", p.version)
-			return err
-		},
-	})
+	root.AddCommand(buildinfo.Command("loomsim", p.version))
 	return root
 }

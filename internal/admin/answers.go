@@ -151,6 +151,12 @@ type Failure struct {
 	Error string `json:"error"`
 }
 
+// otherRole is the failure of a question that only a node of the other role can answer.
+type otherRole struct {
+	Failure
+	OtherRole bool `json:"other_role"`
+}
+
 // at returns the i-th element, or zero: tables and counters may be of different
 // ages.
 func at[T any](s []T, i int) (v T) {

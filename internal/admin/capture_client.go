@@ -2,9 +2,7 @@ package admin
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -17,53 +15,31 @@ import (
 type CaptureStream struct {
 	*capture.Reader
 	body io.Closer
-	conn *net.UnixConn
+	conn *net.UnixConn // nil: the daemon is on another machine
 }
 
 // Enough asks the daemon to end the capture. What it has copied until then still comes, and
-// at last a [capture.End].
-func (s *CaptureStream) Enough() error { return s.conn.CloseWrite() }
-
-// Close ends the capture.
-func (s *CaptureStream) Close() error { return errors.Join(s.body.Close(), s.conn.Close()) }
-
-// Capture starts a capture. It ends when ctx does.
-func (c *Client) Capture(ctx context.Context, q url.Values) (*CaptureStream, error) {
-	var conn *net.UnixConn
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		x, err := (&net.Dialer{}).DialContext(ctx, "unix", c.Socket)
-		if err == nil {
-			conn = x.(*net.UnixConn)
-		}
-		return x, err
-	}}}
-	u := url.URL{Scheme: "http", Host: "daemon", Path: "/v1/capture", RawQuery: q.Encode()}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
-	if err != nil {
-		return nil, err
+// at last a [capture.End]. It fails with a daemon on another machine: there Close is all.
+func (s *CaptureStream) Enough() error {
+	if s.conn == nil {
+		return errors.ErrUnsupported
 	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, c.explain(err)
-	}
-	if resp.StatusCode != http.StatusOK {
-		defer resp.Body.Close()
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // what there is of it
-		return nil, c.failure(resp, body)
-	}
-	r, err := capture.NewReader(resp.Body)
-	if err != nil {
-		resp.Body.Close()
-		return nil, err
-	}
-	return &CaptureStream{r, resp.Body, conn}, nil
+	return s.conn.CloseWrite()
 }
 
-// failure returns the error that an answer is.
-func (c *Client) failure(resp *http.Response, body []byte) error {
-	var f Failure
-	if json.Unmarshal(body, &f) != nil || f.Error == "" {
-		return fmt.Errorf("%s answers %s: is it the admin socket (admin.listen) of leafd or spined?", c.Socket, resp.Status)
+// Close ends the capture.
+func (s *CaptureStream) Close() error { return s.body.Close() }
+
+// Capture starts a capture. It ends when ctx does. Errors are as in [Client.Get].
+func (c *Client) Capture(ctx context.Context, q url.Values) (*CaptureStream, error) {
+	s := &CaptureStream{}
+	body, err := c.open(ctx, http.MethodGet, "capture", q, nil, func(conn net.Conn) { s.conn, _ = conn.(*net.UnixConn) })
+	if err != nil {
+		return nil, err
 	}
-	return errors.New(f.Error)
+	s.body = body
+	if s.Reader, err = capture.NewReader(body); err != nil {
+		return nil, errors.Join(err, body.Close())
+	}
+	return s, nil
 }

@@ -47,7 +47,9 @@ type Options struct {
 	Config  func() ConfigDiff             // what a reload of the daemon's file would do now
 	Record  func(io.Writer) error         // writes a flight record
 	Capture func(dataplane.CaptureConfig) (Capture, error)
-	Gate    *httpd.Gate // what requests that ask the workers pass; nil: they are not bounded
+	// Parameters are what the node runs with, but for what the tables say.
+	Parameters func() Parameters
+	Gate       *httpd.Gate // what requests that ask the workers pass; nil: they are not bounded
 
 	stall time.Duration // tests: how long the client of a capture may read nothing; 0: captureStall
 }
@@ -69,6 +71,13 @@ var endpoints = []endpoint{
 	}},
 	{"config", false, true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		return o.Config(), nil
+	}},
+	{"parameters", false, true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+		return o.Parameters().withTables(o.Ports(), o.Tables()), nil
+	}},
+	{"rings", false, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+		st := o.Node.Stats()
+		return rings(o.Ports(), &st), nil
 	}},
 	{"ports", false, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		st := o.Node.Stats()
@@ -168,7 +177,7 @@ func (e *endpoint) serve(o *Options, r *http.Request) (status int, answer any) {
 		return http.StatusMethodNotAllowed, Failure{r.Method + " is not possible: the API only reads, use GET"}
 	}
 	if e.leaf && !o.Leaf {
-		return http.StatusNotFound, Failure{fmt.Sprintf("a spine has no %s: ask a leaf", e.path)}
+		return http.StatusNotFound, otherRole{Failure{fmt.Sprintf("a spine has no %s: ask a leaf", e.path)}, true}
 	}
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err == nil {

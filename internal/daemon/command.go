@@ -9,8 +9,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -18,6 +16,8 @@ import (
 	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/control/bridge"
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/buildinfo"
+	"github.com/loomfabric/loom/internal/httpd"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -57,6 +57,19 @@ func (n *node) overlay() *config.Leaf {
 	return l
 }
 
+// overlayName says who has a leaf's addresses, in the words of its configuration; "" on
+// a spine.
+func (n *node) overlayName() string {
+	switch {
+	case n.dp.Role != dataplane.Leaf:
+		return ""
+	case n.dp.KernelOverlay:
+		return "kernel"
+	default:
+		return "file"
+	}
+}
+
 func loadLeaf(file string, interfaces []string) (*node, error) {
 	l, err := config.LoadLeaf(file, interfaces)
 	if err != nil {
@@ -68,7 +81,15 @@ func loadLeaf(file string, interfaces []string) (*node, error) {
 			return nil, err
 		}
 	}
-	return n, nil
+	return n, n.checkWeb()
+}
+
+// checkWeb reads who may ask for metrics, with the certificates.
+func (n *node) checkWeb() error {
+	if n.common.Telemetry.WebConfig == "" {
+		return nil
+	}
+	return httpd.CheckWeb(n.common.Telemetry.WebConfig, "telemetry.web_config")
 }
 
 // readKeys reads the keys of control packets. Everybody on the machine who could read
@@ -97,15 +118,14 @@ func loadSpine(file string, interfaces []string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &node{file: s, common: s.Common, dp: s.ToDataplane()}, nil
+	n := &node{file: s, common: s.Common, dp: s.ToDataplane()}
+	return n, n.checkWeb()
 }
 
 // Main runs the daemon's command line and returns the exit code. version is
 // what the linker set; empty: what the Go tool recorded.
 func Main(k Kind, version string) int {
-	if k.version = version; version == "" {
-		k.version = recorded()
-	}
+	k.version = buildinfo.Version(version)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	signals := make(chan os.Signal, 2)
@@ -139,26 +159,6 @@ func (k Kind) command(out io.Writer) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return k.run(c.Context(), file, takeOver) },
 	})
 	run.Flags().BoolVar(&takeOver, "takeover", false, "take over from the daemon that runs, without losing a frame; without one start as usual")
-	root.AddCommand(run, withFile(k.upgradeCommand(&file, out)), withFile(k.checkCommand(&file, out)), &cobra.Command{
-		Use: "version", Short: "Print the version", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(out, "%s %s %s %s/%s\n", k.name, k.version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
-		},
-	})
+	root.AddCommand(run, withFile(k.upgradeCommand(&file, out)), withFile(k.checkCommand(&file, out)), buildinfo.Command(k.name, k.version))
 	return root
-}
-
-// recorded is the version that the Go tool wrote into the program.
-func recorded() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value[:min(len(s.Value), 12)]
-		}
-	}
-	return info.Main.Version
 }

@@ -35,13 +35,18 @@ const (
 // short while, and closes the listener. The error says why serving ended before
 // ctx did; what is served there is for it and for the log.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, what string, log *slog.Logger) error {
+	return serveBy(ctx, l, h, what, log, (*http.Server).Serve)
+}
+
+// serveBy is Serve with what a server does with the connections that it accepts.
+func serveBy(ctx context.Context, l net.Listener, h http.Handler, what string, log *slog.Logger, accept func(*http.Server, net.Listener) error) error {
 	s := &http.Server{
 		Handler: h, ReadTimeout: headerTimeout, WriteTimeout: AnswerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return ctx }, // an answer without an end hears of the daemon's
 		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(netutil.LimitListener(l, maxConnections)) }()
+	go func() { done <- accept(s, netutil.LimitListener(l, maxConnections)) }()
 	log.Info("serving "+what, "address", l.Addr().String())
 	select {
 	case err := <-done:

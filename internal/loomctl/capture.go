@@ -148,9 +148,9 @@ func (f *captureFlags) run(c *cobra.Command, o *options) error {
 	}
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
-	client := admin.Client{Socket: o.socket}
-	if client.Socket == "" {
-		client.Socket = findSocket()
+	client, err := o.one()
+	if err != nil {
+		return err
 	}
 	s, err := client.Capture(ctx, q)
 	if err != nil {
@@ -232,4 +232,19 @@ func (f *captureFlags) copy(c *cobra.Command, s *admin.CaptureStream, out sink) 
 			return err
 		}
 	}
+}
+
+// one returns the only daemon that the flags mean, for commands that ask no more.
+func (o *options) one() (*admin.Client, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	nodes, _, err := o.choose()
+	if err != nil {
+		return nil, err
+	}
+	if len(nodes) != 1 || o.watch > 0 {
+		return nil, errors.New("this command asks one node, once: give one --node, and leave out --watch")
+	}
+	return nodes[0].client, nil
 }

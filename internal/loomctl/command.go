@@ -3,14 +3,9 @@
 package loomctl
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net/url"
-	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -18,27 +13,18 @@ import (
 	"github.com/loomfabric/loom/internal/admin"
 )
 
-// Sockets are where the daemons listen if their files do not say otherwise; the
-// first that exists is asked if the caller does not say which.
-var Sockets = []string{"/run/loom/leafd.sock", "/run/loom/spined.sock"}
-
-// options are the flags of all commands.
-type options struct {
-	socket, output string
-}
-
 // Command returns the command line, which prints to out.
 func Command(out io.Writer) *cobra.Command {
 	o := &options{}
 	root := &cobra.Command{
 		Use: "loomctl", Short: "Show what a running leafd or spined knows",
-		Long: "loomctl asks the admin API of a daemon on this machine (admin.listen) and prints the\n" +
-			"answer: tables for people, with -o json what the API said.",
+		Long: "loomctl asks the admin API of a daemon on this machine (admin.listen), or of those that\n" +
+			"--node or --lab names, and prints the answer: tables for people, with -o json or yaml what\n" +
+			"the API said; of several nodes, an object by their names.\n\n" + exitCodes,
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	root.SetOut(out)
-	root.PersistentFlags().StringVar(&o.socket, "socket", "", "the daemon's admin socket (default: the first of "+strings.Join(Sockets, ", ")+" that exists)")
-	root.PersistentFlags().StringVarP(&o.output, "output", "o", "table", "table or json")
+	o.add(root)
 	root.AddCommand(
 		command(o, "status", "status", "Whether the node is ready, and if not, why", printStatus),
 		configCommand(o),
@@ -51,6 +37,7 @@ func Command(out io.Writer) *cobra.Command {
 		limited(command(o, "flowlets", "flowlets", "Flowlet tables, active flowlets first", printFlowlets)),
 		limited(command(o, "fdb", "fdb", "MAC addresses, and where they live", printFDB)),
 		explainCommand(o),
+		doctorCommand(o), supportCommand(o),
 		command(o, "schemes", "stats", "Schemes: decisions, and what only one scheme counts, on both sides", printSchemes),
 		captureCommand(o), recordCommand(o),
 		command(o, "stats", "stats", "Where frames came from and went, drops, decisions, feedback, messages", printStats),
@@ -65,25 +52,8 @@ func command[T any](o *options, use, what, short string, print func(io.Writer, *
 		if f := c.Flags().Lookup("limit"); f != nil && f.Value.String() != "0" {
 			q.Set("limit", f.Value.String())
 		}
-		return show(c, o, what, q, print)
+		return asking(what, q, print).show(c, o)
 	}}
-}
-
-// ErrRestart says that a daemon's file has changes which need a restart.
-var ErrRestart = errors.New("some changes need a restart, and a reload would refuse all of them")
-
-// ErrRefused says that a daemon would refuse its file.
-var ErrRefused = errors.New("a reload would refuse the file")
-
-// ExitCode returns what a program ends with that got an error of the command line.
-func ExitCode(err error) int {
-	switch {
-	case err == nil:
-		return 0
-	case errors.Is(err, ErrRestart):
-		return 2
-	}
-	return 1
 }
 
 func configCommand(o *options) *cobra.Command {
@@ -96,20 +66,23 @@ func configCommand(o *options) *cobra.Command {
 			"not answer.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			var d *admin.ConfigDiff
-			err := show(c, o, "config", url.Values{}, func(w io.Writer, x *admin.ConfigDiff) { printConfigDiff(w, x) }, &d)
-			switch {
-			case err != nil:
-				return err
-			case d.Error != "":
-				return ErrRefused
-			case len(d.Restart) > 0:
-				return ErrRestart
-			}
-			return nil
+			v := asking("config", nil, printConfigDiff)
+			v.judge = judgeDiff
+			return v.show(c, o)
 		},
 	})
 	return parent
+}
+
+// judgeDiff says what a difference means for the exit code.
+func judgeDiff(d *admin.ConfigDiff) error {
+	switch {
+	case d.Error != "":
+		return ErrRefused
+	case len(d.Restart) > 0:
+		return ErrRestart
+	}
+	return nil
 }
 
 // limited lets the caller bound an answer.
@@ -146,52 +119,7 @@ func explainCommand(o *options) *cobra.Command {
 				q.Set(name, c.Flags().Lookup(flag).Value.String())
 			}
 		}
-		return show(c, o, "explain", q, func(w io.Writer, x *dataplane.Explanation) { printExplanation(w, args, x) })
+		return asking("explain", q, func(w io.Writer, x *dataplane.Explanation) { printExplanation(w, args, x) }).show(c, o)
 	}
 	return c
-}
-
-// show asks and prints. It leaves the answer where keep says.
-func show[T any](c *cobra.Command, o *options, what string, q url.Values, print func(io.Writer, *T), keep ...**T) error {
-	if o.output != "table" && o.output != "json" {
-		return fmt.Errorf("output %q is unknown: use table or json", o.output)
-	}
-	client := admin.Client{Socket: o.socket}
-	if client.Socket == "" {
-		client.Socket = findSocket()
-	}
-	raw, err := client.Get(c.Context(), what, q)
-	if err != nil {
-		return err
-	}
-	var text bytes.Buffer
-	answer := new(T)
-	if o.output == "table" || len(keep) > 0 {
-		if err := json.Unmarshal(raw, answer); err != nil {
-			return fmt.Errorf("understand the daemon's answer: %w; is loomctl of the same version as the daemon?", err)
-		}
-		for _, to := range keep {
-			*to = answer
-		}
-	}
-	if o.output == "json" {
-		if err := json.Indent(&text, raw, "", "  "); err != nil {
-			return fmt.Errorf("the daemon's answer is not JSON: %w", err)
-		}
-	} else {
-		print(&text, answer)
-	}
-	_, err = c.OutOrStdout().Write(text.Bytes())
-	return err
-}
-
-// findSocket returns the first of the usual places that has a socket; if none has,
-// the first of all, for the error to name.
-func findSocket() string {
-	for _, s := range Sockets {
-		if _, err := os.Lstat(s); err == nil {
-			return s
-		}
-	}
-	return Sockets[0]
 }

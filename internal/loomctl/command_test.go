@@ -213,7 +213,10 @@ func TestJSONIsWhatTheDaemonSaid(t *testing.T) {
 func TestMistakes(t *testing.T) {
 	socket := daemon(t)
 	for _, tt := range []struct{ args, says string }{
-		{"ports -o yaml --socket " + socket, "use table or json"},
+		{"ports -o xml --socket " + socket, "use table, json or yaml"},
+		{"ports --watch=1ms --socket " + socket, "use 100ms or more"},
+		{"ports --node L0 --socket " + socket, "leave out --node"},
+		{"ports --lab none-of-this-name", `no lab "none-of-this-name"`},
 		{"explain 10.0.0.1 --socket " + socket, "SRC DST"},
 		{"explain 10.0.0.1 10.0.0.2 tcp 1 --socket " + socket, "SPORT DPORT"},
 		{"explain 10.0.0.1 10.0.0.9 --socket " + socket, "not expected: /v1/explain?dst=10.0.0.9&src=10.0.0.1"},

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/loomfabric/loom/internal/admin"
 	"github.com/loomfabric/loom/internal/record"
 )
 
@@ -16,9 +15,9 @@ func recordCommand(o *options) *cobra.Command {
 	parent.AddCommand(&cobra.Command{
 		Use: "dump FILE", Short: "Write what the daemon kept of its last minutes into a file, for loomsim replay", Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
-			client := admin.Client{Socket: o.socket}
-			if client.Socket == "" {
-				client.Socket = findSocket()
+			client, err := o.one()
+			if err != nil {
+				return err
 			}
 			var b bytes.Buffer
 			if err := client.Record(c.Context(), &b); err != nil {
