@@ -33,6 +33,7 @@ var Tools = []Tool{
 	{"sleep", "coreutils"},
 	{"true", "coreutils"},
 	{"tcpdump", "tcpdump"}, // compiles filters of loomctl capture
+	{"chromium", "chromium"},
 	{"systemd-analyze", "systemd"},
 	{"systemd-sysusers", "systemd"},
 }
