@@ -144,7 +144,6 @@ const (
 	RXVLAN                    // rxvlan: the driver takes VLAN tags out of frames
 	GRO                       // gro: the stack puts segments together that come in
 	LRO                       // lro: the driver makes one frame of several segments
-	GRO                       // gro: the stack puts segments together that come in
 )
 
 // features says how each is read and written: by commands of its own, or as a
@@ -161,7 +160,6 @@ var features = [...]struct {
 	RXVLAN:     {"rxvlan", unix.ETHTOOL_GFLAGS, unix.ETHTOOL_SFLAGS, 1 << 8},
 	GRO:        {"gro", unix.ETHTOOL_GGRO, unix.ETHTOOL_SGRO, 0},
 	LRO:        {"lro", unix.ETHTOOL_GFLAGS, unix.ETHTOOL_SFLAGS, 1 << 15},
-	GRO:        {"gro", unix.ETHTOOL_GGRO, unix.ETHTOOL_SGRO, 0},
 }
 
 // String is the name that ethtool -K has for the feature.
