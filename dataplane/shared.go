@@ -21,6 +21,7 @@ type shared struct {
 	leaf   *leaf.Shared        // nil on a spine
 	queues []queueOf           // by PortID
 	came   arrivalTable        // nil on a spine
+	fast   *bpf.Fast           // nil: there is no fast path
 }
 
 // queueOf is how many bytes of data wait for a port in each worker, as of when that worker
