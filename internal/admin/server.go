@@ -45,7 +45,9 @@ type Options struct {
 	Tables  func() *dataplane.Tables      // nil result: none were published yet
 	Ports   func() []dataplane.PortConfig // by PortID; those without a name are nobody's
 	Config  func() ConfigDiff             // what a reload of the daemon's file would do now
-	Gate    *httpd.Gate                   // what requests that ask the workers pass; nil: they are not bounded
+	// Parameters are what the node runs with, but for what the tables say.
+	Parameters func() Parameters
+	Gate       *httpd.Gate // what requests that ask the workers pass; nil: they are not bounded
 }
 
 // endpoint answers a query; the error is a mistake of the caller's.
@@ -67,6 +69,13 @@ var endpoints = []endpoint{
 		return o.Config(), nil
 	}},
 	{"snapshot", false, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) { return snapshot(o), nil }},
+	{"parameters", false, true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+		return o.Parameters().withTables(o.Ports(), o.Tables()), nil
+	}},
+	{"rings", false, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+		st := o.Node.Stats()
+		return rings(o.Ports(), &st), nil
+	}},
 	{"ports", false, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		st := o.Node.Stats()
 		return ports(o.Ports(), &st, o.Tables()), nil

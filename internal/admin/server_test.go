@@ -105,7 +105,7 @@ func fakeTables() *dataplane.Tables {
 func fakeServer(n Node, leaf bool, tables *dataplane.Tables) http.Handler {
 	return NewServer(Options{
 		Name: "L0", Role: "leafd", Leaf: leaf, Version: "v1", Node: n, VTEP: netip.MustParseAddr("10.0.0.9"),
-		Tables: func() *dataplane.Tables { return tables },
+		Tables: func() *dataplane.Tables { return tables }, Parameters: func() Parameters { return Parameters{PID: 7} },
 		Ports: func() []dataplane.PortConfig {
 			return []dataplane.PortConfig{
 				{Name: "acc0", Kind: dataplane.Access},
@@ -181,6 +181,18 @@ func TestAnswers(t *testing.T) {
 		if got, err := json.Marshal(x.got); err != nil || string(got) != x.want {
 			t.Errorf("%s: %s, %v, want %s", what, got, err, x.want)
 		}
+	}
+	var r Rings
+	get("/v1/rings", &r)
+	if len(r.Ports) != 2 || r.Ports[0].Port != "acc0" || r.Ports[0].Sockets.Number("fill_ring_empty") != 0 || r.Ports[1].Classifier == nil {
+		t.Errorf("rings %+v", r)
+	}
+	var params Parameters
+	get("/v1/parameters", &params)
+	if !reflect.DeepEqual(params, Parameters{
+		PID: 7, Peers: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, VNIs: []VNI{{100, []netip.Addr{}}}, Routes: []Route{}, Cores: []int{}, FailOpen: []string{},
+	}) {
+		t.Errorf("parameters %+v", params)
 	}
 	var c Conga
 	get("/v1/conga", &c)

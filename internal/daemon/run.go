@@ -274,7 +274,7 @@ func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *wat
 		api := admin.NewServer(admin.Options{
 			Name: n.dp.Name, Role: k.name, Leaf: n.dp.Role == dataplane.Leaf, Version: k.version, VTEP: n.dp.VTEP,
 			Node: plane, Tables: mirror.Tables, Ports: plane.Ports, Gate: adminGate,
-			Config: again.diff,
+			Config: again.diff, Parameters: again.parameters,
 		})
 		if s.admin != nil {
 			parts.Go(func() error { return httpd.Serve(around, s.admin, api, "the admin API", log) })

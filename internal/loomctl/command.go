@@ -37,6 +37,7 @@ func Command(out io.Writer) *cobra.Command {
 		limited(command(o, "flowlets", "flowlets", "Flowlet tables, active flowlets first", printFlowlets)),
 		limited(command(o, "fdb", "fdb", "MAC addresses, and where they live", printFDB)),
 		explainCommand(o),
+		doctorCommand(o), supportCommand(o),
 		command(o, "schemes", "stats", "Schemes: decisions, and what only one scheme counts, on both sides", printSchemes),
 		command(o, "stats", "stats", "Where frames came from and went, drops, decisions, feedback, messages", printStats),
 	)
