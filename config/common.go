@@ -92,7 +92,7 @@ type Telemetry struct {
 	// read again for each connection. Default: none, plain HTTP for everybody.
 	WebConfig string `yaml:"web_config,omitempty"`
 	// PerWorker shows what a port counts of each worker, with a label worker, which
-	// makes a lot of series: ports times workers times 23. Default: false, the sum over
+	// makes a lot of series: ports times workers times 38. Default: false, the sum over
 	// the workers.
 	PerWorker bool `yaml:"per_worker,omitempty"`
 }

@@ -20,7 +20,6 @@ type shared struct {
 	meters []*congestion.Meter // by PortID
 	leaf   *leaf.Shared        // nil on a spine
 	queues []queueOf           // by PortID
-	fast   *bpf.Fast           // nil: there is no fast path
 	came   arrivalTable        // nil on a spine
 	fast   *bpf.Fast           // nil: there is no fast path
 }
