@@ -1,6 +1,7 @@
 // Package admin is the admin API of leafd and spined: JSON over HTTP on a Unix
-// socket, for people who look at a running node. It only reads. It must not
-// decide anything, nor ask for more of a worker's time than an answer needs.
+// socket, for people who look at a running node, and for those few who may change how it
+// is configured and how much it logs. It must not decide anything, nor ask for more of a
+// worker's time than an answer needs.
 package admin
 
 import (
@@ -107,9 +108,11 @@ type Stats struct {
 	Leaf      Counters          `json:"leaf"`
 }
 
-// ConfigDiff is what a reload of a daemon's file (SIGHUP) would do now.
+// ConfigDiff is what a reload of a daemon's file (SIGHUP), or of another text in its
+// place, would do now, or has done.
 type ConfigDiff struct {
-	File string `json:"file"`
+	File    string `json:"file"`    // the daemon's
+	Applied bool   `json:"applied"` // it has been done
 	// Live are the keys that the daemon takes over, if Restart is empty: a reload is all or
 	// nothing.
 	Live     []string `json:"live"`

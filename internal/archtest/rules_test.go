@@ -20,7 +20,7 @@ var layers = [][]string{
 	{"congestion", "reorder", "liveness"},
 	{"balance"},
 	{"leaf"},
-	{"internal/yamlfile", "internal/ids"},
+	{"internal/yamlfile", "internal/ids", "internal/peercred", "internal/events"},
 	{"config/vocab"},
 	{"config/fabric"},
 	{"bpf"},

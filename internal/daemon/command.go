@@ -25,7 +25,8 @@ type Kind struct {
 	name, short string
 	hup         string // what SIGHUP does, for the help
 	version     string
-	load        func(file string, interfaces []string) (*node, error)
+	// load reads a file, or a text in its place if that is not nil.
+	load func(file string, text []byte, interfaces []string) (*node, error)
 }
 
 // The daemons.
@@ -56,8 +57,14 @@ func (n *node) overlay() *config.Leaf {
 	return l
 }
 
-func loadLeaf(file string, interfaces []string) (*node, error) {
-	l, err := config.LoadLeaf(file, interfaces)
+func loadLeaf(file string, text []byte, interfaces []string) (*node, error) {
+	read := config.LoadLeaf
+	if text != nil {
+		read = func(file string, interfaces []string) (*config.Leaf, error) {
+			return config.ParseLeaf(file, text, interfaces)
+		}
+	}
+	l, err := read(file, interfaces)
 	if err != nil {
 		return nil, err
 	}
@@ -91,8 +98,14 @@ func readKeys(file string) (overlay.Keys, error) {
 	return keys, nil
 }
 
-func loadSpine(file string, interfaces []string) (*node, error) {
-	s, err := config.LoadSpine(file, interfaces)
+func loadSpine(file string, text []byte, interfaces []string) (*node, error) {
+	read := config.LoadSpine
+	if text != nil {
+		read = func(file string, interfaces []string) (*config.Spine, error) {
+			return config.ParseSpine(file, text, interfaces)
+		}
+	}
+	s, err := read(file, interfaces)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/admin"
+	"github.com/loomfabric/loom/internal/events"
 	"github.com/loomfabric/loom/internal/httpd"
 	"github.com/loomfabric/loom/internal/telemetry"
 )
@@ -43,12 +44,17 @@ func (n *node) logLevel() (level slog.Level) {
 	return level
 }
 
-func (n *node) logger(level slog.Leveler) *slog.Logger {
+// keptEvents is how many events a daemon keeps.
+const keptEvents = 4096
+
+// logger returns the log, whose events are kept.
+func (n *node) logger(level slog.Leveler, kept *events.Ring) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
+	var h slog.Handler = slog.NewTextHandler(os.Stderr, o)
 	if n.common.Log.Format == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, o)).With("node", n.dp.Name)
+		h = slog.NewJSONHandler(os.Stderr, o)
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, o)).With("node", n.dp.Name)
+	return slog.New(events.Keep(h, kept)).With("node", n.dp.Name)
 }
 
 // run is the life of a daemon. What can fail without a trace comes first: the
@@ -88,9 +94,10 @@ func (k Kind) run(ctx context.Context, file string, takeOver bool) (err error) {
 		}
 		return errors.Join(errs...)
 	}
-	again := &reloader{kind: k, file: file, gather: control.GatherPorts, start: read, found: make(chan []string, 1)}
+	again := &reloader{kind: k, file: file, gather: control.GatherPorts, start: read, found: make(chan []string, 1), asked: make(chan request)}
 	again.level.Set(n.logLevel())
-	log := n.logger(&again.level)
+	kept := events.NewRing(keptEvents)
+	log := n.logger(&again.level, kept)
 	again.log, again.manager.log = log, log
 	for _, f := range findings {
 		log.Warn(f.Problem, "fix", f.Fix)
@@ -120,7 +127,7 @@ func (k Kind) run(ctx context.Context, file string, takeOver bool) (err error) {
 	again.plane, again.follow = plane, kernel.SetPorts
 	again.now.Store(n)
 	ports := newWatcher(again.now.Load, findings, log)
-	err = k.serve(ctx, &service{n, plane, kernel, l, h, file, log}, again, ports, reload)
+	err = k.serve(ctx, &service{n, plane, kernel, l, h, file, log, kept}, again, ports, reload)
 	if cerr := plane.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("close the ports: %w", cerr))
 	}
@@ -206,6 +213,8 @@ type service struct {
 	heir *heir // nil: there is no predecessor
 	file string
 	log  *slog.Logger
+
+	events *events.Ring
 }
 
 // Bounds on requests that ask the workers, of metrics and of the admin API each. An
@@ -261,7 +270,7 @@ func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *wat
 		api := admin.NewServer(admin.Options{
 			Name: n.dp.Name, Role: k.name, Leaf: n.dp.Role == dataplane.Leaf, Version: k.version,
 			Node: plane, Tables: mirror.Tables, Ports: plane.Ports, Gate: adminGate,
-			Config: again.diff,
+			Config: again, Level: &again.level, Log: log, Events: s.events,
 		})
 		parts.Go(func() error { return httpd.Serve(around, s.admin, api, "the admin API", log) })
 	}

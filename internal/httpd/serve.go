@@ -37,10 +37,10 @@ const (
 func Serve(ctx context.Context, l net.Listener, h http.Handler, what string, log *slog.Logger) error {
 	s := &http.Server{
 		Handler: h, ReadTimeout: headerTimeout, WriteTimeout: AnswerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ConnContext: withPeer,
 	}
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(netutil.LimitListener(l, maxConnections)) }()
+	go func() { done <- s.Serve(netutil.LimitListener(peers{l}, maxConnections)) }()
 	log.Info("serving "+what, "address", l.Addr().String())
 	select {
 	case err := <-done:

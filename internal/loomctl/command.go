@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/internal/admin"
 )
 
 // Command returns the command line, which prints to out.
@@ -28,6 +27,8 @@ func Command(out io.Writer) *cobra.Command {
 	root.AddCommand(
 		command(o, "status", "status", "Whether the node is ready, and if not, why", printStatus),
 		configCommand(o),
+		logCommand(o),
+		eventsCommand(o),
 		command(o, "ports", "ports", "Ports: state, load, counters", printPorts),
 		command(o, "fast", "fast", "The fast path: which ports XDP forwards by, why not, and how much", printFast),
 		command(o, "peers", "peers", "Peers: whether they speak the fabric's header, next hops, traffic", printPeers),
@@ -46,47 +47,23 @@ func Command(out io.Writer) *cobra.Command {
 // command returns one that asks for what and prints the answer.
 func command[T any](o *options, use, what, short string, print func(io.Writer, *T)) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error {
-		q := url.Values{}
-		if f := c.Flags().Lookup("limit"); f != nil && f.Value.String() != "0" {
-			q.Set("limit", f.Value.String())
-		}
-		return asking(what, q, print).show(c, o)
+		return asking(what, limitOf(c), print).show(c, o)
 	}}
-}
-
-func configCommand(o *options) *cobra.Command {
-	parent := &cobra.Command{Use: "config", Short: "The daemon's configuration"}
-	parent.AddCommand(&cobra.Command{
-		Use: "diff", Short: "What a reload of the daemon's file would change now, and what needs a restart",
-		Long: "diff has the daemon hold its file against what it runs with, and against the machine.\n" +
-			"It changes nothing. The exit code is 0 if a reload (SIGHUP) takes over all that has\n" +
-			"changed, 2 if a key needs a restart, and 1 if the daemon would refuse the file, or does\n" +
-			"not answer.",
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			v := asking("config", nil, printConfigDiff)
-			v.judge = judgeDiff
-			return v.show(c, o)
-		},
-	})
-	return parent
-}
-
-// judgeDiff says what a difference means for the exit code.
-func judgeDiff(d *admin.ConfigDiff) error {
-	switch {
-	case d.Error != "":
-		return ErrRefused
-	case len(d.Restart) > 0:
-		return ErrRestart
-	}
-	return nil
 }
 
 // limited lets the caller bound an answer.
 func limited(c *cobra.Command) *cobra.Command {
 	c.Flags().Int("limit", 0, "list at most this many entries (default: what the daemon thinks reasonable)")
 	return c
+}
+
+// limitOf returns the parameters of a command that [limited] may have given a flag.
+func limitOf(c *cobra.Command) url.Values {
+	q := url.Values{}
+	if f := c.Flags().Lookup("limit"); f != nil && f.Value.String() != "0" {
+		q.Set("limit", f.Value.String())
+	}
+	return q
 }
 
 func explainCommand(o *options) *cobra.Command {

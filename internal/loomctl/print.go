@@ -106,32 +106,6 @@ func printStatus(w io.Writer, a *admin.Status) {
 	t.end()
 }
 
-func printConfigDiff(w io.Writer, a *admin.ConfigDiff) {
-	switch {
-	case a.Error != "":
-		fmt.Fprintf(w, "%s would be refused: %s\n", a.File, a.Error)
-		return
-	case len(a.Live)+len(a.Restart) == 0:
-		fmt.Fprintf(w, "%s says what is in force\n", a.File)
-		return
-	}
-	fmt.Fprintf(w, "%s differs from what is in force\n\n", a.File)
-	t := newTable(w, "KEY", "TAKES")
-	for _, key := range a.Restart {
-		t.row(key, "a restart")
-	}
-	for _, key := range a.Live {
-		t.row(key, "a reload")
-	}
-	t.end()
-	for _, f := range a.Findings {
-		fmt.Fprintf(w, "\n%s\n", f)
-	}
-	if len(a.Restart) > 0 && len(a.Live) > 0 {
-		fmt.Fprintln(w, "\nA reload is all or nothing: as the file is, it would change nothing.")
-	}
-}
-
 func printPorts(w io.Writer, a *admin.Ports) {
 	t := newTable(w, "PORT", "KIND", "STATE", "MTU", "XDP", "RATE", "RATE BY", "LOAD", "METRIC", "QUEUED", "RX FRAMES", "TX FRAMES", "DROPPED")
 	for _, p := range a.Ports {
