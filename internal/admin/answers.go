@@ -6,8 +6,10 @@ package admin
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -128,6 +130,16 @@ type Worker struct {
 	Balances   bool   `json:"balances"` // received + made = sent + dropped + consumed + held
 	FDBEntries uint64 `json:"fdb_entries"`
 	Fast       bool   `json:"fast"` // not a worker: what XDP has forwarded by itself
+	Load
+}
+
+// Load is what a worker has had to do up to a time. Two of them make rates.
+type Load struct {
+	At     mono.Time     `json:"at_ns"` // by a clock of the daemon's own; 0: not a worker
+	Busy   time.Duration `json:"busy_ns"`
+	Rounds uint64        `json:"rounds"`
+	Bursts uint64        `json:"filled_bursts"` // with a frame or more
+	Sleeps uint64        `json:"sleeps"`
 }
 
 // Failure is the answer when there is no other; the HTTP status says whose
@@ -217,7 +229,7 @@ func stats(st *dataplane.Stats) Stats {
 	for i := range st.Workers {
 		w := &st.Workers[i]
 		a := w.Account()
-		s.Workers = append(s.Workers, Worker{i, a, a.Balances(), w.FDBEntries, st.Fast && i == len(st.Workers)-1})
+		s.Workers = append(s.Workers, Worker{i, a, a.Balances(), w.FDBEntries, st.Fast && i == len(st.Workers)-1, Load{w.At, w.Busy, w.Bursts, w.Filled, w.Sleeps}})
 	}
 	for i := range sum.Schemes {
 		x := &sum.Schemes[i]

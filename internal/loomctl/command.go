@@ -27,6 +27,7 @@ func Command(out io.Writer) *cobra.Command {
 	root.AddCommand(
 		command(o, "status", "status", "Whether the node is ready, and if not, why", printStatus),
 		configCommand(o),
+		topCommand(o),
 		logCommand(o),
 		eventsCommand(o),
 		command(o, "ports", "ports", "Ports: state, load, counters", printPorts),
