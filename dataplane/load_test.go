@@ -10,7 +10,7 @@ import (
 func TestBusy(t *testing.T) {
 	r := newRig(t, leafConfig(), leafTables())
 	before := r.w.snapshot()
-	frame := udp4(hostA, bcast, 0, 1, 10)
+	frame := udp4(bcast, hostA, 0, 1, 10)
 	round := func(pass time.Duration, frames int) {
 		for range frames {
 			if !r.links[acc0].put(frame) {

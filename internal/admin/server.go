@@ -33,6 +33,9 @@ type Node interface {
 	ConWeave(limit int) *dataplane.ConWeaveState
 	Fast() dataplane.FastState
 	Explain(f *dataplane.Flow) (*dataplane.Explanation, error)
+	Hosts(limit int) dataplane.HostTable
+	ExplainRoute(f *dataplane.OuterFlow) (*dataplane.RouteExplanation, error)
+	ExplainArrival(a *dataplane.Arrival) (*dataplane.ArrivalExplanation, error)
 }
 
 // Options says what is served. Its functions are called at each request, from
@@ -111,6 +114,26 @@ var endpoints = []endpoint{
 	{"fdb", true, false, []string{"limit"}, defaultFDB, func(o *Options, _ url.Values, limit int) (any, error) {
 		return o.Node.FDB(limit), nil
 	}},
+	{"hosts", true, false, []string{"limit"}, defaultFDB, func(o *Options, _ url.Values, limit int) (any, error) {
+		return o.Node.Hosts(limit), nil
+	}},
+	{"routes", false, true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+		return routes(o.Ports(), o.Tables()), nil
+	}},
+	{"route", false, false, outerParameters, 0, func(o *Options, q url.Values, _ int) (any, error) {
+		f, err := parseOuter(q)
+		if err != nil {
+			return nil, err
+		}
+		return o.Node.ExplainRoute(f)
+	}},
+	{"arrival", true, false, arrivalParameters, 0, func(o *Options, q url.Values, _ int) (any, error) {
+		a, err := parseArrival(q)
+		if err != nil {
+			return nil, err
+		}
+		return o.Node.ExplainArrival(a)
+	}},
 	{"explain", true, false, flowParameters, 0, func(o *Options, q url.Values, _ int) (any, error) {
 		f, err := parseFlow(q, o.Tables())
 		if err != nil {
@@ -125,6 +148,9 @@ var endpoints = []endpoint{
 		return answer, nil
 	}},
 }
+
+// needTables are the questions that have no answer before there are tables.
+var needTables = []string{"explain", "route", "arrival"}
 
 // orEmpty makes a list that JSON does not write as null.
 func orEmpty[T any](s []T) []T {
@@ -210,6 +236,9 @@ func (e *endpoint) serve(o *Options, r *http.Request) (status int, answer any) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return http.StatusMethodNotAllowed, Failure{r.Method + " is not possible: this only reads, use GET"}
 	}
+	if e.path == "route" && o.Leaf {
+		return http.StatusNotFound, otherRole{Failure{"a leaf routes no packets of others: ask a spine"}, true}
+	}
 	if e.leaf && !o.Leaf {
 		return http.StatusNotFound, otherRole{Failure{fmt.Sprintf("a spine has no %s: ask a leaf", e.path)}, true}
 	}
@@ -217,7 +246,7 @@ func (e *endpoint) serve(o *Options, r *http.Request) (status int, answer any) {
 	if err == nil {
 		err = checkParameters(e.path, e.parameters, q)
 	}
-	if err == nil && e.path == "explain" && o.Tables() == nil {
+	if err == nil && slices.Contains(needTables, e.path) && o.Tables() == nil {
 		return http.StatusServiceUnavailable, Failure{"the node has no tables yet: try again when it is ready"}
 	}
 	limit := e.limit
