@@ -217,6 +217,9 @@ func (l *Lab) build(ctx context.Context, before func() error) (err error) {
 			return err
 		}
 	}
+	if err := l.Topo.WriteHosts(l.File.Name); err != nil {
+		return err
+	}
 	return os.WriteFile(l.path(upMarker), nil, 0o644)
 }
 

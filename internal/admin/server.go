@@ -114,6 +114,9 @@ var endpoints = []endpoint{
 	{"fdb", true, false, []string{"limit"}, defaultFDB, func(o *Options, _ url.Values, limit int) (any, error) {
 		return o.Node.FDB(limit), nil
 	}},
+	{"flows", true, false, []string{"limit"}, defaultFlowlets, func(o *Options, _ url.Values, limit int) (any, error) {
+		return flows(o.Node, limit), nil
+	}},
 	{"hosts", true, false, []string{"limit"}, defaultFDB, func(o *Options, _ url.Values, limit int) (any, error) {
 		return o.Node.Hosts(limit), nil
 	}},

@@ -38,7 +38,11 @@ func Command(out io.Writer) *cobra.Command {
 		limited(command(o, "conweave", "conweave", "ConWeave: parameters, counters and times of both sides; with --limit also connections", printConWeave)),
 		limited(command(o, "flowlets", "flowlets", "Flowlet tables, active flowlets first", printFlowlets)),
 		limited(command(o, "fdb", "fdb", "MAC addresses, and where they live", printFDB)),
+		limited(command(o, "hosts", "hosts", "IP addresses that stations have announced, and their MAC addresses", printHosts)),
+		limited(command(o, "flows", "flows", "What is under way: flowlets and flows that a scheme remembers, and their paths", printFlows)),
+		command(o, "routes", "routes", "Where packets to VTEPs go: next hops and their MAC addresses", printRoutes),
 		explainCommand(o),
+		traceCommand(o),
 		command(o, "schemes", "stats", "Schemes: decisions, and what only one scheme counts, on both sides", printSchemes),
 		command(o, "stats", "stats", "Where frames came from and went, drops, decisions, feedback, messages", printStats),
 	)
@@ -71,31 +75,44 @@ func explainCommand(o *options) *cobra.Command {
 	c := &cobra.Command{
 		Use: "explain SRC DST [PROTO [SPORT DPORT]]", Short: "The uplink that a flow takes, and why",
 		Long: "SRC and DST are IP addresses, or MAC addresses for what is not IP. PROTO is a name or\n" +
-			"a number; without it, a ping is meant. With IP addresses, --dst-mac says where in the\n" +
-			"fabric DST is; without it, the answer is for each peer.",
-		Args: func(_ *cobra.Command, args []string) error {
-			if n := len(args); n != 2 && n != 3 && n != 5 {
-				return errors.New("give SRC DST, SRC DST PROTO, or SRC DST PROTO SPORT DPORT")
-			}
-			return nil
-		},
+			"a number; without it, a ping is meant. Where DST is, the leaf knows if DST has\n" +
+			"announced itself (ARP, ND), or from --dst-mac; else the answer is for each peer.",
+		Args: flowArguments,
 	}
-	c.Flags().Uint("vni", 0, "virtual network (default: the leaf's, if it has only one)")
-	c.Flags().String("dscp", "", "DSCP of the packets, which may decide on their class: a number or a name, as ef")
-	c.Flags().String("dst-mac", "", "MAC address of DST")
+	flowFlags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		q := url.Values{}
-		for i, name := range []string{"src", "dst", "proto", "sport", "dport"} {
-			if i < len(args) {
-				q.Set(name, args[i])
-			}
-		}
-		for flag, name := range map[string]string{"vni": "vni", "dscp": "dscp", "dst-mac": "dst_mac"} {
-			if c.Flags().Changed(flag) {
-				q.Set(name, c.Flags().Lookup(flag).Value.String())
-			}
-		}
-		return asking("explain", q, func(w io.Writer, x *dataplane.Explanation) { printExplanation(w, args, x) }).show(c, o)
+		return asking("explain", flowQuery(c, args), func(w io.Writer, x *dataplane.Explanation) { printExplanation(w, args, x) }).show(c, o)
 	}
 	return c
+}
+
+// flowArguments checks how many arguments name a flow.
+func flowArguments(_ *cobra.Command, args []string) error {
+	if n := len(args); n != 2 && n != 3 && n != 5 {
+		return errors.New("give SRC DST, SRC DST PROTO, or SRC DST PROTO SPORT DPORT")
+	}
+	return nil
+}
+
+// flowFlags adds what else may be said of a flow.
+func flowFlags(c *cobra.Command) {
+	c.Flags().Uint("vni", 0, "virtual network (default: the leaf's, if it has only one)")
+	c.Flags().String("dscp", "", "DSCP of the packets, which may decide on their class: a number or a name, as ef")
+	c.Flags().String("dst-mac", "", "MAC address of DST (default: what DST has announced by ARP or ND)")
+}
+
+// flowQuery returns the parameters of a flow.
+func flowQuery(c *cobra.Command, args []string) url.Values {
+	q := url.Values{}
+	for i, name := range []string{"src", "dst", "proto", "sport", "dport"} {
+		if i < len(args) {
+			q.Set(name, args[i])
+		}
+	}
+	for flag, name := range map[string]string{"vni": "vni", "dscp": "dscp", "dst-mac": "dst_mac"} {
+		if c.Flags().Changed(flag) {
+			q.Set(name, c.Flags().Lookup(flag).Value.String())
+		}
+	}
+	return q
 }
