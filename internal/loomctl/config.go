@@ -272,6 +272,7 @@ type replaced struct {
 	text    []byte // that it had
 	kept    []byte // what was kept before; hadKept: something was
 	hadKept bool
+	same    bool // it had this text already
 	mode    os.FileMode
 	uid     int
 	gid     int
@@ -295,6 +296,9 @@ func replaceFile(path string, text []byte) (f *replaced, err error) {
 	if f.text, err = os.ReadFile(path); err != nil {
 		return nil, err
 	}
+	if f.same = bytes.Equal(f.text, text); f.same {
+		return f, nil // and what is kept is still the text before
+	}
 	if f.kept, err = os.ReadFile(path + previous); err == nil {
 		f.hadKept = true
 	} else if !errors.Is(err, os.ErrNotExist) {
@@ -308,6 +312,9 @@ func replaceFile(path string, text []byte) (f *replaced, err error) {
 
 // takeBack undoes it.
 func (f *replaced) takeBack() error {
+	if f.same {
+		return nil
+	}
 	err := f.write(f.path, f.text)
 	if f.hadKept {
 		return errors.Join(err, f.write(f.path+previous, f.kept))

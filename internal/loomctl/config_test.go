@@ -46,6 +46,15 @@ func TestReplaceFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	says("replaced twice", "three", "two")
+	same, err := replaceFile(path, []byte("three"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	says("replaced by the same", "three", "two")
+	if err := same.takeBack(); err != nil {
+		t.Fatal(err)
+	}
+	says("the same taken back", "three", "two")
 	if err := f.takeBack(); err != nil {
 		t.Fatal(err)
 	}
