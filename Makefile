@@ -20,13 +20,17 @@ IN_VM      := $(SUDO) env LOOM_DAEMONS=$(CURDIR)/bin LOOM_VM_GUEST=$(CURDIR)/bin
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 
 .DEFAULT_GOAL := help
-.PHONY: help build generate reference generate-check lint test test-rdma test-frr test-vm test-uml guest demo bench bench-bridge bench-sim experiments results bench-peers fuzz soak clean
+.PHONY: help build man generate reference generate-check lint test test-rdma test-frr test-vm test-uml guest demo bench bench-bridge bench-sim experiments results bench-peers fuzz soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build the programs into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/...
+
+MANDIR ?= bin/man
+man: build ## write the programs' manual pages into MANDIR (default bin/man)
+	@for p in leafd spined loomctl loomlab loomsim; do SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0) bin/$$p man $(MANDIR) || exit; done
 
 generate: ## rebuild the XDP object (needs clang and libbpf's headers)
 	$(GO) generate ./bpf

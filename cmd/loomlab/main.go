@@ -19,6 +19,7 @@ import (
 	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/internal/buildinfo"
 	"github.com/loomfabric/loom/internal/experiment"
+	"github.com/loomfabric/loom/internal/manpage"
 	"github.com/loomfabric/loom/lab"
 )
 
@@ -66,7 +67,7 @@ func command() *cobra.Command {
 		p.CompareCommand(&file),
 	)
 	root.AddCommand(matrix.LabCommands()...)
-	root.AddCommand(buildinfo.Command("loomlab", build))
+	root.AddCommand(buildinfo.Command("loomlab", build), manpage.Command("1", build))
 	return root
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/loomfabric/loom/control/bridge"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/buildinfo"
+	"github.com/loomfabric/loom/internal/manpage"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -149,6 +150,6 @@ func (k Kind) command(out io.Writer) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return k.run(c.Context(), file, takeOver) },
 	})
 	run.Flags().BoolVar(&takeOver, "takeover", false, "take over from the daemon that runs, without losing a frame; without one start as usual")
-	root.AddCommand(run, withFile(k.upgradeCommand(&file, out)), withFile(k.checkCommand(&file, out)), buildinfo.Command(k.name, k.version))
+	root.AddCommand(run, withFile(k.upgradeCommand(&file, out)), withFile(k.checkCommand(&file, out)), buildinfo.Command(k.name, k.version), manpage.Command("8", k.version))
 	return root
 }
