@@ -4,6 +4,8 @@
 GO         ?= go
 SUDO       := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 GOLANGCI   := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+# Newer ones need modules that the proxy does not have.
+NFPM       := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4
 # Packages with goroutines, or with words that several share: their tests run
 # with the race detector too.
 RACE       := ./congestion ./internal/flowtable ./leaf ./control/... ./dataplane/... ./lab/... ./internal/admin ./internal/daemon ./internal/experiment ./internal/httpd ./internal/namespace ./internal/stat ./internal/telemetry ./internal/testenv ./internal/yamlfile ./sim/parallel
@@ -18,9 +20,14 @@ SIZES      ?= paper,authors
 BENCH_PKGS := ./overlay ./congestion ./reorder ./balance ./dataplane
 IN_VM      := $(SUDO) env LOOM_DAEMONS=$(CURDIR)/bin LOOM_VM_GUEST=$(CURDIR)/bin/vm/guest
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+ARCH       ?= $(shell $(GO) env GOARCH)
+# v0.1.0 → 0.1.0, 3 commits later 0.1.0+3.gHASH; before the first tag 0.0.0+0.gHASH.
+PACKAGED   := $(shell echo '$(VERSION)' | sed -E -e '/^v[0-9]/!s/^/v0.0.0-0-g/' -e 's/^v//' -e 's/-([0-9]+)-g/+\1.g/' -e 's/-dirty$$/.dirty/' -e 's/^([0-9.]+)\.dirty$$/\1+dirty/')
+COMMITTED   = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
+MULTIARCH   = $(or $(patsubst amd64,x86_64,$(filter amd64,$(ARCH))),$(patsubst arm64,aarch64,$(filter arm64,$(ARCH))),$(ARCH))-linux-gnu
 
 .DEFAULT_GOAL := help
-.PHONY: help build man generate reference generate-check lint test test-rdma test-frr test-vm test-uml guest demo bench bench-bridge bench-sim experiments results bench-peers fuzz soak clean
+.PHONY: help build man packages test-packages generate reference generate-check lint test test-rdma test-frr test-vm test-uml guest demo bench bench-bridge bench-sim experiments results bench-peers fuzz soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,7 +37,19 @@ build: ## build the programs into bin/
 
 MANDIR ?= bin/man
 man: build ## write the programs' manual pages into MANDIR (default bin/man)
-	@for p in leafd spined loomctl loomlab loomsim; do SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0) bin/$$p man $(MANDIR) || exit; done
+	@for p in leafd spined loomctl loomlab loomsim; do SOURCE_DATE_EPOCH=$(COMMITTED) bin/$$p man $(MANDIR) || exit; done
+
+packages: build ## make dist/: deb, rpm and an OCI image, for ARCH (this machine's)
+	rm -rf dist
+	internal/tools/share.sh bin dist/$(ARCH)
+	CGO_ENABLED=0 GOARCH=$(ARCH) $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o dist/$(ARCH)/ ./cmd/...
+	for p in deb rpm; do \
+		SOURCE_DATE_EPOCH=$(COMMITTED) BIN=dist/$(ARCH) ARCH=$(ARCH) VERSION=$(PACKAGED) MULTIARCH=$(MULTIARCH) \
+		$(GO) run $(NFPM) package -f deploy/packages/nfpm.yaml -p $$p -t dist/ || exit 1; done
+	$(GO) run ./internal/tools/ociimage -version $(VERSION) -arch $(ARCH) -o dist/oci $(foreach p,leafd spined loomctl,$(p)=dist/$(ARCH)/$(p))
+
+test-packages: packages ## install the deb in a clean Debian, read the rpm and the image (needs root, mmdebstrap, rpm and the network)
+	$(GO) test -tags packages -exec '$(SUDO)' -count 1 -v -timeout 15m ./test/packages -args -dist $(CURDIR)/dist
 
 generate: ## rebuild the XDP object (needs clang and libbpf's headers)
 	$(GO) generate ./bpf
@@ -93,4 +112,4 @@ soak: ## execute the parsers' fuzz targets SOAK (10000000) times each, without t
 	$(GO) test -exec '$(SUDO)' ./bpf -run TestSoak -soak $(or $(SOAK),10000000) -timeout 0 -v
 
 clean: ## remove what was built
-	rm -rf bin
+	rm -rf bin dist

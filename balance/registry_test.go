@@ -173,6 +173,9 @@ func TestWireNumbersAreOnThePage(t *testing.T) {
 	if fmt.Sprint(documented) != fmt.Sprint(want) {
 		t.Errorf("docs/wire-format.md says %v, the schemes are %v", documented, want)
 	}
+	if row := fmt.Sprintf("\n| schemes | 1 to %d | ", len(want)); !strings.Contains(string(page), row) {
+		t.Errorf("docs/wire-format.md has no row that begins with %q", row)
+	}
 }
 
 // The dissector knows each number by a name.

@@ -84,7 +84,11 @@ type Config struct {
 	Fast *Fast
 	// AnySource has the fast path not hold sources against routes.
 	AnySource bool
-	Port      uint16 // its number: in [overlay.Dest] with a Rule, in the tables with Fast
+	// MultiBuffer lets frames be longer than a page, which the driver then spreads over
+	// several buffers. The headers that the program reads are in the first. It needs Linux
+	// 5.18, and goes without Fast.
+	MultiBuffer bool
+	Port        uint16 // its number: in [overlay.Dest] with a Rule, in the tables with Fast
 }
 
 // ErrFastBound says that a program of the fast path was to be loaded for one device. Linux
@@ -115,6 +119,9 @@ func (c *Config) check() error {
 	}
 	if c.Device != 0 && c.Kind != Access {
 		return fmt.Errorf("device %d: only programs of access ports are for one interface", c.Device)
+	}
+	if c.MultiBuffer && c.Fast != nil {
+		return errors.New("a fast path and frames of several buffers: only the first buffer's bytes would be counted")
 	}
 	if err := c.checkFast(); err != nil {
 		return err

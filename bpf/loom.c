@@ -30,6 +30,7 @@ const volatile __u32 vtep_addr;  /* uplink: own VTEP, network byte order; 0: it 
 const volatile __u64 vtep_addr6[2]; /* likewise, of IPv6 */
 const volatile __u16 vxlan_port; /* UDP, host byte order */
 const volatile __u32 hash_seed;
+const volatile __u32 multi_buffer; /* frames can be longer than what data_end shows of them */
 const volatile __u32 no_socket = XDP_PASS; /* access: what becomes of frames that nobody serves */
 
 /* Sockets by queue. The loader sets the size. */
@@ -294,6 +295,9 @@ static __always_inline struct frame whole(struct xdp_md *ctx)
 		.end = (void *)(long)ctx->data_end,
 		.len = ctx->data_end - ctx->data,
 	};
+
+	if (multi_buffer)
+		f.len = bpf_xdp_get_buff_len(ctx);
 	return f;
 }
 

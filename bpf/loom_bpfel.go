@@ -157,6 +157,7 @@ const (
 	loomVarFastPortCount         = "fast_port_count"
 	loomVarFastTxId              = "fast_tx_id"
 	loomVarHashSeed              = "hash_seed"
+	loomVarMultiBuffer           = "multi_buffer"
 	loomVarNoSocket              = "no_socket"
 	loomVarPortNumber            = "port_number"
 	loomVarVtepAddr              = "vtep_addr"
@@ -265,6 +266,7 @@ type loomVariableSpecs struct {
 	FastPortCount  *ebpf.VariableSpec `ebpf:"fast_port_count"`
 	FastTxId       *ebpf.VariableSpec `ebpf:"fast_tx_id"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
+	MultiBuffer    *ebpf.VariableSpec `ebpf:"multi_buffer"`
 	NoSocket       *ebpf.VariableSpec `ebpf:"no_socket"`
 	PortNumber     *ebpf.VariableSpec `ebpf:"port_number"`
 	VtepAddr       *ebpf.VariableSpec `ebpf:"vtep_addr"`
@@ -370,6 +372,7 @@ type loomVariables struct {
 	FastPortCount  *ebpf.Variable `ebpf:"fast_port_count"`
 	FastTxId       *ebpf.Variable `ebpf:"fast_tx_id"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
+	MultiBuffer    *ebpf.Variable `ebpf:"multi_buffer"`
 	NoSocket       *ebpf.Variable `ebpf:"no_socket"`
 	PortNumber     *ebpf.Variable `ebpf:"port_number"`
 	VtepAddr       *ebpf.Variable `ebpf:"vtep_addr"`

@@ -140,6 +140,9 @@ func specialise(spec *ebpf.CollectionSpec, cfg *Config, tags bool) error {
 	if tags {
 		p.Ifindex, p.Flags = uint32(cfg.Device), unix.BPF_F_XDP_DEV_BOUND_ONLY
 	}
+	if cfg.MultiBuffer {
+		p.Flags |= unix.BPF_F_XDP_HAS_FRAGS
+	}
 	spec.Programs = map[string]*ebpf.ProgramSpec{cfg.name(): p}
 	if cfg.Kind == Spine {
 		spec.Maps["remotes"].MaxEntries, spec.Maps["remotes6"].MaxEntries = maxRoutes, maxRoutes
@@ -173,7 +176,11 @@ func specialise(spec *ebpf.CollectionSpec, cfg *Config, tags bool) error {
 		"vtep_addr6": [4]uint32{},
 		"no_socket":  uint32(xdpPass),
 
-		"port_number": uint32(cfg.Port),
+		"port_number":  uint32(cfg.Port),
+		"multi_buffer": uint32(0),
+	}
+	if cfg.MultiBuffer {
+		consts["multi_buffer"] = uint32(1)
 	}
 	if cfg.Closed {
 		consts["no_socket"] = uint32(xdpDrop)

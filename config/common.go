@@ -51,7 +51,8 @@ type Common struct {
 	MaxPorts int `yaml:"max_ports,omitempty"`
 	// Frames is the number of packet buffers of each worker. Default: enough for
 	// the rings of as many ports as there is room for, for 256 packets in each data
-	// queue, and for 4096 more in any of them.
+	// queue, and for 4096 more in any of them. A buffer has 2048 bytes, 4096 if a port's MTU
+	// is above 1774, and 16384 if one is above 3822, which needs Linux 6.6.
 	Frames int `yaml:"frames,omitempty"`
 	// Seed seeds flow hash and generators; give every run of an experiment the
 	// same one to repeat it. Default: random at every start.
@@ -82,10 +83,14 @@ type Log struct {
 // Telemetry is where metrics and health are served.
 type Telemetry struct {
 	// Listen is HOST:PORT, unix:/path/of/a/socket, or off for none. It serves
-	// /metrics, /healthz, /readyz and /debug/stats without authentication:
-	// keep it on loopback or a management network.
+	// /metrics, /healthz, /readyz and /debug/stats, without authentication unless
+	// web_config says otherwise: keep it on loopback or a management network.
 	// Default: 127.0.0.1:9464 (leafd), 127.0.0.1:9465 (spined).
 	Listen string `yaml:"listen,omitempty"`
+	// WebConfig is a file in the format of Prometheus' exporters: TLS with the node's
+	// certificate, which clients' certificates are let in, users with passwords. It is
+	// read again for each connection. Default: none, plain HTTP for everybody.
+	WebConfig string `yaml:"web_config,omitempty"`
 	// PerWorker shows what a port counts of each worker, with a label worker, which
 	// makes a lot of series: ports times workers times 23. Default: false, the sum over
 	// the workers.

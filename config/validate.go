@@ -40,6 +40,10 @@ func (d *checker) common(c *Common) {
 	d.OneOf("log.level", "log level", c.Log.Level, logLevels...)
 	d.OneOf("log.format", "log format", c.Log.Format, "text", "json")
 	d.listen(c.Telemetry.Listen, c.Admin.Listen)
+	if web := c.Telemetry.WebConfig; web != "" {
+		d.ErrorIf(!strings.HasPrefix(web, "/"), "telemetry.web_config", "%q is not an absolute path; use /etc/loom/web.yaml, or leave it out", web)
+		d.ErrorIf(Off(c.Telemetry.Listen), "telemetry.web_config", "nothing is served that %q could guard; set telemetry.listen, or leave it out", web)
+	}
 	d.Add(c.Congestion.Resolve(profile))
 	d.ErrorIf(c.VXLANPort == 0, "vxlan_port", "UDP port 0 does not exist; use 4789, or leave it out")
 	d.ErrorIf(c.Workers < 1 || c.Workers > 256, "workers", "%d workers; use 1 to 256, at most one for each core", c.Workers)

@@ -80,10 +80,11 @@ func (f *Finder) look(s *State, overlay *config.Leaf, now time.Time) Found {
 }
 
 // WidestPort returns the largest MTU of the interfaces that can be ports towards the
-// fabric; those that no packet buffer holds do not count.
+// fabric; those above a page's do not count: a port that nobody has chosen yet must not make
+// all buffers four times as large.
 func WidestPort(s *State) (mtu int) {
 	for i := range s.Links {
-		if l := &s.Links[i]; unfit(l) == "" && l.MTU <= dataplane.LargestMTU {
+		if l := &s.Links[i]; unfit(l) == "" && l.MTU <= dataplane.PageMTU {
 			mtu = max(mtu, l.MTU)
 		}
 	}

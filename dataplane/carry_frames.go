@@ -9,7 +9,12 @@ import (
 	"github.com/loomfabric/loom/internal/snapshot"
 )
 
-const frameLen = 16 // of a frame's handle in a snapshot, bytes
+const (
+	frameLen = 16 // of a frame's handle in a snapshot, bytes
+	// ownerBits is the width of a frame's owner. Above it stands how many parts of a packet
+	// that lies there are to be completed.
+	ownerBits = 12
+)
 
 func saveFrame(w *snapshot.Writer, f *frame) {
 	w.U32(f.off)
@@ -34,8 +39,8 @@ func (w *worker) saveFrames(s *snapshot.Writer) {
 	owners := w.pool.Owners()
 	s.Grow(2*len(owners) + 4096)
 	s.U32(uint32(len(owners)))
-	for _, o := range owners {
-		s.U16(uint16(o))
+	for i, o := range owners {
+		s.U16(uint16(o) | w.long.unfinished(i)<<ownerBits)
 	}
 	s.U32(uint32(len(w.ports)))
 	for i := range w.ports {
@@ -82,6 +87,7 @@ func socketCounters(k *xsk.Stats) []*uint64 {
 type carriedFrames struct {
 	frameSize int
 	owners    []xsk.Owner
+	left      []uint8       // parts to be completed
 	ports     []carriedPort // by the writer's numbers
 	holds     []carriedHold
 }
@@ -107,8 +113,10 @@ func readFrames(body []byte, t *translation) (*carriedFrames, error) {
 		return nil, fmt.Errorf("frames of %d bytes", c.frameSize)
 	}
 	c.owners = make([]xsk.Owner, r.Count(2))
+	c.left = make([]uint8, len(c.owners))
 	for i := range c.owners {
-		c.owners[i] = xsk.Owner(r.U16())
+		o := r.U16()
+		c.owners[i], c.left[i] = xsk.Owner(o&(1<<ownerBits-1)), uint8(o>>ownerBits)
 	}
 	load := func() frame {
 		f := loadFrame(r)
@@ -168,6 +176,9 @@ func (w *worker) inheritFrames(c *carriedFrames, t *translation, owner []uint16,
 		return 0, err
 	}
 	w.pool = pool
+	if w.long != nil {
+		copy(w.long.left, c.left)
+	}
 	for old := range c.ports {
 		from := &c.ports[old]
 		id := at(t.ports, old)

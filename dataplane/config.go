@@ -161,11 +161,17 @@ func (c *Config) UMEMFrames() int {
 // FrameSize returns the size of a UMEM frame, bytes: the smallest that holds the ports'
 // packets.
 func (c *Config) FrameSize() int {
-	if c.MaxMTU > MaxMTU(2048) {
+	switch {
+	case c.MaxMTU > PageMTU:
+		return xsk.LongFrame
+	case c.MaxMTU > MaxMTU(2048):
 		return 4096
 	}
 	return 2048
 }
+
+// long reports whether the kernel spreads the longest packets over several descriptors.
+func (c *Config) long() bool { return xsk.UmemConfig{FrameSize: c.FrameSize()}.Spread() }
 
 // WrongQueues says what is wrong with the queues of an interface, receive and transmit,
 // and what to do about it; "": nothing.
@@ -193,9 +199,12 @@ func MaxMTU(frameSize int) int {
 	return frameSize - xsk.Headroom - overlay.EthernetLen - overlay.VLANLen
 }
 
-// LargestMTU is the largest MTU a port can have: a UMEM frame is a page, and a
-// packet is one frame.
-var LargestMTU = MaxMTU(4096)
+// The largest MTU of a port whose packets fit in a page, and the largest that a port can
+// have at all, which needs Linux 6.6 and frames of four times the size (decision 0040).
+var (
+	PageMTU    = MaxMTU(4096)
+	LargestMTU = MaxMTU(xsk.LongFrame)
+)
 
 // check completes c and reports what makes no sense.
 func (c *Config) check() error {

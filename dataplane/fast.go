@@ -75,6 +75,8 @@ func (c *Config) fastObstacle() error {
 		return fmt.Errorf("scheme %s decides about every packet", c.Scheme)
 	case c.VXLANPort == rocePort:
 		return fmt.Errorf("VXLAN port %d is RoCE's", rocePort)
+	case c.long():
+		return fmt.Errorf("a port has MTU %d, and above %d frames have several parts, which XDP does not count", c.MaxMTU, PageMTU)
 	case c.XDPMode == XDPGeneric:
 		return errors.New("xdp_mode is generic: there a frame's order in its ring is not known")
 	}

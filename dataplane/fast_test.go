@@ -25,6 +25,7 @@ func TestFastPathObstacles(t *testing.T) {
 		{"a scheme", func(c *Config) { c.Scheme = "drill" }, "scheme drill"},
 		{"generic mode", func(c *Config) { c.XDPMode = XDPGeneric }, "generic"},
 		{"RoCE's port", func(c *Config) { c.VXLANPort = 4791 }, "RoCE"},
+		{"long frames", func(c *Config) { c.MaxMTU = 9000 }, "MTU 9000"},
 		{"a leaf", func(c *Config) { c.Role = Leaf }, "only spines"},
 	} {
 		cfg := spineConfig()

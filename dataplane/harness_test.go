@@ -34,6 +34,7 @@ type memLink struct {
 	pace   int        // it takes so many frames at a time; 0: all
 	kicks  int
 	keep   bool
+	more   bool // the last frame that was sent goes on with the next descriptor
 	sent   int
 }
 
@@ -80,9 +81,14 @@ func (l *memLink) Kick() xsk.KickResult {
 		n = min(n, l.pace)
 	}
 	for _, d := range l.tx[:n] {
-		if l.keep {
-			l.out = append(l.out, append([]byte(nil), l.area[d.Addr:d.Addr+uint64(d.Len)]...))
+		b := l.area[d.Addr : d.Addr+uint64(d.Len)]
+		switch {
+		case l.keep && l.more:
+			l.out[len(l.out)-1] = append(l.out[len(l.out)-1], b...)
+		case l.keep:
+			l.out = append(l.out, append([]byte(nil), b...))
 		}
+		l.more = d.Options&xsk.More != 0
 		l.done = append(l.done, d.Addr)
 	}
 	l.sent += n
@@ -105,6 +111,19 @@ func (l *memLink) put(b []byte) bool {
 	copy(l.area[a:], b)
 	l.rx = append(l.rx, xsk.Desc{Addr: a, Len: uint32(len(b))})
 	return true
+}
+
+// sending returns how many frames are on the TX ring or yet to be completed. Parts of one
+// frame count once.
+func (l *memLink) sending(mask uint64) int {
+	frames := make(map[uint64]bool)
+	for _, d := range l.tx {
+		frames[d.Addr&^mask] = true
+	}
+	for _, a := range l.done {
+		frames[a&^mask] = true
+	}
+	return len(frames)
 }
 
 // rig is a worker between links in memory.
@@ -184,11 +203,15 @@ func layoutOf(t testing.TB, cfg *Config) *layout {
 func newWorkerRig(t testing.TB, cfg *Config, id int, s *shared) *rig {
 	t.Helper()
 	frames := len(cfg.Ports)*(2*cfg.RingSize+queueShare) + dataQueueFrames // none to wait to be put in order
-	area := make([]byte, frames*testFrameSize)
+	size := testFrameSize
+	if cfg.long() {
+		size = cfg.FrameSize()
+	}
+	area := make([]byte, frames*size)
 	r := &rig{t: t, now: mono.Time(time.Second), ask: make(chan HopID, 16)}
 	r.ports = layoutOf(t, cfg)
 	var err error
-	if r.w, err = newWorker(id, cfg, area, xsk.NewPool(frames, testFrameSize), testFrameSize, s); err != nil {
+	if r.w, err = newWorker(id, cfg, area, xsk.NewPool(frames, size), size, s); err != nil {
 		t.Fatal(err)
 	}
 	r.w.ask = r.ask
@@ -314,7 +337,7 @@ func (r *rig) balance() {
 			r.t.Fatalf("%d drops without a reason", n)
 		}
 		l := r.links[i]
-		owned += len(l.filled) + len(l.rx) + len(l.tx) + len(l.done)
+		owned += len(l.filled) + len(l.rx) + l.sending(r.w.frameMask)
 	}
 	if a := s.Account(); !a.Balances() {
 		r.t.Fatal(a)

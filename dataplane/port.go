@@ -71,7 +71,11 @@ func (w *worker) refill(p *port) {
 func (w *worker) complete(p *port) {
 	for {
 		n := p.link.Complete(w.addrs[:])
-		w.pool.PutFrom(p.owner, w.addrs[:n])
+		sent := w.addrs[:n]
+		if w.long != nil {
+			sent = w.long.completed(sent)
+		}
+		w.pool.PutFrom(p.owner, sent)
 		if n < len(w.addrs) {
 			return
 		}
@@ -81,10 +85,10 @@ func (w *worker) complete(p *port) {
 // transmit moves what p's egress admits into its TX ring.
 func (w *worker) transmit(p *port, now mono.Time) {
 	for {
-		room := p.link.TXFree()
+		room := w.room(p)
 		if room == 0 {
 			w.complete(p)
-			if room = p.link.TXFree(); room == 0 {
+			if room = w.room(p); room == 0 {
 				p.stats.TXFull++
 				p.unkicked = max(p.unkicked, 1)
 				return
@@ -97,7 +101,10 @@ func (w *worker) transmit(p *port, now mono.Time) {
 		}
 		descs := w.descs[:n]
 		w.pool.GiveAll(p.owner, descs)
-		if took := p.link.Transmit(descs); took != n {
+		if w.long != nil {
+			descs = w.long.split(descs)
+		}
+		if took := p.link.Transmit(descs); took != len(descs) {
 			panic("dataplane: TX ring took fewer frames than it had room for")
 		}
 		p.egress.sent(now, bytes)
@@ -106,8 +113,16 @@ func (w *worker) transmit(p *port, now mono.Time) {
 		if p.unkicked == 0 {
 			p.since = now
 		}
-		p.unkicked += n
+		p.unkicked += len(descs)
 	}
+}
+
+// room returns how many packets p's TX ring and the scratch of a burst have room for.
+func (w *worker) room(p *port) int {
+	if w.long == nil {
+		return p.link.TXFree()
+	}
+	return min(p.link.TXFree(), len(w.long.parts)) / maxParts
 }
 
 // downWait is how long a port that is down is left alone with what is on its TX ring:

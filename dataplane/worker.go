@@ -39,12 +39,13 @@ type worker struct {
 
 	area      []byte // the UMEM
 	pool      *xsk.Pool
-	frameMask uint64    // frame size - 1
-	reserve   int       // frames that are neither for copies nor for long queues
-	spare     int       // those of them that are not to be received into
-	ports     []port    // by PortID; they stay where they are in memory
-	open      []*port   // those with a link
-	gone      GoneStats // of ports whose PortID another one has
+	frameMask uint64      // frame size - 1
+	long      *longFrames // nil: each packet is one descriptor
+	reserve   int         // frames that are neither for copies nor for long queues
+	spare     int         // those of them that are not to be received into
+	ports     []port      // by PortID; they stay where they are in memory
+	open      []*port     // those with a link
+	gone      GoneStats   // of ports whose PortID another one has
 	view      *view
 	views     *atomic.Pointer[view] // the newest one
 	mail      mailbox
@@ -89,6 +90,7 @@ func newWorker(id int, cfg *Config, area []byte, pool *xsk.Pool, frameSize int, 
 		reserve: min(copyReserve, pool.Frames()/16), spare: min(controlReserve, pool.Frames()/128),
 		started: make(chan struct{}), views: new(atomic.Pointer[view]), holds: newHolds(mono.Time(cfg.HoldTime)), shared: s,
 	}
+	w.long = newLongFrames(pool.Frames(), frameSize)
 	w.mail.init()
 	w.ports = make([]port, 0, cfg.Room)
 	for i := range cfg.Ports {
@@ -181,6 +183,9 @@ func (w *worker) receive(now mono.Time) (got int, behind bool) {
 		}
 		if n == 0 {
 			continue
+		}
+		if w.long != nil {
+			n = w.join(p, n)
 		}
 		got += n
 		w.filled++

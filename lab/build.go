@@ -113,7 +113,7 @@ func (l *Lab) buildLinks(ctx context.Context) error {
 			return err
 		}
 		err := l.in(l.Topo.Leaves[k.Leaf].Name, func() error {
-			return l.connect(k.LeafPort, nil, l.Topo.Spines[k.Spine].Name, k.SpinePort, fabric.UnderlayMTU)
+			return l.connect(k.LeafPort, nil, l.Topo.Spines[k.Spine].Name, k.SpinePort, l.File.UnderlayMTU())
 		})
 		if err != nil {
 			return fmt.Errorf("link %s: %w", k.Name, err)
@@ -179,7 +179,7 @@ func (l *Lab) buildHost(host fabric.Host) error {
 	}
 	leaf := l.Topo.Leaves[host.Leaf].Name
 	err := l.in(host.Name, func() error {
-		if err := l.connect("eth0", host.MAC[:], leaf, host.Port, fabric.HostMTU); err != nil {
+		if err := l.connect("eth0", host.MAC[:], leaf, host.Port, l.File.Hosts.MTU); err != nil {
 			return err
 		}
 		if err := l.hostSettings(); err != nil {

@@ -43,7 +43,7 @@ func (l *Lab) kernelLeaf(n fabric.Node) error {
 // kernelVNI builds a VNI's bridge in the calling thread's namespace.
 func (l *Lab) kernelVNI(n fabric.Node, vni uint32) error {
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU = fmt.Sprintf("br-%d", vni), fabric.HostMTU
+	attrs.Name, attrs.MTU = fmt.Sprintf("br-%d", vni), l.File.Hosts.MTU
 	snooping := false // without a querier it only delays what hosts need at once
 	bridge := &netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping}
 	attrs.Name = fmt.Sprintf("vx-%d", vni)

@@ -32,6 +32,9 @@ func (r *run) adopt(f *fabric.File) error {
 	if len(f.Classes) > 0 {
 		return f.Errorf("classes", "traffic classes cannot be simulated; remove them: one scheme is for all")
 	}
+	if f.Hosts.MTU != fabric.HostMTU {
+		return f.Errorf("hosts.mtu", "hosts' MTU of %d cannot be simulated; remove it: %d is for all", f.Hosts.MTU, fabric.HostMTU)
+	}
 	_ = s.Adopt(f) // what is wrong with it is said below
 	if s.Transport.Type != "rdma" {
 		def(&s.Transport.CongestionControl, f.TCP)

@@ -95,6 +95,9 @@ type Hosts struct {
 	// Link is the access link. In the lab its values hold for the leaf's port towards
 	// the host; the host itself sends unshaped.
 	Link vocab.Link `yaml:"link,omitempty"`
+	// MTU is that of the hosts' interfaces, 1280 to 9216 bytes. The links between leaves and
+	// spines have 100 more. The simulator knows 1500 only. Default: 1500.
+	MTU int `yaml:"mtu,omitempty"`
 	// List are hosts by name.
 	List []NamedHost `yaml:"list,omitempty"`
 }

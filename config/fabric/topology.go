@@ -11,12 +11,18 @@ import (
 
 // Sizes that hold for every fabric.
 const (
-	HostMTU = 1500 // hosts' interfaces
-	// UnderlayMTU leaves room for the overlay's 50 bytes, or 70 over IPv6, the fabric shim
-	// and a VLAN tag.
-	UnderlayMTU = 1600
-	VXLANPort   = 4789
+	HostMTU   = 1500 // hosts' interfaces, if the file does not say
+	VXLANPort = 4789
+
+	// linkMTU is what the links' MTU has more than the hosts': room for the overlay's 50
+	// bytes, or 70 over IPv6, the fabric shim and a VLAN tag.
+	linkMTU = 100
+	// The bounds of hosts' MTU: IPv6's least, and the most that switches commonly take.
+	minHostMTU, maxHostMTU = 1280, 9216
 )
+
+// UnderlayMTU returns the MTU of the links between leaves and spines, bytes.
+func (f *File) UnderlayMTU() int { return f.Hosts.MTU + linkMTU }
 
 // Topology is a fabric expanded into nodes and links. Orders are fixed: leaf by
 // leaf, spine by spine, parallel by parallel.

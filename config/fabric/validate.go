@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/config/vocab"
+	"github.com/loomfabric/loom/internal/units"
 	"github.com/loomfabric/loom/internal/yamlfile"
 )
 
@@ -21,7 +22,6 @@ const (
 	maxLeaves  = 256
 	maxSpines  = 16
 	maxHosts   = 1024
-	minQueue   = 2 * UnderlayMTU
 )
 
 var (
@@ -49,6 +49,7 @@ func (f *File) setDefaults() {
 	f.setFRR()
 	f.Scheme = cmp.Or(f.Scheme, "ecmp")
 	f.TCP = cmp.Or(f.TCP, "cubic")
+	f.Hosts.MTU = cmp.Or(f.Hosts.MTU, HostMTU)
 	f.Links.Parallel = cmp.Or(f.Links.Parallel, 1)
 	for _, l := range []*vocab.Link{&f.Links.Link, &f.Hosts.Link} {
 		l.Queue = cmp.Or(l.Queue, 256_000)
@@ -128,6 +129,7 @@ func (v *validator) shape() {
 func (v *validator) link(path string, l *vocab.Link) {
 	v.ErrorIf(l.Rate > 0 && l.Rate < minRate, path+".rate", "%v is too slow to be shaped; use at least 64kbit, or 0 for no shaper", l.Rate)
 	v.ErrorIf(l.Rate == 0 && l.Delay == 0 && l.ECN != (vocab.ECN{}), path+".ecn", "without a rate no queue builds up that could be marked; set rate")
+	minQueue := units.Size(2 * v.file.UnderlayMTU())
 	v.ErrorIf(l.Queue < minQueue || l.Queue > 1<<30, path+".queue", "a queue of %v; use %d bytes (two frames) to 1GiB", l.Queue, minQueue)
 	v.ErrorIf(l.Delay > 10*time.Second, path+".delay", "a delay of %v; use at most 10s", l.Delay)
 	v.Add(l.ECN.Check(path + ".ecn"))
@@ -182,6 +184,7 @@ func (v *validator) hosts() bool {
 	if v.ErrorIf(h.PerLeaf < 0, "hosts.per_leaf", "%d hosts a leaf; use 0 or more", h.PerLeaf) {
 		return false
 	}
+	v.ErrorIf(h.MTU < minHostMTU || h.MTU > maxHostMTU, "hosts.mtu", "an MTU of %d; use %d to %d bytes", h.MTU, minHostMTU, maxHostMTU)
 	seen := map[string]bool{}
 	for i, n := range h.List {
 		path := fmt.Sprintf("hosts.list[%d]", i)

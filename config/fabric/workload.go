@@ -63,7 +63,8 @@ func (v *validator) workloadValues(at string, w *vocab.Workload) {
 	case vocab.Incast:
 		v.ErrorIf(w.Bytes < units.Size(w.FanIn), at+".bytes", "an answer of %v by %d servers; use at least one byte a server", w.Bytes, w.FanIn)
 	case vocab.UDP:
-		v.ErrorIf(w.Size < 16 || w.Size > HostMTU-28, at+".size", "datagrams of %v; use 16 to %d bytes, which fit a frame", w.Size, HostMTU-28)
+		most := units.Size(v.file.Hosts.MTU - 28)
+		v.ErrorIf(w.Size < 16 || w.Size > most, at+".size", "datagrams of %v; use 16 to %d bytes, which fit a frame", w.Size, most)
 		v.ErrorIf(w.Flows > 1, at+".flows", "%d flows of datagrams; the lab has one a pair: remove flows", w.Flows)
 	}
 }

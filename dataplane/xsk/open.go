@@ -164,7 +164,7 @@ func (s *Socket) setup(sharer *Socket, mode uint16) error {
 		reg := unix.XDPUmemReg{
 			Addr: uint64(uintptr(unsafe.Pointer(unsafe.SliceData(u.area)))),
 			Len:  uint64(len(u.area)),
-			Size: uint32(u.cfg.FrameSize),
+			Size: uint32(u.cfg.Chunk()),
 		}
 		if err := setsockopt(fd, unix.XDP_UMEM_REG, unsafe.Pointer(&reg), unsafe.Sizeof(reg)); err != nil {
 			return &stepError{fmt.Sprintf("register UMEM of %d frames of %d bytes", u.cfg.Frames, u.cfg.FrameSize), err}
@@ -179,6 +179,9 @@ func (s *Socket) setup(sharer *Socket, mode uint16) error {
 		Flags:   mode | unix.XDP_USE_NEED_WAKEUP,
 		Ifindex: uint32(s.cfg.Ifindex),
 		QueueID: uint32(s.cfg.Queue),
+	}
+	if u.cfg.Spread() {
+		addr.Flags |= unix.XDP_USE_SG
 	}
 	if sharer != nil {
 		// Alone: the other flags are inherited, and refused beside it.
@@ -318,6 +321,9 @@ func (u *Umem) remedy(cfg *SocketConfig, err error) string {
 		return "the kernel was built without AF_XDP: CONFIG_XDP_SOCKETS is needed"
 	case errors.Is(err, unix.ENETDOWN):
 		return "set the interface up"
+	case errors.Is(err, unix.EINVAL) && u.cfg.Spread():
+		return fmt.Sprintf("packets of more than %d bytes need Linux 6.6: set smaller MTUs on all ports with an older one; or the interface has no queue %d: see `ethtool -l %s`",
+			u.cfg.Chunk()-Headroom, cfg.Queue, cfg.Name)
 	case errors.Is(err, unix.EINVAL):
 		return fmt.Sprintf("the interface may have no queue %d: see `ethtool -l %s`", cfg.Queue, cfg.Name)
 	}

@@ -12,8 +12,11 @@ import (
 type Desc struct {
 	Addr    uint64 // of the first byte, offset into the area
 	Len     uint32 // bytes
-	Options uint32 // 0
+	Options uint32 // 0, or More
 }
+
+// More marks a descriptor behind which the next one is of the same packet (XDP_PKT_CONTD).
+const More = unix.XDP_PKT_CONTD
 
 // KickResult is the kernel's answer to a system call on a ring. No answer is fatal: what
 // is on the ring waits there. [Counters] counts the errors.
@@ -64,12 +67,13 @@ func (s *Socket) ZeroCopy() bool { return s.zeroCopy }
 // does, or was not asked.
 func (s *Socket) Refusal() error { return s.refusal }
 
-// Receive takes up to len(d) packets off the RX ring and returns their number. The
-// caller owns the frames then.
+// Receive takes up to len(d) descriptors off the RX ring and returns their number. The
+// caller owns the frames then. All descriptors of a packet are on the ring at once.
 func (s *Socket) Receive(d []Desc) int { return s.rx.consume(d) }
 
-// Transmit puts packets on the TX ring and returns how many fit. The caller keeps
-// the others. The kernel may start at once, or wait for Kick.
+// Transmit puts descriptors on the TX ring and returns how many fit. The caller keeps
+// the others; half a packet must not be among them. The kernel may start at once, or wait
+// for Kick. Each descriptor is completed by its address.
 func (s *Socket) Transmit(d []Desc) int {
 	n := s.tx.produce(d)
 	s.pending += n

@@ -17,19 +17,29 @@ const Headroom = unix.XDP_PACKET_HEADROOM
 // UmemConfig describes a packet area.
 type UmemConfig struct {
 	Frames    int // number of frames, at least 1
-	FrameSize int // bytes a frame: 2048, or 4096 where pages are that large
+	FrameSize int // bytes a frame: 2048, 4096 or LongFrame
 }
+
+// LongFrame is the size of frames that hold packets of more than a page, bytes. The kernel
+// takes and gives such packets in parts of a page each: see [UmemConfig.Spread].
+const LongFrame = 16384
+
+// Chunk returns the size of the pieces that the kernel divides the area in, bytes: a frame,
+// or a page if that is less. A descriptor lies within one.
+func (c UmemConfig) Chunk() int { return min(c.FrameSize, os.Getpagesize()) }
+
+// Spread reports whether one packet can be of several descriptors (XDP_USE_SG, Linux 6.6). Of
+// these all but the last have [More] set. Received parts come in frames of their own, each
+// behind its headroom. Parts to be transmitted are pieces of one frame, each within a chunk.
+func (c UmemConfig) Spread() bool { return c.FrameSize > c.Chunk() }
 
 // Validate reports the first field that the kernel would refuse.
 func (c UmemConfig) Validate() error {
-	page := os.Getpagesize()
 	switch {
 	case c.Frames < 1:
 		return fmt.Errorf("xsk: UmemConfig.Frames is %d: at least 1 is needed", c.Frames)
-	case c.FrameSize != 2048 && c.FrameSize != 4096:
-		return fmt.Errorf("xsk: UmemConfig.FrameSize is %d: use 2048 or 4096", c.FrameSize)
-	case c.FrameSize > page:
-		return fmt.Errorf("xsk: UmemConfig.FrameSize is %d, but pages here have %d bytes: a frame cannot be larger than a page", c.FrameSize, page)
+	case c.FrameSize != 2048 && c.FrameSize != 4096 && c.FrameSize != LongFrame:
+		return fmt.Errorf("xsk: UmemConfig.FrameSize is %d: use 2048, 4096 or %d", c.FrameSize, LongFrame)
 	case uint64(c.Frames) > maxArea/uint64(c.FrameSize):
 		return fmt.Errorf("xsk: UmemConfig.Frames is %d: at most %d of %d bytes", c.Frames, maxArea/uint64(c.FrameSize), c.FrameSize)
 	}

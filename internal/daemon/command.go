@@ -17,6 +17,7 @@ import (
 	"github.com/loomfabric/loom/control/bridge"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/buildinfo"
+	"github.com/loomfabric/loom/internal/httpd"
 	"github.com/loomfabric/loom/internal/manpage"
 	"github.com/loomfabric/loom/overlay"
 )
@@ -58,6 +59,19 @@ func (n *node) overlay() *config.Leaf {
 	return l
 }
 
+// overlayName says who has a leaf's addresses, in the words of its configuration; "" on
+// a spine.
+func (n *node) overlayName() string {
+	switch {
+	case n.dp.Role != dataplane.Leaf:
+		return ""
+	case n.dp.KernelOverlay:
+		return "kernel"
+	default:
+		return "file"
+	}
+}
+
 func loadLeaf(file string, text []byte, interfaces []string) (*node, error) {
 	read := config.LoadLeaf
 	if text != nil {
@@ -75,7 +89,15 @@ func loadLeaf(file string, text []byte, interfaces []string) (*node, error) {
 			return nil, err
 		}
 	}
-	return n, nil
+	return n, n.checkWeb()
+}
+
+// checkWeb reads who may ask for metrics, with the certificates.
+func (n *node) checkWeb() error {
+	if n.common.Telemetry.WebConfig == "" {
+		return nil
+	}
+	return httpd.CheckWeb(n.common.Telemetry.WebConfig, "telemetry.web_config")
 }
 
 // readKeys reads the keys of control packets. Everybody on the machine who could read
@@ -110,7 +132,8 @@ func loadSpine(file string, text []byte, interfaces []string) (*node, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &node{file: s, common: s.Common, dp: s.ToDataplane()}, nil
+	n := &node{file: s, common: s.Common, dp: s.ToDataplane()}
+	return n, n.checkWeb()
 }
 
 // Main runs the daemon's command line and returns the exit code. version is

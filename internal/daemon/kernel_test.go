@@ -286,7 +286,7 @@ func TestFollowerWaitsForThePorts(t *testing.T) {
 // at the start as later, and over a reload.
 func TestWidePortsAreTheKernels(t *testing.T) {
 	m := kernelModel()
-	m.Ports[0].MTU = 9000
+	m.Ports[0].MTU = dataplane.LargestMTU + 1
 	if n := kernelNode(t).discover(m, dataplane.LargestMTU); len(n.dp.Ports) != 1 {
 		t.Errorf("at the start: ports %q", portsOf(n.dp.Ports))
 	}

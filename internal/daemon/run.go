@@ -245,7 +245,8 @@ func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *wat
 	}
 	gate, adminGate := httpd.NewGate("metrics", maxRequests, requestTimeout, log), httpd.NewGate("the admin API", maxRequests, requestTimeout, log)
 	server := telemetry.NewServer(telemetry.Options{
-		Name: n.dp.Name, Role: k.name, Version: k.version, Stats: plane.Stats, PortInfos: plane.PortInfos, Tables: mirror.Tables, Control: mirror.Stats, Bridge: bridges.stats(), Congestion: plane.Congestion, Paths: plane.Paths,
+		Name: n.dp.Name, Role: k.name, Version: k.version, VTEP: n.dp.VTEP, Overlay: n.overlayName(),
+		Stats: plane.Stats, PortInfos: plane.PortInfos, Tables: mirror.Tables, Control: mirror.Stats, Bridge: bridges.stats(), Congestion: plane.Congestion, Paths: plane.Paths,
 		Reload: again.state, Findings: ports.findings, Auto: plane.Auto, Ports: plane.Ports, PerWorker: n.common.Telemetry.PerWorker, Gate: gate, AdminGate: adminGate, Log: log,
 	})
 
@@ -264,7 +265,9 @@ func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *wat
 		parts.Go(bridges.takenOver)
 	}
 	if s.metrics != nil {
-		parts.Go(func() error { return httpd.Serve(around, s.metrics, server, "metrics and health", log) })
+		parts.Go(func() error {
+			return httpd.ServeWeb(around, s.metrics, server, "metrics and health", n.common.Telemetry.WebConfig, log)
+		})
 	}
 	if s.admin != nil {
 		api := admin.NewServer(admin.Options{

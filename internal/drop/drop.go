@@ -62,7 +62,7 @@ const (
 	Copy         // copy of a packet that came over another path
 
 	// Frames for which there was no room.
-	TooBig      // longer than the egress port's MTU
+	TooBig      // longer than the egress port's MTU, or than a packet buffer
 	QueueFull   // egress data queue at its byte limit
 	NoBuffer    // egress data queue has its share of UMEM frames, and few are free
 	FloodYields // flooded, and the egress data queue is half full

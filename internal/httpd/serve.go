@@ -35,12 +35,17 @@ const (
 // short while, and closes the listener. The error says why serving ended before
 // ctx did; what is served there is for it and for the log.
 func Serve(ctx context.Context, l net.Listener, h http.Handler, what string, log *slog.Logger) error {
+	return serveBy(ctx, l, h, what, log, (*http.Server).Serve)
+}
+
+// serveBy is Serve with what a server does with the connections that it accepts.
+func serveBy(ctx context.Context, l net.Listener, h http.Handler, what string, log *slog.Logger, accept func(*http.Server, net.Listener) error) error {
 	s := &http.Server{
 		Handler: h, ReadTimeout: headerTimeout, WriteTimeout: AnswerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ConnContext: withPeer,
 	}
 	done := make(chan error, 1)
-	go func() { done <- s.Serve(netutil.LimitListener(peers{l}, maxConnections)) }()
+	go func() { done <- accept(s, netutil.LimitListener(peers{l}, maxConnections)) }()
 	log.Info("serving "+what, "address", l.Addr().String())
 	select {
 	case err := <-done:

@@ -72,6 +72,7 @@ type scrape struct {
 // Collect implements [prometheus.Collector].
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	buildInfo.emit(ch, &buildView{Info: true}, c.Version, runtime.Version(), c.Role, c.Name)
+	nodeInfo.emit(ch, &nodeView{Info: true}, c.Name, c.Role, c.vtep(), c.Overlay)
 	st := c.Stats()
 	s := scrape{c, ch, st.Workers, st.Sum(), c.Tables(), c.Ports()}
 	// The tables are taken after the counters: they only grow, so that what was
@@ -125,6 +126,14 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		refused = c.AdminGate.Refused()
 		byServer.emit(ch, &refused, "admin")
 	}
+}
+
+// vtep returns the node's VTEP address, "" of a spine, which has none.
+func (c *collector) vtep() string {
+	if !c.VTEP.IsValid() {
+		return ""
+	}
+	return c.VTEP.String()
 }
 
 // portName returns a port's interface; "": the port is gone.
@@ -290,7 +299,9 @@ func (s *scrape) paths(peers []dataplane.PeerPaths) {
 	for i := range peers {
 		for k := range peers[i].Paths {
 			if p := &peers[i].Paths[k]; p.State != liveness.Unknown.String() {
-				livePath.emit(s.ch, p, peers[i].VTEP.String(), strconv.Itoa(int(p.Uplink)))
+				vtep, tag := peers[i].VTEP.String(), strconv.Itoa(int(p.Uplink))
+				livePath.emit(s.ch, p, vtep, tag)
+				pathInfo.emit(s.ch, &pathView{Info: true}, vtep, tag, p.Port, p.State)
 			}
 		}
 	}

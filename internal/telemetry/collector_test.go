@@ -168,6 +168,10 @@ func TestSamples(t *testing.T) {
 		`loom_port_exists{port="up0"}`:                                           1,
 		`loom_port_link_rate_bps{port="host0"}`:                                  0,
 		`loom_port_open{port="host0"}`:                                           1,
+		`loom_node_info{node="L0",overlay="file",role="leafd",vtep="192.0.2.1"}`: 1,
+		`loom_path_info{peer="192.0.2.2",port="up0",state="silent",tag="0"}`:     1,
+		`loom_path_round_trip_seconds{peer="192.0.2.2",tag="0"}`:                 0.001,
+		`loom_path_loss_ratio{peer="192.0.2.2",tag="0"}`:                         0.25,
 		`loom_port_changed_timestamp_seconds{port="host0"}`:                      1700000000.5,
 		`loom_port_info{copy="zero-copy",kind="uplink",port="up0",xdp="native"}`: 1,
 		`loom_classifier_frames_total{port="up0",verdict="no_meta"}`:             20,
@@ -211,7 +215,7 @@ func TestIncompleteTables(t *testing.T) {
 		{"refused", func(f *fake, _ *Options) { f.reload.Successful = false }, nil,
 			[]string{"loom_config_last_reload_successful{} 0", "loom_config_last_reload_success_timestamp_seconds{} 1.7000000605e+09"}},
 		{"no congestion", func(_ *fake, o *Options) { o.Congestion = nil }, []string{"loom_congestion_", "loom_peer_capable"}, []string{"loom_exchange_"}},
-		{"nothing known", func(*fake, *Options) {}, []string{`loom_congestion_to_leaf_metric{peer="192.0.2.3"`, `loom_congestion_to_leaf_metric{peer="192.0.2.2",tag="1"`}, []string{`loom_peer_capable{peer="192.0.2.3"} 0`}},
+		{"nothing known", func(*fake, *Options) {}, []string{`loom_path_info{peer="192.0.2.2",port="up1"`, `loom_congestion_to_leaf_metric{peer="192.0.2.3"`, `loom_congestion_to_leaf_metric{peer="192.0.2.2",tag="1"`}, []string{`loom_peer_capable{peer="192.0.2.3"} 0`}},
 		{"spine", func(_ *fake, o *Options) { o.Role = "spined" }, []string{"loom_fdb_", "loom_exchange_", "loom_reorder_", "loom_leaf_", "loom_round_trip_"}, []string{"loom_worker_bursts_total"}},
 		{"gone", func(f *fake, _ *Options) {
 			f.peers[0].VTEP = netip.Addr{}

@@ -35,7 +35,7 @@ type fake struct {
 
 func (f *fake) options() Options {
 	return Options{
-		Name: "L0", Role: "leafd", Version: "v1.2.3", Log: slog.New(slog.DiscardHandler),
+		Name: "L0", Role: "leafd", Version: "v1.2.3", VTEP: addr("192.0.2.1"), Overlay: "file", Log: slog.New(slog.DiscardHandler),
 		Stats: func() dataplane.Stats {
 			f.mu.Lock()
 			defer f.mu.Unlock()

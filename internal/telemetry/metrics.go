@@ -99,11 +99,19 @@ func cumulative(h *reorder.Histogram) map[float64]uint64 {
 
 // What the collector works out itself has tables, too.
 
-// buildView and infoView are always 1.
+// buildView, nodeView, infoView and pathView are always 1.
 type (
 	buildView struct {
 		_    struct{} `stat:"build"`
 		Info bool     `stat:"info" help:"Always 1; the labels say what runs."`
+	}
+	nodeView struct {
+		_    struct{} `stat:"node"`
+		Info bool     `stat:"info" help:"Always 1; the labels say who the node is. vtep joins what other leaves show of this one as their peer."`
+	}
+	pathView struct {
+		_    struct{} `stat:"path"`
+		Info bool     `stat:"info" help:"Always 1; the labels say by which interface the path leaves, and what the peer says of it: alive, silent, lossy or narrow."`
 	}
 	infoView struct {
 		_    struct{} `stat:"port"`
@@ -179,6 +187,7 @@ func of[T any](labels ...string) *set {
 // Metrics by where they are shown, in the order of docs/metrics.md.
 var (
 	buildInfo   = of[buildView]("version", "goversion", "role", "node")
+	nodeInfo    = of[nodeView]("node", "role", "vtep", "overlay")
 	byWorker    = of[dataplane.WorkerStats]("worker")
 	counted     = of[dataplane.PortStats]("port")
 	ofGone      = of[dataplane.GoneStats]()
@@ -202,6 +211,7 @@ var (
 	peerCapable      = of[dataplane.PeerState]("peer")
 	toLeaf           = of[dataplane.PathState]("peer", "tag")
 	livePath         = of[dataplane.LivePath]("peer", "tag")
+	pathInfo         = of[pathView]("peer", "tag", "port", "state")
 	fromLeaf         = of[dataplane.TagMetric]("peer", "tag")
 	ofLeaf           = of[leaf.Stats]()
 	ofVTEP           = of[vtepView]()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -26,6 +27,8 @@ type Options struct {
 	Name    string // of the node
 	Role    string // "leafd" or "spined"; the latter has no FDB to show
 	Version string
+	VTEP    netip.Addr // of a leaf
+	Overlay string     // of a leaf: "file" or "kernel", as its configuration says
 	Stats   func() dataplane.Stats
 	Tables  func() *dataplane.Tables // nil result: none were published yet
 	// PortInfos is what Stats says of ports, without the workers.

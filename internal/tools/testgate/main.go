@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/loomfabric/loom/internal/testenv"
 )
@@ -40,8 +41,9 @@ func main() {
 type gate struct {
 	timeout, raceSkip       string
 	out                     io.Writer
-	isRoot, sudo            bool   // root's tests run, if not as the caller then by sudo
-	daemons                 string // folder of the programs that they run
+	isRoot, sudo            bool       // root's tests run, if not as the caller then by sudo
+	daemons                 string     // folder of the programs that they run
+	mu                      sync.Mutex // guards the rest
 	passed, failed, skipped int
 	broken                  []string            // packages that failed, build errors included
 	output                  map[string][]string // of tests that have not ended, by package and name
@@ -64,28 +66,41 @@ func (g *gate) run(race []string) error {
 	return g.runParts(race)
 }
 
-// runParts runs all packages' tests, and those of race with the race detector.
+// part is a set of packages that are tested together.
+type part struct {
+	race              bool
+	plain, privileged []string
+}
+
+// runParts runs all packages' tests, and those of race with the race detector. Tests of the
+// kernel's part mostly wait. The others use the processor time that these leave.
 func (g *gate) runParts(race []string) error {
-	for _, part := range []struct {
-		title    string
-		patterns []string
-		race     bool
-	}{{"", []string{"./..."}, false}, {" with the race detector", race, true}} {
-		if len(part.patterns) == 0 {
+	var parts []part
+	for _, patterns := range [][]string{{"./..."}, race} {
+		if len(patterns) == 0 {
 			continue
 		}
-		plain, privileged, err := listPackages(part.patterns)
+		plain, privileged, err := listPackages(patterns)
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(g.out, "== tests%s\n", part.title)
-		if err := g.goTest(plain, part.race, g.isRoot); err != nil {
-			return err
+		parts = append(parts, part{len(parts) > 0, plain, privileged})
+	}
+	fmt.Fprintln(g.out, "== tests, and beside them those of the kernel's part: XDP, AF_XDP, network namespaces")
+	behind := make(chan error, 1)
+	go func() {
+		var errs []error
+		for _, p := range parts {
+			errs = append(errs, g.goTest(p.plain, p.race, g.isRoot, []string{"nice", "-n", "19"}))
 		}
-		fmt.Fprintf(g.out, "== tests of the kernel's part%s: XDP, AF_XDP, network namespaces\n", part.title)
-		if err := g.rootTests(privileged, part.race); err != nil {
-			return err
-		}
+		behind <- errors.Join(errs...)
+	}()
+	var errs []error
+	for _, p := range parts {
+		errs = append(errs, g.rootTests(p.privileged, p.race))
+	}
+	if err := errors.Join(append(errs, <-behind)...); err != nil {
+		return err
 	}
 	return g.finish()
 }
@@ -120,16 +135,18 @@ func listPackages(patterns []string) (plain, privileged []string, err error) {
 	return plain, privileged, nil
 }
 
-// goTest runs packages' tests; asRoot says whether they run as root.
-func (g *gate) goTest(pkgs []string, race, asRoot bool, flags ...string) error {
+// goTest runs packages' tests, by a command that starts others if prefix is one; asRoot
+// says whether they run as root.
+func (g *gate) goTest(pkgs []string, race, asRoot bool, prefix []string, flags ...string) error {
 	if len(pkgs) == 0 {
 		return nil
 	}
-	args := append([]string{"test", "-json", "-timeout", g.timeout, "-race=" + strconv.FormatBool(race)}, flags...)
+	args := append([]string{"go", "test", "-json", "-timeout", g.timeout, "-race=" + strconv.FormatBool(race)}, flags...)
 	if race && g.raceSkip != "" {
 		args = append(args, "-skip", g.raceSkip)
 	}
-	cmd := exec.Command("go", append(args, pkgs...)...)
+	args = append(append(prefix, args...), pkgs...)
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = os.Environ()
 	if g.isRoot {
 		cmd.Env = append(cmd.Env, testenv.DaemonsVar+"="+g.daemons)
@@ -150,9 +167,9 @@ func (g *gate) rootTests(pkgs []string, race bool) error {
 		flags = append(flags, "-exec", fmt.Sprintf("sudo -n env 'PATH=%s' '%s=%s'", os.Getenv("PATH"), testenv.DaemonsVar, g.daemons))
 	case !g.isRoot:
 		fmt.Fprintln(g.out, "neither root nor sudo: tests that need network namespaces, XDP or AF_XDP are skipped; run `sudo make test`")
-		return g.goTest(pkgs, race, false)
+		return g.goTest(pkgs, race, false, nil)
 	}
-	return g.goTest(pkgs, race, true, flags...)
+	return g.goTest(pkgs, race, true, nil, flags...)
 }
 
 // sudoWorks asks for the password, if there is somebody to ask.
@@ -186,6 +203,7 @@ func (g *gate) read(cmd *exec.Cmd, asRoot bool) error {
 		return err
 	}
 	dec := json.NewDecoder(pipe)
+	failed := false
 	for {
 		var e event
 		if err := dec.Decode(&e); errors.Is(err, io.EOF) {
@@ -195,6 +213,7 @@ func (g *gate) read(cmd *exec.Cmd, asRoot bool) error {
 			_ = cmd.Wait()
 			return fmt.Errorf("%s: reading its events: %w", strings.Join(cmd.Args[:3], " "), err)
 		}
+		failed = failed || e.Action == "fail"
 		g.handle(e, asRoot)
 	}
 	err = cmd.Wait()
@@ -202,7 +221,7 @@ func (g *gate) read(cmd *exec.Cmd, asRoot bool) error {
 	if errors.As(err, &exit) {
 		// A failure is in the events, or the command says on stderr why it
 		// could not even start.
-		if len(g.broken) == 0 {
+		if !failed {
 			return fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
 		}
 		return nil
@@ -210,7 +229,10 @@ func (g *gate) read(cmd *exec.Cmd, asRoot bool) error {
 	return err
 }
 
+// handle counts an event and prints what it has to say.
 func (g *gate) handle(e event, asRoot bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	key := e.Package + " " + e.Test
 	switch e.Action {
 	case "output":
