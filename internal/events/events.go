@@ -140,7 +140,7 @@ var kinds = []struct{ attr, kind, by string }{
 	{"port", "port", ""},
 	{"interface", "port", ""},
 	{"uplink", "port", ""},
-	{"address", "next_hop", ""},
+	{"address", "next_hop", "ifindex"},
 	{"file", "config", ""},
 	{"about", "config", ""},
 }
@@ -152,14 +152,15 @@ func about(attrs map[string]string) (kind, object string) {
 		if !ok {
 			continue
 		}
-		by, ok := attrs[k.by]
-		switch {
-		case !ok:
-			return k.kind, object
-		case k.by == "uplink":
+		switch by, ok := attrs[k.by]; {
+		case k.by == "ifindex" && !ok:
+			continue // where something is served
+		case k.by == "uplink" && ok:
 			return "path", object + " by " + by
+		case k.by == "vni" && ok:
+			return k.kind, object + " in VNI " + by
 		}
-		return k.kind, object + " in VNI " + by
+		return k.kind, object
 	}
 	return "node", attrs["node"]
 }

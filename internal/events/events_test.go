@@ -47,6 +47,7 @@ func TestAbout(t *testing.T) {
 		{map[string]string{"file": "f", "node": "n"}, "config", "f"},
 		{map[string]string{"address": "10.0.0.1", "ifindex": "3"}, "next_hop", "10.0.0.1"},
 		{map[string]string{"node": "n"}, "node", "n"},
+		{map[string]string{"node": "n", "address": "/run/x.sock"}, "node", "n"},
 	} {
 		if kind, object := about(tt.attrs); kind != tt.kind || object != tt.object {
 			t.Errorf("%v is about %s %s", tt.attrs, kind, object)
