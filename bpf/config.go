@@ -77,8 +77,8 @@ type Config struct {
 	// node share, and gives the kernel what they do not know. nil: the overlay is the
 	// node's own. Such programs need Linux 5.11.
 	Rule *Rule
-	// Fast makes the program of a spine's port one that forwards by these tables, and gives
-	// user space the rest. It is for native mode: in generic mode frames must not be
+	// Fast makes the program of a spine's port, or of an uplink with a VTEP of IPv4, one that
+	// forwards by these tables, and gives user space the rest. It is for native mode: in generic mode frames must not be
 	// forwarded by it, which is for the tables to say. nil: user space forwards all. Such
 	// programs need Linux 5.11.
 	Fast *Fast
@@ -99,10 +99,16 @@ var ErrFastBound = errors.New("a program of the fast path must not be bound to a
 func (c *Config) checkFast() error {
 	switch f := c.Fast; {
 	case f == nil:
-	case c.Kind != Spine:
-		return fmt.Errorf("only spines have a fast path so far")
+	case c.Kind == Access:
+		return fmt.Errorf("access ports have no fast path so far")
 	case len(f.maps) == 0:
 		return fmt.Errorf("its fast path: %w", os.ErrClosed)
+	case f.size.isLeaf() != (c.Kind == Uplink):
+		return fmt.Errorf("its fast path is for the other role: a leaf's tables have room for addresses, a spine's for next hops")
+	case c.Kind == Uplink && !c.VTEP.Is4():
+		return fmt.Errorf("its fast path: VTEP %v is not of IPv4", c.VTEP)
+	case c.Rule != nil:
+		return fmt.Errorf("its fast path: the overlay is the kernel's")
 	case c.Queues > f.size.Queues || int(c.Port) >= f.size.Ports:
 		return fmt.Errorf("port %d with %d queues: the fast path has room for %d ports with %d", c.Port, c.Queues, f.size.Ports, f.size.Queues)
 	}

@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"os"
@@ -16,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Fast holds the tables of a spine's fast path (decision 0033): those by which the XDP
+// Fast holds the tables of a node's fast path (decisions 0033 and 0034): those by which the XDP
 // programs of its ports forward frames themselves, see [Config.Fast]. The tables are memory
 // that this process and the programs have in common. A word of 8 bytes has one writer.
 // What is larger has two copies, of which one is in force.
@@ -36,6 +37,7 @@ type Fast struct {
 	hops   []FastHop
 	groups []FastGroup
 	moved  []loomFastTraffic
+	leaf   leafTables
 
 	ce, drained, known, sent, raised, slow, lost, losing []uint64
 
@@ -48,8 +50,11 @@ type Fast struct {
 type FastSize struct {
 	Ports  int // of the node
 	Queues int // of each port
-	Hops   int // next hops of a copy; those with higher numbers are user space's
-	Groups int // sets of next hops of a copy, likewise
+	Hops   int // a spine's: next hops of a copy; those with higher numbers are user space's
+	Groups int // a spine's: sets of next hops of a copy, likewise
+	FDB    int // a leaf's: bytes of each worker's table of addresses (overlay.FDBMemory)
+
+	TopMetric uint8 // a leaf's: the largest congestion metric that there is
 }
 
 // FastCopies is how many copies of the tables there are.
@@ -75,6 +80,10 @@ var fastSlowNames = [...]string{
 	"hop",        // the next hop has to be resolved, or its port needs a queue, or the frame is too long
 	"spread",     // a next hop is gone, and the others have different weights
 	"order",      // frames of its flow are still in user space
+
+	"network",     // its network is not known, or not open to its sender
+	"source",      // its source address is not known to live there
+	"destination", // no access port is known for where it goes, or several are
 }
 
 // FastSlowNames returns the names of the reasons for which frames go to user space, in the
@@ -109,8 +118,8 @@ func FastRoute(group uint32, ours bool) uint32 {
 // OpenFast makes empty tables, which are not in force, and begins to count what drivers do
 // not take. The caller closes them. Errors say what the kernel lacks.
 func OpenFast(size FastSize) (f *Fast, err error) {
-	if size.Ports < 1 || size.Ports > MaxPorts || size.Queues < 1 || size.Hops < 1 || size.Groups < 1 {
-		return nil, fmt.Errorf("tables of the fast path for %+v: each has to be at least 1, and ports at most %d", size, MaxPorts)
+	if err := size.check(); err != nil {
+		return nil, err
 	}
 	if err := rlimit.RemoveMemlock(); err != nil { // as in load
 		return nil, fmt.Errorf("raise RLIMIT_MEMLOCK: %w", err)
@@ -162,11 +171,17 @@ func (f *Fast) openMaps(spec *ebpf.CollectionSpec) error {
 	s := &f.size
 	rings := s.Ports * s.Queues
 	entries := map[string]int{
-		"fast_ctl": 1, "fast_ports": FastCopies * s.Ports, "fast_hops": FastCopies * s.Hops, "fast_groups": FastCopies * s.Groups,
-		"fast_known": FastCopies * fastKnown, "fast_ce": s.Ports, "fast_drained": rings, "fast_seq": rings, "fast_flows": rings * FastBuckets,
-		"fast_moved": f.cpus * s.Ports * s.Hops, "fast_sent": f.cpus * s.Ports, "fast_raised": f.cpus * s.Ports,
-		"fast_slow": f.cpus * s.Ports * len(fastSlowNames), "fast_losing": s.Ports, "fast_lost": f.cpus * s.Ports * s.Ports,
-		"fast_routes0": maxRoutes, "fast_routes1": maxRoutes, "fast_tx": s.Ports, "fast_devices": 2 * s.Ports,
+		"fast_ctl": 1, "fast_ports": FastCopies * s.Ports, "fast_ce": s.Ports, "fast_drained": rings, "fast_seq": rings, "fast_flows": rings * FastBuckets,
+		"fast_sent": f.cpus * s.Ports, "fast_raised": f.cpus * s.Ports, "fast_slow": f.cpus * s.Ports * len(fastSlowNames),
+		"fast_losing": s.Ports, "fast_lost": f.cpus * s.Ports * s.Ports, "fast_tx": s.Ports, "fast_devices": 2 * s.Ports,
+	}
+	if s.isLeaf() {
+		maps.Copy(entries, s.leafEntries(f.cpus))
+	} else {
+		maps.Copy(entries, map[string]int{
+			"fast_hops": FastCopies * s.Hops, "fast_groups": FastCopies * s.Groups, "fast_known": FastCopies * fastKnown,
+			"fast_moved": f.cpus * s.Ports * s.Hops, "fast_routes0": maxRoutes, "fast_routes1": maxRoutes,
+		})
 	}
 	for name, n := range entries {
 		m, ok := spec.Maps[name]
@@ -181,27 +196,39 @@ func (f *Fast) openMaps(spec *ebpf.CollectionSpec) error {
 		}
 		f.maps[name] = made
 	}
+	return f.mapAll()
+}
+
+// mapAll makes the tables memory of this process.
+func (f *Fast) mapAll() error {
 	ctl, err := mapped[loomFastCtl](f, "fast_ctl")
-	if err == nil {
-		f.ctl = &ctl[0]
-		f.ports, err = mapped[FastPort](f, "fast_ports")
+	if err != nil {
+		return err
 	}
-	if err == nil {
-		f.hops, err = mapped[FastHop](f, "fast_hops")
-	}
-	if err == nil {
-		f.groups, err = mapped[FastGroup](f, "fast_groups")
-	}
-	if err == nil {
-		f.moved, err = mapped[loomFastTraffic](f, "fast_moved")
+	f.ctl = &ctl[0]
+	if f.ports, err = mapped[FastPort](f, "fast_ports"); err != nil {
+		return err
 	}
 	for name, to := range map[string]*[]uint64{
-		"fast_known": &f.known, "fast_ce": &f.ce, "fast_drained": &f.drained, "fast_sent": &f.sent, "fast_raised": &f.raised, "fast_slow": &f.slow, "fast_lost": &f.lost, "fast_losing": &f.losing,
+		"fast_ce": &f.ce, "fast_drained": &f.drained, "fast_sent": &f.sent, "fast_raised": &f.raised, "fast_slow": &f.slow, "fast_lost": &f.lost, "fast_losing": &f.losing,
 	} {
-		if err == nil {
-			*to, err = mapped[uint64](f, name)
+		if *to, err = mapped[uint64](f, name); err != nil {
+			return err
 		}
 	}
+	if f.size.isLeaf() {
+		return f.mapLeaf()
+	}
+	if f.hops, err = mapped[FastHop](f, "fast_hops"); err != nil {
+		return err
+	}
+	if f.groups, err = mapped[FastGroup](f, "fast_groups"); err != nil {
+		return err
+	}
+	if f.moved, err = mapped[loomFastTraffic](f, "fast_moved"); err != nil {
+		return err
+	}
+	f.known, err = mapped[uint64](f, "fast_known")
 	return err
 }
 
@@ -262,10 +289,15 @@ func (f *Fast) openProbes(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// sized gives the maps of an object the sizes of those that take their places.
+// sized gives the maps of an object the sizes of those that take their places, and removes
+// those of the other role.
 func (f *Fast) sized(spec *ebpf.CollectionSpec) {
-	for name, m := range f.maps {
-		spec.Maps[name].MaxEntries = m.MaxEntries()
+	for name := range spec.Maps {
+		if m := f.maps[name]; m != nil {
+			spec.Maps[name].MaxEntries = m.MaxEntries()
+		} else if isFast(name) {
+			delete(spec.Maps, name)
+		}
 	}
 }
 
@@ -273,6 +305,7 @@ func (f *Fast) sized(spec *ebpf.CollectionSpec) {
 func (f *Fast) setConstants(spec *ebpf.CollectionSpec) error {
 	return setConstants(spec, map[string]any{
 		"fast_port_count": uint32(f.size.Ports), "fast_hop_count": uint32(f.size.Hops), "fast_group_count": uint32(f.size.Groups), "fast_mark": f.mark,
+		"fast_fdb_mask": uint32(max(f.size.buckets()-2, 0)), "fast_top_metric": uint32(f.size.TopMetric),
 	})
 }
 

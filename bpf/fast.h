@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-or-later */
-/* The fast path of a spine (decision 0033): frames that need no queue, no copy and no
+/* The fast path (decision 0033), and what of it is a spine's: frames that need no queue, no copy and no
  * decision that user space has not taken before are forwarded here, by tables that user
  * space writes. What this program does to a frame, dataplane/spine.go does to it, byte for
  * byte; what it is not sure of it leaves to that code, by the frame's socket. It drops
@@ -41,6 +41,9 @@ enum fast_slow {
 	FAST_HOP,        /* the next hop has to be resolved, or its port needs a queue, or the frame is too long */
 	FAST_SPREAD,     /* a next hop is gone, and the others have different weights */
 	FAST_ORDER,      /* frames of its flow are still in user space */
+	FAST_NETWORK,    /* its network is not known, or not open to its sender */
+	FAST_SOURCE,     /* its source address is not known to live there */
+	FAST_DESTINATION, /* no access port is known for where it goes, or several are */
 	FAST_SLOWS,
 	FAST_GONE = FAST_SLOWS, /* it has been forwarded */
 };
@@ -49,11 +52,17 @@ struct fast_ctl {
 	__u64 state; /* 0: off; else the copy in force and 1 */
 	__u64 beat;  /* CLOCK_MONOTONIC when user space was last seen to live, ns */
 	__u64 dead;  /* how old beat may be, ns */
+	__u64 zero;  /* CLOCK_MONOTONIC at which user space's ticks begin, ns */
 };
 
 struct fast_port {
 	__u8 mac[6];
-	__u16 on; /* frames that come by it may be forwarded here */
+	__u16 on;        /* frames that come by it may be forwarded here */
+	__u16 out;       /* a leaf's: it takes frames from here */
+	__u16 max_frame; /* bytes */
+	__u8 tag;        /* an uplink's LBTag */
+	__u8 keep_tags;  /* an access port's: tags are tenants' own */
+	__u8 pad[2];
 };
 
 struct fast_hop {
@@ -161,6 +170,17 @@ struct {
 		__u64 *w_ = bpf_map_lookup_elem(map, &i_);                                         \
 		if (w_)                                                                            \
 			*w_ += (n);                                                                \
+	})
+
+/* fast_count adds a frame to a row that this CPU alone writes. */
+#define fast_count(map, index, len)                                                                \
+	({                                                                                         \
+		__u32 i_ = (index);                                                                \
+		struct fast_traffic *w_ = bpf_map_lookup_elem(map, &i_);                           \
+		if (w_) {                                                                          \
+			w_->frames++;                                                              \
+			w_->bytes += (len);                                                        \
+		}                                                                                  \
 	})
 
 static __always_inline __u32 fast_ring(struct xdp_md *ctx)
@@ -307,29 +327,45 @@ static __always_inline void fast_rewrite(void *p, const struct fast_hop *hop, in
 	}
 }
 
+/* fast_enter finds the copy of the tables that is in force, and this port in it, and tells by
+ * how much user space's clock has moved on since its ticks began. It returns FAST_GONE, or why
+ * user space has to forward.
+ */
+static __always_inline int fast_enter(__u32 *copy, struct fast_port **port, __u64 *now)
+{
+	__u32 zero = 0, i;
+	struct fast_ctl *ctl = bpf_map_lookup_elem(&fast_ctl, &zero);
+	__u64 state = ctl ? *(volatile __u64 *)&ctl->state : 0, time;
+
+	if (!state)
+		return FAST_OFF;
+	*copy = state == FAST_COPIES;
+	i = *copy * fast_port_count + port_number;
+	*port = bpf_map_lookup_elem(&fast_ports, &i);
+	if (!*port || !(*port)->on)
+		return FAST_OFF;
+	time = bpf_ktime_get_coarse_ns();
+	*now = time - ctl->zero;
+	if ((__s64)(time - *(volatile __u64 *)&ctl->beat) > (__s64)ctl->dead)
+		return FAST_STALE;
+	return FAST_GONE;
+}
+
 /* fast_forward sends a frame on its way, or says why user space has to. */
 static __always_inline int fast_forward(struct xdp_md *ctx, const struct frame *f)
 {
-	__u32 zero = 0, copy, i, route, path, ring, hash, cpu;
+	__u32 copy, i, route, path, ring, hash, cpu;
 	void *ip = f->start + ETH_LEN, *vx = f->start + ETH_LEN + IPV4_LEN + UDP_LEN;
-	__u64 *seen, *drained, state;
+	__u64 *seen, *drained, now;
 	struct fast_traffic *moved;
 	struct fast_group *g;
 	struct fast_port *in;
 	struct fast_hop *hop;
-	struct fast_ctl *ctl = bpf_map_lookup_elem(&fast_ctl, &zero);
 	int capable;
 
-	state = ctl ? *(volatile __u64 *)&ctl->state : 0;
-	if (!state)
-		return FAST_OFF;
-	copy = state == FAST_COPIES;
-	i = copy * fast_port_count + port_number;
-	in = bpf_map_lookup_elem(&fast_ports, &i);
-	if (!in || !in->on)
-		return FAST_OFF;
-	if ((__s64)(bpf_ktime_get_coarse_ns() - *(volatile __u64 *)&ctl->beat) > (__s64)ctl->dead)
-		return FAST_STALE;
+	i = fast_enter(&copy, &in, &now);
+	if (i != FAST_GONE)
+		return i;
 	if (!fast_plain(f) || ip + IPV4_LEN + UDP_LEN + VXLAN_LEN > f->end || load8(ip + 8) <= 1 ||
 	    load32(f->start) != load32(in->mac) || load16(f->start + 4) != load16(in->mac + 4))
 		return FAST_ODD;

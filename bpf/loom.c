@@ -584,3 +584,4 @@ int loom_spine(struct xdp_md *ctx)
 
 #include "kernel.h"
 #include "fast.h"
+#include "fast_leaf.h"

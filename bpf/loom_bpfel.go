@@ -13,11 +13,19 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type loomFastBucket struct {
+	_    structs.HostLayout
+	Key  [4]uint64
+	Dest [4]uint32
+	Seen [4]uint32
+}
+
 type loomFastCtl struct {
 	_     structs.HostLayout
 	State uint64
 	Beat  uint64
 	Dead  uint64
+	Zero  uint64
 }
 
 type loomFastDevice struct {
@@ -49,6 +57,20 @@ type loomFastGroup struct {
 	From   [4]uint64
 }
 
+type loomFastHeard struct {
+	_         structs.HostLayout
+	Frames    uint64
+	Bytes     uint64
+	Capable   uint64
+	Congested uint64
+	Feedback  uint64
+	Came      [16]uint32
+	Hot       [16]uint32
+	Ce        [16]uint32
+	Fed       [16]uint32
+	Pad       [24]uint8
+}
+
 type loomFastHop struct {
 	_        structs.HostLayout
 	Dst      [6]uint8
@@ -59,16 +81,51 @@ type loomFastHop struct {
 	Pad      [3]uint16
 }
 
+type loomFastLeaf struct {
+	_     structs.HostLayout
+	Vteps [4096]struct {
+		_    structs.HostLayout
+		Addr uint32
+		Peer uint16
+		From uint16
+	}
+	Networks [16384]struct {
+		_          structs.HostLayout
+		Vni        uint32
+		Index      uint16
+		Restricted uint16
+	}
+	Senders [4096][16]uint64
+	Tags    uint64
+}
+
+type loomFastPassage struct {
+	_        structs.HostLayout
+	Frames   uint64
+	InBytes  uint64
+	OutBytes uint64
+}
+
 type loomFastPort struct {
-	_   structs.HostLayout
-	Mac [6]uint8
-	On  uint16
+	_        structs.HostLayout
+	Mac      [6]uint8
+	On       uint16
+	Out      uint16
+	MaxFrame uint16
+	Tag      uint8
+	KeepTags uint8
+	Pad      [2]uint8
 }
 
 type loomFastTraffic struct {
 	_      structs.HostLayout
 	Frames uint64
 	Bytes  uint64
+}
+
+type loomFastVlans struct {
+	_       structs.HostLayout
+	Network [4096]uint16
 }
 
 type loomLinkLocal struct {
@@ -116,13 +173,18 @@ const (
 	loomMapFastCtl               = "fast_ctl"
 	loomMapFastDevices           = "fast_devices"
 	loomMapFastDrained           = "fast_drained"
+	loomMapFastEntered           = "fast_entered"
+	loomMapFastFdb               = "fast_fdb"
 	loomMapFastFlows             = "fast_flows"
 	loomMapFastGroups            = "fast_groups"
+	loomMapFastHeard             = "fast_heard"
 	loomMapFastHops              = "fast_hops"
 	loomMapFastKnown             = "fast_known"
+	loomMapFastLeaf              = "fast_leaf"
 	loomMapFastLosing            = "fast_losing"
 	loomMapFastLost              = "fast_lost"
 	loomMapFastMoved             = "fast_moved"
+	loomMapFastPassed            = "fast_passed"
 	loomMapFastPorts             = "fast_ports"
 	loomMapFastRaised            = "fast_raised"
 	loomMapFastRoutes0           = "fast_routes0"
@@ -130,7 +192,9 @@ const (
 	loomMapFastSent              = "fast_sent"
 	loomMapFastSeq               = "fast_seq"
 	loomMapFastSlow              = "fast_slow"
+	loomMapFastTouched           = "fast_touched"
 	loomMapFastTx                = "fast_tx"
+	loomMapFastVlans             = "fast_vlans"
 	loomMapLinkLocal             = "link_local"
 	loomMapNetworks              = "networks"
 	loomMapPeers                 = "peers"
@@ -150,11 +214,14 @@ const (
 	loomProgLoomSpine            = "loom_spine"
 	loomProgLoomSpineFast        = "loom_spine_fast"
 	loomProgLoomUplink           = "loom_uplink"
+	loomProgLoomUplinkFast       = "loom_uplink_fast"
 	loomVarFastAnySource         = "fast_any_source"
+	loomVarFastFdbMask           = "fast_fdb_mask"
 	loomVarFastGroupCount        = "fast_group_count"
 	loomVarFastHopCount          = "fast_hop_count"
 	loomVarFastMark              = "fast_mark"
 	loomVarFastPortCount         = "fast_port_count"
+	loomVarFastTopMetric         = "fast_top_metric"
 	loomVarFastTxId              = "fast_tx_id"
 	loomVarHashSeed              = "hash_seed"
 	loomVarMultiBuffer           = "multi_buffer"
@@ -217,6 +284,7 @@ type loomProgramSpecs struct {
 	LoomSpine            *ebpf.ProgramSpec `ebpf:"loom_spine"`
 	LoomSpineFast        *ebpf.ProgramSpec `ebpf:"loom_spine_fast"`
 	LoomUplink           *ebpf.ProgramSpec `ebpf:"loom_uplink"`
+	LoomUplinkFast       *ebpf.ProgramSpec `ebpf:"loom_uplink_fast"`
 }
 
 // loomMapSpecs contains maps before they are loaded into the kernel.
@@ -229,13 +297,18 @@ type loomMapSpecs struct {
 	FastCtl     *ebpf.MapSpec `ebpf:"fast_ctl"`
 	FastDevices *ebpf.MapSpec `ebpf:"fast_devices"`
 	FastDrained *ebpf.MapSpec `ebpf:"fast_drained"`
+	FastEntered *ebpf.MapSpec `ebpf:"fast_entered"`
+	FastFdb     *ebpf.MapSpec `ebpf:"fast_fdb"`
 	FastFlows   *ebpf.MapSpec `ebpf:"fast_flows"`
 	FastGroups  *ebpf.MapSpec `ebpf:"fast_groups"`
+	FastHeard   *ebpf.MapSpec `ebpf:"fast_heard"`
 	FastHops    *ebpf.MapSpec `ebpf:"fast_hops"`
 	FastKnown   *ebpf.MapSpec `ebpf:"fast_known"`
+	FastLeaf    *ebpf.MapSpec `ebpf:"fast_leaf"`
 	FastLosing  *ebpf.MapSpec `ebpf:"fast_losing"`
 	FastLost    *ebpf.MapSpec `ebpf:"fast_lost"`
 	FastMoved   *ebpf.MapSpec `ebpf:"fast_moved"`
+	FastPassed  *ebpf.MapSpec `ebpf:"fast_passed"`
 	FastPorts   *ebpf.MapSpec `ebpf:"fast_ports"`
 	FastRaised  *ebpf.MapSpec `ebpf:"fast_raised"`
 	FastRoutes0 *ebpf.MapSpec `ebpf:"fast_routes0"`
@@ -243,7 +316,9 @@ type loomMapSpecs struct {
 	FastSent    *ebpf.MapSpec `ebpf:"fast_sent"`
 	FastSeq     *ebpf.MapSpec `ebpf:"fast_seq"`
 	FastSlow    *ebpf.MapSpec `ebpf:"fast_slow"`
+	FastTouched *ebpf.MapSpec `ebpf:"fast_touched"`
 	FastTx      *ebpf.MapSpec `ebpf:"fast_tx"`
+	FastVlans   *ebpf.MapSpec `ebpf:"fast_vlans"`
 	LinkLocal   *ebpf.MapSpec `ebpf:"link_local"`
 	Networks    *ebpf.MapSpec `ebpf:"networks"`
 	Peers       *ebpf.MapSpec `ebpf:"peers"`
@@ -260,10 +335,12 @@ type loomMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type loomVariableSpecs struct {
 	FastAnySource  *ebpf.VariableSpec `ebpf:"fast_any_source"`
+	FastFdbMask    *ebpf.VariableSpec `ebpf:"fast_fdb_mask"`
 	FastGroupCount *ebpf.VariableSpec `ebpf:"fast_group_count"`
 	FastHopCount   *ebpf.VariableSpec `ebpf:"fast_hop_count"`
 	FastMark       *ebpf.VariableSpec `ebpf:"fast_mark"`
 	FastPortCount  *ebpf.VariableSpec `ebpf:"fast_port_count"`
+	FastTopMetric  *ebpf.VariableSpec `ebpf:"fast_top_metric"`
 	FastTxId       *ebpf.VariableSpec `ebpf:"fast_tx_id"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
 	MultiBuffer    *ebpf.VariableSpec `ebpf:"multi_buffer"`
@@ -300,13 +377,18 @@ type loomMaps struct {
 	FastCtl     *ebpf.Map `ebpf:"fast_ctl"`
 	FastDevices *ebpf.Map `ebpf:"fast_devices"`
 	FastDrained *ebpf.Map `ebpf:"fast_drained"`
+	FastEntered *ebpf.Map `ebpf:"fast_entered"`
+	FastFdb     *ebpf.Map `ebpf:"fast_fdb"`
 	FastFlows   *ebpf.Map `ebpf:"fast_flows"`
 	FastGroups  *ebpf.Map `ebpf:"fast_groups"`
+	FastHeard   *ebpf.Map `ebpf:"fast_heard"`
 	FastHops    *ebpf.Map `ebpf:"fast_hops"`
 	FastKnown   *ebpf.Map `ebpf:"fast_known"`
+	FastLeaf    *ebpf.Map `ebpf:"fast_leaf"`
 	FastLosing  *ebpf.Map `ebpf:"fast_losing"`
 	FastLost    *ebpf.Map `ebpf:"fast_lost"`
 	FastMoved   *ebpf.Map `ebpf:"fast_moved"`
+	FastPassed  *ebpf.Map `ebpf:"fast_passed"`
 	FastPorts   *ebpf.Map `ebpf:"fast_ports"`
 	FastRaised  *ebpf.Map `ebpf:"fast_raised"`
 	FastRoutes0 *ebpf.Map `ebpf:"fast_routes0"`
@@ -314,7 +396,9 @@ type loomMaps struct {
 	FastSent    *ebpf.Map `ebpf:"fast_sent"`
 	FastSeq     *ebpf.Map `ebpf:"fast_seq"`
 	FastSlow    *ebpf.Map `ebpf:"fast_slow"`
+	FastTouched *ebpf.Map `ebpf:"fast_touched"`
 	FastTx      *ebpf.Map `ebpf:"fast_tx"`
+	FastVlans   *ebpf.Map `ebpf:"fast_vlans"`
 	LinkLocal   *ebpf.Map `ebpf:"link_local"`
 	Networks    *ebpf.Map `ebpf:"networks"`
 	Peers       *ebpf.Map `ebpf:"peers"`
@@ -334,13 +418,18 @@ func (m *loomMaps) Close() error {
 		m.FastCtl,
 		m.FastDevices,
 		m.FastDrained,
+		m.FastEntered,
+		m.FastFdb,
 		m.FastFlows,
 		m.FastGroups,
+		m.FastHeard,
 		m.FastHops,
 		m.FastKnown,
+		m.FastLeaf,
 		m.FastLosing,
 		m.FastLost,
 		m.FastMoved,
+		m.FastPassed,
 		m.FastPorts,
 		m.FastRaised,
 		m.FastRoutes0,
@@ -348,7 +437,9 @@ func (m *loomMaps) Close() error {
 		m.FastSent,
 		m.FastSeq,
 		m.FastSlow,
+		m.FastTouched,
 		m.FastTx,
+		m.FastVlans,
 		m.LinkLocal,
 		m.Networks,
 		m.Peers,
@@ -366,10 +457,12 @@ func (m *loomMaps) Close() error {
 // It can be passed to loadLoomObjects or ebpf.CollectionSpec.LoadAndAssign.
 type loomVariables struct {
 	FastAnySource  *ebpf.Variable `ebpf:"fast_any_source"`
+	FastFdbMask    *ebpf.Variable `ebpf:"fast_fdb_mask"`
 	FastGroupCount *ebpf.Variable `ebpf:"fast_group_count"`
 	FastHopCount   *ebpf.Variable `ebpf:"fast_hop_count"`
 	FastMark       *ebpf.Variable `ebpf:"fast_mark"`
 	FastPortCount  *ebpf.Variable `ebpf:"fast_port_count"`
+	FastTopMetric  *ebpf.Variable `ebpf:"fast_top_metric"`
 	FastTxId       *ebpf.Variable `ebpf:"fast_tx_id"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
 	MultiBuffer    *ebpf.Variable `ebpf:"multi_buffer"`
@@ -394,6 +487,7 @@ type loomPrograms struct {
 	LoomSpine            *ebpf.Program `ebpf:"loom_spine"`
 	LoomSpineFast        *ebpf.Program `ebpf:"loom_spine_fast"`
 	LoomUplink           *ebpf.Program `ebpf:"loom_uplink"`
+	LoomUplinkFast       *ebpf.Program `ebpf:"loom_uplink_fast"`
 }
 
 func (p *loomPrograms) Close() error {
@@ -408,6 +502,7 @@ func (p *loomPrograms) Close() error {
 		p.LoomSpine,
 		p.LoomSpineFast,
 		p.LoomUplink,
+		p.LoomUplinkFast,
 	)
 }
 

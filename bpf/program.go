@@ -94,9 +94,11 @@ func load(cfg Config, tags bool) (*Program, error) {
 	if err := specialise(spec, &cfg, tags); err != nil {
 		return nil, err
 	}
-	shared := cfg.Routes.maps()
+	shared := make(map[string]*ebpf.Map)
 	if cfg.Rule != nil {
-		shared = cfg.Rule.maps(cfg.Kind)
+		maps.Copy(shared, cfg.Rule.maps(cfg.Kind))
+	} else {
+		maps.Copy(shared, cfg.Routes.maps())
 	}
 	if cfg.Fast != nil {
 		maps.Copy(shared, cfg.Fast.maps)

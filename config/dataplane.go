@@ -79,7 +79,7 @@ func (l *Leaf) ToDataplane() dataplane.Config {
 	c.Auto = l.Sections.Auto()
 	c.Auto.FlowletGap = l.Congestion.Auto()
 	c.FDBSize, c.FDBAge = l.FDB.Size, l.FDB.Age
-	c.KernelOverlay = l.Overlay == OverlayKernel
+	c.KernelOverlay, c.FastPath = l.Overlay == OverlayKernel, dataplane.FastMode(l.FastPath)
 	for i := range l.Uplinks {
 		u := &l.Uplinks[i]
 		c.Ports = append(c.Ports, dataplane.PortConfig{Name: u.Interface, Kind: dataplane.Uplink, Egress: u.Egress.dataplane(), Optional: !u.Required})

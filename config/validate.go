@@ -149,6 +149,11 @@ func (d *checker) vtep(at string, a netip.Addr) bool {
 		at, "%v cannot be a VTEP; use a unicast address of IPv4 or IPv6 that routers forward to, as in 10.255.0.1 or 2001:db8::1", a)
 }
 
+// fastPath checks what a fast path needs that is to be there.
+func (d *checker) fastPath(mode XDPMode) {
+	d.ErrorIf(dataplane.XDPMode(mode) == dataplane.XDPGeneric, "fast_path", "it needs XDP in the driver; remove xdp_mode: generic, or use auto")
+}
+
 // scheme checks a spine's scheme, if it has one.
 func (d *checker) scheme(s *Spine) {
 	d.Add(s.Sections.Resolve(s.Congestion.Profile))
@@ -158,9 +163,9 @@ func (d *checker) scheme(s *Spine) {
 			d.Errorf(name, "the spine has no scheme that goes by it; remove it, or use one that does")
 		}
 	}
-	if on := dataplane.FastMode(s.FastPath) == dataplane.FastOn; on {
+	if dataplane.FastMode(s.FastPath) == dataplane.FastOn {
 		d.ErrorIf(s.Scheme != "", "fast_path", "XDP cannot forward by itself what scheme %s decides about; remove one of the two, or use auto", s.Scheme)
-		d.ErrorIf(dataplane.XDPMode(s.XDPMode) == dataplane.XDPGeneric, "fast_path", "it needs XDP in the driver; remove xdp_mode: generic, or use auto")
+		d.fastPath(s.XDPMode)
 	}
 	if s.Scheme == "" {
 		for _, key := range s.ExtraKeys() {

@@ -38,6 +38,11 @@ func (l *Leaf) validate(d *checker) {
 	d.Add(vocab.CheckClasses(d.Document, l.Classes, n, func(vni uint32) bool { return kernel || vnis[vni] != "" }))
 	d.Add(l.Sections.Resolve(l.Congestion.Profile))
 	d.ErrorIf(l.FDB.Age == 0, "fdb.age", "addresses that age at once; use a time, as in 5m")
+	if dataplane.FastMode(l.FastPath) == dataplane.FastOn {
+		d.fastPath(l.XDPMode)
+		d.ErrorIf(kernel, "fast_path", "XDP cannot forward by itself what the kernel's overlay is to be shown; remove overlay: kernel, or use auto")
+		d.ErrorIf(l.VTEP.IsValid() && !l.VTEP.Is4(), "fast_path", "XDP forwards VXLAN between VTEPs of IPv4 by itself, and vtep is %v; use auto", l.VTEP)
+	}
 }
 
 // validateKernel checks that the file does not say what the kernel says.

@@ -151,7 +151,7 @@ func checkPrivilege(c *dataplane.Config, f *Facts, add addFinding) {
 	}
 	// The kernel charges UMEM to RLIMIT_MEMLOCK (net/xdp/xdp_umem.c), whatever
 	// it does about BPF maps.
-	need := umemBytes(c)
+	need := UMEMBytes(c)
 	if !f.IPCLock && f.Memlock < need {
 		add(true, "RLIMIT_MEMLOCK", fmt.Sprintf("the limit of locked memory is %d bytes, and packet buffers need %d", f.Memlock, need),
 			"LimitMEMLOCK=infinity in the systemd unit (ulimit -l unlimited in a shell), or CAP_IPC_LOCK")
@@ -167,8 +167,8 @@ func (s *State) names() []string {
 	return names
 }
 
-// umemBytes is what the workers' packet buffers take.
-func umemBytes(c *dataplane.Config) uint64 {
+// UMEMBytes returns what the workers' packet buffers take.
+func UMEMBytes(c *dataplane.Config) uint64 {
 	return uint64(c.Workers) * uint64(c.UMEMFrames()) * uint64(c.FrameSize())
 }
 

@@ -81,7 +81,8 @@ type Config struct {
 	FDBSize  int           // leaf: MAC addresses in all
 	FDBAge   time.Duration // leaf: a learned address unseen for so long is forgotten
 	HoldTime time.Duration // how long a frame waits for a neighbour's MAC
-	// FastPath says whether XDP forwards what it can by itself, on a spine.
+	// FastPath says whether XDP forwards what it can by itself: on a spine, and on a leaf
+	// what comes out of tunnels.
 	FastPath FastMode
 	Drain    time.Duration // how long Run goes on sending what is queued after its context ended
 

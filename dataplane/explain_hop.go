@@ -120,8 +120,8 @@ func (s *spineWorker) comesBy(src overlay.Addr, in string) bool {
 	return id >= 0 && s.view.groups[group].leadsTo(PortID(id))
 }
 
-// Arrival is a tenant's packets out of the fabric that somebody asks about.
-type Arrival struct {
+// InnerFlow is a tenant's packets out of the fabric that somebody asks about.
+type InnerFlow struct {
 	From   netip.Addr // VTEP of the sender
 	In     string     // uplink that they come by; "": none in particular
 	VNI    overlay.VNI
@@ -140,7 +140,7 @@ type ArrivalExplanation struct {
 
 // ExplainArrival says by which access port a tenant's packets from the fabric leave.
 // Nothing changes for any packet.
-func (n *Node) ExplainArrival(a *Arrival) (x *ArrivalExplanation, err error) {
+func (n *Node) ExplainArrival(a *InnerFlow) (x *ArrivalExplanation, err error) {
 	if n.cfg.Role != Leaf {
 		return nil, errors.New("nothing of tenants' arrives at a spine: ask a leaf")
 	}
@@ -153,7 +153,7 @@ func (n *Node) ExplainArrival(a *Arrival) (x *ArrivalExplanation, err error) {
 	return x, err
 }
 
-func (l *leafWorker) explainArrival(a *Arrival) (*ArrivalExplanation, error) {
+func (l *leafWorker) explainArrival(a *InnerFlow) (*ArrivalExplanation, error) {
 	v := l.view
 	if v == nil {
 		return nil, errors.New("the node has no tables yet: try again when it is ready")

@@ -11,8 +11,8 @@ import (
 )
 
 // arrival asks about frames to an address that come from a peer.
-func arrival(from netip.Addr, in string, vni overlay.VNI, dst overlay.MAC) *Arrival {
-	return &Arrival{From: from, In: in, VNI: vni, DstMAC: dst}
+func arrival(from netip.Addr, in string, vni overlay.VNI, dst overlay.MAC) *InnerFlow {
+	return &InnerFlow{From: from, In: in, VNI: vni, DstMAC: dst}
 }
 
 // TestExplainArrival: what is said of packets out of the fabric is what becomes of them.
@@ -22,7 +22,7 @@ func TestExplainArrival(t *testing.T) {
 	r.send(acc0, udp4(bcast, hostA, 0, 1, 10))
 	uplink := r.w.cfg.Ports[up0].Name
 	for name, tt := range map[string]struct {
-		ask         *Arrival
+		ask         *InnerFlow
 		destination string
 		ports       int
 		drop        string
@@ -132,7 +132,7 @@ func TestExplainRoute(t *testing.T) {
 	if _, err := n.ExplainRoute(&OuterFlow{Src: own()}); err == nil {
 		t.Error("a flow without an end is explained")
 	}
-	if _, err := n.ExplainArrival(&Arrival{}); err == nil {
+	if _, err := n.ExplainArrival(&InnerFlow{}); err == nil {
 		t.Error("a spine explains arrivals")
 	}
 }

@@ -12,10 +12,11 @@ import (
 
 	"github.com/loomfabric/loom/bpf"
 	"github.com/loomfabric/loom/congestion"
+	"github.com/loomfabric/loom/overlay"
 )
 
-// FastMode says whether a spine forwards in XDP what needs no queue and no new decision
-// (decision 0033).
+// FastMode says whether a node forwards in XDP what needs no queue and no new decision
+// (decisions 0033 and 0034).
 type FastMode uint8
 
 // The modes.
@@ -56,6 +57,7 @@ type fastPath struct {
 
 	used   int         // copy of the tables that was in force last; fill's
 	meters []fastMeter // by PortID; pulse's
+	ears   *fastEars   // nil on a spine; pulse's
 }
 
 // fastMeter meters what the fast path sends by a port.
@@ -69,9 +71,11 @@ type fastMeter struct {
 // fastObstacle says why a node has no fast path; nil: it may.
 func (c *Config) fastObstacle() error {
 	switch {
-	case c.Role != Spine:
-		return errors.New("only spines have one so far")
-	case c.Scheme != "":
+	case c.KernelOverlay:
+		return errors.New("the overlay is the kernel's, which is to be shown frames")
+	case c.Role == Leaf && !c.VTEP.Is4():
+		return fmt.Errorf("VTEP %v is not of IPv4", c.VTEP)
+	case c.Role == Spine && c.Scheme != "":
 		return fmt.Errorf("scheme %s decides about every packet", c.Scheme)
 	case c.VXLANPort == rocePort:
 		return fmt.Errorf("VXLAN port %d is RoCE's", rocePort)
@@ -91,7 +95,7 @@ func (n *Node) openFast() error {
 	err := n.cfg.fastObstacle()
 	var tables *bpf.Fast
 	if err == nil {
-		tables, err = bpf.OpenFast(bpf.FastSize{Ports: n.cfg.Room, Queues: n.cfg.Workers, Hops: min(MaxHops, max(fastHops, 2*n.cfg.Room)), Groups: fastGroups})
+		tables, err = bpf.OpenFast(n.fastSize())
 	}
 	switch {
 	case err != nil && n.cfg.FastPath == FastOn:
@@ -101,8 +105,19 @@ func (n *Node) openFast() error {
 		n.log.Info("no fast path: workers forward everything", "reason", err)
 		return nil
 	}
-	n.fast = newFastPath(n, tables)
+	n.fast, n.shared.fast = newFastPath(n, tables), tables
 	return nil
+}
+
+// fastSize returns what the programs' tables are to have room for.
+func (n *Node) fastSize() bpf.FastSize {
+	s := bpf.FastSize{Ports: n.cfg.Room, Queues: n.cfg.Workers}
+	if n.cfg.Role == Leaf {
+		s.FDB, s.TopMetric = overlay.FDBMemory(n.cfg.FDBSize), n.shared.params.TopMetric()
+	} else {
+		s.Hops, s.Groups = min(MaxHops, max(fastHops, 2*n.cfg.Room)), fastGroups
+	}
+	return s
 }
 
 func newFastPath(n *Node, tables *bpf.Fast) *fastPath {
@@ -117,12 +132,16 @@ func newFastPath(n *Node, tables *bpf.Fast) *fastPath {
 		f.names[i] = n.cfg.Ports[i].Name // a new node numbers them in their order
 	}
 	tables.SetDead(uint64(fastDead))
+	if n.cfg.Role == Leaf {
+		f.ears = newFastEars(tables, n.shared.leaf)
+		tables.SetZero(uint64(f.nanos() - int64(now())))
+	}
 	return f
 }
 
-// maps returns the tables; nil: there are none.
-func (f *fastPath) maps() *bpf.Fast {
-	if f == nil {
+// maps returns the tables for the program of a port; nil: it forwards nothing.
+func (f *fastPath) maps(kind PortKind) *bpf.Fast {
+	if f == nil || kind == Access {
 		return nil
 	}
 	return f.tables
@@ -135,6 +154,8 @@ func (f *fastPath) opened(d *device, b *binding) {
 	}
 	p := fastPort{ifindex: b.ifindex}
 	switch {
+	case d.cfg.Kind == Access:
+		p.in = slowAccess
 	case d.foreign:
 		p.in = "its XDP program is the predecessor's"
 	case b.mode == bpf.Generic:
@@ -261,9 +282,7 @@ func (f *fastPath) turn(ctx context.Context) error {
 	ports := slices.Clone(f.ports)
 	f.mu.Unlock()
 	next := 1 - f.used
-	toPorts, toHops, toGroups := f.tables.Copy(next)
-	v.fastRows(ports, toPorts, toHops, toGroups)
-	if err := f.tables.SetRoutes(next, v.fastRoutes(ours)); err != nil {
+	if err := v.fastTables(f.tables, next, ports, ours); err != nil {
 		return err
 	}
 	settled, err := f.settle(ctx)
@@ -316,6 +335,9 @@ func (n *Node) fastView() (*view, map[netip.Prefix]bool) {
 	v := n.view.Load()
 	if v == nil {
 		return nil, nil
+	}
+	if n.cfg.Role == Leaf {
+		return v, nil
 	}
 	if n.cfg.Remotes != nil {
 		return v, listed(n.cfg.Remotes)
@@ -381,6 +403,9 @@ func (f *fastPath) meter() (wait time.Duration) {
 		if metric != 0 {
 			wait = pulseBusy
 		}
+	}
+	if f.ears != nil && f.ears.listen(at, len(v.tables.Peers)) {
+		wait = min(wait, pulseQuiet)
 	}
 	return wait
 }

@@ -4,27 +4,38 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
 
+	"github.com/loomfabric/loom/bpf"
 	"github.com/loomfabric/loom/dataplane/xsk"
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/overlay"
 )
 
-// A crossing is a spine whose frames go now by XDP, now by the worker: its tables go out of
-// force and into it again, next hops lose their MAC address and get it back, and links take
-// what they like of the worker's frames.
+// A crossing is a node whose frames go now by XDP, now by the worker: its tables go out of
+// force and into it again, what they say changes, and links take what they like of the
+// worker's frames.
 type crossing struct {
-	*fastRig
+	*rig
+	tables *bpf.Fast
+	prog   *ebpf.Program
+	in     PortID
+	outs   []PortID
+	frame  func(flow int) []byte // ends with 8 bytes for the crossing
+	moved  func() uint64         // frames that XDP has forwarded
+
 	rng    *rand.Rand
 	shared settling
 	views  [2]*Tables
-	shown  int  // of views
+	states [2][]fastPort
+	shown  int  // of views and states
 	ready  bool // the copy that is not in force has what the worker goes by
 	inUse  int  // copy
+	copy   int  // that is not in force
 
 	next [32]uint32 // by flow: number of the next frame
 	last [32]uint32 // and of the last one that left
@@ -33,11 +44,51 @@ type crossing struct {
 	late int
 }
 
+// newCrossing returns a spine whose next hops lose their MAC address and get it back.
 func newCrossing(t *testing.T, rng *rand.Rand) *crossing {
 	resolved, not := spineTables(), spineTables()
 	not.Hops[2].Resolved = false
 	not.Hops[0].Resolved, not.Hops[1].Resolved = false, false
-	c := &crossing{fastRig: newFastRig(t, spineConfig(), resolved, 1), rng: rng, views: [2]*Tables{resolved, not}}
+	r := newFastRig(t, spineConfig(), resolved, 1)
+	c := &crossing{
+		rig: r.rig, tables: r.tables, prog: r.progs[dn0], in: dn0, outs: []PortID{dn1, dn2}, rng: rng,
+		views: [2]*Tables{resolved, not}, states: [2][]fastPort{r.states, r.states}, copy: r.copy,
+	}
+	c.frame = func(flow int) []byte { return viaSpine([]netip.Addr{vtep2, vtep3}[flow%2], flow, nil) }
+	c.moved = func() (n uint64) {
+		for _, x := range r.moved(dn0) {
+			n += x
+		}
+		return n
+	}
+	return c.begin()
+}
+
+// newLeafCrossing returns a leaf of which one access port takes frames from XDP now and then.
+func newLeafCrossing(t *testing.T, rng *rand.Rand) *crossing {
+	r := newFastLeafSample(t)
+	r.knows(0, overlay.MAC{2, 0, 0, 0, 0, 0xd}, overlay.DestLocal(uint16(acc1), 0))
+	not := slices.Clone(r.states)
+	not[acc0].out = "a reason"
+	c := &crossing{
+		rig: r.rig, tables: r.tables, prog: r.progs[up0], in: up0, outs: []PortID{acc0, acc1}, rng: rng,
+		views: [2]*Tables{leafTables(), leafTables()}, states: [2][]fastPort{r.states, not}, copy: r.copy,
+	}
+	c.frame = func(flow int) []byte {
+		dst := []overlay.MAC{hostA, {2, 0, 0, 0, 0, 0xd}}[flow%2]
+		return wrap(vtep2, own(), 100, udp4(dst, hostB, 0, uint16(flow), 64), nil)
+	}
+	c.moved = func() (n uint64) {
+		for out := range r.states {
+			frames, _, _ := r.tables.Passed(int(up0), out)
+			n += frames
+		}
+		return n
+	}
+	return c.begin()
+}
+
+func (c *crossing) begin() *crossing {
 	c.w.marks = newMarks(c.tables, len(c.w.cfg.Ports), &c.shared)
 	c.inUse, c.ready = 1-c.copy, true
 	for i := range c.last {
@@ -46,27 +97,29 @@ func newCrossing(t *testing.T, rng *rand.Rand) *crossing {
 	return c
 }
 
-// send has the next frame of a flow come in by dn0.
+// drain says that all that went to the worker has left.
+func (c *crossing) drain() { c.tables.Drain(c.tables.Ring(int(c.in), 0), 1<<40) }
+
+// send has the next frame of a flow come in.
 func (c *crossing) send(flow int) {
-	dst := []netip.Addr{vtep2, vtep3}[flow%2]
-	b := viaSpine(dst, flow, nil)
+	b := c.frame(flow)
 	binary.BigEndian.PutUint32(b[len(b)-8:], uint32(flow))
 	binary.BigEndian.PutUint32(b[len(b)-4:], c.next[flow])
 	c.next[flow]++
 	type xdpMD struct{ Data, DataEnd, DataMeta, Ifindex, Queue, Egress uint32 }
 	in, out := xdpMD{DataEnd: uint32(len(b))}, xdpMD{}
 	opts := ebpf.RunOptions{Data: b, DataOut: make([]byte, 4096), Context: in, ContextOut: &out}
-	before := c.moved(dn0)
-	if _, err := c.progs[dn0].Run(&opts); err != nil {
+	before := c.moved()
+	if _, err := c.prog.Run(&opts); err != nil {
 		c.t.Fatal(err)
 	}
-	if c.moved(dn0) != before {
+	if c.moved() != before {
 		c.fast++
 		c.left(opts.DataOut)
 		return
 	}
 	c.slow++
-	l, meta := c.links[dn0], int(out.Data)
+	l, meta := c.links[c.in], int(out.Data)
 	if meta != overlay.MetaLen+numberLen || len(l.filled) == 0 {
 		c.t.Fatalf("metadata of %d bytes, %d frames to receive into", meta, len(l.filled))
 	}
@@ -110,9 +163,7 @@ func (c *crossing) show() {
 	}
 	v.seq = c.w.views.Load().seq + 1
 	c.w.views.Store(v)
-	ports, hops, groups := c.tables.Copy(c.copy)
-	v.fastRows(c.states, ports, hops, groups)
-	if err := c.tables.SetRoutes(c.copy, v.fastRoutes(v.taken())); err != nil {
+	if err := v.fastTables(c.tables, c.copy, c.states[c.shown], v.taken()); err != nil {
 		c.t.Fatal(err)
 	}
 	c.ready = false
@@ -137,7 +188,7 @@ func (c *crossing) run(frames int, rule bool) {
 		case x < 985:
 			c.tables.Use(c.inUse)
 		case x < 995:
-			c.links[1+c.rng.IntN(2)].pace = c.rng.IntN(3)
+			c.links[c.outs[c.rng.IntN(2)]].pace = c.rng.IntN(3)
 		default:
 			c.show()
 		}
@@ -156,10 +207,15 @@ func (c *crossing) run(frames int, rule bool) {
 // No frame overtakes another one of its flow, whichever way they go. Without the rule that
 // XDP waits for what the worker has of a flow, some do: so the test can tell.
 func TestFastPathKeepsFlowsInOrder(t *testing.T) {
+	t.Run("spine", func(t *testing.T) { keepsFlowsInOrder(t, newCrossing) })
+	t.Run("leaf", func(t *testing.T) { keepsFlowsInOrder(t, newLeafCrossing) })
+}
+
+func keepsFlowsInOrder(t *testing.T, begin func(*testing.T, *rand.Rand) *crossing) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	for _, rule := range []bool{true, false} {
-		c := newCrossing(t, rand.New(rand.NewPCG(seed, 1)))
+		c := begin(t, rand.New(rand.NewPCG(seed, 1)))
 		c.run(20_000, rule)
 		t.Logf("rule %v: %d frames by XDP, %d by the worker, %d late", rule, c.fast, c.slow, c.late)
 		switch {

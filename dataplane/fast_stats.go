@@ -51,12 +51,11 @@ func (n *Node) Fast() FastState {
 		}
 		if v != nil && i < len(v.layout.ports) {
 			p.Out = v.fastEgress(f.ports, PortID(i))
+			if p.Out == "" && layout.ports[i].Kind == Uplink {
+				p.Out = slowAccess
+			}
 		}
-		for hop := range f.hops(v) {
-			frames, bytes := f.tables.Moved(i, hop)
-			p.Frames += frames
-			p.Bytes += bytes
-		}
+		p.Frames, p.Bytes = f.moved(v, i)
 		for out := range f.ports {
 			p.Lost += f.tables.Lost(i, out)
 		}
@@ -82,6 +81,22 @@ func (n *Node) fastStats() (s WorkerStats, ok bool) {
 		ok = true
 	}
 	return s, ok
+}
+
+// moved returns what has come by a port and was given to a driver.
+func (f *fastPath) moved(v *view, in int) (frames, bytes uint64) {
+	if f.ears != nil {
+		for out := range f.ports {
+			n, came, _ := f.tables.Passed(in, out)
+			frames, bytes = frames+n, bytes+came
+		}
+		return frames, bytes
+	}
+	for hop := range f.hops(v) {
+		n, came := f.tables.Moved(in, hop)
+		frames, bytes = frames+n, bytes+came
+	}
+	return frames, bytes
 }
 
 // hops returns how many next hops of a view are in the programs' tables.
@@ -123,7 +138,6 @@ func (f *fastPath) counted() (s WorkerStats) {
 	if v == nil {
 		return s
 	}
-	s.HopSent = make([]Traffic, f.hops(v))
 	for in := range s.Ports {
 		for out := range s.Ports {
 			lost := f.tables.Lost(in, out)
@@ -131,6 +145,14 @@ func (f *fastPath) counted() (s WorkerStats) {
 			s.Ports[out].Sent.Frames -= lost // which has them, or gets them below
 		}
 	}
+	for i := range s.Ports {
+		s.Ports[i].CERaised = f.tables.Raised(i)
+	}
+	if f.ears != nil {
+		f.countLeaf(v, &s)
+		return s
+	}
+	s.HopSent = make([]Traffic, f.hops(v))
 	for in := range s.Ports {
 		for hop := range s.HopSent {
 			frames, bytes := f.tables.Moved(in, hop)
@@ -142,9 +164,6 @@ func (f *fastPath) counted() (s WorkerStats) {
 			s.HopSent[hop].Frames += frames
 			s.HopSent[hop].Bytes += bytes
 		}
-	}
-	for i := range s.Ports {
-		s.Ports[i].CERaised = f.tables.Raised(i)
 	}
 	return s
 }

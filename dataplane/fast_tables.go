@@ -42,6 +42,18 @@ func (v *view) fastEgress(ports []fastPort, id PortID) string {
 	return ports[id].out
 }
 
+// fastTables writes what a view says into a copy of the XDP programs' tables that is not in
+// force. ours says which VXLAN is the fabric's, by prefix, at a spine.
+func (v *view) fastTables(t *bpf.Fast, i int, ports []fastPort, ours map[netip.Prefix]bool) error {
+	toPorts, toHops, toGroups := t.Copy(i)
+	v.fastRows(ports, toPorts, toHops, toGroups)
+	if t.Size().FDB > 0 {
+		v.fastLeaf(t.LeafCopy(i))
+		return nil
+	}
+	return t.SetRoutes(i, v.fastRoutes(ours))
+}
+
 // fastRows writes what a view says of ports, next hops and groups as the XDP programs read
 // it. What there is no room for stays user space's.
 func (v *view) fastRows(ports []fastPort, toPorts []bpf.FastPort, toHops []bpf.FastHop, toGroups []bpf.FastGroup) {
@@ -49,7 +61,11 @@ func (v *view) fastRows(ports []fastPort, toPorts []bpf.FastPort, toHops []bpf.F
 	clear(toHops)
 	clear(toGroups)
 	for i := range min(len(v.ports), len(toPorts)) {
-		toPorts[i] = bpf.FastPort{Mac: v.ports[i].mac, On: flag(i < len(ports) && ports[i].ifindex != 0 && ports[i].in == "")}
+		p := &v.ports[i]
+		toPorts[i] = bpf.FastPort{
+			Mac: p.mac, On: flag(i < len(ports) && ports[i].ifindex != 0 && ports[i].in == ""),
+			Out: flag(p.up && v.fastEgress(ports, PortID(i)) == ""), MaxFrame: p.maxFrame, Tag: v.layout.ports[i].tag, KeepTags: uint8(flag(p.keepTags)),
+		}
 	}
 	for i := range min(len(v.hops), len(toHops)) {
 		h := &v.hops[i]

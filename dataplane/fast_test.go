@@ -3,6 +3,7 @@ package dataplane
 import (
 	"io"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -25,8 +26,9 @@ func TestFastPathObstacles(t *testing.T) {
 		{"a scheme", func(c *Config) { c.Scheme = "drill" }, "scheme drill"},
 		{"generic mode", func(c *Config) { c.XDPMode = XDPGeneric }, "generic"},
 		{"RoCE's port", func(c *Config) { c.VXLANPort = 4791 }, "RoCE"},
+		{"a leaf with VTEPs of IPv6", func(c *Config) { c.Role, c.Scheme, c.VTEP = Leaf, "conga", netip.MustParseAddr("2001:db8::1") }, "not of IPv4"},
+		{"the kernel's overlay", func(c *Config) { c.Role, c.KernelOverlay = Leaf, true }, "the kernel's"},
 		{"long frames", func(c *Config) { c.MaxMTU = 9000 }, "MTU 9000"},
-		{"a leaf", func(c *Config) { c.Role = Leaf }, "only spines"},
 	} {
 		cfg := spineConfig()
 		cfg.VXLANPort, cfg.Workers, cfg.Room = overlay.DefaultPort, 1, len(cfg.Ports)

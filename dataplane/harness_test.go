@@ -149,6 +149,23 @@ func newRig(t testing.TB, cfg Config, tables *Tables) *rig {
 // newRigs makes the workers of one node, each between links of its own.
 func newRigs(t testing.TB, cfg Config, tables *Tables, workers int) []*rig {
 	t.Helper()
+	completeConfig(t, &cfg, workers)
+	s := newShared(&cfg)
+	addresses, messages := newWorkerRings[learned](workers), newWorkerRings[message](workers)
+	rigs := make([]*rig, workers)
+	for id := range rigs {
+		rigs[id] = newWorkerRig(t, &cfg, id, s)
+		if l := rigs[id].w.leaf; l != nil && workers > 1 {
+			l.learned, l.messages = addresses, messages
+		}
+		rigs[id].publish(tables)
+	}
+	return rigs
+}
+
+// completeConfig gives cfg what tests leave out.
+func completeConfig(t testing.TB, cfg *Config, workers int) {
+	t.Helper()
 	cfg.VXLANPort, cfg.Workers = overlay.DefaultPort, workers
 	if cfg.RingSize == 0 {
 		cfg.RingSize = 512
@@ -175,17 +192,6 @@ func newRigs(t testing.TB, cfg Config, tables *Tables, workers int) []*rig {
 	if err := cfg.check(); err != nil {
 		t.Fatal(err)
 	}
-	s := newShared(&cfg)
-	addresses, messages := newWorkerRings[learned](workers), newWorkerRings[message](workers)
-	rigs := make([]*rig, workers)
-	for id := range rigs {
-		rigs[id] = newWorkerRig(t, &cfg, id, s)
-		if l := rigs[id].w.leaf; l != nil && workers > 1 {
-			l.learned, l.messages = addresses, messages
-		}
-		rigs[id].publish(tables)
-	}
-	return rigs
 }
 
 // layoutOf returns the layout that a node starts with.

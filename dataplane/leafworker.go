@@ -78,8 +78,7 @@ func arrivalPorts(room int) int { return room + 1 }
 // newLeafWorker makes a leaf's part of a worker.
 func newLeafWorker(w *worker, frameSize int) (*leafWorker, error) {
 	l := &leafWorker{
-		worker: w, fdb: overlay.NewFDB(w.cfg.FDBSize, w.cfg.FDBAge, MaxVNIs, w.cfg.Room),
-		hosts:   overlay.NewHosts(hostPlaces, MaxPorts+MaxPeers, hostAge),
+		worker: w, fdb: newFDB(w), hosts: overlay.NewHosts(hostPlaces, MaxPorts+MaxPeers, hostAge),
 		flushed: make([]uint32, w.cfg.Room), kernel: w.cfg.KernelOverlay,
 		parked: make([]parked, len(w.area)/frameSize), shift: uint8(bits.TrailingZeros(uint(frameSize))),
 	}

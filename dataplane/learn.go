@@ -82,6 +82,7 @@ func (l *leafWorker) age(now mono.Time) {
 		return
 	}
 	l.sweep = now + sweepEvery
+	l.notice(now)
 	l.forget()
 	l.stats.FDBAged += uint64(l.fdb.Sweep(now, sweepBuckets))
 	l.held.Store(l.fdb.Held())

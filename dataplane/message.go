@@ -118,6 +118,9 @@ func (l *leafWorker) acceptHello(f *frame, peer PeerID, now mono.Time) drop.Reas
 		return r
 	}
 	l.brain.Hello(now, uint16(peer), &d.Fabric, &l.hello)
+	if p := &l.ports[f.in]; l.shared.leaf.Capable.Capable(uint16(peer), now) { // it has proved itself
+		l.shared.came.note(peer, d.Fabric.Path, p.uplink, now)
+	}
 	l.consume(f)
 	return drop.None
 }

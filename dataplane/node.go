@@ -398,6 +398,11 @@ func (n *Node) Close() error {
 		errs = append(errs, n.routes.Close())
 	}
 	if n.fast != nil {
+		for _, w := range n.workers {
+			if w.leaf != nil {
+				w.leaf.fdb.Withdraw()
+			}
+		}
 		errs = append(errs, n.fast.tables.Close())
 	}
 	return errors.Join(errs...)

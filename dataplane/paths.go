@@ -15,6 +15,8 @@ import (
 type PeerPaths struct {
 	VTEP  netip.Addr `json:"vtep"`
 	Paths []LivePath `json:"paths"` // those that routes lead by, by uplink
+	// Arrivals are where the peer's HELLOs come in, by the uplink that it sent them by.
+	Arrivals []Arrival `json:"arrivals"`
 }
 
 // LivePath is what is known of the path to a peer by one uplink.
@@ -46,7 +48,7 @@ func (n *Node) pathsAt(now mono.Time) (peers []PeerPaths) {
 			continue // the place of a peer that is gone
 		}
 		seen[v.tables.Peers[i].VTEP] = true
-		p := PeerPaths{VTEP: v.tables.Peers[i].VTEP, Paths: []LivePath{}}
+		p := PeerPaths{VTEP: v.tables.Peers[i].VTEP, Paths: []LivePath{}, Arrivals: n.shared.came.of(PeerID(i), v.layout, now)}
 		for u := range uint8(MaxPaths) {
 			if v.paths[i].Index[u] >= 0 {
 				p.Paths = append(p.Paths, n.livePath(v, PeerID(i), u, now))

@@ -6,6 +6,7 @@ import (
 	"math"
 	"sync/atomic"
 
+	"github.com/loomfabric/loom/bpf"
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/leaf"
@@ -19,6 +20,8 @@ type shared struct {
 	meters []*congestion.Meter // by PortID
 	leaf   *leaf.Shared        // nil on a spine
 	queues []queueOf           // by PortID
+	fast   *bpf.Fast           // nil: there is no fast path
+	came   arrivalTable        // nil on a spine
 }
 
 // queueOf is how many bytes of data wait for a port in each worker, as of when that worker
@@ -41,6 +44,7 @@ func newShared(cfg *Config) *shared {
 		s.queues = append(s.queues, make(queueOf, cfg.Workers))
 	}
 	if cfg.Role == Leaf {
+		s.came = newArrivalTable()
 		s.leaf = leaf.NewShared(MaxPeers, cfg.Workers, newSecret(), &s.params)
 	}
 	return s

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/netip"
 	"os"
@@ -33,6 +34,8 @@ type Lab struct {
 	Binaries string
 	// BaseDir is the folder that relative file names in the fabric file start from.
 	BaseDir string
+	// Progress is where building and removing say how far they have come; nil: nowhere.
+	Progress io.Writer
 
 	children []*child // started by this process
 }
@@ -208,19 +211,51 @@ func (l *Lab) build(ctx context.Context, before func() error) (err error) {
 	if err := os.MkdirAll(l.dir(), 0o755); err != nil {
 		return err
 	}
-	steps := []func(context.Context) error{l.buildNodes, l.buildLinks, l.buildHosts, l.startFRR, l.converge, l.startDataplane}
-	for _, step := range steps {
+	if err := l.remember(); err != nil {
+		return err
+	}
+	prog := newProgress(l.Progress)
+	defer prog.End()
+	for _, s := range l.steps() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if err := step(ctx); err != nil {
+		prog.step("%s", s.name)
+		if err := s.do(ctx); err != nil {
 			return err
 		}
 	}
-	if err := l.Topo.WriteHosts(l.File.Name); err != nil {
-		return err
-	}
+	prog.say("%s is up", l.File.Name)
 	return os.WriteFile(l.path(upMarker), nil, 0o644)
+}
+
+// step is a part of building a lab.
+type step struct {
+	name string
+	do   func(context.Context) error
+}
+
+// steps returns what it takes to build the lab, in order.
+func (l *Lab) steps() (all []step) {
+	t := l.Topo
+	add := func(do func(context.Context) error, format string, args ...any) {
+		all = append(all, step{fmt.Sprintf(format, args...), do})
+	}
+	add(l.buildNodes, "making %d leaves and %d spines", len(t.Leaves), len(t.Spines))
+	add(l.buildLinks, "making %d links", len(t.Links))
+	add(l.buildHosts, "making %d hosts", len(t.Hosts))
+	if l.frr() {
+		add(l.startFRR, "starting FRR on %d nodes", len(t.Leaves)+len(t.Spines))
+		add(l.converge, "waiting for FRR's routes")
+	} else {
+		add(l.converge, "setting routes")
+	}
+	if n := len(l.withDaemon()); n > 0 {
+		add(l.startDataplane, "starting %d daemons, and waiting until they are ready", n)
+	} else {
+		add(l.startDataplane, "setting up the kernel's data plane")
+	}
+	return all
 }
 
 // checkHost checks the machine's requirements, and touches nothing.
@@ -276,7 +311,12 @@ func (l *Lab) down() error {
 		<-c.done // reaped
 	}
 	l.children = nil
-	for _, ns := range namespaces {
+	prog := newProgress(l.Progress)
+	defer prog.End()
+	for i, ns := range namespaces {
+		if i%16 == 0 {
+			prog.step("removing namespace %d of %d", i+1, len(namespaces))
+		}
 		errs = append(errs, namespace.Delete(ns))
 	}
 	return errors.Join(append(errs, os.RemoveAll(l.dir()))...)

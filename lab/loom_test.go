@@ -38,8 +38,13 @@ func withDaemons(t *testing.T, text string) (l *Lab, file string) {
 // on every uplink, with accounts that balance.
 func TestRunLoom(t *testing.T) {
 	l, _ := withDaemons(t, busy)
-	rep, err := l.Run(context.Background(), RunOptions{})
+	rep, err := l.Run(context.Background(), RunOptions{Sample: 100 * time.Millisecond, Page: true, Keep: true})
 	if err != nil {
+		t.Fatal(err)
+	}
+	checkPage(t, rep)
+	checkLook(t, l)
+	if err := l.Down(); err != nil {
 		t.Fatal(err)
 	}
 	gone(t, l, 0)

@@ -48,7 +48,7 @@ func (r *runner) noteLinks() (err error) {
 // the interfaces when the kernel forwards.
 func (l *Lab) uplinkBytes(ctx context.Context, leaf fabric.Node) (out []uint64, err error) {
 	sent := map[string]uint64{}
-	if l.File.KernelLeaf(leaf.Name) {
+	if l.kernel() || l.File.KernelLeaf(leaf.Name) {
 		err = l.in(leaf.Name, func() error {
 			links, err := netlink.LinkList()
 			for _, dev := range links {

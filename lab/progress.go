@@ -26,6 +26,17 @@ func (p *progress) say(format string, args ...any) {
 	p.Print("%6.1fs  %s", time.Since(p.begun).Seconds(), fmt.Sprintf(format, args...))
 }
 
+// step reports what is being done now; off a terminal only what takes long is worth a line,
+// and nobody knows what will.
+func (p *progress) step(format string, args ...any) {
+	text := fmt.Sprintf("%6.1fs  %s", time.Since(p.begun).Seconds(), fmt.Sprintf(format, args...))
+	if p.Terminal {
+		p.Rewrite("%s ...", text)
+	} else {
+		p.Print("%s", text)
+	}
+}
+
 // load reports how far the load has come; off a terminal once in five seconds.
 func (p *progress) load(now, length time.Duration, received uint64) {
 	if now <= p.at || now > length { // what comes after the end only drains

@@ -34,6 +34,8 @@ type Report struct {
 	Phases         []Phase         `json:"phases"`
 	Daemons        []DaemonReport  `json:"daemons"`                 // none when the kernel forwards
 	Uplinks        []UplinkSeries  `json:"uplink_series,omitempty"` // by leaf, when sampled
+
+	page *picture // what HTML shows beyond that; nil: nobody wanted it
 }
 
 // Reachability says which hosts of one VNI reach each other. Every ordered pair was

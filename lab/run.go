@@ -23,7 +23,9 @@ type RunOptions struct {
 	Scheme string // instead of the file's; "": the file's
 	// Sample is how often the leaves' uplinks are read; 0: only from fault to
 	// fault. The shortest is 10 ms.
-	Sample   time.Duration
+	Sample time.Duration
+	// Page has the report keep what [Report.HTML] draws, for which Sample must be given.
+	Page     bool
 	Progress io.Writer // where progress goes; nil: nowhere
 }
 
@@ -77,7 +79,7 @@ func (l *Lab) Run(ctx context.Context, opt RunOptions) (rep *Report, err error) 
 		return nil, err
 	}
 	defer stop()
-	r := &runner{lab: l, hosts: hosts, stop: stop, cdfs: cdfs, prog: prog, every: opt.Sample}
+	r := &runner{lab: l, hosts: hosts, stop: stop, cdfs: cdfs, prog: prog, every: opt.Sample, page: opt.Page}
 	if err := r.run(ctx); err != nil {
 		return nil, cmp.Or(ctx.Err(), err) // what fails after the end of ctx fails for that
 	}
@@ -118,6 +120,7 @@ type runner struct {
 	cdfs  []*workload.CDF // by workload
 	prog  *progress
 	every time.Duration // between samples
+	page  bool          // somebody wants a page: spines are sampled, and flows kept
 	rep   *Report
 	marks []mark
 }
@@ -271,7 +274,7 @@ func (r *runner) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	samples := r.lab.startSampler(ctx, l, r.every)
+	samples := r.lab.startSampler(ctx, l, r.every, r.page)
 	err = r.conduct(ctx, l, length)
 	if err := errors.Join(err, samples.stop()); err != nil {
 		return err
@@ -294,6 +297,9 @@ func (r *runner) load(ctx context.Context) error {
 	r.rep.Duration, r.rep.LoadEnd = end, loadEnd
 	r.phases()
 	r.rep.Uplinks = samples.series
+	if r.page {
+		r.rep.page = r.lab.picture(l, samples.spines)
+	}
 	r.rep.Result.Imbalance = samples.imbalance(r.upAt, 0, loadEnd)
 	r.rep.Result.Reactions = r.lab.reactions(r.rep.Faults, r.rep.Uplinks, loadEnd)
 	r.result(l)

@@ -51,20 +51,32 @@ func (u *UplinkSeries) add(s sample) {
 type sampler struct {
 	lab    *Lab
 	series []UplinkSeries // by leaf; none if nobody wants samples
+	spines []UplinkSeries // by spine, if somebody wants them, too
 	cancel context.CancelFunc
 	leaves errgroup.Group
 }
 
-// startSampler begins to sample, unless every is 0.
-func (l *Lab) startSampler(ctx context.Context, load *load, every time.Duration) *sampler {
+// startSampler begins to sample, unless every is 0. spines says whether they are wanted, too.
+func (l *Lab) startSampler(ctx context.Context, load *load, every time.Duration, spines bool) *sampler {
 	s := &sampler{lab: l}
 	ctx, s.cancel = context.WithCancel(ctx)
 	if every == 0 {
 		return s
 	}
 	s.series = make([]UplinkSeries, len(l.Topo.Leaves))
-	for i, n := range l.Topo.Leaves {
-		u := &s.series[i]
+	if spines {
+		s.spines = make([]UplinkSeries, len(l.Topo.Spines))
+	}
+	for i, n := range l.nodes() {
+		var u *UplinkSeries
+		switch {
+		case i < len(s.series):
+			u = &s.series[i]
+		case spines:
+			u = &s.spines[i-len(s.series)]
+		default:
+			return s
+		}
 		u.Leaf = n.Name
 		for _, p := range l.ports(n) {
 			u.Links = append(u.Links, l.Topo.Links[p.link].Name)

@@ -104,7 +104,7 @@ func TestSeries(t *testing.T) {
 	if b := got[0].bytes(50*ms, 250*ms); b[0]+b[1] != 6e6 {
 		t.Errorf("%g bytes", b)
 	}
-	none := s.lab.startSampler(t.Context(), nil, 0)
+	none := s.lab.startSampler(t.Context(), nil, 0, false)
 	if none.stop() != nil || none.series != nil || none.imbalance(up, 0, 0) != nil {
 		t.Error("a run without samples has some")
 	}

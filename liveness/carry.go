@@ -65,12 +65,19 @@ func (t *Table) Load(r *snapshot.Reader, p uint16) {
 	t.reports.Add(1)
 }
 
-// Save writes a worker's counts of a peer.
+// Save writes a worker's counts of a peer. The first worker's include those of who counts
+// beside the workers, and who begins anew in the other process.
 func (c *Traffic) Save(w *snapshot.Writer, p uint16) {
-	for i := int(p) * MaxTags; i < (int(p)+1)*MaxTags; i++ {
+	for tag := range uint8(MaxTags) {
+		i := int(p)*MaxTags + int(tag)
+		came, hot := c.came[i], c.hot[i]
+		if c.table.beside != nil && c.worker == 0 {
+			n, h := c.table.beside(p, tag)
+			came, hot = came+n, hot+h
+		}
 		w.U32(c.sent[i])
-		w.U32(c.came[i])
-		w.U32(c.hot[i])
+		w.U32(came)
+		w.U32(hot)
 	}
 }
 

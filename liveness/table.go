@@ -26,7 +26,14 @@ type Table struct {
 	reports  atomic.Uint32   // changes of what peers say, or of dead
 	round    atomic.Uint32   // own, the present one
 	counters []counters      // by worker
+	beside   func(p uint16, tag uint8) (came, hot uint32)
 }
+
+// CountBeside says who counts packets beside the workers, by peer and the peer's uplink tag:
+// those that have come, and of these the ones that have met a busy link. It is called before
+// the table is used. The counts are read at each use: a HELLO says how many packets went
+// before it, and none of them may be missing.
+func (t *Table) CountBeside(count func(p uint16, tag uint8) (came, hot uint32)) { t.beside = count }
 
 // peer is the latest of what a peer says.
 type peer struct {

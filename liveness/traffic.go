@@ -63,6 +63,10 @@ func (c *Traffic) Came(p uint16, tag uint8) uint32 {
 			n += c.table.counters[w].came[i].Load()
 		}
 	}
+	if c.table.beside != nil {
+		came, _ := c.table.beside(p, tag)
+		n += came
+	}
 	return n
 }
 
@@ -74,6 +78,10 @@ func (c *Traffic) Hot(p uint16, tag uint8) uint32 {
 		if w != c.worker {
 			n += c.table.counters[w].hot[i].Load()
 		}
+	}
+	if c.table.beside != nil {
+		_, hot := c.table.beside(p, tag)
+		n += hot
 	}
 	return n
 }

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"math"
 	"math/bits"
+	"sync/atomic"
 	"time"
 
 	"github.com/loomfabric/loom/internal/mono"
@@ -121,6 +122,7 @@ type FDB struct {
 	flushed  fdbShare   // of addresses behind ports that were flushed since; its list is the ports'
 	links    []fdbLinks // by place, from 1
 	moves    fdbMoves
+	head     *fdbHead // nil: nobody else reads the table
 }
 
 // NewFDB returns an empty table for up to size learned addresses, rounded up to
@@ -128,13 +130,23 @@ type FDB struct {
 // forgets a learned address that was not seen for age. It never forgets if age is not
 // positive. Longer ageing times than a year count as a year.
 func NewFDB(size int, age time.Duration, vnis, ports int) *FDB {
-	size = 1 << bits.Len(uint(max(size, 2*fdbWays)-1))
-	n := 2 * size / fdbWays
+	return newFDB(make([]fdbBucket, fdbBuckets(size)), size, age, vnis, ports)
+}
+
+// fdbSize returns how many addresses a table may learn that is to learn size.
+func fdbSize(size int) int { return 1 << bits.Len(uint(max(size, 2*fdbWays)-1)) }
+
+// fdbBuckets returns how many buckets such a table has, a power of two.
+func fdbBuckets(size int) int { return 2 * fdbSize(size) / fdbWays }
+
+// newFDB is NewFDB, with buckets that are empty.
+func newFDB(buckets []fdbBucket, size int, age time.Duration, vnis, ports int) *FDB {
+	n := len(buckets)
 	f := &FDB{
-		buckets: make([]fdbBucket, n),
+		buckets: buckets,
 		mask:    uint32(n - 1),
 		age:     math.MaxInt32,
-		size:    size,
+		size:    fdbSize(size),
 		vnis:    make([]fdbVNI, vnis),
 		ports:   make([]fdbPort, ports),
 		links:   make([]fdbLinks, n*fdbWays+1),
@@ -360,6 +372,14 @@ func (f *FDB) remove(b *fdbBucket, w int) {
 		}
 	}
 	b.key[w], b.dest[w], b.seen[w] = 0, DestNone, 0
+}
+
+// setDoubt says how old an entry may be that counts without another look.
+func (f *FDB) setDoubt(ticks int32) {
+	f.doubt = ticks
+	if f.head != nil {
+		atomic.StoreInt32(&f.head.doubt, ticks)
+	}
 }
 
 // SetStatic puts mac at d, where it neither ages nor moves. It replaces a learned

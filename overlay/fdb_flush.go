@@ -27,7 +27,7 @@ func (f *FDB) FlushPort(port uint16, now mono.Time) {
 		return
 	}
 	p.flushing, p.since = true, later(fdbTick(now), p.last)+1
-	f.doubt = math.MinInt32
+	f.setDoubt(math.MinInt32)
 	f.flushed.take(f.links, &p.fdbShare)
 }
 
@@ -92,7 +92,7 @@ func (f *FDB) endFlush() {
 	if f.flushed.learned > 0 {
 		return
 	}
-	f.doubt = f.age
+	f.setDoubt(f.age)
 	for i := range f.ports {
 		f.ports[i].flushing = false
 	}

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -35,8 +36,25 @@ func main() {
 	}
 }
 
+// chosen is which lab a command is for: that of a fabric file, or one that is up, by name.
+type chosen struct{ file, name string }
+
+// lab returns the lab.
+func (c *chosen) lab() (*lab.Lab, error) {
+	if c.name != "" {
+		return lab.Open(c.name)
+	}
+	f, err := fabric.Load(c.file)
+	if err != nil {
+		return nil, err
+	}
+	l := lab.New(f)
+	l.BaseDir = filepath.Dir(c.file)
+	return l, nil
+}
+
 func command() *cobra.Command {
-	var file string
+	var which chosen
 	root := &cobra.Command{
 		Use:   "loomlab",
 		Short: "A leaf–spine fabric on one machine, from one file",
@@ -44,60 +62,91 @@ func command() *cobra.Command {
 			"veth pairs, leafd and spined, puts load on it and takes links down. It needs root.",
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	root.PersistentFlags().StringVarP(&file, "fabric", "f", "fabric.yaml", "the fabric file")
+	root.PersistentFlags().StringVarP(&which.file, "fabric", "f", "fabric.yaml", "the fabric file")
 	build := matrix.Version(version)
 	p := &matrix.Program{Runners: []experiment.Runner{&matrix.Lab{Build: build, Log: os.Stderr}, &matrix.Simulator{Build: build}}}
 	root.AddCommand(
 		&cobra.Command{Use: "up", Short: "Build the fabric and start its daemons", Args: cobra.NoArgs,
-			RunE: with(&file, func(c *cobra.Command, l *lab.Lab, _ []string) error {
+			RunE: with(&which, func(c *cobra.Command, l *lab.Lab, _ []string) error {
 				matrix.Warn(c.ErrOrStderr(), l.File, "")
-				return l.Up(c.Context())
+				l.Progress = c.ErrOrStderr()
+				if err := l.Up(c.Context()); err != nil {
+					return err
+				}
+				l.Next(c.OutOrStdout(), os.Args[0])
+				return nil
 			})},
-		&cobra.Command{Use: "down", Short: "Remove the fabric, whatever is left of it", Args: cobra.NoArgs,
-			RunE: with(&file, func(_ *cobra.Command, l *lab.Lab, _ []string) error { return l.Down() })},
-		&cobra.Command{Use: "exec HOST -- COMMAND...", Short: "Run a program in a host (or a leaf or spine)", Args: cobra.MinimumNArgs(2),
-			RunE: with(&file, func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.Exec(args[0], args[1:]) })},
-		&cobra.Command{Use: "vtysh NODE [-- ARGUMENT...]", Short: "Run FRR's shell of a leaf or spine, for instance with -c 'show ip route'", Args: cobra.MinimumNArgs(1),
-			RunE: with(&file, func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.VTYSH(args[0], args[1:]) })},
-		&cobra.Command{Use: "fail LINK", Short: "Take a link down, for instance L0-S1.0", Args: cobra.ExactArgs(1),
-			RunE: with(&file, func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.Fail(args[0]) })},
-		&cobra.Command{Use: "restore LINK", Short: "Bring a failed link up again", Args: cobra.ExactArgs(1),
-			RunE: with(&file, func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.Restore(args[0]) })},
-		runCommand(&file),
-		p.CompareCommand(&file),
+		lsCommand(),
+		runCommand(&which),
+		p.CompareCommand(&which.file),
 	)
+	for _, c := range []*cobra.Command{
+		{Use: "down", Short: "Remove the fabric, whatever is left of it", Args: cobra.NoArgs,
+			RunE: with(&which, func(c *cobra.Command, l *lab.Lab, _ []string) error {
+				l.Progress = c.ErrOrStderr()
+				return l.Down()
+			})},
+		statusCommand(&which), logsCommand(&which),
+		{Use: "shell NODE", Short: "A shell in a host, leaf or spine", Args: cobra.ExactArgs(1),
+			RunE: with(&which, func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.Shell(args[0]) })},
+		{Use: "exec HOST -- COMMAND...", Short: "Run a program in a host (or a leaf or spine)", Args: cobra.MinimumNArgs(2),
+			RunE: with(&which, func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.Exec(args[0], args[1:]) })},
+		{Use: "vtysh NODE [-- ARGUMENT...]", Short: "Run FRR's shell of a leaf or spine, for instance with -c 'show ip route'", Args: cobra.MinimumNArgs(1),
+			RunE: with(&which, func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.VTYSH(args[0], args[1:]) })},
+		{Use: "fail LINK", Short: "Take a link down, for instance L0-S1.0", Args: cobra.ExactArgs(1),
+			RunE: with(&which, func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.Fail(args[0]) })},
+		{Use: "restore LINK", Short: "Bring a failed link up again", Args: cobra.ExactArgs(1),
+			RunE: with(&which, func(_ *cobra.Command, l *lab.Lab, args []string) error { return l.Restore(args[0]) })},
+	} {
+		c.Flags().StringVarP(&which.name, "lab", "l", "", "the lab of this name, which is up, instead of that of a file")
+		root.AddCommand(c)
+	}
 	root.AddCommand(matrix.LabCommands()...)
 	root.AddCommand(buildinfo.Command("loomlab", build), manpage.Command("1", build))
 	return root
 }
 
-// with calls fn with the lab of the fabric file that file names by then.
-func with(file *string, fn func(*cobra.Command, *lab.Lab, []string) error) func(*cobra.Command, []string) error {
+// with calls fn with the lab that which names by then.
+func with(which *chosen, fn func(*cobra.Command, *lab.Lab, []string) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {
-		f, err := fabric.Load(*file)
+		l, err := which.lab()
 		if err != nil {
 			return err
 		}
-		l := lab.New(f)
-		l.BaseDir = filepath.Dir(*file)
 		return fn(c, l, args)
 	}
 }
 
-func runCommand(file *string) *cobra.Command {
-	var output, scheme string
+// pageSample is how often links are read for a page, unless the caller says otherwise.
+const pageSample = 100 * time.Millisecond
+
+func runCommand(which *chosen) *cobra.Command {
+	var output, scheme, page string
 	var keep bool
 	var sample time.Duration
 	cmd := &cobra.Command{
 		Use: "run", Short: "Build the fabric, run its workloads and faults, report, take it down", Args: cobra.NoArgs,
-		RunE: with(file, func(c *cobra.Command, l *lab.Lab, _ []string) error {
+		RunE: with(which, func(c *cobra.Command, l *lab.Lab, _ []string) error {
 			if output != "table" && output != "json" {
 				return fmt.Errorf("output %q is unknown: write table or json", output)
 			}
 			matrix.Warn(c.ErrOrStderr(), l.File, scheme)
-			report, err := l.Run(c.Context(), lab.RunOptions{Keep: keep, Scheme: scheme, Sample: sample, Progress: os.Stderr})
+			if page != "" && sample == 0 {
+				sample = pageSample
+			}
+			report, err := l.Run(c.Context(), lab.RunOptions{Keep: keep, Scheme: scheme, Sample: sample, Page: page != "", Progress: os.Stderr})
 			if err != nil {
 				return err
+			}
+			if page != "" {
+				var b bytes.Buffer
+				if err = report.HTML(&b); err == nil {
+					err = os.WriteFile(page, b.Bytes(), 0o644)
+				}
+				if err != nil {
+					return fmt.Errorf("the page: %w", err)
+				}
+				fmt.Fprintf(c.ErrOrStderr(), "%s shows the run: open it in a browser\n", page)
 			}
 			if output == "json" {
 				err = report.JSON(c.OutOrStdout())
@@ -110,6 +159,7 @@ func runCommand(file *string) *cobra.Command {
 	cmd.Flags().StringVarP(&output, "output", "o", "table", "table or json")
 	cmd.Flags().StringVar(&scheme, "scheme", "", "balance by this scheme instead of the file's")
 	cmd.Flags().DurationVar(&sample, "sample", 0, "read the leaves' uplinks this often, for instance 50ms: imbalance and reaction to faults")
+	cmd.Flags().StringVar(&page, "html", "", "write a page of the run into this file: map, courses of time, flows and faults")
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave the fabric up afterwards")
 	return cmd
 }

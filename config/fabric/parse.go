@@ -15,6 +15,9 @@ func Parse(name string, data []byte) (*File, error) {
 	return read(yamlfile.Parse(name, help, data))
 }
 
+// Source is the text that the file was read from.
+func (f *File) Source() string { return f.doc.Source() }
+
 func read(d *yamlfile.Document) (*File, error) {
 	f := &File{doc: d}
 	if d.Decode(f); len(d.Errs) == 0 {

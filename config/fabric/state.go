@@ -1,10 +1,7 @@
 package fabric
 
 import (
-	"encoding/json"
 	"fmt"
-	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,45 +42,16 @@ func AdminSockets(lab string) (map[string]string, error) {
 	return sockets, nil
 }
 
-// hostsFile says which hosts a lab has.
-const hostsFile = "hosts.json"
+// CopyFile is the copy of a lab's file, by which later commands know it.
+func CopyFile(lab string) string { return filepath.Join(StateRoot, lab, "fabric.yaml") }
 
-// LabHost is a host of a lab that is up.
-type LabHost struct {
-	Name string     `json:"name"`
-	Leaf string     `json:"leaf"`
-	Port string     `json:"port"` // the leaf's
-	VNI  uint32     `json:"vni"`
-	IP   netip.Addr `json:"ip"`
-	IP6  netip.Addr `json:"ip6"`
-	MAC  string     `json:"mac"`
-}
-
-// WriteHosts notes the hosts of a lab that has come up.
-func (t *Topology) WriteHosts(lab string) error {
-	hosts := make([]LabHost, len(t.Hosts))
-	for i := range t.Hosts {
-		h := &t.Hosts[i]
-		hosts[i] = LabHost{h.Name, t.Leaves[h.Leaf].Name, h.Port, h.VNI, h.Addr.Addr(), h.Addr6.Addr(), net.HardwareAddr(h.MAC[:]).String()}
-	}
-	text, err := json.Marshal(hosts)
+// OfLab returns the topology of a lab that is up.
+func OfLab(lab string) (*Topology, error) {
+	f, err := Load(CopyFile(lab))
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("find out what lab %s consists of: %w", lab, err)
 	}
-	return os.WriteFile(filepath.Join(StateRoot, lab, hostsFile), append(text, '\n'), 0o644)
-}
-
-// LabHosts returns the hosts of a lab that is up.
-func LabHosts(lab string) (hosts []LabHost, err error) {
-	file := filepath.Join(StateRoot, lab, hostsFile)
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("find out the hosts of lab %s: %w", lab, err)
-	}
-	if err := json.Unmarshal(text, &hosts); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
-	}
-	return hosts, nil
+	return f.Expand(), nil
 }
 
 // Labs lists the labs that are up and have daemons.

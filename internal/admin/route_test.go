@@ -40,7 +40,7 @@ func TestRouteAndArrival(t *testing.T) {
 		t.Errorf("%d, %+v", code, n.outer)
 	}
 	code, _ = ask(t, leaf, "GET", "/v1/arrival?from=10.0.0.1&in=up0&vni=100&dst_mac=02:00:00:00:00:01")
-	if want := (&dataplane.Arrival{From: netip.MustParseAddr("10.0.0.1"), In: "up0", VNI: 100, DstMAC: overlay.MAC{2, 0, 0, 0, 0, 1}}); code != http.StatusOK || !reflect.DeepEqual(n.arrival, want) {
+	if want := (&dataplane.InnerFlow{From: netip.MustParseAddr("10.0.0.1"), In: "up0", VNI: 100, DstMAC: overlay.MAC{2, 0, 0, 0, 0, 1}}); code != http.StatusOK || !reflect.DeepEqual(n.arrival, want) {
 		t.Errorf("%d, %+v", code, n.arrival)
 	}
 	for path, says := range map[string]string{

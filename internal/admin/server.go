@@ -35,7 +35,7 @@ type Node interface {
 	Explain(f *dataplane.Flow) (*dataplane.Explanation, error)
 	Hosts(limit int) dataplane.HostTable
 	ExplainRoute(f *dataplane.OuterFlow) (*dataplane.RouteExplanation, error)
-	ExplainArrival(a *dataplane.Arrival) (*dataplane.ArrivalExplanation, error)
+	ExplainArrival(a *dataplane.InnerFlow) (*dataplane.ArrivalExplanation, error)
 }
 
 // Options says what is served. Its functions are called at each request, from
@@ -48,11 +48,13 @@ type Options struct {
 	Node    Node
 	Tables  func() *dataplane.Tables      // nil result: none were published yet
 	Ports   func() []dataplane.PortConfig // by PortID; those without a name are nobody's
-	Config  Configurer
-	Level   *slog.LevelVar // of the log
-	Log     *slog.Logger
-	Events  *events.Ring
-	Gate    *httpd.Gate // what requests that ask the workers pass; nil: they are not bounded
+	// Parameters are what the node runs with, but for what the tables say.
+	Parameters func() Parameters
+	Config     Configurer
+	Level      *slog.LevelVar // of the log
+	Log        *slog.Logger
+	Events     *events.Ring
+	Gate       *httpd.Gate // what requests that ask the workers pass; nil: they are not bounded
 }
 
 // endpoint answers a query; the error is a mistake of the caller's.
@@ -84,6 +86,13 @@ var endpoints = []endpoint{
 	}},
 	{"log", false, true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		return LogLevel{levelName(o.Level.Level())}, nil
+	}},
+	{"parameters", false, true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+		return o.Parameters().withTables(o.Ports(), o.Tables()), nil
+	}},
+	{"rings", false, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+		st := o.Node.Stats()
+		return rings(o.Ports(), &st), nil
 	}},
 	{"ports", false, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		st := o.Node.Stats()

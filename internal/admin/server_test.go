@@ -32,7 +32,7 @@ type fakeNode struct {
 	flow  *dataplane.Flow
 
 	outer   *dataplane.OuterFlow
-	arrival *dataplane.Arrival
+	arrival *dataplane.InnerFlow
 
 	err   error
 	stats *dataplane.Stats // nil: some
@@ -107,7 +107,7 @@ func (n *fakeNode) ExplainRoute(f *dataplane.OuterFlow) (*dataplane.RouteExplana
 	return &dataplane.RouteExplanation{Reason: "because"}, n.err
 }
 
-func (n *fakeNode) ExplainArrival(a *dataplane.Arrival) (*dataplane.ArrivalExplanation, error) {
+func (n *fakeNode) ExplainArrival(a *dataplane.InnerFlow) (*dataplane.ArrivalExplanation, error) {
 	n.arrival = a
 	return &dataplane.ArrivalExplanation{Reason: "because"}, n.err
 }
@@ -124,7 +124,7 @@ func fakeTables() *dataplane.Tables {
 func fakeServer(n Node, leaf bool, tables *dataplane.Tables) http.Handler {
 	return NewServer(Options{
 		Name: "L0", Role: "leafd", Leaf: leaf, Version: "v1", Node: n,
-		Tables: func() *dataplane.Tables { return tables },
+		Tables: func() *dataplane.Tables { return tables }, Parameters: func() Parameters { return Parameters{PID: 7} },
 		Ports: func() []dataplane.PortConfig {
 			return []dataplane.PortConfig{
 				{Name: "acc0", Kind: dataplane.Access},
@@ -200,6 +200,18 @@ func TestAnswers(t *testing.T) {
 		if got, err := json.Marshal(x.got); err != nil || string(got) != x.want {
 			t.Errorf("%s: %s, %v, want %s", what, got, err, x.want)
 		}
+	}
+	var r Rings
+	get("/v1/rings", &r)
+	if len(r.Ports) != 2 || r.Ports[0].Port != "acc0" || r.Ports[0].Sockets.Number("fill_ring_empty") != 0 || r.Ports[1].Classifier == nil {
+		t.Errorf("rings %+v", r)
+	}
+	var params Parameters
+	get("/v1/parameters", &params)
+	if !reflect.DeepEqual(params, Parameters{
+		PID: 7, Peers: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, VNIs: []VNI{{100, []netip.Addr{}}}, Routes: []Route{}, Cores: []int{}, FailOpen: []string{},
+	}) {
+		t.Errorf("parameters %+v", params)
 	}
 	var c Conga
 	get("/v1/conga", &c)

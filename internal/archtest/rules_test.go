@@ -30,6 +30,8 @@ var layers = [][]string{
 	{"config"},
 	{"control/bridge"},
 	{"control", "internal/telemetry", "internal/workload", "internal/measure", "internal/admin", "sim/engine"},
+	{"internal/doctor"},
+	{"internal/support"},
 	{"internal/daemon", "internal/loomctl", "lab", "sim/network", "sim/parallel"},
 	{"sim/tcp", "sim/udp", "sim/rdma", "sim/node", "sim/traffic", "sim/theory"},
 	{"sim/topo"},

@@ -32,6 +32,16 @@ type Chart struct {
 	// TopY is the end of the y axis; 0 takes it from the points.
 	TopY   float64
 	Series []Series
+	// Marks are vertical lines across the plot, each with a text at its top.
+	Marks []Mark
+	// Flat makes the chart half as high and half as wide again, for courses of time.
+	Flat bool
+}
+
+// Mark is an instant, or another value of the x axis, that stands out.
+type Mark struct {
+	X    float64
+	Text string
 }
 
 // Series is a line, or a bar of each group.
@@ -116,6 +126,9 @@ func area(p *plot.Plot, canvas draw.Canvas) draw.Canvas {
 
 // width returns the canvas' width: bars need room, and so do their names.
 func (c *Chart) width() vg.Length {
+	if c.Flat {
+		return width * 1.5
+	}
 	bar := 0.32 * vg.Centimeter
 	if c.oneGroup() {
 		bar = 0.5 * vg.Centimeter
@@ -166,8 +179,14 @@ func (c *Chart) layout() (p *plot.Plot, w, h vg.Length, err error) {
 	} else {
 		p.Legend.XOffs = p.Legend.Rectangle(draw.Canvas{}).Size().X + 8
 	}
+	if len(c.Marks) > 0 {
+		p.Add(marks(c.Marks))
+	}
 	c.yAxis(p)
 	w, h = c.width(), height
+	if c.Flat {
+		h *= 0.6
+	}
 	if len(c.Groups) > 0 {
 		grid.Vertical.Width = 0
 		h += c.barAxis(p, w)
@@ -270,6 +289,9 @@ func (c *Chart) shape(p *plot.Plot, i int, points spread, base float64) ([]plot.
 	line.Color, line.Width = palette[style], vg.Points(1.4)
 	if s.Curve {
 		line.Dashes, line.Width = dashes[style], vg.Points(1.7)
+		if c.Flat { // courses of time go up and down too often for dashes
+			line.Dashes, line.Width = nil, vg.Points(1.2)
+		}
 		p.Add(line)
 		return []plot.Thumbnailer{line}, nil
 	}

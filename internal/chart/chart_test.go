@@ -150,3 +150,22 @@ func TestTicks(t *testing.T) {
 		t.Errorf("logarithmic: %v", got)
 	}
 }
+
+// Marks are lines with their texts, where the axis reaches.
+func TestMarks(t *testing.T) {
+	c := Chart{Flat: true, Series: []Series{{Label: "x", Curve: true, Points: []Point{{X: 0, Y: 1}, {X: 10, Y: 2}}}}}
+	var plain, marked strings.Builder
+	if err := c.SVG(&plain); err != nil {
+		t.Fatal(err)
+	}
+	c.Marks = []Mark{{4, "fail L0-S0.0"}, {40, "beyond"}}
+	if err := c.SVG(&marked); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(plain.String(), "fail") || !strings.Contains(marked.String(), "fail L0-S0.0</text>") || strings.Contains(marked.String(), "beyond") {
+		t.Errorf("%s", marked.String())
+	}
+	if c.Empty() || !(&Chart{Series: []Series{{Points: []Point{{Y: math.NaN()}}}}}).Empty() {
+		t.Error("what is empty is not, or the other way round")
+	}
+}

@@ -273,7 +273,7 @@ func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *wat
 		api := admin.NewServer(admin.Options{
 			Name: n.dp.Name, Role: k.name, Leaf: n.dp.Role == dataplane.Leaf, Version: k.version,
 			Node: plane, Tables: mirror.Tables, Ports: plane.Ports, Gate: adminGate,
-			Config: again, Level: &again.level, Log: log, Events: s.events,
+			Config: again, Level: &again.level, Log: log, Events: s.events, Parameters: again.parameters,
 		})
 		parts.Go(func() error { return httpd.Serve(around, s.admin, api, "the admin API", log) })
 	}

@@ -142,10 +142,12 @@ const (
 	GSO                       // gso: the stack cuts them as late as it can
 	TXVLAN                    // txvlan: the driver puts VLAN tags into frames
 	RXVLAN                    // rxvlan: the driver takes VLAN tags out of frames
+	GRO                       // gro: the stack puts segments together that come in
+	LRO                       // lro: the driver makes one frame of several segments
 )
 
 // features says how each is read and written: by commands of its own, or as a
-// bit of the flags (ETH_FLAG_TXVLAN, ETH_FLAG_RXVLAN).
+// bit of the flags (ETH_FLAG_TXVLAN, ETH_FLAG_RXVLAN, ETH_FLAG_LRO).
 var features = [...]struct {
 	name     string
 	get, set uint32
@@ -156,6 +158,8 @@ var features = [...]struct {
 	GSO:        {"gso", unix.ETHTOOL_GGSO, unix.ETHTOOL_SGSO, 0},
 	TXVLAN:     {"txvlan", unix.ETHTOOL_GFLAGS, unix.ETHTOOL_SFLAGS, 1 << 7},
 	RXVLAN:     {"rxvlan", unix.ETHTOOL_GFLAGS, unix.ETHTOOL_SFLAGS, 1 << 8},
+	GRO:        {"gro", unix.ETHTOOL_GGRO, unix.ETHTOOL_SGRO, 0},
+	LRO:        {"lro", unix.ETHTOOL_GFLAGS, unix.ETHTOOL_SFLAGS, 1 << 15},
 }
 
 // String is the name that ethtool -K has for the feature.

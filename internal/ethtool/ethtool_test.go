@@ -90,6 +90,19 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
+// A veth begins without GRO, and takes it.
+func TestGRO(t *testing.T) {
+	_, s := pair(t, testenv.VethOptions{})
+	for _, want := range []bool{false, true, false} {
+		if err := s.Set("lmet0", ethtool.GRO, want); err != nil {
+			t.Fatal(err)
+		}
+		if on, err := s.Get("lmet0", ethtool.GRO); err != nil || on != want {
+			t.Errorf("set to %v: gro is %v, %v", want, on, err)
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	n, s := pair(t, testenv.VethOptions{})
 	calls := map[string]func(name string) error{

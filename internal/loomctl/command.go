@@ -43,6 +43,7 @@ func Command(out io.Writer) *cobra.Command {
 		command(o, "routes", "routes", "Where packets to VTEPs go: next hops and their MAC addresses", printRoutes),
 		explainCommand(o),
 		traceCommand(o),
+		doctorCommand(o), supportCommand(o),
 		command(o, "schemes", "stats", "Schemes: decisions, and what only one scheme counts, on both sides", printSchemes),
 		command(o, "stats", "stats", "Where frames came from and went, drops, decisions, feedback, messages", printStats),
 	)

@@ -19,6 +19,7 @@ import (
 	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/admin"
+	"github.com/loomfabric/loom/overlay"
 )
 
 // Trace is what becomes of a flow in a fabric, as its nodes say.
@@ -93,7 +94,7 @@ type tracer struct {
 
 	places map[string]place       // by MAC address
 	nodes  map[string]*tracedNode // by name
-	hosts  []fabric.LabHost
+	topo   *fabric.Topology       // of a lab; nil: there is none
 	silent []string
 }
 
@@ -148,7 +149,7 @@ func (t *tracer) gather(ctx context.Context) error {
 		return fmt.Errorf("%w; trace needs the nodes of an inventory or of a lab", err)
 	}
 	if t.lab != "" {
-		if t.hosts, err = fabric.LabHosts(t.lab); err != nil {
+		if t.topo, err = fabric.OfLab(t.lab); err != nil {
 			return err
 		}
 	}
@@ -376,25 +377,22 @@ func (t *tracer) ends(ctx context.Context, q url.Values) (url.Values, place, err
 		six = six || err == nil && a.Is6()
 	}
 	for _, end := range []string{"src", "dst"} {
-		i := slices.IndexFunc(t.hosts, func(h fabric.LabHost) bool {
-			return q.Get(end) == h.Name || q.Get(end) == h.IP.String() && vniFits(q, h.VNI) || q.Get(end) == h.IP6.String() && vniFits(q, h.VNI)
-		})
-		if i < 0 {
+		h := t.host(q, q.Get(end))
+		if h == nil {
 			continue
 		}
-		h := &t.hosts[i]
 		if q.Get(end) == h.Name {
-			q.Set(end, map[bool]netip.Addr{false: h.IP, true: h.IP6}[six].String())
+			q.Set(end, map[bool]netip.Addr{false: h.Addr.Addr(), true: h.Addr6.Addr()}[six].String())
 			if !q.Has("vni") {
 				q.Set("vni", strconv.Itoa(int(h.VNI)))
 			}
 		}
 		switch end {
 		case "src":
-			in = place{h.Leaf, h.Port}
+			in = place{t.topo.Leaves[h.Leaf].Name, h.Port}
 		case "dst":
 			if !q.Has("dst_mac") {
-				q.Set("dst_mac", h.MAC) // the lab has made the host, and knows it
+				q.Set("dst_mac", overlay.MAC(h.MAC).String()) // the lab has made the host, and knows it
 			}
 		}
 	}
@@ -416,6 +414,20 @@ func (t *tracer) ends(ctx context.Context, q url.Values) (url.Values, place, err
 		return nil, in, fmt.Errorf("the flow enters by %s, which does not answer", in.node)
 	}
 	return q, in, nil
+}
+
+// host returns the host of a lab that is meant by a name or an address; nil: none is.
+func (t *tracer) host(q url.Values, text string) *fabric.Host {
+	if t.topo == nil {
+		return nil
+	}
+	for i := range t.topo.Hosts {
+		h := &t.topo.Hosts[i]
+		if text == h.Name || vniFits(q, h.VNI) && (text == h.Addr.Addr().String() || text == h.Addr6.Addr().String()) {
+			return h
+		}
+	}
+	return nil
 }
 
 func vniFits(q url.Values, vni uint32) bool {

@@ -43,6 +43,45 @@ func Do(name string, fn func() error) error {
 	})
 }
 
+// DoOf runs fn as [Do] does, inside the namespace of a process.
+func DoOf(pid int, fn func() error) error {
+	return OnThread(func() error {
+		h, err := netns.GetFromPid(pid)
+		if err != nil {
+			return fmt.Errorf("namespace of process %d: %w", pid, err)
+		}
+		defer h.Close()
+		if err := netns.Set(h); err != nil {
+			return fmt.Errorf("enter the namespace of process %d: %w", pid, err)
+		}
+		return fn()
+	})
+}
+
+// NameOf returns the name of a process's namespace, and whether it is the calling
+// process's own. The name is "" if nobody gave it one.
+func NameOf(pid int) (name string, own bool, err error) {
+	var of, self unix.Stat_t
+	path := fmt.Sprintf("/proc/%d/ns/net", pid)
+	if err := unix.Stat(path, &of); err != nil {
+		return "", false, fmt.Errorf("namespace of process %d: %w", pid, err)
+	}
+	if err := unix.Stat("/proc/self/ns/net", &self); err != nil {
+		return "", false, fmt.Errorf("this process's namespace: %w", err)
+	}
+	names, err := os.ReadDir(Dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", false, err
+	}
+	for _, n := range names {
+		var st unix.Stat_t
+		if unix.Stat(filepath.Join(Dir, n.Name()), &st) == nil && st.Ino == of.Ino && st.Dev == of.Dev {
+			name = n.Name()
+		}
+	}
+	return name, of.Ino == self.Ino && of.Dev == self.Dev, nil
+}
+
 // Enter moves the calling thread, which must be locked, into the named namespace.
 func Enter(name string) error {
 	h, err := netns.GetFromName(name)

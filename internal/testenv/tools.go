@@ -28,6 +28,8 @@ var Tools = []Tool{
 	{"ping", "iputils-ping"},
 	{"sh", "dash"},
 	{"cat", "coreutils"},
+	{"chmod", "coreutils"},
+	{"sysctl", "procps"},
 	{"sleep", "coreutils"},
 	{"true", "coreutils"},
 	{"systemd-analyze", "systemd"},

@@ -27,6 +27,9 @@ type Document struct {
 	anchors map[string]ast.Node
 }
 
+// Source is the text of the file.
+func (d *Document) Source() string { return strings.Join(d.lines, "\n") }
+
 // Load reads a file. Files that cannot be read, too, are reported in Errs; what
 // is the kind of file that the caller wants: "a fabric file".
 func Load(path, help, what string) *Document {

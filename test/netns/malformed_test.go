@@ -126,9 +126,26 @@ var leafCases = []crooked{
 	}, "too_big"},
 }
 
-// TestMalformedToLeaf injects each frame on a link between a spine and a leaf.
+// TestMalformedToLeaf injects each frame on a link between a spine and a leaf, whoever
+// delivers there.
 func TestMalformedToLeaf(t *testing.T) {
-	f := up(t, "pair.yaml")
+	t.Run("workers", func(t *testing.T) { malformedToLeaf(t, up(t, "pair.yaml")) })
+	t.Run("fast path", func(t *testing.T) {
+		f := up(t, "pair.yaml")
+		f.takesRedirects("h0")
+		d := f.goFast("L0")
+		transfer(t, f.ns["h3"], f.ns["h0"], f.addr("h0"), 1<<16)
+		f.becomesFast(d, "h3", "h0")
+		was, _ := d.forwarded()
+		malformedToLeaf(t, f)
+		if now, _ := d.forwarded(); now-was < uint64(len(outerCases)+len(leafCases))/2 {
+			t.Errorf("XDP has delivered %d frames: the test shows little", now-was)
+		}
+	})
+}
+
+func malformedToLeaf(t *testing.T, f *fab) {
+	t.Helper()
 	k, d := f.link("L0-S0.0"), f.daemons["L0"]
 	in, out := openWire(t, f.ns["S0"], k.SpinePort), openWire(t, f.ns["h0"], "eth0")
 	o := outer{

@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"regexp"
-	"strings"
 
+	"github.com/loomfabric/loom/internal/chart"
 	"github.com/loomfabric/loom/internal/experiment"
 )
 
@@ -41,24 +40,7 @@ func (s section) Figures() (out []inline, err error) {
 		if err := f.SVG(&b); err != nil {
 			return nil, err
 		}
-		out = append(out, inline{inlineSVG(b.String()), f.Wide()})
+		out = append(out, inline{chart.Inline(b.String()), f.Wide()})
 	}
 	return out, nil
-}
-
-// headRE is what stands before the drawing, and attributeRE what fixes its size.
-var (
-	headRE      = regexp.MustCompile(`(?s)^.*?<svg[^>]*>`)
-	attributeRE = regexp.MustCompile(`\s(width|height|xmlns[:\w]*)="[^"]*"`)
-)
-
-// inlineSVG takes a drawing into the page: without XML's head, as wide as there is
-// room, and black in the colour of the page's text.
-func inlineSVG(svg string) template.HTML {
-	svg = headRE.ReplaceAllStringFunc(svg, func(head string) string {
-		tag := head[strings.Index(head, "<svg"):]
-		return strings.Replace(attributeRE.ReplaceAllString(tag, ""), "<svg", `<svg role="img"`, 1)
-	})
-	svg = strings.NewReplacer("#000000", "currentColor", "#DDDDDD", "var(--grid)").Replace(svg)
-	return template.HTML(svg) // of our own making: gonum/plot escapes what is text
 }
