@@ -39,7 +39,7 @@ func TestReplaceFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	says("taken back", "one", "")
-	if f, err = replaceFile(path, []byte("two")); err != nil {
+	if _, err = replaceFile(path, []byte("two")); err != nil {
 		t.Fatal(err)
 	}
 	if f, err = replaceFile(path, []byte("three")); err != nil {
