@@ -9,6 +9,7 @@ import (
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/internal/gcra"
 	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/internal/stat"
 	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
 )
@@ -36,10 +37,10 @@ type egress struct {
 	shaper  gcra.Bucket
 	share   gcra.Bucket // of the control packets that go before data
 	marker  leaf.Marker
-	marked  Traffic // ECN CE set here
-	limit   uint64  // of the data queue, bytes
-	peak    uint64
-	area    []byte // the UMEM
+	marked  Traffic    // ECN CE set here
+	limit   uint64     // of the data queue, bytes
+	depth   stat.Sizes // of the data queue, bytes
+	area    []byte     // the UMEM
 	dre     congestion.DRE
 	meter   *congestion.Meter // of the link, all workers together
 	worker  int               // whose part of it dre is
@@ -119,7 +120,6 @@ func (e *egress) enqueue(f *frame) drop.Reason {
 		return drop.FloodYields
 	}
 	e.data.push(f)
-	e.peak = max(e.peak, e.data.bytes)
 	return drop.None
 }
 
@@ -128,6 +128,9 @@ func (e *egress) enqueue(f *frame) drop.Reason {
 // of those that carry the fabric's fields is raised to the link's metric (CONGA
 // §3.3, step 2).
 func (e *egress) next(now mono.Time, out []xsk.Desc) (n int, bytes uint64) {
+	if e.data.bytes > 0 {
+		e.depth.Add(e.data.bytes)
+	}
 	e.ce = 0
 	if e.rate != 0 { // a link of unknown speed has no metric
 		e.ce = e.meter.Metric(now, e.rate)

@@ -150,8 +150,8 @@ func TestQueuesAreBounded(t *testing.T) {
 		}
 		n++
 	}
-	if n != 10 || e.peak != 9990 {
-		t.Errorf("took %d frames, peak %d", n, e.peak)
+	if n != 10 || e.data.bytes != 9990 {
+		t.Errorf("took %d frames, %d bytes", n, e.data.bytes)
 	}
 	for range controlQueueFrames {
 		if r := e.enqueue(&frame{len: 64, kind: kindControl}); r != drop.None {

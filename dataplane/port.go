@@ -200,7 +200,7 @@ func (p *port) snapshot(t mono.Time) PortStats {
 	s := p.stats
 	e := &p.egress
 	s.Marked = e.marked
-	s.QueueBytes, s.QueuePeak, s.QueueFrames = e.data.bytes, e.peak, uint64(e.held())
+	s.QueueBytes, s.QueueDepth, s.QueueFrames = e.data.bytes, e.depth, uint64(e.held())
 	s.Utilisation, s.Metric, s.CERaised = e.meter.Utilisation(t, e.rate), e.meter.Metric(t, e.rate), e.stamps
 	k := p.kernelStats()
 	s.RXDropped, s.RXRingFull, s.FillEmpty = k.RXDropped, k.RXRingFull, k.FillEmpty

@@ -20,8 +20,8 @@ type shared struct {
 	meters []*congestion.Meter // by PortID
 	leaf   *leaf.Shared        // nil on a spine
 	queues []queueOf           // by PortID
-	fast   *bpf.Fast           // nil: there is no fast path
 	came   arrivalTable        // nil on a spine
+	fast   *bpf.Fast           // nil: there is no fast path
 }
 
 // queueOf is how many bytes of data wait for a port in each worker, as of when that worker

@@ -163,10 +163,11 @@ type PortStats struct {
 	Sent     Traffic `stat:"sent" help:"sent"`
 	Marked   Traffic `stat:"marked" help:"on which congestion was marked here (ECN CE)"`
 	// Drops are charged to the port that the frame came in by.
-	Drops       drop.Counts `stat:"-"`
-	QueueBytes  uint64      `stat:"queue_bytes,gauge" unit:"bytes" help:"Bytes in the data queue."`
-	QueuePeak   uint64      `stat:"queue_peak_bytes,max" unit:"bytes" help:"Most bytes that one worker's data queue has held."`
-	QueueFrames uint64      `stat:"queue_frames,gauge" unit:"frames" help:"Frames in the data queue."`
+	Drops      drop.Counts `stat:"-"`
+	QueueBytes uint64      `stat:"queue_bytes,gauge" unit:"bytes" help:"Bytes in the data queue."`
+	// QueueDepth replaces a peak, which says neither when nor how often.
+	QueueDepth  stat.Sizes `stat:"queue_depth" unit:"bytes" help:"Bytes in a worker's data queue, at each round in which frames wait there."`
+	QueueFrames uint64     `stat:"queue_frames,gauge" unit:"frames" help:"Frames in the data queue."`
 	// Utilisation is a share of the link's rate, all workers together; 0 when that is
 	// unknown. Metric is the same, quantised: what CE is raised to.
 	Utilisation float64 `stat:"-,max"`

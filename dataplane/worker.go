@@ -122,7 +122,7 @@ func (w *worker) seat(id PortID, c *PortConfig, e egress) {
 	old := *p
 	*p = port{id: id, name: c.Name, kind: c.Kind, owner: xsk.OwnerPort(uint16(id)), egress: e}
 	if old.name == c.Name && old.kind == c.Kind {
-		p.stats, p.past, p.egress.marked, p.egress.stamps, p.egress.peak = old.stats, old.past, old.egress.marked, old.egress.stamps, old.egress.peak
+		p.stats, p.past, p.egress.marked, p.egress.stamps, p.egress.depth = old.stats, old.past, old.egress.marked, old.egress.stamps, old.egress.depth
 		return
 	}
 	if old.name != "" {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -45,6 +46,7 @@ type Options struct {
 	Role    string // "leafd" or "spined"
 	Leaf    bool
 	Version string
+	VTEP    netip.Addr // of a leaf
 	Node    Node
 	Tables  func() *dataplane.Tables      // nil result: none were published yet
 	Ports   func() []dataplane.PortConfig // by PortID; those without a name are nobody's
@@ -94,6 +96,7 @@ var endpoints = []endpoint{
 		st := o.Node.Stats()
 		return rings(o.Ports(), &st), nil
 	}},
+	{"snapshot", false, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) { return snapshot(o), nil }},
 	{"ports", false, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		st := o.Node.Stats()
 		return ports(o.Ports(), &st, o.Tables()), nil

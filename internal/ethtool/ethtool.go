@@ -142,8 +142,8 @@ const (
 	GSO                       // gso: the stack cuts them as late as it can
 	TXVLAN                    // txvlan: the driver puts VLAN tags into frames
 	RXVLAN                    // rxvlan: the driver takes VLAN tags out of frames
-	GRO                       // gro: the stack puts segments together that come in
 	LRO                       // lro: the driver makes one frame of several segments
+	GRO                       // gro: the stack puts segments together that come in
 )
 
 // features says how each is read and written: by commands of its own, or as a
@@ -158,8 +158,8 @@ var features = [...]struct {
 	GSO:        {"gso", unix.ETHTOOL_GGSO, unix.ETHTOOL_SGSO, 0},
 	TXVLAN:     {"txvlan", unix.ETHTOOL_GFLAGS, unix.ETHTOOL_SFLAGS, 1 << 7},
 	RXVLAN:     {"rxvlan", unix.ETHTOOL_GFLAGS, unix.ETHTOOL_SFLAGS, 1 << 8},
-	GRO:        {"gro", unix.ETHTOOL_GGRO, unix.ETHTOOL_SGRO, 0},
 	LRO:        {"lro", unix.ETHTOOL_GFLAGS, unix.ETHTOOL_SFLAGS, 1 << 15},
+	GRO:        {"gro", unix.ETHTOOL_GGRO, unix.ETHTOOL_SGRO, 0},
 }
 
 // String is the name that ethtool -K has for the feature.

@@ -49,6 +49,7 @@ const (
 	Counter Kind = iota // only grows
 	Gauge
 	Times // a histogram of spans of time
+	Depth // a histogram of sizes, see [Sizes]
 )
 
 // Histogram is what a field of kind [Times] points to.
@@ -67,7 +68,6 @@ type Field struct {
 	Name         string // the same for all fields of a family
 	Label, Value string // of a field of a family
 	Metric       string // complete
-	Longest      string // Times: metric of the longest one
 	Help         string
 	About        string // what Value means
 	Unit         string
@@ -166,6 +166,7 @@ func (p place) inside(f *reflect.StructField, i int) place {
 var (
 	durationType = reflect.TypeFor[time.Duration]()
 	timeType     = reflect.TypeFor[time.Time]()
+	sizesType    = reflect.TypeFor[Sizes]()
 )
 
 // value enters what is at a place of a type: a row, or several. Types that do not
@@ -174,6 +175,9 @@ func (b *builder) value(t reflect.Type, at place) {
 	switch {
 	case reflect.PointerTo(t).Implements(reflect.TypeFor[Histogram]()):
 		at.Kind = Times
+		b.row(at)
+	case t == sizesType:
+		at.Kind = Depth
 		b.row(at)
 	case t == durationType || t == timeType:
 		if at.Unit = "seconds"; !at.adds {
@@ -219,7 +223,7 @@ func (b *builder) row(at place) {
 	switch f.Kind {
 	case Times:
 		f.Unit = "seconds"
-		f.Metric, f.Longest = f.Metric+"_seconds", f.Metric+"_max_seconds"
+		f.Metric += "_seconds"
 	default:
 		if f.Unit != "" && !strings.Contains(f.Metric+"_", "_"+f.Unit+"_") {
 			f.Metric += "_" + f.Unit

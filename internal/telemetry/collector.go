@@ -37,9 +37,6 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 		}
 		for _, r := range s.rows {
 			ch <- r.desc
-			if r.longest != nil {
-				ch <- r.longest
-			}
 		}
 	}
 }

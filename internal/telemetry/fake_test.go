@@ -14,6 +14,7 @@ import (
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/internal/httpd"
+	"github.com/loomfabric/loom/internal/stat"
 	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
@@ -197,6 +198,12 @@ func number(v reflect.Value, next *uint64) {
 		*next += 3
 		return
 	}
+	if d, ok := v.Addr().Interface().(*stat.Sizes); ok {
+		*d = stat.Sizes{Sum: *next + 1}
+		d.Counts[2], d.Counts[stat.SizeBuckets-1] = *next-1, 1
+		*next += 2
+		return
+	}
 	switch v.Kind() {
 	case reflect.Uint64:
 		v.SetUint(*next)
@@ -242,7 +249,11 @@ func numbers(v reflect.Value, path string, into map[string]float64) {
 		return
 	}
 	if h, ok := v.Interface().(reorder.Histogram); ok {
-		into[path+".N"], into[path+".Sum"], into[path+".Max"] = float64(h.N), h.Sum.Seconds(), h.Max.Seconds()
+		into[path+".N"], into[path+".Sum"] = float64(h.N), h.Sum.Seconds()
+		return
+	}
+	if d, ok := v.Interface().(stat.Sizes); ok {
+		into[path+".N"], into[path+".Sum"] = float64(d.N()), float64(d.Sum)
 		return
 	}
 	switch v.Kind() {

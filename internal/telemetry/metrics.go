@@ -26,11 +26,10 @@ type set struct {
 	rows   []row
 }
 
-// row is a field's metric, and of a histogram the one of the longest time in it,
-// which buckets do not show.
+// row is a field's metric.
 type row struct {
 	*stat.Field
-	desc, longest *prometheus.Desc
+	desc *prometheus.Desc
 }
 
 // newSet returns the metrics of a table's fields of the given kinds; none: of all.
@@ -41,16 +40,10 @@ func newSet(t *stat.Table, labels []string, kinds ...stat.Kind) *set {
 		if len(kinds) > 0 && !slices.Contains(kinds, f.Kind) {
 			continue
 		}
-		r := row{Field: f, desc: prometheus.NewDesc(f.Metric, f.Help, s.labelsOf(f), nil)}
-		if f.Kind == stat.Times {
-			r.longest = prometheus.NewDesc(f.Longest, longestHelp(f), s.labelsOf(f), nil)
-		}
-		s.rows = append(s.rows, r)
+		s.rows = append(s.rows, row{Field: f, desc: prometheus.NewDesc(f.Metric, f.Help, s.labelsOf(f), nil)})
 	}
 	return s
 }
-
-func longestHelp(f *stat.Field) string { return "The longest of " + f.Metric + " since the start." }
 
 func (s *set) labelsOf(f *stat.Field) []string {
 	if f.Label == "" {
@@ -71,7 +64,10 @@ func (s *set) emit(ch chan<- prometheus.Metric, v any, values ...string) {
 		case stat.Times:
 			h := r.Pointer(v).(*reorder.Histogram)
 			ch <- prometheus.MustNewConstHistogram(r.desc, h.N, h.Sum.Seconds(), cumulative(h), values...)
-			ch <- prometheus.MustNewConstMetric(r.longest, prometheus.GaugeValue, h.Max.Seconds(), values...)
+			continue
+		case stat.Depth:
+			d := r.Pointer(v).(*stat.Sizes)
+			ch <- prometheus.MustNewConstHistogram(r.desc, d.N(), float64(d.Sum), below(d), values...)
 			continue
 		case stat.Gauge:
 			kind = prometheus.GaugeValue
@@ -93,6 +89,17 @@ func cumulative(h *reorder.Histogram) map[float64]uint64 {
 		if i%2 == 1 {
 			buckets[reorder.Upper(i).Seconds()] = sum
 		}
+	}
+	return buckets
+}
+
+// below returns how many sizes were at most each bound.
+func below(d *stat.Sizes) map[float64]uint64 {
+	buckets := make(map[float64]uint64, stat.SizeBuckets)
+	sum := uint64(0)
+	for i := range stat.SizeBuckets - 1 {
+		sum += d.Counts[i]
+		buckets[float64(stat.UpperSize(i))] = sum
 	}
 	return buckets
 }

@@ -9,8 +9,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/internal/stat"
+	"github.com/loomfabric/loom/leaf"
+	"github.com/loomfabric/loom/reorder"
 )
 
 const page = "../../docs/metrics.md"
@@ -32,11 +35,8 @@ func metrics() (all []metric) {
 	}
 	for _, s := range declared() {
 		for _, r := range s.rows {
-			kind := map[stat.Kind]string{stat.Counter: "counter", stat.Gauge: "gauge", stat.Times: "histogram"}[r.Kind]
+			kind := map[stat.Kind]string{stat.Counter: "counter", stat.Gauge: "gauge", stat.Times: "histogram", stat.Depth: "histogram"}[r.Kind]
 			add(r.Metric, kind, r.Help, s.labelsOf(r.Field))
-			if r.longest != nil {
-				add(r.Longest, "gauge", longestHelp(r.Field), s.labelsOf(r.Field))
-			}
 		}
 	}
 	return all
@@ -110,6 +110,76 @@ func TestPageDescribesTheFamilies(t *testing.T) {
 	onPage(t, "families", b.String())
 }
 
+// series returns how many series one set of the labels' values has.
+func (s *set) series() (n int) {
+	for _, r := range s.rows {
+		switch r.Kind {
+		case stat.Times:
+			n += len(cumulative(new(reorder.Histogram))) + 3 // and +Inf, sum and count
+		case stat.Depth:
+			n += len(below(new(stat.Sizes))) + 3
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// The page says how many series there are for each port, peer and so on: who plans a
+// Prometheus multiplies.
+func TestPageSaysTheCardinality(t *testing.T) {
+	sums := make(map[string]int)
+	var order []string
+	for _, s := range declared() {
+		what := strings.Join(s.labels, ", ")
+		if slices.Contains(s.labels, "scheme") {
+			what = "scheme" // those that are in use
+		}
+		if sums[what] == 0 {
+			order = append(order, what)
+		}
+		sums[what] += s.series()
+	}
+	// A scheme in use has what all count, and its own; receivers are there from the start.
+	general := byScheme.series()
+	most, whose := 0, ""
+	for _, x := range balance.Schemes() {
+		if own, _ := leaf.Counts(x); own != nil && ofOwn(x.Name, own).series() > most {
+			most, whose = ofOwn(x.Name, own).series(), x.Name
+		}
+	}
+	var b strings.Builder
+	b.WriteString("\n| for each | series |\n| --- | --- |\n")
+	for _, what := range order {
+		switch what {
+		case "":
+			b.WriteString(line("node", fmt.Sprint(sums[what])))
+		case "scheme":
+			b.WriteString(line("`scheme` in use", fmt.Sprintf("%d, and its own: %d at most (`%s`)", general, most, whose)))
+		default:
+			names := strings.Split(what, ", ")
+			b.WriteString(line("`"+strings.Join(names, "`, `")+"`", fmt.Sprint(sums[what])))
+		}
+	}
+	b.WriteString("\n")
+	onPage(t, "cardinality", b.String())
+	if port := sums["port"]; port < 100 || port > 200 {
+		t.Errorf("a port has %d series", port)
+	}
+	if s := countedByWorker.series(); !strings.Contains(readFile(t, "../../docs/config.md"), fmt.Sprintf("ports times workers times %d.", s)) {
+		t.Errorf("docs/config.md does not say that per_worker is %d series for each port and worker", s)
+	}
+}
+
+func readFile(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
 // onPage holds what the page has between two comments against what is wanted there.
 func onPage(t *testing.T, comment, want string) {
 	t.Helper()
@@ -135,11 +205,7 @@ func line(cells ...string) string { return "| " + strings.Join(cells, " | ") + "
 
 func readPage(t *testing.T) string {
 	t.Helper()
-	b, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(b)
+	return readFile(t, page)
 }
 
 // firstColumn returns the names in the first column of the table under a

@@ -74,7 +74,7 @@ func NewServer(o Options) *Server {
 	mux := http.NewServeMux()
 	s := &Server{mux, o}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(NewCollector(o), collectors.NewGoCollector(),
+	registry.MustRegister(timed{NewCollector(o), scrapeTimes()}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux.Handle("GET /metrics", o.Gate.Bound(promhttp.HandlerFor(registry, promhttp.HandlerOpts{
 		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.HTTPErrorOnError,
@@ -93,6 +93,36 @@ func NewServer(o Options) *Server {
 		httpd.WriteJSON(w, http.StatusOK, s.debug())
 	})))
 	return s
+}
+
+// scrapeTimes counts how long collecting takes: in a native histogram for those who scrape
+// these, and in a few buckets for others.
+func scrapeTimes() prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "loom_scrape_seconds", Help: "Time that collecting the metrics took before this scrape, with the workers' answers.",
+		Buckets:                     []float64{0.001, 0.003, 0.01, 0.03, 0.1, 1, 10},
+		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 40,
+	})
+}
+
+// timed is a collector that counts how long it takes.
+type timed struct {
+	prometheus.Collector
+	times prometheus.Histogram
+}
+
+// Describe implements [prometheus.Collector].
+func (t timed) Describe(ch chan<- *prometheus.Desc) {
+	t.Collector.Describe(ch)
+	t.times.Describe(ch)
+}
+
+// Collect implements [prometheus.Collector].
+func (t timed) Collect(ch chan<- prometheus.Metric) {
+	t.times.Collect(ch) // of those before
+	start := time.Now()
+	t.Collector.Collect(ch)
+	t.times.Observe(time.Since(start).Seconds())
 }
 
 // Readiness is the answer of /readyz.
