@@ -27,13 +27,17 @@ COMMITTED   = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 MULTIARCH   = $(or $(patsubst amd64,x86_64,$(filter amd64,$(ARCH))),$(patsubst arm64,aarch64,$(filter arm64,$(ARCH))),$(ARCH))-linux-gnu
 
 .DEFAULT_GOAL := help
-.PHONY: test-web help build packages test-packages generate reference generate-check lint test test-rdma test-frr test-vm test-uml test-tshark guest demo bench bench-bridge bench-sim experiments results bench-peers fuzz soak clean
+.PHONY: test-web help build man packages test-packages generate reference generate-check lint test test-rdma test-frr test-vm test-uml test-tshark guest demo bench bench-bridge bench-sim experiments results bench-peers fuzz soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build the programs into bin/
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/ ./cmd/...
+
+MANDIR ?= bin/man
+man: build ## write the programs' manual pages into MANDIR (default bin/man)
+	@for p in leafd spined loomctl loomlab loomsim; do SOURCE_DATE_EPOCH=$(COMMITTED) bin/$$p man $(MANDIR) || exit; done
 
 packages: build ## make dist/: deb, rpm and an OCI image, for ARCH (this machine's)
 	rm -rf dist

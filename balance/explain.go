@@ -31,11 +31,30 @@ type Explanation struct {
 	// uplink, has nothing to be compared by.
 	Combined [MaxPaths]int
 	Reason   string // one clause
+	// Selector is what the next tier of a leaf that reads the fabric's fields goes by; -1: the
+	// scheme chooses it for each packet.
+	Selector int
+}
+
+// selecting is a Policy that gives flows other selectors than the low bits of their
+// hashes.
+type selecting interface {
+	// selectorOf returns the selector of the next packet; -1: it is chosen then.
+	selectorOf(now mono.Time, p *Packet) int
 }
 
 // Explain explains a packet under any scheme. Those that are no [Explainer]
 // decide anew for each packet, and involve chance.
 func Explain(p Policy, now mono.Time, v *View, pkt *Packet) Explanation {
+	e := explain(p, now, v, pkt)
+	e.Selector = int(pkt.Hash & (maxSelectors - 1))
+	if s, ok := p.(selecting); ok {
+		e.Selector = s.selectorOf(now, pkt)
+	}
+	return e
+}
+
+func explain(p Policy, now mono.Time, v *View, pkt *Packet) Explanation {
 	if v.Paths[pkt.Leaf].N == 0 {
 		e := newExplanation(&v.Paths[pkt.Leaf])
 		e.Reason = "no uplink leads to the leaf: its frames are dropped"
@@ -47,6 +66,32 @@ func Explain(p Policy, now mono.Time, v *View, pkt *Packet) Explanation {
 	e := newExplanation(&v.Paths[pkt.Leaf])
 	e.Reason = "decided anew and in part at random for each packet"
 	return e
+}
+
+func (c *flowcut) selectorOf(_ mono.Time, p *Packet) int { return int(selectorByHash(p.Hash, c.seed)) }
+
+func (t *tcpPath) selectorOf(_ mono.Time, p *Packet) int { return int(selectorByHash(p.Hash, t.seed)) }
+
+func (s *presto) selectorOf(_ mono.Time, p *Packet) int { return int(s.selector(p.Hash)) }
+
+func (s *reed) selectorOf(_ mono.Time, p *Packet) int {
+	if s.params.Selectors == 1 {
+		return int(selectorByHash(p.Hash, s.seed))
+	}
+	return -1 // they take turns
+}
+
+// selectorOf returns that of the flow's path; with one selector all paths have it.
+func (c *conweave) selectorOf(now mono.Time, p *Packet) int {
+	if c.width == 1 {
+		return int(c.selector(p.Hash))
+	}
+	for e := range c.ConnectionsOf(now, p.Hash) {
+		if e.Leaf == p.Leaf && e.State != ConnectionBegins {
+			return int(e.Path.Selector())
+		}
+	}
+	return -1
 }
 
 // newExplanation says that any path may be taken, for no reason.

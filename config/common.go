@@ -112,7 +112,8 @@ type Telemetry struct {
 // Admin is where people ask the running node, by loomctl.
 type Admin struct {
 	// Listen is unix:/path/of/a/socket, or off for none. It serves the admin
-	// API, which only reads, to the daemon's user and group. Where the default
+	// API to the daemon's user and group; what changes the node is for root and the
+	// daemon's user alone. Where the default
 	// cannot be listened at, a warning is logged, and the node forwards without. Beside
 	// it, as leafd.handover, stands the socket that a successor takes over at (leafd
 	// upgrade), for root and the daemon's user.

@@ -61,6 +61,9 @@ func (l *leafWorker) fromHost(p *port, f *frame, now mono.Time) drop.Reason {
 		p.stats.Finished++
 	}
 	l.learn(src, overlay.DestLocal(uint16(p.id), vlan), now)
+	if f.flags&overlay.FlagPorts == 0 {
+		l.noteHost(f, vni, uint16(p.id), now)
+	}
 	to := overlay.DestNone
 	if !dst.Group() {
 		if !dst.Unicast() {

@@ -128,7 +128,9 @@ func (s *WorkerStats) addBase(b *WorkerStats) {
 	s.Made += b.Made
 	s.Consumed += b.Consumed
 	s.Bursts += b.Bursts
+	s.Filled += b.Filled
 	s.Sleeps += b.Sleeps
+	s.Busy += b.Busy
 	stat.Add(&s.Gone, &b.Gone)
 	stat.Add(&s.FDBStats, &b.FDBStats)
 	stat.Add(&s.LossStats, &b.LossStats)

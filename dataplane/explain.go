@@ -9,13 +9,15 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/internal/drop"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 )
 
 // Flow is a tenant's flow that somebody asks about: by IP addresses, or by MAC
 // addresses for what is not IP. With IP addresses, DstMAC tells where in the
-// fabric the flow goes; without it any leaf of the VNI may be meant.
+// fabric the flow goes; without it, what stations have announced does, or else any leaf of
+// the VNI may be meant.
 type Flow struct {
 	VNI              overlay.VNI
 	SrcMAC, DstMAC   overlay.MAC
@@ -73,7 +75,7 @@ const (
 	DestinationRemote  = "remote"  // behind the peer
 	DestinationLocal   = "local"   // behind an access port: the fabric does not see it
 	DestinationFlooded = "flooded" // unknown or a group: a copy to each peer
-	DestinationUnnamed = "unnamed" // not asked about: it may be behind any of the peers
+	DestinationUnnamed = "unnamed" // nobody knows its MAC address: it may be behind any of the peers
 )
 
 // Explanation says where a flow goes, and why.
@@ -88,11 +90,15 @@ type Explanation struct {
 	// connection table the flow was seen last, as it depends on the access port's
 	// queues which one it comes to.
 	Worker      int              `json:"worker"`
-	Flowlet     *FlowletEntry    `json:"flowlet"`     // null: the scheme or the flow has none
-	Connection  *ConnectionEntry `json:"connection"`  // ConWeave's, the one used last; null likewise
-	Destination string           `json:"destination"` // remote, local, flooded or unnamed
-	Port        string           `json:"port"`        // of a local destination
-	Peers       []PeerChoice     `json:"peers"`       // that the flow may go to
+	Flowlet     *FlowletEntry    `json:"flowlet"`      // null: the scheme or the flow has none
+	Connection  *ConnectionEntry `json:"connection"`   // ConWeave's, the one used last; null likewise
+	Destination string           `json:"destination"`  // remote, local, flooded or unnamed
+	DstMAC      string           `json:"dst_mac"`      // that was asked about, or has been announced for the IP address; "": unknown
+	Announced   *time.Duration   `json:"announced_ns"` // ago, by ARP or neighbour discovery; null: it was asked about
+	Port        string           `json:"port"`         // of a local destination
+	Drop        string           `json:"drop"`         // why packets to a local destination end here; "": they leave
+	VTEP        netip.Addr       `json:"vtep"`         // of this leaf
+	Peers       []PeerChoice     `json:"peers"`        // that the flow may go to
 }
 
 // PeerChoice is how a flow goes to one peer.
@@ -106,12 +112,32 @@ type PeerChoice struct {
 	// Fresh are the uplinks: the flow would get one of them if it started now.
 	Fresh  []int  `json:"fresh"`
 	Reason string `json:"reason"`
+	// Selector is what the next tier goes by, if the peer is capable; null: it is not, or the
+	// scheme chooses for each packet.
+	Selector *uint8 `json:"selector"`
+	// Drop is why the flow's packets end here; "": they leave.
+	Drop string `json:"drop"`
 }
 
 // UplinkChoice is an uplink that a flow could take.
 type UplinkChoice struct {
 	PathState
-	Combined *int `json:"combined_metric"` // what the scheme compares; null: nothing
+	Combined *int    `json:"combined_metric"` // what the scheme compares; null: nothing
+	NextHop  NextHop `json:"next_hop"`
+}
+
+// NextHop is a neighbour behind a port.
+type NextHop struct {
+	Port     string     `json:"port"`
+	Gateway  netip.Addr `json:"gateway"`
+	MAC      string     `json:"mac"`
+	Resolved bool       `json:"resolved"` // MAC is known; until then packets wait
+}
+
+// nextHop names a next hop.
+func (v *view) nextHop(id HopID) NextHop {
+	h := &v.tables.Hops[id]
+	return NextHop{v.layout.name(h.Port), h.Gateway, h.MAC.String(), h.Resolved}
 }
 
 // Explain says which uplink a flow takes now, or would take, and why. The flow
@@ -123,6 +149,7 @@ func (n *Node) Explain(f *Flow) (*Explanation, error) {
 	if err := f.check(); err != nil {
 		return nil, err
 	}
+	announced := n.fillMAC(f)
 	var best *Explanation
 	var err error
 	for _, w := range n.workers {
@@ -135,7 +162,25 @@ func (n *Node) Explain(f *Flow) (*Explanation, error) {
 			best = x
 		}
 	}
+	best.Announced = announced
+	if !f.DstMAC.IsZero() {
+		best.DstMAC = f.DstMAC.String()
+	}
 	return best, nil
+}
+
+// fillMAC gives a flow between IP addresses its destination's MAC address, if that has
+// been announced, and says how long ago.
+func (n *Node) fillMAC(f *Flow) *time.Duration {
+	if !f.Dst.IsValid() || !f.DstMAC.IsZero() {
+		return nil
+	}
+	h, ok := n.hostOf(f.VNI, f.Dst)
+	if !ok {
+		return nil
+	}
+	f.DstMAC = h.MAC
+	return &h.Age
 }
 
 // idle is the time since x's worker saw the flow.
@@ -163,7 +208,7 @@ func (l *leafWorker) explain(f *Flow) (*Explanation, error) {
 	overlay.Dissect(b, l.seed, &m)
 	x := &Explanation{
 		VNI: uint32(f.VNI), Hash: m.Hash, Hashed: hashed(&m, f), SourcePort: overlay.SourcePort(m.Hash),
-		Class: l.classify(b, &m, m.L3, vni), Worker: l.id, Peers: []PeerChoice{},
+		Class: l.classify(b, &m, m.L3, vni), Worker: l.id, Peers: []PeerChoice{}, VTEP: l.cfg.VTEP,
 	}
 	c := l.classes[x.Class]
 	x.Scheme = c.Scheme.Name
@@ -221,6 +266,7 @@ func (l *leafWorker) whereTo(f *Flow, vni VNIIndex, x *Explanation) []PeerID {
 		return []PeerID{PeerID(to.Peer())}
 	}
 	x.Destination, x.Port = DestinationLocal, l.view.layout.name(PortID(to.Port()))
+	x.Drop = name(l.mayDeliver(vni, member{PortID(to.Port()), to.VLAN()}))
 	return nil
 }
 
@@ -236,6 +282,13 @@ func (l *leafWorker) explainPeer(p balance.Policy, pkt *balance.Packet, exact []
 		VTEP: l.view.tables.Peers[peer].VTEP, Capable: l.shared.leaf.Capable.Capable(uint16(peer), now),
 		Uplinks: []UplinkChoice{}, Fresh: []int{}, Reason: e.Reason,
 	}
+	if l.view.paths[peer].N == 0 {
+		c.Drop = name(drop.NoRoute)
+	}
+	if c.Capable && e.Selector >= 0 {
+		s := uint8(e.Selector)
+		c.Selector = &s
+	}
 	if e.Path >= 0 {
 		u := paths.Uplink[e.Path] // the view is not the caller's to point into
 		c.Uplink = &u
@@ -244,10 +297,11 @@ func (l *leafWorker) explainPeer(p balance.Policy, pkt *balance.Packet, exact []
 		if e.Fresh&(1<<u) != 0 {
 			c.Fresh = append(c.Fresh, u)
 		}
-		if l.view.paths[peer].Index[u] < 0 {
+		path := int(l.view.paths[peer].Index[u])
+		if path < 0 {
 			continue
 		}
-		choice := UplinkChoice{PathState: l.pathState(peer, uint8(u), now)}
+		choice := UplinkChoice{PathState: l.pathState(peer, uint8(u), now), NextHop: l.view.nextHop(l.view.tunnels[int(peer)*MaxPaths+path].hop)}
 		if e.Combined[u] >= 0 {
 			choice.Combined = &e.Combined[u]
 		}

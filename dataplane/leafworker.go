@@ -19,12 +19,13 @@ type leafWorker struct {
 	brain *leaf.Leaf[uint32]
 
 	fdb          *overlay.FDB
-	classes      []*class // the last one takes what the others do not
-	uplinks      []PortID // by LBTag; NoPort: nobody has it
-	peerNumbers  []uint16 // by PeerID: what all nodes know leaves by
-	storms       []storm  // by VNIIndex: of what hosts have flooded
-	fabricStorms []storm  // and of what the fabric brings to be flooded
-	flushed      []uint32 // by PortID: view that took the port's addresses out of the FDB
+	hosts        *overlay.Hosts // who has which IP address, for people
+	classes      []*class       // the last one takes what the others do not
+	uplinks      []PortID       // by LBTag; NoPort: nobody has it
+	peerNumbers  []uint16       // by PeerID: what all nodes know leaves by
+	storms       []storm        // by VNIIndex: of what hosts have flooded
+	fabricStorms []storm        // and of what the fabric brings to be flooded
+	flushed      []uint32       // by PortID: view that took the port's addresses out of the FDB
 	recent       recent
 	sweep        mono.Time
 	departed     []departed    // networks that are gone, whose addresses are being forgotten
@@ -77,7 +78,7 @@ func arrivalPorts(room int) int { return room + 1 }
 // newLeafWorker makes a leaf's part of a worker.
 func newLeafWorker(w *worker, frameSize int) (*leafWorker, error) {
 	l := &leafWorker{
-		worker: w, fdb: newFDB(w),
+		worker: w, fdb: newFDB(w), hosts: overlay.NewHosts(hostPlaces, MaxPorts+MaxPeers, hostAge),
 		flushed: make([]uint32, w.cfg.Room), kernel: w.cfg.KernelOverlay,
 		parked: make([]parked, len(w.area)/frameSize), shift: uint8(bits.TrailingZeros(uint(frameSize))),
 	}

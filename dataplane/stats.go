@@ -7,6 +7,7 @@ import (
 
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/internal/stat"
 	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/reorder"
@@ -80,7 +81,11 @@ type WorkerStats struct {
 	Consumed uint64      `stat:"consumed" unit:"frames" help:"Control packets of the fabric that ended here, as they should."`
 	Held     uint64      `stat:"held,gauge" unit:"frames" help:"Frames inside: in queues, in delay lines and waiting for neighbours."`
 	Bursts   uint64      `stat:"bursts" help:"Rounds that the worker made over its ports, each with a burst or none."`
+	Filled   uint64      `stat:"filled_bursts" help:"Bursts taken from a port with at least one frame in them."`
 	Sleeps   uint64      `stat:"sleeps" help:"Times the worker slept for want of work."`
+	// Busy is measured by the one look at the clock that each round takes.
+	Busy time.Duration `stat:"busy,counter" help:"Time that the worker spent in rounds with at least one frame."`
+	At   mono.Time     `stat:"-" json:"-"` // when all this was so
 
 	// What follows is a leaf's only, but for HopSent, and for Schemes and what Leaf
 	// counts of messages at a spine with a scheme of its own.

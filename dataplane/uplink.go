@@ -128,6 +128,9 @@ func (l *leafWorker) fromTunnel(p *port, f *frame, m *overlay.Meta, vni VNIIndex
 		return drop.LinkLocal
 	}
 	l.learn(src, overlay.DestRemote(uint16(peer)), now)
+	if f.flags&overlay.FlagPorts == 0 {
+		l.noteHost(f, vni, MaxPorts+uint16(peer), now)
+	}
 	l.stats.VNIs[vni].Decapsulated.Add(uint32(f.len))
 	to := overlay.DestNone
 	if !dst.Group() {

@@ -73,6 +73,9 @@ type worker struct {
 	touch byte    // keeps input's loads alive
 
 	made, consumed, bursts, sleeps uint64
+	filled                         uint64        // bursts with a frame or more
+	worked                         bool          // the last round had one, and this one follows at once
+	busy                           time.Duration // in such rounds
 	hopSent                        []Traffic
 	base                           *WorkerStats // what predecessors have counted; nil: there were none
 
@@ -132,6 +135,10 @@ func (w *worker) seat(id PortID, c *PortConfig, e egress) {
 // round does one turn of the loop: news first, then a burst from every port,
 // then what is due on the way out. It returns how many frames came in.
 func (w *worker) round(now mono.Time) int {
+	if w.worked {
+		w.busy += now.Sub(w.now)
+		w.worked = false
+	}
 	w.now = now
 	if w.marks != nil {
 		w.marks.begin()
@@ -164,6 +171,7 @@ func (w *worker) round(now mono.Time) int {
 		w.marks.end(w)
 	}
 	w.bursts++
+	w.worked = got > 0
 	return got
 }
 
@@ -182,6 +190,7 @@ func (w *worker) receive(now mono.Time) (got int, behind bool) {
 			n = w.join(p, n)
 		}
 		got += n
+		w.filled++
 		behind = behind || n == burstSize && p.kind == Uplink
 		w.input(p, w.descs[:n], now)
 		w.refill(p)
@@ -373,7 +382,7 @@ func grow[T any](s []T, n int) []T {
 // snapshot copies the worker's counters.
 func (w *worker) snapshot() WorkerStats {
 	s := WorkerStats{
-		Made: w.made, Consumed: w.consumed, Held: w.held(), Bursts: w.bursts, Sleeps: w.sleeps,
+		Made: w.made, Consumed: w.consumed, Held: w.held(), Bursts: w.bursts, Filled: w.filled, Sleeps: w.sleeps, Busy: w.busy, At: w.now,
 		HopSent: slices.Clone(w.hopSent), Ports: make([]PortStats, len(w.ports)), Gone: w.gone,
 	}
 	for i := range w.ports {

@@ -104,7 +104,7 @@ func (l *Lab) startDaemon(n fabric.Node) error {
 	if err := l.startIn(n.Name, l.path(n.Name+".log"), cmd); err != nil {
 		return err
 	}
-	return os.WriteFile(l.path(n.Name+".pid"), fmt.Appendf(nil, "{\"pid\":%d}\n", cmd.Process.Pid), 0o644)
+	return os.WriteFile(fabric.ProcessFile(l.File.Name, n.Name), fmt.Appendf(nil, "{\"pid\":%d}\n", cmd.Process.Pid), 0o644)
 }
 
 // StartDaemon starts the leafd or spined of a node again that is up, after a test has

@@ -21,12 +21,8 @@ import (
 	"github.com/loomfabric/loom/internal/admin"
 )
 
-// fabricFile is the copy of a lab's file, by which later commands know it, and memoryFile
-// has what the file does not say.
-const (
-	fabricFile = "fabric.yaml"
-	memoryFile = "lab.json"
-)
+// memoryFile has what the copy of a lab's file does not say.
+const memoryFile = "lab.json"
 
 // memory is what of a lab is kept besides its file.
 type memory struct {
@@ -44,7 +40,7 @@ func (l *Lab) remember() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(os.WriteFile(l.path(fabricFile), []byte(l.File.Source()), 0o644), os.WriteFile(l.path(memoryFile), b, 0o644))
+	return errors.Join(os.WriteFile(fabric.CopyFile(l.File.Name), []byte(l.File.Source()), 0o644), os.WriteFile(l.path(memoryFile), b, 0o644))
 }
 
 // recall returns what is kept of the lab.
@@ -58,7 +54,7 @@ func (l *Lab) recall() (m memory, err error) {
 
 // Open returns the lab of a name that was built.
 func Open(name string) (*Lab, error) {
-	file := filepath.Join(fabric.StateRoot, name, fabricFile)
+	file := fabric.CopyFile(name)
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("no lab %q is up: `loomlab ls` lists those that are: %w", name, err)

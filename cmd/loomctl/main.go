@@ -12,6 +12,7 @@ import (
 
 	"github.com/loomfabric/loom/internal/buildinfo"
 	"github.com/loomfabric/loom/internal/loomctl"
+	"github.com/loomfabric/loom/internal/manpage"
 )
 
 // version is set by the linker.
@@ -21,7 +22,8 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM, unix.SIGHUP)
 	defer stop()
 	c := loomctl.Command(os.Stdout)
-	c.AddCommand(buildinfo.Command("loomctl", buildinfo.Version(version)))
+	v := buildinfo.Version(version)
+	c.AddCommand(buildinfo.Command("loomctl", v), manpage.Command("1", v))
 	if err := c.ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "loomctl:", err)
 		os.Exit(loomctl.ExitCode(err))

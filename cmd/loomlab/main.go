@@ -20,6 +20,7 @@ import (
 	"github.com/loomfabric/loom/config/fabric"
 	"github.com/loomfabric/loom/internal/buildinfo"
 	"github.com/loomfabric/loom/internal/experiment"
+	"github.com/loomfabric/loom/internal/manpage"
 	"github.com/loomfabric/loom/lab"
 )
 
@@ -92,7 +93,7 @@ func command() *cobra.Command {
 		root.AddCommand(c)
 	}
 	root.AddCommand(matrix.LabCommands()...)
-	root.AddCommand(buildinfo.Command("loomlab", build))
+	root.AddCommand(buildinfo.Command("loomlab", build), manpage.Command("1", build))
 	return root
 }
 

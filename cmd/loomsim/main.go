@@ -16,6 +16,7 @@ import (
 	"github.com/loomfabric/loom/cmd/internal/matrix"
 	"github.com/loomfabric/loom/internal/buildinfo"
 	"github.com/loomfabric/loom/internal/experiment"
+	"github.com/loomfabric/loom/internal/manpage"
 )
 
 // version is set by the linker.
@@ -73,6 +74,6 @@ func (p *program) command() *cobra.Command {
 	}
 	root.AddCommand(matrix.LabCommands()...)
 	root.AddCommand(replayCommand())
-	root.AddCommand(buildinfo.Command("loomsim", p.version))
+	root.AddCommand(buildinfo.Command("loomsim", p.version), manpage.Command("1", p.version))
 	return root
 }

@@ -1,12 +1,15 @@
 // Package admin is the admin API of leafd and spined: JSON over HTTP on a Unix
-// socket, for people who look at a running node. It only reads. It must not
-// decide anything, nor ask for more of a worker's time than an answer needs.
+// socket, for people who look at a running node, and for those few who may change how it
+// is configured and how much it logs. It must not decide anything, nor ask for more of a
+// worker's time than an answer needs.
 package admin
 
 import (
 	"net/netip"
+	"time"
 
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -125,9 +128,11 @@ type Imbalance struct {
 	Would float64 `json:"would"` // by the shadow
 }
 
-// ConfigDiff is what a reload of a daemon's file (SIGHUP) would do now.
+// ConfigDiff is what a reload of a daemon's file (SIGHUP), or of another text in its
+// place, would do now, or has done.
 type ConfigDiff struct {
-	File string `json:"file"`
+	File    string `json:"file"`    // the daemon's
+	Applied bool   `json:"applied"` // it has been done
 	// Live are the keys that the daemon takes over, if Restart is empty: a reload is all or
 	// nothing.
 	Live     []string `json:"live"`
@@ -143,6 +148,16 @@ type Worker struct {
 	Balances   bool   `json:"balances"` // received + made = sent + dropped + consumed + held
 	FDBEntries uint64 `json:"fdb_entries"`
 	Fast       bool   `json:"fast"` // not a worker: what XDP has forwarded by itself
+	Load
+}
+
+// Load is what a worker has had to do up to a time. Two of them make rates.
+type Load struct {
+	At     mono.Time     `json:"at_ns"` // by a clock of the daemon's own; 0: not a worker
+	Busy   time.Duration `json:"busy_ns"`
+	Rounds uint64        `json:"rounds"`
+	Bursts uint64        `json:"filled_bursts"` // with a frame or more
+	Sleeps uint64        `json:"sleeps"`
 }
 
 // Failure is the answer when there is no other; the HTTP status says whose
@@ -232,7 +247,7 @@ func stats(st *dataplane.Stats) Stats {
 	for i := range st.Workers {
 		w := &st.Workers[i]
 		a := w.Account()
-		s.Workers = append(s.Workers, Worker{i, a, a.Balances(), w.FDBEntries, st.Fast && i == len(st.Workers)-1})
+		s.Workers = append(s.Workers, Worker{i, a, a.Balances(), w.FDBEntries, st.Fast && i == len(st.Workers)-1, Load{w.At, w.Busy, w.Bursts, w.Filled, w.Sleeps}})
 	}
 	for i := range sum.Schemes {
 		x := &sum.Schemes[i]

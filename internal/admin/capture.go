@@ -199,8 +199,7 @@ func (s *captureStream) flush() error {
 
 // parseCapture reads what a client wants.
 func parseCapture(q url.Values) (*captureRequest, error) {
-	e := endpoint{path: "capture", parameters: captureParameters}
-	if err := e.checkParameters(q); err != nil {
+	if err := checkParameters("capture", captureParameters, q); err != nil {
 		return nil, err
 	}
 	r := &captureRequest{frames: 0, bytes: defaultCaptureBytes, time: defaultCaptureTime}

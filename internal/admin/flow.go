@@ -27,14 +27,8 @@ const (
 func parseFlow(q url.Values, t *dataplane.Tables) (*dataplane.Flow, error) {
 	f, errs := parseAddresses(q)
 	number := func(name string, top uint64) uint64 {
-		text := q.Get(name)
-		if text == "" {
-			return 0
-		}
-		n, err := strconv.ParseUint(text, 10, 64)
-		if err != nil || n > top {
-			errs = append(errs, fmt.Errorf("%s %q: use 0 to %d", name, text, top))
-		}
+		n, err := parseNumber(q, name, top)
+		errs = append(errs, err)
 		return n
 	}
 	f.VNI = overlay.VNI(number("vni", 1<<24-1))

@@ -3,6 +3,7 @@ package admin
 import (
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/events"
 	"github.com/loomfabric/loom/internal/httpd"
 )
 
@@ -19,6 +21,7 @@ const (
 	// The numbers of entries that are listed by default, and at most.
 	defaultFlowlets = 100
 	defaultFDB      = 1000
+	defaultEvents   = 1000
 	maxLimit        = 1 << 24
 )
 
@@ -33,6 +36,9 @@ type Node interface {
 	ConWeave(limit int) *dataplane.ConWeaveState
 	Fast() dataplane.FastState
 	Explain(f *dataplane.Flow) (*dataplane.Explanation, error)
+	Hosts(limit int) dataplane.HostTable
+	ExplainRoute(f *dataplane.OuterFlow) (*dataplane.RouteExplanation, error)
+	ExplainArrival(a *dataplane.InnerFlow) (*dataplane.ArrivalExplanation, error)
 }
 
 // Options says what is served. Its functions are called at each request, from
@@ -46,11 +52,14 @@ type Options struct {
 	Node    Node
 	Tables  func() *dataplane.Tables      // nil result: none were published yet
 	Ports   func() []dataplane.PortConfig // by PortID; those without a name are nobody's
-	Config  func() ConfigDiff             // what a reload of the daemon's file would do now
 	Record  func(io.Writer) error         // writes a flight record
 	Capture func(dataplane.CaptureConfig) (Capture, error)
 	// Parameters are what the node runs with, but for what the tables say.
 	Parameters func() Parameters
+	Config     Configurer
+	Level      *slog.LevelVar // of the log
+	Log        *slog.Logger
+	Events     *events.Ring
 	Gate       *httpd.Gate // what requests that ask the workers pass; nil: they are not bounded
 
 	stall time.Duration // tests: how long the client of a capture may read nothing; 0: captureStall
@@ -72,7 +81,19 @@ var endpoints = []endpoint{
 		return Status{o.Name, o.Role, o.Version, len(reasons) == 0, reasons}, nil
 	}},
 	{"config", false, true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
-		return o.Config(), nil
+		return o.Config.Diff(), nil
+	}},
+	{"events", false, true, []string{"since", "limit"}, defaultEvents, func(o *Options, q url.Values, limit int) (any, error) {
+		since, err := parseSince(q)
+		if err != nil {
+			return nil, err
+		}
+		var e Events
+		e.Events, e.Last, e.Lost = o.Events.Since(since, limit)
+		return e, nil
+	}},
+	{"log", false, true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+		return LogLevel{levelName(o.Level.Level())}, nil
 	}},
 	{"parameters", false, true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		return o.Parameters().withTables(o.Ports(), o.Tables()), nil
@@ -111,6 +132,29 @@ var endpoints = []endpoint{
 	{"fdb", true, false, []string{"limit"}, defaultFDB, func(o *Options, _ url.Values, limit int) (any, error) {
 		return o.Node.FDB(limit), nil
 	}},
+	{"flows", true, false, []string{"limit"}, defaultFlowlets, func(o *Options, _ url.Values, limit int) (any, error) {
+		return flows(o.Node, limit), nil
+	}},
+	{"hosts", true, false, []string{"limit"}, defaultFDB, func(o *Options, _ url.Values, limit int) (any, error) {
+		return o.Node.Hosts(limit), nil
+	}},
+	{"routes", false, true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
+		return routes(o.Ports(), o.Tables()), nil
+	}},
+	{"route", false, false, outerParameters, 0, func(o *Options, q url.Values, _ int) (any, error) {
+		f, err := parseOuter(q)
+		if err != nil {
+			return nil, err
+		}
+		return o.Node.ExplainRoute(f)
+	}},
+	{"arrival", true, false, arrivalParameters, 0, func(o *Options, q url.Values, _ int) (any, error) {
+		a, err := parseArrival(q)
+		if err != nil {
+			return nil, err
+		}
+		return o.Node.ExplainArrival(a)
+	}},
 	{"explain", true, false, flowParameters, 0, func(o *Options, q url.Values, _ int) (any, error) {
 		f, err := parseFlow(q, o.Tables())
 		if err != nil {
@@ -125,6 +169,9 @@ var endpoints = []endpoint{
 		return answer, nil
 	}},
 }
+
+// needTables are the questions that have no answer before there are tables.
+var needTables = []string{"explain", "route", "arrival"}
 
 // orEmpty makes a list that JSON does not write as null.
 func orEmpty[T any](s []T) []T {
@@ -146,6 +193,19 @@ func parseLimit(q url.Values, def int) (int, error) {
 	return n, nil
 }
 
+// parseSince reads the number of the last event that the caller knows.
+func parseSince(q url.Values) (uint64, error) {
+	text := q.Get("since")
+	if text == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("since %q: give the last number that you know, 0 for none", text)
+	}
+	return n, nil
+}
+
 // NewServer returns what answers the admin API.
 func NewServer(o Options) http.Handler {
 	mux := http.NewServeMux()
@@ -153,7 +213,13 @@ func NewServer(o Options) http.Handler {
 	for i := range endpoints {
 		e := &endpoints[i]
 		known[i] = "/v1/" + e.path
+		change := findAction(e.path)
 		var h http.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if change != nil && r.Method == http.MethodPost {
+				status, answer := change.serve(&o, w, r)
+				httpd.WriteJSON(w, status, answer)
+				return
+			}
 			status, answer := e.serve(&o, r)
 			if status == http.StatusMethodNotAllowed {
 				w.Header().Set("Allow", "GET, HEAD")
@@ -169,6 +235,22 @@ func NewServer(o Options) http.Handler {
 	mux.HandleFunc("/v1/capture", o.serveCapture)
 	mux.Handle("/v1/record", o.Gate.Bound(http.HandlerFunc(o.serveRecord)))
 	known = append(known, "/v1/capture", "/v1/record")
+	for i := range actions {
+		a := &actions[i]
+		if slices.Contains(known, "/v1/"+a.path) {
+			continue // both a question and an action
+		}
+		known = append(known, "/v1/"+a.path)
+		mux.HandleFunc("/v1/"+a.path, func(w http.ResponseWriter, r *http.Request) {
+			if r.Method != http.MethodPost {
+				w.Header().Set("Allow", "POST")
+				httpd.WriteJSON(w, http.StatusMethodNotAllowed, Failure{r.Method + " is not possible: this changes something, use POST"})
+				return
+			}
+			status, answer := a.serve(&o, w, r)
+			httpd.WriteJSON(w, status, answer)
+		})
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		httpd.WriteJSON(w, http.StatusNotFound, Failure{fmt.Sprintf("%s does not exist; there are %s", r.URL.Path, strings.Join(known, ", "))})
 	})
@@ -177,16 +259,19 @@ func NewServer(o Options) http.Handler {
 
 func (e *endpoint) serve(o *Options, r *http.Request) (status int, answer any) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		return http.StatusMethodNotAllowed, Failure{r.Method + " is not possible: the API only reads, use GET"}
+		return http.StatusMethodNotAllowed, Failure{r.Method + " is not possible: this only reads, use GET"}
+	}
+	if e.path == "route" && o.Leaf {
+		return http.StatusNotFound, otherRole{Failure{"a leaf routes no packets of others: ask a spine"}, true}
 	}
 	if e.leaf && !o.Leaf {
 		return http.StatusNotFound, otherRole{Failure{fmt.Sprintf("a spine has no %s: ask a leaf", e.path)}, true}
 	}
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err == nil {
-		err = e.checkParameters(q)
+		err = checkParameters(e.path, e.parameters, q)
 	}
-	if err == nil && e.path == "explain" && o.Tables() == nil {
+	if err == nil && slices.Contains(needTables, e.path) && o.Tables() == nil {
 		return http.StatusServiceUnavailable, Failure{"the node has no tables yet: try again when it is ready"}
 	}
 	limit := e.limit
@@ -203,13 +288,13 @@ func (e *endpoint) serve(o *Options, r *http.Request) (status int, answer any) {
 }
 
 // checkParameters refuses what would be ignored.
-func (e *endpoint) checkParameters(q url.Values) error {
+func checkParameters(path string, known []string, q url.Values) error {
 	for name, values := range q {
-		if !slices.Contains(e.parameters, name) {
-			if len(e.parameters) == 0 {
-				return fmt.Errorf("parameter %q does not exist: /v1/%s has none", name, e.path)
+		if !slices.Contains(known, name) {
+			if len(known) == 0 {
+				return fmt.Errorf("parameter %q does not exist: /v1/%s has none", name, path)
 			}
-			return fmt.Errorf("parameter %q does not exist: /v1/%s has %s", name, e.path, strings.Join(e.parameters, ", "))
+			return fmt.Errorf("parameter %q does not exist: /v1/%s has %s", name, path, strings.Join(known, ", "))
 		}
 		if len(values) > 1 {
 			return fmt.Errorf("parameter %q is given %d times", name, len(values))

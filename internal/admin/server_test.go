@@ -30,6 +30,10 @@ import (
 type fakeNode struct {
 	limit int
 	flow  *dataplane.Flow
+
+	outer   *dataplane.OuterFlow
+	arrival *dataplane.InnerFlow
+
 	err   error
 	stats *dataplane.Stats // nil: some
 }
@@ -91,6 +95,21 @@ func (n *fakeNode) FDB(limit int) dataplane.FDBTable {
 func (n *fakeNode) Explain(f *dataplane.Flow) (*dataplane.Explanation, error) {
 	n.flow = f
 	return &dataplane.Explanation{VNI: uint32(f.VNI)}, n.err
+}
+
+func (n *fakeNode) Hosts(limit int) dataplane.HostTable {
+	n.limit = limit
+	return dataplane.HostTable{Total: 7, Hosts: []dataplane.HostEntry{}}
+}
+
+func (n *fakeNode) ExplainRoute(f *dataplane.OuterFlow) (*dataplane.RouteExplanation, error) {
+	n.outer = f
+	return &dataplane.RouteExplanation{Reason: "because"}, n.err
+}
+
+func (n *fakeNode) ExplainArrival(a *dataplane.InnerFlow) (*dataplane.ArrivalExplanation, error) {
+	n.arrival = a
+	return &dataplane.ArrivalExplanation{Reason: "because"}, n.err
 }
 
 func fakeTables() *dataplane.Tables {

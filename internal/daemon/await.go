@@ -10,6 +10,7 @@ import (
 
 	"github.com/loomfabric/loom/bpf"
 	"github.com/loomfabric/loom/control/bridge"
+	"github.com/loomfabric/loom/internal/events"
 )
 
 const (
@@ -33,7 +34,7 @@ func (noDevice) Error() string {
 // kernel's: at boot who makes it may be late. Until ctx ends, nothing else keeps it from
 // waiting; what else is wrong is for others to find. Reload has the file read again.
 func (k Kind) awaitDevice(ctx context.Context, n *node, file string, reload <-chan os.Signal) error {
-	log := n.logger(slog.LevelInfo)
+	log := n.logger(slog.LevelInfo, events.NewRing(1)) // nobody can ask yet
 	m := manager{log: log}
 	log.Warn("waits for a VXLAN device in a bridge, and begins when there is one; the kernel forwards meanwhile, if it can", "fix", noDeviceFix)
 	tick := time.NewTicker(deviceLook)

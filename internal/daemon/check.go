@@ -20,7 +20,7 @@ import (
 // the caller to show. look may change what is known of the machine before it is judged.
 func (k Kind) prepare(file string, offline bool, look ...func(*node, *control.Facts) error) (n *node, findings []control.Finding, err error) {
 	if offline {
-		if n, err = k.load(file, nil); err != nil {
+		if n, err = k.load(file, nil, nil); err != nil {
 			return nil, nil, err
 		}
 		findings = control.CheckFile(&n.dp)
@@ -49,7 +49,7 @@ func (k Kind) inspect(file string, look ...func(*node, *control.Facts) error) (*
 	if err != nil {
 		return nil, nil, err
 	}
-	n, err := k.load(file, interfaces)
+	n, err := k.load(file, nil, interfaces)
 	if err != nil {
 		return nil, nil, err
 	}

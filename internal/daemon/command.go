@@ -18,6 +18,7 @@ import (
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/buildinfo"
 	"github.com/loomfabric/loom/internal/httpd"
+	"github.com/loomfabric/loom/internal/manpage"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -26,7 +27,8 @@ type Kind struct {
 	name, short string
 	hup         string // what SIGHUP does, for the help
 	version     string
-	load        func(file string, interfaces []string) (*node, error)
+	// load reads a file, or a text in its place if that is not nil.
+	load func(file string, text []byte, interfaces []string) (*node, error)
 }
 
 // The daemons.
@@ -70,8 +72,14 @@ func (n *node) overlayName() string {
 	}
 }
 
-func loadLeaf(file string, interfaces []string) (*node, error) {
-	l, err := config.LoadLeaf(file, interfaces)
+func loadLeaf(file string, text []byte, interfaces []string) (*node, error) {
+	read := config.LoadLeaf
+	if text != nil {
+		read = func(file string, interfaces []string) (*config.Leaf, error) {
+			return config.ParseLeaf(file, text, interfaces)
+		}
+	}
+	l, err := read(file, interfaces)
 	if err != nil {
 		return nil, err
 	}
@@ -113,8 +121,14 @@ func readKeys(file string) (overlay.Keys, error) {
 	return keys, nil
 }
 
-func loadSpine(file string, interfaces []string) (*node, error) {
-	s, err := config.LoadSpine(file, interfaces)
+func loadSpine(file string, text []byte, interfaces []string) (*node, error) {
+	read := config.LoadSpine
+	if text != nil {
+		read = func(file string, interfaces []string) (*config.Spine, error) {
+			return config.ParseSpine(file, text, interfaces)
+		}
+	}
+	s, err := read(file, interfaces)
 	if err != nil {
 		return nil, err
 	}
@@ -159,6 +173,6 @@ func (k Kind) command(out io.Writer) *cobra.Command {
 		RunE: func(c *cobra.Command, _ []string) error { return k.run(c.Context(), file, takeOver) },
 	})
 	run.Flags().BoolVar(&takeOver, "takeover", false, "take over from the daemon that runs, without losing a frame; without one start as usual")
-	root.AddCommand(run, withFile(k.upgradeCommand(&file, out)), withFile(k.checkCommand(&file, out)), buildinfo.Command(k.name, k.version))
+	root.AddCommand(run, withFile(k.upgradeCommand(&file, out)), withFile(k.checkCommand(&file, out)), buildinfo.Command(k.name, k.version), manpage.Command("8", k.version))
 	return root
 }

@@ -278,7 +278,7 @@ func (k Kind) upgradeCommand(file *string, out io.Writer) *cobra.Command {
 		Long: "Have the daemon that runs start its successor: the program that stands where its own came from, with the file as it is now.\n" +
 			"It takes over between two bursts, and the daemon of before ends. If it cannot, that one goes on.",
 		RunE: func(*cobra.Command, []string) error {
-			n, err := k.load(*file, nil)
+			n, err := k.load(*file, nil, nil)
 			if err != nil {
 				return err
 			}

@@ -31,7 +31,7 @@ control_key_file: ` + keys + "\n"
 			t.Fatal(err)
 		}
 	}
-	n, err := Leaf.load(file, nil)
+	n, err := Leaf.load(file, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,6 @@ import (
 	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/internal/admin"
 	"github.com/loomfabric/loom/internal/telemetry"
 )
 
@@ -38,6 +37,7 @@ type reloader struct {
 	result  atomic.Pointer[telemetry.Reload] // nil: nothing was read since the start
 	start   time.Time
 	found   chan []string // ports that routes lead over; holds one
+	asked   chan request  // reloads that the admin API wants
 
 	applying sync.Mutex // held while what runs changes
 }
@@ -77,7 +77,7 @@ func (r *reloader) note(err error) {
 	r.result.Store(&s)
 }
 
-// run reloads at each signal until ctx ends.
+// run reloads at each signal, and when the admin API asks for it, until ctx ends.
 func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
 	for {
 		select {
@@ -85,37 +85,44 @@ func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
 			return
 		case ports := <-r.found:
 			r.takeFound(ctx, ports)
-			continue
 		case <-signals:
-		}
-		r.manager.reloading()
-		changed, err := r.reload(ctx)
-		r.note(err)
-		r.manager.reloaded(err)
-		switch {
-		case err != nil:
-			r.log.Error("configuration not reloaded: everything stays as it was", "file", r.file, "err", err)
-		case !changed:
-			r.log.Info("configuration reloaded: nothing has changed", "file", r.file)
-		default:
-			dp := &r.now.Load().dp
-			r.log.Info("configuration reloaded", "file", r.file, "scheme", dp.Scheme, "classes", len(dp.Classes), "ports", len(dp.Ports))
-			for _, f := range control.CheckGaps(dp) {
-				r.log.Warn(f.Problem, "fix", f.Fix)
-			}
+			_, _ = r.takeFile(ctx) // the log says what came of it
+		case q := <-r.asked:
+			q.answer <- r.reloadIf(ctx, q.sum)
 		}
 	}
 }
 
-// load reads the file. Frames are being forwarded, and what the file says may
-// be anything: a parser's panic must not end that.
-func (r *reloader) load() (n *node, err error) {
+// takeFile reloads the file, and tells the service manager, the metrics and the log.
+func (r *reloader) takeFile(ctx context.Context) (changed bool, err error) {
+	r.manager.reloading()
+	changed, err = r.reload(ctx)
+	r.note(err)
+	r.manager.reloaded(err)
+	switch {
+	case err != nil:
+		r.log.Error("configuration not reloaded: everything stays as it was", "file", r.file, "err", err)
+	case !changed:
+		r.log.Info("configuration reloaded: nothing has changed", "file", r.file)
+	default:
+		dp := &r.now.Load().dp
+		r.log.Info("configuration reloaded", "file", r.file, "scheme", dp.Scheme, "classes", len(dp.Classes), "ports", len(dp.Ports))
+		for _, f := range control.CheckGaps(dp) {
+			r.log.Warn(f.Problem, "fix", f.Fix)
+		}
+	}
+	return changed, err
+}
+
+// load reads the file, or a text in its place, whose name is file then. Frames are being
+// forwarded, and what it says may be anything: a parser's panic must not end that.
+func (r *reloader) load(file string, text []byte) (n *node, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			n, err = nil, fmt.Errorf("read %s: panic: %v: this is a bug of the parser; simplify the YAML", r.file, p)
+			n, err = nil, fmt.Errorf("read %s: panic: %v: this is a bug of the parser; simplify the YAML", file, p)
 		}
 	}()
-	return r.kind.load(r.file, nil)
+	return r.kind.load(file, text, nil)
 }
 
 // plan is what a reload of the file would do.
@@ -127,8 +134,11 @@ type plan struct {
 
 // plan reads the file again and holds it against what runs and against the machine. It
 // changes nothing. Keys that need a restart are no error.
-func (r *reloader) plan() (*plan, error) {
-	n, err := r.load()
+func (r *reloader) plan() (*plan, error) { return r.planOf(r.file, nil) }
+
+// planOf is plan for a text in the file's place; nil: the file named.
+func (r *reloader) planOf(file string, text []byte) (*plan, error) {
+	n, err := r.load(file, text)
 	if err != nil {
 		return nil, err
 	}
@@ -259,19 +269,4 @@ func (r *reloader) apply(ctx context.Context, old, n *node) error {
 	}
 	r.now.Store(n) // the mirror asks for the overhead of its schemes
 	return r.tables.Configure(ctx, r.plane.Ports(), n.overlay())
-}
-
-// diff answers what a reload would do now, for the admin API.
-func (r *reloader) diff() admin.ConfigDiff {
-	d := admin.ConfigDiff{File: r.file, Live: []string{}, Restart: []string{}, Findings: []string{}}
-	p, err := r.plan()
-	if err != nil {
-		d.Error = err.Error()
-		return d
-	}
-	d.Live, d.Restart = append(d.Live, p.live...), append(d.Restart, p.restart...)
-	for _, f := range p.findings {
-		d.Findings = append(d.Findings, f.String())
-	}
-	return d
 }

@@ -97,7 +97,7 @@ func newReloader(t *testing.T, k Kind, text string) (*reloader, *fakePlane) {
 		gather: func(*dataplane.Config) (*control.Facts, error) { return &control.Facts{}, nil },
 	}
 	r.write(t, text)
-	n, err := k.load(r.file, nil)
+	n, err := k.load(r.file, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestReloadFailsWhole(t *testing.T) {
 		t.Errorf("a scheme with a shim: changed %v, %v, overhead %d", changed, err, r.overhead())
 	}
 	load := r.kind.load
-	r.kind.load = func(string, []string) (*node, error) { panic("odd indentation") }
+	r.kind.load = func(string, []byte, []string) (*node, error) { panic("odd indentation") }
 	if changed, err := r.reload(t.Context()); changed || err == nil || !strings.Contains(err.Error(), "odd indentation") {
 		t.Errorf("a parser that panics: changed %v, %v", changed, err)
 	}
@@ -256,7 +256,7 @@ func TestConfigDiff(t *testing.T) {
 		{leafFile + "scheme: best\n", "", "", "", `"best"`},
 	} {
 		r.write(t, tc.text)
-		d := r.diff()
+		d := r.Diff()
 		if strings.Join(d.Live, " ") != tc.live || strings.Join(d.Restart, " ") != tc.restart || !strings.Contains(d.Error, tc.err) || (d.Error == "") != (tc.err == "") ||
 			!strings.Contains(strings.Join(d.Findings, "\n"), tc.findings) || (len(d.Findings) == 0) != (tc.findings == "") {
 			t.Errorf("%+v, want %+v", d, tc)

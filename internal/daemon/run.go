@@ -18,6 +18,7 @@ import (
 	"github.com/loomfabric/loom/control"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/admin"
+	"github.com/loomfabric/loom/internal/events"
 	"github.com/loomfabric/loom/internal/httpd"
 	"github.com/loomfabric/loom/internal/telemetry"
 )
@@ -43,12 +44,17 @@ func (n *node) logLevel() (level slog.Level) {
 	return level
 }
 
-func (n *node) logger(level slog.Leveler) *slog.Logger {
+// keptEvents is how many events a daemon keeps.
+const keptEvents = 4096
+
+// logger returns the log, whose events are kept.
+func (n *node) logger(level slog.Leveler, kept *events.Ring) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
+	var h slog.Handler = slog.NewTextHandler(os.Stderr, o)
 	if n.common.Log.Format == "json" {
-		return slog.New(slog.NewJSONHandler(os.Stderr, o)).With("node", n.dp.Name)
+		h = slog.NewJSONHandler(os.Stderr, o)
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, o)).With("node", n.dp.Name)
+	return slog.New(events.Keep(h, kept)).With("node", n.dp.Name)
 }
 
 // run is the life of a daemon. What can fail without a trace comes first: the
@@ -88,10 +94,11 @@ func (k Kind) run(ctx context.Context, file string, takeOver bool) (err error) {
 		}
 		return errors.Join(errs...)
 	}
-	again := &reloader{kind: k, file: file, gather: control.GatherPorts, start: read, found: make(chan []string, 1)}
+	again := &reloader{kind: k, file: file, gather: control.GatherPorts, start: read, found: make(chan []string, 1), asked: make(chan request)}
 	again.level.Set(n.logLevel())
 	rec := newRecorder(n.dp.Name, k.name, k.version, n.common.Record.Dir)
-	log := slog.New(recordHandler{n.logger(&again.level).Handler(), rec})
+	kept := events.NewRing(keptEvents)
+	log := slog.New(recordHandler{n.logger(&again.level, kept).Handler(), rec})
 	rec.log = log
 	again.log, again.manager.log = log, log
 	for _, f := range findings {
@@ -123,7 +130,7 @@ func (k Kind) run(ctx context.Context, file string, takeOver bool) (err error) {
 	plane.OnCrash(rec.crash)
 	again.now.Store(n)
 	ports := newWatcher(again.now.Load, findings, log)
-	err = k.serve(ctx, &service{n, plane, kernel, l, h, file, log, rec}, again, ports, reload)
+	err = k.serve(ctx, &service{n, plane, kernel, l, h, file, log, rec, kept}, again, ports, reload)
 	if cerr := plane.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("close the ports: %w", cerr))
 	}
@@ -220,6 +227,8 @@ type service struct {
 	file string
 	log  *slog.Logger
 	rec  *recorder
+
+	events *events.Ring
 }
 
 // Bounds on requests that ask the workers, of metrics and of the admin API each. An
@@ -278,7 +287,7 @@ func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *wat
 		api := admin.NewServer(admin.Options{
 			Name: n.dp.Name, Role: k.name, Leaf: n.dp.Role == dataplane.Leaf, Version: k.version, VTEP: n.dp.VTEP,
 			Node: plane, Tables: mirror.Tables, Ports: plane.Ports, Gate: adminGate,
-			Config: again.diff, Parameters: again.parameters, Record: s.rec.write,
+			Config: again, Level: &again.level, Log: log, Events: s.events, Parameters: again.parameters, Record: s.rec.write,
 			Capture: func(c dataplane.CaptureConfig) (admin.Capture, error) { return plane.Capture(c) },
 		})
 		if s.admin != nil {

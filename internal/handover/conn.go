@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/loomfabric/loom/internal/peercred"
 )
 
 // kind is what a message is.
@@ -261,11 +263,11 @@ func (c *conn) expect(want kind, within time.Duration) (body []byte, files []*os
 // mayConnect returns the process at the other end of a server's connection. An error says
 // that it may not have everything: see trusted.
 func mayConnect(c *net.UnixConn) (process int, err error) {
-	cred, err := peer(c)
+	cred, err := peercred.Of(c)
 	if err != nil {
 		return 0, err
 	}
-	if !trusted(cred) {
+	if !peercred.Trusted(cred) {
 		return 0, fmt.Errorf("process %d of user %d may not: only root and user %d may", cred.Pid, cred.Uid, os.Geteuid())
 	}
 	return int(cred.Pid), nil
@@ -275,32 +277,13 @@ func mayConnect(c *net.UnixConn) (process int, err error) {
 // nobody to take descriptors and frames from: whoever may write to the socket's directory
 // can listen there.
 func mayHandOver(c *net.UnixConn) error {
-	cred, err := peer(c)
+	cred, err := peercred.Of(c)
 	if err != nil {
 		return err
 	}
-	if !trusted(cred) {
+	if !peercred.Trusted(cred) {
 		return fmt.Errorf("process %d of user %d listens there, and only one of root or of user %d may hand over: remove the socket if the process is no daemon of yours, or take over as user %d",
 			cred.Pid, cred.Uid, os.Geteuid(), cred.Uid)
 	}
 	return nil
-}
-
-// trusted reports whether a process is root's, or one of this process's own user.
-func trusted(p *unix.Ucred) bool { return p.Uid == 0 || p.Uid == uint32(os.Geteuid()) }
-
-// peer returns who is at the other end: who connected, or who began to listen.
-func peer(c *net.UnixConn) (cred *unix.Ucred, err error) {
-	raw, err := c.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var cerr error
-	if err := raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return nil, err
-	}
-	if cerr != nil {
-		return nil, fmt.Errorf("ask who is at the other end: %w", cerr)
-	}
-	return cred, nil
 }

@@ -43,10 +43,10 @@ func serveBy(ctx context.Context, l net.Listener, h http.Handler, what string, l
 	s := &http.Server{
 		Handler: h, ReadTimeout: headerTimeout, WriteTimeout: AnswerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		BaseContext: func(net.Listener) context.Context { return ctx }, // an answer without an end hears of the daemon's
-		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelWarn),
+		ConnContext: withPeer, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
 	}
 	done := make(chan error, 1)
-	go func() { done <- accept(s, netutil.LimitListener(l, maxConnections)) }()
+	go func() { done <- accept(s, netutil.LimitListener(peers{l}, maxConnections)) }()
 	log.Info("serving "+what, "address", l.Addr().String())
 	select {
 	case err := <-done:

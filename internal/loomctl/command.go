@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/loomfabric/loom/dataplane"
-	"github.com/loomfabric/loom/internal/admin"
 )
 
 // Command returns the command line, which prints to out.
@@ -28,6 +27,9 @@ func Command(out io.Writer) *cobra.Command {
 	root.AddCommand(
 		command(o, "status", "status", "Whether the node is ready, and if not, why", printStatus),
 		configCommand(o),
+		topCommand(o),
+		logCommand(o),
+		eventsCommand(o),
 		command(o, "ports", "ports", "Ports: state, load, counters", printPorts),
 		command(o, "fast", "fast", "The fast path: which ports XDP forwards by, why not, and how much", printFast),
 		command(o, "peers", "peers", "Peers: whether they speak the fabric's header, next hops, traffic", printPeers),
@@ -36,7 +38,11 @@ func Command(out io.Writer) *cobra.Command {
 		limited(command(o, "conweave", "conweave", "ConWeave: parameters, counters and times of both sides; with --limit also connections", printConWeave)),
 		limited(command(o, "flowlets", "flowlets", "Flowlet tables, active flowlets first", printFlowlets)),
 		limited(command(o, "fdb", "fdb", "MAC addresses, and where they live", printFDB)),
+		limited(command(o, "hosts", "hosts", "IP addresses that stations have announced, and their MAC addresses", printHosts)),
+		limited(command(o, "flows", "flows", "What is under way: flowlets and flows that a scheme remembers, and their paths", printFlows)),
+		command(o, "routes", "routes", "Where packets to VTEPs go: next hops and their MAC addresses", printRoutes),
 		explainCommand(o),
+		traceCommand(o),
 		doctorCommand(o), supportCommand(o),
 		command(o, "schemes", "stats", "Schemes: decisions, and what only one scheme counts, on both sides", printSchemes),
 		captureCommand(o), recordCommand(o),
@@ -48,41 +54,8 @@ func Command(out io.Writer) *cobra.Command {
 // command returns one that asks for what and prints the answer.
 func command[T any](o *options, use, what, short string, print func(io.Writer, *T)) *cobra.Command {
 	return &cobra.Command{Use: use, Short: short, Args: cobra.NoArgs, RunE: func(c *cobra.Command, _ []string) error {
-		q := url.Values{}
-		if f := c.Flags().Lookup("limit"); f != nil && f.Value.String() != "0" {
-			q.Set("limit", f.Value.String())
-		}
-		return asking(what, q, print).show(c, o)
+		return asking(what, limitOf(c), print).show(c, o)
 	}}
-}
-
-func configCommand(o *options) *cobra.Command {
-	parent := &cobra.Command{Use: "config", Short: "The daemon's configuration"}
-	parent.AddCommand(&cobra.Command{
-		Use: "diff", Short: "What a reload of the daemon's file would change now, and what needs a restart",
-		Long: "diff has the daemon hold its file against what it runs with, and against the machine.\n" +
-			"It changes nothing. The exit code is 0 if a reload (SIGHUP) takes over all that has\n" +
-			"changed, 2 if a key needs a restart, and 1 if the daemon would refuse the file, or does\n" +
-			"not answer.",
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			v := asking("config", nil, printConfigDiff)
-			v.judge = judgeDiff
-			return v.show(c, o)
-		},
-	})
-	return parent
-}
-
-// judgeDiff says what a difference means for the exit code.
-func judgeDiff(d *admin.ConfigDiff) error {
-	switch {
-	case d.Error != "":
-		return ErrRefused
-	case len(d.Restart) > 0:
-		return ErrRestart
-	}
-	return nil
 }
 
 // limited lets the caller bound an answer.
@@ -91,35 +64,57 @@ func limited(c *cobra.Command) *cobra.Command {
 	return c
 }
 
+// limitOf returns the parameters of a command that [limited] may have given a flag.
+func limitOf(c *cobra.Command) url.Values {
+	q := url.Values{}
+	if f := c.Flags().Lookup("limit"); f != nil && f.Value.String() != "0" {
+		q.Set("limit", f.Value.String())
+	}
+	return q
+}
+
 func explainCommand(o *options) *cobra.Command {
 	c := &cobra.Command{
 		Use: "explain SRC DST [PROTO [SPORT DPORT]]", Short: "The uplink that a flow takes, and why",
 		Long: "SRC and DST are IP addresses, or MAC addresses for what is not IP. PROTO is a name or\n" +
-			"a number; without it, a ping is meant. With IP addresses, --dst-mac says where in the\n" +
-			"fabric DST is; without it, the answer is for each peer.",
-		Args: func(_ *cobra.Command, args []string) error {
-			if n := len(args); n != 2 && n != 3 && n != 5 {
-				return errors.New("give SRC DST, SRC DST PROTO, or SRC DST PROTO SPORT DPORT")
-			}
-			return nil
-		},
+			"a number; without it, a ping is meant. Where DST is, the leaf knows if DST has\n" +
+			"announced itself (ARP, ND), or from --dst-mac; else the answer is for each peer.",
+		Args: flowArguments,
 	}
-	c.Flags().Uint("vni", 0, "virtual network (default: the leaf's, if it has only one)")
-	c.Flags().String("dscp", "", "DSCP of the packets, which may decide on their class: a number or a name, as ef")
-	c.Flags().String("dst-mac", "", "MAC address of DST")
+	flowFlags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		q := url.Values{}
-		for i, name := range []string{"src", "dst", "proto", "sport", "dport"} {
-			if i < len(args) {
-				q.Set(name, args[i])
-			}
-		}
-		for flag, name := range map[string]string{"vni": "vni", "dscp": "dscp", "dst-mac": "dst_mac"} {
-			if c.Flags().Changed(flag) {
-				q.Set(name, c.Flags().Lookup(flag).Value.String())
-			}
-		}
-		return asking("explain", q, func(w io.Writer, x *dataplane.Explanation) { printExplanation(w, args, x) }).show(c, o)
+		return asking("explain", flowQuery(c, args), func(w io.Writer, x *dataplane.Explanation) { printExplanation(w, args, x) }).show(c, o)
 	}
 	return c
+}
+
+// flowArguments checks how many arguments name a flow.
+func flowArguments(_ *cobra.Command, args []string) error {
+	if n := len(args); n != 2 && n != 3 && n != 5 {
+		return errors.New("give SRC DST, SRC DST PROTO, or SRC DST PROTO SPORT DPORT")
+	}
+	return nil
+}
+
+// flowFlags adds what else may be said of a flow.
+func flowFlags(c *cobra.Command) {
+	c.Flags().Uint("vni", 0, "virtual network (default: the leaf's, if it has only one)")
+	c.Flags().String("dscp", "", "DSCP of the packets, which may decide on their class: a number or a name, as ef")
+	c.Flags().String("dst-mac", "", "MAC address of DST (default: what DST has announced by ARP or ND)")
+}
+
+// flowQuery returns the parameters of a flow.
+func flowQuery(c *cobra.Command, args []string) url.Values {
+	q := url.Values{}
+	for i, name := range []string{"src", "dst", "proto", "sport", "dport"} {
+		if i < len(args) {
+			q.Set(name, args[i])
+		}
+	}
+	for flag, name := range map[string]string{"vni": "vni", "dscp": "dscp", "dst-mac": "dst_mac"} {
+		if c.Flags().Changed(flag) {
+			q.Set(name, c.Flags().Lookup(flag).Value.String())
+		}
+	}
+	return q
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/admin"
+	"github.com/loomfabric/loom/internal/events"
 	"github.com/loomfabric/loom/reorder"
 )
 
@@ -75,6 +76,26 @@ var answers = map[string]any{
 		{VNI: 200, MAC: "02:00:00:00:00:03", Port: "eth3", Static: true},
 	}},
 	"/v1/stats": statsAnswer(),
+	"/v1/hosts": dataplane.HostTable{Total: 9, Hosts: []dataplane.HostEntry{
+		{VNI: 100, IP: netip.MustParseAddr("10.100.0.1"), MAC: "02:10:00:00:00:00", Port: "eth3", Age: 42 * time.Second},
+		{VNI: 100, IP: netip.MustParseAddr("fd00::7"), MAC: "02:10:00:00:00:02", VTEP: vtep2, Age: 3 * time.Hour},
+	}},
+	"/v1/routes": admin.Routes{Routes: []admin.RouteEntry{
+		{Prefix: netip.PrefixFrom(vtep2, 32), NextHops: []admin.NextHop{
+			{Port: "eth1", Gateway: netip.MustParseAddr("10.254.0.1"), MAC: "02:00:00:00:01:01", Resolved: true, Weight: 1}, {Port: "eth2", Gateway: netip.MustParseAddr("10.254.0.3"), Weight: 3}}},
+		{Prefix: netip.PrefixFrom(vtep3, 32)},
+	}},
+	"/v1/flows": admin.Flows{Active: 7, Flows: []admin.ActiveFlow{
+		{Class: 0, Scheme: "letflow", Flow: "slot 17", Path: "1", Port: "eth2", State: "flowlet", Idle: 123456},
+		{Worker: 1, Class: 1, Scheme: "conweave", Flow: "f526b15e", VTEP: vtep2, Path: "0.5", Port: "eth1", State: "asked", Idle: 169 * time.Microsecond},
+	}},
+	"/v1/flows?limit=3": admin.Flows{},
+	"/v1/log":           admin.LogLevel{Level: "info"},
+	"/v1/events": admin.Events{Last: 9, Lost: 6, Events: []events.Event{
+		{Number: 7, Time: time.Date(2026, 11, 23, 22, 41, 1, 123456789, time.UTC), Level: "WARN", Kind: "path", Object: "10.255.0.2 by eth1", Text: "path is silent", Attrs: map[string]string{"node": "L0", "peer": "10.255.0.2", "uplink": "eth1", "loss": "1", "avoided": "true"}},
+		{Number: 8, Time: time.Date(2026, 11, 23, 22, 41, 2, 0, time.UTC), Level: "INFO", Kind: "port", Object: "eth3", Text: "port open", Attrs: map[string]string{"port": "eth3"}},
+		{Number: 9, Time: time.Date(2026, 11, 23, 22, 42, 0, 0, time.UTC), Level: "ERROR", Kind: "config", Object: "/etc/loom/leafd.yaml", Text: "configuration not reloaded", Attrs: map[string]string{"err": "line 1\nline 2"}},
+	}},
 	"/v1/explain?dport=53&dst=10.0.0.2&dst_mac=02%3A00%3A00%3A00%3A00%3A01&proto=udp&sport=7&src=10.0.0.1&vni=100": dataplane.Explanation{
 		VNI: 100, Hash: 0xdeadbeef, Hashed: "5-tuple", SourcePort: 50000, Class: 1, Scheme: "conga", Destination: "remote", Worker: 1,
 		Flowlet: &dataplane.FlowletEntry{Slot: 17, Uplink: 0, Port: "eth1", Active: true, Idle: 12345},
@@ -94,7 +115,7 @@ var answers = map[string]any{
 			{VTEP: vtep3, Fresh: []int{}, Reason: "no uplink leads to the leaf"}},
 	},
 	"/v1/explain?dscp=ef&dst=10.0.0.2&dst_mac=02%3A00%3A00%3A00%3A00%3A02&proto=gre&src=10.0.0.1": dataplane.Explanation{
-		VNI: 100, Hashed: "IP addresses and protocol", SourcePort: 49152, Scheme: "ecmp", Destination: "local", Port: "eth3",
+		VNI: 100, Hashed: "IP addresses and protocol", SourcePort: 49152, Scheme: "ecmp", Destination: "local", Port: "eth3", Drop: "port_down",
 	},
 }
 
@@ -164,7 +185,7 @@ func TestGolden(t *testing.T) {
 	for name, args := range map[string]string{
 		"status": "status", "config-diff": "config diff", "ports": "ports", "fast": "fast", "peers": "peers", "paths": "paths", "conga": "conga", "flowlets": "flowlets", "flowlets-none": "flowlets --limit 3",
 		"conweave": "conweave --limit 5", "conweave-none": "conweave", "explain-conweave": "explain 10.0.0.1 10.0.0.4",
-		"fdb": "fdb", "stats": "stats", "schemes": "schemes", "fdb-json": "-o json fdb",
+		"fdb": "fdb", "events": "events", "log": "log level", "hosts": "hosts", "routes": "routes", "flows": "flows", "flows-none": "flows --limit 3", "stats": "stats", "schemes": "schemes", "fdb-json": "-o json fdb",
 		"explain":       "explain 10.0.0.1 10.0.0.2 udp 7 53 --vni 100 --dst-mac 02:00:00:00:00:01",
 		"explain-any":   "explain 10.0.0.1 10.0.0.2",
 		"explain-local": "explain 10.0.0.1 10.0.0.2 gre --dscp ef --dst-mac 02:00:00:00:00:02",
@@ -174,25 +195,31 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			file := filepath.Join("testdata", name+".golden")
-			if *update {
-				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got != string(want) {
-				t.Errorf("loomctl %s prints\n%s\nwant\n%s", args, got, want)
-			}
-			for i, line := range strings.Split(got, "\n") {
-				if strings.TrimRight(line, " ") != line {
-					t.Errorf("line %d ends in spaces", i+1)
-				}
-			}
+			golden(t, name, got)
 		})
+	}
+}
+
+// golden compares what is printed with a file.
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	file := filepath.Join("testdata", name+".golden")
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s prints\n%s\nwant\n%s", name, got, want)
+	}
+	for i, line := range strings.Split(got, "\n") {
+		if strings.TrimRight(line, " ") != line {
+			t.Errorf("line %d ends in spaces", i+1)
+		}
 	}
 }
 

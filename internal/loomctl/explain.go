@@ -17,11 +17,14 @@ func printExplanation(w io.Writer, args []string, x *dataplane.Explanation) {
 	t.row("class", fmt.Sprintf("%d, %s", x.Class, x.Scheme))
 	switch x.Destination {
 	case dataplane.DestinationLocal:
-		t.row("goes to", fmt.Sprintf("port %s of this leaf: it does not enter the fabric", x.Port))
+		t.row("goes to", fmt.Sprintf("port %s of this leaf: it does not enter the fabric%s", x.Port, either(x.Drop != "", ", and is dropped: "+words(x.Drop), "")))
 	case dataplane.DestinationFlooded:
 		t.row("goes to", "every member of the VNI: no address of one station, or one that is not known; a copy to each peer")
 	case dataplane.DestinationUnnamed:
-		t.row("goes to", "any peer: --dst-mac tells where the destination is")
+		t.row("goes to", "any peer: nobody has announced the destination; --dst-mac tells where it is")
+	}
+	if x.Announced != nil {
+		t.row("announced", fmt.Sprintf("as %s, %s ago", x.DstMAC, age(*x.Announced)))
 	}
 	if f := x.Flowlet; f != nil {
 		t.row("flowlet", fmt.Sprintf("%s on uplink %d (%s), last packet %s ago, worker %d", either(f.Active, "active", "ended"), f.Uplink, f.Port, age(f.Idle), x.Worker))

@@ -106,32 +106,6 @@ func printStatus(w io.Writer, a *admin.Status) {
 	t.end()
 }
 
-func printConfigDiff(w io.Writer, a *admin.ConfigDiff) {
-	switch {
-	case a.Error != "":
-		fmt.Fprintf(w, "%s would be refused: %s\n", a.File, a.Error)
-		return
-	case len(a.Live)+len(a.Restart) == 0:
-		fmt.Fprintf(w, "%s says what is in force\n", a.File)
-		return
-	}
-	fmt.Fprintf(w, "%s differs from what is in force\n\n", a.File)
-	t := newTable(w, "KEY", "TAKES")
-	for _, key := range a.Restart {
-		t.row(key, "a restart")
-	}
-	for _, key := range a.Live {
-		t.row(key, "a reload")
-	}
-	t.end()
-	for _, f := range a.Findings {
-		fmt.Fprintf(w, "\n%s\n", f)
-	}
-	if len(a.Restart) > 0 && len(a.Live) > 0 {
-		fmt.Fprintln(w, "\nA reload is all or nothing: as the file is, it would change nothing.")
-	}
-}
-
 func printPorts(w io.Writer, a *admin.Ports) {
 	t := newTable(w, "PORT", "KIND", "STATE", "MTU", "XDP", "RATE", "RATE BY", "LOAD", "METRIC", "QUEUED", "RX FRAMES", "TX FRAMES", "DROPPED")
 	for _, p := range a.Ports {
@@ -269,6 +243,49 @@ func printFast(w io.Writer, s *dataplane.FastState) {
 		}
 	}
 	t.end()
+}
+
+func printHosts(w io.Writer, a *dataplane.HostTable) {
+	t := newTable(w, "VNI", "IP", "MAC", "ANNOUNCED BY WAY OF", "AGE")
+	for _, h := range a.Hosts {
+		t.row(h.VNI, h.IP, h.MAC, behind(h.VTEP, orNone(h.Port)), age(h.Age))
+	}
+	t.end()
+	if len(a.Hosts) < a.Total {
+		fmt.Fprintf(w, "\n%d of %d addresses; --limit lists more\n", len(a.Hosts), a.Total)
+	}
+}
+
+func printRoutes(w io.Writer, a *admin.Routes) {
+	t := newTable(w, "VTEPS", "NEXT HOP", "PORT", "MAC", "WEIGHT")
+	for _, r := range a.Routes {
+		if len(r.NextHops) == 0 {
+			t.row(r.Prefix, "none: packets are dropped", none, none, none)
+		}
+		for i, h := range r.NextHops {
+			t.row(either(i == 0, r.Prefix.String(), ""), h.Gateway, h.Port, either(h.Resolved, h.MAC, "unresolved"), h.Weight)
+		}
+	}
+	t.end()
+}
+
+func printFlows(w io.Writer, a *admin.Flows) {
+	if len(a.Flows) == 0 {
+		fmt.Fprintln(w, "nothing is under way that a scheme remembers; loomctl explain says where any flow goes")
+		return
+	}
+	t := newTable(w, "WORKER", "CLASS", "SCHEME", "FLOW", "PEER", "PATH", "PORT", "STATE", "IDLE")
+	for _, f := range a.Flows {
+		peer := none
+		if f.VTEP.IsValid() {
+			peer = f.VTEP.String()
+		}
+		t.row(f.Worker, f.Class, f.Scheme, f.Flow, peer, f.Path, orNone(f.Port), f.State, age(f.Idle))
+	}
+	t.end()
+	if len(a.Flows) < a.Active {
+		fmt.Fprintf(w, "\n%d of %d; --limit lists more\n", len(a.Flows), a.Active)
+	}
 }
 
 func behind(vtep netip.Addr, port string) string {

@@ -67,6 +67,8 @@ type view[T any] struct {
 	// judge returns the error that the command ends with, although the node answered; nil:
 	// there is none.
 	judge func(answer *T) error
+	// whole says that the answer is of all nodes together: ask is called once, for none.
+	whole bool
 }
 
 // asking returns the view of an endpoint of the admin API.
@@ -121,7 +123,10 @@ func (v *view[T]) show(c *cobra.Command, o *options) error {
 
 // once asks and writes. What some nodes answer is written although others do not.
 func (v *view[T]) once(ctx context.Context, w io.Writer, o *options) error {
-	nodes, many, err := o.choose()
+	nodes, many, err := []node{{}}, false, error(nil)
+	if !v.whole {
+		nodes, many, err = o.choose()
+	}
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ import (
 //     underscores. `stat:"flushes{cause=expiry}"` makes the field one of a family that
 //     a label tells apart. The fields of a struct inside have its name before theirs.
 //   - `stat:"name,gauge"`: the value can fall. `,max`: it is a peak, so of two workers'
-//     values the greater counts. `,seen`: it is shown once it is not 0. `,inline`: a
+//     values the greater counts. `,counter`: times in it add up. `,seen`: it is shown once it is not 0. `,inline`: a
 //     struct inside gives its fields no name. `stat:"-"`: the field is not in the table.
 //   - `help:"..."`: one sentence. In a family it stands at the first field. %s is where
 //     the help of the struct around belongs.
@@ -31,10 +31,11 @@ import (
 const (
 	tagName = "stat"
 
-	optionGauge  = "gauge"
-	optionMax    = "max"
-	optionSeen   = "seen"
-	optionInline = "inline"
+	optionGauge   = "gauge"
+	optionMax     = "max"
+	optionCounter = "counter"
+	optionSeen    = "seen"
+	optionInline  = "inline"
 )
 
 // Prefix begins the names of all metrics.
@@ -72,6 +73,7 @@ type Field struct {
 	Unit         string
 	Kind         Kind
 	Seen         bool // shown once it is not 0
+	adds         bool // a time that only grows
 	path         []int
 }
 
@@ -157,6 +159,7 @@ func (p place) inside(f *reflect.StructField, i int) place {
 		p.Kind = Gauge
 	}
 	p.Seen = p.Seen || hasOption(options, optionSeen)
+	p.adds = p.adds || hasOption(options, optionCounter)
 	return p
 }
 
@@ -177,7 +180,9 @@ func (b *builder) value(t reflect.Type, at place) {
 		at.Kind = Depth
 		b.row(at)
 	case t == durationType || t == timeType:
-		at.Kind, at.Unit = Gauge, "seconds"
+		if at.Unit = "seconds"; !at.adds {
+			at.Kind = Gauge
+		}
 		b.row(at)
 	case t.Kind() == reflect.Struct:
 		if own := ownName(t); own != "" {

@@ -42,7 +42,8 @@ type counted struct {
 	BySide   sides  `stat:"by_side,seen" metric:"loom_other"`
 	Hold     hist   `stat:"hold_time" metric:"hold"`
 	Grace    time.Duration
-	Since    time.Time `stat:"since_timestamp"`
+	Busy     time.Duration `stat:"busy,counter"`
+	Since    time.Time     `stat:"since_timestamp"`
 	Up       bool
 	Share    float64 `stat:"-,max"`
 	RXFull   uint64
@@ -71,6 +72,7 @@ func TestTable(t *testing.T) {
 		"by_side_right|loom_other_total|counter|side||",
 		"hold_time|loom_room_hold_seconds|times|||",
 		"grace|loom_room_grace_seconds|gauge|||",
+		"busy|loom_room_busy_seconds_total|counter|||",
 		"since_timestamp|loom_room_since_timestamp_seconds|gauge|||",
 		"up|loom_room_up|gauge|||",
 		"rx_full|loom_room_rx_full_total|counter|||",
@@ -95,11 +97,11 @@ func TestTable(t *testing.T) {
 func TestValues(t *testing.T) {
 	c := &counted{
 		Late: 1, Sent: Amount{2, 3}, Tail: 4, Use: -5, Peak: 6, BySide: sides{7, 8, 9}, Hold: hist{N: 10, Max: 11},
-		Grace: 1500 * time.Millisecond, Since: time.Unix(100, 5e8), Up: true, hidden: 12, In: room{Kicks: 13},
+		Grace: 1500 * time.Millisecond, Since: time.Unix(100, 5e8), Up: true, Busy: 250 * time.Millisecond, hidden: 12, In: room{Kicks: 13},
 	}
 	want := map[string]uint64{
 		"late_replies": 1, "sent_frames": 2, "sent_bytes": 3, "flushes_tail": 4, "flushes_expiry": 0, "plain": 0, "use": 0, "peak_bytes": 6,
-		"by_side_left": 8, "by_side_right": 9, "grace": 1500e6, "rx_full": 0, "kicks": 13, "deep": 0, "embedded_deep": 0,
+		"by_side_left": 8, "by_side_right": 9, "grace": 1500e6, "busy": 250e6, "rx_full": 0, "kicks": 13, "deep": 0, "embedded_deep": 0,
 	}
 	if got := maps.Collect(Counters(c)); !maps.Equal(got, want) {
 		t.Errorf("counters %v, want %v", got, want)

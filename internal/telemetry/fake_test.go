@@ -216,6 +216,11 @@ func number(v reflect.Value, next *uint64) {
 		return // a name
 	case reflect.Int:
 		v.SetInt(int64(*next))
+	case reflect.Int64:
+		if v.Type() != reflect.TypeFor[time.Duration]() {
+			return // when it was
+		}
+		v.SetInt(int64(*next) * int64(time.Second))
 	case reflect.Float64:
 		v.SetFloat(float64(*next))
 	case reflect.Struct:
@@ -259,6 +264,8 @@ func numbers(v reflect.Value, path string, into map[string]float64) {
 		into[path] = float64(v.Uint())
 	case reflect.Int:
 		into[path] = float64(v.Int())
+	case reflect.Int64:
+		into[path] = time.Duration(v.Int()).Seconds()
 	case reflect.Float64:
 		into[path] = v.Float()
 	case reflect.Struct:

@@ -10,3 +10,6 @@ for p in leafd spined loomctl loomlab; do
 	"$bin/$p" completion zsh > "$out/zsh/_$p"
 	"$bin/$p" completion fish > "$out/share/fish/vendor_completions.d/$p.fish"
 done
+for p in leafd spined; do "$bin/$p" man "$out/share/man/man8"; done
+for p in loomctl loomlab loomsim; do "$bin/$p" man "$out/share/man/man1"; done
+gzip -9n "$out"/share/man/man?/*
