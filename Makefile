@@ -8,10 +8,10 @@ GOLANGCI   := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 NFPM       := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4
 # Packages with goroutines, or with words that several share: their tests run
 # with the race detector too.
-RACE       := ./congestion ./internal/flowtable ./leaf ./control/... ./dataplane/... ./lab/... ./internal/admin ./internal/daemon ./internal/experiment ./internal/httpd ./internal/namespace ./internal/stat ./internal/telemetry ./internal/testenv ./internal/yamlfile ./sim/parallel
+RACE       := ./congestion ./internal/flowtable ./leaf ./control/... ./dataplane/... ./lab/... ./internal/admin ./internal/daemon ./internal/experiment ./internal/httpd ./internal/namespace ./internal/stat ./internal/telemetry ./internal/testenv ./internal/web ./internal/yamlfile ./sim/parallel
 # Long tests of theirs that have one goroutine: the race detector, which makes them
 # eight times as slow, finds nothing in them.
-RACE_SKIP  := ^(TestScenarios|TestExplainIsWhatHappens|TestHellosMeasureTheRoundTrip|TestOverloadInAllDirections|TestRerouteIsPutInOrder|TestCarryFrames|TestDerivedTimesFitTheOthers|TestFRR)$$
+RACE_SKIP  := ^(TestPageStaysSmall|TestLargeFabric|TestScenarios|TestExplainIsWhatHappens|TestHellosMeasureTheRoundTrip|TestOverloadInAllDirections|TestRerouteIsPutInOrder|TestCarryFrames|TestDerivedTimesFitTheOthers|TestFRR)$$
 DEMO       ?= test/netns/demo.yaml
 FUZZTIME   ?= 20s
 BENCH      ?= .
@@ -27,7 +27,7 @@ COMMITTED   = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 MULTIARCH   = $(or $(patsubst amd64,x86_64,$(filter amd64,$(ARCH))),$(patsubst arm64,aarch64,$(filter arm64,$(ARCH))),$(ARCH))-linux-gnu
 
 .DEFAULT_GOAL := help
-.PHONY: help build packages test-packages generate reference generate-check lint test test-rdma test-frr test-vm test-uml guest demo bench bench-bridge bench-sim experiments results bench-peers fuzz soak clean
+.PHONY: test-web help build packages test-packages generate reference generate-check lint test test-rdma test-frr test-vm test-uml guest demo bench bench-bridge bench-sim experiments results bench-peers fuzz soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -70,6 +70,9 @@ test-frr: build ## run all that is tested over FRR's routes and addresses, what 
 
 test-vm: build guest ## run leafd in virtual machines with stock Debian kernels and under systemd (needs QEMU, see test/vm/README.md)
 	$(GO) test -tags vm -exec '$(IN_VM)' -count 1 -v -run TestVM -timeout 40m ./test/vm
+
+test-web: ## watch loomweb's page in Chromium for ten minutes, and draw 32 leaves (needs chromium)
+	$(GO) test -count 1 -v -timeout 20m -run 'TestPageStaysSmall|TestLargeFabric' ./internal/web -heap 10m
 
 test-uml: ## run what needs VLAN-aware bridges, VRFs or bonds on User Mode Linux, which has them (needs no root, see test/uml/README.md)
 	$(GO) test -tags uml -count 1 -v -run TestUML -timeout 15m ./test/uml $(UMLFLAGS)

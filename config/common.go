@@ -107,6 +107,20 @@ type Admin struct {
 	// Default: unix:/run/loom/leafd.sock (leafd), unix:/run/loom/spined.sock
 	// (spined).
 	Listen string `yaml:"listen,omitempty"`
+	// Remote is where loomweb and loomctl on other machines ask. They only read there, and
+	// prove who they are by a certificate. Default: none.
+	Remote AdminRemote `yaml:"remote,omitempty"`
+}
+
+// AdminRemote is where other machines ask a node.
+type AdminRemote struct {
+	// Listen is HOST:PORT, or off for none. Default: off.
+	Listen string `yaml:"listen,omitempty"`
+	// WebConfig is a file in the format of Prometheus' exporters, as telemetry.web_config,
+	// with the node's certificate. It must ask clients for certificates: client_auth_type
+	// RequireAndVerifyClientCert, and client_ca_file; client_allowed_sans says which of
+	// them may ask. Required with listen.
+	WebConfig string `yaml:"web_config,omitempty"`
 }
 
 // Egress is what stands between the forwarding decision and a port's ring.

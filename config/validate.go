@@ -40,6 +40,7 @@ func (d *checker) common(c *Common) {
 	d.OneOf("log.level", "log level", c.Log.Level, logLevels...)
 	d.OneOf("log.format", "log format", c.Log.Format, "text", "json")
 	d.listen(c.Telemetry.Listen, c.Admin.Listen)
+	d.adminRemote(&c.Admin.Remote)
 	if web := c.Telemetry.WebConfig; web != "" {
 		d.ErrorIf(!strings.HasPrefix(web, "/"), "telemetry.web_config", "%q is not an absolute path; use /etc/loom/web.yaml, or leave it out", web)
 		d.ErrorIf(Off(c.Telemetry.Listen), "telemetry.web_config", "nothing is served that %q could guard; set telemetry.listen, or leave it out", web)
@@ -97,12 +98,24 @@ func (d *checker) listen(metrics, admin string) {
 	switch {
 	case Off(admin):
 	case !unix:
-		d.Errorf("admin.listen", "%q is not a unix socket; use unix:/path/of/a/socket or off: the API has no authentication but the socket's owner and group", admin)
+		d.Errorf("admin.listen", "%q is not a unix socket; use unix:/path/of/a/socket or off: the API has no authentication but the socket's owner and group; other machines ask at admin.remote", admin)
 	case bad(path):
 		d.Errorf("admin.listen", badPath+"use unix:/path/of/a/socket or off", path)
 	case admin == metrics:
 		d.Errorf("admin.listen", "metrics are served there already; give each a socket of its own")
 	}
+}
+
+// adminRemote checks where other machines ask the node.
+func (d *checker) adminRemote(r *AdminRemote) {
+	if Off(r.Listen) {
+		return
+	}
+	_, port, err := net.SplitHostPort(r.Listen)
+	n, perr := strconv.ParseUint(port, 10, 16)
+	d.ErrorIf(err != nil || perr != nil || n == 0, "admin.remote.listen", "%q is not an address to listen at; use HOST:PORT or off", r.Listen)
+	d.ErrorIf(!strings.HasPrefix(r.WebConfig, "/"), "admin.remote.web_config",
+		"web_config %q is not an absolute path; name a file that asks clients for certificates, as /etc/loom/web.yaml", r.WebConfig)
 }
 
 // port checks a port at a path: its interface, which has to exist if it is needed, and

@@ -165,7 +165,8 @@ func (l *Lab) processes(namespaces []string) (out []process, err error) {
 		var st unix.Stat_t
 		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		inside := unix.Stat(fmt.Sprintf("/proc/%d/ns/net", pid), &st) == nil && inodes[st.Ino]
-		ours := bytes.Contains(args, []byte("\x00run\x00-c\x00"+l.dir()+"/")) || bytes.Contains(args, []byte("\x00--vty_socket\x00"+l.dir()+"/"))
+		ours := bytes.Contains(args, []byte("\x00run\x00-c\x00"+l.dir()+"/")) || bytes.Contains(args, []byte("\x00--vty_socket\x00"+l.dir()+"/")) ||
+			bytes.Contains(args, []byte("\x00--inventory\x00"+l.path(webInventory)+"\x00--title\x00"))
 		if inside || ours {
 			out = append(out, process{pid, fd})
 		} else {

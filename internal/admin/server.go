@@ -3,6 +3,7 @@ package admin
 import (
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -39,6 +40,7 @@ type Options struct {
 	Role    string // "leafd" or "spined"
 	Leaf    bool
 	Version string
+	VTEP    netip.Addr // of a leaf
 	Node    Node
 	Tables  func() *dataplane.Tables      // nil result: none were published yet
 	Ports   func() []dataplane.PortConfig // by PortID; those without a name are nobody's
@@ -73,6 +75,7 @@ var endpoints = []endpoint{
 		st := o.Node.Stats()
 		return rings(o.Ports(), &st), nil
 	}},
+	{"snapshot", false, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) { return snapshot(o), nil }},
 	{"ports", false, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		st := o.Node.Stats()
 		return ports(o.Ports(), &st, o.Tables()), nil

@@ -104,7 +104,7 @@ func fakeTables() *dataplane.Tables {
 
 func fakeServer(n Node, leaf bool, tables *dataplane.Tables) http.Handler {
 	return NewServer(Options{
-		Name: "L0", Role: "leafd", Leaf: leaf, Version: "v1", Node: n,
+		Name: "L0", Role: "leafd", Leaf: leaf, Version: "v1", Node: n, VTEP: netip.MustParseAddr("10.0.0.9"),
 		Tables: func() *dataplane.Tables { return tables }, Parameters: func() Parameters { return Parameters{PID: 7} },
 		Ports: func() []dataplane.PortConfig {
 			return []dataplane.PortConfig{
@@ -371,7 +371,7 @@ func TestStuckWorker(t *testing.T) {
 		Ports: func() []dataplane.PortConfig { return []dataplane.PortConfig{{Name: "acc0", Kind: dataplane.Access}} },
 	})
 	for _, why := range []string{"a worker is stuck", "try again"} {
-		code, body := ask(t, s, "GET", "/v1/stats")
+		code, body := ask(t, s, "GET", "/v1/snapshot")
 		var f Failure
 		if err := json.Unmarshal([]byte(body), &f); err != nil || code != http.StatusServiceUnavailable || !strings.Contains(f.Error, why) {
 			t.Errorf("%d %s, want a failure with %q", code, body, why)

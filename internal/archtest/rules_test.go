@@ -32,7 +32,7 @@ var layers = [][]string{
 	{"control", "internal/telemetry", "internal/workload", "internal/measure", "internal/admin", "sim/engine"},
 	{"internal/doctor"},
 	{"internal/support"},
-	{"internal/daemon", "internal/loomctl", "lab", "sim/network", "sim/parallel"},
+	{"internal/daemon", "internal/loomctl", "internal/web", "lab", "sim/network", "sim/parallel"},
 	{"sim/tcp", "sim/udp", "sim/rdma", "sim/node", "sim/traffic", "sim/theory"},
 	{"sim/topo"},
 	{"sim"},
@@ -63,7 +63,7 @@ var virtual = []string{"sim", "internal/experiment"}
 var clockless = []string{"sim/engine", "sim/network", "sim/node", "sim/topo", "sim/tcp", "sim/rdma", "sim/traffic", "sim/theory", "internal/measure"}
 
 // notVirtual are what a virtual package must not import although it lies lower.
-var notVirtual = []string{"bpf", "dataplane", "control", "config", "internal/telemetry", "internal/httpd", "internal/ethtool", "internal/rtnl", "internal/namespace", "internal/handover", "internal/daemon", "internal/admin", "internal/loomctl", "lab"}
+var notVirtual = []string{"bpf", "dataplane", "control", "config", "internal/telemetry", "internal/httpd", "internal/ethtool", "internal/rtnl", "internal/namespace", "internal/handover", "internal/daemon", "internal/admin", "internal/loomctl", "internal/web", "lab"}
 
 // shared packages are those below a folder of notVirtual that are neither real nor
 // virtual: the vocabulary of files.

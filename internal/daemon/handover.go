@@ -45,9 +45,10 @@ type offeredListener struct{ Name, Address string }
 
 // The names of listeners in an offer.
 const (
-	listenMetrics  = "metrics"
-	listenAdminAPI = "admin"
-	listenHandover = "handover"
+	listenMetrics     = "metrics"
+	listenAdminAPI    = "admin"
+	listenAdminRemote = "admin-remote"
+	listenHandover    = "handover"
 )
 
 // predecessor is the daemon as its successor sees it.

@@ -141,6 +141,7 @@ func (n *node) portNames() []string {
 // listeners are what a node answers at; nil: it does not.
 type listeners struct {
 	metrics, admin net.Listener
+	remote         net.Listener // the admin API for other machines
 	successor      *net.UnixListener
 }
 
@@ -158,6 +159,9 @@ func (n *node) listen(h *heir, log *slog.Logger) (l listeners, err error) {
 	if err != nil {
 		return l, err
 	}
+	if l.remote, err = n.listenRemote(h); err != nil {
+		return l, err
+	}
 	l.successor = listenForSuccessor(h, n, log)
 	return l, nil
 }
@@ -169,6 +173,9 @@ func (l *listeners) named(n *node) (all []namedListener) {
 	}
 	if l.admin != nil {
 		all = append(all, namedListener{offeredListener{listenAdminAPI, n.common.Admin.Listen}, l.admin})
+	}
+	if l.remote != nil {
+		all = append(all, namedListener{offeredListener{listenAdminRemote, n.common.Admin.Remote.Listen}, l.remote})
 	}
 	if l.successor != nil {
 		all = append(all, namedListener{offeredListener{listenHandover, n.handoverPath()}, l.successor})
@@ -191,6 +198,9 @@ func (l *listeners) close() {
 	}
 	if l.admin != nil {
 		l.admin.Close()
+	}
+	if l.remote != nil {
+		l.remote.Close()
 	}
 	if l.successor != nil {
 		l.successor.Close()
@@ -260,13 +270,18 @@ func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *wat
 			return httpd.ServeWeb(around, s.metrics, server, "metrics and health", n.common.Telemetry.WebConfig, log)
 		})
 	}
-	if s.admin != nil {
+	if s.admin != nil || s.remote != nil {
 		api := admin.NewServer(admin.Options{
-			Name: n.dp.Name, Role: k.name, Leaf: n.dp.Role == dataplane.Leaf, Version: k.version,
+			Name: n.dp.Name, Role: k.name, Leaf: n.dp.Role == dataplane.Leaf, Version: k.version, VTEP: n.dp.VTEP,
 			Node: plane, Tables: mirror.Tables, Ports: plane.Ports, Gate: adminGate,
 			Config: again.diff, Parameters: again.parameters,
 		})
-		parts.Go(func() error { return httpd.Serve(around, s.admin, api, "the admin API", log) })
+		if s.admin != nil {
+			parts.Go(func() error { return httpd.Serve(around, s.admin, api, "the admin API", log) })
+		}
+		if s.remote != nil {
+			parts.Go(func() error { return n.serveRemote(around, s.remote, api, log) })
+		}
 	}
 	parts.Go(func() error { again.run(around, reload); return nil })
 	parts.Go(func() error { ports.run(around); return nil })

@@ -53,6 +53,18 @@ func TestUnits(t *testing.T) {
 	}
 }
 
+// TestUnitWithoutPrivileges: loomweb gets no capability and no user.
+func TestUnitWithoutPrivileges(t *testing.T) {
+	keys := unitKeys(t, units+"loomweb.service")
+	for key, want := range map[string][]string{
+		"DynamicUser": {"yes"}, "User": nil, "SupplementaryGroups": {"loom"}, "CapabilityBoundingSet": {""}, "AmbientCapabilities": {""}, "NoNewPrivileges": {"yes"},
+	} {
+		if got := keys[key]; !slices.Equal(got, want) {
+			t.Errorf("%s is %q, want %q", key, got, want)
+		}
+	}
+}
+
 // TestSysusers: systemd makes the user and the group of the units of the file.
 func TestSysusers(t *testing.T) {
 	testenv.NeedRoot(t)
@@ -82,7 +94,7 @@ func TestUnitsAreValid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"leafd", "spined"} {
+	for _, name := range []string{"leafd", "spined", "loomweb"} {
 		b, err := os.ReadFile(units + name + ".service")
 		if err != nil {
 			t.Fatal(err)

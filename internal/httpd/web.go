@@ -6,7 +6,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 
+	"github.com/goccy/go-yaml"
 	"github.com/prometheus/exporter-toolkit/web"
 )
 
@@ -17,6 +19,22 @@ func CheckWeb(file, key string) error {
 		return fmt.Errorf("%s: %s: %w; the format is that of https://prometheus.io/docs/prometheus/latest/configuration/https", key, file, err)
 	}
 	return nil
+}
+
+// WebGuards says whether a file in the format of Prometheus' exporters lets in only those
+// with a certificate that is verified, and whether it asks for a password.
+func WebGuards(file string) (certificates, passwords bool, err error) {
+	var c struct {
+		TLS struct {
+			Auth string `yaml:"client_auth_type"`
+		} `yaml:"tls_server_config"`
+		Users map[string]string `yaml:"basic_auth_users"`
+	}
+	text, err := os.ReadFile(file)
+	if err == nil {
+		err = yaml.Unmarshal(text, &c)
+	}
+	return c.TLS.Auth == "RequireAndVerifyClientCert", len(c.Users) > 0, err
 }
 
 // ServeWeb is [Serve] for those whom a file in the format of Prometheus' exporters lets in.

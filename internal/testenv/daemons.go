@@ -23,6 +23,9 @@ func Daemons(race bool) (dir string, remove func() error, err error) {
 		return "", nil, fmt.Errorf("folder for the daemons: %w", err)
 	}
 	remove = func() error { return os.RemoveAll(dir) }
+	if err := os.Chmod(dir, 0o755); err != nil { // loomweb runs as nobody
+		return "", nil, errors.Join(err, remove())
+	}
 	args := []string{"build", "-o", dir}
 	if race {
 		args = append(args, "-race")
@@ -30,12 +33,12 @@ func Daemons(race bool) (dir string, remove func() error, err error) {
 		args = append(args, "-trimpath") // as make build does it, whose packages then are in the cache
 	}
 	const cmds = "github.com/loomfabric/loom/cmd/"
-	cmd := exec.Command("go", append(args, cmds+"leafd", cmds+"spined", cmds+"loomctl")...)
+	cmd := exec.Command("go", append(args, cmds+"leafd", cmds+"spined", cmds+"loomctl", cmds+"loomweb")...)
 	if !race { // programs that run in a machine with other libraries, too
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	}
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", nil, errors.Join(fmt.Errorf("build leafd, spined and loomctl (or name a folder that has them in $%s): %w\n%s", DaemonsVar, err, out), remove())
+		return "", nil, errors.Join(fmt.Errorf("build leafd, spined, loomctl and loomweb (or name a folder that has them in $%s): %w\n%s", DaemonsVar, err, out), remove())
 	}
 	return dir, remove, nil
 }

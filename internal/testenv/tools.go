@@ -32,6 +32,7 @@ var Tools = []Tool{
 	{"sysctl", "procps"},
 	{"sleep", "coreutils"},
 	{"true", "coreutils"},
+	{"chromium", "chromium"},
 	{"systemd-analyze", "systemd"},
 	{"systemd-sysusers", "systemd"},
 }
