@@ -130,10 +130,20 @@ func TestScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	script := strings.Replace(string(text), "[ -d /run/systemd/system ]", "true", 1)
-	for arg, want := range map[string]string{"remove": "disable --now leafd.service spined.service\n", "0": "disable --now leafd.service spined.service\n", "upgrade": "", "1": ""} {
+	units, err := filepath.Glob(root + "deploy/systemd/*.service")
+	if err != nil || len(units) < 2 {
+		t.Fatalf("units %v: %v", units, err)
+	}
+	for arg, stops := range map[string]bool{"remove": true, "0": true, "upgrade": false, "1": false} {
 		cmd := exec.Command("sh", "-c", "systemctl() { echo \"$@\"; }\n"+script, "prerm", arg)
-		if out, err := cmd.CombinedOutput(); err != nil || string(out) != want {
-			t.Errorf("preremove %s: %q, %v; want %q", arg, out, err, want)
+		out, err := cmd.CombinedOutput()
+		if err != nil || strings.HasPrefix(string(out), "disable --now ") != stops {
+			t.Errorf("preremove %s: %q, %v", arg, out, err)
+		}
+		for _, u := range units {
+			if strings.Contains(string(out), " "+filepath.Base(u)) != stops {
+				t.Errorf("preremove %s: %q, and there is %s", arg, out, filepath.Base(u))
+			}
 		}
 	}
 }
