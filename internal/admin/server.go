@@ -2,12 +2,14 @@ package admin
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/httpd"
@@ -45,9 +47,13 @@ type Options struct {
 	Tables  func() *dataplane.Tables      // nil result: none were published yet
 	Ports   func() []dataplane.PortConfig // by PortID; those without a name are nobody's
 	Config  func() ConfigDiff             // what a reload of the daemon's file would do now
+	Record  func(io.Writer) error         // writes a flight record
+	Capture func(dataplane.CaptureConfig) (Capture, error)
 	// Parameters are what the node runs with, but for what the tables say.
 	Parameters func() Parameters
 	Gate       *httpd.Gate // what requests that ask the workers pass; nil: they are not bounded
+
+	stall time.Duration // tests: how long the client of a capture may read nothing; 0: captureStall
 }
 
 // endpoint answers a query; the error is a mistake of the caller's.
@@ -159,6 +165,10 @@ func NewServer(o Options) http.Handler {
 		}
 		mux.Handle(known[i], h)
 	}
+	// Streams go by no gate: dataplane.Node bounds how many there are.
+	mux.HandleFunc("/v1/capture", o.serveCapture)
+	mux.Handle("/v1/record", o.Gate.Bound(http.HandlerFunc(o.serveRecord)))
+	known = append(known, "/v1/capture", "/v1/record")
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		httpd.WriteJSON(w, http.StatusNotFound, Failure{fmt.Sprintf("%s does not exist; there are %s", r.URL.Path, strings.Join(known, ", "))})
 	})
