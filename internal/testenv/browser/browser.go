@@ -18,7 +18,6 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-
 // timeout bounds a browser's life. Tests wait for less.
 const timeout = 15 * time.Minute
 
