@@ -42,11 +42,11 @@ man: build ## write the programs' manual pages into MANDIR (default bin/man)
 packages: build ## make dist/: deb, rpm and an OCI image, for ARCH (this machine's)
 	rm -rf dist
 	internal/tools/share.sh bin dist/$(ARCH)
-	CGO_ENABLED=0 GOARCH=$(ARCH) $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o dist/$(ARCH)/ ./cmd/...
+	CGO_ENABLED=0 GOARCH=$(ARCH) $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o dist/$(ARCH)/bin/ ./cmd/...
 	for p in deb rpm; do \
 		SOURCE_DATE_EPOCH=$(COMMITTED) BIN=dist/$(ARCH) ARCH=$(ARCH) VERSION=$(PACKAGED) MULTIARCH=$(MULTIARCH) \
 		$(GO) run $(NFPM) package -f deploy/packages/nfpm.yaml -p $$p -t dist/ || exit 1; done
-	$(GO) run ./internal/tools/ociimage -version $(VERSION) -arch $(ARCH) -o dist/oci $(foreach p,leafd spined loomctl,$(p)=dist/$(ARCH)/$(p))
+	$(GO) run ./internal/tools/ociimage -version $(VERSION) -arch $(ARCH) -o dist/oci $(foreach p,leafd spined loomctl,$(p)=dist/$(ARCH)/bin/$(p))
 
 test-packages: packages ## install the deb in a clean Debian, read the rpm and the image (needs root, mmdebstrap, rpm and the network)
 	$(GO) test -tags packages -exec '$(SUDO)' -count 1 -v -timeout 15m ./test/packages -args -dist $(CURDIR)/dist

@@ -55,8 +55,17 @@ func TestDebContents(t *testing.T) {
 		if c.Type != "" {
 			want = "drwxr-xr-x"
 		}
-		if have[dst] != want && c.Dst != "/usr/share" {
+		if have[dst] != want && c.Dst != "/usr/share" && c.Dst != "/usr/bin" {
 			t.Errorf("%s is %q, want %q", dst, have[dst], want)
+		}
+	}
+	programs, err := filepath.Glob(root + "cmd/*/main.go")
+	if err != nil || len(programs) < 5 {
+		t.Fatalf("programs %v: %v", programs, err)
+	}
+	for _, p := range programs {
+		if name := "/usr/bin/" + filepath.Base(filepath.Dir(p)); have[name] != "-rwxr-xr-x" {
+			t.Errorf("%s is %q", name, have[name])
 		}
 	}
 	for _, p := range []string{"leafd", "spined", "loomctl", "loomlab"} {
