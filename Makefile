@@ -27,7 +27,7 @@ COMMITTED   = $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 MULTIARCH   = $(or $(patsubst amd64,x86_64,$(filter amd64,$(ARCH))),$(patsubst arm64,aarch64,$(filter arm64,$(ARCH))),$(ARCH))-linux-gnu
 
 .DEFAULT_GOAL := help
-.PHONY: test-web help build man packages test-packages generate reference generate-check lint test test-rdma test-frr test-vm test-uml guest demo bench bench-bridge bench-sim experiments results bench-peers fuzz soak clean
+.PHONY: test-web help build man packages test-packages generate reference generate-check lint test test-rdma test-frr test-vm test-uml test-tshark guest demo bench bench-bridge bench-sim experiments results bench-peers fuzz soak clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -80,6 +80,9 @@ test-web: ## watch loomweb's page in Chromium for ten minutes, and draw 32 leave
 
 test-uml: ## run what needs VLAN-aware bridges, VRFs or bonds on User Mode Linux, which has them (needs no root, see test/uml/README.md)
 	$(GO) test -tags uml -count 1 -v -run TestUML -timeout 15m ./test/uml $(UMLFLAGS)
+
+test-tshark: ## have Wireshark read what loomctl capture writes (needs tshark)
+	$(GO) test -tags tshark -count 1 -v -run Wireshark ./internal/loomctl
 
 guest: # what runs in the tests' virtual machines
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/vm/guest ./test/machine/guest

@@ -322,6 +322,9 @@ type Options struct {
 	// Keys are what the scheme was told where it is named (Scheme.Keys), nil: its
 	// defaults. Section is the scheme's section, nil: its datacenter values.
 	Keys, Section Params
+	// Shadow names a scheme that is asked, too, and whose choices are only counted; "": none.
+	// Who makes a class reads it.
+	Shadow string
 	// Leaves bounds the numbers of leaves, and Ports is the number of egress ports
 	// that packets may wait for. Receivers need them.
 	Leaves, Ports int

@@ -18,6 +18,8 @@ type Common struct {
 	Telemetry Telemetry `yaml:"telemetry,omitempty"`
 	// Admin is where people ask the running node, by loomctl.
 	Admin Admin `yaml:"admin,omitempty"`
+	// Record says where flight records go that the node writes unasked.
+	Record Record `yaml:"record,omitempty"`
 	// VXLANPort is the UDP port of the fabric's VXLAN (RFC 7348 §5).
 	// Default: 4789.
 	VXLANPort uint16 `yaml:"vxlan_port,omitempty"`
@@ -78,6 +80,16 @@ type Log struct {
 	Level string `yaml:"level,omitempty"`
 	// Format is text or json. Default: text.
 	Format string `yaml:"format,omitempty"`
+}
+
+// Record says where flight records go that the node writes unasked.
+type Record struct {
+	// Dir is a directory that exists, in which the daemon keeps up to 8 flight records: one is
+	// written when many frames are dropped at once, and when the daemon crashes or gets SIGQUIT.
+	// Default: none are written; loomctl record dump asks for one.
+	Dir string `yaml:"dir,omitempty"`
+	// Off has the node keep no flight record. Default: false.
+	Off bool `yaml:"off,omitempty"`
 }
 
 // Telemetry is where metrics and health are served.

@@ -138,7 +138,7 @@ func (l *Leaf) Schemes() (scheme string, o balance.Options, classes []dataplane.
 }
 
 func (l *Leaf) options(b *vocab.Balancing) balance.Options {
-	o := balance.Options{Keys: b.Params}
+	o := balance.Options{Keys: b.Params, Shadow: b.Shadow}
 	if s := balance.Find(b.Scheme).Section; s != nil {
 		o.Section = l.Sections.Get(s.Name).Params
 	}

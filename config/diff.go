@@ -42,7 +42,7 @@ var spineLive = []string{"ports", "vteps", "log.level"}
 // leafLive returns the same for a leaf's file: what tables and ports are made of, and what
 // policies alone are told, which a reload makes anew.
 func leafLive() []string {
-	keys := append([]string{"peers", "vnis", "access", "uplinks", "log.level", "scheme", "classes"}, new(vocab.Keys).ExtraKeys()...)
+	keys := append([]string{"peers", "vnis", "access", "uplinks", "log.level", "scheme", "shadow", "classes"}, new(vocab.Keys).ExtraKeys()...)
 	for _, s := range balance.Sections() {
 		for _, key := range s.Reloadable {
 			keys = append(keys, s.Name+"."+key)

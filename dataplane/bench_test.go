@@ -23,6 +23,7 @@ type benchLink struct {
 	flows   uint32 // a power of two: this loop must not divide
 	next    uint32
 	budget  int // frames to hand out
+	burst   int // and so many at once; 0: any number
 	vary    func(b []byte, flow uint32)
 	restore func(b []byte)
 	meta    overlay.Meta
@@ -30,6 +31,9 @@ type benchLink struct {
 
 func (l *benchLink) Receive(d []xsk.Desc) int {
 	n := min(len(d), l.budget, len(l.filled))
+	if l.burst != 0 {
+		n = min(n, l.burst)
+	}
 	l.budget -= n
 	for i := range n {
 		a := l.filled[len(l.filled)-1] + xsk.Headroom
@@ -74,7 +78,7 @@ func bench(b *testing.B, r *rig, in PortID, make func(size int) []byte, sizes []
 	vary func([]byte, uint32), restore func([]byte)) {
 	links := []*benchLink{}
 	for i := range r.w.ports {
-		l := &benchLink{memLink: memLink{t: b, area: r.w.area, size: r.w.cfg.RingSize}, flows: uint32(flows), sizes: sizes, vary: vary, restore: restore, meta: meta}
+		l := &benchLink{memLink: memLink{t: b, area: r.w.area, size: r.w.cfg.RingSize}, flows: uint32(flows), sizes: sizes, vary: vary, restore: restore, meta: meta, burst: r.burst}
 		links = append(links, l)
 		r.w.reclaim(&r.w.ports[i])
 		r.w.ports[i].link = nil

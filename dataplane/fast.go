@@ -55,6 +55,8 @@ type fastPath struct {
 	past   []PortStats // by PortID: what those counted who had it before
 	paused bool
 
+	captured map[PortID]int // captures that keep a port off it
+
 	used   int         // copy of the tables that was in force last; fill's
 	meters []fastMeter // by PortID; pulse's
 	ears   *fastEars   // nil on a spine; pulse's
@@ -123,7 +125,8 @@ func (n *Node) fastSize() bpf.FastSize {
 func newFastPath(n *Node, tables *bpf.Fast) *fastPath {
 	f := &fastPath{
 		node: n, tables: tables, news: make(chan struct{}, 1), nanos: monotonic, ports: make([]fastPort, n.cfg.Room),
-		names: make([]string, n.cfg.Room), past: make([]PortStats, n.cfg.Room), meters: make([]fastMeter, n.cfg.Room),
+		captured: make(map[PortID]int),
+		names:    make([]string, n.cfg.Room), past: make([]PortStats, n.cfg.Room), meters: make([]fastMeter, n.cfg.Room),
 	}
 	for i := range f.meters {
 		f.meters[i].dre = n.shared.params.DRE()
@@ -279,7 +282,7 @@ func (f *fastPath) turn(ctx context.Context) error {
 		return nil
 	}
 	f.mu.Lock()
-	ports := slices.Clone(f.ports)
+	ports := f.states()
 	f.mu.Unlock()
 	next := 1 - f.used
 	if err := v.fastTables(f.tables, next, ports, ours); err != nil {

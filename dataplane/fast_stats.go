@@ -40,17 +40,17 @@ func (n *Node) Fast() FastState {
 	v := n.view.Load()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	layout := n.layout.Load()
+	layout, ports := n.layout.Load(), f.states()
 	for i := range layout.ports {
-		if !layout.ports[i].taken() || i >= len(f.ports) {
+		if !layout.ports[i].taken() || i >= len(ports) {
 			continue
 		}
-		p := FastPortInfo{Port: layout.ports[i].Name, In: f.ports[i].in, Out: notOpen, Sent: f.tables.Sent(i), Slow: make(map[string]uint64)}
+		p := FastPortInfo{Port: layout.ports[i].Name, In: ports[i].in, Out: notOpen, Sent: f.tables.Sent(i), Slow: make(map[string]uint64)}
 		if f.ports[i].ifindex == 0 {
 			p.In = notOpen
 		}
 		if v != nil && i < len(v.layout.ports) {
-			p.Out = v.fastEgress(f.ports, PortID(i))
+			p.Out = v.fastEgress(ports, PortID(i))
 			if p.Out == "" && layout.ports[i].Kind == Uplink {
 				p.Out = slowAccess
 			}

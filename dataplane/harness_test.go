@@ -138,6 +138,7 @@ type rig struct {
 	statics []StaticMAC
 
 	capable bool // benchmarks: the first peer knows the fabric's fields
+	burst   int  // benchmarks: frames that come at once; 0: as many as the worker takes
 }
 
 // newRig makes a node with one worker for cfg and gives it tables.

@@ -131,6 +131,9 @@ func (l *leafWorker) act(o *leaf.Output[uint32], now mono.Time) {
 	for i := range o.Messages {
 		l.sendMessage(&o.Messages[i], now)
 	}
+	if l.taps != nil {
+		l.taps.waited(o.Deliver, now)
+	}
 	for _, number := range o.Deliver {
 		x := &l.parked[number]
 		if r := l.release(&x.frame, x.vni, x.to, now); r != drop.None {
@@ -149,6 +152,9 @@ func (l *leafWorker) act(o *leaf.Output[uint32], now mono.Time) {
 func (l *leafWorker) retry(waited []leaf.Waiting[uint32], now mono.Time) {
 	for i := range waited {
 		x := &l.parked[waited[i].Item]
+		if l.taps != nil {
+			l.taps.waited([]uint32{waited[i].Item}, now)
+		}
 		f, m := x.frame, &l.meta
 		overlay.Dissect(l.bytes(&f), l.seed, m)
 		f.kind = 0

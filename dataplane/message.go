@@ -54,6 +54,9 @@ func (l *leafWorker) sendMessage(o *leaf.Outgoing[uint32], now mono.Time) {
 		return
 	}
 	l.made++
+	if l.taps != nil {
+		l.taps.made(uint32(a))
+	}
 	overhead := t.header.Headers()
 	if o.Fabric.Shim {
 		overhead += overlay.ShimLen
@@ -161,6 +164,9 @@ func (w *worker) sendLink(id PortID, f *overlay.Fabric, unsent *leaf.Unsent, now
 		return false
 	}
 	w.made++
+	if w.taps != nil {
+		w.taps.made(uint32(a))
+	}
 	c := frame{off: uint32(a) + controlAt, len: overlay.LinkMessageLen, in: id, kind: kindControl}
 	b := w.bytes(&c)
 	clear(b)
@@ -237,5 +243,8 @@ func (l *leafWorker) receiveMessages() {
 // consume ends the life of a packet of the fabric's own that was for this node.
 func (w *worker) consume(f *frame) {
 	w.consumed++
+	if w.taps != nil {
+		*w.taps.note(f.off) = tapNote{}
+	}
 	w.pool.Put(uint64(f.off) &^ w.frameMask)
 }

@@ -58,6 +58,11 @@ type Node struct {
 	handed   chan struct{} // closed when a successor goes on
 	heir     *heir         // of a predecessor; nil: there was none
 
+	onCrash func() // when a worker panics; nil: nothing
+
+	capturing sync.Mutex // guards captures; taken after no other
+	captures  [maxCaptures]*Capture
+
 	fast      *fastPath                   // nil: there is none
 	fastError string                      // why not, if there was to be one
 	fastBase  atomic.Pointer[WorkerStats] // what the predecessors' fast paths counted; nil: they had none
@@ -175,7 +180,10 @@ func (n *Node) Run(ctx context.Context) error {
 	forward, drain := context.WithCancel(context.WithoutCancel(ctx))
 	defer drain()
 	for _, w := range n.workers {
-		g.Go(func() error { return w.run(forward) })
+		g.Go(func() error {
+			defer n.crashed()
+			return w.run(forward)
+		})
 	}
 	g.Go(func() error {
 		<-ctx.Done()

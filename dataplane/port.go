@@ -100,6 +100,9 @@ func (w *worker) transmit(p *port, now mono.Time) {
 			return
 		}
 		descs := w.descs[:n]
+		if w.taps != nil {
+			w.taps.out(w, p, descs, now)
+		}
 		w.pool.GiveAll(p.owner, descs)
 		if w.long != nil {
 			descs = w.long.split(descs)

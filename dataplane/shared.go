@@ -64,13 +64,23 @@ func (l *leafWorker) Look(now mono.Time) {
 		return
 	}
 	l.looked = now
+	l.Glance(now, &l.brain.Local, &l.brain.Queue)
 	for i, p := range l.uplinks {
 		if p == NoPort {
 			continue
 		}
 		e := &l.ports[p].egress
-		l.brain.Local[i] = e.meter.Metric(now, e.rate)
-		l.brain.Queue[i] = uint32(e.data.bytes)
 		l.brain.ByteTime[i], l.brain.Room[i] = e.time, uint32(min(e.limit, math.MaxUint32))
+	}
+}
+
+// Glance writes what is known of links now (leaf.Glancer).
+func (l *leafWorker) Glance(now mono.Time, local *[MaxPaths]uint8, queue *[MaxPaths]uint32) {
+	for i, p := range l.uplinks {
+		if p == NoPort {
+			continue
+		}
+		e := &l.ports[p].egress
+		local[i], queue[i] = e.meter.Metric(now, e.rate), uint32(e.data.bytes)
 	}
 }

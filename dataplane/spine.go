@@ -242,6 +242,9 @@ func (s *spineWorker) choose(now mono.Time) {
 	s.bundle.Choose(now, s.choice[:n])
 	for i := range s.waiting[:n] {
 		f := &s.waiting[i]
+		if s.taps != nil {
+			s.taps.note(f.off).scheme = s.cfg.Scheme
+		}
 		if r := s.forward(f, s.view.groups[s.groups[i]].hops[s.choice[i].Path], now); r != drop.None {
 			s.discard(f, r)
 		}

@@ -34,6 +34,7 @@ func (s *Stats) Sum() (sum WorkerStats) {
 		stat.Add(&sum.Leaf, &w.Leaf)
 		sum.Schemes = leaf.AddSchemes(sum.Schemes, w.Schemes)
 		sum.Receivers = leaf.AddReceivers(sum.Receivers, w.Receivers)
+		sum.Shadows = leaf.AddShadows(sum.Shadows, w.Shadows)
 		stat.Add(&sum.Gone, &w.Gone)
 		addEach(&sum.Ports, w.Ports)
 		addEach(&sum.Waiting, w.Waiting)
@@ -93,6 +94,7 @@ type WorkerStats struct {
 	Exchange     congestion.ExchangeStats `stat:"-"`
 	Leaf         leaf.Stats               `stat:"-"`
 	Schemes      []leaf.SchemeStats       // by scheme in use
+	Shadows      []leaf.ShadowStats       // of the classes in force
 	Receivers    []leaf.ReceiverStats     // by scheme with a receiving side
 	Waiting      []reorder.PortUse        // by PortID, of all that there is room for: frames that wait to be put in order; last, those for all members of a VNI
 	VNIs         []VNIStats               // by VNIIndex
@@ -271,7 +273,7 @@ func (l *leafWorker) snapshot(s *WorkerStats) {
 		s.VNIs[i].FDBEntries = uint64(l.fdb.Count(uint16(i)))
 	}
 	s.Exchange, s.Leaf = l.brain.Exchange(), l.brain.Stats()
-	s.Schemes, s.Receivers = l.brain.SchemeStats(), l.brain.ReceiverStats()
+	s.Schemes, s.Receivers, s.Shadows = l.brain.SchemeStats(), l.brain.ReceiverStats(), l.brain.ShadowStats()
 	if r, ok := l.brain.Receiver(reorder.SchemeID).(*reorder.ConWeave); ok {
 		for i := range arrivalPorts(l.cfg.Room) {
 			s.Waiting = append(s.Waiting, r.Port(i))

@@ -19,7 +19,16 @@ type fabricFrame struct {
 func (l *leafWorker) encap(c *class, now mono.Time) {
 	n := c.n
 	c.n = 0
+	if l.taps != nil {
+		l.choosing(c, n, now)
+	}
 	l.brain.Choose(now, c.Class, c.choice[:n], c.exact)
+	if l.taps != nil {
+		l.chosen(c, n)
+	}
+	if l.rec != nil {
+		l.rec.vector(l, c, n, now)
+	}
 	paths, waits, copies := l.view.paths, c.Scheme.Waits && !l.hurry, c.Scheme.Copies
 	for i := range c.frames[:n] {
 		f, p := &c.frames[i], &c.choice[i]

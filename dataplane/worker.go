@@ -79,8 +79,10 @@ type worker struct {
 	hopSent                        []Traffic
 	base                           *WorkerStats // what predecessors have counted; nil: there were none
 
-	marks  *marks // nil: there is no fast path
-	passed passed // for what arrives when routes have just changed
+	marks  *marks    // nil: there is no fast path
+	taps   *taps     // nil: nobody captures frames
+	rec    *recorder // nil: nobody records
+	passed passed    // for what arrives when routes have just changed
 }
 
 // newWorker makes a worker without links. area and pool are its own UMEM.
@@ -198,6 +200,9 @@ func (w *worker) receive(now mono.Time) (got int, behind bool) {
 
 // input counts a burst and hands it to the code for the kind of port.
 func (w *worker) input(p *port, descs []xsk.Desc, now mono.Time) {
+	if w.taps != nil {
+		w.taps.in(w, p, descs, now)
+	}
 	area, bytes, touch := w.area, uint64(0), byte(0)
 	for i := range descs {
 		d := &descs[i]
@@ -258,6 +263,12 @@ func (w *worker) enqueue(f *frame, id PortID) drop.Reason {
 // discard drops f for a reason and frees its memory.
 func (w *worker) discard(f *frame, r drop.Reason) {
 	w.ports[f.in].stats.Drops[r]++
+	if w.taps != nil {
+		w.taps.dropped(w, f, r, true)
+	}
+	if w.rec != nil {
+		w.rec.dropped(w, f, r)
+	}
 	w.pool.Put(uint64(f.off) &^ w.frameMask)
 }
 
@@ -271,11 +282,17 @@ func (w *worker) clone(f *frame) (frame, bool) {
 	}
 	if !ok {
 		w.ports[f.in].stats.Drops[drop.NoFrame]++
+		if w.taps != nil {
+			w.taps.dropped(w, f, drop.NoFrame, false)
+		}
 		return frame{}, false
 	}
 	c := *f
 	c.off = uint32(a | uint64(f.off)&w.frameMask)
 	copy(w.bytes(&c), w.bytes(f))
+	if w.taps != nil {
+		w.taps.cloned(f, &c)
+	}
 	return c, true
 }
 

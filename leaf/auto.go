@@ -142,6 +142,12 @@ func (l *Leaf[T]) Retime(now mono.Time, t *reorder.Times) error {
 		if p, ok := c.Policy.(balance.Tuned); ok {
 			errs = append(errs, p.Retime(now, t))
 		}
+		if c.shadow == nil {
+			continue
+		}
+		if p, ok := c.shadow.policy.(balance.Tuned); ok {
+			errs = append(errs, p.Retime(now, t))
+		}
 	}
 	for _, rx := range l.active {
 		if r, ok := rx.r.(balance.Tuned); ok {

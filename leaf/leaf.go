@@ -54,7 +54,7 @@ type Config struct {
 	Rows time.Duration
 }
 
-// ClassConfig is the scheme of a traffic class. Of its options Keys, and Section if
+// ClassConfig is the scheme of a traffic class. Of its options Keys, Shadow, and Section if
 // it differs from the leaf's, count.
 type ClassConfig struct {
 	Scheme  string // "": ecmp
@@ -112,6 +112,7 @@ type Class struct {
 	Policy balance.Policy
 	Switch balance.Switch // nil: the scheme has none
 
+	shadow    *shadow           // nil: there is none
 	messenger balance.Messenger // Policy, if it is one; likewise the next
 	timed     balance.Timed
 }
@@ -192,6 +193,15 @@ func (l *Leaf[T]) MakeClasses(rules []ClassConfig) ([]*Class, error) {
 }
 
 func (l *Leaf[T]) makeClass(r ClassConfig) (*Class, error) {
+	c, err := l.makeScheme(r)
+	if err == nil {
+		c.shadow, err = l.makeShadow(r.Options.Shadow)
+	}
+	return c, err
+}
+
+// makeScheme makes a class without a shadow.
+func (l *Leaf[T]) makeScheme(r ClassConfig) (*Class, error) {
 	s, err := balance.Named(cmp.Or(r.Scheme, "ecmp"))
 	if err != nil {
 		return nil, err
@@ -260,6 +270,9 @@ func (l *Leaf[T]) Choose(now mono.Time, c *Class, pkts []balance.Packet, exact [
 	l.follow()
 	l.view.Exact = exact
 	c.choose(now, &l.view, pkts)
+	if c.shadow != nil {
+		c.shadow.choose(now, &l.view, pkts)
+	}
 	if l.on {
 		l.translate(pkts, c.Scheme.Copies)
 	}

@@ -108,37 +108,6 @@ func with(which *chosen, fn func(*cobra.Command, *lab.Lab, []string) error) func
 	}
 }
 
-func upCommand(which *chosen) *cobra.Command {
-	var page string
-	cmd := &cobra.Command{
-		Use: "up", Short: "Build the fabric and start its daemons", Args: cobra.NoArgs,
-		RunE: with(which, func(c *cobra.Command, l *lab.Lab, _ []string) error {
-			matrix.Warn(c.ErrOrStderr(), l.File, "")
-			l.Progress = c.ErrOrStderr()
-			if page != "" {
-				if err := l.CheckWeb(); err != nil {
-					return err
-				}
-			}
-			if err := l.Up(c.Context()); err != nil {
-				return err
-			}
-			if page != "" {
-				url, err := l.StartWeb(c.Context(), page)
-				if err != nil {
-					return fmt.Errorf("the fabric is up, its picture is not: %w", err)
-				}
-				fmt.Fprintf(c.OutOrStdout(), "open %s to see the fabric; loomlab down ends it\n", url)
-			}
-			l.Next(c.OutOrStdout(), os.Args[0])
-			return nil
-		}),
-	}
-	cmd.Flags().StringVar(&page, "web", "", "show the fabric in a browser (loomweb), at this address, or at 127.0.0.1:9480 without one: --web or --web=HOST:PORT")
-	cmd.Flags().Lookup("web").NoOptDefVal = "127.0.0.1:9480"
-	return cmd
-}
-
 // pageSample is how often links are read for a page, unless the caller says otherwise.
 const pageSample = 100 * time.Millisecond
 

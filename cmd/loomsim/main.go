@@ -73,6 +73,7 @@ func (p *program) command() *cobra.Command {
 		root.AddCommand(c)
 	}
 	root.AddCommand(matrix.LabCommands()...)
+	root.AddCommand(replayCommand())
 	root.AddCommand(buildinfo.Command("loomsim", p.version), manpage.Command("1", p.version))
 	return root
 }

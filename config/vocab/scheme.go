@@ -18,6 +18,7 @@ import (
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/internal/field"
 	"github.com/loomfabric/loom/internal/yamlfile"
+	"github.com/loomfabric/loom/leaf"
 )
 
 // Balancing is a scheme, and what it is told in keys beside its name.
@@ -25,6 +26,10 @@ type Balancing struct {
 	// Scheme is how load is balanced over the uplinks. Default: ecmp; required in
 	// classes.
 	Scheme string `yaml:"scheme,omitempty"`
+	// Shadow is a second scheme that sees the same packets, links and feedback, and whose
+	// choices are only counted: how often it agrees, and how many bytes it would have sent by
+	// each uplink. Frames go as they do without it. Not every scheme can be one. Default: none.
+	Shadow string `yaml:"shadow,omitempty"`
 	Keys   `yaml:",inline"`
 }
 
@@ -33,6 +38,9 @@ type Balancing struct {
 func (b *Balancing) Check(at string, uplinks int) (errs yamlfile.Errors) {
 	if !errs.OneOf(join(at, "scheme"), "scheme", b.Scheme, balance.Names()...) {
 		return errs
+	}
+	if b.Shadow != "" {
+		errs.OneOf(join(at, "shadow"), "scheme that can be a shadow", b.Shadow, leaf.Shadows()...)
 	}
 	return b.Resolve(b.Scheme, uplinks)
 }

@@ -106,8 +106,26 @@ type Stats struct {
 	Drops     map[string]uint64 `json:"drops"`     // by reason; none that is 0
 	Schemes   []Counters        `json:"schemes"`   // what each decided; "own": what only that scheme counts
 	Receivers []Counters        `json:"receivers"` // by the scheme that has the receiver
+	Shadows   []Shadow          `json:"shadows"`
 	Exchange  Counters          `json:"exchange"`
 	Leaf      Counters          `json:"leaf"`
+}
+
+// Shadow is what the shadow of a class would have done.
+type Shadow struct {
+	Class     int       `json:"class"`
+	Scheme    string    `json:"scheme"` // of the class
+	Shadow    string    `json:"shadow"`
+	Agreement float64   `json:"agreement"` // part of the frames that it would have sent as they went
+	Imbalance Imbalance `json:"imbalance"`
+	Counters  Counters  `json:"counters"`
+}
+
+// Imbalance says by how much an uplink's bytes differ from another one's at most, as a part
+// of their mean.
+type Imbalance struct {
+	Sent  float64 `json:"sent"`  // by the class's scheme
+	Would float64 `json:"would"` // by the shadow
 }
 
 // ConfigDiff is what a reload of a daemon's file (SIGHUP), or of another text in its
@@ -223,7 +241,7 @@ func peers(configs []dataplane.PortConfig, st *dataplane.Stats, t *dataplane.Tab
 func stats(st *dataplane.Stats) Stats {
 	sum := st.Sum()
 	s := Stats{
-		Workers: []Worker{}, Drops: st.Drops(), Schemes: []Counters{}, Receivers: []Counters{},
+		Workers: []Worker{}, Drops: st.Drops(), Schemes: []Counters{}, Receivers: []Counters{}, Shadows: []Shadow{},
 		Exchange: NewCounters("", &sum.Exchange), Leaf: leafCounters(&sum.Leaf),
 	}
 	for i := range st.Workers {
@@ -238,6 +256,12 @@ func stats(st *dataplane.Stats) Stats {
 			c.set("own", NewCounters(x.Scheme, x.Own))
 		}
 		s.Schemes = append(s.Schemes, c)
+	}
+	for i := range sum.Shadows {
+		x := &sum.Shadows[i]
+		y := Shadow{Class: x.Class(), Scheme: x.Scheme, Shadow: x.Shadow, Agreement: float64(x.Agreed) / float64(max(x.Frames, 1)), Counters: NewCounters("", &x.ShadowCounts)}
+		y.Imbalance.Sent, y.Imbalance.Would = x.Imbalance()
+		s.Shadows = append(s.Shadows, y)
 	}
 	for _, r := range sum.Receivers {
 		s.Receivers = append(s.Receivers, NewCounters(r.Scheme, r.Stats))

@@ -108,11 +108,20 @@ func (c *Client) call(ctx context.Context, method, what string, q url.Values, bo
 // Open returns the answer to a request as it comes, for what is not JSON or has no
 // end. The caller closes it. Errors are as in [Client.Get].
 func (c *Client) Open(ctx context.Context, method, what string, q url.Values, body []byte) (io.ReadCloser, error) {
+	return c.open(ctx, method, what, q, body, func(net.Conn) {})
+}
+
+// open is Open, and hands out the connection to a Unix socket.
+func (c *Client) open(ctx context.Context, method, what string, q url.Values, body []byte, dialed func(net.Conn)) (io.ReadCloser, error) {
 	base, transport := c.URL, &http.Transport{DisableKeepAlives: true, TLSClientConfig: c.TLS}
 	if c.Socket != "" {
 		base = "http://daemon"
 		transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", c.Socket)
+			conn, err := (&net.Dialer{}).DialContext(ctx, "unix", c.Socket)
+			if err == nil {
+				dialed(conn)
+			}
+			return conn, err
 		}
 	}
 	where := base + "/v1/" + what

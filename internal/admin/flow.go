@@ -25,8 +25,7 @@ const (
 // parseFlow reads the flow that /v1/explain is asked about: src and dst are two
 // IP or two MAC addresses.
 func parseFlow(q url.Values, t *dataplane.Tables) (*dataplane.Flow, error) {
-	f := &dataplane.Flow{}
-	var errs []error
+	f, errs := parseAddresses(q)
 	number := func(name string, top uint64) uint64 {
 		n, err := parseNumber(q, name, top)
 		errs = append(errs, err)
@@ -41,10 +40,6 @@ func parseFlow(q url.Values, t *dataplane.Tables) (*dataplane.Flow, error) {
 			errs = append(errs, fmt.Errorf("dscp %q: use 0 to %d, or a name as ef or af41", text, overlay.MaxDSCP))
 		}
 	}
-	f.Src, f.SrcMAC, err = parseEnd("src", q.Get("src"))
-	errs = append(errs, err)
-	f.Dst, f.DstMAC, err = parseEnd("dst", q.Get("dst"))
-	errs = append(errs, err)
 	if text := q.Get("dst_mac"); text != "" {
 		if f.DstMAC, err = parseMAC("dst_mac", text); err == nil && !f.Dst.IsValid() {
 			err = errors.New("dst_mac goes with IP addresses: dst is a MAC address already")
@@ -60,6 +55,21 @@ func parseFlow(q url.Values, t *dataplane.Tables) (*dataplane.Flow, error) {
 		f.VNI, err = onlyVNI(t)
 	}
 	return f, err
+}
+
+// parseAddresses reads the two ends of a flow.
+func parseAddresses(q url.Values) (f *dataplane.Flow, errs []error) {
+	f = &dataplane.Flow{}
+	var err error
+	f.Src, f.SrcMAC, err = parseEnd("src", q.Get("src"))
+	if err != nil {
+		errs = append(errs, err)
+	}
+	f.Dst, f.DstMAC, err = parseEnd("dst", q.Get("dst"))
+	if err != nil {
+		errs = append(errs, err)
+	}
+	return f, errs
 }
 
 func parseEnd(name, text string) (netip.Addr, overlay.MAC, error) {

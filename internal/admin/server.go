@@ -2,6 +2,7 @@ package admin
 
 import (
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/events"
@@ -50,6 +52,8 @@ type Options struct {
 	Node    Node
 	Tables  func() *dataplane.Tables      // nil result: none were published yet
 	Ports   func() []dataplane.PortConfig // by PortID; those without a name are nobody's
+	Record  func(io.Writer) error         // writes a flight record
+	Capture func(dataplane.CaptureConfig) (Capture, error)
 	// Parameters are what the node runs with, but for what the tables say.
 	Parameters func() Parameters
 	Config     Configurer
@@ -57,6 +61,8 @@ type Options struct {
 	Log        *slog.Logger
 	Events     *events.Ring
 	Gate       *httpd.Gate // what requests that ask the workers pass; nil: they are not bounded
+
+	stall time.Duration // tests: how long the client of a capture may read nothing; 0: captureStall
 }
 
 // endpoint answers a query; the error is a mistake of the caller's.
@@ -225,6 +231,10 @@ func NewServer(o Options) http.Handler {
 		}
 		mux.Handle(known[i], h)
 	}
+	// Streams go by no gate: dataplane.Node bounds how many there are.
+	mux.HandleFunc("/v1/capture", o.serveCapture)
+	mux.Handle("/v1/record", o.Gate.Bound(http.HandlerFunc(o.serveRecord)))
+	known = append(known, "/v1/capture", "/v1/record")
 	for i := range actions {
 		a := &actions[i]
 		if slices.Contains(known, "/v1/"+a.path) {

@@ -15,7 +15,7 @@ const module = "github.com/loomfabric/loom"
 // those of lower layers only. An entry stands for the package and those below
 // its path that have no entry of their own.
 var layers = [][]string{
-	{"internal/mono", "internal/drop", "internal/units", "internal/field", "internal/stat", "internal/snapshot"},
+	{"internal/mono", "internal/drop", "internal/units", "internal/field", "internal/stat", "internal/snapshot", "internal/capture", "internal/record"},
 	{"overlay", "internal/flowtable", "internal/gcra"},
 	{"congestion", "reorder", "liveness"},
 	{"balance"},

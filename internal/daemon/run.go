@@ -97,7 +97,9 @@ func (k Kind) run(ctx context.Context, file string, takeOver bool) (err error) {
 	again := &reloader{kind: k, file: file, gather: control.GatherPorts, start: read, found: make(chan []string, 1), asked: make(chan request)}
 	again.level.Set(n.logLevel())
 	kept := events.NewRing(keptEvents)
-	log := n.logger(&again.level, kept)
+	rec := newRecorder(n.dp.Name, k.name, k.version, n.common.Record.Dir)
+	log := slog.New(recordHandler{n.logger(&again.level, kept).Handler(), rec})
+	rec.log = log
 	again.log, again.manager.log = log, log
 	for _, f := range findings {
 		log.Warn(f.Problem, "fix", f.Fix)
@@ -124,10 +126,11 @@ func (k Kind) run(ctx context.Context, file string, takeOver bool) (err error) {
 	if err != nil {
 		return fmt.Errorf("open the ports: %w", err)
 	}
-	again.plane, again.follow = plane, kernel.SetPorts
+	again.plane, again.follow, rec.plane = plane, kernel.SetPorts, plane
+	plane.OnCrash(rec.crash)
 	again.now.Store(n)
 	ports := newWatcher(again.now.Load, findings, log)
-	err = k.serve(ctx, &service{n, plane, kernel, l, h, file, log, kept}, again, ports, reload)
+	err = k.serve(ctx, &service{n, plane, kernel, l, h, file, log, rec, kept}, again, ports, reload)
 	if cerr := plane.Close(); cerr != nil {
 		err = errors.Join(err, fmt.Errorf("close the ports: %w", cerr))
 	}
@@ -223,6 +226,7 @@ type service struct {
 	heir *heir // nil: there is no predecessor
 	file string
 	log  *slog.Logger
+	rec  *recorder
 
 	events *events.Ring
 }
@@ -283,7 +287,8 @@ func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *wat
 		api := admin.NewServer(admin.Options{
 			Name: n.dp.Name, Role: k.name, Leaf: n.dp.Role == dataplane.Leaf, Version: k.version, VTEP: n.dp.VTEP,
 			Node: plane, Tables: mirror.Tables, Ports: plane.Ports, Gate: adminGate,
-			Config: again, Level: &again.level, Log: log, Events: s.events, Parameters: again.parameters,
+			Config: again, Level: &again.level, Log: log, Events: s.events, Parameters: again.parameters, Record: s.rec.write,
+			Capture: func(c dataplane.CaptureConfig) (admin.Capture, error) { return plane.Capture(c) },
 		})
 		if s.admin != nil {
 			parts.Go(func() error { return httpd.Serve(around, s.admin, api, "the admin API", log) })
@@ -291,6 +296,9 @@ func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *wat
 		if s.remote != nil {
 			parts.Go(func() error { return n.serveRemote(around, s.remote, api, log) })
 		}
+	}
+	if !n.common.Record.Off {
+		parts.Go(func() error { s.rec.run(around); return nil })
 	}
 	parts.Go(func() error { again.run(around, reload); return nil })
 	parts.Go(func() error { ports.run(around); return nil })

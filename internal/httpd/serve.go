@@ -42,7 +42,8 @@ func Serve(ctx context.Context, l net.Listener, h http.Handler, what string, log
 func serveBy(ctx context.Context, l net.Listener, h http.Handler, what string, log *slog.Logger, accept func(*http.Server, net.Listener) error) error {
 	s := &http.Server{
 		Handler: h, ReadTimeout: headerTimeout, WriteTimeout: AnswerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ConnContext: withPeer,
+		BaseContext: func(net.Listener) context.Context { return ctx }, // an answer without an end hears of the daemon's
+		ErrorLog:    slog.NewLogLogger(log.Handler(), slog.LevelWarn), ConnContext: withPeer,
 	}
 	done := make(chan error, 1)
 	go func() { done <- accept(s, netutil.LimitListener(peers{l}, maxConnections)) }()

@@ -45,6 +45,7 @@ func Command(out io.Writer) *cobra.Command {
 		traceCommand(o),
 		doctorCommand(o), supportCommand(o),
 		command(o, "schemes", "stats", "Schemes: decisions, and what only one scheme counts, on both sides", printSchemes),
+		captureCommand(o), recordCommand(o),
 		command(o, "stats", "stats", "Where frames came from and went, drops, decisions, feedback, messages", printStats),
 	)
 	return root

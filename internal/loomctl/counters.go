@@ -170,6 +170,7 @@ func printSchemes(w io.Writer, s *admin.Stats) {
 		return
 	}
 	printDecisions(w, s.Schemes)
+	printShadows(w, s.Shadows)
 	var times []timesRow
 	show := func(title string, c admin.Counters, like any) {
 		switch table := stat.TableOf(like, ""); {
@@ -193,6 +194,19 @@ func printSchemes(w io.Writer, s *admin.Stats) {
 		show("RECEIVED UNDER", c, like)
 	}
 	printTimes(w, times)
+}
+
+// printShadows shows what second schemes would have done.
+func printShadows(w io.Writer, all []admin.Shadow) {
+	if len(all) == 0 {
+		return
+	}
+	t := newTable(w, "CLASS", "SCHEME", "SHADOW", "FRAMES", "AGREED", "IMBALANCE", "OF SHADOW")
+	for i := range all {
+		x := &all[i]
+		t.row(x.Class, x.Scheme, x.Shadow, x.Counters.Number("frames"), percent(x.Agreement), percent(x.Imbalance.Sent), percent(x.Imbalance.Would))
+	}
+	t.end()
 }
 
 // counted reports whether a number of the table is not 0.

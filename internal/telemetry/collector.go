@@ -255,6 +255,10 @@ func (s *scrape) leaf() {
 			ofOwn(x.Scheme, x.Own).emit(s.ch, x.Own, x.Scheme)
 		}
 	}
+	for i := range s.sum.Shadows {
+		x := &s.sum.Shadows[i]
+		byShadow.emit(s.ch, &x.ShadowCounts, strconv.Itoa(x.Class()), x.Scheme, x.Shadow)
+	}
 	for _, r := range s.sum.Receivers {
 		ofReceiver(r.Scheme, r.Stats).emit(s.ch, r.Stats)
 	}

@@ -129,6 +129,9 @@ func newFake() *fake {
 		w.PeerSent, w.PeerReceived = make([]dataplane.Traffic, 2), make([]dataplane.Traffic, 2)
 		w.HopSent = make([]dataplane.Traffic, 2)
 		w.Waiting = make([]reorder.PortUse, 3)
+		w.Shadows = []leaf.ShadowStats{{Scheme: "conga", Shadow: "letflow", ShadowCounts: leaf.ShadowCounts{
+			Frames: 9, Agreed: 4, Sent: leaf.Uplinks{0: 100}, Would: leaf.Uplinks{1: 100}, Started: 3, Moved: 1,
+		}}}
 		w.Schemes = []leaf.SchemeStats{
 			{Scheme: "conga"}, {Scheme: "ecmp"},
 			{Scheme: "conweave", Stats: balance.Stats{Own: &balance.ConWeaveStats{}}},

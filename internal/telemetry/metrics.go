@@ -223,6 +223,7 @@ var (
 	ofLeaf           = of[leaf.Stats]()
 	ofVTEP           = of[vtepView]()
 	byScheme         = of[leaf.SchemeStats]("scheme")
+	byShadow         = of[leaf.ShadowCounts]("class", "scheme", "shadow")
 	waitingByPort    = of[reorder.PortUse]("port")
 	ofAuto           = of[leaf.AutoState]()
 )

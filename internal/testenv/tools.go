@@ -32,6 +32,7 @@ var Tools = []Tool{
 	{"sysctl", "procps"},
 	{"sleep", "coreutils"},
 	{"true", "coreutils"},
+	{"tcpdump", "tcpdump"}, // compiles filters of loomctl capture
 	{"chromium", "chromium"},
 	{"systemd-analyze", "systemd"},
 	{"systemd-sysusers", "systemd"},

@@ -263,7 +263,7 @@ func TestFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"--listen 0.0.0.0:0": "has no password", "--every 1ms": "use 100ms", "--keep 100h": "24h", "--memory 0": "MiB", "--web-config /nowhere": "/nowhere", "--inventory /nowhere/nodes.yaml": "/nowhere/nodes.yaml", "--lab nosuchlab": "nosuchlab", "more": "unknown command",
 	} {
-		c := Command("v0")
+		c := Command(t.Name())
 		c.SetArgs(strings.Fields(args))
 		if err := c.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)

@@ -260,6 +260,13 @@ func (l *Leaf) Look(now mono.Time) {
 	}
 }
 
+// Glance says what is known of links now (leaf.Glancer).
+func (l *Leaf) Glance(now mono.Time, local *[balance.MaxPaths]uint8, queue *[balance.MaxPaths]uint32) {
+	for i := range l.uplinks {
+		local[i], queue[i] = l.uplinks[i].link(now)
+	}
+}
+
 // class is that of what no other class takes.
 func (l *Leaf) class() *leaf.Class { return l.brain.Classes()[len(l.cfg.Classes)] }
 

@@ -18,9 +18,6 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Program is what Debian's package chromium installs.
-const Program = "chromium"
-
 // timeout bounds a browser's life. Tests wait for less.
 const timeout = 15 * time.Minute
 
@@ -51,7 +48,7 @@ type Page struct {
 // console has errors then.
 func Open(t TB, width, height int64) *Page {
 	t.Helper()
-	path, err := exec.LookPath(Program)
+	path, err := exec.LookPath("chromium") // Debian's package of that name
 	if err != nil {
 		t.Fatalf("%v", err)
 	}

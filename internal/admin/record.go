@@ -1,0 +1,33 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/loomfabric/loom/internal/httpd"
+)
+
+// serveRecord answers with a flight record (package record).
+func (o *Options) serveRecord(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet {
+		w.Header().Set("Allow", http.MethodGet)
+		httpd.WriteJSON(w, http.StatusMethodNotAllowed, Failure{r.Method + " is not possible: the API only reads, use GET"})
+		return
+	}
+	w.Header().Set("Content-Type", "application/gzip")
+	if err := o.Record(w); err != nil { // the gate keeps the answer: this is memory
+		panic(fmt.Sprintf("write a flight record into memory: %v", err))
+	}
+}
+
+// Record writes the daemon's flight record to w.
+func (c *Client) Record(ctx context.Context, w io.Writer) error {
+	b, err := c.Get(ctx, "record", url.Values{})
+	if err == nil {
+		_, err = w.Write(b)
+	}
+	return err
+}

@@ -1,0 +1,158 @@
+package daemon
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/record"
+)
+
+// fakeRecorded has what the test says.
+type fakeRecorded struct{ next dataplane.RecordBatch }
+
+func (*fakeRecorded) Record() {}
+func (f *fakeRecorded) Collect(b *dataplane.RecordBatch, _ bool) {
+	*b = f.next
+}
+func (*fakeRecorded) Recorded() dataplane.Recorded {
+	return dataplane.Recorded{
+		Leaf: true, VTEP: netip.MustParseAddr("10.0.0.1"), Ports: []dataplane.PortConfig{{Name: "up0", Kind: dataplane.Uplink}, {}}, Rates: []uint64{1e9, 0},
+		Peers: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, Scheme: "conga",
+	}
+}
+
+func fakeRecorder(t *testing.T) (*recorder, *fakeRecorded) {
+	r, plane := newRecorder("L0", "leafd", "v1", t.TempDir()), &fakeRecorded{}
+	r.plane, r.log = plane, slog.New(recordHandler{slog.DiscardHandler, r})
+	plane.next.Ports = make([]dataplane.RecordPort, 2)
+	return r, plane
+}
+
+// What was collected and logged is in the dump, in wall-clock time.
+func TestRecorderDumps(t *testing.T) {
+	r, plane := fakeRecorder(t)
+	b := &plane.next
+	b.At, b.Ports[0].TxBytes, b.Drops[drop.NoRoute] = 5e9, 77, 3
+	b.Flows = []dataplane.FlowRecord{{Hash: 9, Peer: netip.MustParseAddr("10.0.0.2"), First: 3e9, Last: 4e9, Frames: 2, Bytes: 2000}}
+	b.Decisions = []dataplane.DecisionRecord{{At: 5e9, Scheme: "conga", Uplink: 2, Uplinks: 1<<2 | 1<<4}}
+	b.Frames = []dataplane.DropRecord{{At: 5e9, Reason: drop.NoRoute, Len: 3, Data: [dataplane.RecordBytes]byte{1, 2, 3}}}
+	slog.New(recordHandler{slog.DiscardHandler, r}).With("node", "L0") // a logger of a logger
+	r.log.Handler().(recordHandler).Handle(t.Context(), slog.NewRecord(time.Now(), slog.LevelWarn, "port down", 0))
+	var out bytes.Buffer
+	if err := r.write(&out); err != nil {
+		t.Fatal(err)
+	}
+	d, err := record.Read(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().UnixNano()
+	if d.Node != "L0" || d.VTEP != "10.0.0.1" || d.Scheme != "conga" || fmt.Sprint(d.Ports) != "[{0 up0 uplink 1000000000}]" || fmt.Sprint(d.Peers) != "[10.0.0.2]" {
+		t.Errorf("header %+v", d.Header)
+	}
+	if f := d.Flows[0]; now-f.Start < 2e9 || now-f.Start > 60e9 || f.End-f.Start != 1e9 || f.Src != "10.0.0.1" || f.Dst != "10.0.0.2" || f.Bytes != 2000 {
+		t.Errorf("flow %+v at %d", f, now)
+	}
+	if s := d.Samples[0]; s.Ports[0].TxBytes != 77 || s.Drops["no_route"] != 3 || len(s.Ports) != 1 {
+		t.Errorf("sample %+v", s)
+	}
+	if x := d.Decisions[0]; len(x.Uplinks) != 2 || x.Uplinks[1].Uplink != 4 {
+		t.Errorf("decision %+v", x)
+	}
+	if len(d.Events) != 1 || d.Events[0].Text != "port down" || d.Events[0].Level != "WARN" || !bytes.Equal(d.Drops[0].Data, []byte{1, 2, 3}) {
+		t.Errorf("events %+v, drops %+v", d.Events, d.Drops)
+	}
+}
+
+// A burst of drops is one: much within a second, compared with what came, and not again
+// for a while.
+func TestRecorderFindsBursts(t *testing.T) {
+	r, plane := fakeRecorder(t)
+	at := time.Now()
+	step := func(drops, frames uint64) bool {
+		plane.next.Ports[0].Dropped += drops
+		plane.next.Ports[0].RxFrames += frames
+		r.collect(false)
+		at = at.Add(time.Second)
+		return r.bursts(at)
+	}
+	for i, s := range []struct {
+		drops, frames uint64
+		want          bool
+	}{{1e6, 1e6, false}, {0, 1e6, false}, {999, 1000, false}, {2000, 1e6, false}, {20000, 1e6, true}, {20000, 1e6, false}} {
+		if got := step(s.drops, s.frames); got != s.want {
+			t.Errorf("second %d: %v", i, got)
+		}
+	}
+	at = at.Add(burstRest)
+	if !step(20000, 1e6) {
+		t.Error("no burst is found any more")
+	}
+}
+
+// The directory has a bounded number of records: the newest ones.
+func TestRecorderKeepsFewFiles(t *testing.T) {
+	r, _ := fakeRecorder(t)
+	other := filepath.Join(r.dir, "L1-20200101T000000.000.loom")
+	if err := os.WriteFile(other, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now()
+	for range recordFiles + 3 {
+		at = at.Add(time.Second)
+		path, err := r.save("test", at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := record.Read(f)
+		f.Close()
+		if err != nil || d.Why != "test" {
+			t.Fatalf("%+v, %v", d, err)
+		}
+	}
+	files, err := filepath.Glob(filepath.Join(r.dir, "*.loom"))
+	if err != nil || len(files) != recordFiles+1 || !strings.HasSuffix(files[recordFiles], "L1-20200101T000000.000.loom") {
+		t.Errorf("%v, %v", files, err)
+	}
+	r.dir = "/nowhere"
+	if _, err := r.save("test", at); err == nil || !strings.Contains(err.Error(), "record.dir") {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestLastKeepsTheLast(t *testing.T) {
+	l := last[int]{size: 3}
+	for i := range 8 {
+		l.add(i)
+	}
+	if got := fmt.Sprint(l.list()); got != "[5 6 7]" {
+		t.Error(got)
+	}
+}
+
+// What tenants send is not for other machines.
+func TestFramesAreNotForOtherMachines(t *testing.T) {
+	h := readOnly(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
+	for path, want := range map[string]int{"/v1/capture": http.StatusForbidden, "/v1/record": http.StatusForbidden, "/v1/status": http.StatusTeapot} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		if w.Code != want {
+			t.Errorf("%s: %d", path, w.Code)
+		}
+	}
+}
