@@ -11,7 +11,7 @@ NFPM       := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4
 RACE       := ./congestion ./internal/flowtable ./leaf ./control/... ./dataplane/... ./lab/... ./internal/admin ./internal/daemon ./internal/experiment ./internal/httpd ./internal/namespace ./internal/stat ./internal/telemetry ./internal/testenv ./internal/web ./internal/yamlfile ./sim/parallel
 # Long tests of theirs that have one goroutine: the race detector, which makes them
 # eight times as slow, finds nothing in them.
-RACE_SKIP  := ^(TestPageStaysSmall|TestLargeFabric|TestScenarios|TestExplainIsWhatHappens|TestHellosMeasureTheRoundTrip|TestOverloadInAllDirections|TestRerouteIsPutInOrder|TestCarryFrames|TestDerivedTimesFitTheOthers|TestFRR)$$
+RACE_SKIP  := ^(TestCaptureChangesNothing|TestCaptureAgreesWithExplain|TestShadowChangesNothing|TestFastLeafIsTheWorker|TestFastPathIsTheWorker|TestPageStaysSmall|TestLargeFabric|TestScenarios|TestExplainIsWhatHappens|TestHellosMeasureTheRoundTrip|TestOverloadInAllDirections|TestRerouteIsPutInOrder|TestCarryFrames|TestDerivedTimesFitTheOthers|TestFRR)$$
 DEMO       ?= test/netns/demo.yaml
 FUZZTIME   ?= 20s
 BENCH      ?= .
