@@ -48,7 +48,9 @@ func TestRecorderDumps(t *testing.T) {
 	b.Decisions = []dataplane.DecisionRecord{{At: 5e9, Scheme: "conga", Uplink: 2, Uplinks: 1<<2 | 1<<4}}
 	b.Frames = []dataplane.DropRecord{{At: 5e9, Reason: drop.NoRoute, Len: 3, Data: [dataplane.RecordBytes]byte{1, 2, 3}}}
 	slog.New(recordHandler{slog.DiscardHandler, r}).With("node", "L0") // a logger of a logger
-	r.log.Handler().(recordHandler).Handle(t.Context(), slog.NewRecord(time.Now(), slog.LevelWarn, "port down", 0))
+	if err := r.log.Handler().(recordHandler).Handle(t.Context(), slog.NewRecord(time.Now(), slog.LevelWarn, "port down", 0)); err != nil {
+		t.Fatal(err)
+	}
 	var out bytes.Buffer
 	if err := r.write(&out); err != nil {
 		t.Fatal(err)
