@@ -16,6 +16,7 @@ import (
 type Node struct {
 	Name   string
 	Socket string // of the admin API, on this machine; "": elsewhere
+	Asker  Asker  // that it was asked by
 
 	Status     admin.Status
 	Parameters admin.Parameters
@@ -35,7 +36,7 @@ func (n *Node) leaf() bool { return n.Status.Role == "leafd" }
 // Look asks a node for all that probes need. The error is that of a node which does not
 // answer; what cannot be found out of its machine is no error.
 func Look(ctx context.Context, t *Target, interval time.Duration) (*Node, error) {
-	n := &Node{Name: t.Name, Socket: t.Socket}
+	n := &Node{Name: t.Name, Socket: t.Socket, Asker: t.Asker}
 	if err := ask(ctx, t.Asker, "status", &n.Status); err != nil {
 		return nil, err
 	}

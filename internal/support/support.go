@@ -86,7 +86,7 @@ func Write(ctx context.Context, w io.Writer, targets []doctor.Target, o Options)
 	for i, n := range nodes {
 		if err == nil {
 			o.Say("collecting %s (%d of %d)", n.Name, i+1, len(nodes))
-			err = a.node(ctx, n, asker(targets, n))
+			err = a.node(ctx, n)
 		}
 	}
 	if err == nil && len(nodes) > 0 && nodes[0].Machine != nil {
@@ -98,16 +98,6 @@ func Write(ctx context.Context, w io.Writer, targets []doctor.Target, o Options)
 	return report, errors.Join(err, a.tar.Close(), zip.Close())
 }
 
-// asker returns how a node is asked.
-func asker(targets []doctor.Target, n *doctor.Node) doctor.Asker {
-	for i := range targets {
-		if t := &targets[i]; t.Name == n.Name || t.Socket == n.Socket && n.Socket != "" {
-			return t.Asker
-		}
-	}
-	return targets[0].Asker // the only one, which nobody named
-}
-
 func (a *archive) report(r *doctor.Report, version string) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "made by loomctl %s at %s\n\n", version, a.made.UTC().Format(time.RFC3339))
@@ -117,10 +107,10 @@ func (a *archive) report(r *doctor.Report, version string) error {
 }
 
 // node collects what there is of a node.
-func (a *archive) node(ctx context.Context, n *doctor.Node, ask doctor.Asker) error {
+func (a *archive) node(ctx context.Context, n *doctor.Node) error {
 	dir := path.Join("nodes", path.Base(n.Name))
 	for _, what := range admin.Endpoints(n.Status.Role == "leafd") {
-		raw, err := ask.Get(ctx, what, url.Values{})
+		raw, err := n.Asker.Get(ctx, what, url.Values{})
 		if err != nil {
 			a.lack(path.Join(dir, what+".json"), err)
 			continue
