@@ -149,7 +149,9 @@ var breakings = map[string]struct {
 	"forwarding":    {2, func(n *Node) { n.Machine.Sysctls["net.ipv4.ip_forward"] = "0" }},
 	"rp_filter":     {0, func(n *Node) { n.Machine.Sysctls["net.ipv4.conf.all.rp_filter"] = "1" }},
 	"hash_policy":   {2, func(n *Node) { n.Machine.Sysctls["net.ipv4.fib_multipath_hash_policy"] = "0" }},
-	"firewall":      {0, func(n *Node) { n.Machine.Firewall = []string{"inet filter input"} }},
+	"firewall": {0, func(n *Node) {
+		n.Machine.Firewall = []Chain{{"inet site from-outside", "inet", "input"}, {"ip6 filter INPUT", "ip6", "input"}, {"inet site through", "inet", "forward"}}
+	}},
 	"bridge_netfilter": {0, func(n *Node) {
 		n.Parameters.FailOpen = []string{"acc"}
 		n.Machine.Sysctls["net.bridge.bridge-nf-call-iptables"] = "1"
@@ -350,12 +352,16 @@ func TestBlocked(t *testing.T) {
 		{"the first rule decides", "accept", rule(port("4789")+`{"accept":null}`) + rule(`{"drop":null}`), false},
 	} {
 		got := blocked(fmt.Appendf(nil, chain, tt.policy, tt.rules), 4789)
-		if (len(got) == 1) != tt.want || tt.want && got[0] != "inet filter forward" {
-			t.Errorf("%s: %q", tt.name, got)
+		if (len(got) == 1) != tt.want || tt.want && got[0] != (Chain{"inet filter forward", "inet", "forward"}) {
+			t.Errorf("%s: %+v", tt.name, got)
 		}
 	}
+	arp := strings.ReplaceAll(fmt.Sprintf(chain, "drop", ""), "inet", "arp")
+	if got := blocked([]byte(arp), 4789); got != nil {
+		t.Errorf("a chain of ARP: %+v", got)
+	}
 	if got := blocked([]byte("no JSON"), 4789); got != nil {
-		t.Errorf("no JSON: %q", got)
+		t.Errorf("no JSON: %+v", got)
 	}
 }
 

@@ -4,12 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 )
 
-// firewall returns the rules and policies of netfilter that keep VXLAN from the kernel, in
+// firewall returns the chains of netfilter that keep VXLAN from the kernel, in
 // the calling thread's network namespace. Without nft nothing is known.
-func firewall(port uint16) []string {
+func firewall(port uint16) []Chain {
 	path, err := exec.LookPath("nft")
 	if err != nil {
 		return nil
@@ -46,14 +47,14 @@ type match struct {
 
 // blocked returns what drops VXLAN: rules that name its port, and chains whose policy is to
 // drop and that accept neither it nor everything.
-func blocked(listing []byte, port uint16) (found []string) {
+func blocked(listing []byte, port uint16) (found []Chain) {
 	var rules ruleset
 	if json.Unmarshal(listing, &rules) != nil {
 		return nil
 	}
 	for _, item := range rules.Nftables {
 		c := item.Chain
-		if c == nil || c.Hook != "input" && c.Hook != "forward" {
+		if c == nil || c.Hook != "input" && c.Hook != "forward" || !slices.Contains([]string{"ip", "ip6", "inet"}, c.Family) {
 			continue
 		}
 		name, verdict := fmt.Sprintf("%s %s %s", c.Family, c.Table, c.Name), c.Policy
@@ -68,7 +69,7 @@ func blocked(listing []byte, port uint16) (found []string) {
 			}
 		}
 		if verdict == "drop" || verdict == "reject" {
-			found = append(found, name)
+			found = append(found, Chain{name, c.Family, c.Hook})
 		}
 	}
 	return found

@@ -32,7 +32,7 @@ type Machine struct {
 	VXLANs    []VXLAN
 	Sysctls   map[string]string // those that probes look at; absent ones do not exist
 	Files     []File
-	Firewall  []string // rules and policies that keep VXLAN from the kernel
+	Firewall  []Chain // that keep VXLAN from the kernel
 }
 
 // Clock is the kernel's clock.
@@ -80,6 +80,13 @@ type VXLAN struct {
 	Port int
 	VNI  int
 	Up   bool
+}
+
+// Chain is one of nftables.
+type Chain struct {
+	Name   string // family, table and name
+	Family string // ip, ip6 or inet: which packets come to it
+	Hook   string // input or forward
 }
 
 // File is a file with rights.

@@ -178,9 +178,10 @@ func firewallRules(n *Node, add adder) {
 	if n.Machine == nil {
 		return
 	}
-	for _, chain := range n.Machine.Firewall {
-		if hook := either(n.leaf(), "input", "forward"); strings.Contains(strings.ToLower(chain), hook) {
-			add(chain, n.command("nft insert rule %s udp dport %d accept", chain, n.Parameters.VXLANPort), "chain %s of nftables drops VXLAN: nothing gets through when the kernel takes over", chain)
+	for _, c := range n.Machine.Firewall {
+		// A spine does not say which family its leaves have.
+		if other := n.leaf() && c.Family == either(n.ipv6(), "ip", "ip6"); !other && c.Hook == either(n.leaf(), "input", "forward") {
+			add(c.Name, n.command("nft insert rule %s udp dport %d accept", c.Name, n.Parameters.VXLANPort), "chain %s of nftables drops VXLAN: nothing gets through when the kernel takes over", c.Name)
 		}
 	}
 }
