@@ -192,10 +192,12 @@ func (d *dropWatch) look(now time.Time, node string, drops map[string]float64, s
 			continue
 		}
 		d.usual[k] += dropMemory * (drops[k.reason] - d.usual[k])
-		if since, ok := d.loud[k]; ok && now.Sub(since) > dropQuiet {
+		since, loud := d.loud[k]
+		if loud && now.Sub(since) > dropQuiet {
 			delete(d.loud, k)
+			loud = false
 		}
-		if d.usual[k] < 0.01 {
+		if !loud && d.usual[k] < 0.01 {
 			delete(d.usual, k)
 		}
 	}

@@ -121,6 +121,23 @@ func TestWhatHappens(t *testing.T) {
 	}
 }
 
+// TestBurstsOften: with many rounds a second, too, a second burst is news when it has been
+// quiet in between.
+func TestBurstsOften(t *testing.T) {
+	var w dropWatch
+	said, now := 0, time.Unix(1e9, 0)
+	for i := range 600 {
+		rates := map[string]float64{}
+		if i%300 == 0 {
+			rates["queue_full"] = 150
+		}
+		w.look(now.Add(time.Duration(i)*100*time.Millisecond), "L0", rates, func(string, string, string, string, ...any) { said++ })
+	}
+	if said != 2 || len(w.usual) != 0 || len(w.loud) != 0 {
+		t.Errorf("two bursts were told of %d times; %d and %d are remembered", said, len(w.usual), len(w.loud))
+	}
+}
+
 // TestDownFromTheStart: a link that has never been seen up is a port without another end,
 // and what both ends forget of a link that failed is not forgotten here.
 func TestDownFromTheStart(t *testing.T) {
