@@ -172,7 +172,7 @@ func (o *options) run(ctx context.Context) error {
 // serve asks the nodes and serves the page until ctx ends.
 func serve(ctx context.Context, l net.Listener, hello Hello, nodes []Node, o *options, log *slog.Logger) error {
 	r := newRing(o.keep, o.memory<<20)
-	s := &server{hello: hello, nodes: nodes, ring: r, hosts: hostNames(o.names), ends: ctx}
+	s := &server{hello: hello, nodes: nodes, ring: r, hosts: hostNames(o.names)}
 	gate := httpd.NewGate("the page", maxRequests, requestTimeout, log)
 	parts, ctx := errgroup.WithContext(ctx)
 	s.ends = ctx

@@ -208,10 +208,12 @@ func (s *server) history(w http.ResponseWriter, r *http.Request) {
 	if writeLines(out)(s.hello) != nil {
 		return
 	}
+	control := http.NewResponseController(w)
 	var layout *layoutText
 	for seq := uint64(0); ; {
 		entries := s.ring.after(r.Context(), seq, false)
-		if len(entries) == 0 {
+		// Each part has its time: all of it may be more than goes through in an answer's.
+		if len(entries) == 0 || control.SetWriteDeadline(time.Now().Add(writeWait)) != nil {
 			return
 		}
 		for _, e := range entries {
