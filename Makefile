@@ -37,11 +37,11 @@ build: ## build the programs into bin/
 
 MANDIR ?= bin/man
 man: build ## write the programs' manual pages into MANDIR (default bin/man)
-	@for p in leafd spined loomctl loomlab loomsim; do SOURCE_DATE_EPOCH=$(COMMITTED) bin/$$p man $(MANDIR) || exit; done
+	@for main in cmd/*/main.go; do SOURCE_DATE_EPOCH=$(COMMITTED) bin/$$(basename $${main%/main.go}) man $(MANDIR) || exit; done
 
 packages: build ## make dist/: deb, rpm and an OCI image, for ARCH (this machine's)
 	rm -rf dist
-	internal/tools/share.sh bin dist/$(ARCH)
+	SOURCE_DATE_EPOCH=$(COMMITTED) internal/tools/share.sh bin dist/$(ARCH)
 	CGO_ENABLED=0 GOARCH=$(ARCH) $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o dist/$(ARCH)/bin/ ./cmd/...
 	for p in deb rpm; do \
 		SOURCE_DATE_EPOCH=$(COMMITTED) BIN=dist/$(ARCH) ARCH=$(ARCH) VERSION=$(PACKAGED) MULTIARCH=$(MULTIARCH) \

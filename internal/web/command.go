@@ -18,6 +18,7 @@ import (
 	"github.com/loomfabric/loom/internal/admin"
 	"github.com/loomfabric/loom/internal/buildinfo"
 	"github.com/loomfabric/loom/internal/httpd"
+	"github.com/loomfabric/loom/internal/manpage"
 )
 
 // DefaultListen is where the page is if nobody says otherwise.
@@ -69,7 +70,7 @@ func Command(version string) *cobra.Command {
 	f.IntVar(&o.memory, "memory", 128, "keep at most this many MiB of it")
 	f.StringVar(&o.webConfig, "web-config", "", "serve the page as this file says (TLS, client certificates, users): the format of Prometheus' exporters")
 	f.BoolVar(&o.public, "public", false, "serve other machines although anybody may look")
-	root.AddCommand(buildinfo.Command("loomweb", o.version))
+	root.AddCommand(buildinfo.Command("loomweb", o.version), manpage.Command("1", o.version))
 	return root
 }
 

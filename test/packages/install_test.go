@@ -64,12 +64,15 @@ func TestDebContents(t *testing.T) {
 		t.Fatalf("programs %v: %v", programs, err)
 	}
 	for _, p := range programs {
-		if name := "/usr/bin/" + filepath.Base(filepath.Dir(p)); have[name] != "-rwxr-xr-x" {
+		p = filepath.Base(filepath.Dir(p))
+		if name := "/usr/bin/" + p; have[name] != "-rwxr-xr-x" {
 			t.Errorf("%s is %q", name, have[name])
 		}
-	}
-	for _, p := range []string{"leafd", "spined", "loomctl", "loomlab"} {
-		for _, file := range []string{"/usr/share/bash-completion/completions/" + p, "/usr/share/zsh/vendor-completions/_" + p, "/usr/share/fish/vendor_completions.d/" + p + ".fish"} {
+		man := "/usr/share/man/man1/" + p + ".1.gz"
+		if p == "leafd" || p == "spined" {
+			man = "/usr/share/man/man8/" + p + ".8.gz"
+		}
+		for _, file := range []string{man, "/usr/share/bash-completion/completions/" + p, "/usr/share/zsh/vendor-completions/_" + p, "/usr/share/fish/vendor_completions.d/" + p + ".fish"} {
 			if have[file] == "" {
 				t.Errorf("there is no %s", file)
 			}
