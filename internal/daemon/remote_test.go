@@ -15,13 +15,13 @@ import (
 	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/internal/admin"
 	"github.com/loomfabric/loom/internal/httpd"
-	"github.com/loomfabric/loom/internal/testenv"
+	"github.com/loomfabric/loom/internal/testenv/certs"
 )
 
 // TestAdminForOtherMachines: who has a certificate with the right name is answered, and
 // nobody else; nobody changes anything; a new certificate counts without a restart.
 func TestAdminForOtherMachines(t *testing.T) {
-	ours, theirs := testenv.NewCA(t), testenv.NewCA(t)
+	ours, theirs := certs.NewCA(t), certs.NewCA(t)
 	cert, key := ours.Sign(t, "leaf1")
 	n := remoteNode(t, fmt.Sprintf("tls_server_config: {cert_file: %s, key_file: %s, client_ca_file: %s, client_auth_type: RequireAndVerifyClientCert, client_allowed_sans: [loomweb]}\n", cert, key, ours.File))
 	l, err := n.listenRemote(nil)
@@ -38,7 +38,7 @@ func TestAdminForOtherMachines(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	client := func(ca, signer *testenv.CA, name string) *tls.Config {
+	client := func(ca, signer *certs.CA, name string) *tls.Config {
 		t.Helper()
 		f := admin.TLSFiles{CA: ca.File}
 		f.Cert, f.Key = signer.Sign(t, name)
@@ -113,7 +113,7 @@ func remoteNode(t *testing.T, text string) *node {
 // TestAdminRemoteFiles: files that cannot be used, or let anybody in, are found before
 // the node forwards.
 func TestAdminRemoteFiles(t *testing.T) {
-	ca := testenv.NewCA(t)
+	ca := certs.NewCA(t)
 	cert, key := ca.Sign(t, "leaf1")
 	for want, text := range map[string]string{
 		"/nowhere":                     "tls_server_config: {cert_file: /nowhere, key_file: " + key + "}\n",

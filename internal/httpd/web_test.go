@@ -3,17 +3,11 @@ package httpd
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -23,63 +17,32 @@ import (
 	"time"
 
 	"golang.org/x/crypto/bcrypt"
+
+	"github.com/loomfabric/loom/internal/testenv/certs"
 )
 
-// authority signs certificates, each with its own key, as a site's does.
-type authority struct {
-	t    *testing.T
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-	pem  []byte
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
-func newAuthority(t *testing.T, name string) *authority {
-	a := &authority{t: t}
-	a.cert, a.key, a.pem, _ = a.issue(&x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	})
-	return a
+// sign returns a certificate and its key as files have them.
+func sign(t *testing.T, ca *certs.CA, name string) (cert, key []byte) {
+	t.Helper()
+	certFile, keyFile := ca.Sign(t, name)
+	return read(t, certFile), read(t, keyFile)
 }
 
-// issue makes a certificate, which is its own issuer's while there is none. It returns both
-// parts as files have them.
-func (a *authority) issue(c *x509.Certificate) (cert *x509.Certificate, key *ecdsa.PrivateKey, certPEM, keyPEM []byte) {
-	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+// signed returns a certificate for one who asks.
+func signed(t *testing.T, ca *certs.CA) tls.Certificate {
+	t.Helper()
+	c, err := tls.X509KeyPair(sign(t, ca, "prometheus"))
 	if err != nil {
-		a.t.Fatal(err)
-	}
-	c.SerialNumber, c.NotBefore, c.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	parent, signer := a.cert, a.key
-	if parent == nil {
-		parent, signer = c, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, parent, key.Public(), signer)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	if cert, err = x509.ParseCertificate(der); err != nil {
-		a.t.Fatal(err)
-	}
-	raw, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	return cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
-}
-
-func (a *authority) server(name string) (cert, key []byte) {
-	_, _, cert, key = a.issue(&x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	})
-	return cert, key
-}
-
-func (a *authority) client() tls.Certificate {
-	_, _, cert, key := a.issue(&x509.Certificate{Subject: pkix.Name{CommonName: "prometheus"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
-	c, err := tls.X509KeyPair(cert, key)
-	if err != nil {
-		a.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return c
 }
@@ -144,28 +107,28 @@ func fetch(url string, c *tls.Config, user ...string) (body string, status int, 
 // Metrics over TLS are for those with a certificate of the site's authority, and for nobody
 // else; a new certificate of the node counts from the next connection on.
 func TestWebTLS(t *testing.T) {
-	ours, theirs := newAuthority(t, "site"), newAuthority(t, "elsewhere")
+	ours, theirs := certs.NewCA(t), certs.NewCA(t)
 	s := site{t, t.TempDir()}
-	cert, key := ours.server("leaf0")
+	cert, key := sign(t, ours, "leaf0")
 	s.write("node.crt", cert)
 	s.write("node.key", key)
-	s.write("ca.crt", ours.pem)
+	s.write("ca.crt", read(t, ours.File))
 	s.write("web.yaml", []byte(webConfig))
 	if err := CheckWeb(filepath.Join(s.dir, "web.yaml"), "telemetry.web_config"); err != nil {
 		t.Fatal(err)
 	}
 	address := serveWeb(t, s, slog.New(slog.DiscardHandler))
 	roots := x509.NewCertPool()
-	roots.AddCert(ours.cert)
+	roots.AppendCertsFromPEM(read(t, ours.File))
 	with := func(certs ...tls.Certificate) *tls.Config {
 		return &tls.Config{RootCAs: roots, ServerName: "leaf0", Certificates: certs}
 	}
-	if body, status, name, err := fetch("https://"+address+"/metrics", with(ours.client())); err != nil || body != "ok" || status != http.StatusOK || name != "leaf0" {
+	if body, status, name, err := fetch("https://"+address+"/metrics", with(signed(t, ours))); err != nil || body != "ok" || status != http.StatusOK || name != "leaf0" {
 		t.Errorf("with a certificate: %q, %d of %s, %v", body, status, name, err)
 	}
-	old := with(ours.client())
+	old := with(signed(t, ours))
 	old.MaxVersion = tls.VersionTLS11 //nolint:gosec // what is refused
-	for name, c := range map[string]*tls.Config{"without a certificate": with(), "with one of another authority": with(theirs.client()), "with TLS 1.1": old} {
+	for name, c := range map[string]*tls.Config{"without a certificate": with(), "with one of another authority": with(signed(t, theirs)), "with TLS 1.1": old} {
 		if body, status, _, err := fetch("https://"+address+"/metrics", c); err == nil {
 			t.Errorf("%s: %q, %d", name, body, status)
 		}
@@ -174,10 +137,10 @@ func TestWebTLS(t *testing.T) {
 		t.Errorf("without TLS: %q, %d", body, status)
 	}
 
-	cert, key = ours.server("leaf0.new")
+	cert, key = sign(t, ours, "leaf0.new")
 	s.write("node.crt", cert)
 	s.write("node.key", key)
-	c := with(ours.client())
+	c := with(signed(t, ours))
 	c.ServerName = "leaf0.new"
 	if _, _, name, err := fetch("https://"+address+"/metrics", c); err != nil || name != "leaf0.new" {
 		t.Errorf("after the certificate was replaced: %q, %v", name, err)
@@ -206,9 +169,9 @@ func TestWebUsers(t *testing.T) {
 
 // What is wrong with the file is found before anybody is served, and named.
 func TestWebConfigIsChecked(t *testing.T) {
-	ours := newAuthority(t, "site")
-	cert, key := ours.server("leaf0")
-	_, other := ours.server("leaf1")
+	ours := certs.NewCA(t)
+	cert, key := sign(t, ours, "leaf0")
+	_, other := sign(t, ours, "leaf1")
 	for name, tt := range map[string]struct {
 		files map[string][]byte
 		want  string
@@ -216,9 +179,9 @@ func TestWebConfigIsChecked(t *testing.T) {
 		"no file":          {nil, "no such file"},
 		"a typo":           {map[string][]byte{"web.yaml": []byte("tls_config: {}\n")}, "tls_config"},
 		"no certificate":   {map[string][]byte{"web.yaml": []byte(webConfig)}, "node.crt"},
-		"another's key":    {map[string][]byte{"web.yaml": []byte(webConfig), "node.crt": cert, "node.key": other, "ca.crt": ours.pem}, "private key does not match"},
+		"another's key":    {map[string][]byte{"web.yaml": []byte(webConfig), "node.crt": cert, "node.key": other, "ca.crt": read(t, ours.File)}, "private key does not match"},
 		"no authority":     {map[string][]byte{"web.yaml": []byte(webConfig), "node.crt": cert, "node.key": key}, "ca.crt"},
-		"nobody lets them": {map[string][]byte{"web.yaml": bytes.ReplaceAll([]byte(webConfig), []byte("RequireAndVerifyClientCert"), []byte("Sometimes")), "node.crt": cert, "node.key": key, "ca.crt": ours.pem}, "Sometimes"},
+		"nobody lets them": {map[string][]byte{"web.yaml": bytes.ReplaceAll([]byte(webConfig), []byte("RequireAndVerifyClientCert"), []byte("Sometimes")), "node.crt": cert, "node.key": key, "ca.crt": read(t, ours.File)}, "Sometimes"},
 	} {
 		s := site{t, t.TempDir()}
 		for file, text := range tt.files {

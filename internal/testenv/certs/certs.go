@@ -1,4 +1,5 @@
-package testenv
+// Package certs makes certificates for tests, which need no root for them.
+package certs
 
 import (
 	"crypto/ecdsa"
