@@ -11,6 +11,7 @@ import (
 
 	"github.com/loomfabric/loom/config"
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/natural"
 )
 
 // portRest is how long an interface stays a port after the last route over it has gone.
@@ -149,7 +150,7 @@ func (f *Finder) follow(s *State, routes []*Route, now time.Time) (found Found) 
 			fresh = append(fresh, name)
 		}
 	}
-	slices.SortFunc(fresh, natural)
+	slices.SortFunc(fresh, natural.Compare)
 	for _, name := range fresh {
 		if !f.room() {
 			found.refuse(name, fmt.Sprintf("there are %d others, and no more are possible", f.most))
@@ -160,7 +161,7 @@ func (f *Finder) follow(s *State, routes []*Route, now time.Time) (found Found) 
 	for _, p := range f.ports {
 		found.Ports = append(found.Ports, p.name)
 	}
-	slices.SortFunc(found.Refused, func(a, b Refusal) int { return natural(a.Name, b.Name) })
+	slices.SortFunc(found.Refused, func(a, b Refusal) int { return natural.Compare(a.Name, b.Name) })
 	return found
 }
 
@@ -223,29 +224,6 @@ func unfit(l *Link) string {
 		return "it is the loopback interface"
 	}
 	return ""
-}
-
-// natural compares names as people count: eth2 stands before eth10.
-func natural(a, b string) int {
-	for i := 0; i < len(a) && i < len(b); i++ {
-		x, y := digits(a[i:]), digits(b[i:])
-		if x != "" && y != "" && x != y {
-			return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(x, y), cmp.Compare(a, b))
-		}
-		if a[i] != b[i] {
-			break
-		}
-	}
-	return cmp.Compare(a, b)
-}
-
-// digits returns the number that a text begins with.
-func digits(s string) string {
-	n := 0
-	for n < len(s) && '0' <= s[n] && s[n] <= '9' {
-		n++
-	}
-	return s[:n]
 }
 
 // find looks for ports after the state has changed or a port has rested, and returns

@@ -105,14 +105,6 @@ func TestFinderIsBounded(t *testing.T) {
 	}
 }
 
-func TestNatural(t *testing.T) {
-	names := []string{"eth10", "eth2", "swp1s10", "swp1s9", "eth2.100", "eth2.20", "a", "eth", "eth02"}
-	slices.SortFunc(names, natural)
-	if want := []string{"a", "eth", "eth2", "eth2.20", "eth2.100", "eth02", "eth10", "swp1s9", "swp1s10"}; !slices.Equal(names, want) {
-		t.Errorf("%q, want %q", names, want)
-	}
-}
-
 // A mirror tells of ports that routes lead over, and of interfaces that cannot be any.
 func TestMirrorFindsPorts(t *testing.T) {
 	s := leafState()

@@ -26,7 +26,7 @@ var layers = [][]string{
 	{"bpf"},
 	{"dataplane/xsk"},
 	{"dataplane"},
-	{"internal/ethtool", "internal/rtnl", "internal/namespace", "internal/httpd", "internal/handover", "internal/chart", "internal/spread", "internal/status", "internal/buildinfo", "internal/manpage"},
+	{"internal/ethtool", "internal/rtnl", "internal/namespace", "internal/httpd", "internal/handover", "internal/chart", "internal/spread", "internal/status", "internal/buildinfo", "internal/manpage", "internal/natural"},
 	{"config"},
 	{"control/bridge"},
 	{"control", "internal/telemetry", "internal/workload", "internal/measure", "internal/admin", "sim/engine"},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/internal/admin"
+	"github.com/loomfabric/loom/internal/natural"
 )
 
 // patience is how many rounds a node may miss before it counts as silent.
@@ -61,7 +62,7 @@ func (m *model) node(name string) *node {
 	}
 	n := &node{name: name, err: "it has not been asked yet", state: -1}
 	m.nodes = append(m.nodes, n)
-	slices.SortFunc(m.nodes, func(a, b *node) int { return natural(a.name, b.name) })
+	slices.SortFunc(m.nodes, func(a, b *node) int { return natural.Compare(a.name, b.name) })
 	return n
 }
 
@@ -121,7 +122,7 @@ func same(a, b *Layout) bool {
 // describe makes a layout of what the nodes said last. Leaves come first.
 func (m *model) describe(known map[string]*admin.Snapshot) (*Layout, []pair) {
 	slices.SortStableFunc(m.nodes, func(a, b *node) int {
-		return cmp.Or(cmp.Compare(rank(a.now), rank(b.now)), natural(a.name, b.name))
+		return cmp.Or(cmp.Compare(rank(a.now), rank(b.now)), natural.Compare(a.name, b.name))
 	})
 	l := &Layout{Type: "layout", Nodes: []NodeInfo{}, Links: []LinkInfo{}, Paths: []PathInfo{}}
 	place := make(map[string]int)
@@ -165,7 +166,7 @@ func (m *model) describe(known map[string]*admin.Snapshot) (*Layout, []pair) {
 		}
 	}
 	slices.SortStableFunc(l.Paths, func(a, b PathInfo) int {
-		return cmp.Or(cmp.Compare(a.From, b.From), natural(a.To, b.To), cmp.Compare(a.Uplink, b.Uplink))
+		return cmp.Or(cmp.Compare(a.From, b.From), natural.Compare(a.To, b.To), cmp.Compare(a.Uplink, b.Uplink))
 	})
 	return l, pairs
 }

@@ -196,14 +196,6 @@ func TestCountersThatBeginAnew(t *testing.T) {
 }
 
 // TestOrderOfNames: numbers count as numbers.
-func TestOrderOfNames(t *testing.T) {
-	names := []string{"L10", "L9", "leaf-2b", "leaf-2a", "leaf-10a", "L09"}
-	slices.SortFunc(names, natural)
-	if got := strings.Join(names, " "); got != "L09 L9 L10 leaf-2a leaf-2b leaf-10a" {
-		t.Error(got)
-	}
-}
-
 // snapshots writes a file of some rounds of a fabric.
 func snapshots(f *fakeFabric, rounds int) []byte {
 	var b bytes.Buffer

@@ -7,12 +7,15 @@ import (
 	"strings"
 
 	"github.com/loomfabric/loom/internal/admin"
+	"github.com/loomfabric/loom/internal/natural"
 )
 
 // end is one end of a link.
 type end struct{ node, port string }
 
-func (e end) compare(o end) int { return cmp.Or(natural(e.node, o.node), natural(e.port, o.port)) }
+func (e end) compare(o end) int {
+	return cmp.Or(natural.Compare(e.node, o.node), natural.Compare(e.port, o.port))
+}
 
 // pair is a link. The end at a leaf, or the lower one, is the first.
 type pair struct{ a, b end }
@@ -106,35 +109,4 @@ func (t *topology) links(nodes map[string]*admin.Snapshot) []pair {
 	}
 	slices.SortFunc(all, func(x, y pair) int { return cmp.Or(x.a.compare(y.a), x.b.compare(y.b)) })
 	return all
-}
-
-// natural compares names whose numbers count as numbers: L9 is before L10.
-func natural(a, b string) int {
-	whole := strings.Compare(a, b)
-	for a != "" && b != "" {
-		x, y := digits(a), digits(b)
-		if x > 0 && y > 0 {
-			m, n := strings.TrimLeft(a[:x], "0"), strings.TrimLeft(b[:y], "0")
-			if c := cmp.Or(cmp.Compare(len(m), len(n)), strings.Compare(m, n)); c != 0 {
-				return c
-			}
-			a, b = a[x:], b[y:]
-			continue
-		}
-		if a[0] != b[0] {
-			return cmp.Compare(a[0], b[0])
-		}
-		a, b = a[1:], b[1:]
-	}
-	return cmp.Or(cmp.Compare(len(a), len(b)), whole)
-}
-
-// digits returns how many digits a text begins with.
-func digits(s string) int {
-	for i := range len(s) {
-		if s[i] < '0' || s[i] > '9' {
-			return i
-		}
-	}
-	return len(s)
 }
