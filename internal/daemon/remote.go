@@ -32,7 +32,19 @@ func (n *node) listenRemote(h *heir) (net.Listener, error) {
 // serveRemote serves the admin API to other machines. They only read, whatever the API
 // lets those do who are on this one.
 func (n *node) serveRemote(ctx context.Context, l net.Listener, api http.Handler, log *slog.Logger) error {
-	return httpd.ServeWeb(ctx, l, readOnly(api), "the admin API for other machines", n.common.Admin.Remote.WebConfig, log)
+	return httpd.ServeWeb(ctx, l, certified(readOnly(api)), "the admin API for other machines", n.common.Admin.Remote.WebConfig, log)
+}
+
+// certified refuses who has shown no certificate that was verified. The file is read again
+// for each connection, and may have ceased to ask for them since the start.
+func certified(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
+			httpd.WriteJSON(w, http.StatusForbidden, map[string]string{"error": "the node answers those with a certificate: admin.remote.web_config has to say client_auth_type RequireAndVerifyClientCert"})
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // readOnly refuses what is not a question.

@@ -98,6 +98,13 @@ func TestAdminForOtherMachines(t *testing.T) {
 	if b, err := ask(client(theirs, ours, "loomweb"), http.MethodGet); err != nil {
 		t.Errorf("the new certificate: %s, %v", b, err)
 	}
+	// The file asks nobody for a certificate any more.
+	if err := os.WriteFile(n.common.Admin.Remote.WebConfig, fmt.Appendf(nil, "tls_server_config: {cert_file: %s, key_file: %s}\n", cert, key), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := ask(&tls.Config{RootCAs: client(theirs, ours, "loomweb").RootCAs}, http.MethodGet); err == nil || !strings.Contains(err.Error(), "client_auth_type") {
+		t.Errorf("without a certificate, after the file ceased to ask for one: %s, %v", b, err)
+	}
 }
 
 // remoteNode is one that other machines may ask, as a web_config says.
