@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -166,7 +167,7 @@ func (l *Lab) processes(namespaces []string) (out []process, err error) {
 		args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		inside := unix.Stat(fmt.Sprintf("/proc/%d/ns/net", pid), &st) == nil && inodes[st.Ino]
 		ours := bytes.Contains(args, []byte("\x00run\x00-c\x00"+l.dir()+"/")) || bytes.Contains(args, []byte("\x00--vty_socket\x00"+l.dir()+"/")) ||
-			bytes.Contains(args, []byte("\x00--inventory\x00"+l.path(webInventory)+"\x00--title\x00"))
+			bytes.Contains(args, []byte("\x00"+strings.Join(l.webArguments(), "\x00")+"\x00"))
 		if inside || ours {
 			out = append(out, process{pid, fd})
 		} else {

@@ -198,7 +198,7 @@ func (l *Lab) nodeStatus(ctx context.Context, n fabric.Node) NodeStatus {
 		s.Role = "leafd"
 	}
 	var file struct{ PID int }
-	if b, err := os.ReadFile(l.path(n.Name + ".pid")); err == nil && json.Unmarshal(b, &file) == nil && unix.Kill(file.PID, 0) == nil {
+	if b, err := os.ReadFile(fabric.ProcessFile(l.File.Name, n.Name)); err == nil && json.Unmarshal(b, &file) == nil && unix.Kill(file.PID, 0) == nil {
 		s.PID = file.PID
 	}
 	client := admin.Client{Socket: fabric.AdminSocket(l.File.Name, n.Name)}

@@ -11,17 +11,14 @@ import (
 	"strconv"
 	"syscall"
 	"time"
-
-	"github.com/goccy/go-yaml"
-
-	"github.com/loomfabric/loom/config/fabric"
 )
 
-const (
-	// webInventory is the file that names the lab's nodes, for loomweb and loomctl.
-	webInventory = "nodes.yaml"
-	webWait      = 10 * time.Second
-)
+const webWait = 10 * time.Second
+
+// webArguments are those by which the lab's own loomweb is known from others that show it.
+func (l *Lab) webArguments() []string {
+	return []string{"--lab", l.File.Name, "--title", l.File.Name, "--listen"}
+}
 
 // errNoDaemons is the error for a picture of a lab whose nodes nobody can ask.
 var errNoDaemons = errors.New("the lab has no leafd and no spined to ask (dataplane: kernel): there is nothing to show")
@@ -48,24 +45,13 @@ func (l *Lab) StartWeb(ctx context.Context, address string) (url string, err err
 	if err != nil {
 		return "", err
 	}
-	nodes := make(map[string]string)
-	for _, n := range l.withDaemon() {
-		nodes[n.Name] = "unix:" + fabric.AdminSocket(l.File.Name, n.Name)
-	}
-	text, err := yaml.Marshal(map[string]any{"nodes": nodes})
-	if err != nil {
-		return "", err
-	}
-	if err := os.WriteFile(l.path(webInventory), text, 0o644); err != nil {
-		return "", err
-	}
 	log, err := os.OpenFile(l.path("loomweb.log"), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
 	if err != nil {
 		return "", err
 	}
 	defer log.Close() // the child has its own descriptor
 	start := func(who *syscall.Credential) (*exec.Cmd, error) {
-		cmd := exec.Command(path, "--inventory", l.path(webInventory), "--title", l.File.Name, "--listen", address)
+		cmd := exec.Command(path, append(l.webArguments(), address)...)
 		cmd.Stdout, cmd.Stderr = log, log
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: who} // it outlives the terminal
 		return cmd, cmd.Start()
