@@ -50,7 +50,7 @@ func main() {
 		width, height int64
 		dark          bool
 	}{
-		{"loomweb-light", 1440, 900, false}, {"loomweb-dark", 1440, 900, true}, {"loomweb-phone", 390, 1500, false}, {"loomweb-phone-dark", 390, 844, true},
+		{"loomweb-light", 1440, 900, false}, {"loomweb-dark", 1440, 900, true}, {"loomweb-phone", 390, 1500, false},
 	} {
 		p.Size(shot.width, shot.height)
 		p.Dark(shot.dark)
