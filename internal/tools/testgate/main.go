@@ -99,10 +99,8 @@ func (g *gate) runParts(race []string) error {
 	for _, p := range parts {
 		errs = append(errs, g.rootTests(p.privileged, p.race))
 	}
-	if err := errors.Join(append(errs, <-behind)...); err != nil {
-		return err
-	}
-	return g.finish()
+	errs = append(errs, <-behind) // before what it has counted is read
+	return errors.Join(append(errs, g.finish())...)
 }
 
 // needTools reports programs that tests would miss after minutes.
