@@ -15,14 +15,22 @@ import (
 
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/events"
 	"github.com/loomfabric/loom/internal/record"
 )
 
 // fakeRecorded has what the test says.
-type fakeRecorded struct{ next dataplane.RecordBatch }
+type fakeRecorded struct {
+	next          dataplane.RecordBatch
+	asked, answer chan struct{} // nil: it answers at once
+}
 
 func (*fakeRecorded) Record() {}
 func (f *fakeRecorded) Collect(b *dataplane.RecordBatch, _ bool) {
+	if f.asked != nil {
+		close(f.asked)
+		<-f.answer
+	}
 	*b = f.next
 }
 func (*fakeRecorded) Recorded() dataplane.Recorded {
@@ -33,8 +41,9 @@ func (*fakeRecorded) Recorded() dataplane.Recorded {
 }
 
 func fakeRecorder(t *testing.T) (*recorder, *fakeRecorded) {
-	r, plane := newRecorder("L0", "leafd", "v1", t.TempDir()), &fakeRecorded{}
-	r.plane, r.log = plane, slog.New(recordHandler{slog.DiscardHandler, r})
+	kept, plane := events.NewRing(8), &fakeRecorded{}
+	r := newRecorder("L0", "leafd", "v1", t.TempDir(), slog.New(events.Keep(slog.DiscardHandler, kept)).With("node", "L0"), kept)
+	r.plane = plane
 	plane.next.Ports = make([]dataplane.RecordPort, 2)
 	return r, plane
 }
@@ -47,10 +56,7 @@ func TestRecorderDumps(t *testing.T) {
 	b.Flows = []dataplane.FlowRecord{{Hash: 9, Peer: netip.MustParseAddr("10.0.0.2"), First: 3e9, Last: 4e9, Frames: 2, Bytes: 2000}}
 	b.Decisions = []dataplane.DecisionRecord{{At: 5e9, Scheme: "conga", Uplink: 2, Uplinks: 1<<2 | 1<<4}}
 	b.Frames = []dataplane.DropRecord{{At: 5e9, Reason: drop.NoRoute, Len: 3, Data: [dataplane.RecordBytes]byte{1, 2, 3}}}
-	slog.New(recordHandler{slog.DiscardHandler, r}).With("node", "L0") // a logger of a logger
-	if err := r.log.Handler().(recordHandler).Handle(t.Context(), slog.NewRecord(time.Now(), slog.LevelWarn, "port down", 0)); err != nil {
-		t.Fatal(err)
-	}
+	r.log.With("port", "up0").Warn("port down", "ifindex", 7)
 	var out bytes.Buffer
 	if err := r.write(&out); err != nil {
 		t.Fatal(err)
@@ -72,9 +78,34 @@ func TestRecorderDumps(t *testing.T) {
 	if x := d.Decisions[0]; len(x.Uplinks) != 2 || x.Uplinks[1].Uplink != 4 {
 		t.Errorf("decision %+v", x)
 	}
-	if len(d.Events) != 1 || d.Events[0].Text != "port down" || d.Events[0].Level != "WARN" || !bytes.Equal(d.Drops[0].Data, []byte{1, 2, 3}) {
+	if len(d.Events) != 1 || d.Events[0].Text != "port down ifindex=7 port=up0" || d.Events[0].Level != "WARN" || !bytes.Equal(d.Drops[0].Data, []byte{1, 2, 3}) {
 		t.Errorf("events %+v, drops %+v", d.Events, d.Drops)
 	}
+}
+
+// A worker that does not answer the recorder keeps nobody from logging: the log is where
+// people read about it.
+func TestRecorderDoesNotHoldTheLog(t *testing.T) {
+	r, plane := fakeRecorder(t)
+	plane.asked, plane.answer = make(chan struct{}), make(chan struct{})
+	done, logged := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		r.dump("test", true)
+	}()
+	<-plane.asked
+	go func() {
+		defer close(logged)
+		r.log.Warn("a worker is stuck")
+	}()
+	select {
+	case <-logged:
+	case <-time.After(10 * time.Second):
+		t.Error("the log waits for a worker")
+	}
+	close(plane.answer)
+	<-done
+	<-logged
 }
 
 // A burst of drops is one: much within a second, compared with what came, and not again

@@ -96,10 +96,9 @@ func (k Kind) run(ctx context.Context, file string, takeOver bool) (err error) {
 	}
 	again := &reloader{kind: k, file: file, gather: control.GatherPorts, start: read, found: make(chan []string, 1), asked: make(chan request)}
 	again.level.Set(n.logLevel())
-	rec := newRecorder(n.dp.Name, k.name, k.version, n.common.Record.Dir)
 	kept := events.NewRing(keptEvents)
-	log := slog.New(recordHandler{n.logger(&again.level, kept).Handler(), rec})
-	rec.log = log
+	log := n.logger(&again.level, kept)
+	rec := newRecorder(n.dp.Name, k.name, k.version, n.common.Record.Dir, log, kept)
 	again.log, again.manager.log = log, log
 	for _, f := range findings {
 		log.Warn(f.Problem, "fix", f.Fix)
