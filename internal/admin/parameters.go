@@ -2,6 +2,7 @@ package admin
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/loomfabric/loom/dataplane"
 )
@@ -120,7 +121,7 @@ func (p Parameters) withTables(configs []dataplane.PortConfig, t *dataplane.Tabl
 // [Client] asks for it.
 func Endpoints(leaf bool) (names []string) {
 	for i := range endpoints {
-		if e := &endpoints[i]; (leaf || !e.leaf) && e.path != "explain" {
+		if e := &endpoints[i]; (leaf || !e.leaf) && !slices.Contains(needTables, e.path) {
 			names = append(names, e.path)
 		}
 	}

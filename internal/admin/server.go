@@ -170,7 +170,7 @@ var endpoints = []endpoint{
 	}},
 }
 
-// needTables are the questions that have no answer before there are tables.
+// needTables are the questions about a flow, which have no answer before there are tables.
 var needTables = []string{"explain", "route", "arrival"}
 
 // orEmpty makes a list that JSON does not write as null.
