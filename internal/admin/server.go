@@ -96,7 +96,7 @@ var endpoints = []endpoint{
 		return LogLevel{levelName(o.Level.Level())}, nil
 	}},
 	{"parameters", false, true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
-		return o.Parameters().withTables(o.Ports(), o.Tables()), nil
+		return o.Parameters().withTables(o.Tables()), nil
 	}},
 	{"rings", false, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		st := o.Node.Stats()

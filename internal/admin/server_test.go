@@ -211,7 +211,7 @@ func TestAnswers(t *testing.T) {
 	var params Parameters
 	get("/v1/parameters", &params)
 	if !reflect.DeepEqual(params, Parameters{
-		PID: 7, Peers: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, VNIs: []VNI{{100, []netip.Addr{}}}, Routes: []Route{}, Cores: []int{}, FailOpen: []string{},
+		PID: 7, Peers: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, VNIs: []VNI{{100, []netip.Addr{}}}, Cores: []int{}, FailOpen: []string{},
 	}) {
 		t.Errorf("parameters %+v", params)
 	}
