@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,10 +39,13 @@ const (
 	maxCaptureBytes     = 1 << 40
 )
 
+// flowOfCapture are the parameters of /v1/capture that name a flow.
+var flowOfCapture = []string{"src", "dst", "proto", "sport", "dport"}
+
 // captureParameters are those of /v1/capture.
-var captureParameters = []string{
-	"port", "point", "reason", "scheme", "flowlet", "src", "dst", "proto", "sport", "dport", "filter", "outer", "snaplen", "slow", "frames", "bytes", "time",
-}
+var captureParameters = append([]string{
+	"port", "point", "reason", "scheme", "flowlet", "filter", "outer", "snaplen", "slow", "frames", "bytes", "time",
+}, flowOfCapture...)
 
 // Capture copies frames as a [dataplane.Capture] does.
 type Capture interface {
@@ -66,7 +70,7 @@ type captureRequest struct {
 func (o *Options) serveCapture(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)
-		httpd.WriteJSON(w, http.StatusMethodNotAllowed, Failure{r.Method + " is not possible: the API only reads, use GET"})
+		httpd.WriteJSON(w, http.StatusMethodNotAllowed, Failure{r.Method + " is not possible: this only reads, use GET"})
 		return
 	}
 	q, err := url.ParseQuery(r.URL.RawQuery)
@@ -252,7 +256,7 @@ func parseCapture(q url.Values) (*captureRequest, error) {
 	var err error
 	r.Filter, err = parseFilter(q.Get("filter"))
 	errs = append(errs, err)
-	if q.Get("src") != "" || q.Get("dst") != "" {
+	if slices.ContainsFunc(flowOfCapture, q.Has) {
 		r.Flow, err = parseEnds(q)
 		errs = append(errs, err)
 	}

@@ -235,6 +235,7 @@ func TestParseCapture(t *testing.T) {
 		"filter=1+40+0+0+x":                    `"x" is no number`,
 		"filter=1+40+300+0+1":                  `"300" is no number`,
 		"src=10.0.0.1":                         "dst is needed",
+		"proto=tcp&dport=80":                   "src is needed",
 		"src=10.0.0.1&dst=fd00::1":             "of two IP versions",
 		"src=10.0.0.1&dst=02:00:00:00:00:01":   "give two of a kind",
 		"src=10.0.0.1&dst=10.0.0.2&proto=nope": `proto "nope"`,
