@@ -3,7 +3,6 @@ package loomctl
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -134,9 +133,8 @@ func (f *follower) step(c *cobra.Command) error {
 	var all []NodeEvent
 	for i := range f.nodes {
 		n := &f.nodes[i]
-		var a admin.Events
-		raw, err := n.client.Get(c.Context(), "events", f.ask[i])
-		if err = errors.Join(err, unmarshal(raw, &a)); err != nil {
+		a, err := get[admin.Events](c.Context(), n, "events", f.ask[i])
+		if err != nil {
 			if !f.failed[i] && c.Context().Err() == nil {
 				fmt.Fprintf(c.ErrOrStderr(), "loomctl: %s\n", strings.TrimPrefix(n.name+": "+err.Error(), ": "))
 			}
@@ -156,13 +154,6 @@ func (f *follower) step(c *cobra.Command) error {
 		}
 	}
 	return nil
-}
-
-func unmarshal(raw json.RawMessage, v any) error {
-	if len(raw) == 0 {
-		return nil
-	}
-	return json.Unmarshal(raw, v)
 }
 
 func (f *follower) write(w io.Writer, e *NodeEvent) error {
