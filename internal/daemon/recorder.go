@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -36,6 +37,10 @@ const (
 	burstDrops = 1000
 	burstPart  = 100
 	burstRest  = 10 * time.Minute // from one record of a burst to the next
+
+	// A record's name has the node's, the time and the suffix.
+	recordTime   = "20060102T150405.000"
+	recordSuffix = ".loom"
 
 	crashWait = 2 * time.Second // for a record of a crash
 )
@@ -262,19 +267,27 @@ func (r *recorder) crash() {
 	}
 }
 
+// wrote reports whether a file has a name of this node's records: another node's name may
+// begin with this one's.
+func (r *recorder) wrote(file string) bool {
+	at, ok := strings.CutPrefix(file, r.name+"-")
+	_, err := time.Parse(recordTime+recordSuffix, at)
+	return ok && err == nil
+}
+
 func (r *recorder) save(why string, now time.Time) (path string, err error) {
-	files, err := filepath.Glob(filepath.Join(r.dir, r.name+"-*.loom"))
+	all, err := os.ReadDir(r.dir) // sorted by names, which have the time
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("record.dir: %w", err)
 	}
-	slices.Sort(files) // their names have the time
+	files := slices.DeleteFunc(all, func(f os.DirEntry) bool { return !r.wrote(f.Name()) })
 	for len(files) >= recordFiles {
-		if err := os.Remove(files[0]); err != nil {
+		if err := os.Remove(filepath.Join(r.dir, files[0].Name())); err != nil {
 			return "", fmt.Errorf("remove the oldest flight record: %w", err)
 		}
 		files = files[1:]
 	}
-	path = filepath.Join(r.dir, r.name+"-"+now.UTC().Format("20060102T150405.000")+".loom")
+	path = filepath.Join(r.dir, r.name+"-"+now.UTC().Format(recordTime)+recordSuffix)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
 	if err != nil {
 		return "", fmt.Errorf("record.dir: %w", err)

@@ -138,8 +138,11 @@ func TestRecorderFindsBursts(t *testing.T) {
 func TestRecorderKeepsFewFiles(t *testing.T) {
 	r, _ := fakeRecorder(t)
 	other := filepath.Join(r.dir, "L1-20200101T000000.000.loom")
-	if err := os.WriteFile(other, nil, 0o600); err != nil {
-		t.Fatal(err)
+	longer := filepath.Join(r.dir, "L0-b-20200101T000000.000.loom") // L0-b's
+	for _, file := range []string{other, longer} {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	at := time.Now()
 	for range recordFiles + 3 {
@@ -159,7 +162,7 @@ func TestRecorderKeepsFewFiles(t *testing.T) {
 		}
 	}
 	files, err := filepath.Glob(filepath.Join(r.dir, "*.loom"))
-	if err != nil || len(files) != recordFiles+1 || !strings.HasSuffix(files[recordFiles], "L1-20200101T000000.000.loom") {
+	if err != nil || len(files) != recordFiles+2 || files[recordFiles] != longer || files[recordFiles+1] != other {
 		t.Errorf("%v, %v", files, err)
 	}
 	r.dir = "/nowhere"
