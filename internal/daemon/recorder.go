@@ -147,10 +147,11 @@ func (r *recorder) collect(all bool) {
 		}
 	}
 	r.samples.add(s)
+	vtep := about.VTEP.String()
 	for i := range b.Flows {
 		f := &b.Flows[i]
 		r.flows.add(record.Flow{
-			Start: at(int64(f.First)), End: at(int64(f.Last)), Src: about.VTEP.String(), Dst: f.Peer.String(), Class: int(f.Class), Hash: f.Hash, Frames: f.Frames, Bytes: f.Bytes,
+			Start: at(int64(f.First)), End: at(int64(f.Last)), Src: vtep, Dst: f.Peer.String(), Class: int(f.Class), Hash: f.Hash, Frames: f.Frames, Bytes: f.Bytes,
 		})
 	}
 	for i := range b.Decisions {

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -179,6 +180,56 @@ func TestLastKeepsTheLast(t *testing.T) {
 	if got := fmt.Sprint(l.list()); got != "[5 6 7]" {
 		t.Error(got)
 	}
+}
+
+// BenchmarkRecorderMemory fills a recorder, of a node of 8 ports and of one of 64, and says
+// what it takes besides the log.
+func BenchmarkRecorderMemory(b *testing.B) {
+	for _, ports := range []int{8, 64} {
+		b.Run(fmt.Sprintf("ports=%d", ports), func(b *testing.B) {
+			plane := &fullRecorded{ports: ports}
+			for b.Loop() {
+				var before, after runtime.MemStats
+				runtime.GC()
+				runtime.ReadMemStats(&before)
+				r := newRecorder("L0", "leafd", "v1", "", nil, nil)
+				r.plane = plane
+				for range recordSamples {
+					r.collect(false)
+				}
+				runtime.GC()
+				runtime.ReadMemStats(&after)
+				b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/1e6, "MB")
+				if len(r.flows.buf) != recordFlows || len(r.decisions.buf) != recordDecisions || len(r.drops.buf) != recordDropped || len(r.samples.buf) != recordSamples {
+					b.Fatal("there is room left")
+				}
+			}
+		})
+	}
+}
+
+// fullRecorded has something of all in each batch.
+type fullRecorded struct{ ports int }
+
+func (*fullRecorded) Record() {}
+
+func (f *fullRecorded) Collect(b *dataplane.RecordBatch, _ bool) {
+	peer := netip.MustParseAddr("10.0.0.2")
+	b.Ports, b.Flows, b.Decisions, b.Frames = make([]dataplane.RecordPort, f.ports), b.Flows[:0], b.Decisions[:0], b.Frames[:0]
+	b.Drops[drop.NoRoute]++
+	for range 32 {
+		b.Flows = append(b.Flows, dataplane.FlowRecord{Peer: peer})
+		b.Decisions = append(b.Decisions, dataplane.DecisionRecord{Peer: peer, Uplinks: 0xff})
+		b.Frames = append(b.Frames, dataplane.DropRecord{Len: dataplane.RecordBytes})
+	}
+}
+
+func (f *fullRecorded) Recorded() (x dataplane.Recorded) {
+	x.VTEP = netip.MustParseAddr("10.0.0.1")
+	for i := range f.ports {
+		x.Ports = append(x.Ports, dataplane.PortConfig{Name: fmt.Sprint("p", i)})
+	}
+	return x
 }
 
 // What tenants send is not for other machines.
