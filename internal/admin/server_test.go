@@ -45,7 +45,7 @@ func (n *fakeNode) Stats() dataplane.Stats {
 	}
 	port := func(rx, tx uint64, metric uint8) dataplane.PortStats {
 		p := dataplane.PortStats{Received: dataplane.Traffic{Frames: rx, Bytes: 100 * rx}, Sent: dataplane.Traffic{Frames: tx, Bytes: 100 * tx}, Metric: metric, Utilisation: float64(metric) / 8}
-		p.Drops[drop.NoRoute] = rx - tx
+		p.Drops[drop.NoRoute], p.FillEmpty = rx-tx, tx
 		return p
 	}
 	worker := func(rx, tx uint64) dataplane.WorkerStats {
@@ -205,7 +205,7 @@ func TestAnswers(t *testing.T) {
 	}
 	var r Rings
 	get("/v1/rings", &r)
-	if len(r.Ports) != 2 || r.Ports[0].Port != "acc0" || r.Ports[0].Sockets.Number("fill_ring_empty") != 0 || r.Ports[1].Classifier == nil {
+	if len(r.Ports) != 2 || r.Ports[0].Port != "acc0" || r.Ports[0].Sockets.Number("fill_ring_empty") != 28 || r.Ports[1].Sockets.Number("fill_ring_empty") != 0 || r.Ports[1].Classifier == nil {
 		t.Errorf("rings %+v", r)
 	}
 	var params Parameters
