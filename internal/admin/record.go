@@ -17,6 +17,10 @@ func (o *Options) serveRecord(w http.ResponseWriter, r *http.Request) {
 		httpd.WriteJSON(w, http.StatusMethodNotAllowed, Failure{r.Method + " is not possible: this only reads, use GET"})
 		return
 	}
+	if o.Record == nil {
+		httpd.WriteJSON(w, http.StatusNotFound, Failure{"the node keeps no flight record: its file has record.off"})
+		return
+	}
 	w.Header().Set("Content-Type", "application/gzip")
 	if err := o.Record(w); err != nil { // the gate keeps the answer: this is memory
 		panic(fmt.Sprintf("write a flight record into memory: %v", err))

@@ -52,7 +52,7 @@ type Options struct {
 	Node    Node
 	Tables  func() *dataplane.Tables      // nil result: none were published yet
 	Ports   func() []dataplane.PortConfig // by PortID; those without a name are nobody's
-	Record  func(io.Writer) error         // writes a flight record
+	Record  func(io.Writer) error         // writes a flight record; nil: the node keeps none
 	Capture func(dataplane.CaptureConfig) (Capture, error)
 	// Parameters are what the node runs with, but for what the tables say.
 	Parameters func() Parameters
