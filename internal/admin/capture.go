@@ -68,11 +68,6 @@ type captureRequest struct {
 // enough or is gone. A client that closes its half of the connection gets the end of the
 // stream, too.
 func (o *Options) serveCapture(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet {
-		w.Header().Set("Allow", http.MethodGet)
-		httpd.WriteJSON(w, http.StatusMethodNotAllowed, Failure{r.Method + " is not possible: this only reads, use GET"})
-		return
-	}
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	var req *captureRequest
 	if err == nil {

@@ -11,12 +11,7 @@ import (
 )
 
 // serveRecord answers with a flight record (package record).
-func (o *Options) serveRecord(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet {
-		w.Header().Set("Allow", http.MethodGet)
-		httpd.WriteJSON(w, http.StatusMethodNotAllowed, Failure{r.Method + " is not possible: this only reads, use GET"})
-		return
-	}
+func (o *Options) serveRecord(w http.ResponseWriter, _ *http.Request) {
 	if o.Record == nil {
 		httpd.WriteJSON(w, http.StatusNotFound, Failure{"the node keeps no flight record: its file has record.off"})
 		return
