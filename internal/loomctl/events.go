@@ -69,15 +69,22 @@ func printEvents(w io.Writer, a *admin.Events) {
 	}
 }
 
-// shownByKind are attributes that an event's kind and object say already.
-var shownByKind = []string{"node", "peer", "uplink", "vtep", "mac", "vni", "port", "interface", "address", "file", "about"}
+// objects are attributes that an event can be about.
+var objects = []string{"peer", "uplink", "vtep", "mac", "vni", "port", "interface", "address", "file", "about"}
+
+// said reports whether an event's line says an attribute already: whose it is, or what it
+// is about.
+func said(e *events.Event, key string) bool {
+	value := e.Attrs[key]
+	return key == "node" || slices.Contains(objects, key) && (value == e.Object || slices.Contains(strings.Fields(e.Object), value))
+}
 
 // eventLine writes an event in one line.
 func eventLine(e *events.Event) string {
 	var more []string
 	for _, key := range slices.Sorted(maps.Keys(e.Attrs)) {
-		if v := e.Attrs[key]; !slices.Contains(shownByKind, key) {
-			more = append(more, key+"="+v)
+		if !said(e, key) {
+			more = append(more, key+"="+e.Attrs[key])
 		}
 	}
 	text := strings.ReplaceAll(fmt.Sprintf("%s %-5s %s: %s", e.Time.Format("2006-01-02 15:04:05.000"), e.Level, strings.TrimSpace(e.Kind+" "+e.Object), e.Text), "\n", " ")
