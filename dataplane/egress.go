@@ -101,6 +101,11 @@ func (e *egress) change(c *EgressConfig) {
 // setRate sets the link's speed, bits per second; 0: it is not known.
 func (e *egress) setRate(rate uint64) { e.rate, e.time = rate, balance.ByteTime(rate) }
 
+// load returns the link's metric, and how many bytes of data wait for it here.
+func (e *egress) load(now mono.Time) (metric uint8, queue uint32) {
+	return e.meter.Metric(now, e.rate), uint32(e.data.bytes)
+}
+
 // held returns the number of frames that wait here.
 func (e *egress) held() int { return e.control.len() + e.data.len() + e.line.len() }
 

@@ -33,14 +33,21 @@ func BenchmarkFastSpine(b *testing.B) {
 			if n := r.moved(dn0)[2] - before; n != uint64(b.N) {
 				b.Fatalf("%d of %d frames were forwarded", n, b.N)
 			}
-			info, err := r.progs[dn0].Info()
-			if err != nil {
-				b.Fatal(err)
-			}
-			if n, ok := info.VerifiedInstructions(); ok {
-				b.ReportMetric(float64(n), "verified-instructions")
-			}
+			reportVerified(b, r.progs[dn0])
 		})
+	}
+}
+
+// reportVerified reports how much of a program the verifier looked at, where the kernel says
+// so.
+func reportVerified(b *testing.B, prog *ebpf.Program) {
+	b.Helper()
+	info, err := prog.Info()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if n, ok := info.VerifiedInstructions(); ok {
+		b.ReportMetric(float64(n), "verified-instructions")
 	}
 }
 
@@ -76,13 +83,7 @@ func BenchmarkFastLeaf(b *testing.B) {
 			if n := r.fast.stats().Ports[up0].Received.Frames - before; n != uint64(b.N) && !c.slow {
 				b.Fatalf("%d of %d frames were delivered", n, b.N)
 			}
-			info, err := r.progs[up0].Info()
-			if err != nil {
-				b.Fatal(err)
-			}
-			if n, ok := info.VerifiedInstructions(); ok {
-				b.ReportMetric(float64(n), "verified-instructions")
-			}
+			reportVerified(b, r.progs[up0])
 		})
 	}
 }

@@ -128,12 +128,26 @@ func (r *fastRig) moved(in PortID) (frames [64]uint64) {
 	return frames
 }
 
-// slows returns why frames went to the worker.
-func (r *fastRig) slows(in PortID) (n [16]uint64) {
+// slowCounts are why frames of a port went to the worker, in the order of
+// [bpf.FastSlowNames].
+type slowCounts [16]uint64
+
+func slowsOf(t *bpf.Fast, in PortID) (n slowCounts) {
 	for i := range bpf.FastSlowNames() {
-		n[i] = r.tables.Slow(int(in), i)
+		n[i] = t.Slow(int(in), i)
 	}
 	return n
+}
+
+// since returns why a frame went to the worker after other counts; "passed": it was the
+// kernel's.
+func (n slowCounts) since(before slowCounts) string {
+	for i, name := range bpf.FastSlowNames() {
+		if n[i] != before[i] {
+			return name
+		}
+	}
+	return "passed"
 }
 
 // both gives a frame to a port's program and to the worker. If the program forwards it, the
@@ -147,7 +161,7 @@ func (r *fastRig) both(in PortID, frame []byte) (why string) {
 			r.tables.SetCE(i, r.w.shared.meters[i].Metric(r.now, rate))
 		}
 	}
-	before, slow := r.moved(in), r.slows(in)
+	before, slow := r.moved(in), slowsOf(r.tables, in)
 	opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, 4096)}
 	action, err := r.progs[in].Run(&opts)
 	if err != nil {
@@ -166,14 +180,7 @@ func (r *fastRig) both(in PortID, frame []byte) (why string) {
 	out := r.send(in, frame)
 	if hop < 0 {
 		r.slow++
-		for i, n := range r.slows(in) {
-			if n != slow[i] {
-				why = bpf.FastSlowNames()[i]
-			}
-		}
-		if why == "" {
-			why = "passed"
-		}
+		why = slowsOf(r.tables, in).since(slow)
 		r.reasons[why]++
 		return why
 	}

@@ -38,7 +38,7 @@ func TestFastLeafTakesInWhatXDPHears(t *testing.T) {
 			if r == slow {
 				r.byWorker(up0, b)
 			} else if !r.byXDP(up0, b) {
-				t.Fatalf("%+v was not delivered by XDP: %v", *f, r.slows(up0))
+				t.Fatalf("%+v was not delivered by XDP: %v", *f, slowsOf(r.tables, up0))
 			}
 		}
 	}
@@ -92,7 +92,7 @@ func TestFastLeafKeepsSourcesKnown(t *testing.T) {
 			r.knows(0, hostA, overlay.DestLocal(uint16(acc0), 0)) // where it goes is seen by the worker
 		}
 		if !r.byXDP(up0, frame) {
-			t.Fatalf("after %v: slow for %v", time.Duration(i+1)*step, r.slows(up0))
+			t.Fatalf("after %v: slow for %v", time.Duration(i+1)*step, slowsOf(r.tables, up0))
 		}
 		if n := r.w.leaf.stats.FDBLearned; n != 0 {
 			t.Fatalf("%d addresses are learned anew", n)
@@ -101,12 +101,12 @@ func TestFastLeafKeepsSourcesKnown(t *testing.T) {
 		r.w.round(r.now)
 	}
 	r.pass(250 * time.Second)
-	if r.byXDP(up0, frame) || r.slows(up0)[destinationUnknown] != 1 {
-		t.Errorf("to an address that nobody has seen for 350 s: slow for %v", r.slows(up0))
+	if r.byXDP(up0, frame) || slowsOf(r.tables, up0)[destinationUnknown] != 1 {
+		t.Errorf("to an address that nobody has seen for 350 s: slow for %v", slowsOf(r.tables, up0))
 	}
 	r.pass(100 * time.Second)
-	if r.byXDP(up0, frame) || r.slows(up0)[sourceUnknown] == 0 {
-		t.Errorf("from an address that nobody has seen for 350 s: slow for %v", r.slows(up0))
+	if r.byXDP(up0, frame) || slowsOf(r.tables, up0)[sourceUnknown] == 0 {
+		t.Errorf("from an address that nobody has seen for 350 s: slow for %v", slowsOf(r.tables, up0))
 	}
 }
 
@@ -115,7 +115,7 @@ func TestFastLeafAccount(t *testing.T) {
 	r := newFastLeafSample(t)
 	frame := wrap(vtep2, own(), 200, udp4(hostA, hostB, 0, 1, 64), &overlay.Fabric{Capable: true, CE: 1})
 	if !r.byXDP(up1, frame) {
-		t.Fatalf("slow for %v", r.slows(up1))
+		t.Fatalf("slow for %v", slowsOf(r.tables, up1))
 	}
 	s := r.fast.stats()
 	if a := s.Account(); !a.Balances() || a.Received != 1 || a.Sent != 1 {

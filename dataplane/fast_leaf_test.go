@@ -155,14 +155,6 @@ func (a accounts) since(b accounts) accounts {
 	return a
 }
 
-// slows returns why frames went to the worker.
-func (r *fastLeafRig) slows(in PortID) (n [16]uint64) {
-	for i := range bpf.FastSlowNames() {
-		n[i] = r.tables.Slow(int(in), i)
-	}
-	return n
-}
-
 // both gives a frame to an uplink's program and to the worker. If the program delivers it,
 // the worker must have sent the same bytes by the same port, counted the same, and learned
 // nothing. It returns why the program did not; "": it did.
@@ -178,7 +170,7 @@ func (r *fastLeafRig) both(in PortID, frame []byte) (why string) {
 		}
 		return accountsOf(&s)
 	}
-	beforeFast, beforeSlow, reasons, learned := fast(), slow(), r.slows(in), r.w.leaf.stats.FDBStats
+	beforeFast, beforeSlow, reasons, learned := fast(), slow(), slowsOf(r.tables, in), r.w.leaf.stats.FDBStats
 	was := r.fast.stats()
 	opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, 4096)}
 	action, err := r.progs[in].Run(&opts)
@@ -193,14 +185,7 @@ func (r *fastLeafRig) both(in PortID, frame []byte) (why string) {
 		if byXDP != (accounts{}) {
 			r.t.Fatalf("XDP did not deliver, and counted %+v", byXDP)
 		}
-		for i, n := range r.slows(in) {
-			if n != reasons[i] {
-				why = bpf.FastSlowNames()[i]
-			}
-		}
-		if why == "" {
-			why = "passed"
-		}
+		why = slowsOf(r.tables, in).since(reasons)
 		r.reasons[why]++
 		return why
 	}

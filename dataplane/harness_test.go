@@ -210,10 +210,7 @@ func layoutOf(t testing.TB, cfg *Config) *layout {
 func newWorkerRig(t testing.TB, cfg *Config, id int, s *shared) *rig {
 	t.Helper()
 	frames := len(cfg.Ports)*(2*cfg.RingSize+queueShare) + dataQueueFrames // none to wait to be put in order
-	size := testFrameSize
-	if cfg.long() {
-		size = cfg.FrameSize()
-	}
+	size := cfg.FrameSize()
 	area := make([]byte, frames*size)
 	r := &rig{t: t, now: mono.Time(time.Second), ask: make(chan HopID, 16)}
 	r.ports = layoutOf(t, cfg)

@@ -20,17 +20,16 @@ type longFrames struct {
 	left  []uint8    // by frame number, of what is on a TX ring: parts to be completed
 	parts []xsk.Desc // scratch of one burst
 	whole []uint64   // likewise
-	freed [1]uint64  // likewise
+	part  [1]uint64  // likewise
 }
 
-// newLongFrames returns nil where every packet is one descriptor.
-func newLongFrames(frames, frameSize int) *longFrames {
-	c := xsk.UmemConfig{Frames: frames, FrameSize: frameSize}
-	if !c.Spread() {
+// newLongFrames returns nil where every packet is one descriptor: where a chunk is a frame.
+func newLongFrames(frames, frameSize, chunk int) *longFrames {
+	if chunk == frameSize {
 		return nil
 	}
 	return &longFrames{
-		chunk: uint64(c.Chunk()), left: make([]uint8, frames), shift: uint(bits.TrailingZeros(uint(frameSize))),
+		chunk: uint64(chunk), left: make([]uint8, frames), shift: uint(bits.TrailingZeros(uint(frameSize))),
 		parts: make([]xsk.Desc, kickBurst), whole: make([]uint64, burstSize),
 	}
 }
@@ -63,8 +62,7 @@ func (w *worker) join(p *port, n int) int {
 // packet has been dropped.
 func (w *worker) append(p *port, d *xsk.Desc, i, n int) (next int, fits bool) {
 	more, bytes := true, uint64(d.Len)
-	end := d.Addr + uint64(d.Len)
-	limit := (d.Addr | w.frameMask) + 1
+	end, limit := d.Addr+uint64(d.Len), (d.Addr|w.frameMask)+1
 	fits = true
 	for ; more && i < n; i++ {
 		part := &w.descs[i]
@@ -73,19 +71,19 @@ func (w *worker) append(p *port, d *xsk.Desc, i, n int) (next int, fits bool) {
 		if fits = fits && end+uint64(part.Len) <= limit; fits {
 			end += uint64(copy(w.area[end:], w.area[part.Addr:part.Addr+uint64(part.Len)]))
 		}
-		w.long.freed[0] = part.Addr
-		w.pool.PutFrom(p.owner, w.long.freed[:])
+		w.long.part[0] = part.Addr
+		w.pool.PutFrom(p.owner, w.long.part[:])
 	}
-	if fits = fits && !more; !fits {
-		p.stats.Received.Frames++
-		p.stats.Received.Bytes += bytes
-		p.stats.Drops[drop.TooBig]++
-		w.long.freed[0] = d.Addr
-		w.pool.PutFrom(p.owner, w.long.freed[:])
-		return i, false
+	if fits && !more {
+		d.Len, d.Options = uint32(bytes), 0
+		return i, true
 	}
-	d.Len, d.Options = uint32(bytes), 0
-	return i, true
+	p.stats.Received.Frames++
+	p.stats.Received.Bytes += bytes
+	w.long.parts[0] = *d
+	w.pool.TakeAll(p.owner, w.long.parts[:1])
+	w.discard(&frame{off: uint32(d.Addr), len: uint16(d.Len), in: p.id}, drop.TooBig)
+	return i, false
 }
 
 // split returns descriptors of the packets' parts, each within a chunk, and notes how many

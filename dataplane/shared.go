@@ -64,12 +64,12 @@ func (l *leafWorker) Look(now mono.Time) {
 		return
 	}
 	l.looked = now
-	l.Glance(now, &l.brain.Local, &l.brain.Queue)
 	for i, p := range l.uplinks {
 		if p == NoPort {
 			continue
 		}
 		e := &l.ports[p].egress
+		l.brain.Local[i], l.brain.Queue[i] = e.load(now)
 		l.brain.ByteTime[i], l.brain.Room[i] = e.time, uint32(min(e.limit, math.MaxUint32))
 	}
 }
@@ -80,7 +80,6 @@ func (l *leafWorker) Glance(now mono.Time, local *[MaxPaths]uint8, queue *[MaxPa
 		if p == NoPort {
 			continue
 		}
-		e := &l.ports[p].egress
-		local[i], queue[i] = e.meter.Metric(now, e.rate), uint32(e.data.bytes)
+		local[i], queue[i] = l.ports[p].egress.load(now)
 	}
 }

@@ -92,7 +92,7 @@ func newWorker(id int, cfg *Config, area []byte, pool *xsk.Pool, frameSize int, 
 		reserve: min(copyReserve, pool.Frames()/16), spare: min(controlReserve, pool.Frames()/128),
 		started: make(chan struct{}), views: new(atomic.Pointer[view]), holds: newHolds(mono.Time(cfg.HoldTime)), shared: s,
 	}
-	w.long = newLongFrames(pool.Frames(), frameSize)
+	w.long = newLongFrames(pool.Frames(), frameSize, xsk.UmemConfig{FrameSize: frameSize}.Chunk())
 	w.mail.init()
 	w.ports = make([]port, 0, cfg.Room)
 	for i := range cfg.Ports {

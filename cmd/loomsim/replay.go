@@ -197,15 +197,9 @@ func seconds(s float64) time.Duration {
 
 // was prints what the records say: how long flows sent, and what the uplinks did.
 func (r *replayed) was(w io.Writer) {
-	took := make([]time.Duration, len(r.flows))
-	sum := time.Duration(0)
+	took := measure.NewValues(len(r.flows)) // as the simulator's flows are measured
 	for i := range r.flows {
-		took[i] = time.Duration(r.flows[i].End - r.flows[i].Start)
-		sum += took[i]
-	}
-	slices.Sort(took)
-	at := func(q float64) time.Duration {
-		return took[min(int(q*float64(len(took))), len(took)-1)].Round(time.Microsecond)
+		took.Add(time.Duration(max(r.flows[i].End-r.flows[i].Start, 0)).Seconds())
 	}
 	var shares []float64
 	drops := uint64(0)
@@ -226,7 +220,7 @@ func (r *replayed) was(w io.Writer) {
 	if len(shares) > 0 {
 		busiest, least = fmt.Sprintf("%.1f%%", slices.Max(shares)), fmt.Sprintf("%.1f%%", slices.Min(shares))
 	}
-	fmt.Fprintf(w, "was: %s\t%d\t-\t%v\t%v\t%v\t%.0f%% overall\t%s\t%s\t%d\n", scheme, len(r.flows), (sum / time.Duration(len(took))).Round(time.Microsecond), at(0.5), at(0.99), 100*imbalance, busiest, least, drops)
+	fmt.Fprintf(w, "was: %s\t%d\t-\t%v\t%v\t%v\t%.0f%% overall\t%s\t%s\t%d\n", scheme, len(r.flows), seconds(took.Mean()), seconds(took.Quantile(0.5)), seconds(took.Quantile(0.99)), 100*imbalance, busiest, least, drops)
 }
 
 // would prints what a run found.

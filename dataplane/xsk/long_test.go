@@ -2,7 +2,6 @@ package xsk
 
 import (
 	"bytes"
-	"os"
 	"testing"
 
 	"github.com/loomfabric/loom/internal/testenv"
@@ -12,9 +11,6 @@ import (
 // received in a frame of its own and completed by its address.
 func TestLongFrames(t *testing.T) {
 	testenv.NeedRoot(t)
-	if os.Getpagesize() != 4096 {
-		t.Skip("pages are larger: packets of this length are in one piece")
-	}
 	ns := testenv.NewNamespace(t, "lmxsk")
 	testenv.VethPair(t, ns, "a", ns, "b", testenv.VethOptions{MTU: 9000})
 	area := func() (*Umem, *Pool) {
@@ -29,6 +25,8 @@ func TestLongFrames(t *testing.T) {
 		})
 		return u, NewPool(u.Frames(), u.FrameSize())
 	}
+	chunk := uint64(UmemConfig{FrameSize: LongFrame}.Chunk())
+	room := int(chunk) - Headroom
 	cfg := SocketConfig{RX: 256, TX: 256, Fill: 256, Completion: 256}
 	ua, pa := area()
 	ub, pb := area()
@@ -47,7 +45,7 @@ func TestLongFrames(t *testing.T) {
 		copy(ua.Area()[at:], want)
 		var parts []Desc
 		for left := uint64(length); left > 0; {
-			d := Desc{Addr: at, Len: uint32(min(left, 4096-at%4096))}
+			d := Desc{Addr: at, Len: uint32(min(left, chunk-at%chunk))}
 			at, left = at+uint64(d.Len), left-uint64(d.Len)
 			if left > 0 {
 				d.Options = More
@@ -62,9 +60,9 @@ func TestLongFrames(t *testing.T) {
 		}
 		var got []byte
 		more := true
-		b.receiveInto(t, (length+3839)/3840, func(d Desc) {
+		b.receiveInto(t, (length+room-1)/room, func(d Desc) {
 			got = append(got, ub.Area()[d.Addr:d.Addr+uint64(d.Len)]...)
-			if more = d.Options&More != 0; more && d.Len != 4096-Headroom {
+			if more = d.Options&More != 0; more && int(d.Len) != room {
 				t.Errorf("%d bytes: a part of %d bytes is not the last", length, d.Len)
 			}
 			pb.Put(d.Addr)

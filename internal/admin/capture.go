@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,10 +39,13 @@ const (
 	maxCaptureBytes     = 1 << 40
 )
 
+// flowOfCapture are the parameters of /v1/capture that name a flow.
+var flowOfCapture = []string{"src", "dst", "proto", "sport", "dport"}
+
 // captureParameters are those of /v1/capture.
-var captureParameters = []string{
-	"port", "point", "reason", "scheme", "flowlet", "src", "dst", "proto", "sport", "dport", "filter", "outer", "snaplen", "slow", "frames", "bytes", "time",
-}
+var captureParameters = append([]string{
+	"port", "point", "reason", "scheme", "flowlet", "filter", "outer", "snaplen", "slow", "frames", "bytes", "time",
+}, flowOfCapture...)
 
 // Capture copies frames as a [dataplane.Capture] does.
 type Capture interface {
@@ -64,11 +68,6 @@ type captureRequest struct {
 // enough or is gone. A client that closes its half of the connection gets the end of the
 // stream, too.
 func (o *Options) serveCapture(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet {
-		w.Header().Set("Allow", http.MethodGet)
-		httpd.WriteJSON(w, http.StatusMethodNotAllowed, Failure{r.Method + " is not possible: the API only reads, use GET"})
-		return
-	}
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	var req *captureRequest
 	if err == nil {
@@ -252,7 +251,7 @@ func parseCapture(q url.Values) (*captureRequest, error) {
 	var err error
 	r.Filter, err = parseFilter(q.Get("filter"))
 	errs = append(errs, err)
-	if q.Get("src") != "" || q.Get("dst") != "" {
+	if slices.ContainsFunc(flowOfCapture, q.Has) {
 		r.Flow, err = parseEnds(q)
 		errs = append(errs, err)
 	}

@@ -235,6 +235,7 @@ func TestParseCapture(t *testing.T) {
 		"filter=1+40+0+0+x":                    `"x" is no number`,
 		"filter=1+40+300+0+1":                  `"300" is no number`,
 		"src=10.0.0.1":                         "dst is needed",
+		"proto=tcp&dport=80":                   "src is needed",
 		"src=10.0.0.1&dst=fd00::1":             "of two IP versions",
 		"src=10.0.0.1&dst=02:00:00:00:00:01":   "give two of a kind",
 		"src=10.0.0.1&dst=10.0.0.2&proto=nope": `proto "nope"`,
@@ -249,12 +250,10 @@ func TestParseCapture(t *testing.T) {
 // A capture that cannot be says so as other answers do.
 func TestCaptureRefused(t *testing.T) {
 	for err, status := range map[error]int{errors.New("there is no port eth9"): http.StatusBadRequest, dataplane.ErrCaptures: http.StatusServiceUnavailable} {
-		s := NewServer(Options{Capture: func(dataplane.CaptureConfig) (Capture, error) { return nil, err }})
-		if got, body := ask(t, s, "GET", "/v1/capture"); got != status || !strings.Contains(body, err.Error()) {
-			t.Errorf("%d %s", got, body)
-		}
-		if got, _ := ask(t, s, "POST", "/v1/capture"); got != http.StatusMethodNotAllowed {
-			t.Errorf("POST: %d", got)
+		c := writable(t, Options{Capture: func(dataplane.CaptureConfig) (Capture, error) { return nil, err }})
+		var said *Error
+		if _, got := c.Capture(t.Context(), nil); !errors.As(got, &said) || said.Status != status || !strings.Contains(said.Text, err.Error()) {
+			t.Errorf("%v", got)
 		}
 	}
 }

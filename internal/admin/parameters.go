@@ -2,6 +2,7 @@ package admin
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/loomfabric/loom/dataplane"
 )
@@ -19,9 +20,6 @@ type Parameters struct {
 	Peers []netip.Addr `json:"peers"` // of a leaf
 	VNIs  []VNI        `json:"vnis"`  // of a leaf
 
-	// Routes are a spine's: to prefixes of leaves' VTEPs, by way of ports that are up.
-	Routes []Route `json:"routes"`
-
 	Workers   int    `json:"workers"`
 	Cores     []int  `json:"cores"` // of the workers; empty: they are not pinned
 	Polling   string `json:"polling"`
@@ -36,12 +34,6 @@ type Parameters struct {
 	// those that all leaves have to.
 	Fabric map[string]string `json:"fabric"`
 	Leaf   map[string]string `json:"leaf"`
-}
-
-// Route is a way of a spine's to VTEPs.
-type Route struct {
-	To    netip.Prefix `json:"to"`
-	Ports []string     `json:"ports"` // by next hop
 }
 
 // VNI is a virtual network of a leaf.
@@ -84,8 +76,8 @@ func orNone(m map[string]uint64) map[string]uint64 {
 }
 
 // withTables completes what a node's file says by what its tables do.
-func (p Parameters) withTables(configs []dataplane.PortConfig, t *dataplane.Tables) Parameters {
-	p.Peers, p.VNIs, p.Routes = []netip.Addr{}, []VNI{}, []Route{}
+func (p Parameters) withTables(t *dataplane.Tables) Parameters {
+	p.Peers, p.VNIs = []netip.Addr{}, []VNI{}
 	p.Cores, p.FailOpen = orEmpty(p.Cores), orEmpty(p.FailOpen)
 	if t == nil {
 		return p
@@ -93,15 +85,6 @@ func (p Parameters) withTables(configs []dataplane.PortConfig, t *dataplane.Tabl
 	for i := range t.Peers {
 		if v := t.Peers[i].VTEP; v.IsValid() {
 			p.Peers = append(p.Peers, v)
-		}
-	}
-	if t.Routes != nil {
-		for to, group := range t.Routes.AllSorted() {
-			r := Route{to, []string{}}
-			for _, h := range at(t.Groups, int(group)).Hops {
-				r.Ports = append(r.Ports, at(configs, int(at(t.Hops, int(h)).Port)).Name)
-			}
-			p.Routes = append(p.Routes, r)
 		}
 	}
 	for i := range t.VNIs {
@@ -120,7 +103,7 @@ func (p Parameters) withTables(configs []dataplane.PortConfig, t *dataplane.Tabl
 // [Client] asks for it.
 func Endpoints(leaf bool) (names []string) {
 	for i := range endpoints {
-		if e := &endpoints[i]; (leaf || !e.leaf) && e.path != "explain" {
+		if e := &endpoints[i]; (leaf || !e.leaf) && !slices.Contains(needTables, e.path) {
 			names = append(names, e.path)
 		}
 	}

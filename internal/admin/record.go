@@ -11,10 +11,9 @@ import (
 )
 
 // serveRecord answers with a flight record (package record).
-func (o *Options) serveRecord(w http.ResponseWriter, r *http.Request) {
-	if r.Method != http.MethodGet {
-		w.Header().Set("Allow", http.MethodGet)
-		httpd.WriteJSON(w, http.StatusMethodNotAllowed, Failure{r.Method + " is not possible: the API only reads, use GET"})
+func (o *Options) serveRecord(w http.ResponseWriter, _ *http.Request) {
+	if o.Record == nil {
+		httpd.WriteJSON(w, http.StatusNotFound, Failure{"the node keeps no flight record: its file has record.off"})
 		return
 	}
 	w.Header().Set("Content-Type", "application/gzip")

@@ -16,22 +16,22 @@ import (
 // Routes is the answer of /v1/routes: where packets in tunnels go from a node. On a leaf
 // there is one for each peer.
 type Routes struct {
-	Routes []RouteEntry `json:"routes"` // by prefix
+	Routes []Route `json:"routes"` // by prefix
 }
 
-// RouteEntry is where packets to a prefix of VTEPs go.
-type RouteEntry struct {
+// Route is where packets to a prefix of VTEPs go.
+type Route struct {
 	Prefix   netip.Prefix `json:"prefix"`
 	NextHops []NextHop    `json:"next_hops"` // none: the packets are dropped
 }
 
 func routes(configs []dataplane.PortConfig, t *dataplane.Tables) Routes {
-	all := []RouteEntry{}
+	all := []Route{}
 	if t == nil {
 		return Routes{all}
 	}
 	add := func(prefix netip.Prefix, hops []dataplane.HopID, weights []uint16) {
-		r := RouteEntry{prefix, []NextHop{}}
+		r := Route{prefix, []NextHop{}}
 		for i, h := range hops {
 			hop := at(t.Hops, int(h))
 			r.NextHops = append(r.NextHops, NextHop{at(configs, int(hop.Port)).Name, hop.Gateway, hop.MAC.String(), hop.Resolved, max(at(weights, i), 1)})
@@ -49,7 +49,7 @@ func routes(configs []dataplane.PortConfig, t *dataplane.Tables) Routes {
 			add(prefix, g.Hops, g.Weights)
 		}
 	}
-	slices.SortFunc(all, func(a, b RouteEntry) int {
+	slices.SortFunc(all, func(a, b Route) int {
 		return cmp.Or(a.Prefix.Addr().Compare(b.Prefix.Addr()), cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()))
 	})
 	return Routes{all}

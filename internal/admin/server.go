@@ -52,7 +52,7 @@ type Options struct {
 	Node    Node
 	Tables  func() *dataplane.Tables      // nil result: none were published yet
 	Ports   func() []dataplane.PortConfig // by PortID; those without a name are nobody's
-	Record  func(io.Writer) error         // writes a flight record
+	Record  func(io.Writer) error         // writes a flight record; nil: the node keeps none
 	Capture func(dataplane.CaptureConfig) (Capture, error)
 	// Parameters are what the node runs with, but for what the tables say.
 	Parameters func() Parameters
@@ -96,7 +96,7 @@ var endpoints = []endpoint{
 		return LogLevel{levelName(o.Level.Level())}, nil
 	}},
 	{"parameters", false, true, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
-		return o.Parameters().withTables(o.Ports(), o.Tables()), nil
+		return o.Parameters().withTables(o.Tables()), nil
 	}},
 	{"rings", false, false, nil, 0, func(o *Options, _ url.Values, _ int) (any, error) {
 		st := o.Node.Stats()
@@ -170,7 +170,7 @@ var endpoints = []endpoint{
 	}},
 }
 
-// needTables are the questions that have no answer before there are tables.
+// needTables are the questions about a flow, which have no answer before there are tables.
 var needTables = []string{"explain", "route", "arrival"}
 
 // orEmpty makes a list that JSON does not write as null.
@@ -232,8 +232,8 @@ func NewServer(o Options) http.Handler {
 		mux.Handle(known[i], h)
 	}
 	// Streams go by no gate: dataplane.Node bounds how many there are.
-	mux.HandleFunc("/v1/capture", o.serveCapture)
-	mux.Handle("/v1/record", o.Gate.Bound(http.HandlerFunc(o.serveRecord)))
+	mux.Handle("/v1/capture", forThisMachine(http.HandlerFunc(o.serveCapture)))
+	mux.Handle("/v1/record", forThisMachine(o.Gate.Bound(http.HandlerFunc(o.serveRecord))))
 	known = append(known, "/v1/capture", "/v1/record")
 	for i := range actions {
 		a := &actions[i]
@@ -255,6 +255,22 @@ func NewServer(o Options) http.Handler {
 		httpd.WriteJSON(w, http.StatusNotFound, Failure{fmt.Sprintf("%s does not exist; there are %s", r.URL.Path, strings.Join(known, ", "))})
 	})
 	return mux
+}
+
+// forThisMachine refuses to show what tenants send to who does not ask over the Unix
+// socket, and what is no question.
+func forThisMachine(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case httpd.PeerOf(r) == nil:
+			httpd.WriteJSON(w, http.StatusForbidden, Failure{r.URL.Path + " shows what tenants send, and is not for other machines: use the admin socket"})
+		case r.Method != http.MethodGet:
+			w.Header().Set("Allow", http.MethodGet)
+			httpd.WriteJSON(w, http.StatusMethodNotAllowed, Failure{r.Method + " is not possible: this only reads, use GET"})
+		default:
+			h.ServeHTTP(w, r)
+		}
+	})
 }
 
 func (e *endpoint) serve(o *Options, r *http.Request) (status int, answer any) {

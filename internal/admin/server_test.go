@@ -21,6 +21,7 @@ import (
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/events"
 	"github.com/loomfabric/loom/internal/httpd"
 	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
@@ -44,7 +45,7 @@ func (n *fakeNode) Stats() dataplane.Stats {
 	}
 	port := func(rx, tx uint64, metric uint8) dataplane.PortStats {
 		p := dataplane.PortStats{Received: dataplane.Traffic{Frames: rx, Bytes: 100 * rx}, Sent: dataplane.Traffic{Frames: tx, Bytes: 100 * tx}, Metric: metric, Utilisation: float64(metric) / 8}
-		p.Drops[drop.NoRoute] = rx - tx
+		p.Drops[drop.NoRoute], p.FillEmpty = rx-tx, tx
 		return p
 	}
 	worker := func(rx, tx uint64) dataplane.WorkerStats {
@@ -125,6 +126,7 @@ func fakeServer(n Node, leaf bool, tables *dataplane.Tables) http.Handler {
 	return NewServer(Options{
 		Name: "L0", Role: "leafd", Leaf: leaf, Version: "v1", Node: n, VTEP: netip.MustParseAddr("10.0.0.9"),
 		Tables: func() *dataplane.Tables { return tables }, Parameters: func() Parameters { return Parameters{PID: 7} },
+		Config: &fakeConfig{}, Level: new(slog.LevelVar), Events: events.NewRing(1),
 		Ports: func() []dataplane.PortConfig {
 			return []dataplane.PortConfig{
 				{Name: "acc0", Kind: dataplane.Access},
@@ -203,13 +205,13 @@ func TestAnswers(t *testing.T) {
 	}
 	var r Rings
 	get("/v1/rings", &r)
-	if len(r.Ports) != 2 || r.Ports[0].Port != "acc0" || r.Ports[0].Sockets.Number("fill_ring_empty") != 0 || r.Ports[1].Classifier == nil {
+	if len(r.Ports) != 2 || r.Ports[0].Port != "acc0" || r.Ports[0].Sockets.Number("fill_ring_empty") != 28 || r.Ports[1].Sockets.Number("fill_ring_empty") != 0 || r.Ports[1].Classifier == nil {
 		t.Errorf("rings %+v", r)
 	}
 	var params Parameters
 	get("/v1/parameters", &params)
 	if !reflect.DeepEqual(params, Parameters{
-		PID: 7, Peers: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, VNIs: []VNI{{100, []netip.Addr{}}}, Routes: []Route{}, Cores: []int{}, FailOpen: []string{},
+		PID: 7, Peers: []netip.Addr{netip.MustParseAddr("10.0.0.2")}, VNIs: []VNI{{100, []netip.Addr{}}}, Cores: []int{}, FailOpen: []string{},
 	}) {
 		t.Errorf("parameters %+v", params)
 	}
@@ -220,6 +222,23 @@ func TestAnswers(t *testing.T) {
 	}
 	if _, body := ask(t, s, "GET", "/v1/flowlets"); body != `{"tables":[]}` {
 		t.Errorf("no flowlets: %s", body)
+	}
+}
+
+// Each endpoint answers that is said to need no parameters, and a leaf has more of them.
+func TestEndpoints(t *testing.T) {
+	known := make(map[bool]int)
+	for _, leaf := range []bool{true, false} {
+		s := fakeServer(&fakeNode{}, leaf, fakeTables())
+		for _, what := range Endpoints(leaf) {
+			known[leaf]++
+			if code, body := ask(t, s, "GET", "/v1/"+what); code != http.StatusOK {
+				t.Errorf("leaf %v, %s: %d %s", leaf, what, code, body)
+			}
+		}
+	}
+	if len(endpoints)-known[true] != len(needTables) || known[false] == 0 || known[false] >= known[true] {
+		t.Errorf("a leaf has %d endpoints, a spine %d, of %d", known[true], known[false], len(endpoints))
 	}
 }
 

@@ -43,14 +43,14 @@ type request struct {
 }
 
 // Diff answers what a reload would do now.
-func (r *reloader) Diff() admin.ConfigDiff { return r.said(r.plan()) }
+func (r *reloader) Diff() admin.ConfigDiff { return r.said(r.plan(r.file, nil)) }
 
 // Check answers what a reload would do if the file's text were this. Nothing changes.
 func (r *reloader) Check(name string, text []byte) admin.ConfigDiff {
 	if name == "" {
 		name = r.file
 	}
-	return r.said(r.planOf(name, append([]byte{}, text...))) // nil would be the file
+	return r.said(r.plan(name, append([]byte{}, text...))) // nil would be the file
 }
 
 // Reload reloads the file if its text has this sum, and says what came of it. It is done
@@ -70,7 +70,8 @@ func (r *reloader) Reload(ctx context.Context, sum [sha256.Size]byte) admin.Conf
 	}
 }
 
-// reloadIf is Reload, where signals are handled.
+// reloadIf is Reload, where signals are handled. The file is read once: what has the sum is
+// what is put in force.
 func (r *reloader) reloadIf(ctx context.Context, sum [sha256.Size]byte) admin.ConfigDiff {
 	text, err := os.ReadFile(r.file)
 	switch {
@@ -79,11 +80,11 @@ func (r *reloader) reloadIf(ctx context.Context, sum [sha256.Size]byte) admin.Co
 	case sha256.Sum256(text) != sum:
 		return r.said(nil, fmt.Errorf("%s is not what was to be put in force: somebody else has written it meanwhile", r.file))
 	}
-	d := r.Diff()
+	d := r.said(r.plan(r.file, text))
 	if d.Error != "" || len(d.Restart) > 0 {
 		return d // who wrote the file takes it back, and the log has nothing to say about it
 	}
-	if d.Applied, err = r.takeFile(ctx); err != nil {
+	if d.Applied, err = r.take(ctx, text); err != nil {
 		d.Error = err.Error()
 	}
 	return d

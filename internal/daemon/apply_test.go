@@ -70,3 +70,19 @@ func TestReloadOnRequest(t *testing.T) {
 		t.Errorf("without a daemon: %+v", d)
 	}
 }
+
+// TestReloadTakesWhatItChecked: a text that somebody writes between the look at the file's
+// sum and the reload is not put in force in passing.
+func TestReloadTakesWhatItChecked(t *testing.T) {
+	r, p := newReloader(t, Leaf, leafFile)
+	conga := leafFile + "scheme: conga\n"
+	r.write(t, conga)
+	load := r.kind.load
+	r.kind.load = func(file string, text []byte, interfaces []string) (*node, error) {
+		r.write(t, leafFile+"scheme: letflow\n")
+		return load(file, text, interfaces)
+	}
+	if d := r.reloadIf(t.Context(), sha256.Sum256([]byte(conga))); d.Error != "" || !d.Applied || p.scheme != "conga" {
+		t.Errorf("%+v, scheme %s", d, p.scheme)
+	}
+}

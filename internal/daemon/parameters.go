@@ -21,7 +21,7 @@ func (n *node) parameters(file string) admin.Parameters {
 	c := &n.dp
 	p := admin.Parameters{
 		PID: os.Getpid(), File: file, Metrics: n.common.Telemetry.Listen, Admin: n.common.Admin.Listen,
-		Workers: c.Workers, Cores: c.Cores, Polling: fmt.Sprint(text(n.common.Polling)), VXLANPort: c.VXLANPort,
+		Workers: c.Workers, Cores: c.Cores, Polling: text(n.common.Polling), VXLANPort: c.VXLANPort,
 		Memory:        control.UMEMBytes(c),
 		KernelOverlay: c.KernelOverlay,
 		Fabric:        map[string]string{"vxlan_port": fmt.Sprint(c.VXLANPort)}, Leaf: map[string]string{},
@@ -55,7 +55,7 @@ func (n *node) leafParameters(l *config.Leaf, p *admin.Parameters) {
 	for i := range l.Classes {
 		// By what it matches: a leaf lacks classes of networks that it has no hosts of.
 		x := &l.Classes[i]
-		p.Leaf["scheme of class "+strings.Join(strings.Fields(fmt.Sprint(text(yamlfile.Map(&x.Match)))), " ")] = x.Scheme
+		p.Leaf["scheme of class "+strings.Join(strings.Fields(text(yamlfile.Map(&x.Match))), " ")] = x.Scheme
 	}
 	for _, s := range balance.Sections() {
 		if section := c.Sections[s.Name]; section != nil {
@@ -72,14 +72,15 @@ func flatten(all map[string]string, path string, m yaml.MapSlice) {
 			flatten(all, key, below)
 			continue
 		}
-		all[key] = strings.TrimSpace(fmt.Sprint(text(item.Value)))
+		all[key] = text(item.Value)
 	}
 }
 
 // text is what a value says in a file.
-func text(v any) any {
-	if b, err := yaml.Marshal(v); err == nil {
-		return strings.TrimSpace(string(b))
+func text(v any) string {
+	b, err := yaml.Marshal(v)
+	if err != nil {
+		return fmt.Sprint(v)
 	}
-	return v
+	return strings.TrimSpace(string(b))
 }

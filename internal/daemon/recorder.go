@@ -6,16 +6,19 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/events"
 	"github.com/loomfabric/loom/internal/record"
 )
 
@@ -35,6 +38,10 @@ const (
 	burstPart  = 100
 	burstRest  = 10 * time.Minute // from one record of a burst to the next
 
+	// A record's name has the node's, the time and the suffix.
+	recordTime   = "20060102T150405.000"
+	recordSuffix = ".loom"
+
 	crashWait = 2 * time.Second // for a record of a crash
 )
 
@@ -51,13 +58,13 @@ type recorder struct {
 	dir               string // "": nothing is written unasked
 	plane             recordedPlane
 	log               *slog.Logger
+	kept              *events.Ring // what was logged
 
 	mu        sync.Mutex
 	batch     dataplane.RecordBatch
 	samples   last[record.Sample]
 	flows     last[record.Flow]
 	decisions last[record.Decision]
-	events    last[record.Event]
 	drops     last[record.Drop]
 	missed    uint64
 	burst     time.Time // when a burst was written last
@@ -84,10 +91,10 @@ func (l *last[T]) add(x T) {
 // list returns the elements, the oldest first.
 func (l *last[T]) list() []T { return slices.Concat(l.buf[l.next:], l.buf[:l.next]) }
 
-func newRecorder(name, role, build, dir string) *recorder {
+func newRecorder(name, role, build, dir string, log *slog.Logger, kept *events.Ring) *recorder {
 	return &recorder{
-		name: name, role: role, build: build, dir: dir, samples: last[record.Sample]{size: recordSamples}, flows: last[record.Flow]{size: recordFlows},
-		decisions: last[record.Decision]{size: recordDecisions}, events: last[record.Event]{size: recordEvents}, drops: last[record.Drop]{size: recordDropped},
+		name: name, role: role, build: build, dir: dir, log: log, kept: kept, samples: last[record.Sample]{size: recordSamples}, flows: last[record.Flow]{size: recordFlows},
+		decisions: last[record.Decision]{size: recordDecisions}, drops: last[record.Drop]{size: recordDropped},
 	}
 }
 
@@ -140,10 +147,11 @@ func (r *recorder) collect(all bool) {
 		}
 	}
 	r.samples.add(s)
+	vtep := about.VTEP.String()
 	for i := range b.Flows {
 		f := &b.Flows[i]
 		r.flows.add(record.Flow{
-			Start: at(int64(f.First)), End: at(int64(f.Last)), Src: about.VTEP.String(), Dst: f.Peer.String(), Class: int(f.Class), Hash: f.Hash, Frames: f.Frames, Bytes: f.Bytes,
+			Start: at(int64(f.First)), End: at(int64(f.Last)), Src: vtep, Dst: f.Peer.String(), Class: int(f.Class), Hash: f.Hash, Frames: f.Frames, Bytes: f.Bytes,
 		})
 	}
 	for i := range b.Decisions {
@@ -193,7 +201,7 @@ func (r *recorder) dump(why string, fresh bool) *record.Dump {
 	about := r.plane.Recorded()
 	d := &record.Dump{
 		Header:  record.Header{Node: r.name, Role: r.role, Build: r.build, Why: why, End: time.Now().UnixNano(), Scheme: about.Scheme, Ports: []record.Port{}, Peers: []string{}, Missed: r.missed},
-		Samples: r.samples.list(), Flows: r.flows.list(), Decisions: r.decisions.list(), Events: r.events.list(), Drops: r.drops.list(),
+		Samples: r.samples.list(), Flows: r.flows.list(), Decisions: r.decisions.list(), Events: r.events(), Drops: r.drops.list(),
 	}
 	if len(d.Samples) > 0 {
 		d.Start = d.Samples[0].At
@@ -210,6 +218,22 @@ func (r *recorder) dump(why string, fresh bool) *record.Dump {
 		d.Peers = append(d.Peers, p.String())
 	}
 	return d
+}
+
+// events returns the newest lines of the log.
+func (r *recorder) events() (all []record.Event) {
+	kept, _, _ := r.kept.Since(0, recordEvents)
+	for i := range kept {
+		e := &kept[i]
+		text := e.Text
+		for _, key := range slices.Sorted(maps.Keys(e.Attrs)) {
+			if key != "node" { // whose record it is
+				text += " " + key + "=" + e.Attrs[key]
+			}
+		}
+		all = append(all, record.Event{At: e.Time.UnixNano(), Level: e.Level, Text: text})
+	}
+	return all
 }
 
 // write writes a record that somebody has asked for.
@@ -244,51 +268,30 @@ func (r *recorder) crash() {
 	}
 }
 
+// wrote reports whether a file has a name of this node's records: another node's name may
+// begin with this one's.
+func (r *recorder) wrote(file string) bool {
+	at, ok := strings.CutPrefix(file, r.name+"-")
+	_, err := time.Parse(recordTime+recordSuffix, at)
+	return ok && err == nil
+}
+
 func (r *recorder) save(why string, now time.Time) (path string, err error) {
-	files, err := filepath.Glob(filepath.Join(r.dir, r.name+"-*.loom"))
+	all, err := os.ReadDir(r.dir) // sorted by names, which have the time
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("record.dir: %w", err)
 	}
-	slices.Sort(files) // their names have the time
+	files := slices.DeleteFunc(all, func(f os.DirEntry) bool { return !r.wrote(f.Name()) })
 	for len(files) >= recordFiles {
-		if err := os.Remove(files[0]); err != nil {
+		if err := os.Remove(filepath.Join(r.dir, files[0].Name())); err != nil {
 			return "", fmt.Errorf("remove the oldest flight record: %w", err)
 		}
 		files = files[1:]
 	}
-	path = filepath.Join(r.dir, r.name+"-"+now.UTC().Format("20060102T150405.000")+".loom")
+	path = filepath.Join(r.dir, r.name+"-"+now.UTC().Format(recordTime)+recordSuffix)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o640)
 	if err != nil {
 		return "", fmt.Errorf("record.dir: %w", err)
 	}
 	return path, errors.Join(r.dump(why, false).Write(f), f.Close())
-}
-
-// handler is a handler of the log that has the recorder keep what is logged, too.
-type recordHandler struct {
-	slog.Handler
-	r *recorder
-}
-
-// Handle implements [slog.Handler].
-func (h recordHandler) Handle(ctx context.Context, x slog.Record) error {
-	text := x.Message
-	x.Attrs(func(a slog.Attr) bool {
-		text += " " + a.String()
-		return true
-	})
-	h.r.mu.Lock()
-	h.r.events.add(record.Event{At: x.Time.UnixNano(), Level: x.Level.String(), Text: text})
-	h.r.mu.Unlock()
-	return h.Handler.Handle(ctx, x)
-}
-
-// WithAttrs implements [slog.Handler].
-func (h recordHandler) WithAttrs(a []slog.Attr) slog.Handler {
-	return recordHandler{h.Handler.WithAttrs(a), h.r}
-}
-
-// WithGroup implements [slog.Handler].
-func (h recordHandler) WithGroup(name string) slog.Handler {
-	return recordHandler{h.Handler.WithGroup(name), h.r}
 }

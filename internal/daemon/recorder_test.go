@@ -4,25 +4,32 @@ import (
 	"bytes"
 	"fmt"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/events"
 	"github.com/loomfabric/loom/internal/record"
 )
 
 // fakeRecorded has what the test says.
-type fakeRecorded struct{ next dataplane.RecordBatch }
+type fakeRecorded struct {
+	next          dataplane.RecordBatch
+	asked, answer chan struct{} // nil: it answers at once
+}
 
 func (*fakeRecorded) Record() {}
 func (f *fakeRecorded) Collect(b *dataplane.RecordBatch, _ bool) {
+	if f.asked != nil {
+		close(f.asked)
+		<-f.answer
+	}
 	*b = f.next
 }
 func (*fakeRecorded) Recorded() dataplane.Recorded {
@@ -33,8 +40,9 @@ func (*fakeRecorded) Recorded() dataplane.Recorded {
 }
 
 func fakeRecorder(t *testing.T) (*recorder, *fakeRecorded) {
-	r, plane := newRecorder("L0", "leafd", "v1", t.TempDir()), &fakeRecorded{}
-	r.plane, r.log = plane, slog.New(recordHandler{slog.DiscardHandler, r})
+	kept, plane := events.NewRing(8), &fakeRecorded{}
+	r := newRecorder("L0", "leafd", "v1", t.TempDir(), slog.New(events.Keep(slog.DiscardHandler, kept)).With("node", "L0"), kept)
+	r.plane = plane
 	plane.next.Ports = make([]dataplane.RecordPort, 2)
 	return r, plane
 }
@@ -47,10 +55,7 @@ func TestRecorderDumps(t *testing.T) {
 	b.Flows = []dataplane.FlowRecord{{Hash: 9, Peer: netip.MustParseAddr("10.0.0.2"), First: 3e9, Last: 4e9, Frames: 2, Bytes: 2000}}
 	b.Decisions = []dataplane.DecisionRecord{{At: 5e9, Scheme: "conga", Uplink: 2, Uplinks: 1<<2 | 1<<4}}
 	b.Frames = []dataplane.DropRecord{{At: 5e9, Reason: drop.NoRoute, Len: 3, Data: [dataplane.RecordBytes]byte{1, 2, 3}}}
-	slog.New(recordHandler{slog.DiscardHandler, r}).With("node", "L0") // a logger of a logger
-	if err := r.log.Handler().(recordHandler).Handle(t.Context(), slog.NewRecord(time.Now(), slog.LevelWarn, "port down", 0)); err != nil {
-		t.Fatal(err)
-	}
+	r.log.With("port", "up0").Warn("port down", "ifindex", 7)
 	var out bytes.Buffer
 	if err := r.write(&out); err != nil {
 		t.Fatal(err)
@@ -72,9 +77,34 @@ func TestRecorderDumps(t *testing.T) {
 	if x := d.Decisions[0]; len(x.Uplinks) != 2 || x.Uplinks[1].Uplink != 4 {
 		t.Errorf("decision %+v", x)
 	}
-	if len(d.Events) != 1 || d.Events[0].Text != "port down" || d.Events[0].Level != "WARN" || !bytes.Equal(d.Drops[0].Data, []byte{1, 2, 3}) {
+	if len(d.Events) != 1 || d.Events[0].Text != "port down ifindex=7 port=up0" || d.Events[0].Level != "WARN" || !bytes.Equal(d.Drops[0].Data, []byte{1, 2, 3}) {
 		t.Errorf("events %+v, drops %+v", d.Events, d.Drops)
 	}
+}
+
+// A worker that does not answer the recorder keeps nobody from logging: the log is where
+// people read about it.
+func TestRecorderDoesNotHoldTheLog(t *testing.T) {
+	r, plane := fakeRecorder(t)
+	plane.asked, plane.answer = make(chan struct{}), make(chan struct{})
+	done, logged := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		r.dump("test", true)
+	}()
+	<-plane.asked
+	go func() {
+		defer close(logged)
+		r.log.Warn("a worker is stuck")
+	}()
+	select {
+	case <-logged:
+	case <-time.After(10 * time.Second):
+		t.Error("the log waits for a worker")
+	}
+	close(plane.answer)
+	<-done
+	<-logged
 }
 
 // A burst of drops is one: much within a second, compared with what came, and not again
@@ -107,8 +137,11 @@ func TestRecorderFindsBursts(t *testing.T) {
 func TestRecorderKeepsFewFiles(t *testing.T) {
 	r, _ := fakeRecorder(t)
 	other := filepath.Join(r.dir, "L1-20200101T000000.000.loom")
-	if err := os.WriteFile(other, nil, 0o600); err != nil {
-		t.Fatal(err)
+	longer := filepath.Join(r.dir, "L0-b-20200101T000000.000.loom") // L0-b's
+	for _, file := range []string{other, longer} {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	at := time.Now()
 	for range recordFiles + 3 {
@@ -128,7 +161,7 @@ func TestRecorderKeepsFewFiles(t *testing.T) {
 		}
 	}
 	files, err := filepath.Glob(filepath.Join(r.dir, "*.loom"))
-	if err != nil || len(files) != recordFiles+1 || !strings.HasSuffix(files[recordFiles], "L1-20200101T000000.000.loom") {
+	if err != nil || len(files) != recordFiles+2 || files[recordFiles] != longer || files[recordFiles+1] != other {
 		t.Errorf("%v, %v", files, err)
 	}
 	r.dir = "/nowhere"
@@ -147,14 +180,52 @@ func TestLastKeepsTheLast(t *testing.T) {
 	}
 }
 
-// What tenants send is not for other machines.
-func TestFramesAreNotForOtherMachines(t *testing.T) {
-	h := readOnly(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) }))
-	for path, want := range map[string]int{"/v1/capture": http.StatusForbidden, "/v1/record": http.StatusForbidden, "/v1/status": http.StatusTeapot} {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-		if w.Code != want {
-			t.Errorf("%s: %d", path, w.Code)
-		}
+// BenchmarkRecorderMemory fills a recorder, of a node of 8 ports and of one of 64, and says
+// what it takes besides the log.
+func BenchmarkRecorderMemory(b *testing.B) {
+	for _, ports := range []int{8, 64} {
+		b.Run(fmt.Sprintf("ports=%d", ports), func(b *testing.B) {
+			plane := &fullRecorded{ports: ports}
+			for b.Loop() {
+				var before, after runtime.MemStats
+				runtime.GC()
+				runtime.ReadMemStats(&before)
+				r := newRecorder("L0", "leafd", "v1", "", nil, nil)
+				r.plane = plane
+				for range recordSamples {
+					r.collect(false)
+				}
+				runtime.GC()
+				runtime.ReadMemStats(&after)
+				b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/1e6, "MB")
+				if len(r.flows.buf) != recordFlows || len(r.decisions.buf) != recordDecisions || len(r.drops.buf) != recordDropped || len(r.samples.buf) != recordSamples {
+					b.Fatal("there is room left")
+				}
+			}
+		})
 	}
+}
+
+// fullRecorded has something of all in each batch.
+type fullRecorded struct{ ports int }
+
+func (*fullRecorded) Record() {}
+
+func (f *fullRecorded) Collect(b *dataplane.RecordBatch, _ bool) {
+	peer := netip.MustParseAddr("10.0.0.2")
+	b.Ports, b.Flows, b.Decisions, b.Frames = make([]dataplane.RecordPort, f.ports), b.Flows[:0], b.Decisions[:0], b.Frames[:0]
+	b.Drops[drop.NoRoute]++
+	for range 32 {
+		b.Flows = append(b.Flows, dataplane.FlowRecord{Peer: peer})
+		b.Decisions = append(b.Decisions, dataplane.DecisionRecord{Peer: peer, Uplinks: 0xff})
+		b.Frames = append(b.Frames, dataplane.DropRecord{Len: dataplane.RecordBytes})
+	}
+}
+
+func (f *fullRecorded) Recorded() (x dataplane.Recorded) {
+	x.VTEP = netip.MustParseAddr("10.0.0.1")
+	for i := range f.ports {
+		x.Ports = append(x.Ports, dataplane.PortConfig{Name: fmt.Sprint("p", i)})
+	}
+	return x
 }

@@ -86,17 +86,18 @@ func (r *reloader) run(ctx context.Context, signals <-chan os.Signal) {
 		case ports := <-r.found:
 			r.takeFound(ctx, ports)
 		case <-signals:
-			_, _ = r.takeFile(ctx) // the log says what came of it
+			_, _ = r.take(ctx, nil) // the log says what came of it
 		case q := <-r.asked:
 			q.answer <- r.reloadIf(ctx, q.sum)
 		}
 	}
 }
 
-// takeFile reloads the file, and tells the service manager, the metrics and the log.
-func (r *reloader) takeFile(ctx context.Context) (changed bool, err error) {
+// take reloads the file, of which the text is given if somebody has read it, and tells the
+// service manager, the metrics and the log.
+func (r *reloader) take(ctx context.Context, text []byte) (changed bool, err error) {
 	r.manager.reloading()
-	changed, err = r.reload(ctx)
+	changed, err = r.reloadText(ctx, text)
 	r.note(err)
 	r.manager.reloaded(err)
 	switch {
@@ -132,12 +133,9 @@ type plan struct {
 	findings      []control.Finding // about what changed; none is fatal
 }
 
-// plan reads the file again and holds it against what runs and against the machine. It
-// changes nothing. Keys that need a restart are no error.
-func (r *reloader) plan() (*plan, error) { return r.planOf(r.file, nil) }
-
-// planOf is plan for a text in the file's place; nil: the file named.
-func (r *reloader) planOf(file string, text []byte) (*plan, error) {
+// plan reads a file, or a text in its place, and holds it against what runs and against
+// the machine. It changes nothing. Keys that need a restart are no error.
+func (r *reloader) plan(file string, text []byte) (*plan, error) {
 	n, err := r.load(file, text)
 	if err != nil {
 		return nil, err
@@ -210,9 +208,14 @@ func (n *node) since(old *node) (added, changed []string) {
 
 // reload reads the file again, and puts what has changed in force.
 func (r *reloader) reload(ctx context.Context) (changed bool, err error) {
+	return r.reloadText(ctx, nil)
+}
+
+// reloadText is reload for a text that was read from the file; nil: none was.
+func (r *reloader) reloadText(ctx context.Context, text []byte) (changed bool, err error) {
 	r.applying.Lock()
 	defer r.applying.Unlock()
-	p, err := r.plan()
+	p, err := r.plan(r.file, text)
 	if err != nil {
 		return false, err
 	}

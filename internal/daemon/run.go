@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -96,10 +97,9 @@ func (k Kind) run(ctx context.Context, file string, takeOver bool) (err error) {
 	}
 	again := &reloader{kind: k, file: file, gather: control.GatherPorts, start: read, found: make(chan []string, 1), asked: make(chan request)}
 	again.level.Set(n.logLevel())
-	rec := newRecorder(n.dp.Name, k.name, k.version, n.common.Record.Dir)
 	kept := events.NewRing(keptEvents)
-	log := slog.New(recordHandler{n.logger(&again.level, kept).Handler(), rec})
-	rec.log = log
+	log := n.logger(&again.level, kept)
+	rec := newRecorder(n.dp.Name, k.name, k.version, n.common.Record.Dir, log, kept)
 	again.log, again.manager.log = log, log
 	for _, f := range findings {
 		log.Warn(f.Problem, "fix", f.Fix)
@@ -127,7 +127,9 @@ func (k Kind) run(ctx context.Context, file string, takeOver bool) (err error) {
 		return fmt.Errorf("open the ports: %w", err)
 	}
 	again.plane, again.follow, rec.plane = plane, kernel.SetPorts, plane
-	plane.OnCrash(rec.crash)
+	if !n.common.Record.Off {
+		plane.OnCrash(rec.crash)
+	}
 	again.now.Store(n)
 	ports := newWatcher(again.now.Load, findings, log)
 	err = k.serve(ctx, &service{n, plane, kernel, l, h, file, log, rec, kept}, again, ports, reload)
@@ -231,6 +233,14 @@ type service struct {
 	events *events.Ring
 }
 
+// record returns what writes the flight record; nil: the node keeps none.
+func (s *service) record() func(io.Writer) error {
+	if s.common.Record.Off {
+		return nil
+	}
+	return s.rec.write
+}
+
 // Bounds on requests that ask the workers, of metrics and of the admin API each. An
 // answer takes a worker's time between two bursts, so that few of them are made at once.
 const (
@@ -287,7 +297,7 @@ func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *wat
 		api := admin.NewServer(admin.Options{
 			Name: n.dp.Name, Role: k.name, Leaf: n.dp.Role == dataplane.Leaf, Version: k.version, VTEP: n.dp.VTEP,
 			Node: plane, Tables: mirror.Tables, Ports: plane.Ports, Gate: adminGate,
-			Config: again, Level: &again.level, Log: log, Events: s.events, Parameters: again.parameters, Record: s.rec.write,
+			Config: again, Level: &again.level, Log: log, Events: s.events, Parameters: again.parameters, Record: s.record(),
 			Capture: func(c dataplane.CaptureConfig) (admin.Capture, error) { return plane.Capture(c) },
 		})
 		if s.admin != nil {

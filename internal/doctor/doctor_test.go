@@ -66,7 +66,7 @@ func healthyNode(name string, i int) *Node {
 		for l := range 2 {
 			p := fmt.Sprintf("dn%d", l)
 			port(p, "spine", mac(i-2, l))
-			n.Parameters.Routes = append(n.Parameters.Routes, admin.Route{To: netip.PrefixFrom(vtep(l), 32), Ports: []string{p}})
+			n.Routes = append(n.Routes, admin.Route{Prefix: netip.PrefixFrom(vtep(l), 32), NextHops: []admin.NextHop{{Port: p}}})
 		}
 		return n
 	}
@@ -158,7 +158,7 @@ var breakings = map[string]struct {
 	}},
 	"no_route":           {0, func(n *Node) { n.Peers[0].NextHops = nil; n.Paths[0].Paths = nil }},
 	"fewer_routes":       {0, func(n *Node) { n.unroute("up1") }},
-	"spine_no_route":     {2, func(n *Node) { n.Parameters.Routes = n.Parameters.Routes[:1] }},
+	"spine_no_route":     {2, func(n *Node) { n.Routes = n.Routes[:1] }},
 	"spine_fewer_routes": {2, func(n *Node) { n.Ports = append(n.Ports, n.Ports[0]); n.Ports[2].Port = "dn0b" }},
 	"neighbour":          {0, func(n *Node) { n.Peers[0].NextHops[0].Resolved = false }},
 	"path":               {0, func(n *Node) { n.Paths[0].Paths[0].State = "lossy" }},

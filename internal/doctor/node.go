@@ -22,6 +22,7 @@ type Node struct {
 	Parameters admin.Parameters
 	Config     admin.ConfigDiff
 	Ports      []admin.Port
+	Routes     []admin.Route         // of a spine: to leaves' VTEPs, by way of ports that are up
 	Peers      []admin.Peer          // of a leaf
 	Paths      []dataplane.PeerPaths // of a leaf
 	Stats      [2]admin.Stats        // one look after the other
@@ -41,10 +42,12 @@ func Look(ctx context.Context, t *Target, interval time.Duration) (*Node, error)
 		return nil, err
 	}
 	n.Name = n.Status.Name
-	ports, peers, paths := admin.Ports{}, admin.Peers{}, admin.Paths{}
+	ports, routes, peers, paths := admin.Ports{}, admin.Routes{}, admin.Peers{}, admin.Paths{}
 	questions := map[string]any{"parameters": &n.Parameters, "config": &n.Config, "ports": &ports}
 	if n.leaf() {
 		questions["peers"], questions["paths"] = &peers, &paths
+	} else {
+		questions["routes"] = &routes
 	}
 	first := time.Now()
 	for i := range n.Stats {
@@ -65,7 +68,7 @@ func Look(ctx context.Context, t *Target, interval time.Duration) (*Node, error)
 		case <-time.After(interval - time.Since(first)):
 		}
 	}
-	n.Ports, n.Peers, n.Paths = ports.Ports, peers.Peers, paths.Peers
+	n.Ports, n.Routes, n.Peers, n.Paths = ports.Ports, routes.Routes, peers.Peers, paths.Peers
 	if n.Machine != nil {
 		n.Machine.countAgain(n)
 	}

@@ -10,8 +10,8 @@ import (
 
 // route returns a spine's longest prefix to an address; nil: there is none.
 func (n *Node) route(to netip.Addr) (longest *admin.Route) {
-	for i := range n.Parameters.Routes {
-		if r := &n.Parameters.Routes[i]; r.To.Contains(to) && (longest == nil || r.To.Bits() > longest.To.Bits()) {
+	for i := range n.Routes {
+		if r := &n.Routes[i]; r.Prefix.Contains(to) && (longest == nil || r.Prefix.Bits() > longest.Prefix.Bits()) {
 			longest = r
 		}
 	}
@@ -47,7 +47,7 @@ func (n *Node) nextTo(mac string) bool {
 func spineNoRoute(all []*Node, add nodeAdd) {
 	eachWay(all, func(s, l *Node, _ []string) {
 		if v := l.Parameters.VTEP; v.IsValid() {
-			if r := s.route(v); r == nil || len(r.Ports) == 0 {
+			if r := s.route(v); r == nil || len(r.NextHops) == 0 {
 				add(s, v.String(), s.command("ip route get %v", v), "spine %s has no route to %s (%v) by way of a port that is up: what others send there by it is dropped", s.Name, l.Name, v)
 			}
 		}
@@ -58,11 +58,13 @@ func spineFewerRoutes(all []*Node, add nodeAdd) {
 	eachWay(all, func(s, l *Node, links []string) {
 		v := l.Parameters.VTEP
 		r := s.route(v)
-		if r == nil || len(r.Ports) == 0 || !slices.ContainsFunc(links, func(p string) bool { return slices.Contains(r.Ports, p) }) {
+		if r == nil {
 			return
 		}
-		missing := slices.DeleteFunc(slices.Clone(links), func(p string) bool { return slices.Contains(r.Ports, p) })
-		if len(missing) > 0 {
+		missing := slices.DeleteFunc(slices.Clone(links), func(p string) bool {
+			return slices.ContainsFunc(r.NextHops, func(h admin.NextHop) bool { return h.Port == p })
+		})
+		if len(missing) > 0 && len(missing) < len(links) {
 			add(s, v.String(), s.command("ip route show %v", v), "spine %s has %d links to %s (%v), and its route there does not use %s", s.Name, len(links), l.Name, v, strings.Join(missing, ", "))
 		}
 	})

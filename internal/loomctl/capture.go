@@ -81,6 +81,9 @@ func (f *captureFlags) query() (url.Values, error) {
 	list("scheme", f.schemes)
 	list("flowlet", f.flowlets)
 	if len(f.reasons) == 1 && f.reasons[0] == "any" {
+		if len(f.points) > 0 {
+			return nil, errors.New("--drop any are all frames that are dropped, at the point drop: leave out --point")
+		}
 		q.Set("point", "drop")
 	} else {
 		list("reason", f.reasons)
@@ -146,6 +149,9 @@ func (f *captureFlags) run(c *cobra.Command, o *options) error {
 	if err != nil {
 		return err
 	}
+	if o.output == asYAML {
+		return errors.New("frames are no YAML: use -o json, a line each, or -w FILE")
+	}
 	ctx, cancel := context.WithCancel(c.Context())
 	defer cancel()
 	client, err := o.one()
@@ -188,7 +194,7 @@ func (f *captureFlags) open(c *cobra.Command, o *options, start *capture.Start) 
 	case f.write == "-":
 		return &pcapSink{w: c.OutOrStdout(), start: start, filter: f.filter}, nil
 	case f.write != "":
-		file, err := os.OpenFile(f.write, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600) // what tenants send is nobody else's
+		file, err := createPrivate(f.write)
 		if err != nil {
 			return nil, err
 		}
@@ -197,6 +203,23 @@ func (f *captureFlags) open(c *cobra.Command, o *options, start *capture.Start) 
 		return &jsonSink{out: json.NewEncoder(c.OutOrStdout()), ports: map[uint16]string{}}, nil
 	}
 	return &textSink{w: c.OutOrStdout(), ports: map[uint16]string{}}, nil
+}
+
+// createPrivate makes a file for what tenants send, or empties one. Nobody but its owner may
+// read it then, whoever could before.
+func createPrivate(name string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && info.Mode().IsRegular() { // and no device or pipe, which others use
+		err = f.Chmod(0o600)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // copy gives out what comes, until the end.

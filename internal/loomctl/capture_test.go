@@ -97,8 +97,14 @@ func TestCapturePrints(t *testing.T) {
 // An independent codec reads the file: interfaces, directions, comments, what was lost.
 func TestCaptureWritesPcapng(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "x.pcapng")
+	if err := os.WriteFile(file, []byte("somebody's"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	if _, _, _, err := runCapture(t, false, "-w", file); err != nil {
 		t.Fatal(err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("others may read it: %v, %v", info, err)
 	}
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -177,6 +183,8 @@ func TestCaptureFails(t *testing.T) {
 	}{
 		{false, []string{"no such filter"}, `filter "no such filter": `},
 		{false, []string{"--flow", "10.0.0.1"}, "use SRC,DST or"},
+		{false, []string{"--drop", "any", "--point", "in"}, "leave out --point"},
+		{false, []string{"-o", "yaml"}, "use -o json"},
 		{true, nil, "the capture was cut off"},
 		{false, []string{"-w", "/nowhere/x.pcapng"}, "/nowhere/x.pcapng"},
 	} {

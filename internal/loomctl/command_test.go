@@ -80,7 +80,7 @@ var answers = map[string]any{
 		{VNI: 100, IP: netip.MustParseAddr("10.100.0.1"), MAC: "02:10:00:00:00:00", Port: "eth3", Age: 42 * time.Second},
 		{VNI: 100, IP: netip.MustParseAddr("fd00::7"), MAC: "02:10:00:00:00:02", VTEP: vtep2, Age: 3 * time.Hour},
 	}},
-	"/v1/routes": admin.Routes{Routes: []admin.RouteEntry{
+	"/v1/routes": admin.Routes{Routes: []admin.Route{
 		{Prefix: netip.PrefixFrom(vtep2, 32), NextHops: []admin.NextHop{
 			{Port: "eth1", Gateway: netip.MustParseAddr("10.254.0.1"), MAC: "02:00:00:00:01:01", Resolved: true, Weight: 1}, {Port: "eth2", Gateway: netip.MustParseAddr("10.254.0.3"), Weight: 3}}},
 		{Prefix: netip.PrefixFrom(vtep3, 32)},

@@ -166,7 +166,7 @@ func (o *options) changeFile(c *cobra.Command, next func(ctx context.Context, fi
 		return errors.New("a file is of one node, and changed where it is: run this on the node, or name one whose address is a Unix socket")
 	}
 	client := nodes[0].client
-	d, err := decode(client.Get(c.Context(), "config", nil))
+	d, err := decode[admin.ConfigDiff](client.Get(c.Context(), "config", nil))
 	if err != nil {
 		return err
 	}
@@ -177,7 +177,7 @@ func (o *options) changeFile(c *cobra.Command, next func(ctx context.Context, fi
 	if sameFile(name, d.File) {
 		return fmt.Errorf("%s is the daemon's file itself, and the one before could not be kept: apply a copy, or reload the daemon", name)
 	}
-	d, err = decode(client.Post(c.Context(), "config/check", url.Values{"name": {name}}, text))
+	d, err = decode[admin.ConfigDiff](client.Post(c.Context(), "config/check", url.Values{"name": {name}}, text))
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (o *options) changeFile(c *cobra.Command, next func(ctx context.Context, fi
 		return err
 	}
 	sum := sha256.Sum256(text)
-	d, err = decode(client.Post(c.Context(), "config/reload", url.Values{"sha256": {hex.EncodeToString(sum[:])}}, nil))
+	d, err = decode[admin.ConfigDiff](client.Post(c.Context(), "config/reload", url.Values{"sha256": {hex.EncodeToString(sum[:])}}, nil))
 	if err != nil {
 		return fmt.Errorf("%w; %s has been written, and `loomctl config diff` says whether it is in force", err, f.path)
 	}
@@ -198,18 +198,6 @@ func (o *options) changeFile(c *cobra.Command, next func(ctx context.Context, fi
 		judged = errors.Join(judged, f.takeBack())
 	}
 	return errors.Join(o.writeDiff(c.OutOrStdout(), name, d), judged)
-}
-
-// decode reads the daemon's answer about its file.
-func decode(raw json.RawMessage, err error) (*admin.ConfigDiff, error) {
-	if err != nil {
-		return nil, err
-	}
-	d := new(admin.ConfigDiff)
-	if err := json.Unmarshal(raw, d); err != nil {
-		return nil, fmt.Errorf("understand the daemon's answer: %w; is loomctl of the same version as the daemon?", err)
-	}
-	return d, nil
 }
 
 // writeDiff writes what came of a change.

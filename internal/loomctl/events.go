@@ -3,7 +3,6 @@ package loomctl
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -70,15 +69,22 @@ func printEvents(w io.Writer, a *admin.Events) {
 	}
 }
 
-// shownByKind are attributes that an event's kind and object say already.
-var shownByKind = []string{"node", "peer", "uplink", "vtep", "mac", "vni", "port", "interface", "address", "file", "about"}
+// objects are attributes that an event can be about.
+var objects = []string{"peer", "uplink", "vtep", "mac", "vni", "port", "interface", "address", "file", "about"}
+
+// said reports whether an event's line says an attribute already: whose it is, or what it
+// is about.
+func said(e *events.Event, key string) bool {
+	value := e.Attrs[key]
+	return key == "node" || slices.Contains(objects, key) && (value == e.Object || slices.Contains(strings.Fields(e.Object), value))
+}
 
 // eventLine writes an event in one line.
 func eventLine(e *events.Event) string {
 	var more []string
 	for _, key := range slices.Sorted(maps.Keys(e.Attrs)) {
-		if v := e.Attrs[key]; !slices.Contains(shownByKind, key) {
-			more = append(more, key+"="+v)
+		if !said(e, key) {
+			more = append(more, key+"="+e.Attrs[key])
 		}
 	}
 	text := strings.ReplaceAll(fmt.Sprintf("%s %-5s %s: %s", e.Time.Format("2006-01-02 15:04:05.000"), e.Level, strings.TrimSpace(e.Kind+" "+e.Object), e.Text), "\n", " ")
@@ -134,9 +140,8 @@ func (f *follower) step(c *cobra.Command) error {
 	var all []NodeEvent
 	for i := range f.nodes {
 		n := &f.nodes[i]
-		var a admin.Events
-		raw, err := n.client.Get(c.Context(), "events", f.ask[i])
-		if err = errors.Join(err, unmarshal(raw, &a)); err != nil {
+		a, err := get[admin.Events](c.Context(), n, "events", f.ask[i])
+		if err != nil {
 			if !f.failed[i] && c.Context().Err() == nil {
 				fmt.Fprintf(c.ErrOrStderr(), "loomctl: %s\n", strings.TrimPrefix(n.name+": "+err.Error(), ": "))
 			}
@@ -156,13 +161,6 @@ func (f *follower) step(c *cobra.Command) error {
 		}
 	}
 	return nil
-}
-
-func unmarshal(raw json.RawMessage, v any) error {
-	if len(raw) == 0 {
-		return nil
-	}
-	return json.Unmarshal(raw, v)
 }
 
 func (f *follower) write(w io.Writer, e *NodeEvent) error {

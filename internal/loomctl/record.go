@@ -2,8 +2,8 @@ package loomctl
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +27,12 @@ func recordCommand(o *options) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("what the daemon sends: %w", err)
 			}
-			if err := os.WriteFile(args[0], b.Bytes(), 0o600); err != nil { // it has the beginnings of tenants' frames
+			f, err := createPrivate(args[0]) // it has the beginnings of tenants' frames
+			if err != nil {
+				return err
+			}
+			_, err = f.Write(b.Bytes())
+			if err = errors.Join(err, f.Close()); err != nil {
 				return err
 			}
 			fmt.Fprintf(c.OutOrStdout(), "%s: %d samples, %d flows, %d decisions, %d events, %d dropped frames of %s\n",

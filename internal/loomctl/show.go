@@ -81,6 +81,23 @@ func asking[T any](what string, q url.Values, print func(io.Writer, *T)) *view[T
 	}
 }
 
+// decode reads a daemon's answer, unless there is an error instead.
+func decode[T any](raw json.RawMessage, err error) (*T, error) {
+	if err != nil {
+		return nil, err
+	}
+	answer := new(T)
+	if err := json.Unmarshal(raw, answer); err != nil {
+		return nil, fmt.Errorf("understand the daemon's answer: %w; is loomctl of the same version as the daemon?", err)
+	}
+	return answer, nil
+}
+
+// get asks a node.
+func get[T any](ctx context.Context, n *node, what string, q url.Values) (*T, error) {
+	return decode[T](n.client.Get(ctx, what, q))
+}
+
 // reply is what became of the question to one node.
 type reply struct {
 	name   string
@@ -151,9 +168,9 @@ func (v *view[T]) askOne(ctx context.Context, n *node, o *options, r *reply) {
 	if r.raw, r.err = v.ask(ctx, n); r.err != nil || o.output != asTable && v.judge == nil {
 		return
 	}
-	answer := new(T)
-	if err := json.Unmarshal(r.raw, answer); err != nil {
-		r.err = fmt.Errorf("understand the daemon's answer: %w; is loomctl of the same version as the daemon?", err)
+	answer, err := decode[T](r.raw, nil)
+	if err != nil {
+		r.err = err
 		return
 	}
 	v.print(&r.text, answer)

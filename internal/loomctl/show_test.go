@@ -16,6 +16,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/loomfabric/loom/internal/admin"
+	"github.com/loomfabric/loom/internal/events"
 )
 
 // inventory writes one: name, address, name, address …
@@ -167,6 +168,25 @@ func TestScreen(t *testing.T) {
 	s := &screen{w: &out, terminal: true}
 	if err := s.write(bytes.NewBufferString("one\ntwo\n")); err != nil || out.String() != "\x1b[Hone\x1b[K\ntwo\x1b[K\n\x1b[J" {
 		t.Errorf("%q, %v", out.String(), err)
+	}
+}
+
+// A line has each attribute once: as what it is about, or behind the text.
+func TestEventLine(t *testing.T) {
+	for _, tt := range []struct {
+		kind, object string
+		attrs        map[string]string
+		want         string
+	}{
+		{"path", "10.0.0.2 by up0", map[string]string{"node": "L0", "peer": "10.0.0.2", "uplink": "up0", "loss": "1"}, "path 10.0.0.2 by up0: text (loss=1)"},
+		{"address", "02::1 in VNI 7", map[string]string{"mac": "02::1", "vni": "7", "port": "acc0", "moves": "7"}, "address 02::1 in VNI 7: text (moves=7, port=acc0)"},
+		{"node", "L0", map[string]string{"node": "L0", "address": "127.0.0.1:9464"}, "node L0: text (address=127.0.0.1:9464)"},
+		{"config", "/a b.yaml", map[string]string{"file": "/a b.yaml"}, "config /a b.yaml: text"},
+	} {
+		got := eventLine(&events.Event{Level: "INFO", Kind: tt.kind, Object: tt.object, Text: "text", Attrs: tt.attrs})
+		if _, got, _ = strings.Cut(got, "INFO  "); got != tt.want {
+			t.Errorf("%q, want %q", got, tt.want)
+		}
 	}
 }
 

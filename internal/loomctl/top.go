@@ -81,18 +81,15 @@ type look struct {
 }
 
 func takeLook(ctx context.Context, n *node) (*look, error) {
-	l := new(look)
-	for what, into := range map[string]any{"stats": &l.stats, "ports": &l.ports} {
-		raw, err := n.client.Get(ctx, what, nil)
-		if err != nil {
-			return nil, err
-		}
-		if err := json.Unmarshal(raw, into); err != nil {
-			return nil, fmt.Errorf("understand the daemon's answer: %w; is loomctl of the same version as the daemon?", err)
-		}
+	stats, err := get[admin.Stats](ctx, n, "stats", nil)
+	if err != nil {
+		return nil, err
 	}
-	l.at = time.Now()
-	return l, nil
+	ports, err := get[admin.Ports](ctx, n, "ports", nil)
+	if err != nil {
+		return nil, err
+	}
+	return &look{time.Now(), *stats, *ports}, nil
 }
 
 // ask looks twice, or once again.

@@ -1,7 +1,6 @@
 package loomctl
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -127,19 +126,6 @@ func judgeTrace(x *Trace) error {
 		return ErrDropped
 	}
 	return nil
-}
-
-// get asks a node and decodes its answer.
-func get[T any](ctx context.Context, n *node, what string, q url.Values) (*T, error) {
-	raw, err := n.client.Get(ctx, what, q)
-	if err != nil {
-		return nil, err
-	}
-	answer := new(T)
-	if err := json.NewDecoder(bytes.NewReader(raw)).Decode(answer); err != nil {
-		return nil, fmt.Errorf("understand the daemon's answer: %w; is loomctl of the same version as the daemon?", err)
-	}
-	return answer, nil
 }
 
 // gather asks all nodes what they are, and which MAC addresses their ports have.
