@@ -97,6 +97,7 @@ type loomFastLeaf struct {
 	}
 	Senders [4096][16]uint64
 	Tags    uint64
+	Vnis    [4096]uint32
 }
 
 type loomFastPassage struct {
@@ -184,6 +185,7 @@ const (
 	loomMapFastLosing            = "fast_losing"
 	loomMapFastLost              = "fast_lost"
 	loomMapFastMoved             = "fast_moved"
+	loomMapFastOut               = "fast_out"
 	loomMapFastPassed            = "fast_passed"
 	loomMapFastPorts             = "fast_ports"
 	loomMapFastRaised            = "fast_raised"
@@ -193,7 +195,6 @@ const (
 	loomMapFastSeq               = "fast_seq"
 	loomMapFastSlow              = "fast_slow"
 	loomMapFastTouched           = "fast_touched"
-	loomMapFastTx                = "fast_tx"
 	loomMapFastVlans             = "fast_vlans"
 	loomMapLinkLocal             = "link_local"
 	loomMapNetworks              = "networks"
@@ -222,7 +223,6 @@ const (
 	loomVarFastMark              = "fast_mark"
 	loomVarFastPortCount         = "fast_port_count"
 	loomVarFastTopMetric         = "fast_top_metric"
-	loomVarFastTxId              = "fast_tx_id"
 	loomVarHashSeed              = "hash_seed"
 	loomVarMultiBuffer           = "multi_buffer"
 	loomVarNoSocket              = "no_socket"
@@ -308,6 +308,7 @@ type loomMapSpecs struct {
 	FastLosing  *ebpf.MapSpec `ebpf:"fast_losing"`
 	FastLost    *ebpf.MapSpec `ebpf:"fast_lost"`
 	FastMoved   *ebpf.MapSpec `ebpf:"fast_moved"`
+	FastOut     *ebpf.MapSpec `ebpf:"fast_out"`
 	FastPassed  *ebpf.MapSpec `ebpf:"fast_passed"`
 	FastPorts   *ebpf.MapSpec `ebpf:"fast_ports"`
 	FastRaised  *ebpf.MapSpec `ebpf:"fast_raised"`
@@ -317,7 +318,6 @@ type loomMapSpecs struct {
 	FastSeq     *ebpf.MapSpec `ebpf:"fast_seq"`
 	FastSlow    *ebpf.MapSpec `ebpf:"fast_slow"`
 	FastTouched *ebpf.MapSpec `ebpf:"fast_touched"`
-	FastTx      *ebpf.MapSpec `ebpf:"fast_tx"`
 	FastVlans   *ebpf.MapSpec `ebpf:"fast_vlans"`
 	LinkLocal   *ebpf.MapSpec `ebpf:"link_local"`
 	Networks    *ebpf.MapSpec `ebpf:"networks"`
@@ -341,7 +341,6 @@ type loomVariableSpecs struct {
 	FastMark       *ebpf.VariableSpec `ebpf:"fast_mark"`
 	FastPortCount  *ebpf.VariableSpec `ebpf:"fast_port_count"`
 	FastTopMetric  *ebpf.VariableSpec `ebpf:"fast_top_metric"`
-	FastTxId       *ebpf.VariableSpec `ebpf:"fast_tx_id"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
 	MultiBuffer    *ebpf.VariableSpec `ebpf:"multi_buffer"`
 	NoSocket       *ebpf.VariableSpec `ebpf:"no_socket"`
@@ -388,6 +387,7 @@ type loomMaps struct {
 	FastLosing  *ebpf.Map `ebpf:"fast_losing"`
 	FastLost    *ebpf.Map `ebpf:"fast_lost"`
 	FastMoved   *ebpf.Map `ebpf:"fast_moved"`
+	FastOut     *ebpf.Map `ebpf:"fast_out"`
 	FastPassed  *ebpf.Map `ebpf:"fast_passed"`
 	FastPorts   *ebpf.Map `ebpf:"fast_ports"`
 	FastRaised  *ebpf.Map `ebpf:"fast_raised"`
@@ -397,7 +397,6 @@ type loomMaps struct {
 	FastSeq     *ebpf.Map `ebpf:"fast_seq"`
 	FastSlow    *ebpf.Map `ebpf:"fast_slow"`
 	FastTouched *ebpf.Map `ebpf:"fast_touched"`
-	FastTx      *ebpf.Map `ebpf:"fast_tx"`
 	FastVlans   *ebpf.Map `ebpf:"fast_vlans"`
 	LinkLocal   *ebpf.Map `ebpf:"link_local"`
 	Networks    *ebpf.Map `ebpf:"networks"`
@@ -429,6 +428,7 @@ func (m *loomMaps) Close() error {
 		m.FastLosing,
 		m.FastLost,
 		m.FastMoved,
+		m.FastOut,
 		m.FastPassed,
 		m.FastPorts,
 		m.FastRaised,
@@ -438,7 +438,6 @@ func (m *loomMaps) Close() error {
 		m.FastSeq,
 		m.FastSlow,
 		m.FastTouched,
-		m.FastTx,
 		m.FastVlans,
 		m.LinkLocal,
 		m.Networks,
@@ -463,7 +462,6 @@ type loomVariables struct {
 	FastMark       *ebpf.Variable `ebpf:"fast_mark"`
 	FastPortCount  *ebpf.Variable `ebpf:"fast_port_count"`
 	FastTopMetric  *ebpf.Variable `ebpf:"fast_top_metric"`
-	FastTxId       *ebpf.Variable `ebpf:"fast_tx_id"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
 	MultiBuffer    *ebpf.Variable `ebpf:"multi_buffer"`
 	NoSocket       *ebpf.Variable `ebpf:"no_socket"`
