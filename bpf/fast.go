@@ -38,6 +38,7 @@ type Fast struct {
 	groups []FastGroup
 	moved  []loomFastTraffic
 	leaf   leafTables
+	access accessTables
 
 	ce, drained, out, known, sent, raised, slow, lost, losing []uint64
 
@@ -178,6 +179,7 @@ func (f *Fast) openMaps(spec *ebpf.CollectionSpec) error {
 	}
 	if s.isLeaf() {
 		maps.Copy(entries, s.leafEntries(f.cpus))
+		maps.Copy(entries, s.accessEntries(f.cpus))
 	} else {
 		maps.Copy(entries, map[string]int{
 			"fast_hops": FastCopies * s.Hops, "fast_groups": FastCopies * s.Groups, "fast_known": FastCopies * fastKnown,

@@ -54,6 +54,7 @@ struct fast_ctl {
 	__u64 beat;  /* CLOCK_MONOTONIC when user space was last seen to live, ns */
 	__u64 dead;  /* how old beat may be, ns */
 	__u64 zero;  /* CLOCK_MONOTONIC at which user space's ticks begin, ns */
+	__u64 fresh; /* user space's clock until which what it has chosen for flowlets counts, ns */
 };
 
 struct fast_port {
