@@ -53,7 +53,7 @@ var wanted = []want{
 	}},
 	{scheme: "reed", ordered: true, least: [2]map[string]uint64{
 		{`loom_reed_moves_total{scheme="reed"}`: 200},
-		{"loom_reed_receiver_held_frames_total": 100},
+		{"loom_reed_receiver_held_frames_total": 100, "loom_reed_receiver_settled_total": 0, "loom_reed_receiver_expired_total": 0},
 	}},
 }
 
