@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/testenv"
 	"github.com/loomfabric/loom/internal/units"
 	"github.com/loomfabric/loom/leaf"
@@ -135,8 +136,13 @@ func TestFastAccessIsTheWorker(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, seed))
 	known := packets(t)
 	forwarded, reasons := 0, make(map[string]int)
-	for range 24 {
+	for range 16 {
 		cfg, tables := randomLeaf(rng)
+		cfg.Congestion = congestion.Datacenter()
+		cfg.Congestion.Detector = congestion.Detector(rng.IntN(2))
+		if tables.Peers[0].Weights = []uint16{1, 3}; rng.IntN(2) == 0 {
+			tables.Peers[0].Weights, tables.Peers[1].Gone = nil, []Gone{{0, 1}}
+		}
 		cfg.Scheme = []string{"", "letflow", "conga", "local", "conga-flow"}[rng.IntN(5)]
 		if rng.IntN(2) == 0 {
 			cfg.Classes = []Class{{DSCP: uint8(rng.IntN(3)), Protocol: []uint8{0, 6, 17}[rng.IntN(3)], Scheme: []string{"", "letflow", "conga", "drill"}[rng.IntN(4)], VNI: overlay.VNI(100 * rng.IntN(3))}}

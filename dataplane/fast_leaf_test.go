@@ -33,6 +33,7 @@ type fastLeafRig struct {
 
 	forwarded int
 	reasons   map[string]int
+	flow      int // the last one of uplinksOf
 }
 
 func newFastLeafRig(t testing.TB, cfg Config, tables *Tables) *fastLeafRig {
