@@ -41,6 +41,7 @@ type running struct {
 const (
 	loomWorkers = "Loom AF_XDP"
 	loomFast    = "Loom fast path"
+	loomConga   = loomFast + ", conga"
 	openVSwitch = "Open vSwitch"
 	theKernel   = "kernel"
 	theFloor    = "push + redirect"
@@ -49,6 +50,7 @@ const (
 var (
 	workers = device{loomWorkers, []string{"ip"}, "iproute2", true, startWorkers}
 	fast    = device{loomFast, []string{"ip"}, "iproute2", false, startFast}
+	conga   = device{loomConga, []string{"ip"}, "iproute2", false, startFlowlets}
 	ovs     = device{openVSwitch, []string{"ip", "ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl", "ovs-appctl"}, "iproute2 openvswitch-switch", true, startOVS}
 	kernel  = device{theKernel, []string{"ip", "bridge"}, "iproute2", false, startKernel}
 	floor   = device{theFloor, []string{"ip"}, "iproute2", false, startFloor}
@@ -61,7 +63,7 @@ const (
 )
 
 var jobs = []job{
-	{encapsulation, "acc", "upl", false, encapsulated, []device{workers, fast, ovs, kernel, floor}},
+	{encapsulation, "acc", "upl", false, encapsulated, []device{workers, fast, conga, ovs, kernel, floor}},
 	{decapsulation, "upl", "acc", false, decapsulated, []device{workers, fast, ovs, kernel}},
 	{spine, "dn0", "dn1", true, routed, []device{workers, fast, kernel}},
 }

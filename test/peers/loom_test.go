@@ -53,19 +53,24 @@ ports:
 
 // startWorkers starts leafd or spined without a fast path. Its worker polls busily as Open
 // vSwitch's PMD threads do.
-func startWorkers(t testing.TB, d *bed) running { return startLoom(t, d, "busy", "off") }
+func startWorkers(t testing.TB, d *bed) running { return startLoom(t, d, "busy", "off", "") }
 
 // startFast starts leafd or spined with a fast path, whose worker sleeps when it has nothing
 // to do. Where there is no fast path it starts as well, and says so when it is asked.
-func startFast(t testing.TB, d *bed) running {
-	r := startLoom(t, d, "adaptive", "auto")
+func startFast(t testing.TB, d *bed) running { return startFastWith(t, d, "") }
+
+// startFlowlets is startFast with a scheme that looks for flowlets.
+func startFlowlets(t testing.TB, d *bed) running { return startFastWith(t, d, "scheme: conga\n") }
+
+func startFastWith(t testing.TB, d *bed, more string) running {
+	r := startLoom(t, d, "adaptive", "auto", more)
 	r.fast = func(t testing.TB) fastCount { return d.fastCount(t) }
 	return r
 }
 
 func (d *bed) file(name string) string { return filepath.Join(d.dir, name) }
 
-func startLoom(t testing.TB, d *bed, polling, fast string) running {
+func startLoom(t testing.TB, d *bed, polling, fast, more string) running {
 	d.address(t)
 	text := fmt.Sprintf(loomConfig, dutCore, polling, fast, vxlanPort, d.file("http.sock"), d.file("admin.sock"))
 	name := "leafd"
@@ -75,7 +80,7 @@ func startLoom(t testing.TB, d *bed, polling, fast string) running {
 	} else {
 		text += fmt.Sprintf(leafConfig, localVTEP, peerVTEP, vni, hostMAC, remoteMAC)
 	}
-	if err := os.WriteFile(d.file("loom.yaml"), []byte(text), 0o644); err != nil {
+	if err := os.WriteFile(d.file("loom.yaml"), []byte(text+more), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	pid := d.daemon(t, nil, filepath.Join(d.daemons, name), "run", "-c", d.file("loom.yaml"))

@@ -21,14 +21,15 @@ import (
 
 var (
 	rounds = flag.Int("rounds", 5, "how often each device is measured; the tables have the medians")
-	window = flag.Duration("window", 400*time.Millisecond, "how long a rate, or how long frames are under way, is measured")
+	window = flag.Duration("window", 300*time.Millisecond, "how long a rate, or how long frames are under way, is measured")
 )
 
 // drain is how long a device may take to send what it has.
 const drain = 20 * time.Millisecond
 
-// warmUp is how many frames fill caches and flow tables, and show how fast the device is.
-const warmUp = 400_000
+// firstFrames are how many show how fast a device is. A fast path has workers forward them, and
+// all of them have left when the next burst comes.
+const firstFrames = 50_000
 
 var frameSizes = []int{64, 1500}
 
@@ -148,7 +149,7 @@ func (m *meter) baseline(b *testing.B, size int) time.Duration {
 	attached := m.bed.attachXDP(b, &m.bed.in, always(xdpDrop))
 	defer attached.Close()
 	s, _ := m.bed.job.frames(m.bed, size)
-	l := m.gen.send(b, &s, 2*warmUp)
+	l := m.gen.send(b, &s, 10*firstFrames)
 	return l.perFrame()
 }
 
@@ -157,13 +158,14 @@ func (m *meter) sample(b *testing.B, p placement, size int) (r measured) {
 	d := m.bed
 	s, w := d.job.frames(d, size)
 	to := d.newSink(b, p.receiver, &w, false)
-	warm := m.gen.send(b, &s, warmUp)
+	l := m.gen.send(b, &s, firstFrames)
+	l = m.gen.send(b, &s, l.fill(*window/2)) // fills caches and flow tables
 	var before fastCount
 	if m.dev.fast != nil {
 		before = m.dev.fast(b)
 	}
 	good, bad, cpu := to.count(b, sinkGood), to.count(b, sinkOther), cpuOf(b, m.threads...)
-	l := m.gen.send(b, &s, uint32(max(warm.rate()*window.Seconds(), warmUp/4)))
+	l = m.gen.send(b, &s, l.fill(*window))
 	own := cpuOf(b, m.threads...) - cpu
 	arrived, other := to.count(b, sinkGood)-good, to.count(b, sinkOther)-bad
 	if arrived == 0 {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -58,7 +59,7 @@ func (r *results) got(share float64) { r.least = min(r.least, share) }
 // slow returns why rounds of a cell were not by the fast path although they are called so; "":
 // all were.
 func (r *results) slow(c cell) string {
-	if c.device != loomFast {
+	if !strings.HasPrefix(c.device, loomFast) {
 		return ""
 	}
 	for _, m := range r.of[c] {
