@@ -107,8 +107,8 @@ results: build ## run EXPERIMENTS (all) at their published SIZES and rewrite the
 bench-sim: ## measure the simulator: packet-hops a second with one thread and with two, memory a run
 	$(GO) test -run '^$$' -bench Fabric -benchtime 5x ./sim
 
-bench-peers: build ## compare encapsulation with Open vSwitch and the kernel (skips what is not installed)
-	$(GO) test -exec '$(SUDO) env LOOM_DAEMONS=$(CURDIR)/bin' -run '^$$' -bench Encap -benchtime 2s ./test/peers
+bench-peers: build ## compare the fast path with workers, Open vSwitch and the kernel (skips what is not installed)
+	$(GO) test -exec '$(SUDO) env LOOM_DAEMONS=$(CURDIR)/bin' -run '^$$' -bench Peers -benchtime 1x -timeout 20m ./test/peers
 
 fuzz: ## fuzz every target for FUZZTIME (20s) each
 	GO='$(GO)' internal/tools/fuzz.sh $(FUZZTIME)
