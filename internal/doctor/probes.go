@@ -95,6 +95,7 @@ var Probes = []Probe{
 	{Name: "seal", Severity: Error, Looks: "seals of control packets, twice", Finds: "they do not fit: leaves have different keys", Mends: "the same control_key_file on all leaves", Behind: []string{"parameters"}, node: seal},
 	{Name: "networks", Severity: Warning, Looks: "frames of networks that nobody configured, twice", Finds: "a host or a leaf uses a VLAN or VNI that is not in the file", Mends: "`access.vlans`, `vnis`", node: networks},
 	{Name: "buffers", Severity: Error, Looks: "packet buffers and queues for control, twice", Finds: "there were none left", Mends: "`frames:` in the file, and a restart", node: buffers},
+	{Name: "saturated", Severity: Note, Looks: "what links sent and what waits for them, twice", Finds: "one sent at its rate, and frames waited for it", Mends: "more links, a faster one, or a scheme that looks at load", node: saturated},
 	{Name: "congested", Severity: Note, Looks: "full queues, twice", Finds: "frames were dropped for want of room on a link", Mends: "`loomctl conga`: where; `loomctl ports`: which", node: congested},
 	{Name: "drops", Severity: Warning, Looks: "all other drops, twice", Finds: "one rises", Mends: "docs/metrics.md#drop-reasons says what it means",
 		Behind: []string{"mtu", "mtu_fabric", "path_mtu", "link_down", "carrier", "no_route", "neighbour", "path", "port_closed", "spine_no_route", "spine_fewer_routes"}, node: drops},
