@@ -148,7 +148,8 @@ var breakings = map[string]struct {
 	"mtu":           {0, func(n *Node) { n.Ports[0].MTU = 1500 }},
 	"mtu_fabric":    {2, func(n *Node) { n.Ports[0].MTU = 1500 }},
 	"speed":         {0, func(n *Node) { n.Ports[0].Rate = 0 }},
-	"unequal_speed": {0, func(n *Node) { n.Ports[0].Rate = 10e9 }},
+	"unequal_ends":  {0, func(n *Node) { n.Ports[0].Rate = 10e9 }},
+	"unequal_speed": {0, func(n *Node) { n.Ports[0].Rate = 10e9; n.Peers[0].NextHops[0].MAC = "of a switch in between" }},
 	"generic_xdp":   {0, func(n *Node) { n.Ports[0].XDPMode = "generic" }},
 	"copy_mode":     {0, func(n *Node) { n.Ports[0].CopyMode = "copy" }},
 	"lro":           {0, func(n *Node) { n.Machine.Links["acc"].LRO = true }},
@@ -244,6 +245,44 @@ func TestEachProbeFindsItsOwn(t *testing.T) {
 		if !seen[name] {
 			t.Errorf("probe %s does not exist", name)
 		}
+	}
+}
+
+// The slow end of a link is named, whichever role its node has, and where its rate comes from.
+// The sums of all links of a node follow from that, and are said only where both ends agree.
+func TestRatesOfLinks(t *testing.T) {
+	all := fabric()
+	l1, s1 := all[1], all[3]
+	s1.port("dn1").Rate, s1.port("dn1").RateFrom = 4e6, "shaper"
+	r := Diagnose(all)
+	const want = "dn1 has 4Mbit (shaper), and up1 of L1 at the other end of the link has 25Gbit ()"
+	if len(r.Findings) != 1 || r.Findings[0].Node != "S1" || r.Findings[0].Text != want || r.Behind != 1 || !strings.HasPrefix(r.Findings[0].Mend, "shaper: {rate: …} of dn1 in /etc/loom/x.yaml; then") {
+		t.Errorf("%+v", r)
+	}
+	l1.port("up1").Rate = 4e6
+	var texts []string
+	for _, f := range Diagnose(all).Findings {
+		texts = append(texts, f.Node+" "+f.Text)
+	}
+	if want := []string{
+		"L1 the next hops of 10.255.0.1 have links of different rates and the same weight: up1 4Mbit, up0 25Gbit",
+		"S1 the links of spine S1 have different rates: dn1 4Mbit, dn0 25Gbit",
+	}; !slices.Equal(texts, want) {
+		t.Errorf("%q\nwant %q", texts, want)
+	}
+}
+
+// Two leaves without a spine are each the other's end of one link.
+func TestRatesOfAPair(t *testing.T) {
+	a, b := healthyNode("L0", 0), healthyNode("L1", 1)
+	for i, n := range []*Node{a, b} {
+		n.Ports[0].MAC = fmt.Sprintf("02::%d", i)
+		n.Peers[0].NextHops[0].MAC = fmt.Sprintf("02::%d", 1-i)
+	}
+	b.Ports[0].Rate, b.Ports[0].RateFrom = 1e9, "kernel"
+	r := Diagnose([]*Node{a, b})
+	if len(r.Findings) != 1 || r.Findings[0].Node != "L1" || r.Findings[0].Probe != "unequal_ends" || !strings.HasPrefix(r.Findings[0].Mend, "ethtool up0") {
+		t.Errorf("%+v", r)
 	}
 }
 
