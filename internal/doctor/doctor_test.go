@@ -150,6 +150,7 @@ var breakings = map[string]struct {
 	"speed":         {0, func(n *Node) { n.Ports[0].Rate = 0 }},
 	"unequal_ends":  {0, func(n *Node) { n.Ports[0].Rate = 10e9 }},
 	"unequal_speed": {0, func(n *Node) { n.Ports[0].Rate = 10e9; n.Peers[0].NextHops[0].MAC = "of a switch in between" }},
+	"tau":           {2, func(n *Node) { n.port("dn0").MTU = 200000 }},
 	"generic_xdp":   {0, func(n *Node) { n.Ports[0].XDPMode = "generic" }},
 	"copy_mode":     {0, func(n *Node) { n.Ports[0].CopyMode = "copy" }},
 	"lro":           {0, func(n *Node) { n.Machine.Links["acc"].LRO = true }},
@@ -253,20 +254,20 @@ func TestEachProbeFindsItsOwn(t *testing.T) {
 func TestRatesOfLinks(t *testing.T) {
 	all := fabric()
 	l1, s1 := all[1], all[3]
-	s1.port("dn1").Rate, s1.port("dn1").RateFrom = 4e6, "shaper"
+	s1.port("dn1").Rate, s1.port("dn1").RateFrom = 1e9, "shaper"
 	r := Diagnose(all)
-	const want = "dn1 has 4Mbit (shaper), and up1 of L1 at the other end of the link has 25Gbit ()"
+	const want = "dn1 has 1Gbit (shaper), and up1 of L1 at the other end of the link has 25Gbit ()"
 	if len(r.Findings) != 1 || r.Findings[0].Node != "S1" || r.Findings[0].Text != want || r.Behind != 1 || !strings.HasPrefix(r.Findings[0].Mend, "shaper: {rate: …} of dn1 in /etc/loom/x.yaml; then") {
 		t.Errorf("%+v", r)
 	}
-	l1.port("up1").Rate = 4e6
+	l1.port("up1").Rate = 1e9
 	var texts []string
 	for _, f := range Diagnose(all).Findings {
 		texts = append(texts, f.Node+" "+f.Text)
 	}
 	if want := []string{
-		"L1 the next hops of 10.255.0.1 have links of different rates and the same weight: up1 4Mbit, up0 25Gbit",
-		"S1 the links of spine S1 have different rates: dn1 4Mbit, dn0 25Gbit",
+		"L1 the next hops of 10.255.0.1 have links of different rates and the same weight: up1 1Gbit, up0 25Gbit",
+		"S1 the links of spine S1 have different rates: dn1 1Gbit, dn0 25Gbit",
 	}; !slices.Equal(texts, want) {
 		t.Errorf("%q\nwant %q", texts, want)
 	}

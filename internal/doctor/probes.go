@@ -53,6 +53,7 @@ var Probes = []Probe{
 	{Name: "unequal_ends", Severity: Warning, Looks: "rates of the two ends of each link between nodes", Finds: "they differ: one direction has less than the other, as the kernel, `link_rate` or a shaper says", Mends: "what the slower end's rate comes from: `ethtool PORT`, `link_rate:`, `shaper:`", fabric: unequalEnds},
 	{Name: "unequal_speed", Severity: Note, Looks: "rates of a spine's links, and of the next hops of a leaf's peer with their weights", Finds: "they differ, and a leaf's weights do not: schemes without load share evenly",
 		Mends: "weights of the routes, or scheme: conga", Behind: []string{"unequal_ends"}, node: unequalSpeed},
+	{Name: "tau", Severity: Note, Looks: "the time that links' meters span, `congestion.tau`, against that of a frame", Finds: "it is less than four frames' on a slow link: metrics take a full one for less", Mends: "a longer `congestion.tau` on all nodes, and a restart", node: shortTau},
 	{Name: "generic_xdp", Severity: Warning, Looks: "the XDP mode of ports", Finds: "it is generic: the kernel makes a socket buffer of each frame first", Mends: "a driver with native XDP", node: genericXDP},
 	{Name: "copy_mode", Severity: Warning, Looks: "the copy mode of ports", Finds: "frames are copied although the driver has zero-copy", Mends: "`copy_mode: zerocopy` tells why", node: copyMode},
 	{Name: "lro", Severity: Error, Looks: "offloads of ports", Finds: "LRO makes one frame of several", Mends: "`ethtool -K PORT lro off`", node: lro},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/loomfabric/loom/internal/admin"
 	"github.com/loomfabric/loom/internal/units"
@@ -92,6 +93,30 @@ func unequalEnds(all []*Node, add nodeAdd) {
 		}
 		add(slow.n, slow.p.Port, slow.n.rateOf(slow.p), "%s has %v (%s), and %s of %s at the other end of the link has %v (%s)",
 			slow.p.Port, units.Rate(slow.p.Rate), slow.p.RateFrom, fast.p.Port, fast.n.Name, units.Rate(fast.p.Rate), fast.p.RateFrom)
+	}
+}
+
+// leastFrames is how many full frames a link's meter has to span: then it reads six or seven
+// eighths of the rate just before a full link's next frame, and less with fewer.
+const leastFrames = 4
+
+// shortTau looks for links on which a frame takes so long that their meters fall to little
+// between two frames, which is when the next one reads them.
+func shortTau(n *Node, add adder) {
+	tau, err := time.ParseDuration(n.Parameters.Fabric["congestion.tau"])
+	if err != nil {
+		return
+	}
+	for i := range n.Ports {
+		p := &n.Ports[i]
+		if !towards(p) || p.Rate == 0 || p.MTU == 0 {
+			continue
+		}
+		frame := time.Duration(float64(p.MTU) * 8e9 / float64(p.Rate))
+		if tau < leastFrames*frame {
+			add(p.Port, fmt.Sprintf("congestion: {tau: %v} or more in the files of all nodes, flowlet_gap and ageing with it; then %s", (leastFrames*frame).Round(time.Microsecond), n.restart()),
+				"a frame takes %v on %s, and its meter spans %v (congestion.tau): between two frames of a full link the metric falls, and schemes that go by load take it for less than full", frame.Round(time.Microsecond), p.Port, tau)
+		}
 	}
 }
 
