@@ -37,7 +37,8 @@ type Way struct {
 	End      string     `json:"end"`    // arrives, flooded, dropped or unknown
 	Drop     string     `json:"drop"`   // the reason's name; "": it is not dropped
 	Reason   string     `json:"reason"` // of the end, if it does not arrive
-	// RoundTrip, Loss and State are of the path, from leaf to leaf, by HELLOs.
+	// RoundTrip, Loss and State are of the path, from leaf to leaf, by HELLOs. These go ahead
+	// of data in every queue: RoundTrip is without what data wait.
 	RoundTrip time.Duration `json:"round_trip_ns"` // 0: not known
 	Loss      float64       `json:"loss"`
 	State     string        `json:"state"`
@@ -59,7 +60,9 @@ type TraceHop struct {
 	NextHop    netip.Addr `json:"next_hop"` // "" at the end
 	Load       float64    `json:"utilisation"`
 	QueueBytes uint64     `json:"queue_bytes"`
-	Reason     string     `json:"reason"`
+	// Wait is how long the bytes in the queue take at the port's rate; 0 if that is unknown.
+	Wait   time.Duration `json:"wait_ns"`
+	Reason string        `json:"reason"`
 }
 
 // ErrDropped says that a trace ends in a drop.
@@ -251,6 +254,9 @@ func (t *tracer) waysTo(ctx context.Context, x *dataplane.Explanation, p *datapl
 func (h *TraceHop) out(n *tracedNode, port string) {
 	p := n.ports[port]
 	h.Out, h.Load, h.QueueBytes = port, p.Utilisation, p.QueueBytes
+	if p.Rate > 0 {
+		h.Wait = time.Duration(float64(p.QueueBytes) * 8e9 / float64(p.Rate))
+	}
 }
 
 // end ends a way.
