@@ -363,21 +363,18 @@ func (t *tracer) ingressName(in place) string {
 // ends replaces the names of a lab's hosts, and says where the source is.
 func (t *tracer) ends(ctx context.Context, q url.Values) (url.Values, place, error) {
 	var in place
-	six := false // an end is IPv6, so is the host at the other
-	for _, end := range []string{"src", "dst"} {
-		a, err := netip.ParseAddr(q.Get(end))
-		six = six || err == nil && a.Is6()
+	var named map[string]*fabric.Host
+	if t.topo != nil {
+		named = namedHosts(t.topo, q)
+		setVNI(q, named)
 	}
 	for _, end := range []string{"src", "dst"} {
-		h := t.host(q, q.Get(end))
+		h := named[end]
+		if h == nil {
+			h = t.host(q, q.Get(end))
+		}
 		if h == nil {
 			continue
-		}
-		if q.Get(end) == h.Name {
-			q.Set(end, map[bool]netip.Addr{false: h.Addr.Addr(), true: h.Addr6.Addr()}[six].String())
-			if !q.Has("vni") {
-				q.Set("vni", strconv.Itoa(int(h.VNI)))
-			}
 		}
 		switch end {
 		case "src":
@@ -408,14 +405,14 @@ func (t *tracer) ends(ctx context.Context, q url.Values) (url.Values, place, err
 	return q, in, nil
 }
 
-// host returns the host of a lab that is meant by a name or an address; nil: none is.
+// host returns the host of a lab that has an address; nil: none has.
 func (t *tracer) host(q url.Values, text string) *fabric.Host {
 	if t.topo == nil {
 		return nil
 	}
 	for i := range t.topo.Hosts {
 		h := &t.topo.Hosts[i]
-		if text == h.Name || vniFits(q, h.VNI) && (text == h.Addr.Addr().String() || text == h.Addr6.Addr().String()) {
+		if vniFits(q, h.VNI) && (text == h.Addr.Addr().String() || text == h.Addr6.Addr().String()) {
 			return h
 		}
 	}
