@@ -166,7 +166,10 @@ func TestAnnounce(t *testing.T) {
 	m := manager{log: slog.New(slog.NewTextHandler(&log, nil))}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { announce(ctx, func() telemetry.Readiness { return *now.Load() }, &m, time.Now().Add(-3*time.Second)); close(done) }()
+	go func() {
+		announce(ctx, func() telemetry.Readiness { return *now.Load() }, &m, time.Now().Add(-3*time.Second))
+		close(done)
+	}()
 	defer func() {
 		cancel()
 		<-done
