@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -276,13 +277,15 @@ func TestResolverWaitsForTheAddress(t *testing.T) {
 
 // lines collects what is logged.
 type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
+	mu  sync.Mutex
+	b   bytes.Buffer
+	all strings.Builder // what take has forgotten, too
 }
 
 func (l *lines) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.all.Write(b)
 	return l.b.Write(b)
 }
 
@@ -317,6 +320,35 @@ func logged(t *testing.T, k *fakeKernel, o Options) *lines {
 		}
 	}
 	return out
+}
+
+// A link that fails elsewhere takes a route away, and the log says of which peer. An uplink
+// that goes down does so, too, and of that the log speaks once.
+func TestMirrorLogsFewerRoutes(t *testing.T) {
+	s := leafState()
+	both := s.Routes[1].Hops
+	k := newFake(s)
+	out := logged(t, k, Options{})
+	route := func(hops ...NextHop) {
+		k.set(Routes, func(f *fakeKernel) { f.state.Routes[1].Hops = hops })
+	}
+	route(both[0])
+	out.take(t, `level=WARN msg="fewer routes to peer: look at the links and nodes behind the uplinks" vtep=10.255.0.2 next_hops=1 was=2 lost=up0`)
+	route(both...)
+	out.take(t, `level=INFO msg="more routes to peer" vtep=10.255.0.2 next_hops=2 was=1 found=up0`)
+	up := func(is bool) {
+		k.set(Links, func(f *fakeKernel) { f.state.Links[0].Up = is })
+		out.take(t, `interface=up0 exists=true up=`+strconv.FormatBool(is))
+	}
+	up(false)
+	up(true)
+	route(both[1])
+	out.take(t, `lost=up1`)
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	if strings.Count(out.all.String(), "routes to peer") != 3 {
+		t.Errorf("logged\n%s", out.all.String())
+	}
 }
 
 func TestMirrorLogsUnknownSpeed(t *testing.T) {
