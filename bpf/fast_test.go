@@ -1,7 +1,6 @@
 package bpf
 
 import (
-	"errors"
 	"net/netip"
 	"testing"
 
@@ -25,16 +24,6 @@ func openFast(t testing.TB) *Fast {
 		}
 	})
 	return f
-}
-
-// A program of the fast path is never bound to a device: a kernel that has to enlarge such a
-// program can hang when the device goes.
-func TestFastProgramIsNeverBoundToADevice(t *testing.T) {
-	cfg := config(Spine)
-	cfg.Fast, cfg.Device = openFast(t), 1
-	if _, err := Load(cfg); !errors.Is(err, ErrFastBound) {
-		t.Errorf("loaded for a device: %v", err)
-	}
 }
 
 // With tables that are not in force, and with stale ones, the program does what the one

@@ -205,7 +205,7 @@ func (m *Mirror) step(now time.Time) (next time.Time) {
 		}
 	}
 	if m.publish(fresh) || listed {
-		m.resolve.update(&m.state, m.tables.Load())
+		m.resolve.update(&m.state, m.tables.Load(), m.pending[Addresses].dirty && !m.pending[Addresses].failing)
 	}
 	if c != nil {
 		c.done <- m.refused
