@@ -80,6 +80,7 @@ func TestImportRefuses(t *testing.T) {
 		{"role: leaf, rack: 7", "rack: 7", `node leaf2 is no leaf, spine or host, as far as its group or its label role say (""): add labels: {role: leaf}`},
 		{`["leaf2:e1-1", "spine1:e1-2"]`, `["leaf2:e1-1", "leaf10:e1-2"]`, "link 3 joins leaf2 (leaf) and leaf10 (leaf)"},
 		{`["leaf2:e1-1", "spine1:e1-2"]`, `["leaf2:e1-1", "spine2:e1-2"]`, "there are 0 links between leaf2 and spine1: a leaf of a lab has as many to each spine, here 2"},
+		{"  links:\n", "  links:\n    - endpoints: [\"leaf10:eth8\", \"spine1:eth8\"]\n", "there are 1 links between leaf2 and spine2: a leaf of a lab has as many to each spine, here 2"},
 		{`["leaf2:eth3", "h2:eth1"]`, `["leaf2:eth3", "host:eth1"]`, "link 6 leads to host, which is no node"},
 		{`["leaf2:eth3", "h2:eth1"]`, `["leaf2:eth3", "db:eth2"]`, "host db has links to leaf2 and leaf2"},
 		{`    - endpoints: ["leaf2:eth3", "h2:eth1"]`, "", "host h2 has no link to a leaf"},
