@@ -41,31 +41,33 @@ func newCONGA(o *Options, gap time.Duration) *conga {
 }
 
 // Choose decides for each new flowlet, also for one whose uplink no longer
-// leads to the leaf.
+// leads to the leaf. Within a vector the least congested uplinks to a leaf are the same.
 func (c *conga) Choose(now mono.Time, v *View, pkts []Packet) {
-	looked := false
+	leaf, best := -1, uint16(0)
 	for i, last := c.follow(now, v, pkts, 0); i < len(pkts); i, last = c.follow(now, v, pkts, i+1) {
 		p := &pkts[i]
-		if !looked {
-			looked = true
+		if leaf < 0 {
 			v.look(now)
 		}
-		paths := &v.Paths[p.Leaf]
-		if c.global { // else remote stays zero
-			v.remote(p.Leaf, now, &c.remote)
+		if leaf != int(p.Leaf) {
+			leaf, best = int(p.Leaf), c.best(now, v, p.Leaf)
 		}
-		uplink := c.decision.Pick(paths.Uplink[:paths.N], v.Local, &c.remote, last, c.rng)
-		c.start(now, paths, p, uplink)
+		c.start(now, &v.Paths[p.Leaf], p, congestion.PickAmong(best, last, c.rng))
 	}
 }
 
-// Row spreads flowlets over the uplinks that are the least congested now.
-func (c *conga) Row(now mono.Time, v *View, leaf uint16, r *Row) {
+// best returns the uplinks that lead to a leaf with the least congestion, as bits.
+func (c *conga) best(now mono.Time, v *View, leaf uint16) uint16 {
 	paths := &v.Paths[leaf]
 	if c.global { // else remote stays zero
 		v.remote(leaf, now, &c.remote)
 	}
-	best := c.decision.Best(paths.Uplink[:paths.N], v.Local, &c.remote)
-	r.some(paths, best)
+	return c.decision.Best(paths.Uplink[:paths.N], v.Local, &c.remote)
+}
+
+// Row spreads flowlets over the uplinks that are the least congested now.
+func (c *conga) Row(now mono.Time, v *View, leaf uint16, r *Row) {
+	best := c.best(now, v, leaf)
+	r.some(&v.Paths[leaf], best)
 	r.Keep, r.Drawn = best, true
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/mono"
 )
 
@@ -104,5 +105,25 @@ func TestPoliciesDecideByWhatTheySee(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestLeavesOfOneVectorAreDecidedApart: what was found out about one leaf's paths does not
+// count for the next packet, which goes to another leaf.
+func TestLeavesOfOneVectorAreDecidedApart(t *testing.T) {
+	p := mustNew(t, "conga", 1)
+	v := newView(firstPaths(2), firstPaths(2))
+	v.Remote = congestion.NewToLeaf(2, params())
+	v.Remote.Update(0, 0, 7, 0)
+	v.Remote.Update(1, 1, 7, 0)
+	pkts := vector(0, 0, 64)
+	for i := range pkts {
+		pkts[i].Leaf = uint16(i / 2 % 2)
+	}
+	p.Choose(0, v, pkts)
+	for i := range pkts {
+		if want := 1 - uint8(pkts[i].Leaf); pkts[i].Path != want {
+			t.Fatalf("packet %d, to leaf %d, takes path %d, want %d", i, pkts[i].Leaf, pkts[i].Path, want)
+		}
 	}
 }

@@ -12,6 +12,7 @@ type accessTables struct {
 	flowlets []uint64
 	went     []FastWent
 	wrapped  []loomFastTraffic
+	switched []loomFastTraffic
 	hopped   []loomFastTraffic
 	begun    []FastBegun
 }
@@ -52,7 +53,7 @@ const (
 func (s *FastSize) accessEntries(cpus int) map[string]int {
 	return map[string]int{
 		"fast_classes": FastCopies, "fast_rows": FastCopies * FastClassCount * fastPeers, "fast_tunnels": FastCopies * fastPeers, "fast_best": FastClassCount * fastPeers,
-		"fast_told": fastPeers, "fast_flowlets": s.Queues * FastTables * FastFlowlets, "fast_went": cpus * fastPeers, "fast_wrapped": cpus * fastNetworks,
+		"fast_told": fastPeers, "fast_flowlets": s.Queues * FastTables * FastFlowlets, "fast_went": cpus * fastPeers, "fast_wrapped": cpus * fastNetworks, "fast_switched": cpus * fastNetworks,
 		"fast_hopped": cpus * fastHops, "fast_begun": cpus * FastClassCount,
 	}
 }
@@ -81,6 +82,9 @@ func (f *Fast) mapAccess() (err error) {
 		return err
 	}
 	if a.wrapped, err = mapped[loomFastTraffic](f, "fast_wrapped"); err != nil {
+		return err
+	}
+	if a.switched, err = mapped[loomFastTraffic](f, "fast_switched"); err != nil {
 		return err
 	}
 	if a.hopped, err = mapped[loomFastTraffic](f, "fast_hopped"); err != nil {
@@ -157,6 +161,12 @@ func (f *Fast) SentTo(peer uint16, tag uint8) (n uint32) {
 // Wrapped returns the tenants' frames of a network, and their bytes, that went into tunnels.
 func (f *Fast) Wrapped(network int) (frames, bytes uint64) {
 	return f.traffic(f.access.wrapped, fastNetworks, network)
+}
+
+// Switched returns the frames of a network, and their bytes, that went from one port of the leaf to
+// another.
+func (f *Fast) Switched(network int) (frames, bytes uint64) {
+	return f.traffic(f.access.switched, fastNetworks, network)
 }
 
 // Hopped returns the frames, and their bytes, that went to a next hop.

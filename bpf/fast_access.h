@@ -107,6 +107,7 @@ FAST_ARRAY(fast_flowlets, __u64); /* by queue and table */
 /* Written here, by CPU. */
 FAST_ARRAY(fast_went, struct fast_went);       /* by peer */
 FAST_ARRAY(fast_wrapped, struct fast_traffic); /* by network: tenants' frames that went into tunnels */
+FAST_ARRAY(fast_switched, struct fast_traffic); /* by network: that went to another port here */
 FAST_ARRAY(fast_hopped, struct fast_traffic);  /* by next hop */
 FAST_ARRAY(fast_begun, struct fast_begun);     /* by class */
 
@@ -374,7 +375,80 @@ static __always_inline int fast_push(struct xdp_md *ctx, const struct fast_way *
 	return 1;
 }
 
-/* fast_wrap sends a host's frame into its tunnel, or says why user space has to. The frame has
+/* fast_between sends a host's frame of a network to another port of the leaf, or says why user
+ * space has to: dataplane's deliver. pop is what its own tag takes, bytes.
+ */
+FAST_FUNCTION int fast_between(struct xdp_md *ctx, __u32 copy, __u32 place, __u32 network, __u32 pop)
+{
+	__u32 i, port = place & 0xffff, vlan = place >> PLACE_VLAN_SHIFT & VID_MASK, cpu = bpf_get_smp_processor_id(), len, left;
+	struct fast_passage *passed;
+	struct fast_vlans *vlans;
+	struct fast_port *p;
+	void *start, *end;
+	__u64 macs;
+	__u32 low;
+	__u16 type;
+
+	if (port >= fast_port_count)
+		return FAST_HOP;
+	i = (copy & 1) * fast_port_count + port;
+	vlans = bpf_map_lookup_elem(&fast_vlans, &i);
+	p = bpf_map_lookup_elem(&fast_ports, &i);
+	i = (cpu * fast_port_count + port_number) * fast_port_count + port;
+	passed = bpf_map_lookup_elem(&fast_passed, &i);
+	start = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	pop &= VLAN_LEN;
+	if (!vlans || !p || !passed || start + ETH_LEN + VLAN_LEN > end)
+		return FAST_HOP;
+	len = end - start - pop;
+	left = len + (vlan ? VLAN_LEN : 0);
+	if (!p->out || len > p->max_frame)
+		return FAST_HOP;
+	if (vlans->network[vlan] != (__u16)(network + 1))
+		return FAST_DESTINATION;
+	type = be16(start + 12);
+	if (pop)
+		type = be16(start + 12 + VLAN_LEN);
+	if (!p->keep_tags && is_tag(type))
+		return FAST_ODD;
+	if (!fast_send(port))
+		return FAST_HOP;
+	if (pop && vlan) {
+		load16(start + 12) = bpf_htons(ETHERTYPE_VLAN);
+		load16(start + 14) = bpf_htons(vlan);
+	} else if (vlan) {
+		if (!put_tag(ctx, bpf_htons(ETHERTYPE_VLAN), vlan))
+			return FAST_HOP;
+	} else if (pop) {
+		macs = load64(start);
+		low = load32(start + 8);
+		load32(start + 4) = macs; /* from behind, as the places overlap */
+		load32(start + 12) = low;
+		load32(start + 8) = macs >> 32;
+		if (bpf_xdp_adjust_head(ctx, VLAN_LEN))
+			return FAST_HOP;
+	}
+	passed->frames++;
+	passed->in_bytes += len + pop;
+	passed->out_bytes += left;
+	fast_count(&fast_switched, cpu * FAST_NETWORKS + (network & (FAST_NETWORKS - 1)), len);
+	fast_add(&fast_sent, cpu * fast_port_count + port, left);
+	return FAST_GONE;
+}
+
+/* fast_ordered says whether user space has no frame of a flow that is ahead of this one. */
+static __always_inline int fast_ordered(struct xdp_md *ctx, __u32 hash)
+{
+	__u32 i = fast_ring(ctx);
+	__u64 *drained = bpf_map_lookup_elem(&fast_drained, &i), *flow;
+
+	i = i * FAST_BUCKETS + (hash & (FAST_BUCKETS - 1));
+	flow = bpf_map_lookup_elem(&fast_flows, &i);
+	return flow && drained && *flow <= *(volatile __u64 *)drained;
+}
+
+/* fast_wrap sends a host's frame into its tunnel, or to another port, or says why user space has to. The frame has
  * this hash; where its headers lie is as dissect has it: offsets in the low bytes, flags above
  * them. tag is the one that the driver took off, and 1 above it; 0: none.
  */
@@ -389,7 +463,7 @@ FAST_FUNCTION int fast_wrap(struct xdp_md *ctx, __u32 hash, __u32 heads, __u32 t
 	struct fast_row *row;
 	struct fast_port *p;
 	struct fast_leaf *t;
-	__u64 *flow, *drained, src, dst, now;
+	__u64 src, dst, now;
 
 	i = fast_enter(&copy, &p, &now);
 	if (i != FAST_GONE)
@@ -422,8 +496,12 @@ FAST_FUNCTION int fast_wrap(struct xdp_md *ctx, __u32 hash, __u32 heads, __u32 t
 	place = fast_place(ctx->rx_queue_index, src, PLACE_LOCAL | vid << PLACE_VLAN_SHIFT | port_number, dst, now >> TICK_SHIFT);
 	if (place == FAST_MOVED)
 		return FAST_SOURCE;
-	if (!(place & PLACE_REMOTE))
+	if (!(place & (PLACE_REMOTE | PLACE_LOCAL)) || place == (PLACE_LOCAL | vid << PLACE_VLAN_SHIFT | port_number))
 		return FAST_DESTINATION;
+	if (!fast_ordered(ctx, hash))
+		return FAST_ORDER;
+	if (place & PLACE_LOCAL)
+		return fast_between(ctx, copy, place, w.network, w.pop);
 	w.peer = place & (FAST_PEERS - 1);
 
 	class = classes->count > 1 ? fast_classify(ctx, classes, flags, heads & 0xffff, w.network) : 0;
@@ -438,12 +516,6 @@ FAST_FUNCTION int fast_wrap(struct xdp_md *ctx, __u32 hash, __u32 heads, __u32 t
 	tunnels = bpf_map_lookup_elem(&fast_tunnels, &i);
 	if (!row || !tunnels || !row->places)
 		return FAST_NO_ROUTE;
-	i = fast_ring(ctx);
-	drained = bpf_map_lookup_elem(&fast_drained, &i);
-	i = i * FAST_BUCKETS + (hash & (FAST_BUCKETS - 1));
-	flow = bpf_map_lookup_elem(&fast_flows, &i);
-	if (!flow || !drained || *flow > *(volatile __u64 *)drained)
-		return FAST_ORDER;
 	path = fast_choice(ctx, &classes->of[class], class, w.peer, row, tunnels, hash);
 	if (path >= FAST_PATHS)
 		return FAST_SPREAD;

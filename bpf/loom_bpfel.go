@@ -278,6 +278,7 @@ const (
 	loomMapFastSent              = "fast_sent"
 	loomMapFastSeq               = "fast_seq"
 	loomMapFastSlow              = "fast_slow"
+	loomMapFastSwitched          = "fast_switched"
 	loomMapFastTold              = "fast_told"
 	loomMapFastTouched           = "fast_touched"
 	loomMapFastTunnels           = "fast_tunnels"
@@ -415,6 +416,7 @@ type loomMapSpecs struct {
 	FastSent     *ebpf.MapSpec `ebpf:"fast_sent"`
 	FastSeq      *ebpf.MapSpec `ebpf:"fast_seq"`
 	FastSlow     *ebpf.MapSpec `ebpf:"fast_slow"`
+	FastSwitched *ebpf.MapSpec `ebpf:"fast_switched"`
 	FastTold     *ebpf.MapSpec `ebpf:"fast_told"`
 	FastTouched  *ebpf.MapSpec `ebpf:"fast_touched"`
 	FastTunnels  *ebpf.MapSpec `ebpf:"fast_tunnels"`
@@ -504,6 +506,7 @@ type loomMaps struct {
 	FastSent     *ebpf.Map `ebpf:"fast_sent"`
 	FastSeq      *ebpf.Map `ebpf:"fast_seq"`
 	FastSlow     *ebpf.Map `ebpf:"fast_slow"`
+	FastSwitched *ebpf.Map `ebpf:"fast_switched"`
 	FastTold     *ebpf.Map `ebpf:"fast_told"`
 	FastTouched  *ebpf.Map `ebpf:"fast_touched"`
 	FastTunnels  *ebpf.Map `ebpf:"fast_tunnels"`
@@ -555,6 +558,7 @@ func (m *loomMaps) Close() error {
 		m.FastSent,
 		m.FastSeq,
 		m.FastSlow,
+		m.FastSwitched,
 		m.FastTold,
 		m.FastTouched,
 		m.FastTunnels,

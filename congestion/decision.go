@@ -65,7 +65,12 @@ type Decision struct {
 // Otherwise it draws one of them uniformly from rng. Without uplinks it returns
 // [NoUplink].
 func (d Decision) Pick(uplinks []uint8, local, remote *[MaxTags]uint8, cached uint8, rng *rand.PCG) uint8 {
-	ties := d.Best(uplinks, local, remote)
+	return PickAmong(d.Best(uplinks, local, remote), cached, rng)
+}
+
+// PickAmong is the second half of [Decision.Pick]: it chooses among the uplinks that
+// [Decision.Best] returned, which are the same for all flowlets to a leaf at one time.
+func PickAmong(ties uint16, cached uint8, rng *rand.PCG) uint8 {
 	if ties == 0 {
 		return NoUplink
 	}

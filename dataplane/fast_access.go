@@ -313,6 +313,7 @@ func (f *fastPath) choose(r *fastRules, v *view, peer int, at mono.Time) (busy b
 func (f *fastPath) countAccess(v *view, s *WorkerStats) {
 	for i := range s.VNIs {
 		s.VNIs[i].Encapsulated.Frames, s.VNIs[i].Encapsulated.Bytes = f.tables.Wrapped(i)
+		s.VNIs[i].Local.Frames, s.VNIs[i].Local.Bytes = f.tables.Switched(i)
 	}
 	s.HopSent = make([]Traffic, len(v.hops))
 	for i := range s.HopSent {

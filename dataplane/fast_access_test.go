@@ -16,6 +16,9 @@ import (
 // Each reason for which a host's frame goes to the worker, and none for those that need not.
 func TestFastAccessSaysWhyNot(t *testing.T) {
 	r := newFastLeafSample(t)
+	hostD := overlay.MAC{2, 0, 0, 0, 0, 0xd}
+	r.knows(0, hostD, overlay.DestLocal(uint16(acc1), 0))
+	r.knows(1, hostD, overlay.DestLocal(uint16(acc1), 30))
 	good := udp4(hostB, hostA, 0, 1, 64)
 	for _, c := range []struct {
 		name  string
@@ -34,7 +37,11 @@ func TestFastAccessSaysWhyNot(t *testing.T) {
 		{"from a host of the fabric", udp4(hostB, hostC, 0, 1, 64), "source"},
 		{"to nobody known", udp4(overlay.MAC{2, 8}, hostA, 0, 1, 64), "destination"},
 		{"to all", udp4(bcast, hostA, 0, 1, 64), "destination"},
-		{"to a host here", udp4(hostA, hostA, 0, 1, 64), "destination"},
+		{"to where it comes from", udp4(hostA, hostA, 0, 1, 64), "destination"},
+		{"to a host here", udp4(hostD, hostA, 0, 1, 64), ""},
+		{"with a tag, to a host here with another tag", udp4(hostD, hostA, 20, 1, 64), ""},
+		{"to a host here, with two tags", slices.Insert(udp4(hostD, hostA, 20, 1, 64), 12, 0x81, 0, 0, 20), "odd"},
+		{"too long for a host here", udp4(hostD, hostA, 0, 1, 1480), "hop"},
 		{"too long for the uplink", udp4(hostB, hostA, 0, 1, 1600), "hop"},
 	} {
 		if why := r.both(acc0, c.frame); why != c.why {
@@ -136,6 +143,7 @@ func TestFastAccessIsTheWorker(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, seed))
 	known := packets(t)
 	forwarded, reasons := 0, make(map[string]int)
+	between := uint64(0)
 	for range 16 {
 		cfg, tables := randomLeaf(rng)
 		cfg.Congestion = congestion.Datacenter()
@@ -168,6 +176,9 @@ func TestFastAccessIsTheWorker(t *testing.T) {
 				r.fits(in, testenv.Mutate(rng, randomDeparture(rng), known))
 			case 3, 4, 5:
 				r.knows(uint16(rng.IntN(3)), []overlay.MAC{hostB, hostC}[rng.IntN(2)], overlay.DestRemote(uint16(rng.IntN(2))))
+			case 9:
+				vni := uint16(rng.IntN(2))
+				r.knows(vni, hostC, []overlay.Dest{overlay.DestLocal(uint16(acc1), 0), overlay.DestLocal(uint16(acc1), 30)}[vni])
 			case 6, 7:
 				vni := uint16(rng.IntN(3))
 				if len(tables.Static) == 0 || vni > 0 {
@@ -184,13 +195,16 @@ func TestFastAccessIsTheWorker(t *testing.T) {
 			}
 		}
 		r.balance()
+		for _, n := range r.fast.stats().VNIs {
+			between += n.Local.Frames
+		}
 		forwarded += r.forwarded
 		for why, n := range r.reasons {
 			reasons[why] += n
 		}
 	}
-	t.Logf("%d forwarded, slow %v", forwarded, reasons)
-	if forwarded < 500 {
+	t.Logf("%d forwarded, %d of them between ports of the leaf, slow %v", forwarded, between, reasons)
+	if forwarded < 500 || between < 20 {
 		t.Errorf("only %d frames were forwarded by XDP: the test shows nothing", forwarded)
 	}
 	for _, why := range []string{"odd", "hop", "network", "source", "destination", "order", "scheme"} {

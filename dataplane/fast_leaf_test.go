@@ -134,7 +134,7 @@ func (r *fastLeafRig) drain() {
 // accounts are what a leaf counts about a frame that it delivers.
 type accounts struct {
 	received, sent       Traffic
-	vnis, wrapped        [8]Traffic
+	vnis, wrapped, local [8]Traffic
 	peers, to            [8]Traffic
 	hops                 [16]Traffic
 	arrived, congested   uint64
@@ -152,7 +152,7 @@ func accountsOf(s *WorkerStats) (a accounts) {
 		a.raised += p.CERaised
 	}
 	for i := range s.VNIs {
-		a.vnis[i], a.wrapped[i] = s.VNIs[i].Decapsulated, s.VNIs[i].Encapsulated
+		a.vnis[i], a.wrapped[i], a.local[i] = s.VNIs[i].Decapsulated, s.VNIs[i].Encapsulated, s.VNIs[i].Local
 	}
 	copy(a.peers[:], s.PeerReceived)
 	copy(a.to[:], s.PeerSent)
@@ -170,6 +170,7 @@ func (a accounts) since(b accounts) accounts {
 	for i := range a.vnis {
 		a.vnis[i], a.peers[i] = less(a.vnis[i], b.vnis[i]), less(a.peers[i], b.peers[i])
 		a.wrapped[i], a.to[i] = less(a.wrapped[i], b.wrapped[i]), less(a.to[i], b.to[i])
+		a.local[i] = less(a.local[i], b.local[i])
 	}
 	for i := range a.hops {
 		a.hops[i] = less(a.hops[i], b.hops[i])
