@@ -183,26 +183,26 @@ func (m *meter) sample(b *testing.B, p placement, size int) (r measured) {
 		m.results.got(own.Seconds() / l.wall.Seconds())
 	}
 	r.pps = float64(arrived) / l.wall.Seconds()
-	r.cpu = m.perFrame(p, size, &l, own, arrived)
+	r.own = float64(own) / float64(arrived)
+	r.cpu = r.own + m.received(p, size, &l, arrived)
 	if p.timed {
 		m.time(b, p, size, &r)
 	}
 	return r
 }
 
-// perFrame returns the CPU time of the device for a frame that it has delivered, in ns: that of
-// its threads, and what the generator's core needs more than it needs without a device. A thread
-// that polls is not asked to answer for frames that its ring had no room for.
-func (m *meter) perFrame(p placement, size int, l *load, own time.Duration, arrived uint64) float64 {
-	each := float64(own) / float64(arrived)
+// received returns the time of the generator's core for a frame that the device has delivered, in ns, beyond what it
+// needs without a device. A thread that polls is not asked to answer for frames that its ring
+// had no room for.
+func (m *meter) received(p placement, size int, l *load, arrived uint64) float64 {
 	if p.otherCore {
-		return each
+		return 0
 	}
-	excess := float64(l.cpu) - float64(l.frames)*float64(m.alone[size])
+	excess := max(float64(l.cpu)-float64(l.frames)*float64(m.alone[size]), 0)
 	if m.device.polls {
-		return each + max(excess, 0)/float64(l.frames)
+		return excess / float64(l.frames)
 	}
-	return each + max(excess, 0)/float64(arrived)
+	return excess / float64(arrived)
 }
 
 // time measures how long frames are under way when the device has half of what it can do.
