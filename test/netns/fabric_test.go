@@ -44,6 +44,9 @@ func up(t *testing.T, file string) *fab {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if fast := os.Getenv("LOOM_FAST_PATH"); fast != "" && file2.FastPath == "off" {
+		file2.FastPath, file2.Hosts.Checksums = fast, "host"
+	}
 	file2.Name = fmt.Sprintf("n%d_%d", os.Getpid(), fabs.Add(1))
 	l := lab.New(file2)
 	l.Binaries = daemons
