@@ -95,7 +95,7 @@ func (dev *device) measure(b *testing.B, j *job, daemons string, round int, r *r
 		m.alone[size] = m.baseline(b, size)
 	}
 	m.dev, m.device = dev.start(b, d), dev
-	m.threads = append([]int{d.ksoftirqd[dutCore]}, m.dev.pids...)
+	m.threads = []int{d.ksoftirqd[dutCore]}
 	for _, p := range placements {
 		if p.otherCore && !dev.polls {
 			m.threads = append(m.threads, d.threaded(b)...)
@@ -137,7 +137,7 @@ type meter struct {
 	gen     *generator
 	device  *device
 	dev     running
-	threads []int                 // that work for the device alone
+	threads []int                 // of the kernel that work for the device
 	alone   map[int]time.Duration // the generator's time a frame without a device, by size
 	results *results
 }
@@ -164,9 +164,12 @@ func (m *meter) sample(b *testing.B, p placement, size int) (r measured) {
 	if m.dev.fast != nil {
 		before = m.dev.fast(b)
 	}
-	good, bad, cpu := to.count(b, sinkGood), to.count(b, sinkOther), cpuOf(b, m.threads...)
+	good, bad, start := to.count(b, sinkGood), to.count(b, sinkOther), time.Now()
+	threads, processes := cpuOf(b, m.threads...), cpuOf(b, m.dev.pids...)
 	l = m.gen.send(b, &s, l.fill(*window))
-	own := cpuOf(b, m.threads...) - cpu
+	// Processes also run, and poll busily, while a burst is prepared.
+	share := l.wall.Seconds() / time.Since(start).Seconds()
+	own := cpuOf(b, m.threads...) - threads + time.Duration(share*float64(cpuOf(b, m.dev.pids...)-processes))
 	arrived, other := to.count(b, sinkGood)-good, to.count(b, sinkOther)-bad
 	if arrived == 0 {
 		b.Fatalf("%s: no frame arrived as it should, for %d that were sent; %d others", p.name, l.frames, other)
