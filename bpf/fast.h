@@ -27,6 +27,7 @@ const volatile __u32 fast_any_source; /* sources are not held against routes */
 #define FAST_BUCKETS 4096 /* of flows, of each ring; power of two */
 #define FAST_KNOWN_BITS 10
 #define FAST_KNOWN (1 << FAST_KNOWN_BITS) /* addresses of a copy whose routes are remembered */
+#define FAST_HANGS 5      /* how many times as old as when it is not believed any more a beat is if user space hangs */
 #define FAST_BY_HASH 0xff /* selector that leaves the choice to the hash */
 #define FAST_PLACE_KEY 0x706c6163
 #define FAST_NUMBER_BITS 48
@@ -46,7 +47,8 @@ enum fast_slow {
 	FAST_DESTINATION, /* it is not known where it goes, or it goes to several places */
 	FAST_SCHEME,      /* the scheme of its class sees each frame */
 	FAST_SLOWS,
-	FAST_GONE = FAST_SLOWS, /* it has been forwarded */
+	FAST_HUNG, /* user space hangs: its sockets are as good as none */
+	FAST_GONE, /* it has been forwarded */
 };
 
 struct fast_ctl {
@@ -350,6 +352,7 @@ static __always_inline int fast_enter(__u32 *copy, struct fast_port **port, __u6
 	__u32 zero = 0, i;
 	struct fast_ctl *ctl = bpf_map_lookup_elem(&fast_ctl, &zero);
 	__u64 state = ctl ? *(volatile __u64 *)&ctl->state : 0, time;
+	__s64 old;
 
 	if (!state)
 		return FAST_OFF;
@@ -360,8 +363,9 @@ static __always_inline int fast_enter(__u32 *copy, struct fast_port **port, __u6
 		return FAST_OFF;
 	time = bpf_ktime_get_coarse_ns();
 	*now = time - ctl->zero;
-	if ((__s64)(time - *(volatile __u64 *)&ctl->beat) > (__s64)ctl->dead)
-		return FAST_STALE;
+	old = time - *(volatile __u64 *)&ctl->beat;
+	if (old > (__s64)ctl->dead)
+		return old > FAST_HANGS * (__s64)ctl->dead ? FAST_HUNG : FAST_STALE;
 	return FAST_GONE;
 }
 
@@ -481,7 +485,7 @@ int loom_spine_fast(struct xdp_md *ctx)
 		return not_vxlan(ctx, &f);
 	if (!ours)
 		return count(LOOM_PASS_NOT_OURS, XDP_PASS);
-	if (redirect_to(ctx) != XDP_REDIRECT)
+	if (why == FAST_HUNG || redirect_to(ctx) != XDP_REDIRECT)
 		return count(LOOM_PASS_NO_SOCKET, XDP_PASS);
 	fast_add(&fast_slow, (bpf_get_smp_processor_id() * fast_port_count + port_number) * FAST_SLOWS + why, 1);
 	if (dissect(&f, &m) && fast_note(ctx, &m))

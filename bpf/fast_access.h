@@ -543,7 +543,7 @@ static __always_inline int access_fast(struct xdp_md *ctx, __be16 tpid, __u16 tc
 		why = fast_wrap(ctx, m.hash, m.l3 | m.l4 << 8 | (__u32)m.flags << 16, tpid ? 1 << 16 | tci : 0);
 	if (why == FAST_GONE)
 		return count(LOOM_FAST, XDP_REDIRECT);
-	if (redirect_to(ctx) != XDP_REDIRECT)
+	if (why == FAST_HUNG || redirect_to(ctx) != XDP_REDIRECT)
 		return unserved();
 	fast_add(&fast_slow, (bpf_get_smp_processor_id() * fast_port_count + port_number) * FAST_SLOWS + why, 1);
 	if (tpid) {

@@ -491,7 +491,7 @@ int loom_uplink_fast(struct xdp_md *ctx)
 		why = fast_deliver(ctx, m.hash, m.flags, m.l3, m.l4);
 	if (why == FAST_GONE)
 		return count(LOOM_FAST, XDP_REDIRECT);
-	if (redirect_to(ctx) != XDP_REDIRECT)
+	if (why == FAST_HUNG || redirect_to(ctx) != XDP_REDIRECT)
 		return count(LOOM_PASS_NO_SOCKET, XDP_PASS);
 	fast_add(&fast_slow, (bpf_get_smp_processor_id() * fast_port_count + port_number) * FAST_SLOWS + why, 1);
 	if (m.inner && fast_note(ctx, &m))

@@ -145,3 +145,46 @@ func TestFastPathCountsWhatDriversRefuse(t *testing.T) {
 		}
 	})
 }
+
+// A node that has not said for a second that it lives hangs, and its sockets are as good as
+// none: its frames are the kernel's, or dropped where the port is closed. Before, they wait
+// in its sockets.
+func TestFastPathOfANodeThatHangs(t *testing.T) {
+	const dead = 200_000_000
+	now := func() uint64 {
+		var ts unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+			t.Fatal(err)
+		}
+		return uint64(ts.Nano())
+	}
+	for _, c := range []struct {
+		kind   Kind
+		closed bool
+		hung   string
+	}{
+		{Access, false, "pass_no_socket"}, {Access, true, "drop_no_socket"}, {Uplink, false, "pass_no_socket"}, {Spine, false, "pass_no_socket"},
+	} {
+		cfg := config(c.kind)
+		cfg.Closed = c.closed
+		if cfg.Fast = openFastLeaf(t); c.kind == Spine {
+			cfg.Fast = openFast(t)
+		}
+		ports, _, _ := cfg.Fast.Copy(0)
+		ports[0].On = 1
+		cfg.Fast.SetDead(dead)
+		cfg.Fast.Use(0)
+		r := newRunner(t, cfg)
+		frame := encap(eth(0x0800, ip4(6, 0, 0, tcp(1000, 80))))
+		for _, step := range []struct {
+			age  uint64
+			want string
+		}{{0, "redirect"}, {2 * dead, "redirect"}, {4 * dead, "redirect"}, {7 * dead, c.hung}} {
+			cfg.Fast.Beat(now() - step.age)
+			r.numbered = true
+			if got, _, _, _ := r.verdict(frame); got != step.want {
+				t.Errorf("%v port, closed %v, a beat %d ms ago: %s, want %s", c.kind, c.closed, step.age/1e6, got, step.want)
+			}
+		}
+	}
+}

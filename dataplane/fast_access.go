@@ -255,6 +255,9 @@ func (f *fastPath) speak(at mono.Time) (busy bool) {
 		return false // fill is about to put another one in force
 	}
 	r, local := f.node.shared.rules, f.node.shared.rules.rows.Local()
+	if r.rows.Behind() {
+		f.changed() // rows keep off other paths, or take those that deliver again
+	}
 	for tag, id := range v.layout.uplinks {
 		if id != NoPort && int(id) < len(f.meters) {
 			local[tag] = f.meters[id].metric

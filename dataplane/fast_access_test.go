@@ -152,7 +152,10 @@ func TestFastAccessIsTheWorker(t *testing.T) {
 			tables.Peers[0].Weights, tables.Peers[1].Gone = nil, []Gone{{0, 1}}
 		}
 		cfg.Scheme = []string{"", "letflow", "conga", "local", "conga-flow"}[rng.IntN(5)]
-		if rng.IntN(2) == 0 {
+		switch rng.IntN(3) {
+		case 0:
+			cfg.Classes = []Class{{Protocol: 6, Scheme: "drill"}}
+		case 1:
 			cfg.Classes = []Class{{DSCP: uint8(rng.IntN(3)), Protocol: []uint8{0, 6, 17}[rng.IntN(3)], Scheme: []string{"", "letflow", "conga", "drill"}[rng.IntN(4)], VNI: overlay.VNI(100 * rng.IntN(3))}}
 		}
 		if rng.IntN(4) == 0 {
