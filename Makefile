@@ -11,7 +11,7 @@ NFPM       := github.com/goreleaser/nfpm/v2/cmd/nfpm@v2.43.4
 RACE       := ./congestion ./internal/flowtable ./leaf ./control/... ./dataplane/... ./lab/... ./internal/admin ./internal/daemon ./internal/experiment ./internal/httpd ./internal/namespace ./internal/stat ./internal/telemetry ./internal/testenv ./internal/web ./internal/yamlfile ./sim/parallel
 # Long tests of theirs that have one goroutine: the race detector, which makes them
 # eight times as slow, finds nothing in them.
-RACE_SKIP  := ^(TestCaptureChangesNothing|TestCaptureAgreesWithExplain|TestShadowChangesNothing|TestFastLeafIsTheWorker|TestFastPathIsTheWorker|TestPageStaysSmall|TestLargeFabric|TestScenarios|TestExplainIsWhatHappens|TestHellosMeasureTheRoundTrip|TestOverloadInAllDirections|TestRerouteIsPutInOrder|TestCarryFrames|TestDerivedTimesFitTheOthers|TestFRR)$$
+RACE_SKIP  := ^(TestCaptureChangesNothing|TestCaptureAgreesWithExplain|TestShadowChangesNothing|TestFastLeafIsTheWorker|TestFastPathIsTheWorker|TestPageStaysSmall|TestLargeFabric|TestScenarios|TestExplainIsWhatHappens|TestHellosMeasureTheRoundTrip|TestOverloadInAllDirections|TestRerouteIsPutInOrder|TestCarryFrames|TestDerivedTimesFitTheOthers|TestReloadInTheMiddleOfAReroute|TestLossesAreSurvived|TestPortGoesDownWhileFramesAreHeldForIt|TestControlPacketsEndAtLeaves|TestFullFDBOfOneTenant|TestReplayedControlPacketsChangeNothing|TestLossOfLearnedAddressesIsCountedAndRepaired|TestFloodedFlowsArePutInOrder|TestHULABetweenLeaves|TestMarksOfHostsAreNoNotify|TestFRR)$$
 DEMO       ?= test/netns/demo.yaml
 FUZZTIME   ?= 20s
 BENCH      ?= .
@@ -64,7 +64,7 @@ lint: ## run golangci-lint, import graph included (compiles it the first time: m
 	$(GO) run $(GOLANGCI) run ./...
 
 test: ## run all tests; with root or sudo the kernel's part too
-	$(GO) run ./internal/tools/testgate -timeout 8m -race '$(RACE)' -race-skip '$(RACE_SKIP)'
+	$(GO) run ./internal/tools/testgate -timeout 15m -race '$(RACE)' -race-skip '$(RACE_SKIP)'
 
 test-rdma: build guest ## run RDMA clients in two virtual machines over a fabric (needs QEMU, see test/rdma/README.md)
 	$(GO) test -tags rdma -exec '$(IN_VM)' -count 1 -v -run TestRDMA -timeout 10m ./test/rdma
@@ -107,8 +107,8 @@ results: build ## run EXPERIMENTS (all) at their published SIZES and rewrite the
 bench-sim: ## measure the simulator: packet-hops a second with one thread and with two, memory a run
 	$(GO) test -run '^$$' -bench Fabric -benchtime 5x ./sim
 
-bench-peers: build ## compare encapsulation with Open vSwitch and the kernel (skips what is not installed)
-	$(GO) test -exec '$(SUDO) env LOOM_DAEMONS=$(CURDIR)/bin' -run '^$$' -bench Encap -benchtime 2s ./test/peers
+bench-peers: build ## compare the fast path with workers, Open vSwitch and the kernel (skips what is not installed)
+	$(GO) test -exec '$(SUDO) env LOOM_DAEMONS=$(CURDIR)/bin' -run '^$$' -bench Peers -benchtime 1x -timeout 20m ./test/peers
 
 fuzz: ## fuzz every target for FUZZTIME (20s) each
 	GO='$(GO)' internal/tools/fuzz.sh $(FUZZTIME)

@@ -35,6 +35,9 @@ func (k *FlowletKeys) Validate() error {
 func flowletKeys() Params { return &FlowletKeys{congestion.DefaultFlowlets} }
 
 func newFlowlets(o *Options, gap time.Duration) flowlets {
+	if o.Memory != nil {
+		return flowlets{table: congestion.NewFlowletsIn(o.Memory, gap, o.Congestion.Detector)}
+	}
 	return flowlets{table: congestion.NewFlowlets(o.Keys.(*FlowletKeys).Flowlets, gap, o.Congestion.Detector)}
 }
 

@@ -64,6 +64,9 @@ func (p *HULAParams) Validate() error {
 // its place if that path is less used, and the answer of the best path itself says how
 // much it is used now. A best path whose answers are missing gives way to any other.
 //
+// Of the paper's text the abstract and public summaries were at hand, so no section is
+// named here.
+//
 // It differs from the paper in these points:
 //   - The paper's probes start at the destination's leaf, go to all others, and collect
 //     at each switch how much the link back is used; every switch keeps its best next

@@ -325,6 +325,9 @@ type Options struct {
 	// Keys are what the scheme was told where it is named (Scheme.Keys), nil: its
 	// defaults. Section is the scheme's section, nil: its datacenter values.
 	Keys, Section Params
+	// Memory is where a scheme that keeps flowlets keeps them, a power of two of words that are
+	// all 0; nil: in memory of its own, as Keys says.
+	Memory []uint64
 	// Shadow names a scheme that is asked, too, and whose choices are only counted; "": none.
 	// Who makes a class reads it.
 	Shadow string

@@ -7,6 +7,7 @@ import (
 
 	"github.com/loomfabric/loom/internal/flowtable"
 	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/internal/stat"
 	"github.com/loomfabric/loom/internal/units"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
@@ -304,9 +305,13 @@ type PrestoReceiverStats struct {
 	NoFlow    uint64 `stat:"no_flow_frames" unit:"frames" help:"Frames sent on as they came because the table of flows had no room."`
 
 	InUse       int `stat:"cells_held,gauge" help:"Flowcells whose frames are held."`
-	InUsePeak   int `stat:"cells_held_peak,max" help:"Most flowcells whose frames were ever held at a time."`
+	InUsePeak   int `stat:"cells_held_peak,max" metric:"-" help:"Most flowcells whose frames were ever held at a time."`
 	Waiting     int `stat:"waiting_frames,gauge" unit:"frames" help:"Frames that are held."`
-	WaitingPeak int `stat:"waiting_peak_frames,max" unit:"frames" help:"Most frames that were ever held at a time."`
+	WaitingPeak int `stat:"waiting_peak_frames,max" metric:"-" unit:"frames" help:"Most frames that were ever held at a time."`
+
+	// The peaks say neither when nor how often, and are for answers and for results.
+	CellsDepth   stat.Sizes `stat:"cells_held_depth" help:"Flowcells whose frames a worker held, each time that the first frame of one had to wait."`
+	WaitingDepth stat.Sizes `stat:"waiting_depth_frames" unit:"frames" help:"Frames that a worker held, at each one that has to wait."`
 }
 
 func newPrestoReceiver(o *Options) (*prestoReceiver, error) {
@@ -448,6 +453,7 @@ func (r *prestoReceiver) hold(now mono.Time, e *prestoEntry, p *reorder.Arrival)
 		r.newest = q
 		r.stats.InUse++
 		r.stats.InUsePeak = max(r.stats.InUsePeak, r.stats.InUse)
+		r.stats.CellsDepth.Add(uint64(r.stats.InUse))
 	}
 	q := &r.queues[*link]
 	q.packets++
@@ -455,6 +461,7 @@ func (r *prestoReceiver) hold(now mono.Time, e *prestoEntry, p *reorder.Arrival)
 	r.stats.Held++
 	r.stats.Waiting++
 	r.stats.WaitingPeak = max(r.stats.WaitingPeak, r.stats.Waiting)
+	r.stats.WaitingDepth.Add(uint64(r.stats.Waiting))
 	p.Verdict, p.Hold = reorder.Hold, uint16(*link)
 	return true
 }

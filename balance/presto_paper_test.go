@@ -215,6 +215,9 @@ func (d *far) check() {
 			inUse++
 		}
 	}
+	if s.WaitingDepth.N() != s.Held || s.CellsDepth.Sum < uint64(s.InUsePeak) {
+		d.t.Fatalf("what was held when: %+v", s)
+	}
 	if s.Waiting != d.holds.Total() || s.InUse != inUse || s.WaitingPeak > packets || s.InUsePeak > queues ||
 		(s.Waiting > 0) != (d.r.Deadline() != reorder.Never) {
 		d.t.Fatalf("%d packets in %d queues are held, next deadline %d: %+v", d.holds.Total(), inUse, d.r.Deadline(), s)

@@ -64,6 +64,31 @@ func (r *Row) Of(number uint32) uint8 {
 	return r.Path[slot%MaxPaths]
 }
 
+// RowTable is what [Row.Of] goes by, for those who do the same elsewhere: shares of places, of
+// which those that are not vacant have a path.
+type RowTable struct {
+	N      uint8 // places
+	Shares Shares
+	PlacesTable
+}
+
+// Table returns what Of goes by.
+func (r *Row) Table() RowTable {
+	t := RowTable{N: r.N, Shares: MakeShares(int(r.N), nil)}
+	if r.Uneven {
+		t.Shares, t.PlacesTable = r.Shares, r.Places.Table()
+		if r.Places.Vacant() {
+			t.N = r.Places.n
+		}
+	} else {
+		t.PlacesTable = (&Places{}).Table()
+	}
+	for i, slot := range t.Choice {
+		t.Choice[i] = r.Path[slot%MaxPaths]
+	}
+	return t
+}
+
 // tabled has the rows of a policy, which are made now and then, begin its flowlets.
 type tabled struct {
 	Tabular

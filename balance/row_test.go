@@ -114,6 +114,37 @@ func TestRowOfFlows(t *testing.T) {
 	}
 }
 
+// TestTableOfRow: what Table says gives each number the path that Of gives it.
+func TestTableOfRow(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range 300 {
+		paths := randomPaths(rng)
+		var r Row
+		if r.all(&paths); rng.IntN(3) == 0 {
+			r.some(&paths, paths.uplinks()&uint16(rng.Uint32())|1<<paths.Uplink[0])
+		}
+		table := r.Table()
+		for range 50 {
+			number := rng.Uint32()
+			place := table.Shares.Of(number, uint32(table.N))
+			if table.Vacant>>place&1 != 0 {
+				continue // Places.Of, which has tests of its own
+			}
+			if got, want := table.Choice[place], r.Of(number); got != want {
+				t.Fatalf("number %#x: the table has path %d, Of %d\nrow %+v\ntable %+v", number, got, want, r, table)
+			}
+		}
+	}
+}
+
+// uplinks returns the uplinks that paths start on, as bits.
+func (p *Paths) uplinks() (bits uint16) {
+	for _, u := range p.Uplink[:p.N] {
+		bits |= 1 << u
+	}
+	return bits
+}
+
 // TestOldRows: between two ticks flowlets begin by what links were at the first one, and
 // a row whose path has gone is made anew at once.
 func TestOldRows(t *testing.T) {

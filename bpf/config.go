@@ -77,7 +77,7 @@ type Config struct {
 	// node share, and gives the kernel what they do not know. nil: the overlay is the
 	// node's own. Such programs need Linux 5.11.
 	Rule *Rule
-	// Fast makes the program of a spine's port, or of an uplink with a VTEP of IPv4, one that
+	// Fast makes the program of a spine's port, or of a port of a leaf with a VTEP of IPv4, one that
 	// forwards by these tables, and gives user space the rest. It is for native mode: in generic mode frames must not be
 	// forwarded by it, which is for the tables to say. nil: user space forwards all. Such
 	// programs need Linux 5.11.
@@ -91,19 +91,12 @@ type Config struct {
 	Port        uint16 // its number: in [overlay.Dest] with a Rule, in the tables with Fast
 }
 
-// ErrFastBound says that a program of the fast path was to be loaded for one device. Linux
-// up to 6.18 can end with its lock of all network devices held when such a program, if it is
-// long, goes with its device (decision 0033).
-var ErrFastBound = errors.New("a program of the fast path must not be bound to a device: some kernels hang when the device goes")
-
 func (c *Config) checkFast() error {
 	switch f := c.Fast; {
 	case f == nil:
-	case c.Kind == Access:
-		return fmt.Errorf("access ports have no fast path so far")
 	case len(f.maps) == 0:
 		return fmt.Errorf("its fast path: %w", os.ErrClosed)
-	case f.size.isLeaf() != (c.Kind == Uplink):
+	case f.size.isLeaf() != (c.Kind != Spine):
 		return fmt.Errorf("its fast path is for the other role: a leaf's tables have room for addresses, a spine's for next hops")
 	case c.Kind == Uplink && !c.VTEP.Is4():
 		return fmt.Errorf("its fast path: VTEP %v is not of IPv4", c.VTEP)
@@ -120,9 +113,6 @@ const maxQueues = 4096
 
 // check reports the first field that makes no sense, without touching the kernel.
 func (c *Config) check() error {
-	if c.Device != 0 && c.Fast != nil {
-		return fmt.Errorf("device %d: %w", c.Device, ErrFastBound)
-	}
 	if c.Device != 0 && c.Kind != Access {
 		return fmt.Errorf("device %d: only programs of access ports are for one interface", c.Device)
 	}

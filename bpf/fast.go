@@ -38,8 +38,9 @@ type Fast struct {
 	groups []FastGroup
 	moved  []loomFastTraffic
 	leaf   leafTables
+	access accessTables
 
-	ce, drained, known, sent, raised, slow, lost, losing []uint64
+	ce, drained, out, known, sent, raised, slow, lost, losing []uint64
 
 	probes  []link.Link // count what drivers do not take
 	netns   uint64
@@ -83,7 +84,8 @@ var fastSlowNames = [...]string{
 
 	"network",     // its network is not known, or not open to its sender
 	"source",      // its source address is not known to live there
-	"destination", // no access port is known for where it goes, or several are
+	"destination", // it is not known where it goes, or it goes to several places
+	"scheme",      // the scheme of its class sees each frame
 }
 
 // FastSlowNames returns the names of the reasons for which frames go to user space, in the
@@ -173,10 +175,11 @@ func (f *Fast) openMaps(spec *ebpf.CollectionSpec) error {
 	entries := map[string]int{
 		"fast_ctl": 1, "fast_ports": FastCopies * s.Ports, "fast_ce": s.Ports, "fast_drained": rings, "fast_seq": rings, "fast_flows": rings * FastBuckets,
 		"fast_sent": f.cpus * s.Ports, "fast_raised": f.cpus * s.Ports, "fast_slow": f.cpus * s.Ports * len(fastSlowNames),
-		"fast_losing": s.Ports, "fast_lost": f.cpus * s.Ports * s.Ports, "fast_tx": s.Ports, "fast_devices": 2 * s.Ports,
+		"fast_losing": s.Ports, "fast_lost": f.cpus * s.Ports * s.Ports, "fast_out": s.Ports, "fast_devices": 2 * s.Ports,
 	}
 	if s.isLeaf() {
 		maps.Copy(entries, s.leafEntries(f.cpus))
+		maps.Copy(entries, s.accessEntries(f.cpus))
 	} else {
 		maps.Copy(entries, map[string]int{
 			"fast_hops": FastCopies * s.Hops, "fast_groups": FastCopies * s.Groups, "fast_known": FastCopies * fastKnown,
@@ -210,7 +213,7 @@ func (f *Fast) mapAll() error {
 		return err
 	}
 	for name, to := range map[string]*[]uint64{
-		"fast_ce": &f.ce, "fast_drained": &f.drained, "fast_sent": &f.sent, "fast_raised": &f.raised, "fast_slow": &f.slow, "fast_lost": &f.lost, "fast_losing": &f.losing,
+		"fast_ce": &f.ce, "fast_drained": &f.drained, "fast_out": &f.out, "fast_sent": &f.sent, "fast_raised": &f.raised, "fast_slow": &f.slow, "fast_lost": &f.lost, "fast_losing": &f.losing,
 	} {
 		if *to, err = mapped[uint64](f, name); err != nil {
 			return err
@@ -265,12 +268,7 @@ func (f *Fast) openProbes(spec *ebpf.CollectionSpec) error {
 			delete(spec.Maps, m)
 		}
 	}
-	info, err := f.maps["fast_tx"].Info()
-	if err != nil {
-		return fmt.Errorf("ask about the map of devices: %w", err)
-	}
-	id, _ := info.ID()
-	if err := errors.Join(f.setConstants(spec), setConstants(spec, map[string]any{"fast_tx_id": uint32(id)})); err != nil {
+	if err := f.setConstants(spec); err != nil {
 		return err
 	}
 	f.sized(spec)
@@ -403,23 +401,21 @@ func (f *Fast) SetDevice(port, ifindex int) error {
 	if had && old == uint32(ifindex) {
 		return nil
 	}
-	tx, devices := f.maps["fast_tx"], f.maps["fast_devices"]
+	devices := f.maps["fast_devices"]
+	atomic.StoreUint64(&f.out[port], 0)
 	if had {
 		delete(f.devices, port)
-		err := tx.Delete(uint32(port))
-		if errors.Is(err, ebpf.ErrKeyNotExist) { // the kernel has done it: the interface is gone
-			err = nil
-		}
-		if err := errors.Join(err, devices.Delete(loomFastDevice{Netns: f.netns, Ifindex: old})); err != nil {
+		if err := devices.Delete(loomFastDevice{Netns: f.netns, Ifindex: old}); err != nil {
 			return fmt.Errorf("take interface %d out of the fast path: %w", old, err)
 		}
 	}
 	if ifindex == 0 {
 		return nil
 	}
-	if err := errors.Join(tx.Put(uint32(port), uint32(ifindex)), devices.Put(loomFastDevice{Netns: f.netns, Ifindex: uint32(ifindex)}, uint32(port))); err != nil {
+	if err := devices.Put(loomFastDevice{Netns: f.netns, Ifindex: uint32(ifindex)}, uint32(port)); err != nil {
 		return fmt.Errorf("have the fast path send by interface %d: %w", ifindex, err)
 	}
+	atomic.StoreUint64(&f.out[port], uint64(ifindex))
 	f.devices[port] = uint32(ifindex)
 	return nil
 }

@@ -27,6 +27,7 @@ const volatile __u32 fast_any_source; /* sources are not held against routes */
 #define FAST_BUCKETS 4096 /* of flows, of each ring; power of two */
 #define FAST_KNOWN_BITS 10
 #define FAST_KNOWN (1 << FAST_KNOWN_BITS) /* addresses of a copy whose routes are remembered */
+#define FAST_HANGS 5      /* how many times as old as when it is not believed any more a beat is if user space hangs */
 #define FAST_BY_HASH 0xff /* selector that leaves the choice to the hash */
 #define FAST_PLACE_KEY 0x706c6163
 #define FAST_NUMBER_BITS 48
@@ -43,9 +44,11 @@ enum fast_slow {
 	FAST_ORDER,      /* frames of its flow are still in user space */
 	FAST_NETWORK,    /* its network is not known, or not open to its sender */
 	FAST_SOURCE,     /* its source address is not known to live there */
-	FAST_DESTINATION, /* no access port is known for where it goes, or several are */
+	FAST_DESTINATION, /* it is not known where it goes, or it goes to several places */
+	FAST_SCHEME,      /* the scheme of its class sees each frame */
 	FAST_SLOWS,
-	FAST_GONE = FAST_SLOWS, /* it has been forwarded */
+	FAST_HUNG, /* user space hangs: its sockets are as good as none */
+	FAST_GONE, /* it has been forwarded */
 };
 
 struct fast_ctl {
@@ -53,6 +56,7 @@ struct fast_ctl {
 	__u64 beat;  /* CLOCK_MONOTONIC when user space was last seen to live, ns */
 	__u64 dead;  /* how old beat may be, ns */
 	__u64 zero;  /* CLOCK_MONOTONIC at which user space's ticks begin, ns */
+	__u64 fresh; /* user space's clock until which what it has chosen for flowlets counts, ns */
 };
 
 struct fast_port {
@@ -118,6 +122,7 @@ FAST_ARRAY(fast_hops, struct fast_hop);     /* two copies */
 FAST_ARRAY(fast_groups, struct fast_group); /* two copies */
 FAST_ARRAY(fast_ce, __u64);                 /* by port: metric that CE is raised to */
 FAST_ARRAY(fast_drained, __u64);            /* by ring: frames up to this number have left user space */
+FAST_ARRAY(fast_out, __u64);                /* by port: the device that frames leave by; 0: none */
 
 /* Written here. A CPU writes its own part of what is counted. */
 FAST_ARRAY(fast_seq, __u64);                 /* by ring: number of the last frame to user space */
@@ -147,15 +152,7 @@ FAST_ARRAY(fast_lost, __u64);                /* by CPU, port it came in by, port
 FAST_ROUTES(fast_routes0);
 FAST_ROUTES(fast_routes1);
 
-/* Devices by port. */
-struct {
-	__uint(type, BPF_MAP_TYPE_DEVMAP);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-} fast_tx SEC(".maps");
-
-/* Ports by device, of those in fast_tx and of those that frames come in by. */
+/* Ports by device, of those in fast_out and of those that frames come in by. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -182,6 +179,16 @@ struct {
 			w_->bytes += (len);                                                        \
 		}                                                                                  \
 	})
+
+/* fast_send has a frame leave by a port, once the program says XDP_REDIRECT. Not by a map of
+ * devices: a program that is bound to its own device must not have one.
+ */
+static __always_inline int fast_send(__u32 port)
+{
+	__u64 *device = bpf_map_lookup_elem(&fast_out, &port), to = device ? *(volatile __u64 *)device : 0;
+
+	return to && bpf_redirect(to, 0) == XDP_REDIRECT;
+}
 
 static __always_inline __u32 fast_ring(struct xdp_md *ctx)
 {
@@ -261,10 +268,9 @@ static __always_inline __u8 fast_share(const struct fast_shares *s, __u32 number
 	return (__u16)(at >> 16) < s->keep[i] ? i : s->other[i];
 }
 
-static __always_inline __u32 fast_rank(__u32 number, __u32 place)
+/* fast_remix is balance.Remix. */
+static __always_inline __u32 fast_remix(__u64 h)
 {
-	__u64 h = ((__u64)number << 32 | place) ^ FAST_PLACE_KEY;
-
 	h ^= h >> 33;
 	h *= 0xff51afd7ed558ccdULL;
 	h ^= h >> 33;
@@ -273,10 +279,36 @@ static __always_inline __u32 fast_rank(__u32 number, __u32 place)
 	return h >> 32;
 }
 
+/* fast_take is balance.Places.Of: the choice that has a place, or that a number ranks highest
+ * where the place is vacant; FAST_PATHS: only user space can tell.
+ */
+static __always_inline __u32 fast_take(__u32 number, __u32 place, __u16 vacant, __u8 places, __u8 weighted, const __u8 *choice)
+{
+	__u32 best = 0, most = 0;
+
+	place &= FAST_PATHS - 1;
+	if (!(vacant >> place & 1))
+		return choice[place];
+	if (weighted)
+		return FAST_PATHS;
+	for (__u32 i = 0; i < FAST_PATHS; i++) {
+		__u32 rank;
+
+		if (i >= places || vacant >> i & 1)
+			continue;
+		rank = fast_remix(((__u64)number << 32 | i) ^ FAST_PLACE_KEY);
+		if (rank >= most) {
+			best = choice[i];
+			most = rank;
+		}
+	}
+	return best;
+}
+
 /* fast_choose is leaf.NextHops.Of; FAST_PATHS: only user space can tell. */
 static __always_inline __u32 fast_choose(const struct fast_group *g, int capable, __u8 selector, __u32 hash)
 {
-	__u32 place, best = 0, most = 0;
+	__u32 place;
 
 	if (capable) {
 		place = g->selector[selector & (FAST_PATHS - 1)];
@@ -285,23 +317,7 @@ static __always_inline __u32 fast_choose(const struct fast_group *g, int capable
 	} else {
 		place = fast_share(&g->shares, hash, g->places);
 	}
-	place &= FAST_PATHS - 1;
-	if (!(g->vacant >> place & 1))
-		return g->choice[place];
-	if (g->weighted)
-		return FAST_PATHS;
-	for (__u32 i = 0; i < FAST_PATHS; i++) {
-		__u32 rank;
-
-		if (i >= g->places || g->vacant >> i & 1)
-			continue;
-		rank = fast_rank(hash, i);
-		if (rank >= most) {
-			best = g->choice[i];
-			most = rank;
-		}
-	}
-	return best;
+	return fast_take(hash, place, g->vacant, g->places, g->weighted, g->choice);
 }
 
 /* fast_rewrite gives a frame to its next hop: MAC addresses, TTL and checksum (RFC 1624
@@ -336,6 +352,7 @@ static __always_inline int fast_enter(__u32 *copy, struct fast_port **port, __u6
 	__u32 zero = 0, i;
 	struct fast_ctl *ctl = bpf_map_lookup_elem(&fast_ctl, &zero);
 	__u64 state = ctl ? *(volatile __u64 *)&ctl->state : 0, time;
+	__s64 old;
 
 	if (!state)
 		return FAST_OFF;
@@ -346,8 +363,9 @@ static __always_inline int fast_enter(__u32 *copy, struct fast_port **port, __u6
 		return FAST_OFF;
 	time = bpf_ktime_get_coarse_ns();
 	*now = time - ctl->zero;
-	if ((__s64)(time - *(volatile __u64 *)&ctl->beat) > (__s64)ctl->dead)
-		return FAST_STALE;
+	old = time - *(volatile __u64 *)&ctl->beat;
+	if (old > (__s64)ctl->dead)
+		return old > FAST_HANGS * (__s64)ctl->dead ? FAST_HUNG : FAST_STALE;
 	return FAST_GONE;
 }
 
@@ -403,7 +421,7 @@ static __always_inline int fast_forward(struct xdp_md *ctx, const struct frame *
 	drained = bpf_map_lookup_elem(&fast_drained, &ring);
 	if (!moved || !seen || !drained || *seen > *(volatile __u64 *)drained)
 		return FAST_ORDER;
-	if (bpf_redirect_map(&fast_tx, hop->port, 0) != XDP_REDIRECT)
+	if (!fast_send(hop->port))
 		return FAST_HOP;
 	fast_rewrite(f->start, hop, capable);
 	moved->frames++;
@@ -467,7 +485,7 @@ int loom_spine_fast(struct xdp_md *ctx)
 		return not_vxlan(ctx, &f);
 	if (!ours)
 		return count(LOOM_PASS_NOT_OURS, XDP_PASS);
-	if (redirect_to(ctx) != XDP_REDIRECT)
+	if (why == FAST_HUNG || redirect_to(ctx) != XDP_REDIRECT)
 		return count(LOOM_PASS_NO_SOCKET, XDP_PASS);
 	fast_add(&fast_slow, (bpf_get_smp_processor_id() * fast_port_count + port_number) * FAST_SLOWS + why, 1);
 	if (dissect(&f, &m) && fast_note(ctx, &m))
@@ -500,21 +518,25 @@ static __always_inline void fast_lose(__u32 in, __u32 out, int frames)
 	fast_add(&fast_losing, out, frames);
 }
 
-const volatile __u32 fast_tx_id; /* what the kernel knows fast_tx by */
+#define FAST_NO_MAP 0x7fffffff /* what the kernel calls the map of a redirection to a device */
 
 /* loom_fast_refused counts frames that the kernel did not give to a driver after all: one that
- * takes none.
+ * takes none, or has gone.
  */
 SEC("tp_btf/xdp_redirect_err")
-int loom_fast_refused(__u64 *args) /* from, program, to, error, type of map, map, key */
+int loom_fast_refused(__u64 *args) /* from, program, to, error, type of map, map, device */
 {
-	__u32 *in;
+	struct fast_device key = {};
+	__u32 *in, *out;
 
-	if ((__u32)args[5] != fast_tx_id)
+	if ((__u32)args[5] != FAST_NO_MAP)
 		return 0;
+	key.netns = ((struct net_device *)args[0])->nd_net.net->net_cookie;
+	key.ifindex = args[6];
 	in = fast_device((void *)args[0]);
-	if (in)
-		fast_lose(*in, args[6], 1);
+	out = bpf_map_lookup_elem(&fast_devices, &key);
+	if (in && out)
+		fast_lose(*in, *out, 1);
 	return 0;
 }
 

@@ -89,8 +89,10 @@ func (f *Fast) mapLeaf() (err error) {
 	if l.entered, err = mapped[loomFastTraffic](f, "fast_entered"); err != nil {
 		return err
 	}
-	l.passed, err = mapped[loomFastPassage](f, "fast_passed")
-	return err
+	if l.passed, err = mapped[loomFastPassage](f, "fast_passed"); err != nil {
+		return err
+	}
+	return f.mapAccess()
 }
 
 // LeafCopy returns what is a leaf's own in a copy of the tables, as [Fast.Copy] does with
@@ -127,6 +129,7 @@ func (l *loomFastLeaf) AddNetwork(vni uint32, index uint16, senders []uint64) bo
 			continue
 		}
 		n.Vni, n.Index = vni, index
+		l.Vnis[index] = vni
 		if senders != nil {
 			n.Restricted = 1
 			copy(l.Senders[index][:], senders)
@@ -176,12 +179,7 @@ func (f *Fast) Came(peer uint16, tag uint8) (came, hot uint32) {
 
 // Entered returns the frames, and their bytes, that came out of tunnels into a network.
 func (f *Fast) Entered(network int) (frames, bytes uint64) {
-	for cpu := range f.cpus {
-		t := &f.leaf.entered[cpu*fastNetworks+network]
-		frames += atomic.LoadUint64(&t.Frames)
-		bytes += atomic.LoadUint64(&t.Bytes)
-	}
-	return frames, bytes
+	return f.traffic(f.leaf.entered, fastNetworks, network)
 }
 
 // Passed returns the frames that came in by a port and were given to another one's driver,

@@ -46,6 +46,7 @@ struct fast_leaf {
 	struct fast_network networks[FAST_SLOTS * FAST_NETWORKS];
 	__u64 senders[FAST_NETWORKS][FAST_PEERS / 64]; /* peers that may send into a network, as bits */
 	__u64 tags; /* own uplinks, as bits by LBTag */
+	__u32 vnis[FAST_NETWORKS]; /* by index */
 };
 
 /* Networks of a port by VLAN, index plus one; 0: there is none. */
@@ -221,12 +222,13 @@ FAST_FUNCTION __u32 fast_place(__u32 queue, __u64 src, __u32 src_at, __u64 dst, 
 	return place & ~FAST_STATIC;
 }
 
-/* fast_unfinished says whether a frame's checksum was left to a network card
- * (overlay.FinishChecksum), or cannot be seen. Where its headers lie is as dissect has it.
+/* fast_unfinished says whether the checksum of a frame, which begins so far into what came, was
+ * left to a network card (overlay.FinishChecksum), or cannot be seen. Where its headers lie is
+ * as dissect has it.
  */
-FAST_FUNCTION int fast_unfinished(struct xdp_md *ctx, __u32 flags, __u32 l3, __u32 l4)
+FAST_FUNCTION int fast_unfinished(struct xdp_md *ctx, __u32 at, __u32 flags, __u32 l3, __u32 l4)
 {
-	void *eth = (void *)(long)ctx->data + FAST_INNER, *end = (void *)(long)ctx->data_end, *ip, *field;
+	void *eth = (void *)(long)ctx->data + (at & 0x3f), *end = (void *)(long)ctx->data_end, *ip, *field;
 	__u32 stop, len;
 	__u64 sum;
 	__u16 stored;
@@ -414,7 +416,7 @@ FAST_FUNCTION int fast_deliver(struct xdp_md *ctx, __u32 hash, __u32 flags, __u3
 	if (eth + ETH_LEN > f.end) /* fast_check has seen to that */
 		return FAST_ODD;
 	tos = load8(f.start + ETH_LEN + 1) & ECN_MASK;
-	if ((tos && !fast_ecn(ctx, tos, flags, l3, 0)) || fast_unfinished(ctx, flags, l3, l4))
+	if ((tos && !fast_ecn(ctx, tos, flags, l3, 0)) || fast_unfinished(ctx, FAST_INNER, flags, l3, l4))
 		return FAST_ODD;
 	peer = fast_vtep(t, load32(f.start + ETH_LEN + 12));
 	if (!(peer >> 16 >> (p->tag & (FAST_TAGS - 1)) & 1))
@@ -459,7 +461,7 @@ FAST_FUNCTION int fast_deliver(struct xdp_md *ctx, __u32 hash, __u32 flags, __u3
 	drained = bpf_map_lookup_elem(&fast_drained, &ring);
 	if (!passed || !heard || !flow || !drained || *flow > *(volatile __u64 *)drained)
 		return FAST_ORDER;
-	if (bpf_redirect_map(&fast_tx, port, 0) != XDP_REDIRECT)
+	if (!fast_send(port))
 		return FAST_HOP;
 	if (tos == ECN_CE)
 		fast_ecn(ctx, tos, flags, l3, 1);
@@ -489,7 +491,7 @@ int loom_uplink_fast(struct xdp_md *ctx)
 		why = fast_deliver(ctx, m.hash, m.flags, m.l3, m.l4);
 	if (why == FAST_GONE)
 		return count(LOOM_FAST, XDP_REDIRECT);
-	if (redirect_to(ctx) != XDP_REDIRECT)
+	if (why == FAST_HUNG || redirect_to(ctx) != XDP_REDIRECT)
 		return count(LOOM_PASS_NO_SOCKET, XDP_PASS);
 	fast_add(&fast_slow, (bpf_get_smp_processor_id() * fast_port_count + port_number) * FAST_SLOWS + why, 1);
 	if (m.inner && fast_note(ctx, &m))

@@ -1,7 +1,6 @@
 package bpf
 
 import (
-	"errors"
 	"net/netip"
 	"testing"
 
@@ -25,16 +24,6 @@ func openFast(t testing.TB) *Fast {
 		}
 	})
 	return f
-}
-
-// A program of the fast path is never bound to a device: a kernel that has to enlarge such a
-// program can hang when the device goes.
-func TestFastProgramIsNeverBoundToADevice(t *testing.T) {
-	cfg := config(Spine)
-	cfg.Fast, cfg.Device = openFast(t), 1
-	if _, err := Load(cfg); !errors.Is(err, ErrFastBound) {
-		t.Errorf("loaded for a device: %v", err)
-	}
 }
 
 // With tables that are not in force, and with stale ones, the program does what the one
@@ -155,4 +144,47 @@ func TestFastPathCountsWhatDriversRefuse(t *testing.T) {
 			t.Errorf("%d frames came to the other end, want %d", seen, frames)
 		}
 	})
+}
+
+// A node that has not said for a second that it lives hangs, and its sockets are as good as
+// none: its frames are the kernel's, or dropped where the port is closed. Before, they wait
+// in its sockets.
+func TestFastPathOfANodeThatHangs(t *testing.T) {
+	const dead = 200_000_000
+	now := func() uint64 {
+		var ts unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
+			t.Fatal(err)
+		}
+		return uint64(ts.Nano())
+	}
+	for _, c := range []struct {
+		kind   Kind
+		closed bool
+		hung   string
+	}{
+		{Access, false, "pass_no_socket"}, {Access, true, "drop_no_socket"}, {Uplink, false, "pass_no_socket"}, {Spine, false, "pass_no_socket"},
+	} {
+		cfg := config(c.kind)
+		cfg.Closed = c.closed
+		if cfg.Fast = openFastLeaf(t); c.kind == Spine {
+			cfg.Fast = openFast(t)
+		}
+		ports, _, _ := cfg.Fast.Copy(0)
+		ports[0].On = 1
+		cfg.Fast.SetDead(dead)
+		cfg.Fast.Use(0)
+		r := newRunner(t, cfg)
+		frame := encap(eth(0x0800, ip4(6, 0, 0, tcp(1000, 80))))
+		for _, step := range []struct {
+			age  uint64
+			want string
+		}{{0, "redirect"}, {2 * dead, "redirect"}, {4 * dead, "redirect"}, {7 * dead, c.hung}} {
+			cfg.Fast.Beat(now() - step.age)
+			r.numbered = true
+			if got, _, _, _ := r.verdict(frame); got != step.want {
+				t.Errorf("%v port, closed %v, a beat %d ms ago: %s, want %s", c.kind, c.closed, step.age/1e6, got, step.want)
+			}
+		}
+	}
 }

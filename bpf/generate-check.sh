@@ -20,7 +20,7 @@ echo "generate-check: clang $have (the committed object is from clang $want of D
 
 mkdir "$tmp/bpf"
 cp "$here/../go.mod" "$here/../go.sum" "$tmp"
-cp "$here/doc.go" "$here/loom.c" "$here/loom.h" "$here/kernel.h" "$here/fast.h" "$here/fast_leaf.h" "$tmp/bpf"
+cp "$here/doc.go" "$here/loom.c" "$here/loom.h" "$here/kernel.h" "$here/fast.h" "$here/fast_leaf.h" "$here/fast_access.h" "$tmp/bpf"
 (cd "$tmp" && go generate ./bpf)
 
 status=0

@@ -19,23 +19,25 @@ import (
 // a million instructions.
 func TestVerifier(t *testing.T) {
 	testenv.NeedRoot(t)
-	w, rule := newWire(t, testenv.VethOptions{}), newRule(t, RuleSize{1, 1, 1})
+	w, rule, leaf := newWire(t, testenv.VethOptions{}), newRule(t, RuleSize{1, 1, 1}), openFastLeaf(t)
 	for _, c := range []struct {
 		kind   Kind
 		device int
 		rule   *Rule
 		six    bool
+		fast   *Fast
 	}{
-		{Access, 0, nil, false}, {Access, w.index, nil, false}, {Uplink, 0, nil, false}, {Uplink, 0, nil, true}, {Spine, 0, nil, false},
-		{Access, 0, rule, false}, {Access, w.index, rule, false}, {Uplink, 0, rule, false}, {Uplink, 0, rule, true},
+		{Access, 0, nil, false, nil}, {Access, w.index, nil, false, nil}, {Uplink, 0, nil, false, nil}, {Uplink, 0, nil, true, nil}, {Spine, 0, nil, false, nil},
+		{Access, 0, rule, false, nil}, {Access, w.index, rule, false, nil}, {Uplink, 0, rule, false, nil}, {Uplink, 0, rule, true, nil},
+		{Access, 0, nil, false, leaf}, {Access, w.index, nil, false, leaf}, {Uplink, 0, nil, false, leaf}, {Spine, 0, nil, false, openFast(t)},
 	} {
 		kind := c.kind
-		t.Run(fmt.Sprintf("%v %d %v %v", kind, c.device, c.rule != nil, c.six), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%v %d %v %v %v", kind, c.device, c.rule != nil, c.six, c.fast != nil), func(t *testing.T) {
 			cfg := config(kind)
 			if c.six {
 				cfg = config6()
 			}
-			cfg.Device, cfg.Rule = c.device, c.rule
+			cfg.Device, cfg.Rule, cfg.Fast = c.device, c.rule, c.fast
 			p, err := w.load(cfg)
 			if err != nil {
 				t.Fatalf("%+v", err)

@@ -480,6 +480,14 @@ static __always_inline int put_tag(struct xdp_md *ctx, __be16 tpid, __u16 tci)
 	return 1;
 }
 
+/* unserved decides about a frame from hosts whose queue nobody serves. */
+static __always_inline int unserved(void)
+{
+	if (no_socket == XDP_DROP)
+		return count(LOOM_DROP_NO_SOCKET, XDP_DROP);
+	return count(LOOM_PASS_NO_SOCKET, XDP_PASS);
+}
+
 /* access decides about a frame from hosts, of which the driver took a tag off unless
  * tpid is 0. The kernel still knows of that tag; user space gets the frame as the host
  * sent it.
@@ -491,11 +499,8 @@ static __always_inline int access(struct xdp_md *ctx, __be16 tpid, __u16 tci)
 
 	if (!tpid && f.start + ETH_LEN <= f.end && is_link_local(f.start) && for_kernel(&f))
 		return count(LOOM_PASS_LINK_LOCAL, XDP_PASS);
-	if (redirect_to(ctx) != XDP_REDIRECT) {
-		if (no_socket == XDP_DROP)
-			return count(LOOM_DROP_NO_SOCKET, XDP_DROP);
-		return count(LOOM_PASS_NO_SOCKET, XDP_PASS);
-	}
+	if (redirect_to(ctx) != XDP_REDIRECT)
+		return unserved();
 	if (tpid) {
 		if (!put_tag(ctx, tpid, tci))
 			return count(LOOM_DROP_NO_ROOM, XDP_DROP);
@@ -585,3 +590,4 @@ int loom_spine(struct xdp_md *ctx)
 #include "kernel.h"
 #include "fast.h"
 #include "fast_leaf.h"
+#include "fast_access.h"

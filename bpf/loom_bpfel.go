@@ -13,11 +13,39 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type loomFastBegun struct {
+	_       structs.HostLayout
+	Decided uint64
+	Started uint64
+	Moved   uint64
+	Kept    uint64
+	Expired uint64
+}
+
 type loomFastBucket struct {
 	_    structs.HostLayout
 	Key  [4]uint64
 	Dest [4]uint32
 	Seen [4]uint32
+}
+
+type loomFastClasses struct {
+	_     structs.HostLayout
+	Count uint32
+	Pad   uint32
+	Of    [16]struct {
+		_       structs.HostLayout
+		Network int32
+		First   uint16
+		Last    uint16
+		Proto   uint8
+		Dscp    uint8
+		Decider uint8
+		Table   uint8
+		Mask    uint32
+		Limit   uint64
+		Period  uint64
+	}
 }
 
 type loomFastCtl struct {
@@ -26,6 +54,7 @@ type loomFastCtl struct {
 	Beat  uint64
 	Dead  uint64
 	Zero  uint64
+	Fresh uint64
 }
 
 type loomFastDevice struct {
@@ -97,6 +126,7 @@ type loomFastLeaf struct {
 	}
 	Senders [4096][16]uint64
 	Tags    uint64
+	Vnis    [4096]uint32
 }
 
 type loomFastPassage struct {
@@ -117,15 +147,64 @@ type loomFastPort struct {
 	Pad      [2]uint8
 }
 
+type loomFastRow struct {
+	_        structs.HostLayout
+	Seed     uint64
+	Vacant   uint16
+	Places   uint8
+	Weighted uint8
+	Chosen   uint8
+	Pad      uint8
+	Uplinks  uint16
+	Shares   struct {
+		_     structs.HostLayout
+		Keep  [16]uint16
+		Other [16]uint8
+	}
+	Choice [16]uint8
+	Path   [16]uint8
+}
+
+type loomFastTold struct {
+	_        structs.HostLayout
+	Feedback [2]uint64
+	Count    uint32
+	Capable  uint32
+}
+
 type loomFastTraffic struct {
 	_      structs.HostLayout
 	Frames uint64
 	Bytes  uint64
 }
 
+type loomFastTunnels struct {
+	_  structs.HostLayout
+	Of [16]struct {
+		_        structs.HostLayout
+		Head     [50]uint8
+		MaxFrame uint16
+		Sum      uint32
+		Port     uint16
+		Hop      uint16
+		Uplink   uint8
+		On       uint8
+		Pad      [2]uint8
+	}
+}
+
 type loomFastVlans struct {
 	_       structs.HostLayout
 	Network [4096]uint16
+}
+
+type loomFastWent struct {
+	_       structs.HostLayout
+	Frames  uint64
+	Bytes   uint64
+	Stamped uint64
+	Fed     uint64
+	By      [16]uint32
 }
 
 type loomLinkLocal struct {
@@ -169,32 +248,43 @@ type loomLpmKey6 struct {
 const (
 	loomMapAddresses             = "addresses"
 	loomMapCounters              = "counters"
+	loomMapFastBegun             = "fast_begun"
+	loomMapFastBest              = "fast_best"
 	loomMapFastCe                = "fast_ce"
+	loomMapFastClasses           = "fast_classes"
 	loomMapFastCtl               = "fast_ctl"
 	loomMapFastDevices           = "fast_devices"
 	loomMapFastDrained           = "fast_drained"
 	loomMapFastEntered           = "fast_entered"
 	loomMapFastFdb               = "fast_fdb"
+	loomMapFastFlowlets          = "fast_flowlets"
 	loomMapFastFlows             = "fast_flows"
 	loomMapFastGroups            = "fast_groups"
 	loomMapFastHeard             = "fast_heard"
+	loomMapFastHopped            = "fast_hopped"
 	loomMapFastHops              = "fast_hops"
 	loomMapFastKnown             = "fast_known"
 	loomMapFastLeaf              = "fast_leaf"
 	loomMapFastLosing            = "fast_losing"
 	loomMapFastLost              = "fast_lost"
 	loomMapFastMoved             = "fast_moved"
+	loomMapFastOut               = "fast_out"
 	loomMapFastPassed            = "fast_passed"
 	loomMapFastPorts             = "fast_ports"
 	loomMapFastRaised            = "fast_raised"
 	loomMapFastRoutes0           = "fast_routes0"
 	loomMapFastRoutes1           = "fast_routes1"
+	loomMapFastRows              = "fast_rows"
 	loomMapFastSent              = "fast_sent"
 	loomMapFastSeq               = "fast_seq"
 	loomMapFastSlow              = "fast_slow"
+	loomMapFastSwitched          = "fast_switched"
+	loomMapFastTold              = "fast_told"
 	loomMapFastTouched           = "fast_touched"
-	loomMapFastTx                = "fast_tx"
+	loomMapFastTunnels           = "fast_tunnels"
 	loomMapFastVlans             = "fast_vlans"
+	loomMapFastWent              = "fast_went"
+	loomMapFastWrapped           = "fast_wrapped"
 	loomMapLinkLocal             = "link_local"
 	loomMapNetworks              = "networks"
 	loomMapPeers                 = "peers"
@@ -205,6 +295,8 @@ const (
 	loomMapVlans                 = "vlans"
 	loomMapXsks                  = "xsks"
 	loomProgLoomAccess           = "loom_access"
+	loomProgLoomAccessFast       = "loom_access_fast"
+	loomProgLoomAccessFastTags   = "loom_access_fast_tags"
 	loomProgLoomAccessTags       = "loom_access_tags"
 	loomProgLoomFastLost         = "loom_fast_lost"
 	loomProgLoomFastRefused      = "loom_fast_refused"
@@ -222,7 +314,6 @@ const (
 	loomVarFastMark              = "fast_mark"
 	loomVarFastPortCount         = "fast_port_count"
 	loomVarFastTopMetric         = "fast_top_metric"
-	loomVarFastTxId              = "fast_tx_id"
 	loomVarHashSeed              = "hash_seed"
 	loomVarMultiBuffer           = "multi_buffer"
 	loomVarNoSocket              = "no_socket"
@@ -275,6 +366,8 @@ type loomSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type loomProgramSpecs struct {
 	LoomAccess           *ebpf.ProgramSpec `ebpf:"loom_access"`
+	LoomAccessFast       *ebpf.ProgramSpec `ebpf:"loom_access_fast"`
+	LoomAccessFastTags   *ebpf.ProgramSpec `ebpf:"loom_access_fast_tags"`
 	LoomAccessTags       *ebpf.ProgramSpec `ebpf:"loom_access_tags"`
 	LoomFastLost         *ebpf.ProgramSpec `ebpf:"loom_fast_lost"`
 	LoomFastRefused      *ebpf.ProgramSpec `ebpf:"loom_fast_refused"`
@@ -291,43 +384,54 @@ type loomProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type loomMapSpecs struct {
-	Addresses   *ebpf.MapSpec `ebpf:"addresses"`
-	Counters    *ebpf.MapSpec `ebpf:"counters"`
-	FastCe      *ebpf.MapSpec `ebpf:"fast_ce"`
-	FastCtl     *ebpf.MapSpec `ebpf:"fast_ctl"`
-	FastDevices *ebpf.MapSpec `ebpf:"fast_devices"`
-	FastDrained *ebpf.MapSpec `ebpf:"fast_drained"`
-	FastEntered *ebpf.MapSpec `ebpf:"fast_entered"`
-	FastFdb     *ebpf.MapSpec `ebpf:"fast_fdb"`
-	FastFlows   *ebpf.MapSpec `ebpf:"fast_flows"`
-	FastGroups  *ebpf.MapSpec `ebpf:"fast_groups"`
-	FastHeard   *ebpf.MapSpec `ebpf:"fast_heard"`
-	FastHops    *ebpf.MapSpec `ebpf:"fast_hops"`
-	FastKnown   *ebpf.MapSpec `ebpf:"fast_known"`
-	FastLeaf    *ebpf.MapSpec `ebpf:"fast_leaf"`
-	FastLosing  *ebpf.MapSpec `ebpf:"fast_losing"`
-	FastLost    *ebpf.MapSpec `ebpf:"fast_lost"`
-	FastMoved   *ebpf.MapSpec `ebpf:"fast_moved"`
-	FastPassed  *ebpf.MapSpec `ebpf:"fast_passed"`
-	FastPorts   *ebpf.MapSpec `ebpf:"fast_ports"`
-	FastRaised  *ebpf.MapSpec `ebpf:"fast_raised"`
-	FastRoutes0 *ebpf.MapSpec `ebpf:"fast_routes0"`
-	FastRoutes1 *ebpf.MapSpec `ebpf:"fast_routes1"`
-	FastSent    *ebpf.MapSpec `ebpf:"fast_sent"`
-	FastSeq     *ebpf.MapSpec `ebpf:"fast_seq"`
-	FastSlow    *ebpf.MapSpec `ebpf:"fast_slow"`
-	FastTouched *ebpf.MapSpec `ebpf:"fast_touched"`
-	FastTx      *ebpf.MapSpec `ebpf:"fast_tx"`
-	FastVlans   *ebpf.MapSpec `ebpf:"fast_vlans"`
-	LinkLocal   *ebpf.MapSpec `ebpf:"link_local"`
-	Networks    *ebpf.MapSpec `ebpf:"networks"`
-	Peers       *ebpf.MapSpec `ebpf:"peers"`
-	Peers6      *ebpf.MapSpec `ebpf:"peers6"`
-	Remotes     *ebpf.MapSpec `ebpf:"remotes"`
-	Remotes6    *ebpf.MapSpec `ebpf:"remotes6"`
-	Served      *ebpf.MapSpec `ebpf:"served"`
-	Vlans       *ebpf.MapSpec `ebpf:"vlans"`
-	Xsks        *ebpf.MapSpec `ebpf:"xsks"`
+	Addresses    *ebpf.MapSpec `ebpf:"addresses"`
+	Counters     *ebpf.MapSpec `ebpf:"counters"`
+	FastBegun    *ebpf.MapSpec `ebpf:"fast_begun"`
+	FastBest     *ebpf.MapSpec `ebpf:"fast_best"`
+	FastCe       *ebpf.MapSpec `ebpf:"fast_ce"`
+	FastClasses  *ebpf.MapSpec `ebpf:"fast_classes"`
+	FastCtl      *ebpf.MapSpec `ebpf:"fast_ctl"`
+	FastDevices  *ebpf.MapSpec `ebpf:"fast_devices"`
+	FastDrained  *ebpf.MapSpec `ebpf:"fast_drained"`
+	FastEntered  *ebpf.MapSpec `ebpf:"fast_entered"`
+	FastFdb      *ebpf.MapSpec `ebpf:"fast_fdb"`
+	FastFlowlets *ebpf.MapSpec `ebpf:"fast_flowlets"`
+	FastFlows    *ebpf.MapSpec `ebpf:"fast_flows"`
+	FastGroups   *ebpf.MapSpec `ebpf:"fast_groups"`
+	FastHeard    *ebpf.MapSpec `ebpf:"fast_heard"`
+	FastHopped   *ebpf.MapSpec `ebpf:"fast_hopped"`
+	FastHops     *ebpf.MapSpec `ebpf:"fast_hops"`
+	FastKnown    *ebpf.MapSpec `ebpf:"fast_known"`
+	FastLeaf     *ebpf.MapSpec `ebpf:"fast_leaf"`
+	FastLosing   *ebpf.MapSpec `ebpf:"fast_losing"`
+	FastLost     *ebpf.MapSpec `ebpf:"fast_lost"`
+	FastMoved    *ebpf.MapSpec `ebpf:"fast_moved"`
+	FastOut      *ebpf.MapSpec `ebpf:"fast_out"`
+	FastPassed   *ebpf.MapSpec `ebpf:"fast_passed"`
+	FastPorts    *ebpf.MapSpec `ebpf:"fast_ports"`
+	FastRaised   *ebpf.MapSpec `ebpf:"fast_raised"`
+	FastRoutes0  *ebpf.MapSpec `ebpf:"fast_routes0"`
+	FastRoutes1  *ebpf.MapSpec `ebpf:"fast_routes1"`
+	FastRows     *ebpf.MapSpec `ebpf:"fast_rows"`
+	FastSent     *ebpf.MapSpec `ebpf:"fast_sent"`
+	FastSeq      *ebpf.MapSpec `ebpf:"fast_seq"`
+	FastSlow     *ebpf.MapSpec `ebpf:"fast_slow"`
+	FastSwitched *ebpf.MapSpec `ebpf:"fast_switched"`
+	FastTold     *ebpf.MapSpec `ebpf:"fast_told"`
+	FastTouched  *ebpf.MapSpec `ebpf:"fast_touched"`
+	FastTunnels  *ebpf.MapSpec `ebpf:"fast_tunnels"`
+	FastVlans    *ebpf.MapSpec `ebpf:"fast_vlans"`
+	FastWent     *ebpf.MapSpec `ebpf:"fast_went"`
+	FastWrapped  *ebpf.MapSpec `ebpf:"fast_wrapped"`
+	LinkLocal    *ebpf.MapSpec `ebpf:"link_local"`
+	Networks     *ebpf.MapSpec `ebpf:"networks"`
+	Peers        *ebpf.MapSpec `ebpf:"peers"`
+	Peers6       *ebpf.MapSpec `ebpf:"peers6"`
+	Remotes      *ebpf.MapSpec `ebpf:"remotes"`
+	Remotes6     *ebpf.MapSpec `ebpf:"remotes6"`
+	Served       *ebpf.MapSpec `ebpf:"served"`
+	Vlans        *ebpf.MapSpec `ebpf:"vlans"`
+	Xsks         *ebpf.MapSpec `ebpf:"xsks"`
 }
 
 // loomVariableSpecs contains global variables before they are loaded into the kernel.
@@ -341,7 +445,6 @@ type loomVariableSpecs struct {
 	FastMark       *ebpf.VariableSpec `ebpf:"fast_mark"`
 	FastPortCount  *ebpf.VariableSpec `ebpf:"fast_port_count"`
 	FastTopMetric  *ebpf.VariableSpec `ebpf:"fast_top_metric"`
-	FastTxId       *ebpf.VariableSpec `ebpf:"fast_tx_id"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
 	MultiBuffer    *ebpf.VariableSpec `ebpf:"multi_buffer"`
 	NoSocket       *ebpf.VariableSpec `ebpf:"no_socket"`
@@ -371,75 +474,97 @@ func (o *loomObjects) Close() error {
 //
 // It can be passed to loadLoomObjects or ebpf.CollectionSpec.LoadAndAssign.
 type loomMaps struct {
-	Addresses   *ebpf.Map `ebpf:"addresses"`
-	Counters    *ebpf.Map `ebpf:"counters"`
-	FastCe      *ebpf.Map `ebpf:"fast_ce"`
-	FastCtl     *ebpf.Map `ebpf:"fast_ctl"`
-	FastDevices *ebpf.Map `ebpf:"fast_devices"`
-	FastDrained *ebpf.Map `ebpf:"fast_drained"`
-	FastEntered *ebpf.Map `ebpf:"fast_entered"`
-	FastFdb     *ebpf.Map `ebpf:"fast_fdb"`
-	FastFlows   *ebpf.Map `ebpf:"fast_flows"`
-	FastGroups  *ebpf.Map `ebpf:"fast_groups"`
-	FastHeard   *ebpf.Map `ebpf:"fast_heard"`
-	FastHops    *ebpf.Map `ebpf:"fast_hops"`
-	FastKnown   *ebpf.Map `ebpf:"fast_known"`
-	FastLeaf    *ebpf.Map `ebpf:"fast_leaf"`
-	FastLosing  *ebpf.Map `ebpf:"fast_losing"`
-	FastLost    *ebpf.Map `ebpf:"fast_lost"`
-	FastMoved   *ebpf.Map `ebpf:"fast_moved"`
-	FastPassed  *ebpf.Map `ebpf:"fast_passed"`
-	FastPorts   *ebpf.Map `ebpf:"fast_ports"`
-	FastRaised  *ebpf.Map `ebpf:"fast_raised"`
-	FastRoutes0 *ebpf.Map `ebpf:"fast_routes0"`
-	FastRoutes1 *ebpf.Map `ebpf:"fast_routes1"`
-	FastSent    *ebpf.Map `ebpf:"fast_sent"`
-	FastSeq     *ebpf.Map `ebpf:"fast_seq"`
-	FastSlow    *ebpf.Map `ebpf:"fast_slow"`
-	FastTouched *ebpf.Map `ebpf:"fast_touched"`
-	FastTx      *ebpf.Map `ebpf:"fast_tx"`
-	FastVlans   *ebpf.Map `ebpf:"fast_vlans"`
-	LinkLocal   *ebpf.Map `ebpf:"link_local"`
-	Networks    *ebpf.Map `ebpf:"networks"`
-	Peers       *ebpf.Map `ebpf:"peers"`
-	Peers6      *ebpf.Map `ebpf:"peers6"`
-	Remotes     *ebpf.Map `ebpf:"remotes"`
-	Remotes6    *ebpf.Map `ebpf:"remotes6"`
-	Served      *ebpf.Map `ebpf:"served"`
-	Vlans       *ebpf.Map `ebpf:"vlans"`
-	Xsks        *ebpf.Map `ebpf:"xsks"`
+	Addresses    *ebpf.Map `ebpf:"addresses"`
+	Counters     *ebpf.Map `ebpf:"counters"`
+	FastBegun    *ebpf.Map `ebpf:"fast_begun"`
+	FastBest     *ebpf.Map `ebpf:"fast_best"`
+	FastCe       *ebpf.Map `ebpf:"fast_ce"`
+	FastClasses  *ebpf.Map `ebpf:"fast_classes"`
+	FastCtl      *ebpf.Map `ebpf:"fast_ctl"`
+	FastDevices  *ebpf.Map `ebpf:"fast_devices"`
+	FastDrained  *ebpf.Map `ebpf:"fast_drained"`
+	FastEntered  *ebpf.Map `ebpf:"fast_entered"`
+	FastFdb      *ebpf.Map `ebpf:"fast_fdb"`
+	FastFlowlets *ebpf.Map `ebpf:"fast_flowlets"`
+	FastFlows    *ebpf.Map `ebpf:"fast_flows"`
+	FastGroups   *ebpf.Map `ebpf:"fast_groups"`
+	FastHeard    *ebpf.Map `ebpf:"fast_heard"`
+	FastHopped   *ebpf.Map `ebpf:"fast_hopped"`
+	FastHops     *ebpf.Map `ebpf:"fast_hops"`
+	FastKnown    *ebpf.Map `ebpf:"fast_known"`
+	FastLeaf     *ebpf.Map `ebpf:"fast_leaf"`
+	FastLosing   *ebpf.Map `ebpf:"fast_losing"`
+	FastLost     *ebpf.Map `ebpf:"fast_lost"`
+	FastMoved    *ebpf.Map `ebpf:"fast_moved"`
+	FastOut      *ebpf.Map `ebpf:"fast_out"`
+	FastPassed   *ebpf.Map `ebpf:"fast_passed"`
+	FastPorts    *ebpf.Map `ebpf:"fast_ports"`
+	FastRaised   *ebpf.Map `ebpf:"fast_raised"`
+	FastRoutes0  *ebpf.Map `ebpf:"fast_routes0"`
+	FastRoutes1  *ebpf.Map `ebpf:"fast_routes1"`
+	FastRows     *ebpf.Map `ebpf:"fast_rows"`
+	FastSent     *ebpf.Map `ebpf:"fast_sent"`
+	FastSeq      *ebpf.Map `ebpf:"fast_seq"`
+	FastSlow     *ebpf.Map `ebpf:"fast_slow"`
+	FastSwitched *ebpf.Map `ebpf:"fast_switched"`
+	FastTold     *ebpf.Map `ebpf:"fast_told"`
+	FastTouched  *ebpf.Map `ebpf:"fast_touched"`
+	FastTunnels  *ebpf.Map `ebpf:"fast_tunnels"`
+	FastVlans    *ebpf.Map `ebpf:"fast_vlans"`
+	FastWent     *ebpf.Map `ebpf:"fast_went"`
+	FastWrapped  *ebpf.Map `ebpf:"fast_wrapped"`
+	LinkLocal    *ebpf.Map `ebpf:"link_local"`
+	Networks     *ebpf.Map `ebpf:"networks"`
+	Peers        *ebpf.Map `ebpf:"peers"`
+	Peers6       *ebpf.Map `ebpf:"peers6"`
+	Remotes      *ebpf.Map `ebpf:"remotes"`
+	Remotes6     *ebpf.Map `ebpf:"remotes6"`
+	Served       *ebpf.Map `ebpf:"served"`
+	Vlans        *ebpf.Map `ebpf:"vlans"`
+	Xsks         *ebpf.Map `ebpf:"xsks"`
 }
 
 func (m *loomMaps) Close() error {
 	return _LoomClose(
 		m.Addresses,
 		m.Counters,
+		m.FastBegun,
+		m.FastBest,
 		m.FastCe,
+		m.FastClasses,
 		m.FastCtl,
 		m.FastDevices,
 		m.FastDrained,
 		m.FastEntered,
 		m.FastFdb,
+		m.FastFlowlets,
 		m.FastFlows,
 		m.FastGroups,
 		m.FastHeard,
+		m.FastHopped,
 		m.FastHops,
 		m.FastKnown,
 		m.FastLeaf,
 		m.FastLosing,
 		m.FastLost,
 		m.FastMoved,
+		m.FastOut,
 		m.FastPassed,
 		m.FastPorts,
 		m.FastRaised,
 		m.FastRoutes0,
 		m.FastRoutes1,
+		m.FastRows,
 		m.FastSent,
 		m.FastSeq,
 		m.FastSlow,
+		m.FastSwitched,
+		m.FastTold,
 		m.FastTouched,
-		m.FastTx,
+		m.FastTunnels,
 		m.FastVlans,
+		m.FastWent,
+		m.FastWrapped,
 		m.LinkLocal,
 		m.Networks,
 		m.Peers,
@@ -463,7 +588,6 @@ type loomVariables struct {
 	FastMark       *ebpf.Variable `ebpf:"fast_mark"`
 	FastPortCount  *ebpf.Variable `ebpf:"fast_port_count"`
 	FastTopMetric  *ebpf.Variable `ebpf:"fast_top_metric"`
-	FastTxId       *ebpf.Variable `ebpf:"fast_tx_id"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
 	MultiBuffer    *ebpf.Variable `ebpf:"multi_buffer"`
 	NoSocket       *ebpf.Variable `ebpf:"no_socket"`
@@ -478,6 +602,8 @@ type loomVariables struct {
 // It can be passed to loadLoomObjects or ebpf.CollectionSpec.LoadAndAssign.
 type loomPrograms struct {
 	LoomAccess           *ebpf.Program `ebpf:"loom_access"`
+	LoomAccessFast       *ebpf.Program `ebpf:"loom_access_fast"`
+	LoomAccessFastTags   *ebpf.Program `ebpf:"loom_access_fast_tags"`
 	LoomAccessTags       *ebpf.Program `ebpf:"loom_access_tags"`
 	LoomFastLost         *ebpf.Program `ebpf:"loom_fast_lost"`
 	LoomFastRefused      *ebpf.Program `ebpf:"loom_fast_refused"`
@@ -493,6 +619,8 @@ type loomPrograms struct {
 func (p *loomPrograms) Close() error {
 	return _LoomClose(
 		p.LoomAccess,
+		p.LoomAccessFast,
+		p.LoomAccessFastTags,
 		p.LoomAccessTags,
 		p.LoomFastLost,
 		p.LoomFastRefused,

@@ -23,6 +23,7 @@ type Program struct {
 	vlans    *ebpf.Map // access with a rule; nil otherwise
 	bound    []VLAN    // what vlans holds, by VLAN identifier
 	tags     bool      // it reads VLAN tags that the driver took off
+	blind    bool      // it would have to, and does not
 	link     link.Link // nil when not attached, or closed
 	mode     Mode      // how it is attached
 
@@ -50,6 +51,10 @@ func (p *Program) Is(id uint32) bool {
 // ReadsTags reports whether the program sees VLAN tags that the driver took off.
 func (p *Program) ReadsTags() bool { return p.tags }
 
+// Blind reports whether the driver takes VLAN tags off frames of which the program does not
+// see that they had one.
+func (p *Program) Blind() bool { return p.blind }
+
 // Load verifies and loads the program for cfg. The caller closes it. Errors name the
 // kind of port. Without the privileges the error matches [os.ErrPermission].
 func Load(cfg Config) (*Program, error) {
@@ -60,9 +65,12 @@ func Load(cfg Config) (*Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load XDP program %s: %w", cfg.name(), err)
 	}
-	p, err := load(cfg, tags)
-	if tags && errors.Is(err, ebpf.ErrNotSupported) { // no BTF, or no JIT
+	p, err := load(cfg, tags && !blinds())
+	if tags && (errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, errGrown)) { // no BTF, or no JIT
 		p, err = load(cfg, false)
+	}
+	if p != nil {
+		p.blind = tags && !p.tags
 	}
 	if errors.Is(err, os.ErrPermission) {
 		return nil, fmt.Errorf("load XDP program %s: %w (needs root, or CAP_BPF, CAP_NET_ADMIN and CAP_NET_RAW)", cfg.name(), err)
@@ -108,6 +116,11 @@ func load(cfg Config, tags bool) (*Program, error) {
 		return nil, err
 	}
 	defer coll.Close() // closes what was not detached from it
+	if tags {
+		if err := stayed(coll.Programs[cfg.name()], spec.Programs[cfg.name()]); err != nil {
+			return nil, err
+		}
+	}
 	p := &Program{
 		cfg:      cfg,
 		prog:     coll.DetachProgram(cfg.name()),
@@ -141,6 +154,7 @@ func specialise(spec *ebpf.CollectionSpec, cfg *Config, tags bool) error {
 	p.Name = cfg.name()
 	if tags {
 		p.Ifindex, p.Flags = uint32(cfg.Device), unix.BPF_F_XDP_DEV_BOUND_ONLY
+		p.Instructions = withRoom(p.Instructions)
 	}
 	if cfg.MultiBuffer {
 		p.Flags |= unix.BPF_F_XDP_HAS_FRAGS

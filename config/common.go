@@ -59,8 +59,9 @@ type Common struct {
 	// Seed seeds flow hash and generators; give every run of an experiment the
 	// same one to repeat it. Default: random at every start.
 	Seed uint64 `yaml:"seed,omitempty"`
-	// HoldTime is how long a frame waits for the MAC of its next hop.
-	// Default: 1s.
+	// HoldTime is how long a frame waits for the MAC of its next hop. A new link of IPv6 has
+	// none for up to two seconds, while the kernel checks its own address. Default: 3s, as
+	// long as the kernel asks.
 	HoldTime time.Duration `yaml:"hold_time,omitempty"`
 	// ReversePath holds the outer source of the fabric's packets against the
 	// routes to it (RFC 3704): strict (a route leads out of the port that the

@@ -37,7 +37,7 @@ func Defaults(metrics, admin string) Common {
 		Workers:   1,
 		SpinFor:   50 * time.Microsecond,
 		RingSize:  2048,
-		HoldTime:  time.Second,
+		HoldTime:  3 * time.Second, // as long as the kernel asks, three times at intervals of a second
 		Drain:     500 * time.Millisecond,
 	}
 }

@@ -38,10 +38,10 @@ type Leaf struct {
 	// the first one, and those without a seal of any of them are dropped. It is
 	// read at the start. Default: packets are not sealed.
 	ControlKeyFile string `yaml:"control_key_file,omitempty"`
-	// FastPath has XDP deliver to access ports by itself what comes out of tunnels and needs
-	// no queue, no copy and nothing learned: off, auto (where the kernel and the rest of this
+	// FastPath has XDP forward by itself, between hosts and the fabric, what needs no queue, no
+	// copy and nothing learned: off, auto (where the kernel and the rest of this
 	// file let it; else the log says why not) or on (that, or the leaf does not start). It
-	// needs Linux 6.3, BTF, uplinks in native mode, VTEPs of IPv4 and overlay: file; see
+	// needs Linux 6.3, BTF, ports in native mode, VTEPs of IPv4 and overlay: file; see
 	// docs/fast-path.md. A restart or an upgrade puts it in force. Default: off, until it
 	// has run for long.
 	FastPath FastPath `yaml:"fast_path,omitempty"`

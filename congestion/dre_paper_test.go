@@ -129,6 +129,32 @@ func TestPaperMetricOfSteadyLoad(t *testing.T) {
 	}
 }
 
+// §3.6 wants τ above the round trip. It has to span some frames, too: a frame takes the
+// metric that it finds, which is without the frame itself (§3.3, step 2), and on a full slow
+// link that is what is left of the frame before it. The paper's τ spans 133 frames of 1500
+// bytes at 10 Gb/s; doctor's probe of that name asks for four.
+func TestPaperFullLinkNeedsFramesInTau(t *testing.T) {
+	const tau, length = 2 * time.Millisecond, 1564
+	for rate, want := range map[uint64][2]uint8{ // bits per second: the metrics that frames find
+		100_000_000: {7, 7}, // 16 frames
+		25_000_000:  {6, 7}, // 4
+		10_000_000:  {5, 6}, // 1.6
+		4_000_000:   {2, 3}, // 0.6
+	} {
+		d := newDRE(tau, defaultAlpha, defaultQ)
+		gap := time.Duration(length * 8e9 / rate)
+		now := send(&d, 0, mono.Time(100*gap), gap, length)
+		for range 100 {
+			if got := d.Metric(now, rate); got < want[0] || got > want[1] {
+				t.Errorf("a frame that comes by a full link of %d bit/s finds metric %d, want %d to %d", rate, got, want[0], want[1])
+				break
+			}
+			d.Add(now, length)
+			now = now.Add(gap)
+		}
+	}
+}
+
 // §3.6: "The default parameter values for our implementation are: Q = 3,
 // τ = 160µs". T_dre is α·τ; the paper leaves α open.
 func TestPaperDefaults(t *testing.T) {

@@ -3,6 +3,7 @@ package congestion
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/loomfabric/loom/internal/mono"
@@ -99,13 +100,27 @@ const (
 // NewFlowlets returns an empty table with the given number of entries, rounded up
 // to a power of two. gap is T_fl and must be positive.
 func NewFlowlets(entries int, gap time.Duration, d Detector) *Flowlets {
-	n := uint32(1) << bits.Len32(uint32(max(entries, 1)-1))
-	f := &Flowlets{entries: make([]uint64, n), mask: n - 1, limit: int64(gap)}
+	return NewFlowletsIn(make([]uint64, 1<<bits.Len32(uint32(max(entries, 1)-1))), gap, d)
+}
+
+// NewFlowletsIn returns a table in memory that is all zero, a power of two of words. The XDP
+// programs of the fast path, which keep flowlets there beside the table's owner, write whole
+// words of the same layout (bpf/fast_access.h). A word that both write at the same time is the
+// last writer's: then a flow has begun two flowlets at once.
+func NewFlowletsIn(memory []uint64, gap time.Duration, d Detector) *Flowlets {
+	f := &Flowlets{entries: memory, mask: uint32(len(memory) - 1), limit: int64(gap)}
 	if d == AgeBit {
 		f.limit, f.gap = 1, uint64(gap)
 	}
 	return f
 }
+
+// Withdraw moves the table out of the memory that it was made in, which may go then.
+func (f *Flowlets) Withdraw() { f.entries = slices.Clone(f.entries) }
+
+// Terms returns by what the table ends a flowlet whose packets come at now: its stamp is older
+// than limit. Stamps count periods of so many ns, or nanoseconds if period is 0.
+func (f *Flowlets) Terms() (limit int64, period uint64) { return f.limit, f.gap }
 
 // SetGap changes T_fl, which must be positive, at now. Flowlets that are active by
 // the new gap go on. With [AgeBit] SetGap visits the whole table, and each entry

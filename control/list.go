@@ -225,13 +225,18 @@ func (k *Netlink) addresses(s *State) error {
 		return err
 	}
 	out := make([]netip.Addr, 0, len(list))
+	var tentative []int
 	for _, a := range list {
-		if ip, ok := addrOf(a.IP); ok && !(ip.Is6() && ip.IsLinkLocalUnicast()) { // no VTEP is one
+		switch ip, ok := addrOf(a.IP); {
+		case !ok:
+		case !ip.Is6() || !ip.IsLinkLocalUnicast(): // no VTEP is one
 			out = append(out, ip)
+		case a.Flags&(unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) == unix.IFA_F_TENTATIVE: // one that has failed stays so
+			tentative = append(tentative, a.LinkIndex)
 		}
 	}
 	slices.SortFunc(out, netip.Addr.Compare)
-	s.Addresses = slices.Compact(out)
+	s.Addresses, s.Tentative = slices.Compact(out), tentative
 	return nil
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -203,7 +205,7 @@ func (m *Mirror) step(now time.Time) (next time.Time) {
 		}
 	}
 	if m.publish(fresh) || listed {
-		m.resolve.update(&m.state, m.tables.Load())
+		m.resolve.update(&m.state, m.tables.Load(), m.pending[Addresses].dirty && !m.pending[Addresses].failing)
 	}
 	if c != nil {
 		c.done <- m.refused
@@ -300,6 +302,29 @@ func (m *Mirror) reportSpeed(c *dataplane.PortConfig, old, p dataplane.PortState
 	}
 }
 
+// reportWays logs that routes lead to a peer by fewer uplinks, or by more: a link has failed
+// elsewhere, or is back. Of uplinks that went down or came up the log has said so.
+func (m *Mirror) reportWays(old, t *dataplane.Tables, peer int) {
+	was, is := old.Peers[peer].Hops, t.Peers[peer].Hops
+	ports := func(a *dataplane.Tables, hops []dataplane.HopID, b *dataplane.Tables, others []dataplane.HopID) (names []string) {
+		for _, h := range hops {
+			port := a.Hops[h].Port
+			same := func(o dataplane.HopID) bool { return b.Hops[o].Port == port && b.Hops[o].Gateway == a.Hops[h].Gateway }
+			if at(a.Ports, int(port)).Up && at(b.Ports, int(port)).Up && !slices.ContainsFunc(others, same) {
+				names = append(names, m.Ports[port].Name)
+			}
+		}
+		return names
+	}
+	lost, found := ports(old, was, t, is), ports(t, is, old, was)
+	switch {
+	case len(lost) > len(found):
+		m.Log.Warn("fewer routes to peer: look at the links and nodes behind the uplinks", "vtep", t.Peers[peer].VTEP, "next_hops", len(is), "was", len(was), "lost", strings.Join(lost, " "))
+	case len(found) > len(lost):
+		m.Log.Info("more routes to peer", "vtep", t.Peers[peer].VTEP, "next_hops", len(is), "was", len(was), "found", strings.Join(found, " "))
+	}
+}
+
 // reportVTEP logs that the VTEP's address is gone, or there again.
 func (m *Mirror) reportVTEP(gone bool) {
 	vtep := m.Overlay.VTEP
@@ -345,6 +370,10 @@ func (m *Mirror) report(old, t *dataplane.Tables) {
 	}
 	for i, p := range t.Peers {
 		reached := i < len(old.Peers) && len(old.Peers[i].Hops) > 0
+		if reached && old.Peers[i].VTEP == p.VTEP && len(p.Hops) > 0 {
+			m.reportWays(old, t, i)
+			continue
+		}
 		switch {
 		case !p.VTEP.IsValid():
 		case len(p.Hops) == 0 && (reached || i >= len(old.Peers)):

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -190,7 +191,7 @@ func TestResolver(t *testing.T) {
 	k := newFake(s)
 	tables := NewBuilder(dataplane.Leaf, leafPorts).Build(&s, &o, epoch)
 	r := resolver{kernel: k, log: NewMirror(Options{}).Log, tries: make(map[target]*try)}
-	r.update(&s, tables)
+	r.update(&s, tables, false)
 	if r.unresolved != 2 { // 10.1.1.0 and, on link, 10.255.0.3
 		t.Fatalf("%d unresolved", r.unresolved)
 	}
@@ -218,21 +219,73 @@ func TestResolver(t *testing.T) {
 		{Ifindex: 10, Addr: addr("10.1.0.0"), MAC: mac(1), Usable: true}, {Ifindex: 11, Addr: addr("10.1.1.0"), MAC: mac(2), Usable: true},
 		{Ifindex: 10, Addr: addr("10.255.0.3"), MAC: mac(3), Usable: true},
 	}
-	r.update(&s, NewBuilder(dataplane.Leaf, leafPorts).Build(&s, &o, epoch))
+	r.update(&s, NewBuilder(dataplane.Leaf, leafPorts).Build(&s, &o, epoch), false)
 	if len(r.tries) != 0 || r.unresolved != 0 {
 		t.Errorf("all is resolved, but %d tries are left", len(r.tries))
 	}
 }
 
+// An IPv6 neighbour is asked for when the kernel may use the address that it asks from: at
+// once then, however long the pauses have become, and not because other addresses come and go.
+func TestResolverWaitsForTheAddress(t *testing.T) {
+	s, o := leafState(), leafOverlay()
+	const gateway = "fe80::1"
+	s.Routes[1].Hops = []NextHop{hop(11, gateway)}
+	k := newFake(s)
+	r := resolver{kernel: k, log: NewMirror(Options{}).Log, tries: make(map[target]*try)}
+	tables, now := NewBuilder(dataplane.Leaf, leafPorts).Build(&s, &o, epoch), epoch
+	id := slices.IndexFunc(tables.Hops, func(h dataplane.Hop) bool { return h.Gateway == addr(gateway) })
+	for _, step := range []struct {
+		what      string
+		tentative []int
+		moving    bool
+		after     time.Duration
+		want      int // requests in all
+	}{
+		{"the address is tentative", []int{11}, false, time.Second, 0},
+		{"addresses change again", nil, true, time.Second, 0},
+		{"it may be used", nil, false, 0, 1},
+		{"pauses grow", nil, false, 4 * time.Second, 5}, // after 250, 750, 1750 and 3750 ms
+		{"another interface's is tentative", []int{10}, false, 0, 5},
+		{"others come and go", nil, true, 0, 5},
+		{"they have come and gone", nil, false, 0, 5},
+		{"the link is new", []int{11}, false, 3 * time.Second, 5},
+		{"it may be used again", nil, false, 0, 6},
+		{"pauses grow anew", nil, false, 260 * time.Millisecond, 7},
+	} {
+		s.Tentative = step.tentative
+		r.update(&s, tables, step.moving)
+		for end := now.Add(step.after); ; now = now.Add(10 * time.Millisecond) {
+			if slices.Contains(step.tentative, 11) { // frames wait, and that makes no difference
+				r.hurry(tables, dataplane.HopID(id), now)
+			}
+			if next := r.step(now); !next.After(now) {
+				t.Fatalf("%s: the next step is at %v, which is past", step.what, next.Sub(epoch))
+			}
+			if !now.Before(end) {
+				break
+			}
+		}
+		if got := k.resolves[addr(gateway)]; got != step.want {
+			t.Fatalf("%s: %d requests so far, want %d", step.what, got, step.want)
+		}
+	}
+	if k.resolves[addr("10.255.0.3")] == 0 {
+		t.Error("a neighbour of IPv4 was made to wait, too")
+	}
+}
+
 // lines collects what is logged.
 type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
+	mu  sync.Mutex
+	b   bytes.Buffer
+	all strings.Builder // what take has forgotten, too
 }
 
 func (l *lines) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.all.Write(b)
 	return l.b.Write(b)
 }
 
@@ -267,6 +320,35 @@ func logged(t *testing.T, k *fakeKernel, o Options) *lines {
 		}
 	}
 	return out
+}
+
+// A link that fails elsewhere takes a route away, and the log says of which peer. An uplink
+// that goes down does so, too, and of that the log speaks once.
+func TestMirrorLogsFewerRoutes(t *testing.T) {
+	s := leafState()
+	both := s.Routes[1].Hops
+	k := newFake(s)
+	out := logged(t, k, Options{})
+	route := func(hops ...NextHop) {
+		k.set(Routes, func(f *fakeKernel) { f.state.Routes[1].Hops = hops })
+	}
+	route(both[0])
+	out.take(t, `level=WARN msg="fewer routes to peer: look at the links and nodes behind the uplinks" vtep=10.255.0.2 next_hops=1 was=2 lost=up0`)
+	route(both...)
+	out.take(t, `level=INFO msg="more routes to peer" vtep=10.255.0.2 next_hops=2 was=1 found=up0`)
+	up := func(is bool) {
+		k.set(Links, func(f *fakeKernel) { f.state.Links[0].Up = is })
+		out.take(t, `interface=up0 exists=true up=`+strconv.FormatBool(is))
+	}
+	up(false)
+	up(true)
+	route(both[1])
+	out.take(t, `lost=up1`)
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	if strings.Count(out.all.String(), "routes to peer") != 3 {
+		t.Errorf("logged\n%s", out.all.String())
+	}
 }
 
 func TestMirrorLogsUnknownSpeed(t *testing.T) {

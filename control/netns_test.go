@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -308,4 +309,40 @@ func TestKernelTellsSpeedOfPorts(t *testing.T) {
 			t.Errorf("%s: speed %d, want %d", l.Name, l.Speed, want)
 		}
 	}
+}
+
+// A next hop of a new IPv6 link is resolved as soon as the kernel may ask for it, when it has
+// checked its own address. A request before that would be lost, and the kernel would ask
+// again only after a time that is made long here.
+func TestKernelResolvesWhenTheAddressIsChecked(t *testing.T) {
+	testenv.NeedRoot(t)
+	r := &rig{
+		leaf: testenv.NewNamespace(t, "ctl-leaf"), spine: testenv.NewNamespace(t, "ctl-spine"),
+		unresolved: make(chan dataplane.HopID, 1), peer: "2001:db8:ff::2",
+	}
+	testenv.VethPair(t, r.leaf, "up0", r.spine, "down0", testenv.VethOptions{})
+	r.spine.Sysctl(t, "net/ipv6/conf/down0/accept_dad", "0")
+	r.spine.Sysctl(t, "net/ipv6/conf/down0/disable_ipv6", "0")
+	run(t, r.spine, "ip addr add 2001:db8:10::1/127 dev down0 nodad")
+	r.leaf.Sysctl(t, "net/ipv6/conf/up0/router_solicitation_delay", "0")
+	r.leaf.Sysctl(t, "net/ipv6/conf/up0/disable_ipv6", "0")
+	r.run(t, "ip addr add 2001:db8:10::/127 dev up0 nodad")
+	r.run(t, "ip route add 2001:db8:ff::2/128 via 2001:db8:10::1 dev up0")
+	r.leaf.Do(t, func() {
+		for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+			b, err := os.ReadFile("/proc/thread-self/net/snmp6")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i := slices.Index(strings.Fields(string(b)), "Icmp6OutNeighborSolicits"); strings.Fields(string(b))[i+1] != "0" {
+				return // it asks whether anybody has its address, and has set the time for which it waits
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("the kernel does not check its address")
+			}
+		}
+	})
+	r.leaf.Sysctl(t, "net/ipv6/neigh/up0/retrans_time_ms", "60000")
+	r.start(t, addr("2001:db8:ff::1"))
+	r.tables.until(t, "resolved", resolved("2001:db8:10::1", true))
 }

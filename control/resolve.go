@@ -3,6 +3,7 @@ package control
 import (
 	"log/slog"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/loomfabric/loom/dataplane"
@@ -38,11 +39,26 @@ type try struct {
 	since      time.Time
 	complained bool
 	seen       bool // in the current update
+	waits      bool // until it is known that the kernel may ask
+	lost       bool // what was asked went nowhere
+}
+
+// wait notes whether the address from which the kernel asks is tentative, or may be.
+func (tr *try) wait(perhaps, tentative bool) {
+	tr.waits, tr.lost = perhaps || tentative, tr.lost || tentative
+	if tr.lost && !tr.waits {
+		tr.lost, tr.next, tr.pause = false, time.Time{}, 0
+	}
 }
 
 // resolver asks the kernel for the MACs of next hops: at once for those that
 // the tables newly need, with growing pauses while there is no answer, and now
 // and then for those that have gone stale.
+//
+// The kernel asks an IPv6 neighbour from its link-local address. While it checks that
+// address for duplicates, for one or two seconds after a link has come up, a request is
+// lost in silence, and the kernel does not ask again for a second. The resolver keeps such
+// a request until the address may be used.
 type resolver struct {
 	kernel     Kernel
 	log        *slog.Logger
@@ -51,8 +67,9 @@ type resolver struct {
 	unresolved int
 }
 
-// update finds out which next hops need a request.
-func (r *resolver) update(s *State, t *dataplane.Tables) {
+// update finds out which next hops need a request. moving says that addresses have changed
+// and are not listed yet.
+func (r *resolver) update(s *State, t *dataplane.Tables, moving bool) {
 	if t == nil {
 		return
 	}
@@ -80,6 +97,7 @@ func (r *resolver) update(s *State, t *dataplane.Tables) {
 			r.tries[k] = tr
 		}
 		tr.seen = true
+		tr.wait(k.addr.Is6() && moving, k.addr.Is6() && slices.Contains(s.Tentative, k.ifindex))
 	}
 	for k, tr := range r.tries {
 		if !tr.seen {
@@ -110,6 +128,9 @@ func (r *resolver) hurry(t *dataplane.Tables, id dataplane.HopID, now time.Time)
 func (r *resolver) step(now time.Time) (next time.Time) {
 	next = now.Add(time.Minute)
 	for k, tr := range r.tries {
+		if tr.waits {
+			continue
+		}
 		if tr.since.IsZero() {
 			tr.since = now
 		}

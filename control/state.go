@@ -38,6 +38,9 @@ type State struct {
 	Routes     []Route // those of one prefix in the order of metric
 	Neighbours []Neighbour
 	Addresses  []netip.Addr // of all interfaces, in order, but for link-local ones of IPv6
+	// Tentative are the interfaces whose link-local address the kernel still checks for
+	// duplicates (RFC 4862, section 5.4). It sends no neighbour solicitations there.
+	Tentative []int
 }
 
 // Link is a network interface.
@@ -131,7 +134,7 @@ func (s *State) take(k Kind, o *State) (differs bool) {
 		s.Routes = o.Routes
 	case Addresses:
 		differs = !slices.Equal(s.Addresses, o.Addresses)
-		s.Addresses = o.Addresses
+		s.Addresses, s.Tentative = o.Addresses, o.Tentative // no table follows from these
 	default:
 		differs = !slices.EqualFunc(s.Neighbours, o.Neighbours, func(a, b Neighbour) bool {
 			a.Stale, b.Stale = false, false

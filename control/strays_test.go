@@ -117,7 +117,7 @@ func TestResolverNamesTheProtocol(t *testing.T) {
 		s.Routes[1].Hops = []NextHop{hop(11, gateway)}
 		out := new(lines)
 		r := resolver{kernel: newFake(s), log: slog.New(slog.NewTextHandler(out, nil)), tries: make(map[target]*try)}
-		r.update(&s, NewBuilder(dataplane.Leaf, leafPorts).Build(&s, &o, epoch))
+		r.update(&s, NewBuilder(dataplane.Leaf, leafPorts).Build(&s, &o, epoch), false)
 		for at := epoch; at.Before(epoch.Add(6 * time.Second)); at = at.Add(100 * time.Millisecond) {
 			r.step(at)
 		}

@@ -24,7 +24,7 @@ func newVRFRig(t *testing.T, role dataplane.Role, setup ...string) *rig {
 	testenv.NeedRoot(t)
 	r := &rig{
 		leaf: testenv.NewNamespace(t, "vrf-leaf"), spine: testenv.NewNamespace(t, "vrf-spine"),
-		unresolved: make(chan dataplane.HopID, 1), vrf: "underlay",
+		unresolved: make(chan dataplane.HopID, 1), peer: vtep2, vrf: "underlay",
 	}
 	r.leaf.Sysctl(t, "net/ipv4/fib_multipath_hash_policy", "1")
 	for i := range 2 {

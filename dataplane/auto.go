@@ -94,6 +94,7 @@ func (n *Node) retime(all reorder.Histogram) bool {
 	if err := errors.Join(errs...); err != nil {
 		n.log.Error("times derived from round trips do not fit: this is a bug", "error", err)
 	}
+	n.fast.changed()
 	return true
 }
 

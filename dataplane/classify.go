@@ -67,9 +67,9 @@ func schemes(rules []Class) []leaf.ClassConfig {
 	return configs
 }
 
-// makeClasses makes a worker's classes for setClasses. It changes nothing.
-func (l *leafWorker) makeClasses(rules []Class) ([]*class, error) {
-	made, err := l.brain.MakeClasses(schemes(rules))
+// makeClasses makes a worker's classes for setClasses. It changes nothing that is in force.
+func (l *leafWorker) makeClasses(rules []Class, fast *fastRules) ([]*class, error) {
+	made, err := l.brain.MakeClasses(l.shared.fastSchemes(rules, fast, l.id))
 	if err != nil {
 		return nil, err
 	}

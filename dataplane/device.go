@@ -189,7 +189,7 @@ func (n *Node) programConfig(d *device, ifindex int) bpf.Config {
 	return bpf.Config{
 		Kind: kinds[d.cfg.Kind], VTEP: n.cfg.VTEP, Routes: n.routes, VXLANPort: n.cfg.VXLANPort,
 		Seed: uint32(n.cfg.Seed), Queues: max(n.cfg.Workers, 1), Closed: d.cfg.Kind == Access && !d.cfg.FailOpen && !n.cfg.KernelOverlay, Device: ifindex,
-		Rule: n.rule, Fast: n.fast.maps(d.cfg.Kind), AnySource: n.cfg.ReversePath == AnyPath, Port: uint16(d.id), MultiBuffer: n.cfg.long(),
+		Rule: n.rule, Fast: n.fast.maps(), AnySource: n.cfg.ReversePath == AnyPath, Port: uint16(d.id), MultiBuffer: n.cfg.long(),
 	}
 }
 

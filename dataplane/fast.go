@@ -12,6 +12,8 @@ import (
 
 	"github.com/loomfabric/loom/bpf"
 	"github.com/loomfabric/loom/congestion"
+	"github.com/loomfabric/loom/internal/mono"
+	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -57,9 +59,15 @@ type fastPath struct {
 
 	captured map[PortID]int // captures that keep a port off it
 
+	choosing    sync.Mutex // guards what follows, what the rows know, and shared.rules
+	choosingFor *view      // that the rows know; nil: they know none
+	retired     []leaf.SchemeStats
+	begun       [bpf.FastClassCount]bpf.FastBegun // what had been decided when the classes in force began
+
 	used   int         // copy of the tables that was in force last; fill's
 	meters []fastMeter // by PortID; pulse's
 	ears   *fastEars   // nil on a spine; pulse's
+	voice  fastVoice   // a leaf's; pulse's
 }
 
 // fastMeter meters what the fast path sends by a port.
@@ -107,6 +115,11 @@ func (n *Node) openFast() error {
 		n.log.Info("no fast path: workers forward everything", "reason", err)
 		return nil
 	}
+	if n.cfg.Role == Leaf {
+		if n.shared.rules, err = newFastRules(&n.cfg, n.layout.Load().rules(n.cfg.rules()), 0, n.shared.leaf); err != nil {
+			return errors.Join(err, tables.Close())
+		}
+	}
 	n.fast, n.shared.fast = newFastPath(n, tables), tables
 	return nil
 }
@@ -142,9 +155,9 @@ func newFastPath(n *Node, tables *bpf.Fast) *fastPath {
 	return f
 }
 
-// maps returns the tables for the program of a port; nil: it forwards nothing.
-func (f *fastPath) maps(kind PortKind) *bpf.Fast {
-	if f == nil || kind == Access {
+// maps returns the tables for the programs of ports; nil: they forward nothing.
+func (f *fastPath) maps() *bpf.Fast {
+	if f == nil {
 		return nil
 	}
 	return f.tables
@@ -157,12 +170,12 @@ func (f *fastPath) opened(d *device, b *binding) {
 	}
 	p := fastPort{ifindex: b.ifindex}
 	switch {
-	case d.cfg.Kind == Access:
-		p.in = slowAccess
 	case d.foreign:
 		p.in = "its XDP program is the predecessor's"
 	case b.mode == bpf.Generic:
 		p.in = "its XDP program is in generic mode"
+	case b.program != nil && b.program.Blind():
+		p.in = "its driver takes VLAN tags off frames, and the XDP program cannot be told which"
 	}
 	p.out = f.takes(b.ifindex)
 	if err := f.tables.SetDevice(int(d.id), b.ifindex); err != nil {
@@ -288,13 +301,19 @@ func (f *fastPath) turn(ctx context.Context) error {
 	if err := v.fastTables(f.tables, next, ports, ours); err != nil {
 		return err
 	}
+	if f.ears != nil {
+		terms := f.terms()
+		f.choosing.Lock()
+		f.fastAccess(v, next, ports, &terms)
+		f.choosing.Unlock()
+	}
 	settled, err := f.settle(ctx)
 	if !settled || err != nil {
 		return err
 	}
 	f.tables.Beat(uint64(f.nanos()))
 	f.mu.Lock()
-	if !f.paused {
+	if !f.paused && f.goesBy(v) {
 		f.shared.inForce.Store(v.seq)
 		f.tables.Use(next)
 		f.used = next
@@ -302,6 +321,31 @@ func (f *fastPath) turn(ctx context.Context) error {
 	f.mu.Unlock()
 	f.grace() // the other copy is fill's again
 	return nil
+}
+
+// goesBy reports whether what has been written of a view is of the classes in force.
+func (f *fastPath) goesBy(v *view) bool {
+	if f.ears == nil {
+		return true
+	}
+	f.choosing.Lock()
+	defer f.choosing.Unlock()
+	return f.choosingFor == v
+}
+
+// leave is called before workers go by another view. XDP must not take a peer for another one
+// that has its place now.
+func (f *fastPath) leave(old, v *view) {
+	if f == nil || old == nil {
+		return
+	}
+	was, is := old.tables.Peers, v.tables.Peers
+	for i := range min(len(was), len(is)) {
+		if was[i].VTEP != is[i].VTEP {
+			f.tables.Off()
+			return
+		}
+	}
 }
 
 // settle waits until what workers had of before has left them. It reports false if there is
@@ -407,9 +451,16 @@ func (f *fastPath) meter() (wait time.Duration) {
 			wait = pulseBusy
 		}
 	}
-	if f.ears != nil && f.ears.listen(at, len(v.tables.Peers)) {
+	if f.ears == nil {
+		return wait
+	}
+	if f.ears.listen(at, len(v.tables.Peers)) {
 		wait = min(wait, pulseQuiet)
 	}
+	if f.speak(at) {
+		wait = pulseBusy
+	}
+	f.tables.SetFresh(uint64(at + mono.Time(wait) + freshFor))
 	return wait
 }
 

@@ -450,8 +450,8 @@ func TestFastPathSaysWhyNot(t *testing.T) {
 			t.Errorf("%s no more, and slow for %q", c.name, why)
 		}
 	}
-	r.tables.SetDead(uint64(50 * time.Millisecond))
-	r.tables.Beat(uint64(monotonic() - int64(time.Second)))
+	r.tables.SetDead(uint64(10 * time.Second)) // after five times of that it would hang
+	r.tables.Beat(uint64(monotonic() - int64(20*time.Second)))
 	if why := r.both(dn0, good); why != "stale" {
 		t.Errorf("nobody lives: slow for %q", why)
 	}

@@ -10,9 +10,6 @@ import (
 	"github.com/loomfabric/loom/overlay"
 )
 
-// slowAccess is why hosts' frames are the workers'.
-const slowAccess = "workers put hosts' frames into tunnels"
-
 // newFDB makes the table of addresses of a leaf's worker: with a fast path, where the XDP
 // programs read it.
 func newFDB(w *worker) *overlay.FDB {
@@ -74,7 +71,7 @@ type fastEars struct {
 const earsAtOnce = 1024
 
 func newFastEars(tables *bpf.Fast, shared *leaf.Shared) *fastEars {
-	shared.Paths.CountBeside(tables.Came)
+	shared.Paths.CountBeside(tables.Came, tables.SentTo)
 	return &fastEars{tables: tables, leaf: shared, had: make([]bpf.FastHeard, tables.CPUs()*MaxPeers)}
 }
 
@@ -134,4 +131,5 @@ func (f *fastPath) countLeaf(v *view, s *WorkerStats) {
 			s.Exchange.FeedbackReceived += atomic.LoadUint64(&h.Feedback)
 		}
 	}
+	f.countAccess(v, s)
 }

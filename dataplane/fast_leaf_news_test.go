@@ -13,7 +13,7 @@ import (
 	"github.com/loomfabric/loom/overlay"
 )
 
-// byXDP gives a frame to an uplink's program alone. It reports whether that has delivered it.
+// byXDP gives a frame to a port's program alone. It reports whether that has forwarded it.
 func (r *fastLeafRig) byXDP(in PortID, frame []byte) bool {
 	r.t.Helper()
 	r.pass(0)

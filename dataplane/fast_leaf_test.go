@@ -20,7 +20,7 @@ import (
 	"github.com/loomfabric/loom/overlay"
 )
 
-// fastLeafRig is a leaf twice: the XDP programs of its uplinks with their tables, and a
+// fastLeafRig is a leaf twice: the XDP programs of its ports with their tables, and a
 // worker, whose table of addresses the programs read. Both get the same frames.
 type fastLeafRig struct {
 	*rig
@@ -33,6 +33,7 @@ type fastLeafRig struct {
 
 	forwarded int
 	reasons   map[string]int
+	flow      int // the last one of uplinksOf
 }
 
 func newFastLeafRig(t testing.TB, cfg Config, tables *Tables) *fastLeafRig {
@@ -47,8 +48,11 @@ func newFastLeafRig(t testing.TB, cfg Config, tables *Tables) *fastLeafRig {
 		t.Fatal(err)
 	}
 	n.shared.fast = open
+	if n.shared.rules, err = newFastRules(&n.cfg, n.cfg.rules(), 0, n.shared.leaf); err != nil {
+		t.Fatal(err)
+	}
 	r := &fastLeafRig{rig: newWorkerRig(t, &n.cfg, 0, n.shared), node: n, tables: open, progs: make(map[PortID]*ebpf.Program), reasons: make(map[string]int)}
-	t.Cleanup(func() { r.w.leaf.fdb.Withdraw(); open.Close() })
+	t.Cleanup(func() { r.w.leaf.withdraw(); open.Close() })
 	r.publish(tables)
 	n.workers = []*worker{r.w}
 	n.layout.Store(r.ports)
@@ -57,9 +61,7 @@ func newFastLeafRig(t testing.TB, cfg Config, tables *Tables) *fastLeafRig {
 		if err := open.SetDevice(i, 1); err != nil { // the loopback: nothing is sent there
 			t.Fatal(err)
 		}
-		if cfg.Ports[i].Kind == Uplink {
-			r.progs[PortID(i)] = r.load(t, PortID(i))
-		}
+		r.progs[PortID(i)] = r.load(t, PortID(i))
 	}
 	n.fast = newFastPath(n, open)
 	r.fast = n.fast
@@ -72,7 +74,7 @@ func newFastLeafRig(t testing.TB, cfg Config, tables *Tables) *fastLeafRig {
 func (r *fastLeafRig) load(t testing.TB, id PortID) *ebpf.Program {
 	t.Helper()
 	p, err := bpf.Load(bpf.Config{
-		Kind: bpf.Uplink, VTEP: r.w.cfg.VTEP, VXLANPort: r.w.cfg.VXLANPort, Seed: uint32(r.w.cfg.Seed), Queues: 1, Fast: r.tables, Port: uint16(id),
+		Kind: kinds[r.w.cfg.Ports[id].Kind], VTEP: r.w.cfg.VTEP, VXLANPort: r.w.cfg.VXLANPort, Seed: uint32(r.w.cfg.Seed), Queues: 1, Fast: r.tables, Port: uint16(id),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -96,8 +98,18 @@ func (r *fastLeafRig) use() {
 	if err := r.w.view.fastTables(r.tables, r.copy, r.states, nil); err != nil {
 		r.t.Fatal(err)
 	}
+	terms := r.fast.terms()
+	r.fast.fastAccess(r.w.view, r.copy, r.states, &terms)
 	r.tables.Use(r.copy)
+	r.speak()
 	r.copy = 1 - r.copy
+}
+
+// speak says what changes with time, as fastPath.pulse does.
+func (r *fastLeafRig) speak() {
+	r.fast.voice.changes-- // of all peers
+	r.fast.speak(r.now)
+	r.tables.SetFresh(1 << 62)
 }
 
 // pass moves the time of both. The kernel's coarse clock may be some milliseconds behind: so it
@@ -122,10 +134,13 @@ func (r *fastLeafRig) drain() {
 // accounts are what a leaf counts about a frame that it delivers.
 type accounts struct {
 	received, sent       Traffic
-	vnis                 [8]Traffic
-	peers                [8]Traffic
+	vnis, wrapped, local [8]Traffic
+	peers, to            [8]Traffic
+	hops                 [16]Traffic
 	arrived, congested   uint64
 	feedback, bad, drops uint64
+
+	stamped, plain, fed, raised uint64
 }
 
 func accountsOf(s *WorkerStats) (a accounts) {
@@ -134,11 +149,15 @@ func accountsOf(s *WorkerStats) (a accounts) {
 		a.received.Frames, a.received.Bytes = a.received.Frames+p.Received.Frames, a.received.Bytes+p.Received.Bytes
 		a.sent.Frames, a.sent.Bytes = a.sent.Frames+p.Sent.Frames, a.sent.Bytes+p.Sent.Bytes
 		a.drops += p.Dropped()
+		a.raised += p.CERaised
 	}
 	for i := range s.VNIs {
-		a.vnis[i] = s.VNIs[i].Decapsulated
+		a.vnis[i], a.wrapped[i], a.local[i] = s.VNIs[i].Decapsulated, s.VNIs[i].Encapsulated, s.VNIs[i].Local
 	}
 	copy(a.peers[:], s.PeerReceived)
+	copy(a.to[:], s.PeerSent)
+	copy(a.hops[:], s.HopSent)
+	a.stamped, a.plain, a.fed = s.Exchange.Stamped, s.Exchange.Plain, s.Exchange.FeedbackSent
 	a.arrived, a.congested, a.feedback = s.Exchange.Arrived, s.Exchange.CongestedArrived, s.Exchange.FeedbackReceived
 	a.bad = s.Exchange.FeedbackBadTag + s.Exchange.FeedbackBadValue
 	return a
@@ -150,12 +169,18 @@ func (a accounts) since(b accounts) accounts {
 	a.received, a.sent = less(a.received, b.received), less(a.sent, b.sent)
 	for i := range a.vnis {
 		a.vnis[i], a.peers[i] = less(a.vnis[i], b.vnis[i]), less(a.peers[i], b.peers[i])
+		a.wrapped[i], a.to[i] = less(a.wrapped[i], b.wrapped[i]), less(a.to[i], b.to[i])
+		a.local[i] = less(a.local[i], b.local[i])
 	}
+	for i := range a.hops {
+		a.hops[i] = less(a.hops[i], b.hops[i])
+	}
+	a.stamped, a.plain, a.fed, a.raised = a.stamped-b.stamped, a.plain-b.plain, a.fed-b.fed, a.raised-b.raised
 	a.arrived, a.congested, a.feedback, a.bad, a.drops = a.arrived-b.arrived, a.congested-b.congested, a.feedback-b.feedback, a.bad-b.bad, a.drops-b.drops
 	return a
 }
 
-// both gives a frame to an uplink's program and to the worker. If the program delivers it,
+// both gives a frame to a port's program and to the worker. If the program delivers it,
 // the worker must have sent the same bytes by the same port, counted the same, and learned
 // nothing. It returns why the program did not; "": it did.
 func (r *fastLeafRig) both(in PortID, frame []byte) (why string) {
@@ -164,7 +189,7 @@ func (r *fastLeafRig) both(in PortID, frame []byte) (why string) {
 	fast := func() accounts { s := r.fast.stats(); return accountsOf(&s) }
 	slow := func() accounts {
 		l := r.w.leaf
-		s := WorkerStats{VNIs: l.stats.VNIs, PeerReceived: l.stats.PeerReceived, Exchange: l.brain.Exchange()}
+		s := WorkerStats{VNIs: l.stats.VNIs, PeerReceived: l.stats.PeerReceived, PeerSent: l.stats.PeerSent, HopSent: r.w.hopSent, Exchange: l.brain.Exchange()}
 		for i := range r.w.ports {
 			s.Ports = append(s.Ports, r.w.ports[i].stats)
 		}

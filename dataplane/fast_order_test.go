@@ -27,6 +27,7 @@ type crossing struct {
 	outs   []PortID
 	frame  func(flow int) []byte // ends with 8 bytes for the crossing
 	moved  func() uint64         // frames that XDP has forwarded
+	leaf   *fastPath             // whose access ports' tables follow; nil: nobody's
 
 	rng    *rand.Rand
 	shared settling
@@ -85,6 +86,32 @@ func newLeafCrossing(t *testing.T, rng *rand.Rand) *crossing {
 		}
 		return n
 	}
+	return c.begin()
+}
+
+// newAccessCrossing returns a leaf of which one uplink takes frames from XDP now and then.
+func newAccessCrossing(t *testing.T, rng *rand.Rand) *crossing {
+	cfg := leafConfig()
+	cfg.Scheme = "letflow"
+	r := newFastLeafRig(t, cfg, leafTables())
+	r.knows(0, hostA, overlay.DestLocal(uint16(acc0), 0))
+	r.knows(0, hostB, overlay.DestRemote(0))
+	r.knows(0, hostC, overlay.DestRemote(1))
+	not := slices.Clone(r.states)
+	not[up0].out = "a reason"
+	c := &crossing{
+		rig: r.rig, tables: r.tables, prog: r.progs[acc0], in: acc0, outs: []PortID{up0, up1}, rng: rng,
+		views: [2]*Tables{leafTables(), leafTables()}, states: [2][]fastPort{r.states, not}, copy: r.copy,
+	}
+	c.frame = func(flow int) []byte { return udp4([]overlay.MAC{hostB, hostC}[flow%2], hostA, 0, uint16(flow), 64) }
+	c.moved = func() (n uint64) {
+		for out := range r.states {
+			frames, _, _ := r.tables.Passed(int(acc0), out)
+			n += frames
+		}
+		return n
+	}
+	c.leaf = r.fast
 	return c.begin()
 }
 
@@ -166,6 +193,10 @@ func (c *crossing) show() {
 	if err := v.fastTables(c.tables, c.copy, c.states[c.shown], v.taken()); err != nil {
 		c.t.Fatal(err)
 	}
+	if c.leaf != nil {
+		terms := c.leaf.terms()
+		c.leaf.fastAccess(v, c.copy, c.states[c.shown], &terms)
+	}
 	c.ready = false
 	c.shared.wanted.Add(1)
 }
@@ -209,6 +240,7 @@ func (c *crossing) run(frames int, rule bool) {
 func TestFastPathKeepsFlowsInOrder(t *testing.T) {
 	t.Run("spine", func(t *testing.T) { keepsFlowsInOrder(t, newCrossing) })
 	t.Run("leaf", func(t *testing.T) { keepsFlowsInOrder(t, newLeafCrossing) })
+	t.Run("access", func(t *testing.T) { keepsFlowsInOrder(t, newAccessCrossing) })
 }
 
 func keepsFlowsInOrder(t *testing.T, begin func(*testing.T, *rand.Rand) *crossing) {

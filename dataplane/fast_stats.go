@@ -51,9 +51,6 @@ func (n *Node) Fast() FastState {
 		}
 		if v != nil && i < len(v.layout.ports) {
 			p.Out = v.fastEgress(ports, PortID(i))
-			if p.Out == "" && layout.ports[i].Kind == Uplink {
-				p.Out = slowAccess
-			}
 		}
 		p.Frames, p.Bytes = f.moved(v, i)
 		for out := range f.ports {

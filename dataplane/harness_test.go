@@ -263,7 +263,7 @@ func (r *rig) destination() *reorder.ConWeave {
 func (r *rig) reload(scheme string) {
 	r.t.Helper()
 	r.w.cfg.Scheme = scheme
-	classes, err := r.w.leaf.makeClasses(r.w.cfg.rules())
+	classes, err := r.w.leaf.makeClasses(r.w.cfg.rules(), nil)
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -85,7 +85,7 @@ func newLeafWorker(w *worker, frameSize int) (*leafWorker, error) {
 	rules := w.cfg.rules()
 	var err error
 	l.brain, err = leaf.New[uint32](leaf.Config{
-		Worker: w.id, Seed: w.cfg.Seed, Classes: schemes(rules), Congestion: w.cfg.Congestion, Sections: w.cfg.sections(),
+		Worker: w.id, Seed: w.cfg.Seed, Classes: w.shared.fastSchemes(rules, w.shared.rules, w.id), Congestion: w.cfg.Congestion, Sections: w.cfg.sections(),
 		Leaves: MaxPeers, Ports: arrivalPorts(w.cfg.Room), Links: l, Node: leafNode{l}, Answers: answerBudget,
 	}, w.shared.leaf)
 	if err != nil {

@@ -90,7 +90,7 @@ func TestPathsAreReported(t *testing.T) {
 	}
 	rounds(0, false)
 	rounds(1, true)
-	if s := log.String(); !strings.Contains(s, "path delivers nothing") || !strings.Contains(s, "uplink=up1") || !strings.Contains(s, "peer=10.0.0.2") {
+	if s := log.String(); !strings.Contains(s, "path delivers nothing") || !strings.Contains(s, "uplink=up1") || !strings.Contains(s, "peer=10.0.0.2") || !strings.Contains(s, "paths=1 of=2") {
 		t.Errorf("the log says %s", s)
 	}
 	for flow := range uint16(64) {
@@ -99,7 +99,7 @@ func TestPathsAreReported(t *testing.T) {
 		}
 	}
 	rounds(2, false)
-	if s := log.String(); !strings.Contains(s, "path delivers again") {
+	if s := log.String(); !strings.Contains(s, "path delivers again") || !strings.Contains(s, "was=silent paths=2 of=2") {
 		t.Errorf("the log says %s", s)
 	}
 }

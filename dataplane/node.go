@@ -226,6 +226,7 @@ func (n *Node) publish(t *Tables) error {
 		v.seq = old.seq + 1
 	}
 	n.withdraw(v)
+	n.fast.leave(n.view.Load(), v)
 	n.putInForce(v)
 	select {
 	case n.changed <- struct{}{}:
@@ -303,13 +304,18 @@ func (n *Node) SetSchemes(scheme string, o balance.Options, classes []Class) err
 // held.
 func (n *Node) install(rules []Class) error {
 	rules = n.layout.Load().rules(rules)
+	fast, err := n.fast.rules(rules)
+	if err != nil {
+		return err
+	}
 	made := make([][]*class, len(n.workers))
 	for q, w := range n.workers {
-		var err error
-		if made[q], err = w.leaf.makeClasses(rules); err != nil {
+		if made[q], err = w.leaf.makeClasses(rules, fast); err != nil {
 			return err
 		}
 	}
+	n.fast.pause() // XDP goes by the same classes as the workers
+	defer n.fast.resume()
 	times, errs := n.tuner.times(), make([]error, len(n.workers))
 	for q, w := range n.workers {
 		w.call(func() {
@@ -317,6 +323,7 @@ func (n *Node) install(rules []Class) error {
 			errs[q] = w.leaf.brain.Retime(w.now, &times)
 		})
 	}
+	n.fast.reclass(fast)
 	return errors.Join(errs...)
 }
 
@@ -408,7 +415,7 @@ func (n *Node) Close() error {
 	if n.fast != nil {
 		for _, w := range n.workers {
 			if w.leaf != nil {
-				w.leaf.fdb.Withdraw()
+				w.leaf.withdraw()
 			}
 		}
 		errs = append(errs, n.fast.tables.Close())

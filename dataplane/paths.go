@@ -113,6 +113,12 @@ func (r *pathReporter) report(now mono.Time) {
 	r.seen = seen
 	gone := maps.Clone(r.was) // with their routes, or their peers
 	for _, peer := range n.pathsAt(now) {
+		carry := 0 // paths that traffic may use
+		for i := range peer.Paths {
+			if !peer.Paths[i].Avoided {
+				carry++
+			}
+		}
 		for i := range peer.Paths {
 			p, key := &peer.Paths[i], pathKey{peer.VTEP, peer.Paths[i].Uplink}
 			was := r.was[key]
@@ -121,11 +127,11 @@ func (r *pathReporter) report(now mono.Time) {
 			case was, liveness.Unknown.String():
 			case liveness.Alive.String():
 				if was != "" {
-					n.log.Info("path delivers again", "peer", peer.VTEP, "uplink", p.Port, "was", was)
+					n.log.Info("path delivers again", "peer", peer.VTEP, "uplink", p.Port, "was", was, "paths", carry, "of", len(peer.Paths))
 					delete(r.was, key)
 				}
 			default:
-				n.log.Warn(whyNot[p.State], "peer", peer.VTEP, "uplink", p.Port, "state", p.State, "avoided", p.Avoided, "loss", p.Loss)
+				n.log.Warn(whyNot[p.State], "peer", peer.VTEP, "uplink", p.Port, "state", p.State, "avoided", p.Avoided, "loss", p.Loss, "paths", carry, "of", len(peer.Paths))
 				r.was[key] = p.State
 			}
 		}

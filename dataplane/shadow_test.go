@@ -91,7 +91,7 @@ func TestShadowPredicts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.leaf.makeClasses(cfg.rules()); err == nil || !strings.Contains(err.Error(), "reed cannot be a shadow") {
+	if _, err := w.leaf.makeClasses(cfg.rules(), nil); err == nil || !strings.Contains(err.Error(), "reed cannot be a shadow") {
 		t.Errorf("reed as a shadow: %v", err)
 	}
 }

@@ -22,6 +22,7 @@ type shared struct {
 	queues []queueOf           // by PortID
 	came   arrivalTable        // nil on a spine
 	fast   *bpf.Fast           // nil: there is no fast path
+	rules  *fastRules          // of a leaf with a fast path: the classes in force
 }
 
 // queueOf is how many bytes of data wait for a port in each worker, as of when that worker

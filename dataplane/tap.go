@@ -197,7 +197,12 @@ func (n *Node) setTaps() {
 			s.all[slot] = c.taps[q]
 			s.explain = s.explain || c.taps[q].explain
 		}
-		w.call(func() { w.taps = s })
+		w.call(func() {
+			if s != nil {
+				s.since = w.now
+			}
+			w.taps = s
+		})
 	}
 }
 

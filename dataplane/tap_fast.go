@@ -21,5 +21,14 @@ func (f *fastPath) states() []fastPort {
 			ports[id].in, ports[id].out = slowForCapture, slowForCapture
 		}
 	}
+	if f.ears == nil {
+		return ports
+	}
+	l, why := f.node.layout.Load(), f.why()
+	for id := range ports {
+		if ports[id].in == "" && l.has(PortID(id), Access) {
+			ports[id].in = why
+		}
+	}
 	return ports
 }

@@ -72,13 +72,20 @@ func (r *tapRing) pop() {
 }
 
 // A record is its length 4, time 8, port 2, point 1, reason 1, length of the frame 4, here
-// 8, held 8, class 1, uplink 1, flowlet 1, made 1, lengths of the two texts 1 each, padding
+// 8, held 8, class 1, uplink 1, flowlet 1, flags 1, lengths of the two texts 1 each, padding
 // 2, then the texts and the data.
 const tapHead = 44
+
+// Flags of a record.
+const (
+	tapMade   = 1 << iota // the node made the frame
+	tapBefore             // the frame was here when the capture began
+)
 
 // record is what a worker writes of a frame.
 type record struct {
 	at     mono.Time
+	since  mono.Time // when the capture began; what was here then may have come any time before
 	port   PortID
 	point  capture.Point
 	reason drop.Reason
@@ -100,16 +107,19 @@ func (r *tapRing) put(x *record, b []byte, snap int) (n int, ok bool) {
 	binary.LittleEndian.PutUint16(to[12:], uint16(x.port))
 	to[14], to[15] = byte(x.point), byte(x.reason)
 	binary.LittleEndian.PutUint32(to[16:], uint32(len(b)))
-	here := mono.Time(0)
-	if x.note.state == noteCame {
+	here, flags := mono.Time(0), byte(0)
+	switch x.note.state {
+	case noteCame:
 		here = x.at - x.note.came
+	case noteBefore:
+		here, flags = x.at-x.since, tapBefore
+	}
+	if x.note.state == noteMade || x.note.copied {
+		flags |= tapMade
 	}
 	binary.LittleEndian.PutUint64(to[20:], uint64(here))
 	binary.LittleEndian.PutUint64(to[28:], uint64(x.note.held))
-	to[36], to[37], to[38], to[39] = x.note.class, x.uplink, byte(x.note.flowlet), 0
-	if x.note.state == noteMade || x.note.copied {
-		to[39] = 1
-	}
+	to[36], to[37], to[38], to[39] = x.note.class, x.uplink, byte(x.note.flowlet), flags
 	to[40], to[41], to[42], to[43] = byte(len(scheme)), byte(len(why)), 0, 0
 	rest := to[tapHead:]
 	rest = rest[copy(rest, scheme):]
@@ -129,7 +139,8 @@ func readRecord(b []byte, f *capture.Frame) {
 	}
 	f.Len = int(binary.LittleEndian.Uint32(b[16:]))
 	f.Here, f.Held = time.Duration(binary.LittleEndian.Uint64(b[20:])), time.Duration(binary.LittleEndian.Uint64(b[28:]))
-	f.Class, f.Uplink, f.Flowlet, f.Made = b[36], b[37], capture.Flowlet(b[38]), b[39] != 0
+	f.Class, f.Uplink, f.Flowlet, f.Made = b[36], b[37], capture.Flowlet(b[38]), b[39]&tapMade != 0
+	f.Before = b[39]&tapBefore != 0
 	scheme, why := int(b[40]), int(b[41])
 	b = b[tapHead:]
 	f.Scheme, f.Why, f.Data = string(b[:scheme]), string(b[scheme:scheme+why]), b[scheme+why:]

@@ -101,6 +101,35 @@ func TestCaptureFollowsAFrame(t *testing.T) {
 	}
 }
 
+// A spine says how long frames wait for a slow link, and of those that had come before the
+// capture began that they have waited since then at least.
+func TestCaptureSaysHowLongFramesWait(t *testing.T) {
+	cfg := spineConfig()
+	cfg.Ports[dn2].Egress = EgressConfig{QueueBytes: 1 << 20, Rate: 1e6} // a frame takes a millisecond or more
+	r := newRig(t, cfg, spineTables())
+	packet := viaSpine(vtep3, 1, nil)
+	r.send(dn0, packet, packet, packet)
+	r.now = r.now.Add(100 * time.Microsecond)
+	r.settle()
+	_, seen := r.captureOf(CaptureConfig{Points: capture.Out})
+	begun := r.now
+	r.send(dn0, packet)
+	var got []capture.Frame
+	for range 40 {
+		r.now = r.now.Add(250 * time.Microsecond)
+		r.settle()
+		for _, f := range seen() {
+			got = append(got, f)
+			if want := r.now.Sub(begun); f.Here != want || f.Before != (len(got) < 3) || f.Made {
+				t.Errorf("frame %d: here for %v (before: %v), want %v", len(got), f.Here, f.Before, want)
+			}
+		}
+	}
+	if len(got) != 3 || got[2].Here < time.Millisecond {
+		t.Errorf("%d frames: %+v", len(got), got)
+	}
+}
+
 // The comment of a frame says what explain would have said before it.
 func TestCaptureAgreesWithExplain(t *testing.T) {
 	for _, scheme := range balance.Names() {

@@ -19,6 +19,7 @@ type taps struct {
 	all     [maxCaptures]*tap // nil: the place is free
 	notes   []tapNote         // by UMEM frame number
 	shift   uint8             // from an offset in the UMEM to that
+	since   mono.Time         // from when on it is known when frames came
 	explain bool              // decisions are wanted
 	full    [MaxPorts]uint8   // full bursts in a row, up to behindAfter
 
@@ -160,7 +161,7 @@ func (s *taps) out(w *worker, p *port, descs []xsk.Desc, now mono.Time) {
 		b := w.area[d.Addr : d.Addr+uint64(d.Len)]
 		for slot, t := range s.all {
 			if t != nil && t.points&capture.Out != 0 && t.ports[p.id] && s.selected(w, slot, t, n, p.kind, b) {
-				t.copy(&record{at: now, port: p.id, point: capture.Out, uplink: uplink, note: n}, b)
+				t.copy(&record{at: now, since: s.since, port: p.id, point: capture.Out, uplink: uplink, note: n}, b)
 			}
 		}
 		*n = tapNote{}
@@ -176,7 +177,7 @@ func (s *taps) dropped(w *worker, f *frame, r drop.Reason, last bool) {
 	b := w.bytes(f)
 	for slot, t := range s.all {
 		if t != nil && t.points&capture.Drop != 0 && t.ports[f.in] && t.reasons[r] && s.selected(w, slot, t, n, w.ports[f.in].kind, b) {
-			t.copy(&record{at: w.now, port: f.in, point: capture.Drop, reason: r, uplink: capture.None, note: n}, b)
+			t.copy(&record{at: w.now, since: s.since, port: f.in, point: capture.Drop, reason: r, uplink: capture.None, note: n}, b)
 		}
 	}
 	if last {

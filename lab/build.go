@@ -182,7 +182,7 @@ func (l *Lab) buildHost(host fabric.Host) error {
 		if err := l.connect("eth0", host.MAC[:], leaf, host.Port, l.File.Hosts.MTU); err != nil {
 			return err
 		}
-		if err := l.hostSettings(); err != nil {
+		if err := errors.Join(l.hostSettings(), l.hostOffloads("eth0")); err != nil {
 			return err
 		}
 		if host.VLAN != 0 {
@@ -204,6 +204,22 @@ func (l *Lab) buildHost(host fabric.Host) error {
 		return err
 	}
 	return l.in(leaf, func() error { return errors.Join(l.egress(leaf, host.Port, host.Access), setUp(host.Port)) })
+}
+
+// hostOffloads sets what a host leaves to its interface, and what that does for it.
+func (l *Lab) hostOffloads(name string) error {
+	s, err := ethtool.Open()
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	if l.File.Hosts.Checksums == "host" {
+		err = s.Set(name, ethtool.TXChecksum, false)
+	}
+	if l.fastPath() != 0 {
+		err = errors.Join(err, s.Set(name, ethtool.GRO, true))
+	}
+	return err
 }
 
 // hostSettings sets the kernel parameters that a run's results depend on, in the

@@ -168,6 +168,14 @@ func (l *Lab) common(node string) config.Common {
 	}
 }
 
+// fastPath returns the file's fast path as daemons know it.
+func (l *Lab) fastPath() (f config.FastPath) {
+	if err := f.UnmarshalText([]byte(cmp.Or(l.File.FastPath, "off"))); err != nil {
+		panic(err) // the file has been validated
+	}
+	return f
+}
+
 func egressConfig(l vocab.Link) config.Egress {
 	return config.Egress{Egress: l.Egress, Shaper: config.Shaper{Rate: l.Rate}}
 }
@@ -190,6 +198,7 @@ func (l *Lab) leafConfig(n fabric.Node) *config.Leaf {
 	c := &config.Leaf{
 		Common: l.common(n.Name), VTEP: n.VTEP,
 		Balancing: l.File.Balancing, Classes: l.classes(n.Index), Sections: l.File.Sections,
+		FastPath: l.fastPath(),
 	}
 	for _, p := range l.ports(n) {
 		c.Uplinks = append(c.Uplinks, config.Uplink{Interface: p.Name, Egress: egressConfig(p.egress)})
@@ -237,7 +246,7 @@ func (l *Lab) kernelOverlay(keys yaml.MapSlice) (out yaml.MapSlice) {
 
 // spineConfig generates the configuration of a spined.
 func (l *Lab) spineConfig(n fabric.Node) *config.Spine {
-	c := &config.Spine{Common: l.common(n.Name)}
+	c := &config.Spine{Common: l.common(n.Name), FastPath: l.fastPath()}
 	for _, leaf := range l.Topo.Leaves {
 		c.VTEPs = append(c.VTEPs, config.Prefix{Prefix: netip.PrefixFrom(leaf.VTEP, leaf.VTEP.BitLen())})
 	}

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"github.com/loomfabric/loom/balance"
+	"github.com/loomfabric/loom/liveness"
 )
 
 // quarantine keeps the paths that do not deliver from the schemes: these are shown what
@@ -18,16 +19,13 @@ type quarantine struct {
 // SetPaths says which paths lead to each leaf. The slice stays the driver's, who calls
 // SetPaths again after it has changed it.
 func (l *Leaf[T]) SetPaths(paths []balance.Paths) {
-	if q := &l.quarantine; len(q.usable) < len(paths) {
-		q.usable, q.index = make([]balance.Paths, len(paths)), make([][balance.MaxPaths]uint8, len(paths))
-	}
 	l.paths = paths
 	l.isolate()
 }
 
 // follow puts in force what has become known of paths.
 func (l *Leaf[T]) follow() {
-	if l.shared.Paths.Changes() != l.seen {
+	if l.behind(l.shared.Paths) {
 		l.isolate()
 	}
 }
@@ -35,22 +33,31 @@ func (l *Leaf[T]) follow() {
 // isolate brings what schemes are shown in line with paths and with what is known of
 // them.
 func (l *Leaf[T]) isolate() {
-	q, t := &l.quarantine, l.shared.Paths
+	l.view.Paths, l.routed = l.show(l.shared.Paths, l.paths), false
+}
+
+// behind reports whether something else is known of paths than what is in force.
+func (q *quarantine) behind(t *liveness.Table) bool { return t.Changes() != q.seen }
+
+// show puts in force what is known of paths by leaf, and returns those that schemes are shown.
+func (q *quarantine) show(t *liveness.Table, paths []balance.Paths) []balance.Paths {
+	if len(q.usable) < len(paths) {
+		q.usable, q.index = make([]balance.Paths, len(paths)), make([][balance.MaxPaths]uint8, len(paths))
+	}
 	q.seen, q.on = t.Changes(), false
-	for i := range l.paths {
+	for i := range paths {
 		if t.Dead(uint16(i)) != 0 {
 			q.on = true
 			break
 		}
 	}
-	l.view.Paths, l.routed = l.paths, false
 	if !q.on {
-		return
+		return paths
 	}
-	for i := range l.paths {
-		q.usable[i] = keep(&l.paths[i], t.Dead(uint16(i)), &q.index[i])
+	for i := range paths {
+		q.usable[i] = keep(&paths[i], t.Dead(uint16(i)), &q.index[i])
 	}
-	l.view.Paths = q.usable[:len(l.paths)]
+	return q.usable[:len(paths)]
 }
 
 // keep returns the paths whose tags are not dead, or all of them if there are none, and

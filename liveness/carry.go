@@ -70,12 +70,12 @@ func (t *Table) Load(r *snapshot.Reader, p uint16) {
 func (c *Traffic) Save(w *snapshot.Writer, p uint16) {
 	for tag := range uint8(MaxTags) {
 		i := int(p)*MaxTags + int(tag)
-		came, hot := c.came[i], c.hot[i]
+		sent, came, hot := c.sent[i], c.came[i], c.hot[i]
 		if c.table.beside != nil && c.worker == 0 {
 			n, h := c.table.beside(p, tag)
-			came, hot = came+n, hot+h
+			came, hot, sent = came+n, hot+h, sent+c.table.gone(p, tag)
 		}
-		w.U32(c.sent[i])
+		w.U32(sent)
 		w.U32(came)
 		w.U32(hot)
 	}

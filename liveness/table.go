@@ -27,13 +27,16 @@ type Table struct {
 	round    atomic.Uint32   // own, the present one
 	counters []counters      // by worker
 	beside   func(p uint16, tag uint8) (came, hot uint32)
+	gone     func(p uint16, tag uint8) (sent uint32)
 }
 
-// CountBeside says who counts packets beside the workers, by peer and the peer's uplink tag:
-// those that have come, and of these the ones that have met a busy link. It is called before
-// the table is used. The counts are read at each use: a HELLO says how many packets went
-// before it, and none of them may be missing.
-func (t *Table) CountBeside(count func(p uint16, tag uint8) (came, hot uint32)) { t.beside = count }
+// CountBeside says who counts packets beside the workers: those that have come, by peer and the
+// peer's uplink tag, and of these the ones that have met a busy link; and those that were sent,
+// by peer and own uplink tag. It is called before the table is used. The counts are read at
+// each use: a HELLO says how many packets went before it, and none of them may be missing.
+func (t *Table) CountBeside(count func(p uint16, tag uint8) (came, hot uint32), sent func(p uint16, tag uint8) uint32) {
+	t.beside, t.gone = count, sent
+}
 
 // peer is the latest of what a peer says.
 type peer struct {

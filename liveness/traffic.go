@@ -51,6 +51,9 @@ func (c *Traffic) Sent(p uint16, tag uint8) uint32 {
 			n += c.table.counters[w].sent[i].Load()
 		}
 	}
+	if c.table.gone != nil {
+		n += c.table.gone(p, tag)
+	}
 	return n
 }
 

@@ -17,6 +17,11 @@ func TestTrafficBesideTheWorkers(t *testing.T) {
 			return 0, 0
 		}
 		return beside, beside / 2
+	}, func(p uint16, tag uint8) uint32 {
+		if p != 1 || tag != 6 {
+			return 0
+		}
+		return beside
 	})
 	workers := []*Traffic{NewTraffic(table, 0), NewTraffic(table, 1)}
 	workers[0].Arrive(1, 4)
@@ -27,6 +32,9 @@ func TestTrafficBesideTheWorkers(t *testing.T) {
 		for i, w := range of {
 			if c, h := w.Came(1, 4), w.Hot(1, 4); c != came || h != hot {
 				t.Errorf("worker %d knows of %d packets, %d hot; want %d and %d", i, c, h, came, hot)
+			}
+			if n := w.Sent(1, 6); n != came-1 {
+				t.Errorf("worker %d knows of %d packets sent, want %d", i, n, came-1)
 			}
 			if c := w.Came(1, 3) + w.Came(2, 4); c != 0 {
 				t.Errorf("worker %d knows of %d packets by other paths", i, c)

@@ -80,6 +80,13 @@ func (t *Tunnel) Family() uint16 { return t.family }
 // Headers returns the length of the headers without the shim, bytes.
 func (t *Tunnel) Headers() int { return Headers(t.family) }
 
+// Template copies the headers of IPv4 as they are before each frame's own fields are written,
+// and returns the sum of the IP header's words but for TOS, total length and checksum.
+func (t *Tunnel) Template(to *[Overhead]uint8) (sum uint32) {
+	*to = t.head
+	return t.sum
+}
+
 // Encap writes the headers in front of an inner frame of innerLen bytes. The frame
 // lies in memory already, at outer[Headers():], or ShimLen bytes behind if f is
 // Capable and has a Shim. If f is nil or not Capable, the header is plain RFC 7348.

@@ -197,6 +197,7 @@ func (c *ConWeave) open(now mono.Time, e *flow, p *Arrival) bool {
 	c.stats.Queues++
 	c.stats.InUse++
 	c.stats.InUsePeak = max(c.stats.InUsePeak, c.stats.InUse)
+	c.stats.QueuesDepth.Add(uint64(c.stats.InUse))
 	c.charge(q, p.Len)
 	if e.V.flags&flowOld == 0 {
 		c.stats.Defaults++
@@ -273,6 +274,9 @@ func (c *ConWeave) charge(q *queue, bytes uint32) {
 	s.Waiting++
 	s.WaitingBytes += uint64(bytes)
 	s.WaitingPeak, s.WaitingBytesPeak = max(s.WaitingPeak, s.Waiting), max(s.WaitingBytesPeak, s.WaitingBytes)
+	u.BytesDepth.Add(u.Bytes)
+	s.WaitingDepth.Add(uint64(s.Waiting))
+	s.BytesDepth.Add(s.WaitingBytes)
 }
 
 // notify tells a source of a congested path, unless it was told just now (§3.2.2).

@@ -309,6 +309,8 @@ func (r *Resequencer) hold(now mono.Time, e *flowEntry, p *Arrival) bool {
 	st.WaitingPeak = max(st.WaitingPeak, st.Waiting)
 	st.WaitingBytes += uint64(p.Len)
 	st.WaitingBytesPeak = max(st.WaitingBytesPeak, st.WaitingBytes)
+	st.WaitingDepth.Add(uint64(st.Waiting))
+	st.BytesDepth.Add(st.WaitingBytes)
 	p.Hold = uint16(i)
 	return true
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/loomfabric/loom/internal/field"
 	"github.com/loomfabric/loom/internal/flowtable"
+	"github.com/loomfabric/loom/internal/stat"
 	"github.com/loomfabric/loom/overlay"
 )
 
@@ -73,9 +74,13 @@ type ResequencerStats struct {
 	Refusals  uint64 `help:"Messages that asked a leaf not to spray, because memory was short."`
 
 	Waiting          int     `stat:"waiting_frames,gauge" unit:"frames" help:"Frames that wait."`
-	WaitingPeak      int     `stat:"waiting_peak_frames,max" unit:"frames" help:"Most frames that ever waited at a time."`
+	WaitingPeak      int     `stat:"waiting_peak_frames,max" metric:"-" unit:"frames" help:"Most frames that ever waited at a time."`
 	WaitingBytes     uint64  `stat:"waiting_bytes,gauge" unit:"bytes" help:"Bytes of the frames that wait."`
-	WaitingBytesPeak uint64  `stat:"waiting_peak_bytes,max" unit:"bytes" help:"Most bytes that ever waited at a time."`
+	WaitingBytesPeak uint64  `stat:"waiting_peak_bytes,max" metric:"-" unit:"bytes" help:"Most bytes that ever waited at a time."`
 	HoldLimit        float64 `stat:"hold_limit_seconds,max" help:"How long frames wait at most, by what the delays of paths differ by."`
 	Guard            float64 `stat:"guard_seconds,max" help:"What is allowed for packets of one path that overtake each other."`
+
+	// The peaks say neither when nor how often, and are for answers and for results.
+	WaitingDepth stat.Sizes `stat:"waiting_depth_frames" unit:"frames" help:"Frames that waited in a worker, at each one that has to."`
+	BytesDepth   stat.Sizes `stat:"waiting_depth_bytes" unit:"bytes" help:"Bytes that waited in a worker, at each frame that has to."`
 }

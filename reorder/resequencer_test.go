@@ -408,7 +408,7 @@ func TestResequencerRunsShort(t *testing.T) {
 		}
 	}
 	st := c.r.Counters()
-	if asked != 1 || st.Refusals != 1 || st.Exhausted == 0 || st.WaitingPeak != 8 || len(c.out) != 21 || c.disorder() != 0 {
+	if asked != 1 || st.Refusals != 1 || st.Exhausted == 0 || st.WaitingPeak != 8 || st.WaitingDepth.N() != st.Held || st.BytesDepth.N() != st.Held || st.WaitingDepth.Counts[2] != 4 || len(c.out) != 21 || c.disorder() != 0 {
 		t.Errorf("asked %d times, %d of 21 came out: %+v", asked, len(c.out), st)
 	}
 }

@@ -1,5 +1,7 @@
 package reorder
 
+import "github.com/loomfabric/loom/internal/stat"
+
 // Stats counts what a destination did. Packets are those of sources that speak
 // ConWeave, if nothing else is said.
 type Stats struct {
@@ -46,11 +48,16 @@ type Stats struct {
 
 	// State now, and the most that there ever was.
 	InUse            int    `stat:"queues,gauge" help:"Queues that hold frames."`
-	InUsePeak        int    `stat:"queues_peak,max" help:"Most queues that ever held frames at a time."`
+	InUsePeak        int    `stat:"queues_peak,max" metric:"-" help:"Most queues that ever held frames at a time."`
 	Waiting          int    `stat:"waiting_frames,gauge" help:"Frames that are held." unit:"frames"`
-	WaitingPeak      int    `stat:"waiting_peak_frames,max" help:"Most frames that were ever held at a time." unit:"frames"`
+	WaitingPeak      int    `stat:"waiting_peak_frames,max" metric:"-" help:"Most frames that were ever held at a time." unit:"frames"`
 	WaitingBytes     uint64 `stat:"waiting_bytes,gauge" help:"Bytes of the frames that are held." unit:"bytes"`
-	WaitingBytesPeak uint64 `stat:"waiting_peak_bytes,max" help:"Most bytes that were ever held at a time." unit:"bytes"`
+	WaitingBytesPeak uint64 `stat:"waiting_peak_bytes,max" metric:"-" help:"Most bytes that were ever held at a time." unit:"bytes"`
+
+	// The peaks say neither when nor how often, and are for answers and for results.
+	QueuesDepth  stat.Sizes `stat:"queues_depth" help:"Queues that held frames in a worker, each time that one was taken."`
+	WaitingDepth stat.Sizes `stat:"waiting_depth_frames" unit:"frames" help:"Frames that a worker held, at each one that has to wait."`
+	BytesDepth   stat.Sizes `stat:"waiting_depth_bytes" unit:"bytes" help:"Bytes that a worker held, at each frame that has to wait."`
 
 	Hold Histogram `stat:"hold_time" metric:"hold" help:"How long queues were held, from their first frame on."`
 	// TailEarly and TailLate are the error of T_resume without θ_resume_extra against
@@ -66,9 +73,11 @@ type PortUse struct {
 	_ struct{} `stat:"reorder_port"`
 
 	Queues      int    `stat:"queues,gauge" help:"Queues that hold frames for the port, all workers together."`
-	QueuesPeak  int    `stat:"queues_peak,max" help:"Most queues that ever held frames for the port at a time, in one worker."`
+	QueuesPeak  int    `stat:"queues_peak,max" metric:"-" help:"Most queues that ever held frames for the port at a time, in one worker."`
 	Packets     int    `stat:"waiting_frames,gauge" help:"Frames that are held for the port, all workers together." unit:"frames"`
-	PacketsPeak int    `stat:"waiting_peak_frames,max" help:"Most frames that were ever held for the port at a time, in one worker." unit:"frames"`
+	PacketsPeak int    `stat:"waiting_peak_frames,max" metric:"-" help:"Most frames that were ever held for the port at a time, in one worker." unit:"frames"`
 	Bytes       uint64 `stat:"waiting_bytes,gauge" help:"Bytes of the frames that are held for the port, all workers together." unit:"bytes"`
-	BytesPeak   uint64 `stat:"waiting_peak_bytes,max" help:"Most bytes that were ever held for the port at a time, in one worker." unit:"bytes"`
+	BytesPeak   uint64 `stat:"waiting_peak_bytes,max" metric:"-" help:"Most bytes that were ever held for the port at a time, in one worker." unit:"bytes"`
+
+	BytesDepth stat.Sizes `stat:"waiting_depth_bytes" unit:"bytes" help:"Bytes that a worker held for the port, at each frame that has to wait."`
 }

@@ -88,6 +88,9 @@ func (v *validator) control() {
 	}
 	v.OneOf("underlay", "underlay", f.Underlay, UnderlayIPv4, UnderlayIPv6)
 	v.ErrorIf(f.IPv6() && f.Control == ControlFRR, "underlay", "loomlab configures FRR for IPv4 alone; use control: static, or underlay: ipv4")
+	v.OneOf("fast_path", "fast path", f.FastPath, "off", "auto", "on")
+	v.OneOf("hosts.checksums", "checksums", f.Hosts.Checksums, "leaf", "host")
+	v.ErrorIf(f.FastPath == "on" && (f.IPv6() || f.Overlay == "kernel"), "fast_path", "XDP forwards neither over IPv6 nor beside the kernel's overlay by itself; use auto")
 	v.OneOf("overlay", "overlay", f.Overlay, "file", "kernel")
 	v.ErrorIf(f.Overlay == "kernel" && !f.FRR.EVPN, "overlay", "there is no bridge that leafd could follow; set control: frr and frr.evpn, or use overlay: file")
 	v.ErrorIf(f.Overlay == "kernel" && f.Dataplane == "kernel", "overlay", "there is no leafd that could follow the kernel; remove it, or use dataplane loom")

@@ -44,6 +44,10 @@ type File struct {
 	// it has no shim (Linux 6.14): they take over sooner from a leafd that was killed.
 	// Default: false.
 	ReservedBits bool `yaml:"reserved_bits,omitempty"`
+	// FastPath has XDP forward by itself what it can, on leaves and spines: off, auto or on
+	// (docs/fast-path.md). Hosts' interfaces have GRO then, as cards have: their ends of the
+	// access links would take no frames from XDP otherwise. Default: off.
+	FastPath string `yaml:"fast_path,omitempty"`
 	// KernelLeaves are leaves without leafd, by name: the kernel's bridge and vxlan
 	// devices carry their overlay. Default: none.
 	KernelLeaves []string `yaml:"kernel_leaves,omitempty"`
@@ -98,6 +102,10 @@ type Hosts struct {
 	// MTU is that of the hosts' interfaces, 1280 to 9216 bytes. The links between leaves and
 	// spines have 100 more. The simulator knows 1500 only. Default: 1500.
 	MTU int `yaml:"mtu,omitempty"`
+	// Checksums says who finishes the checksums of TCP and UDP: leaf (hosts' interfaces have
+	// the kernel's offloads, as containers' have) or host, as a host with a network card does.
+	// Default: leaf.
+	Checksums string `yaml:"checksums,omitempty"`
 	// List are hosts by name.
 	List []NamedHost `yaml:"list,omitempty"`
 }

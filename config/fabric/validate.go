@@ -49,6 +49,8 @@ func (f *File) setDefaults() {
 	f.setFRR()
 	f.Scheme = cmp.Or(f.Scheme, "ecmp")
 	f.TCP = cmp.Or(f.TCP, "cubic")
+	f.FastPath = cmp.Or(f.FastPath, "off")
+	f.Hosts.Checksums = cmp.Or(f.Hosts.Checksums, "leaf")
 	f.Hosts.MTU = cmp.Or(f.Hosts.MTU, HostMTU)
 	f.Links.Parallel = cmp.Or(f.Links.Parallel, 1)
 	for _, l := range []*vocab.Link{&f.Links.Link, &f.Hosts.Link} {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/stat"
 	"github.com/loomfabric/loom/leaf"
 	"github.com/loomfabric/loom/overlay"
 	"github.com/loomfabric/loom/reorder"
@@ -26,6 +27,9 @@ func number(v reflect.Value, next *uint64) {
 	}
 	switch v.Kind() {
 	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[stat.Sizes]() {
+			return // for the metrics alone
+		}
 		for i := range v.NumField() {
 			if v.Field(i).CanSet() {
 				number(v.Field(i), next)

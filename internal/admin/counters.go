@@ -50,6 +50,7 @@ func NewCounters(scheme string, counted ...any) Counters {
 			switch {
 			case f.Kind == stat.Times:
 				c.set(f.Key(), times(f.Pointer(v).(*reorder.Histogram)))
+			case f.Kind == stat.Depth: // for the metrics, which have them over time
 			case f.Label == "":
 				c.set(f.Name, f.Count(v))
 			default:

@@ -34,6 +34,7 @@ type Node interface {
 	Flowlets(limit int) []dataplane.FlowletTable
 	FDB(limit int) dataplane.FDBTable
 	ConWeave(limit int) *dataplane.ConWeaveState
+	Spray(limit int) dataplane.SprayState
 	Fast() dataplane.FastState
 	Explain(f *dataplane.Flow) (*dataplane.Explanation, error)
 	Hosts(limit int) dataplane.HostTable

@@ -88,6 +88,15 @@ func (n *fakeNode) ConWeave(limit int) *dataplane.ConWeaveState {
 	return &dataplane.ConWeaveState{Sources: []dataplane.ConWeaveSource{{Scheme: "conweave", Reply: time.Millisecond}}}
 }
 
+func (n *fakeNode) Spray(limit int) dataplane.SprayState {
+	n.limit = limit
+	vtep := netip.MustParseAddr("10.0.0.2")
+	return dataplane.SprayState{
+		Active: 9, Sources: []dataplane.SprayFlow{{Worker: 1, Class: 2, Scheme: "reed", Hash: 0xab, VTEP: vtep, Uplink: 1, Port: "up1", Number: 77, Idle: 5000}},
+		Held: []dataplane.SprayFlow{{Scheme: "reed", Hash: 0xcd, VTEP: vtep, Number: 8, Held: 3, Idle: 2000}},
+	}
+}
+
 func (n *fakeNode) FDB(limit int) dataplane.FDBTable {
 	n.limit = limit
 	return dataplane.FDBTable{Total: 7, Entries: []dataplane.FDBEntry{}}
@@ -281,6 +290,16 @@ func TestMistakesHaveAStatusAndAReason(t *testing.T) {
 				t.Errorf("%d %s, want %d and %q", code, body, tt.status, tt.says)
 			}
 		})
+	}
+}
+
+// What ordered spraying has under way is listed beside what other schemes have.
+func TestSprayedFlows(t *testing.T) {
+	code, body := ask(t, fakeServer(&fakeNode{}, true, fakeTables()), "GET", "/v1/flows?limit=3")
+	want := `{"flows":[{"worker":0,"class":null,"scheme":"reed","flow":"000000cd","vtep":"10.0.0.2","path":"","port":"","state":"waits","number":8,"held_frames":3,"idle_ns":2000},` +
+		`{"worker":1,"class":2,"scheme":"reed","flow":"000000ab","vtep":"10.0.0.2","path":"1","port":"up1","state":"sprayed","number":77,"held_frames":0,"idle_ns":5000}],"active":9}`
+	if code != http.StatusOK || strings.TrimSpace(body) != want {
+		t.Errorf("%d %s\nwant %s", code, body, want)
 	}
 }
 

@@ -99,6 +99,8 @@ type Frame struct {
 	Made bool
 	// Here is how long the frame has been in the node; 0: that is not known.
 	Here time.Duration
+	// Before says that the frame was in the node when the capture began: Here is since then.
+	Before bool
 	// Held is how long of that it waited for packets of its flow that are late, or because
 	// its scheme let it wait.
 	Held time.Duration
@@ -126,7 +128,10 @@ func (f *Frame) Comment() string {
 	if f.Made {
 		b.WriteString("; made here")
 	}
-	if f.Here > 0 {
+	switch {
+	case f.Before:
+		fmt.Fprintf(&b, "; here since before the capture, for more than %v", f.Here)
+	case f.Here > 0:
 		fmt.Fprintf(&b, "; here for %v", f.Here)
 	}
 	if f.Held > 0 {

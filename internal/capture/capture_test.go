@@ -20,6 +20,7 @@ func TestCommentSaysWhatIsKnown(t *testing.T) {
 		{Frame{Point: Out, Worker: 2, Here: 1500, Class: 1, Uplink: 3, Scheme: "conga", Flowlet: Moved, Why: "its last flowlet has ended"},
 			"out; worker 2; here for 1.5µs; uplink 3; class 1; conga; flowlet moved; its last flowlet has ended"},
 		{Frame{Point: Out, Here: 3e6, Held: 2e6, Class: None, Uplink: None}, "out; worker 0; here for 3ms; held for 2ms"},
+		{Frame{Point: Out, Here: 21 * time.Millisecond, Before: true, Class: None, Uplink: None}, "out; worker 0; here since before the capture, for more than 21ms"},
 		{Frame{Point: Drop, Reason: "queue_full", Class: None, Uplink: None, Made: true}, "dropped: queue_full; worker 0; made here"},
 	} {
 		if got := c.f.Comment(); got != c.want {
@@ -51,7 +52,7 @@ func someFrame(rng *rand.Rand) *Frame {
 	return &Frame{
 		Time: time.Unix(0, rng.Int64()), Port: uint16(rng.Uint32()), Point: Out, Worker: uint8(rng.Uint32()), Len: len(data) + rng.IntN(100),
 		Here: time.Duration(rng.Int64()), Held: time.Duration(rng.Int64()), Class: uint8(rng.Uint32()), Uplink: uint8(rng.Uint32()), Flowlet: Kept,
-		Made: rng.IntN(2) == 1, Scheme: text(), Why: text(), Reason: text(), Data: data,
+		Made: rng.IntN(2) == 1, Before: rng.IntN(2) == 1, Scheme: text(), Why: text(), Reason: text(), Data: data,
 	}
 }
 

@@ -97,8 +97,14 @@ func (w *Writer) json(kind byte, v any) {
 	w.end(at)
 }
 
+// Flags of a frame's body.
+const (
+	flagMade = 1 << iota
+	flagBefore
+)
+
 // appendFrame writes a frame's body: time 8, port 2, point 1, worker 1, length 4, here 8,
-// held 8, class 1, uplink 1, flowlet 1, made 1, number of data bytes 4; then three texts,
+// held 8, class 1, uplink 1, flowlet 1, flags 1, number of data bytes 4; then three texts,
 // each behind its length of 1 byte, and the data.
 func appendFrame(b []byte, f *Frame) []byte {
 	b = binary.LittleEndian.AppendUint64(b, uint64(f.Time.UnixNano()))
@@ -107,11 +113,14 @@ func appendFrame(b []byte, f *Frame) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(f.Len))
 	b = binary.LittleEndian.AppendUint64(b, uint64(f.Here))
 	b = binary.LittleEndian.AppendUint64(b, uint64(f.Held))
-	made := byte(0)
+	flags := byte(0)
 	if f.Made {
-		made = 1
+		flags |= flagMade
 	}
-	b = append(b, f.Class, f.Uplink, byte(f.Flowlet), made)
+	if f.Before {
+		flags |= flagBefore
+	}
+	b = append(b, f.Class, f.Uplink, byte(f.Flowlet), flags)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(f.Data)))
 	for _, text := range []string{f.Scheme, f.Why, f.Reason} {
 		text = text[:min(len(text), maxText)]
@@ -129,7 +138,7 @@ func decodeFrame(b []byte) (f Frame, err error) {
 	f = Frame{
 		Time: time.Unix(0, int64(binary.LittleEndian.Uint64(b))), Port: binary.LittleEndian.Uint16(b[8:]), Point: Point(b[10]), Worker: b[11],
 		Len: int(binary.LittleEndian.Uint32(b[12:])), Here: time.Duration(binary.LittleEndian.Uint64(b[16:])), Held: time.Duration(binary.LittleEndian.Uint64(b[24:])),
-		Class: b[32], Uplink: b[33], Flowlet: Flowlet(b[34]), Made: b[35] != 0,
+		Class: b[32], Uplink: b[33], Flowlet: Flowlet(b[34]), Made: b[35]&flagMade != 0, Before: b[35]&flagBefore != 0,
 	}
 	data := binary.LittleEndian.Uint32(b[36:])
 	b = b[fixedLen:]

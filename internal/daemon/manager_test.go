@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -161,11 +162,23 @@ func TestAnnounce(t *testing.T) {
 	var now atomic.Pointer[telemetry.Readiness]
 	set := func(r telemetry.Readiness) { now.Store(&r) }
 	set(reason(dataplane.ReasonPortClosed))
-	m := manager{log: slog.New(slog.DiscardHandler)}
+	var log bytes.Buffer
+	m := manager{log: slog.New(slog.NewTextHandler(&log, nil))}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { announce(ctx, func() telemetry.Readiness { return *now.Load() }, &m); close(done) }()
-	defer func() { cancel(); <-done }()
+	go func() {
+		announce(ctx, func() telemetry.Readiness { return *now.Load() }, &m, time.Now().Add(-3*time.Second))
+		close(done)
+	}()
+	defer func() {
+		cancel()
+		<-done
+		_, took, _ := strings.Cut(log.String(), "msg=ready took=")
+		took, _, _ = strings.Cut(took, "\n")
+		if d, err := time.ParseDuration(took); err != nil || d < 3*time.Second {
+			t.Errorf("three seconds had passed before anybody looked, and the log says %q", took)
+		}
+	}()
 
 	if got := s.next(4 * startLook); got != nil {
 		t.Fatalf("with a port closed the manager is told %v", got)

@@ -81,6 +81,7 @@ func (k Kind) run(ctx context.Context, file string, takeOver bool) (err error) {
 		if err = k.awaitDevice(ctx, missing.node, file, reload); err != nil || ctx.Err() != nil {
 			return err
 		}
+		read = time.Now()
 		n, findings, err = k.prepare(file, false, meet)
 	}
 	defer func() {
@@ -321,7 +322,7 @@ func (k Kind) serve(ctx context.Context, s *service, again *reloader, ports *wat
 		if s.heir != nil {
 			s.heir.settle(plane) // its last act is to name this process to the service manager
 		}
-		announce(forward, server.Readiness, &again.manager)
+		announce(forward, server.Readiness, &again.manager, again.start)
 		return nil
 	})
 	parts.Go(func() error { again.manager.watch(around, forward.Done(), plane.Await); return nil })
@@ -343,11 +344,10 @@ const (
 )
 
 // announce tells systemd, and the log, as soon as the node forwards, and from then on
-// what it is not ready for.
-func announce(ctx context.Context, ready func() telemetry.Readiness, m *manager) {
+// what it is not ready for. The daemon began at start.
+func announce(ctx context.Context, ready func() telemetry.Readiness, m *manager, start time.Time) {
 	tick := time.NewTicker(startLook)
 	defer tick.Stop()
-	start := time.Now()
 	for complained := false; ; {
 		r := ready()
 		waits := slices.ContainsFunc(r.Reasons, func(r dataplane.Reason) bool { return !r.Forwards() })

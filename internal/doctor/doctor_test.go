@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/admin"
@@ -30,7 +31,7 @@ func fabric() (all []*Node) {
 
 func healthyNode(name string, i int) *Node {
 	leaf := name[0] == 'L'
-	n := &Node{Name: name, Socket: "/run/loom/x.sock"}
+	n := &Node{Name: name, Socket: "/run/loom/x.sock", Between: 500 * time.Millisecond}
 	n.Status = admin.Status{Name: name, Role: either(leaf, "leafd", "spined"), Version: "v1", Ready: true}
 	n.Parameters = admin.Parameters{
 		PID: 7, File: "/etc/loom/x.yaml", Workers: 2, Cores: []int{2, 3}, Polling: "busy", VXLANPort: 4789, Memory: 1 << 20, FDBSize: 1000,
@@ -48,7 +49,7 @@ func healthyNode(name string, i int) *Node {
 		if kind == "uplink" {
 			p.MTUNeeded = 1550
 		}
-		n.Ports = append(n.Ports, p)
+		n.Ports, n.Later = append(n.Ports, p), append(n.Later, p)
 		n.Machine.Links[name] = &Link{
 			Driver: "ice", AdminUp: true, Carrier: true, Promiscuity: 1, Node: 0, RX: 2, TX: 2,
 			HashesPorts: map[ethtool.Flow]bool{ethtool.UDPv4: true}, Interrupts: map[int][]int{0: {2}, 1: {3}},
@@ -99,6 +100,13 @@ func (n *Node) ring(port string, change func(*dataplane.SocketStats)) {
 	}
 }
 
+// send has the first port send a part of its rate between the looks, at which so many bytes
+// wait.
+func (n *Node) send(part float64, first, second uint64) {
+	n.Ports[0].TxBytes, n.Ports[0].QueueBytes = 1000, first
+	n.Later[0].TxBytes, n.Later[0].QueueBytes = 1000+uint64(part*n.Between.Seconds()*float64(n.Later[0].Rate)/8), second
+}
+
 // breakings break the fabric in a way that the probe of the name finds on the first node,
 // unless on says otherwise. Many follow from others in life; the report has one.
 var breakings = map[string]struct {
@@ -140,7 +148,9 @@ var breakings = map[string]struct {
 	"mtu":           {0, func(n *Node) { n.Ports[0].MTU = 1500 }},
 	"mtu_fabric":    {2, func(n *Node) { n.Ports[0].MTU = 1500 }},
 	"speed":         {0, func(n *Node) { n.Ports[0].Rate = 0 }},
-	"unequal_speed": {0, func(n *Node) { n.Ports[0].Rate = 10e9 }},
+	"unequal_ends":  {0, func(n *Node) { n.Ports[0].Rate = 10e9 }},
+	"unequal_speed": {0, func(n *Node) { n.Ports[0].Rate = 10e9; n.Peers[0].NextHops[0].MAC = "of a switch in between" }},
+	"tau":           {2, func(n *Node) { n.port("dn0").MTU = 200000 }},
 	"generic_xdp":   {0, func(n *Node) { n.Ports[0].XDPMode = "generic" }},
 	"copy_mode":     {0, func(n *Node) { n.Ports[0].CopyMode = "copy" }},
 	"lro":           {0, func(n *Node) { n.Machine.Links["acc"].LRO = true }},
@@ -174,6 +184,7 @@ var breakings = map[string]struct {
 	"seal":               {0, func(n *Node) { n.drop("bad_seal") }},
 	"networks":           {0, func(n *Node) { n.drop("vlan_unknown") }},
 	"buffers":            {0, func(n *Node) { n.drop("no_frame") }},
+	"saturated":          {2, func(n *Node) { n.send(0.95, 9000, 12000) }},
 	"congested":          {0, func(n *Node) { n.drop("queue_full") }},
 	"drops":              {0, func(n *Node) { n.drop("too_big") }},
 	"fdb":                {0, func(n *Node) { n.Stats[1].Workers[0].FDBEntries = 950 }},
@@ -235,6 +246,75 @@ func TestEachProbeFindsItsOwn(t *testing.T) {
 		if !seen[name] {
 			t.Errorf("probe %s does not exist", name)
 		}
+	}
+}
+
+// The slow end of a link is named, whichever role its node has, and where its rate comes from.
+// The sums of all links of a node follow from that, and are said only where both ends agree.
+func TestRatesOfLinks(t *testing.T) {
+	all := fabric()
+	l1, s1 := all[1], all[3]
+	s1.port("dn1").Rate, s1.port("dn1").RateFrom = 1e9, "shaper"
+	r := Diagnose(all)
+	const want = "dn1 has 1Gbit (shaper), and up1 of L1 at the other end of the link has 25Gbit ()"
+	if len(r.Findings) != 1 || r.Findings[0].Node != "S1" || r.Findings[0].Text != want || r.Behind != 1 || !strings.HasPrefix(r.Findings[0].Mend, "shaper: {rate: …} of dn1 in /etc/loom/x.yaml; then") {
+		t.Errorf("%+v", r)
+	}
+	l1.port("up1").Rate = 1e9
+	var texts []string
+	for _, f := range Diagnose(all).Findings {
+		texts = append(texts, f.Node+" "+f.Text)
+	}
+	if want := []string{
+		"L1 the next hops of 10.255.0.1 have links of different rates and the same weight: up1 1Gbit, up0 25Gbit",
+		"S1 the links of spine S1 have different rates: dn1 1Gbit, dn0 25Gbit",
+	}; !slices.Equal(texts, want) {
+		t.Errorf("%q\nwant %q", texts, want)
+	}
+}
+
+// Two leaves without a spine are each the other's end of one link.
+func TestRatesOfAPair(t *testing.T) {
+	a, b := healthyNode("L0", 0), healthyNode("L1", 1)
+	for i, n := range []*Node{a, b} {
+		n.Ports[0].MAC = fmt.Sprintf("02::%d", i)
+		n.Peers[0].NextHops[0].MAC = fmt.Sprintf("02::%d", 1-i)
+	}
+	b.Ports[0].Rate, b.Ports[0].RateFrom = 1e9, "kernel"
+	r := Diagnose([]*Node{a, b})
+	if len(r.Findings) != 1 || r.Findings[0].Node != "L1" || r.Findings[0].Probe != "unequal_ends" || !strings.HasPrefix(r.Findings[0].Mend, "ethtool up0") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A link is full if it sends at its rate and something waits: neither alone says so.
+func TestFullLinks(t *testing.T) {
+	for _, tt := range []struct {
+		part          float64
+		first, second uint64
+		text          string
+	}{
+		{0.97, 60000, 64000, "dn0 is full: it sent 97% of its 25Gbit while doctor looked, and up to 64KB waited for it"},
+		{0.97, 60000, 0, "dn0 is full: it sent 97% of its 25Gbit while doctor looked, and up to 60KB waited for it"},
+		{0.97, 0, 0, ""}, {0.8, 60000, 60000, ""},
+	} {
+		all := fabric()
+		all[2].send(tt.part, tt.first, tt.second)
+		got := ""
+		for _, f := range Diagnose(all).Findings {
+			got += f.Text
+		}
+		if got != tt.text {
+			t.Errorf("%+v: %q", tt, got)
+		}
+	}
+	all := fabric()
+	all[2].send(1, 9000, 9000)
+	all[2].Later[0].TxBytes = 10 // another process has begun to count
+	all[3].send(1, 9000, 9000)
+	all[3].Later[0].Rate = 0
+	if r := Diagnose(all); len(r.Findings) > 0 {
+		t.Errorf("%+v", r.Findings)
 	}
 }
 
@@ -304,6 +384,35 @@ func (a asker) Get(_ context.Context, what string, _ url.Values) (json.RawMessag
 		return nil, errors.New("no answer")
 	}
 	return json.Marshal(a[what])
+}
+
+// busy is a node whose port sends all the time.
+type busy struct {
+	asker
+	port  admin.Port
+	begun time.Time
+}
+
+func (b *busy) Get(ctx context.Context, what string, q url.Values) (json.RawMessage, error) {
+	if what == "ports" {
+		b.port.TxBytes = uint64(time.Since(b.begun).Seconds() * float64(b.port.Rate) / 8)
+		return json.Marshal(admin.Ports{Ports: []admin.Port{b.port}})
+	}
+	return b.asker.Get(ctx, what, q)
+}
+
+// A link that is full all the time is found in the time that doctor takes by itself, though
+// nothing is dropped meanwhile.
+func TestExamineFindsAFullLink(t *testing.T) {
+	node := asker{
+		"status": admin.Status{Name: "S1", Role: "spined", Ready: true}, "parameters": admin.Parameters{}, "config": admin.ConfigDiff{},
+		"routes": admin.Routes{}, "stats": admin.Stats{}, "rings": admin.Rings{},
+	}
+	full := &busy{asker: node, port: admin.Port{Port: "dn0", Kind: "spine", Open: true, Up: true, Rate: 4e6, QueueBytes: 40000}, begun: time.Now()}
+	r, err := Examine(t.Context(), []Target{{Name: "a", Asker: full}}, DefaultInterval)
+	if err != nil || len(r.Findings) != 1 || r.Findings[0].Probe != "saturated" || r.Findings[0].About != "dn0" || !r.Healthy() {
+		t.Errorf("%+v, %v", r, err)
+	}
 }
 
 // Nodes that do not answer hide nobody.

@@ -22,6 +22,8 @@ type Node struct {
 	Parameters admin.Parameters
 	Config     admin.ConfigDiff
 	Ports      []admin.Port
+	Later      []admin.Port          // at the second look
+	Between    time.Duration         // from the first look at the ports to the second
 	Routes     []admin.Route         // of a spine: to leaves' VTEPs, by way of ports that are up
 	Peers      []admin.Peer          // of a leaf
 	Paths      []dataplane.PeerPaths // of a leaf
@@ -42,16 +44,21 @@ func Look(ctx context.Context, t *Target, interval time.Duration) (*Node, error)
 		return nil, err
 	}
 	n.Name = n.Status.Name
-	ports, routes, peers, paths := admin.Ports{}, admin.Routes{}, admin.Peers{}, admin.Paths{}
-	questions := map[string]any{"parameters": &n.Parameters, "config": &n.Config, "ports": &ports}
+	ports, routes, peers, paths := [2]admin.Ports{}, admin.Routes{}, admin.Peers{}, admin.Paths{}
+	questions := map[string]any{"parameters": &n.Parameters, "config": &n.Config}
 	if n.leaf() {
 		questions["peers"], questions["paths"] = &peers, &paths
 	} else {
 		questions["routes"] = &routes
 	}
 	first := time.Now()
+	var counted [2]time.Time
 	for i := range n.Stats {
 		questions["stats"], questions["rings"] = &n.Stats[i], &n.Rings[i]
+		counted[i] = time.Now()
+		if err := ask(ctx, t.Asker, "ports", &ports[i]); err != nil {
+			return nil, err
+		}
 		for what, answer := range questions {
 			if err := ask(ctx, t.Asker, what, answer); err != nil {
 				return nil, err
@@ -68,7 +75,8 @@ func Look(ctx context.Context, t *Target, interval time.Duration) (*Node, error)
 		case <-time.After(interval - time.Since(first)):
 		}
 	}
-	n.Ports, n.Routes, n.Peers, n.Paths = ports.Ports, routes.Routes, peers.Peers, paths.Peers
+	n.Ports, n.Later, n.Between = ports[0].Ports, ports[1].Ports, counted[1].Sub(counted[0])
+	n.Routes, n.Peers, n.Paths = routes.Routes, peers.Peers, paths.Peers
 	if n.Machine != nil {
 		n.Machine.countAgain(n)
 	}

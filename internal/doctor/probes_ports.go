@@ -116,28 +116,6 @@ func speed(n *Node, add adder) {
 	}
 }
 
-func unequalSpeed(n *Node, add adder) {
-	for _, peer := range n.Peers {
-		type share struct {
-			rate   uint64
-			weight uint16
-		}
-		shares := make(map[share]bool)
-		for _, h := range peer.NextHops {
-			if p := n.port(h.Port); p != nil && p.Rate > 0 {
-				shares[share{p.Rate, h.Weight}] = true
-			}
-		}
-		rates, weights := make(map[uint64]bool), make(map[uint16]bool)
-		for s := range shares {
-			rates[s.rate], weights[s.weight] = true, true
-		}
-		if len(rates) > 1 && len(weights) == 1 {
-			add(peer.VTEP.String(), "weights of the routes, as in ip route … nexthop via GATEWAY weight 4; or scheme: conga", "the next hops of %v have links of different rates and the same weight", peer.VTEP)
-		}
-	}
-}
-
 func genericXDP(n *Node, add adder) {
 	for i := range n.Ports {
 		if p := &n.Ports[i]; p.Open && p.XDPMode == "generic" {

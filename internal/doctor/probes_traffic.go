@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/loomfabric/loom/internal/drop"
+	"github.com/loomfabric/loom/internal/units"
 )
 
 // rose adds a finding for each port at which one of these counters rose.
@@ -88,6 +89,25 @@ func buffers(n *Node, add adder) {
 
 func congested(n *Node, add adder) {
 	dropped(n, add, queueReasons, n.loomctl(either(n.leaf(), "conga", "ports")))
+}
+
+// fullLink is from which part of its rate on a link is full, if frames wait for it.
+const fullLink = 0.9
+
+// saturated looks for links that are full. Drops do not show all of them: TCP has some at
+// a time, with seconds in between in which the queue is long and nothing is lost.
+func saturated(n *Node, add adder) {
+	for i := range n.Later {
+		now, was := &n.Later[i], n.port(n.Later[i].Port)
+		if was == nil || now.TxBytes < was.TxBytes || now.Rate == 0 || n.Between <= 0 || now.QueueBytes+was.QueueBytes == 0 {
+			continue
+		}
+		load := float64(now.TxBytes-was.TxBytes) * 8 / n.Between.Seconds() / float64(now.Rate)
+		if load >= fullLink {
+			add(now.Port, n.loomctl("top")+"; more links, a faster one, or a scheme that looks at load",
+				"%s is full: it sent %.0f%% of its %v while doctor looked, and up to %v waited for it", now.Port, 100*load, units.Rate(now.Rate), units.Size(max(was.QueueBytes, now.QueueBytes)))
+		}
+	}
 }
 
 func drops(n *Node, add adder) {

@@ -58,7 +58,7 @@ func captureCommand(o *options) *cobra.Command {
 	c.Flags().StringSliceVar(&f.reasons, "drop", nil, "frames dropped for these reasons, as the metric loom_drops_total names them; any: for whatever reason")
 	c.Flags().StringSliceVar(&f.schemes, "scheme", nil, "frames whose paths these schemes chose")
 	c.Flags().StringSliceVar(&f.flowlets, "flowlet", nil, "frames that start a flowlet (new, kept, moved) or continue one (underway)")
-	c.Flags().StringSliceVar(&f.flow, "flow", nil, "frames of a flow, both ways: SRC,DST[,PROTO[,SPORT,DPORT]], IP or MAC addresses")
+	c.Flags().StringSliceVar(&f.flow, "flow", nil, "frames of a flow, both ways: SRC,DST[,PROTO[,SPORT,DPORT]], IP or MAC addresses, or with --lab hosts' names")
 	c.Flags().BoolVar(&f.outer, "outer", false, "show FILTER frames as they are, tunnels included")
 	c.Flags().BoolVar(&f.slow, "slow", false, "have the workers forward what XDP forwards by itself (fast_path), so that it is seen: that costs throughput")
 	c.Flags().IntVarP(&f.snap, "snaplen", "s", 0, "so many bytes of each frame (default: all)")
@@ -147,6 +147,9 @@ type sink interface {
 func (f *captureFlags) run(c *cobra.Command, o *options) error {
 	q, err := f.query()
 	if err != nil {
+		return err
+	}
+	if _, err := o.nameHosts(q); err != nil {
 		return err
 	}
 	if o.output == asYAML {

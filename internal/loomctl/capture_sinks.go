@@ -107,6 +107,7 @@ type jsonFrame struct {
 	Length  int           `json:"length"`
 	Made    bool          `json:"made"`
 	Here    time.Duration `json:"here_ns"`
+	Before  bool          `json:"here_before"` // it was here when the capture began: here_ns is since then
 	Held    time.Duration `json:"held_ns"`
 	Class   *uint8        `json:"class"`  // null: no scheme was asked
 	Uplink  *uint8        `json:"uplink"` // null: it does not leave by one
@@ -130,7 +131,7 @@ func (j *jsonSink) frame(f *capture.Frame) error {
 		return &n
 	}
 	return j.out.Encode(jsonFrame{
-		f.Time, j.ports[f.Port], f.Point.String(), f.Worker, f.Len, f.Made, f.Here, f.Held, number(f.Class), number(f.Uplink), f.Scheme, f.Flowlet.String(), f.Why, f.Reason, f.Data,
+		f.Time, j.ports[f.Port], f.Point.String(), f.Worker, f.Len, f.Made, f.Here, f.Before, f.Held, number(f.Class), number(f.Uplink), f.Scheme, f.Flowlet.String(), f.Why, f.Reason, f.Data,
 	})
 }
 

@@ -89,7 +89,7 @@ func TestCapturePrints(t *testing.T) {
 		t.Errorf("said %q, want %q", complaints, want)
 	}
 	out, _, _, err = runCapture(t, false, "-o", "json")
-	if want := `"port":"up0","point":"out","worker":1,"length":142,"made":false,"here_ns":1500,"held_ns":0,"class":0,"uplink":0,"scheme":"conga","flowlet":"new"`; err != nil || strings.Count(out, "\n") != 3 || !strings.Contains(out, want) {
+	if want := `"port":"up0","point":"out","worker":1,"length":142,"made":false,"here_ns":1500,"here_before":false,"held_ns":0,"class":0,"uplink":0,"scheme":"conga","flowlet":"new"`; err != nil || strings.Count(out, "\n") != 3 || !strings.Contains(out, want) {
 		t.Errorf("%v, %s", err, out)
 	}
 }

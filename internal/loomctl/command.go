@@ -83,7 +83,13 @@ func explainCommand(o *options) *cobra.Command {
 	}
 	flowFlags(c)
 	c.RunE = func(c *cobra.Command, args []string) error {
-		return asking("explain", flowQuery(c, args), func(w io.Writer, x *dataplane.Explanation) { printExplanation(w, args, x) }).show(c, o)
+		q := flowQuery(c, args)
+		named, err := o.nameHosts(q)
+		if err != nil {
+			return err
+		}
+		setVNI(q, named)
+		return asking("explain", q, func(w io.Writer, x *dataplane.Explanation) { printExplanation(w, args, x) }).show(c, o)
 	}
 	return c
 }

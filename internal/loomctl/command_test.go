@@ -86,8 +86,10 @@ var answers = map[string]any{
 		{Prefix: netip.PrefixFrom(vtep3, 32)},
 	}},
 	"/v1/flows": admin.Flows{Active: 7, Flows: []admin.ActiveFlow{
-		{Class: 0, Scheme: "letflow", Flow: "slot 17", Path: "1", Port: "eth2", State: "flowlet", Idle: 123456},
-		{Worker: 1, Class: 1, Scheme: "conweave", Flow: "f526b15e", VTEP: vtep2, Path: "0.5", Port: "eth1", State: "asked", Idle: 169 * time.Microsecond},
+		{Class: number(0), Scheme: "letflow", Flow: "slot 17", Path: "1", Port: "eth2", State: "flowlet", Idle: 123456},
+		{Worker: 1, Class: number(1), Scheme: "conweave", Flow: "f526b15e", VTEP: vtep2, Path: "0.5", Port: "eth1", State: "asked", Idle: 169 * time.Microsecond},
+		{Worker: 0, Class: number(0), Scheme: "reed", Flow: "324134e7", VTEP: vtep2, Path: "1", Port: "eth2", State: "sprayed", Number: new(uint16(4711)), Idle: 200 * time.Microsecond},
+		{Worker: 1, Scheme: "reed", Flow: "a410b5ab", VTEP: vtep3, State: "waits", Number: new(uint16(815)), Held: 3, Idle: 300 * time.Microsecond},
 	}},
 	"/v1/flows?limit=3": admin.Flows{},
 	"/v1/log":           admin.LogLevel{Level: "info"},

@@ -45,7 +45,7 @@ func printCounters(w io.Writer, title string, all []admin.Counters, table *stat.
 	t := newTable(w, append(head, "MEANING")...)
 	for i := range table.Fields {
 		f := &table.Fields[i]
-		if f.Kind == stat.Times || f.Label == opcodeLabel {
+		if f.Kind == stat.Times || f.Kind == stat.Depth || f.Label == opcodeLabel {
 			continue
 		}
 		cells, sum := []any{words(f.Name) + either(f.Label != "", ": "+f.Value, "")}, uint64(0)

@@ -280,7 +280,17 @@ func printFlows(w io.Writer, a *admin.Flows) {
 		if f.VTEP.IsValid() {
 			peer = f.VTEP.String()
 		}
-		t.row(f.Worker, f.Class, f.Scheme, f.Flow, peer, f.Path, orNone(f.Port), f.State, age(f.Idle))
+		class, state := none, f.State
+		if f.Class != nil {
+			class = strconv.Itoa(*f.Class)
+		}
+		switch f.State {
+		case admin.FlowSprayed:
+			state = fmt.Sprintf("sprayed, next is %d", *f.Number)
+		case admin.FlowWaits:
+			state = fmt.Sprintf("arrives: %d wait for %d", f.Held, *f.Number)
+		}
+		t.row(f.Worker, class, f.Scheme, f.Flow, peer, orNone(f.Path), orNone(f.Port), state, age(f.Idle))
 	}
 	t.end()
 	if len(a.Flows) < a.Active {

@@ -42,9 +42,10 @@ type TopPort struct {
 	RxBits     float64 `json:"rx_bits"`
 	TxFrames   float64 `json:"tx_frames"`
 	TxBits     float64 `json:"tx_bits"`
-	Dropped    float64 `json:"dropped"` // of those that came in here
-	Load       float64 `json:"utilisation"`
-	QueueBytes uint64  `json:"queue_bytes"`
+	Dropped    float64 `json:"dropped"`     // of those that came in here
+	Rate       uint64  `json:"rate"`        // of the link, bits per second; 0: unknown
+	Load       float64 `json:"utilisation"` // sent, as a share of the rate; 0 if that is unknown
+	QueueBytes uint64  `json:"queue_bytes"` // at the second look
 }
 
 func topCommand(o *options) *cobra.Command {
@@ -157,11 +158,15 @@ func between(a, b *look) *Top {
 		if old == nil {
 			old = p // it has just come
 		}
-		top.Ports = append(top.Ports, TopPort{
+		x := TopPort{
 			Port: p.Port, RxFrames: perSecond(grown(old.RxFrames, p.RxFrames), over), RxBits: 8 * perSecond(grown(old.RxBytes, p.RxBytes), over),
 			TxFrames: perSecond(grown(old.TxFrames, p.TxFrames), over), TxBits: 8 * perSecond(grown(old.TxBytes, p.TxBytes), over),
-			Dropped: perSecond(grown(old.Dropped, p.Dropped), over), Load: p.Utilisation, QueueBytes: p.QueueBytes,
-		})
+			Dropped: perSecond(grown(old.Dropped, p.Dropped), over), Rate: p.Rate, QueueBytes: p.QueueBytes,
+		}
+		if p.Rate > 0 { // the meter's load would be one of the last milliseconds, beside rates of the interval
+			x.Load = x.TxBits / float64(p.Rate)
+		}
+		top.Ports = append(top.Ports, x)
 	}
 	return top
 }
@@ -195,7 +200,7 @@ func printTop(w io.Writer, a *Top) {
 	t = newTable(w, "PORT", "LOAD", "RX FRAMES/S", "RX BIT/S", "TX FRAMES/S", "TX BIT/S", "QUEUED", "DROPPED/S")
 	for i := range a.Ports {
 		p := &a.Ports[i]
-		t.row(p.Port, percent(p.Load), quantity(p.RxFrames), quantity(p.RxBits), quantity(p.TxFrames), quantity(p.TxBits), p.QueueBytes, quantity(p.Dropped))
+		t.row(p.Port, either(p.Rate > 0, percent(p.Load), none), quantity(p.RxFrames), quantity(p.RxBits), quantity(p.TxFrames), quantity(p.TxBits), p.QueueBytes, quantity(p.Dropped))
 	}
 	t.end()
 }

@@ -22,13 +22,16 @@ func TestTop(t *testing.T) {
 		worker(0, 2001000, admin.Load{At: 2e9, Busy: 2 * time.Second, Rounds: 150050, Bursts: 100040, Sleeps: 207}), worker(1, 400, admin.Load{At: 2e9}), {Worker: 2, Account: dataplane.Account{Received: 24690000}, Fast: true},
 	}
 	before.ports.Ports = []admin.Port{{Port: "eth1", RxFrames: 10, RxBytes: 1000, Dropped: 5}}
-	after.ports.Ports = []admin.Port{{Port: "eth1", RxFrames: 2000010, RxBytes: 2500001000, TxFrames: 30, TxBytes: 3000, Dropped: 7, Utilisation: 0.5, QueueBytes: 9000}, {Port: "eth2", RxFrames: 77}}
+	after.ports.Ports = []admin.Port{{Port: "eth1", RxFrames: 2000010, RxBytes: 2500001000, TxFrames: 30, TxBytes: 3000, Dropped: 7, Rate: 48000, Utilisation: 0.5, QueueBytes: 9000}, {Port: "eth2", RxFrames: 77, Utilisation: 0.1}}
 	top := between(before, after)
 	if w := top.Workers[0]; w.Busy != 0.5 || w.Frames != 1e6 || w.PerBurst != 20 || w.PerFrame != 500 || w.Sleeps != 100 || w.Dropped != 10000 {
 		t.Errorf("worker 0: %+v", w)
 	}
 	if w := top.Workers[1]; w.Frames != 0 || w.Busy != 0 {
 		t.Errorf("worker 1: %+v", w)
+	}
+	if p := top.Ports[0]; p.Load != 0.25 { // 12 kbit/s of 48, whatever the meter's last milliseconds were
+		t.Errorf("port eth1: %+v", p)
 	}
 	if p := top.Ports[1]; p.RxFrames != 0 {
 		t.Errorf("a port that has come: %+v", p)

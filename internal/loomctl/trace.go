@@ -37,7 +37,8 @@ type Way struct {
 	End      string     `json:"end"`    // arrives, flooded, dropped or unknown
 	Drop     string     `json:"drop"`   // the reason's name; "": it is not dropped
 	Reason   string     `json:"reason"` // of the end, if it does not arrive
-	// RoundTrip, Loss and State are of the path, from leaf to leaf, by HELLOs.
+	// RoundTrip, Loss and State are of the path, from leaf to leaf, by HELLOs. These go ahead
+	// of data in every queue: RoundTrip is without what data wait.
 	RoundTrip time.Duration `json:"round_trip_ns"` // 0: not known
 	Loss      float64       `json:"loss"`
 	State     string        `json:"state"`
@@ -59,7 +60,9 @@ type TraceHop struct {
 	NextHop    netip.Addr `json:"next_hop"` // "" at the end
 	Load       float64    `json:"utilisation"`
 	QueueBytes uint64     `json:"queue_bytes"`
-	Reason     string     `json:"reason"`
+	// Wait is how long the bytes in the queue take at the port's rate; 0 if that is unknown.
+	Wait   time.Duration `json:"wait_ns"`
+	Reason string        `json:"reason"`
 }
 
 // ErrDropped says that a trace ends in a drop.
@@ -251,6 +254,9 @@ func (t *tracer) waysTo(ctx context.Context, x *dataplane.Explanation, p *datapl
 func (h *TraceHop) out(n *tracedNode, port string) {
 	p := n.ports[port]
 	h.Out, h.Load, h.QueueBytes = port, p.Utilisation, p.QueueBytes
+	if p.Rate > 0 {
+		h.Wait = time.Duration(float64(p.QueueBytes) * 8e9 / float64(p.Rate))
+	}
 }
 
 // end ends a way.
@@ -357,21 +363,18 @@ func (t *tracer) ingressName(in place) string {
 // ends replaces the names of a lab's hosts, and says where the source is.
 func (t *tracer) ends(ctx context.Context, q url.Values) (url.Values, place, error) {
 	var in place
-	six := false // an end is IPv6, so is the host at the other
-	for _, end := range []string{"src", "dst"} {
-		a, err := netip.ParseAddr(q.Get(end))
-		six = six || err == nil && a.Is6()
+	var named map[string]*fabric.Host
+	if t.topo != nil {
+		named = namedHosts(t.topo, q)
+		setVNI(q, named)
 	}
 	for _, end := range []string{"src", "dst"} {
-		h := t.host(q, q.Get(end))
+		h := named[end]
+		if h == nil {
+			h = t.host(q, q.Get(end))
+		}
 		if h == nil {
 			continue
-		}
-		if q.Get(end) == h.Name {
-			q.Set(end, map[bool]netip.Addr{false: h.Addr.Addr(), true: h.Addr6.Addr()}[six].String())
-			if !q.Has("vni") {
-				q.Set("vni", strconv.Itoa(int(h.VNI)))
-			}
 		}
 		switch end {
 		case "src":
@@ -402,14 +405,14 @@ func (t *tracer) ends(ctx context.Context, q url.Values) (url.Values, place, err
 	return q, in, nil
 }
 
-// host returns the host of a lab that is meant by a name or an address; nil: none is.
+// host returns the host of a lab that has an address; nil: none has.
 func (t *tracer) host(q url.Values, text string) *fabric.Host {
 	if t.topo == nil {
 		return nil
 	}
 	for i := range t.topo.Hosts {
 		h := &t.topo.Hosts[i]
-		if text == h.Name || vniFits(q, h.VNI) && (text == h.Addr.Addr().String() || text == h.Addr6.Addr().String()) {
+		if vniFits(q, h.VNI) && (text == h.Addr.Addr().String() || text == h.Addr6.Addr().String()) {
 			return h
 		}
 	}

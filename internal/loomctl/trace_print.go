@@ -54,12 +54,21 @@ func printWay(w io.Writer, x *Way, several bool) {
 	default:
 		fmt.Fprintf(w, "%s: %s", x.End, x.Reason)
 	}
-	if x.State != "" {
-		trip := "not measured"
-		if x.RoundTrip > 0 {
-			trip = x.RoundTrip.Round(time.Microsecond).String()
-		}
-		fmt.Fprintf(w, "; the path is %s, round trip %s, loss %s", x.State, trip, percent(x.Loss))
+	switch {
+	case x.State == "":
+	case x.RoundTrip == 0:
+		fmt.Fprintf(w, "; the path is %s, round trip not measured, loss %s", x.State, percent(x.Loss))
+	default:
+		fmt.Fprintf(w, "; the path is %s, loss %s\n", x.State, percent(x.Loss))
+		fmt.Fprintf(w, "the round trip is %v: that of HELLOs, which overtake the data that wait in the queues above (%s)", x.RoundTrip.Round(time.Microsecond), age(x.wait()))
 	}
 	fmt.Fprintln(w)
+}
+
+// wait is how long data wait in the queues on a way, as far as rates are known.
+func (x *Way) wait() (sum time.Duration) {
+	for i := range x.Hops {
+		sum += x.Hops[i].Wait
+	}
+	return sum
 }

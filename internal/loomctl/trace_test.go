@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/loomfabric/loom/dataplane"
+	"github.com/loomfabric/loom/internal/admin"
 )
 
 func traceOf(ways ...Way) *Trace {
@@ -23,8 +24,8 @@ func traceOf(ways ...Way) *Trace {
 
 // What is printed of ways that arrive, are dropped, or end where nobody answers.
 func TestPrintTrace(t *testing.T) {
-	first := TraceHop{Node: "L0", In: "acc-h0", Out: "up-s0-0", NextHop: netip.MustParseAddr("10.254.0.1"), Load: 0.815, QueueBytes: 4500, Reason: "its flowlet is under way there"}
-	second := TraceHop{Node: "S0", In: "dn-l0-0", Out: "dn-l1-0", NextHop: netip.MustParseAddr("10.254.0.4"), Reason: "it is the route's only next hop"}
+	first := TraceHop{Node: "L0", In: "acc-h0", Out: "up-s0-0", NextHop: netip.MustParseAddr("10.254.0.1"), Load: 0.815, QueueBytes: 4500, Wait: 900 * time.Microsecond, Reason: "its flowlet is under way there"}
+	second := TraceHop{Node: "S0", In: "dn-l0-0", Out: "dn-l1-0", NextHop: netip.MustParseAddr("10.254.0.4"), Wait: 75 * time.Millisecond, Reason: "it is the route's only next hop"}
 	last := TraceHop{Node: "L1", In: "up-s0-0", Out: "acc-h2", Reason: "the address lives behind this port"}
 	var out bytes.Buffer
 	printTrace(&out, traceOf(Way{VTEP: vtep2, Hops: []TraceHop{first, second, last}, End: endArrives, State: "alive", RoundTrip: 368123 * time.Nanosecond}))
@@ -40,6 +41,17 @@ func TestPrintTrace(t *testing.T) {
 	golden(t, "trace-dropped", out.String())
 	if ExitCode(judgeTrace(dropped)) != exitFailed || judgeTrace(traceOf(Way{End: endFlooded})) != nil {
 		t.Error("a drop has to end with an error, and nothing else")
+	}
+}
+
+// What waits in a queue takes as long as the port's rate says, if that is known.
+func TestTraceWaits(t *testing.T) {
+	n := &tracedNode{ports: map[string]admin.Port{"up0": {Rate: 4e6, QueueBytes: 37500}, "up1": {QueueBytes: 37500}}}
+	for port, want := range map[string]time.Duration{"up0": 75 * time.Millisecond, "up1": 0, "gone": 0} {
+		var h TraceHop
+		if h.out(n, port); h.Wait != want {
+			t.Errorf("%s: %v, want %v", port, h.Wait, want)
+		}
 	}
 }
 

@@ -24,7 +24,8 @@ import (
 //   - `about:"..."`: one sentence about the label's value.
 //   - `unit:"frames"`, bytes or seconds, which ends the metric's name.
 //   - `metric:"name"`: the metric's name, where it is not the field's.
-//     `metric:"loom_name"` is complete but for unit and _total.
+//     `metric:"loom_name"` is complete but for unit and _total. `metric:"-"`: it is in
+//     answers and results, and no metric.
 //
 // The tag of a blank field names the struct itself, and begins the names of its
 // metrics: a blank field with `stat:"reorder"` makes them loom_reorder_*.
@@ -67,13 +68,14 @@ type Indexed interface {
 type Field struct {
 	Name         string // the same for all fields of a family
 	Label, Value string // of a field of a family
-	Metric       string // complete
+	Metric       string // complete; "": there is none
 	Help         string
 	About        string // what Value means
 	Unit         string
 	Kind         Kind
 	Seen         bool // shown once it is not 0
 	adds         bool // a time that only grows
+	unmetered    bool
 	path         []int
 }
 
@@ -136,7 +138,8 @@ func (p place) inside(f *reflect.StructField, i int) place {
 		name = snake(f.Name)
 	}
 	metric := f.Tag.Get("metric")
-	if metric == "" {
+	p.unmetered = p.unmetered || metric == "-"
+	if metric == "" || metric == "-" {
 		metric = name
 	}
 	p.Name = join(p.Name, name)
@@ -232,12 +235,15 @@ func (b *builder) row(at place) {
 	if f.Kind == Counter {
 		f.Metric += "_total"
 	}
+	if f.unmetered {
+		f.Metric = ""
+	}
 	for i := range b.Fields {
 		o := &b.Fields[i]
 		if o.Name == f.Name && o.Value == f.Value {
 			panic(fmt.Sprintf("stat: table %s has %s twice", b.Name, f.Key()))
 		}
-		if o.Metric == f.Metric && f.Help == "" {
+		if o.Metric == f.Metric && f.Metric != "" && f.Help == "" {
 			f.Help = o.Help
 		}
 	}

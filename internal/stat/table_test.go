@@ -39,6 +39,7 @@ type counted struct {
 	Plain    uint64 `stat:"plain" unit:"frames"`
 	Use      int    `stat:"use,gauge"`
 	Peak     uint64 `stat:"peak_bytes,max" unit:"bytes"`
+	Most     uint64 `stat:"most,max" metric:"-"`
 	BySide   sides  `stat:"by_side,seen" metric:"loom_other"`
 	Hold     hist   `stat:"hold_time" metric:"hold"`
 	Grace    time.Duration
@@ -68,6 +69,7 @@ func TestTable(t *testing.T) {
 		"plain|loom_room_plain_frames_total|counter|||",
 		"use|loom_room_use|gauge|||",
 		"peak_bytes|loom_room_peak_bytes|gauge|||",
+		"most||gauge|||",
 		"by_side_left|loom_other_total|counter|side||",
 		"by_side_right|loom_other_total|counter|side||",
 		"hold_time|loom_room_hold_seconds|times|||",
@@ -100,7 +102,7 @@ func TestValues(t *testing.T) {
 		Grace: 1500 * time.Millisecond, Since: time.Unix(100, 5e8), Up: true, Busy: 250 * time.Millisecond, hidden: 12, In: room{Kicks: 13},
 	}
 	want := map[string]uint64{
-		"late_replies": 1, "sent_frames": 2, "sent_bytes": 3, "flushes_tail": 4, "flushes_expiry": 0, "plain": 0, "use": 0, "peak_bytes": 6,
+		"late_replies": 1, "sent_frames": 2, "sent_bytes": 3, "flushes_tail": 4, "flushes_expiry": 0, "plain": 0, "use": 0, "peak_bytes": 6, "most": 0,
 		"by_side_left": 8, "by_side_right": 9, "grace": 1500e6, "busy": 250e6, "rx_full": 0, "kicks": 13, "deep": 0, "embedded_deep": 0,
 	}
 	if got := maps.Collect(Counters(c)); !maps.Equal(got, want) {

@@ -139,9 +139,10 @@ func TestSamples(t *testing.T) {
 		`loom_reorder_control_frames_total{opcode="CLEAR"}`:                      float64(w[0].Leaf.Sent[overlay.OpClear].Frames + w[1].Leaf.Sent[overlay.OpClear].Frames),
 		`loom_reorder_control_bytes_total{opcode="RTT_REPLY"}`:                   float64(w[0].Leaf.Sent[overlay.OpRTTReply].Bytes + w[1].Leaf.Sent[overlay.OpRTTReply].Bytes),
 		`loom_reorder_control_unsent_total{reason="no_path"}`:                    float64(w[0].Leaf.Unsent.NoPath + w[1].Leaf.Unsent.NoPath),
-		`loom_reorder_queues_peak{worker="0"}`:                                   float64(received(w, 0).InUsePeak),
+		`loom_reorder_waiting_depth_frames_count{}`:                              float64(received(w, 0).WaitingDepth.N() + received(w, 1).WaitingDepth.N()),
+		`loom_reorder_queues_depth_sum{}`:                                        float64(received(w, 0).QueuesDepth.Sum + received(w, 1).QueuesDepth.Sum),
 		`loom_reorder_port_waiting_frames{port="host0"}`:                         float64(w[0].Waiting[0].Packets + w[1].Waiting[0].Packets),
-		`loom_reorder_port_waiting_peak_bytes{port="host0"}`:                     float64(w[1].Waiting[0].BytesPeak), // the larger, not the sum
+		`loom_reorder_port_waiting_depth_bytes_count{port="host0"}`:              float64(w[0].Waiting[0].BytesDepth.N() + w[1].Waiting[0].BytesDepth.N()),
 		`loom_reorder_port_queues{port="flood"}`:                                 float64(w[0].Waiting[2].Queues + w[1].Waiting[2].Queues),
 		`loom_exchange_feedback_bad_tag_total{worker="1"}`:                       float64(w[1].Exchange.FeedbackBadTag),
 		`loom_peer_capable{peer="192.0.2.2"}`:                                    1,

@@ -83,8 +83,8 @@ func TestConWeaveLabels(t *testing.T) {
 		`loom_conweave_late_replies_total{scheme="conweave"}`:                 s.LateReplies,
 		`loom_reorder_resume_error_seconds_count{tail="early"}`:               r.TailEarly.N,
 		`loom_reorder_resume_error_seconds_count{tail="late"}`:                r.TailLate.N,
-		`loom_reorder_port_queues_peak{port="host0"}`:                         uint64(w.Waiting[0].QueuesPeak),
-		`loom_reorder_port_queues_peak{port="flood"}`:                         uint64(w.Waiting[2].QueuesPeak),
+		`loom_reorder_port_waiting_depth_bytes_sum{port="host0"}`:             w.Waiting[0].BytesDepth.Sum,
+		`loom_reorder_port_waiting_depth_bytes_count{port="flood"}`:           w.Waiting[2].BytesDepth.N(),
 	} {
 		if v, ok := got[name]; !ok || v != float64(want) {
 			t.Errorf("%s is %v (shown: %v), want %v", name, v, ok, want)

@@ -270,7 +270,9 @@ func numbers(v reflect.Value, path string, into map[string]float64) {
 		into[path] = v.Float()
 	case reflect.Struct:
 		for i := range v.NumField() {
-			numbers(v.Field(i), path+"."+v.Type().Field(i).Name, into)
+			if f := v.Type().Field(i); f.Tag.Get("metric") != "-" {
+				numbers(v.Field(i), path+"."+f.Name, into)
+			}
 		}
 	case reflect.Interface:
 		numbers(reflect.Indirect(v.Elem()), path, into)

@@ -37,7 +37,7 @@ func newSet(t *stat.Table, labels []string, kinds ...stat.Kind) *set {
 	s := &set{labels: labels}
 	for i := range t.Fields {
 		f := &t.Fields[i]
-		if len(kinds) > 0 && !slices.Contains(kinds, f.Kind) {
+		if f.Metric == "" || len(kinds) > 0 && !slices.Contains(kinds, f.Kind) {
 			continue
 		}
 		s.rows = append(s.rows, row{Field: f, desc: prometheus.NewDesc(f.Metric, f.Help, s.labelsOf(f), nil)})
@@ -255,7 +255,7 @@ func ofOwn(scheme string, own any) *set {
 
 // ofReceiver returns the metrics of what a receiver counts, summed over the workers.
 func ofReceiver(scheme string, stats any) *set {
-	return ofScheme(stats, scheme+"_receiver", nil, stat.Counter, stat.Times)
+	return ofScheme(stats, scheme+"_receiver", nil, stat.Counter, stat.Times, stat.Depth)
 }
 
 // nowOfReceiver returns those of what is there now, which each worker shows.

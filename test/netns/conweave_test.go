@@ -26,15 +26,8 @@ func (o *order) add(p order) {
 // steady rate, and counts those that come out of order.
 func sendNumbered(t *testing.T, from, to *testenv.Namespace, addr netip.Addr, flows int, each time.Duration, size int, length time.Duration) (o order) {
 	t.Helper()
-	var in *net.UDPConn
-	to.Do(t, func() {
-		var err error
-		if in, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0))); err != nil {
-			t.Fatal(err)
-		}
-	})
+	in := listenUDP(t, to, addr)
 	defer in.Close()
-	_ = in.SetReadBuffer(8 << 20) // nothing is lost because the reader is late
 	out := make([]net.Conn, flows)
 	from.Do(t, func() {
 		for i := range out {

@@ -132,6 +132,11 @@ func TestDoctor(t *testing.T) {
 		{"config", "L0", f.dir + "/L0.yaml", func() { f.edit("L0", func(c *config.Leaf) { c.Log.Level = "warn" }) }, nil},
 		{"scheme", "L1", "scheme", func() { f.hup("L1", withScheme("letflow")) }, func() { f.hup("L1", withScheme("conga")) }},
 		{
+			"unequal_ends", "L0", "up-s0-0",
+			func() { f.hup("L0", func(c *config.Leaf) { c.Uplinks[0].LinkRate = 1e9 }) },
+			func() { f.hup("L0", func(c *config.Leaf) { c.Uplinks[0].LinkRate = 0 }) },
+		},
+		{
 			"neighbour", "L0", "up-s0-0",
 			func() {
 				in("S0", "ip link set dev dn-l0-0 arp off")()

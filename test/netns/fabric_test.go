@@ -37,13 +37,20 @@ var fabs atomic.Int64
 // up builds the fabric of a file of this folder under a name of its own. When
 // the test ends, every daemon's account must balance and no log may hold a
 // panic or a data race.
-func up(t *testing.T, file string) *fab {
+func up(t *testing.T, file string) *fab { return upWith(t, file, func(*fabric.File) {}) }
+
+// fastPath has XDP forward in a fabric what hosts send with checksums of their own.
+func fastPath(f *fabric.File) { f.FastPath, f.Hosts.Checksums = "on", "host" }
+
+// upWith is up for a fabric that differs from its file.
+func upWith(t *testing.T, file string, change func(*fabric.File)) *fab {
 	t.Helper()
 	testenv.NeedRoot(t)
 	file2, err := fabric.Load(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+	change(file2)
 	file2.Name = fmt.Sprintf("n%d_%d", os.Getpid(), fabs.Add(1))
 	l := lab.New(file2)
 	l.Binaries = daemons

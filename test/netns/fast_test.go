@@ -156,6 +156,35 @@ func TestFastPathKilled(t *testing.T) {
 	f.becomesFast(d, "h0", "h1")
 }
 
+// TestFastPathHangs: the kernel routes for a spine whose process does not run, and does not
+// end either; and once it runs again it goes on.
+func TestFastPathHangs(t *testing.T) {
+	f := up(t, "bundle.yaml")
+	d := f.goFast("S0")
+	transfer(t, f.ns["h0"], f.ns["h1"], f.addr("h1"), 1<<18)
+	f.becomesFast(d, "h0", "h1")
+	if err := unix.Kill(d.pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	again := func() { _ = unix.Kill(d.pid, unix.SIGCONT) }
+	defer again()
+	time.Sleep(1200 * time.Millisecond) // XDP goes on by itself at first, and hands frames over then
+	eventually(t, 10*time.Second, func() string {
+		if out, ok := testenv.Ping(t, f.ns["h0"], f.addr("h1"), 1400, 1); !ok {
+			return out
+		}
+		return ""
+	})
+	transfer(t, f.ns["h0"], f.ns["h1"], f.addr("h1"), 1<<18)
+	again()
+	f.becomesFast(d, "h0", "h1")
+	transfer(t, f.ns["h0"], f.ns["h1"], f.addr("h1"), 1<<18)
+	d.balanced()
+	if n := d.metric("loom_classifier_frames_total", `verdict="pass_no_socket"`); n < 100 {
+		t.Errorf("%d frames were the kernel's while the process hung", n)
+	}
+}
+
 // TestFastPathFollowsThePeer: a veth takes frames from XDP only while the other end has an
 // XDP program. Without one, as when a leaf has stopped, workers send, and the kernel there
 // gets what is sent; with one again, XDP does.

@@ -40,20 +40,7 @@ func startSeries(t *testing.T, name string, from, to *testenv.Namespace, addr ne
 	t.Helper()
 	const most = 32
 	s := &series{t: t, name: name, arrived: make([]atomic.Bool, n), done: make(chan struct{})}
-	var in *net.UDPConn
-	to.Do(t, func() {
-		var err error
-		if in, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0))); err != nil {
-			t.Fatal(err)
-		}
-		raw, err := in.SyscallConn()
-		if err == nil {
-			err = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20) })
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	})
+	in := listenUDP(t, to, addr)
 	var out net.Conn
 	from.Do(t, func() {
 		var err error
@@ -61,7 +48,7 @@ func startSeries(t *testing.T, name string, from, to *testenv.Namespace, addr ne
 			t.Fatal(err)
 		}
 	})
-	t.Cleanup(func() { in.Close(); out.Close() })
+	t.Cleanup(func() { out.Close() })
 	go func() {
 		for b := make([]byte, 2048); ; {
 			k, err := in.Read(b)

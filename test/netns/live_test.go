@@ -39,8 +39,10 @@ func (f *fab) hostMAC(host string) overlay.MAC {
 }
 
 // overrun is how many frames the kernel dropped before a daemon could read them: on a busy
-// machine a daemon may not run for longer than its rings can bear, whatever its file says.
+// machine a daemon, or the kernel's own thread, may not run for longer than its rings can
+// bear, whatever a daemon's file says.
 func (f *fab) overrun() (frames uint64) {
+	frames = uint64(f.vethDrops())
 	for _, d := range f.daemons {
 		frames += d.metric("loom_xsk_rx_ring_full_total") + d.metric("loom_xsk_fill_ring_empty_total")
 	}
@@ -146,6 +148,9 @@ func TestLiveChanges(t *testing.T) {
 		t.Logf("%s: %d datagrams, %d lost, %d overrun", name, sent, lost, f.overrun())
 		if lost > 0 && uint64(lost) > f.overrun() {
 			t.Errorf("%s: %d of %d datagrams were lost, %d because rings were full", name, lost, sent, f.overrun())
+			for name, d := range f.daemons {
+				t.Logf("%s dropped %v", name, d.stats().Drops)
+			}
 		}
 	}
 	for _, x := range f.daemons {

@@ -118,10 +118,22 @@ func kinds() (names []string) {
 // (The spine does not believe the leaf's own packets either, as no route leads back, so
 // that the other direction is dead, too: TestGrayPath has one that is not.)
 func TestDeadPath(t *testing.T) {
-	f := up(t, "pair.yaml")
+	t.Run("workers", func(t *testing.T) { up(t, "pair.yaml").givesUpDeadPaths(kinds()) })
+	t.Run("fast path", func(t *testing.T) {
+		f := upWith(t, "pair.yaml", fastPath)
+		f.givesUpDeadPaths([]string{"conga", "ecmp"})
+		if n := f.wrapped(f.daemons["L0"], "h0"); n < 1000 {
+			t.Errorf("XDP has put %d frames into tunnels: the test shows little", n)
+		}
+	})
+}
+
+func (f *fab) givesUpDeadPaths(schemes []string) {
+	t := f.t
+	t.Helper()
 	d := f.daemons["L0"]
 	f.allAlive()
-	for i, scheme := range kinds() {
+	for i, scheme := range schemes {
 		if i > 0 {
 			// A link that goes and comes is another path: one that had failed a moment ago
 			// would have to prove itself for longer.

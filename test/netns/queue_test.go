@@ -3,7 +3,6 @@ package netns
 import (
 	"fmt"
 	"net"
-	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -89,16 +88,9 @@ func TestQueueFull(t *testing.T) {
 }
 
 // udp listens in a host until the test ends.
-func (f *fab) udp(host string) (c net.PacketConn) {
+func (f *fab) udp(host string) net.PacketConn {
 	f.t.Helper()
-	f.ns[host].Do(f.t, func() {
-		var err error
-		if c, err = net.ListenPacket("udp", netip.AddrPortFrom(f.addr(host), 0).String()); err != nil {
-			f.t.Fatal(err)
-		}
-	})
-	f.t.Cleanup(func() { c.Close() })
-	return c
+	return listenUDP(f.t, f.ns[host], f.addr(host))
 }
 
 func (f *fab) sendUDP(host, to string) (c net.Conn) {

@@ -152,6 +152,7 @@ func TestTrace(t *testing.T) {
 		t.Errorf("all went by %d ways", len(ways))
 	}
 	f.traceFromAnnouncements(hosts[0], hosts[2])
+	f.namesElsewhere(hosts[0], hosts[2])
 	f.traceSaysDrops(hosts[0], hosts[2])
 }
 
@@ -167,6 +168,21 @@ func (f *fab) traceFromAnnouncements(src, dst fabric.Host) {
 	text = f.daemons[leaf].loomctl("explain", ip, peer, "udp", "7", "7")
 	if !strings.Contains(text, "announced") || !strings.Contains(text, "takes uplink") {
 		f.t.Errorf("without --dst-mac %s explains\n%s", leaf, text)
+	}
+}
+
+// namesElsewhere: explain and capture take the names of hosts that trace takes.
+func (f *fab) namesElsewhere(src, dst fabric.Host) {
+	f.t.Helper()
+	leaf := f.topo.Leaves[src.Leaf].Name
+	if out, err := f.labctl("--node", leaf, "explain", src.Name, dst.Name, "udp", "7", "7"); err != nil || !strings.Contains(out, "takes uplink") {
+		f.t.Errorf("explain %s %s: %v\n%s", src.Name, dst.Name, err, out)
+	}
+	if out, err := f.labctl("--node", leaf, "capture", "--flow", src.Name+","+dst.Name+",udp", "--time", "100ms"); err != nil || !strings.Contains(out, "0 frames captured") {
+		f.t.Errorf("capture --flow %s,%s: %v\n%s", src.Name, dst.Name, err, out)
+	}
+	if out, err := f.labctl("--node", leaf, "capture", "--flow", src.Name+",nobody", "--time", "100ms"); err == nil || !strings.Contains(err.Error(), `"nobody" is neither an IP nor a MAC address`) {
+		f.t.Errorf("capture of nobody: %v\n%s", err, out)
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/loomfabric/loom/internal/testenv"
 )
 
@@ -150,6 +152,27 @@ func (s *stream) flows(bytes int64, within time.Duration) {
 	})
 }
 
+// listenUDP listens in a namespace until the test ends. The socket has room for all that comes
+// while a busy machine does not let its reader run.
+func listenUDP(t *testing.T, ns *testenv.Namespace, addr netip.Addr) (c *net.UDPConn) {
+	t.Helper()
+	ns.Do(t, func() {
+		var err error
+		if c, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0))); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := c.SyscallConn()
+		if err == nil {
+			err = raw.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20) })
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
 // A probe is UDP of many flows at a steady rate with numbered datagrams, so
 // that each one's fate is known.
 type probe struct {
@@ -173,14 +196,7 @@ func startBursts(t *testing.T, from, to *testenv.Namespace, addr netip.Addr, flo
 	t.Helper()
 	const most = 1 << 18
 	p := &probe{arrived: make([]atomic.Bool, most), at: make([]atomic.Int64, most), stop: make(chan struct{}), done: make(chan struct{})}
-	var in net.PacketConn
-	to.Do(t, func() {
-		var err error
-		if in, err = net.ListenPacket("udp", netip.AddrPortFrom(addr, 0).String()); err != nil {
-			t.Fatal(err)
-		}
-	})
-	t.Cleanup(func() { in.Close() })
+	in := listenUDP(t, to, addr)
 	go func() {
 		for buf := make([]byte, 2048); ; {
 			n, _, err := in.ReadFrom(buf)

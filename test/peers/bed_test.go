@@ -2,31 +2,39 @@ package peers
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/loomfabric/loom/internal/ethtool"
 	"github.com/loomfabric/loom/internal/testenv"
 )
 
-// bed is the test bed: three namespaces in a row, generator, device under test
-// and sink, joined by two veth pairs.
+// bed is the test bed of a job: three namespaces in a row, generator, device under
+// test and sink, joined by two veth pairs.
 //
-//	gen: load ── acc :dut: upl ── end :sink
+//	gen: load ══ in :dut: out ══ end :sink
 type bed struct {
-	gen, dut, sink      *testenv.Namespace
-	loadIndex, endIndex int
-	endMAC              string
-	daemons             string // folder with leafd
-	dir                 string // scratch
+	job                *job
+	gen, dut, sink     *testenv.Namespace
+	load, in, out, end port
+	daemons            string // folder with leafd, spined and loomctl
+	dir                string // scratch
+	ksoftirqd          [2]int // by core
+}
+
+// port is a network interface.
+type port struct {
+	name  string
+	index int
+	mac   net.HardwareAddr
 }
 
 const (
@@ -34,53 +42,123 @@ const (
 	vxlanPort = 4789
 	localVTEP = "10.255.0.1"
 	peerVTEP  = "10.255.0.2"
-	// generator and device under test have a core each.
+	// Next hops of a spine.
+	loadHop, endHop = "10.1.0.2", "10.1.1.2"
+	// The generator has a core. The softirq in which the device receives has the same or the
+	// other one; its threads have the other one.
 	genCore, dutCore = 0, 1
-	dstMAC           = "02:00:00:00:0b:02"
+	// A host behind the device, and one behind the other VTEP.
+	hostMAC, remoteMAC = "02:00:00:00:0a:01", "02:00:00:00:0b:02"
+	underlayMTU        = 1600
 )
 
-// newBed makes namespaces and links afresh. They go when the benchmark ends.
-func newBed(b *testing.B, daemons string) *bed {
+// newBed makes namespaces and links afresh. They go when the test ends.
+func newBed(t testing.TB, j *job, daemons string) *bed {
 	d := &bed{
-		gen: testenv.NewNamespace(b, "peers-gen"), dut: testenv.NewNamespace(b, "peers-dut"), sink: testenv.NewNamespace(b, "peers-sink"),
-		daemons: daemons, dir: b.TempDir(),
+		job: j, gen: testenv.NewNamespace(t, "peers-gen"), dut: testenv.NewNamespace(t, "peers-dut"), sink: testenv.NewNamespace(t, "peers-sink"),
+		daemons: daemons, dir: t.TempDir(),
 	}
-	load, _ := testenv.VethPair(b, d.gen, "load", d.dut, "acc", testenv.VethOptions{KeepTXCsum: true})
-	_, end := testenv.VethPair(b, d.dut, "upl", d.sink, "end", testenv.VethOptions{KeepTXCsum: true, MTU: 1600})
-	d.loadIndex, d.endIndex, d.endMAC = load.Attrs().Index, end.Attrs().Index, end.Attrs().HardwareAddr.String()
-	ip(b, d.sink, "addr add "+peerVTEP+"/24 dev end")
+	link := func(a *testenv.Namespace, aName string, b *testenv.Namespace, bName, inside string) {
+		opt := testenv.VethOptions{KeepTXCsum: true, MTU: underlayMTU}
+		if inside == "acc" {
+			opt.MTU = 0 // the kernel's
+		}
+		testenv.VethPair(t, a, aName, b, bName, opt)
+	}
+	link(d.gen, "load", d.dut, j.in, j.in)
+	link(d.dut, j.out, d.sink, "end", j.out)
+	for _, p := range []struct {
+		port *port
+		ns   *testenv.Namespace
+		name string
+	}{{&d.load, d.gen, "load"}, {&d.in, d.dut, j.in}, {&d.out, d.dut, j.out}, {&d.end, d.sink, "end"}} {
+		a := p.ns.Link(t, p.name).Attrs()
+		*p.port = port{p.name, a.Index, a.HardwareAddr}
+	}
+	// A veth takes frames from XDP only if the other end has NAPI, which GRO gives it. Frames
+	// that come as socket buffers pass by it, unless an XDP program is there.
+	d.sink.Do(t, func() { setGRO(t, "end", true) })
+	for core := range d.ksoftirqd {
+		pids := kernelThreads(t, fmt.Sprintf("ksoftirqd/%d\n", core))
+		if len(pids) != 1 {
+			t.Fatalf("ksoftirqd of core %d: processes %v: two cores are needed", core, pids)
+		}
+		d.ksoftirqd[core] = pids[0]
+	}
 	return d
 }
 
-// underlay gives the device's uplink its address, and the MAC address of the sink.
-func (d *bed) underlay(b *testing.B) {
-	ip(b, d.dut, "addr add "+localVTEP+"/24 dev upl")
-	ip(b, d.dut, fmt.Sprintf("neigh add %s lladdr %s dev upl nud permanent", peerVTEP, d.endMAC))
-}
-
-// ip runs an ip(8) command in a namespace.
-func ip(b *testing.B, ns *testenv.Namespace, line string) {
-	b.Helper()
-	command(b, nil, append([]string{"ip", "-n", ns.Name}, strings.Fields(line)...)...)
-}
-
-// command runs a program with additions to the environment.
-func command(b *testing.B, env []string, args ...string) {
-	b.Helper()
-	cmd := exec.Command(args[0], args[1:]...)
-	cmd.Env = append(os.Environ(), env...)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		b.Fatalf("%s: %v: %s", strings.Join(args, " "), err, out)
+// setGRO turns generic receive offload of an interface of this namespace on or off.
+func setGRO(t testing.TB, name string, on bool) {
+	s, err := ethtool.Open()
+	if err == nil {
+		err = errors.Join(s.Set(name, ethtool.GRO, on), s.Close())
+	}
+	if err != nil {
+		t.Fatalf("set GRO of %s to %v: %v", name, on, err)
 	}
 }
 
-// daemon starts a program in the dut namespace that runs until the benchmark ends,
-// and returns its pid. The program's output is shown if the benchmark fails.
-func (d *bed) daemon(b *testing.B, env []string, args ...string) (pid int) {
-	b.Helper()
+// address gives the device its addresses, and the MAC addresses of its neighbours.
+func (d *bed) address(t testing.TB) {
+	lines := []string{
+		fmt.Sprintf("addr add %s/24 dev upl", localVTEP),
+		fmt.Sprintf("neigh add %s lladdr %s dev upl nud permanent", peerVTEP, d.beyond()),
+	}
+	if d.job.spine {
+		lines = []string{
+			"addr add 10.1.0.1/24 dev " + d.in.name,
+			"addr add 10.1.1.1/24 dev " + d.out.name,
+			fmt.Sprintf("neigh add %s lladdr %s dev %s nud permanent", loadHop, d.load.mac, d.in.name),
+			fmt.Sprintf("neigh add %s lladdr %s dev %s nud permanent", endHop, d.end.mac, d.out.name),
+			fmt.Sprintf("route add %s/32 via %s", localVTEP, loadHop),
+			fmt.Sprintf("route add %s/32 via %s", peerVTEP, endHop),
+		}
+	}
+	for _, line := range lines {
+		ip(t, d.dut, line)
+	}
+}
+
+// beyond returns the MAC address of the other VTEP: where frames go to, or come from.
+func (d *bed) beyond() net.HardwareAddr {
+	if d.in.name == "upl" {
+		return d.load.mac
+	}
+	return d.end.mac
+}
+
+// ip runs an ip(8) command in a namespace.
+func ip(t testing.TB, ns *testenv.Namespace, line string) {
+	t.Helper()
+	command(t, nil, append([]string{"ip", "-n", ns.Name}, strings.Fields(line)...)...)
+}
+
+// shell runs lines in the dut namespace, with the /sys that belongs to it.
+func (d *bed) shell(t testing.TB, lines ...string) {
+	t.Helper()
+	command(t, nil, "ip", "netns", "exec", d.dut.Name, "sh", "-ec", strings.Join(lines, "\n"))
+}
+
+// command runs a program with additions to the environment, and returns what it says.
+func command(t testing.TB, env []string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// daemon starts a program in the dut namespace that runs until the test ends,
+// and returns its pid. The program's output is shown if the test fails.
+func (d *bed) daemon(t testing.TB, env []string, args ...string) (pid int) {
+	t.Helper()
 	name := filepath.Base(args[0])
 	var out bytes.Buffer
-	cmd := exec.CommandContext(b.Context(), "ip", append([]string{"netns", "exec", d.dut.Name}, args...)...) // ip replaces itself by the program
+	cmd := exec.CommandContext(t.Context(), "ip", append([]string{"netns", "exec", d.dut.Name}, args...)...) // ip replaces itself by the program
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	// A benchmark that is killed must not leave its daemons behind.
@@ -88,79 +166,26 @@ func (d *bed) daemon(b *testing.B, env []string, args ...string) (pid int) {
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	if err := cmd.Start(); err != nil {
-		b.Fatalf("start %s: %v", name, err)
+		t.Fatalf("start %s: %v", name, err)
 	}
-	b.Cleanup(func() {
+	t.Cleanup(func() {
 		err := cmd.Wait()
 		if end := cmd.ProcessState; !end.Success() && end.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
-			b.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v", name, err)
 		}
-		if b.Failed() {
-			b.Logf("%s says:\n%s", name, &out)
+		if t.Failed() {
+			t.Logf("%s says:\n%s", name, &out)
 		}
 	})
 	return cmd.Process.Pid
 }
 
 // ready waits for something that takes its time.
-func ready(b *testing.B, what string, limit time.Duration, ok func() bool) {
-	b.Helper()
+func ready(t testing.TB, what string, limit time.Duration, ok func() bool) {
+	t.Helper()
 	for end := time.Now().Add(limit); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
-			b.Fatalf("%s: not there after %v", what, limit)
+			t.Fatalf("%s: not there after %v", what, limit)
 		}
 	}
-}
-
-// kernelThreads lists kernel threads by the beginning of their name.
-func kernelThreads(b *testing.B, prefix string) (pids []int) {
-	b.Helper()
-	paths, err := filepath.Glob("/proc/[0-9]*/comm")
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, path := range paths {
-		comm, err := os.ReadFile(path)
-		if err != nil || !strings.HasPrefix(string(comm), prefix) {
-			continue // another one, or ended meanwhile
-		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if err != nil {
-			b.Fatal(err)
-		}
-		pids = append(pids, pid)
-	}
-	return pids
-}
-
-// bind binds a thread to a core; 0 is the calling thread.
-func bind(b *testing.B, pid, core int) {
-	b.Helper()
-	var set unix.CPUSet
-	set.Set(core)
-	if err := unix.SchedSetaffinity(pid, &set); err != nil {
-		b.Fatalf("bind thread %d to core %d: %v", pid, core, err)
-	}
-}
-
-// cpuTime reads a clock of CPU time. Linux charges softirqs to the thread that they
-// interrupt or end in.
-func cpuTime(b *testing.B, clock int32) time.Duration {
-	b.Helper()
-	var ts unix.Timespec
-	if err := unix.ClockGettime(clock, &ts); err != nil {
-		b.Fatalf("read CPU clock %d: %v", clock, err)
-	}
-	return time.Duration(ts.Nano())
-}
-
-// cpuOf sums the CPU time of processes, threads that have ended included
-// (clock_getcpuclockid(3)).
-func cpuOf(b *testing.B, pids []int) (sum time.Duration) {
-	b.Helper()
-	const scheduler = 2 // CPUCLOCK_SCHED: exact, not sampled by the timer tick
-	for _, pid := range pids {
-		sum += cpuTime(b, int32(^pid)<<3|scheduler)
-	}
-	return sum
 }

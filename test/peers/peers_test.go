@@ -1,7 +1,6 @@
-// Package peers compares VXLAN encapsulation on one core over veth: Loom, Open
-// vSwitch's user-space datapath on AF_XDP, and the kernel's bridge with a vxlan
-// port, in turn in one run. See README.md for what is measured and how;
-// `make bench-peers` runs it.
+// Package peers compares Loom, by its workers and by its fast path, with Open vSwitch's
+// user-space datapath on AF_XDP and with the kernel, over veth, in turn in one run. See
+// README.md for what is measured and how; `make bench-peers` runs it.
 package peers
 
 import (
@@ -12,62 +11,38 @@ import (
 	"runtime"
 	"slices"
 	"testing"
-	"text/tabwriter"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/rlimit"
 
 	"github.com/loomfabric/loom/internal/spread"
 	"github.com/loomfabric/loom/internal/testenv"
 )
 
-var rounds = flag.Int("rounds", 3, "how often each device is measured; the table has the medians")
+var (
+	rounds = flag.Int("rounds", 5, "how often each device is measured; the tables have the medians")
+	window = flag.Duration("window", 300*time.Millisecond, "how long a rate, or how long frames are under way, is measured")
+)
+
+// drain is how long a device may take to send what it has.
+const drain = 20 * time.Millisecond
+
+// firstFrames are how many show how fast a device is. A fast path has workers forward them, and
+// all of them have left when the next burst comes.
+const firstFrames = 50_000
 
 var frameSizes = []int{64, 1500}
 
-// device is a device under test. It encapsulates the frames that arrive on acc and
-// sends them on upl.
-type device struct {
-	name    string
-	tools   []string // programs that it needs
-	install string   // packages that have them
-	// softirqReceive reports whether the device receives in a softirq on the
-	// generator's core. The generator's time is corrected then.
-	softirqReceive bool
-	// start sets the device up in the bed's dut namespace. It returns when the device
-	// forwards, with the pids of its processes and kernel threads.
-	start func(b *testing.B, d *bed) (pids []int)
-}
-
-var devices = []device{
-	{"Loom", []string{"ip"}, "iproute2", true, startLoom},
-	{"Open vSwitch", []string{"ip", "ovsdb-tool", "ovsdb-server", "ovs-vswitchd", "ovs-vsctl", "ovs-ofctl", "ovs-appctl"}, "iproute2 openvswitch-switch", true, startOVS},
-	{"kernel", []string{"ip", "bridge", "ethtool"}, "iproute2 ethtool", false, startKernel},
-}
-
-// result is one measurement of one device.
-type result struct {
-	pps    float64       // VXLAN frames that reached the sink, per second
-	cpu    time.Duration // CPU time a frame
-	offers float64       // frames per second that the generator sent
-	core   float64       // share of its core that the device got; the rest went to others
-}
-
-type key struct {
-	device string
-	size   int
-}
-
-// BenchmarkEncap measures every device in every round. One operation is a burst of
-// frames. The last lines compare the devices by the medians of their rounds.
-func BenchmarkEncap(b *testing.B) {
+// BenchmarkPeers measures every device in every round, and then prints the medians of the
+// rounds. The numbers that Go prints with each are of one core and of frames of 64 bytes.
+func BenchmarkPeers(b *testing.B) {
 	if os.Geteuid() != 0 {
 		skip(b, "it needs root for network namespaces and AF_XDP: run `make bench-peers`")
 	}
 	if err := rlimit.RemoveMemlock(); err != nil {
 		b.Fatal(err)
 	}
+	hurrySession(b)
 	daemons, remove, err := testenv.Daemons(false)
 	if err != nil {
 		b.Fatal(err)
@@ -77,13 +52,28 @@ func BenchmarkEncap(b *testing.B) {
 			b.Error(err)
 		}
 	})
-	results := map[key][]result{}
+	r := newResults()
 	for round := range *rounds {
-		for _, dev := range devices {
-			b.Run(fmt.Sprintf("round=%d/device=%s", round+1, dev.name), func(b *testing.B) { dev.measure(b, daemons, results) })
+		for i := range jobs {
+			j := &jobs[i]
+			for k := range j.devices {
+				dev := &j.devices[k]
+				b.Run(fmt.Sprintf("round=%d/job=%s/device=%s", round+1, j.name, dev.name), func(b *testing.B) {
+					for _, tool := range dev.tools {
+						if _, err := exec.LookPath(tool); err != nil {
+							skip(b, fmt.Sprintf("%v: apt-get install %s", err, dev.install))
+						}
+					}
+					dev.measure(b, j, daemons, round, r)
+					b.ReportMetric(0, "ns/op") // says nothing
+					m := r.of[cell{oneCore, j.name, 64, dev.name}][round]
+					b.ReportMetric(m.pps/1e6, "Mpps")
+					b.ReportMetric(m.cpu, "cpu-ns/frame")
+				})
+			}
 		}
 	}
-	report(b, results)
+	r.report(os.Stdout)
 }
 
 // skip skips a benchmark and says so, which `go test` does only with -v.
@@ -93,100 +83,149 @@ func skip(b *testing.B, why string) {
 }
 
 // measure sets a bed up afresh, so that no device finds what another left, and
-// measures the device with frames of every size.
-func (dev *device) measure(b *testing.B, daemons string, results map[key][]result) {
-	for _, tool := range dev.tools {
-		if _, err := exec.LookPath(tool); err != nil {
-			skip(b, fmt.Sprintf("%v: apt-get install %s", err, dev.install))
-		}
-	}
+// measures the device in all placements with frames of every size.
+func (dev *device) measure(b *testing.B, j *job, daemons string, round int, r *results) {
 	// Daemons are to end with this process, which the kernel takes to be the thread
 	// that started them.
 	runtime.LockOSThread()
-	d := newBed(b, daemons)
-	base := map[int]time.Duration{}
-	if dev.softirqReceive {
-		for _, size := range frameSizes {
-			base[size] = d.baseline(b, frame(size))
+	hurry(b) // daemons inherit it
+	d := newBed(b, j, daemons)
+	m := &meter{bed: d, gen: newGenerator(b, d), alone: map[int]time.Duration{}, results: r}
+	for _, size := range frameSizes {
+		m.alone[size] = m.baseline(b, size)
+	}
+	m.dev, m.device = dev.start(b, d), dev
+	m.threads = append([]int{d.ksoftirqd[dutCore]}, m.dev.pids...)
+	for _, p := range placements {
+		if p.otherCore && !dev.polls {
+			m.threads = append(m.threads, d.threaded(b)...)
 		}
-	}
-	sink := d.newSink(b)
-	pids := append(kernelThreads(b, fmt.Sprintf("ksoftirqd/%d\n", dutCore)), dev.start(b, d)...)
-	for _, size := range frameSizes {
-		b.Run(fmt.Sprintf("frame=%d", size), func(b *testing.B) {
-			r, l := d.sample(b, sink, pids, frame(size))
-			if dev.softirqReceive {
-				r.cpu += max(l.perFrame()-base[size], 0)
-			}
-			results[key{dev.name, size}] = append(results[key{dev.name, size}], r)
-			b.ReportMetric(0, "ns/op") // a burst's time says nothing
-			b.ReportMetric(r.pps/1e6, "Mpps")
-			b.ReportMetric(r.offers/1e6, "Mpps-offered")
-			b.ReportMetric(float64(r.cpu), "cpu-ns/frame")
-			b.ReportMetric(r.core*100, "core-%")
-		})
-	}
-}
-
-// sample measures a device that is running. It counts neither the softirqs on the
-// generator's core nor the first half second, which fills caches and flow tables.
-func (d *bed) sample(b *testing.B, sink *ebpf.Map, pids []int, f []byte) (result, load) {
-	d.generate(b, f, lasting(warmUp))
-	good, before := count(b, sink, sinkGood), cpuOf(b, pids)
-	l := d.generate(b, f, b.Loop)
-	cpu, arrived := cpuOf(b, pids)-before, count(b, sink, sinkGood)-good
-	if arrived == 0 {
-		b.Fatalf("no VXLAN frame of VNI %d arrived for %d that were sent (%d others)", vni, l.frames, count(b, sink, sinkOther))
-	}
-	return result{
-		pps:    float64(arrived) / l.wall.Seconds(),
-		cpu:    cpu / time.Duration(arrived),
-		offers: float64(l.frames) / l.wall.Seconds(),
-		core:   cpu.Seconds() / l.wall.Seconds(),
-	}, l
-}
-
-func median(rs []result, of func(result) float64) float64 {
-	var v []float64
-	for _, r := range rs {
-		v = append(v, of(r))
-	}
-	slices.Sort(v)
-	return spread.Quantile(v, 0.5)
-}
-
-// report prints the medians, and the ratio of Loom to each device.
-func report(b *testing.B, results map[key][]result) {
-	if len(results) == 0 {
-		return
-	}
-	pps := func(r result) float64 { return r.pps }
-	cpu := func(r result) float64 { return float64(r.cpu) }
-	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "\nframe\tdevice\tMpps\tns CPU/frame\tLoom's rate\tLoom's CPU\t")
-	least := 1.0 // share of its core that a device got
-	for _, size := range frameSizes {
-		loom := results[key{devices[0].name, size}]
-		for _, dev := range devices {
-			rs := results[key{dev.name, size}]
-			if len(rs) == 0 {
+		for _, size := range frameSizes {
+			c := cell{p.name, j.name, size, dev.name}
+			if p.otherCore && dev.polls { // its threads have had the other core before
+				r.add(c, round, r.of[cell{oneCore, j.name, size, dev.name}][round])
 				continue
 			}
-			fmt.Fprintf(w, "%d\t%s\t%.3f\t%.0f\t", size, dev.name, median(rs, pps)/1e6, median(rs, cpu))
-			if len(loom) > 0 {
-				fmt.Fprintf(w, "%.2f x\t%.2f x\t", median(loom, pps)/median(rs, pps), median(rs, cpu)/median(loom, cpu))
-			}
-			fmt.Fprintln(w)
-			for _, r := range rs {
-				least = min(least, r.core)
-			}
+			r.add(c, round, m.sample(b, p, size))
 		}
 	}
-	if err := w.Flush(); err != nil {
-		b.Fatal(err)
+}
+
+// placement is where the device under test works, and who takes its frames.
+type placement struct {
+	name string
+	// otherCore gives the softirq in which the device receives a thread on a core other than
+	// the generator's.
+	otherCore bool
+	receiver  receiver
+	timed     bool // how long frames are under way is measured, too
+}
+
+const (
+	oneCore    = "device and generator on one core, receiver without socket buffers"
+	skbs       = "device and generator on one core, receiver with socket buffers"
+	otherCore  = "device on the other core, receiver without socket buffers"
+	halfLoaded = 2 // the part of its rate that a device is loaded with when frames are timed
+)
+
+// placements are in the order of measuring. The device stays on the other core once it is there.
+var placements = []placement{{oneCore, false, noBuffers, true}, {skbs, false, buffers, false}, {otherCore, true, noBuffers, false}}
+
+// meter measures one device.
+type meter struct {
+	bed     *bed
+	gen     *generator
+	device  *device
+	dev     running
+	threads []int                 // that work for the device alone
+	alone   map[int]time.Duration // the generator's time a frame without a device, by size
+	results *results
+}
+
+// baseline measures the generator against a program that drops at once where the device will receive. The
+// result is the cost of a frame before the device under test works on it.
+func (m *meter) baseline(b *testing.B, size int) time.Duration {
+	b.Helper()
+	attached := m.bed.attachXDP(b, &m.bed.in, always(xdpDrop))
+	defer attached.Close()
+	s, _ := m.bed.job.frames(m.bed, size)
+	l := m.gen.send(b, &s, 10*firstFrames)
+	return l.perFrame()
+}
+
+// sample measures a device that is running.
+func (m *meter) sample(b *testing.B, p placement, size int) (r measured) {
+	d := m.bed
+	s, w := d.job.frames(d, size)
+	to := d.newSink(b, p.receiver, &w, false)
+	l := m.gen.send(b, &s, firstFrames)
+	l = m.gen.send(b, &s, l.fill(*window/2)) // fills caches and flow tables
+	var before fastCount
+	if m.dev.fast != nil {
+		before = m.dev.fast(b)
 	}
-	// All devices are overloaded, so that an undisturbed one gets the whole core.
-	if least < 0.9 {
-		fmt.Printf("Other work took up to %.0f %% of core %d: repeat on an idle machine, or compare CPU time only.\n", (1-least)*100, dutCore)
+	good, bad, cpu := to.count(b, sinkGood), to.count(b, sinkOther), cpuOf(b, m.threads...)
+	l = m.gen.send(b, &s, l.fill(*window))
+	own := cpuOf(b, m.threads...) - cpu
+	arrived, other := to.count(b, sinkGood)-good, to.count(b, sinkOther)-bad
+	if arrived == 0 {
+		b.Fatalf("%s: no frame arrived as it should, for %d that were sent; %d others", p.name, l.frames, other)
 	}
+	if other > arrived/1000 {
+		b.Errorf("%s: %d frames arrived as they should, and %d others", p.name, arrived, other)
+	}
+	if m.dev.fast != nil {
+		r.fast, r.why = m.dev.fast(b).since(before, arrived)
+	}
+	to.close(b)
+	m.results.got(l.cpu.Seconds() / l.wall.Seconds())
+	if p.otherCore || m.device.polls {
+		m.results.got(own.Seconds() / l.wall.Seconds())
+	}
+	r.pps = float64(arrived) / l.wall.Seconds()
+	r.cpu = m.perFrame(p, size, &l, own, arrived)
+	if p.timed {
+		m.time(b, p, size, &r)
+	}
+	return r
+}
+
+// perFrame returns the CPU time of the device for a frame that it has delivered, in ns: that of
+// its threads, and what the generator's core needs more than it needs without a device. A thread
+// that polls is not asked to answer for frames that its ring had no room for.
+func (m *meter) perFrame(p placement, size int, l *load, own time.Duration, arrived uint64) float64 {
+	each := float64(own) / float64(arrived)
+	if p.otherCore {
+		return each
+	}
+	excess := float64(l.cpu) - float64(l.frames)*float64(m.alone[size])
+	if m.device.polls {
+		return each + max(excess, 0)/float64(l.frames)
+	}
+	return each + max(excess, 0)/float64(arrived)
+}
+
+// time measures how long frames are under way when the device has half of what it can do.
+func (m *meter) time(b *testing.B, p placement, size int, r *measured) {
+	s, w := m.bed.job.frames(m.bed, size)
+	to := m.bed.newSink(b, p.receiver, &w, true)
+	defer to.close(b)
+	time.Sleep(drain) // what the device still has would count
+	interval := time.Duration(halfLoaded * 1e9 / r.pps)
+	l := m.gen.pace(b, &s, interval, *window)
+	times := to.underWay(b)
+	if len(times) == 0 {
+		b.Fatalf("%s: no frame with a time in it arrived, for %d that were sent", p.name, l.frames)
+	}
+	r.offered = l.rate() / r.pps
+	r.lost = 1 - float64(to.count(b, sinkGood))/float64(l.frames)
+	for i, q := range quantiles {
+		r.latency[i] = time.Duration(times[spread.Rank(q, uint64(len(times)))-1])
+	}
+}
+
+// median returns the nearest-rank median of values, which it sorts.
+func median(v []float64) float64 {
+	slices.Sort(v)
+	return spread.Quantile(v, 0.5)
 }

@@ -51,11 +51,15 @@ var wanted = []want{
 		{`loom_conweave_reroutes_total{scheme="conweave"}`: 20},
 		{`loom_reorder_flushes_total{cause="tail"}`: 5}, // queues that waited for what came the slow way
 	}},
+	{scheme: "reed", ordered: true, least: [2]map[string]uint64{
+		{`loom_reed_moves_total{scheme="reed"}`: 200},
+		{"loom_reed_receiver_held_frames_total": 100, "loom_reed_receiver_settled_total": 0, "loom_reed_receiver_expired_total": 0},
+	}},
 }
 
-// unordered is the metric of frames that a leaf did not put in order although it
-// should have (ConWeave), as when it waited for too long for those before them.
-const unordered = "loom_reorder_unordered_frames_total"
+// unordered are the metrics of frames that a leaf did not put in order although it
+// should have (ConWeave, reed), as when it waited for too long for those before them.
+var unordered = []string{"loom_reorder_unordered_frames_total", "loom_reed_receiver_late_frames_total", "loom_reed_receiver_no_flow_frames_total"}
 
 // drops is the metric of frames that a leaf or spine dropped.
 const drops = "loom_drops_total"
@@ -222,7 +226,7 @@ func (s *site) row(t *testing.T, w want) {
 		}
 		return c
 	}
-	before, loom, excused, dropped := counters(), s.counters(w), s.all(s.leaves, unordered), s.all(s.nodes(), drops)
+	before, loom, excused, dropped := counters(), s.counters(w), s.all(s.leaves, unordered...), s.all(s.nodes(), drops)
 	for _, p := range phases(s.lab.Topo.Hosts[1].Addr.Addr(), w.ordered) {
 		start := time.Now()
 		out, err := s.transfer(p)
@@ -248,12 +252,12 @@ func (s *site) row(t *testing.T, w want) {
 	}
 	// A frame that comes too early, or never, is one gap, and what it makes the sender
 	// repeat may be another.
-	frames := s.grown(t, s.leaves, unordered, excused)
+	frames := s.grown(t, excused, s.leaves, unordered...)
 	if w.ordered && outOfSeq > 2*(frames+lost) {
 		t.Errorf("%d requests came out of order, leaves own up to %d frames, and %d packets were not received", outOfSeq, frames, lost)
 	}
 	t.Logf("%d requests came out of order; leaves own up to %d frames; %d packets were not received", outOfSeq, frames, lost)
-	s.grown(t, s.nodes(), drops, dropped)
+	s.grown(t, dropped, s.nodes(), drops)
 	if !w.ordered && outOfSeq == 0 {
 		t.Error("no request came out of order: the paths do not differ enough to prove anything")
 	}
@@ -348,25 +352,27 @@ func (s *site) nodes() (names []string) {
 	return append(names, s.leaves...)
 }
 
-// all are the series of a metric, by node and labels.
-func (s *site) all(nodes []string, metric string) map[string]uint64 {
+// all are the series of metrics, by node, name and labels.
+func (s *site) all(nodes []string, metrics ...string) map[string]uint64 {
 	s.t.Helper()
 	all := map[string]uint64{}
 	for _, node := range nodes {
-		for labels, n := range s.series(node, metric) {
-			all[node+", "+labels] = n
+		for _, metric := range metrics {
+			for labels, n := range s.series(node, metric) {
+				all[node+": "+metric+labels] = n
+			}
 		}
 	}
 	return all
 }
 
-// grown logs by how much the series of a metric have grown, and adds it up.
-func (s *site) grown(t *testing.T, nodes []string, metric string, before map[string]uint64) (sum uint64) {
+// grown logs by how much the series of metrics have grown, and adds it up.
+func (s *site) grown(t *testing.T, before map[string]uint64, nodes []string, metrics ...string) (sum uint64) {
 	t.Helper()
-	for series, n := range s.all(nodes, metric) {
+	for series, n := range s.all(nodes, metrics...) {
 		if n -= before[series]; n > 0 {
 			sum += n
-			t.Logf("%s: %s +%d", metric, series, n)
+			t.Logf("%s +%d", series, n)
 		}
 	}
 	return sum

@@ -60,16 +60,18 @@ func (s *site) metric(node, series string) uint64 {
 	return uint64(v)
 }
 
-// series returns the values of all series of a metric, by their labels.
+// series returns the values of all series of a metric, by their labels in braces; "":
+// it has none.
 func (s *site) series(node, name string) map[string]uint64 {
 	s.t.Helper()
 	values := map[string]uint64{}
 	for line := range strings.Lines(s.scrape(node)) {
-		labels, ok := strings.CutPrefix(strings.TrimSpace(line), name+"{")
-		if !ok {
-			continue
+		rest, ok := strings.CutPrefix(strings.TrimSpace(line), name)
+		if !ok || (rest[0] != '{' && rest[0] != ' ') {
+			continue // another metric, whose name begins alike
 		}
-		labels, text, _ := strings.Cut(labels, "} ")
+		end := strings.LastIndexByte(rest, ' ')
+		labels, text := rest[:end], rest[end+1:]
 		v, err := strconv.ParseFloat(text, 64)
 		if err != nil {
 			s.t.Fatalf("%s of %s: %v", line, node, err)

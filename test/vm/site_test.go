@@ -198,6 +198,11 @@ func (s *site) address() {
 			}
 		})
 	}
+	// The far end of the tunnel says nothing that nobody has asked for, as it would reach the
+	// kernel of a leaf without leafd: it asks for no routers, and not for neighbours that it knows.
+	remote := s.ns["remote"]
+	remote.Sysctl(s.t, "net/ipv6/conf/all/disable_ipv6", "1")
+	remote.Sysctl(s.t, "net/ipv4/neigh/vx0/delay_first_probe_time", "3600")
 }
 
 // tunnel makes this namespace a VTEP of VNI 100.

@@ -23,7 +23,7 @@ import (
 
 const text = `name: demo
 title: Two workloads & a <failure>
-paper: CONGA Figure 9
+paper: CONGA §3.6 τ, Figure 9
 claim: |
   CONGA is up to 20 % better
   than | ECMP.
@@ -289,12 +289,12 @@ func TestMarkdown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	figure := "| [CONGA Figure 9](#conga-figure-9-two-workloads--a-failure), shown<!-- demo --> | "
+	figure := "| [CONGA §3.6 τ, Figure 9](#conga-36-τ-figure-9-two-workloads--a-failure), shown<!-- demo --> | "
 	for _, want := range []string{
 		"# Results\n\nHand-written.\n\n<!-- loomsim: summary -->\n| figure | claim | the paper | ours | verdict |\n",
 		figure + "fct.all.norm of conga over that of ecmp < 0.8 (Web Search, 60 % load) | ≤ 0.55 | 0.500 ±0 (0.500–0.500) | the paper's margin is reached |\n",
 		figure + "ECMP is near the best (Web Search, 60 % load) | < 0.8, no number | 6.50 ±0.982 (5.50–7.50) | not reproduced: contradicted |\n",
-		"<!-- loomsim: demo -->\n## CONGA Figure 9: Two workloads & a <failure>\n\n> CONGA is up to 20 % better\n> than | ECMP.\n",
+		"<!-- loomsim: demo -->\n## CONGA §3.6 τ, Figure 9: Two workloads & a <failure>\n\n> CONGA is up to 20 % better\n> than | ECMP.\n",
 		"| mean FCT ÷ idle network's | ecmp | conga | conga 2ms |\n|---|---:|---:|---:|\n",
 		"| Web Search, 60 % | 6.50 ±0.982 (5.50–7.50) | 3.25 ±0.491 (2.75–3.75) ×0.500 | 3.25 ±0.491 (2.75–3.75) ×0.500 |\n",
 		"`loomsim run experiments/demo.yaml --size shown`",

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/loomfabric/loom/internal/experiment"
 )
@@ -51,14 +52,14 @@ func (s section) Name() string { return cmp.Or(s.Exp().Paper, s.Exp().Name) }
 // Heading is the experiment's; GitHub makes its anchor of it.
 func (s section) Heading() string { return s.Name() + ": " + s.Exp().Title }
 
-// Anchor is what GitHub makes of the heading: lower case, punctuation dropped, blanks
-// to hyphens.
+// Anchor is what GitHub makes of the heading: lower case, blanks to hyphens, and nothing
+// but letters, digits, hyphens and underscores.
 func (s section) Anchor() string {
 	return strings.Map(func(c rune) rune {
 		switch {
 		case c == ' ':
 			return '-'
-		case c == '-' || c == '_' || c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c > 127 && !strings.ContainsRune("–×’", c):
+		case c == '-' || c == '_' || unicode.IsLetter(c) || unicode.IsDigit(c):
 			return c
 		}
 		return -1

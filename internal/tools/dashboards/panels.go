@@ -125,8 +125,9 @@ var boards = []board{
 					{`histogram_quantile(0.5, sum by (instance, le) (rate(loom_reorder_hold_seconds_bucket{NODE}RATE)))`, "{{instance}} p50"},
 					{`histogram_quantile(0.99, sum by (instance, le) (rate(loom_reorder_hold_seconds_bucket{NODE}RATE)))`, "{{instance}} p99"},
 				}},
-				{"Held bytes", "By the port that they wait for.", "bytes", false, []query{
+				{"Held bytes", "By the port that they wait for: now, and what 99 of 100 frames that have to wait find at most.", "bytes", false, []query{
 					{`sum by (instance, port) (loom_reorder_port_waiting_bytes{NODE})`, "{{instance}} {{port}}"},
+					{`histogram_quantile(0.99, sum by (instance, port, le) (rate(loom_reorder_port_waiting_depth_bytes_bucket{NODE}RATE)))`, "{{instance}} {{port}} p99"},
 				}},
 				{"Flushes", "Anything but tail is a queue that was not drained as it should.", "ops", false, []query{
 					{`sum by (instance, cause) (rate(loom_reorder_flushes_total{NODE}RATE))`, "{{instance}} {{cause}}"},

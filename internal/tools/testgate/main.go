@@ -68,38 +68,49 @@ func (g *gate) run(race []string) error {
 
 // part is a set of packages that are tested together.
 type part struct {
-	race              bool
-	plain, privileged []string
+	race     bool
+	plain    []string
+	kernel   []string // need root
+	programs []string // need root, and start whole programs
 }
 
-// runParts runs all packages' tests, and those of race with the race detector. Tests of the
-// kernel's part mostly wait. The others use the processor time that these leave.
+// runParts runs all packages' tests, and those of race with the race detector, in three
+// lanes side by side:
+//   - tests of whole programs in network namespaces, which mostly wait for each other;
+//   - the other tests of the kernel's part, one package after the other, as they measure time;
+//   - tests that need no root, with the processor time that the others leave.
 func (g *gate) runParts(race []string) error {
 	var parts []part
 	for _, patterns := range [][]string{{"./..."}, race} {
 		if len(patterns) == 0 {
 			continue
 		}
-		plain, privileged, err := listPackages(patterns)
+		p, err := listPackages(patterns)
 		if err != nil {
 			return err
 		}
-		parts = append(parts, part{len(parts) > 0, plain, privileged})
+		p.race = len(parts) > 0
+		parts = append(parts, p)
 	}
 	fmt.Fprintln(g.out, "== tests, and beside them those of the kernel's part: XDP, AF_XDP, network namespaces")
-	behind := make(chan error, 1)
-	go func() {
-		var errs []error
-		for _, p := range parts {
-			errs = append(errs, g.goTest(p.plain, p.race, g.isRoot, []string{"nice", "-n", "19"}))
-		}
-		behind <- errors.Join(errs...)
-	}()
-	var errs []error
-	for _, p := range parts {
-		errs = append(errs, g.rootTests(p.privileged, p.race))
+	if !g.isRoot && !g.sudo {
+		fmt.Fprintln(g.out, "neither root nor sudo: tests that need network namespaces, XDP or AF_XDP are skipped; run `sudo make test`")
 	}
-	errs = append(errs, <-behind) // before what it has counted is read
+	lanes := []func(part) error{
+		func(p part) error { return g.rootTests(p.programs, p.race, 2) },
+		func(p part) error { return g.rootTests(p.kernel, p.race, 1) },
+		func(p part) error { return g.goTest(p.plain, p.race, g.isRoot, []string{"nice", "-n", "19"}) },
+	}
+	errs := make([]error, len(lanes))
+	var all sync.WaitGroup
+	for i, lane := range lanes {
+		all.Go(func() {
+			for _, p := range parts {
+				errs[i] = errors.Join(errs[i], lane(p))
+			}
+		})
+	}
+	all.Wait() // before what they have counted is read
 	return errors.Join(append(errs, g.finish())...)
 }
 
@@ -112,25 +123,29 @@ func needTools() error {
 	return testenv.NeedTools(testenv.Tools, exec.LookPath, cmp.Or(compiler, "gcc"))
 }
 
-// listPackages returns the packages that have tests; privileged are those that need
-// root. It tells from the helper that they import; a list would be forgotten.
-func listPackages(patterns []string) (plain, privileged []string, err error) {
+// listPackages returns the packages that have tests. It tells from the helper that they
+// import which ones need root, and from the folder which ones start programs; a list would
+// be forgotten.
+func listPackages(patterns []string) (p part, err error) {
 	const format = `{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{join .TestImports " "}} {{join .XTestImports " "}}{{end}}`
 	cmd := exec.Command("go", append([]string{"list", "-f", format}, patterns...)...)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return nil, nil, fmt.Errorf("go list: %w", err)
+		return part{}, fmt.Errorf("go list: %w", err)
 	}
 	for line := range strings.Lines(string(out)) {
 		paths := strings.Fields(line)
-		if slices.Contains(paths, testenvPath) {
-			privileged = append(privileged, paths[0])
-		} else {
-			plain = append(plain, paths[0])
+		switch {
+		case !slices.Contains(paths, testenvPath):
+			p.plain = append(p.plain, paths[0])
+		case strings.Contains(paths[0], "/test/"):
+			p.programs = append(p.programs, paths[0])
+		default:
+			p.kernel = append(p.kernel, paths[0])
 		}
 	}
-	return plain, privileged, nil
+	return p, nil
 }
 
 // goTest runs packages' tests, by a command that starts others if prefix is one; asRoot
@@ -155,16 +170,14 @@ func (g *gate) goTest(pkgs []string, race, asRoot bool, prefix []string, flags .
 	return g.read(cmd, asRoot)
 }
 
-// rootTests runs packages' tests as root, one package after the other because
-// they measure time. Without root they are built as the caller and run by
-// sudo, so that the build cache stays the caller's.
-func (g *gate) rootTests(pkgs []string, race bool) error {
-	flags := []string{"-p=1"}
+// rootTests runs packages' tests as root, so many packages at a time. Without root they are
+// built as the caller and run by sudo, so that the build cache stays the caller's.
+func (g *gate) rootTests(pkgs []string, race bool, atATime int) error {
+	flags := []string{"-p=" + strconv.Itoa(atATime)}
 	switch {
 	case g.sudo:
 		flags = append(flags, "-exec", fmt.Sprintf("sudo -n env 'PATH=%s' '%s=%s'", os.Getenv("PATH"), testenv.DaemonsVar, g.daemons))
 	case !g.isRoot:
-		fmt.Fprintln(g.out, "neither root nor sudo: tests that need network namespaces, XDP or AF_XDP are skipped; run `sudo make test`")
 		return g.goTest(pkgs, race, false, nil)
 	}
 	return g.goTest(pkgs, race, true, nil, flags...)
