@@ -80,7 +80,6 @@ func (l *leafWorker) send(c *class, f *fabricFrame, p *balance.Packet, path int,
 	if f.len+overhead > t.maxFrame {
 		return drop.TooBig
 	}
-	tos := overlay.EncapTOS(overlay.FrameTOS(l.bytes(&f.frame), f.l3, f.flags))
 	inner := f.len
 	fields := &l.fields
 	if l.brain.Depart(now, c.Class, p, t.uplink, fields) {
@@ -91,7 +90,9 @@ func (l *leafWorker) send(c *class, f *fabricFrame, p *balance.Packet, path int,
 	}
 	f.off -= uint32(overhead)
 	f.len += overhead
-	t.header.Encap(l.bytes(&f.frame), int(inner), v.tables.VNIs[f.vni].VNI, f.hash, tos, fields)
+	b := l.bytes(&f.frame)
+	tos := overlay.EncapTOS(overlay.FrameTOS(b[overhead:], f.l3, f.flags))
+	t.header.Encap(b, int(inner), v.tables.VNIs[f.vni].VNI, f.hash, tos, fields)
 	f.l3, f.flags = overlay.EthernetLen, t.header.Family()
 	l.stats.VNIs[f.vni].Encapsulated.Add(uint32(inner))
 	l.stats.PeerSent[f.peer].Add(uint32(f.len))

@@ -297,7 +297,10 @@ func (w *worker) clone(f *frame) (frame, bool) {
 }
 
 // bytes returns the frame's bytes.
-func (w *worker) bytes(f *frame) []byte { return w.area[f.off : f.off+uint32(f.len)] }
+func (w *worker) bytes(f *frame) []byte {
+	off := uint64(f.off) // sums of it do not wrap, which saves a comparison
+	return w.area[off : off+uint64(f.len)]
+}
 
 // held returns the number of frames inside.
 func (w *worker) held() uint64 {
