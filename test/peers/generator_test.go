@@ -123,7 +123,6 @@ func (g *generator) run(t testing.TB, s *sent, interval time.Duration, bursts fu
 // has passed, and writes the time into it. The map has two words: how many frames were sent,
 // and when the next one is due.
 func generatorCode(state, ifindex int, s *sent, interval time.Duration) asm.Instructions {
-	const xdpAborted = 0
 	insns := asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.LoadMapValue(asm.R9, state, 0),
