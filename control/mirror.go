@@ -311,7 +311,7 @@ func (m *Mirror) reportWays(old, t *dataplane.Tables, peer int) {
 			port := a.Hops[h].Port
 			same := func(o dataplane.HopID) bool { return b.Hops[o].Port == port && b.Hops[o].Gateway == a.Hops[h].Gateway }
 			if at(a.Ports, int(port)).Up && at(b.Ports, int(port)).Up && !slices.ContainsFunc(others, same) {
-				names = append(names, m.Ports[port].Name)
+				names = append(names, at(m.Ports, int(port)).Name)
 			}
 		}
 		return names

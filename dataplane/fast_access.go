@@ -11,6 +11,7 @@ import (
 	"github.com/loomfabric/loom/congestion"
 	"github.com/loomfabric/loom/internal/mono"
 	"github.com/loomfabric/loom/leaf"
+	"github.com/loomfabric/loom/reorder"
 )
 
 // fastRules are traffic classes as the fast path knows them. They have half of the tables of
@@ -243,6 +244,10 @@ type fastVoice struct {
 	at      int    // the next peer
 	changes uint32 // of capabilities that are known
 	fed     [MaxPaths]uint8
+
+	busy bool      // flowlets keep off an uplink since the last look
+	last mono.Time // of it
+	ages reorder.Histogram
 }
 
 // speak says what is to be said of some peers, or of all of them if some have begun or ceased
@@ -263,6 +268,10 @@ func (f *fastPath) speak(at mono.Time) (busy bool) {
 			local[tag] = f.meters[id].metric
 		}
 	}
+	if f.voice.busy {
+		f.voice.ages.Add(time.Duration(at - f.voice.last))
+	}
+	f.voice.last = at
 	n, peers := min(len(v.paths), chooseAtOnce), len(v.paths)
 	if c := f.node.shared.leaf.Capable.Changes(); c != f.voice.changes {
 		f.voice.changes, n = c, peers
@@ -272,6 +281,7 @@ func (f *fastPath) speak(at mono.Time) (busy bool) {
 		f.tell(f.voice.at, at)
 		busy = f.choose(r, v, f.voice.at, at) || busy
 	}
+	f.voice.busy = busy
 	return busy
 }
 
@@ -309,6 +319,14 @@ func (f *fastPath) choose(r *fastRules, v *view, peer int, at mono.Time) (busy b
 		busy = busy || row.N < v.paths[peer].N
 	}
 	return busy
+}
+
+// ages returns how old what XDP goes by had become when it was made anew.
+func (f *fastPath) ages() (a FastAges) {
+	f.choosing.Lock()
+	defer f.choosing.Unlock()
+	h := &f.voice.ages
+	return FastAges{Count: h.N, P50: h.Quantile(0.5), P99: h.Quantile(0.99), P999: h.Quantile(0.999)}
 }
 
 // countAccess adds what the programs of a leaf's access ports have counted, beside what

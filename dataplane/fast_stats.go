@@ -1,6 +1,8 @@
 package dataplane
 
 import (
+	"time"
+
 	"github.com/loomfabric/loom/bpf"
 	"github.com/loomfabric/loom/internal/drop"
 )
@@ -10,6 +12,16 @@ type FastState struct {
 	On     bool           `json:"on"`     // XDP forwards
 	Reason string         `json:"reason"` // why it does not; "": it does
 	Ports  []FastPortInfo `json:"ports"`  // by PortID, those that are there
+	Choice FastAges       `json:"choice"` // a leaf's, where schemes go by congestion
+}
+
+// FastAges says how old the choice of uplinks that XDP goes by had become when it was made anew,
+// while some were busier than others. With more than 64 peers each one's is made in turn.
+type FastAges struct {
+	Count uint64        `json:"count"`
+	P50   time.Duration `json:"p50_ns"`
+	P99   time.Duration `json:"p99_ns"`
+	P999  time.Duration `json:"p99_9_ns"`
 }
 
 // FastPortInfo is what the fast path does with a port.
@@ -36,6 +48,9 @@ func (n *Node) Fast() FastState {
 	s := FastState{On: f.tables.InForce() >= 0}
 	if !s.On {
 		s.Reason = "its tables are being filled, or the workers have frames of before"
+	}
+	if f.ears != nil {
+		s.Choice = f.ages()
 	}
 	v := n.view.Load()
 	f.mu.Lock()

@@ -176,6 +176,9 @@ func TestFastAccessChoosesAsCONGA(t *testing.T) {
 			t.Errorf("flow %d stays on uplink %d behind a pause: 1 is better", flow, f.LBTag)
 		}
 	}
+	if a := r.fast.ages(); a.Count == 0 || a.P50 <= 0 {
+		t.Errorf("the choice of uplinks was never old: %+v", a)
+	}
 	r.tables.SetFresh(0)
 	if n := r.uplinksOf(200); n[0] < 50 || n[1] < 50 {
 		t.Errorf("%v flows of 200 by metrics that are too old", n)

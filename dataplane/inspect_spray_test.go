@@ -39,6 +39,7 @@ func TestSprayIsShown(t *testing.T) {
 	for _, number := range []overlay.Tstamp{0, 2, 3} {
 		r.send(up0, wrap(vtep2, own(), 100, udp4(hostA, hostB, 0, 9, 100), &overlay.Fabric{Capable: true, Shim: true, Scheme: balance.Find("reed").Wire, Arg: number, Rerouted: true}))
 	}
+	r.send(up0, wrap(vtep2, own(), 100, udp4(hostA, hostB, 0, 10, 100), &overlay.Fabric{Capable: true, Shim: true, Scheme: balance.Find("reed").Wire})) // nothing of its flow waits
 	r.now = r.now.Add(100 * time.Microsecond)
 	r.settle()
 	s = node(r).Spray(-1)
@@ -47,6 +48,11 @@ func TestSprayIsShown(t *testing.T) {
 	}
 	if f := s.Held[0]; f.Number != 1 || f.Held != 2 || f.VTEP != vtep2 || f.Scheme != "reed" || f.Idle < 100*time.Microsecond || f.Idle > time.Millisecond {
 		t.Errorf("what waits: %+v", f)
+	}
+	r.w.shared.leaf.Capable.Revoke(0, overlay.Left)
+	r.send(acc0, udp4(hostB, hostA, 0, 99, 100)) // plain: what was numbered before is none of the peer's any more
+	if s = node(r).Spray(-1); len(s.Sources) != 0 || len(s.Held) != 1 {
+		t.Errorf("the peer has left: %+v", s)
 	}
 	r.now = r.now.Add(time.Second)
 	r.settle()

@@ -78,7 +78,7 @@ func TestRunLoom(t *testing.T) {
 			}
 		}
 	}
-	if f := rep.Faults[0]; f.AfterBits <= 0 || f.LongestGap > 500*time.Millisecond {
+	if f := rep.Faults[0]; f.AfterBits <= 0 || f.LongestGap > time.Second {
 		t.Errorf("traffic did not go on after the failure: %+v", f)
 	}
 }

@@ -352,14 +352,20 @@ func (m *model) check() {
 	if s.InUsePeak > p.Queues || s.WaitingPeak > p.Packets || s.WaitingBytesPeak > uint64(p.Bytes) {
 		m.t.Errorf("up to %d queues, %d packets, %d bytes", s.InUsePeak, s.WaitingPeak, s.WaitingBytesPeak)
 	}
+	ofPorts := uint64(0)
 	for port := range p.Ports {
 		u := m.dst.Port(port)
+		ofPorts += u.BytesDepth.N()
 		if u.Queues+u.Packets+int(u.Bytes) != 0 || u.QueuesPeak > p.PortQueues || u.PacketsPeak > p.PortPackets || u.BytesPeak > uint64(p.PortBytes) {
 			m.t.Errorf("port %d: %+v", port, u)
 		}
 	}
 	if got := s.TailFlushes + s.Expiries + s.Overtaken + s.Exhausted + s.Flushed; got != s.Queues {
 		m.t.Errorf("%d queues were taken, %d drained for a reason: %+v", s.Queues, got, s)
+	}
+	if s.QueuesDepth.N() != s.Queues || s.WaitingDepth.N() != s.Held || s.BytesDepth.N() != s.Held || ofPorts != s.Held ||
+		s.QueuesDepth.Sum < s.Queues || s.WaitingDepth.Sum < s.Held || s.BytesDepth.Sum < s.HeldBytes {
+		m.t.Errorf("%d queues and %d packets of %d bytes, and counted as they came (of ports %d): %+v", s.Queues, s.Held, s.HeldBytes, ofPorts, s)
 	}
 	if s.Hold.N != s.Queues {
 		m.t.Errorf("%d queues, %d times of holding", s.Queues, s.Hold.N)

@@ -69,6 +69,7 @@ func command() *cobra.Command {
 		upCommand(&which),
 		lsCommand(),
 		runCommand(&which),
+		importCommand(),
 		p.CompareCommand(&which.file),
 	)
 	for _, c := range []*cobra.Command{
@@ -105,6 +106,27 @@ func with(which *chosen, fn func(*cobra.Command, *lab.Lab, []string) error) func
 			return err
 		}
 		return fn(c, l, args)
+	}
+}
+
+func importCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "import TOPOLOGY", Short: "Write the fabric.yaml that a containerlab topology amounts to", Args: cobra.ExactArgs(1),
+		Long: "import reads a containerlab topology of nodes of kind linux, whose groups or labels (role) say\n" +
+			"which are leaves, spines and hosts, and writes the same fabric with Loom's daemons to standard\n" +
+			"output. What it cannot be is named with what to do; docs/lab.md says what is read.",
+		Example: "  loomlab import clos.clab.yml > fabric.yaml",
+		RunE: func(c *cobra.Command, args []string) error {
+			src, err := os.ReadFile(args[0])
+			if err != nil {
+				return fmt.Errorf("read the topology: %w", err)
+			}
+			text, err := lab.Import(args[0], src)
+			if err == nil {
+				_, err = fmt.Fprint(c.OutOrStdout(), text)
+			}
+			return err
+		},
 	}
 }
 

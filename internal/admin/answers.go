@@ -223,19 +223,25 @@ func peers(configs []dataplane.PortConfig, st *dataplane.Stats, t *dataplane.Tab
 		if !peer.VTEP.IsValid() {
 			continue // its place is free
 		}
-		p := Peer{VTEP: peer.VTEP, State: overlay.Unproved.String(), NextHops: []NextHop{}}
+		p := Peer{VTEP: peer.VTEP, State: overlay.Unproved.String(), NextHops: nextHops(configs, t, peer.Hops, peer.Weights)}
 		if s := known[peer.VTEP]; s != nil {
 			p.Capable, p.State = s.Capable, s.State
-		}
-		for i, h := range peer.Hops {
-			hop := at(t.Hops, int(h))
-			p.NextHops = append(p.NextHops, NextHop{at(configs, int(hop.Port)).Name, hop.Gateway, hop.MAC.String(), hop.Resolved, max(at(peer.Weights, i), 1)})
 		}
 		sent, received := at(sum.PeerSent, i), at(sum.PeerReceived, i)
 		p.SentFrames, p.SentBytes, p.ReceivedFrames, p.ReceivedBytes = sent.Frames, sent.Bytes, received.Frames, received.Bytes
 		all = append(all, p)
 	}
 	return Peers{all}
+}
+
+// nextHops are the ways of a peer, or of a route.
+func nextHops(configs []dataplane.PortConfig, t *dataplane.Tables, hops []dataplane.HopID, weights []uint16) []NextHop {
+	all := []NextHop{}
+	for i, h := range hops {
+		hop := at(t.Hops, int(h))
+		all = append(all, NextHop{at(configs, int(hop.Port)).Name, hop.Gateway, hop.MAC.String(), hop.Resolved, max(at(weights, i), 1)})
+	}
+	return all
 }
 
 func stats(st *dataplane.Stats) Stats {

@@ -31,12 +31,7 @@ func routes(configs []dataplane.PortConfig, t *dataplane.Tables) Routes {
 		return Routes{all}
 	}
 	add := func(prefix netip.Prefix, hops []dataplane.HopID, weights []uint16) {
-		r := Route{prefix, []NextHop{}}
-		for i, h := range hops {
-			hop := at(t.Hops, int(h))
-			r.NextHops = append(r.NextHops, NextHop{at(configs, int(hop.Port)).Name, hop.Gateway, hop.MAC.String(), hop.Resolved, max(at(weights, i), 1)})
-		}
-		all = append(all, r)
+		all = append(all, Route{prefix, nextHops(configs, t, hops, weights)})
 	}
 	for _, p := range t.Peers {
 		if p.VTEP.IsValid() {

@@ -18,9 +18,11 @@ type Snapshot struct {
 	Format int   `json:"format"`
 	Time   int64 `json:"time_ns"` // when it was taken; since 1970
 	Status
-	VTEP     netip.Addr    `json:"vtep"` // "" of a spine
-	Ports    []Port        `json:"ports"`
-	NextHops []SnapshotHop `json:"next_hops"`
+	VTEP  netip.Addr `json:"vtep"` // "" of a spine
+	Ports []Port     `json:"ports"`
+	// NextHops are the neighbours behind ports. The MAC addresses of two nodes' ports and
+	// neighbours say which port is linked to which.
+	NextHops []dataplane.NextHop `json:"next_hops"`
 	// Peers, Paths and Conga are a leaf's; empty of a spine.
 	Peers     []Peer                `json:"peers"`
 	Paths     []dataplane.PeerPaths `json:"paths"`
@@ -29,15 +31,6 @@ type Snapshot struct {
 	Drops     map[string]uint64     `json:"drops"`     // by reason; none that is 0
 	Schemes   []Counters            `json:"schemes"`   // what each decided, flowlets among it
 	Receivers []Counters            `json:"receivers"` // what waits to be in order, and waited
-}
-
-// SnapshotHop is a neighbour behind a port. The MAC addresses of two nodes' ports and
-// neighbours say which port is linked to which.
-type SnapshotHop struct {
-	Port     string     `json:"port"`
-	Gateway  netip.Addr `json:"gateway"`
-	MAC      string     `json:"mac"`
-	Resolved bool       `json:"resolved"` // MAC is known
 }
 
 // snapshot asks each worker once for what all workers count, and one of them for what
@@ -49,7 +42,7 @@ func snapshot(o *Options) *Snapshot {
 	counted := stats(&st)
 	s := &Snapshot{
 		Format: SnapshotFormat, Time: now.UnixNano(), Status: Status{o.Name, o.Role, o.Version, len(reasons) == 0, reasons}, VTEP: o.VTEP,
-		Ports: ports(configs, &st, tables).Ports, NextHops: []SnapshotHop{},
+		Ports: ports(configs, &st, tables).Ports, NextHops: []dataplane.NextHop{},
 		Peers: []Peer{}, Paths: []dataplane.PeerPaths{}, Conga: []dataplane.PeerState{},
 		Workers: counted.Workers, Drops: counted.Drops, Schemes: counted.Schemes, Receivers: counted.Receivers,
 	}
@@ -57,7 +50,7 @@ func snapshot(o *Options) *Snapshot {
 	if tables != nil {
 		for _, h := range tables.Hops {
 			if port := at(configs, int(h.Port)).Name; port != "" {
-				s.NextHops = append(s.NextHops, SnapshotHop{port, h.Gateway, h.MAC.String(), h.Resolved})
+				s.NextHops = append(s.NextHops, dataplane.NextHop{Port: port, Gateway: h.Gateway, MAC: h.MAC.String(), Resolved: h.Resolved})
 			}
 		}
 	}

@@ -49,7 +49,7 @@ func TestSnapshotAgreesWithTheOtherAnswers(t *testing.T) {
 	if snap.Format != SnapshotFormat || snap.Time < before || snap.Time > time.Now().UnixNano() || snap.VTEP != netip.MustParseAddr("10.0.0.9") {
 		t.Errorf("format %d, time %d, VTEP %v", snap.Format, snap.Time, snap.VTEP)
 	}
-	if want := (SnapshotHop{"up0", netip.MustParseAddr("192.168.0.1"), "00:00:00:00:00:00", true}); len(snap.NextHops) != 1 || snap.NextHops[0] != want {
+	if want := (dataplane.NextHop{Port: "up0", Gateway: netip.MustParseAddr("192.168.0.1"), MAC: "00:00:00:00:00:00", Resolved: true}); len(snap.NextHops) != 1 || snap.NextHops[0] != want {
 		t.Errorf("next hops %+v, want %+v", snap.NextHops, want)
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // Names of hosts stand for their addresses, of the family that the flow's other end has.
 func TestNamedHosts(t *testing.T) {
-	f, err := fabric.Parse("f.yaml", []byte("name: x\nleaves: 2\nspines: 1\nhosts: {per_leaf: 1}\nvnis: [{vni: 7}]\n"))
+	f, err := fabric.Parse("f.yaml", []byte("name: x\nleaves: 2\nspines: 1\nhosts: {per_leaf: 1}\nvnis: [{vni: 7, hosts: [h0]}, {vni: 8, hosts: [h1]}]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -17,8 +17,8 @@ func TestNamedHosts(t *testing.T) {
 	h0, h1 := &topo.Hosts[0], &topo.Hosts[1]
 	for _, tt := range []struct{ src, dst, wantSrc, wantDst, vni string }{
 		{"h0", "h1", h0.Addr.Addr().String(), h1.Addr.Addr().String(), "7"},
-		{"h1", "10.9.9.9", h1.Addr.Addr().String(), "10.9.9.9", "7"},
-		{"fd00::9", "h1", "fd00::9", h1.Addr6.Addr().String(), "7"},
+		{"h1", "10.9.9.9", h1.Addr.Addr().String(), "10.9.9.9", "8"},
+		{"fd00::9", "h1", "fd00::9", h1.Addr6.Addr().String(), "8"},
 		{"02:00:00:00:00:01", "h7", "02:00:00:00:00:01", "h7", ""},
 	} {
 		q := url.Values{"src": {tt.src}, "dst": {tt.dst}}

@@ -243,6 +243,9 @@ func printFast(w io.Writer, s *dataplane.FastState) {
 		}
 	}
 	t.end()
+	if c := &s.Choice; c.Count > 0 {
+		fmt.Fprintf(w, "\nthe choice of uplinks was %v old when it was made anew (median; p99 %v, p99.9 %v)\n", c.P50, c.P99, c.P999)
+	}
 }
 
 func printHosts(w io.Writer, a *dataplane.HostTable) {

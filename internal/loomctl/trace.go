@@ -368,7 +368,7 @@ func (t *tracer) ends(ctx context.Context, q url.Values) (url.Values, place, err
 		named = namedHosts(t.topo, q)
 		setVNI(q, named)
 	}
-	for _, end := range []string{"src", "dst"} {
+	for _, end := range flowEnds {
 		h := named[end]
 		if h == nil {
 			h = t.host(q, q.Get(end))

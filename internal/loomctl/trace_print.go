@@ -66,9 +66,9 @@ func printWay(w io.Writer, x *Way, several bool) {
 }
 
 // wait is how long data wait in the queues on a way, as far as rates are known.
-func (x *Way) wait() (sum time.Duration) {
-	for i := range x.Hops {
-		sum += x.Hops[i].Wait
+func (w *Way) wait() (sum time.Duration) {
+	for i := range w.Hops {
+		sum += w.Hops[i].Wait
 	}
 	return sum
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -160,19 +161,20 @@ func TestPageStaysSmall(t *testing.T) {
 	}
 }
 
-// TestLargeFabric: 32 leaves are drawn from frame to frame, all of the page, and it says
-// how fast. The bound is a tenth of what is promised: other programs run beside it.
+// TestLargeFabric: 32 leaves are drawn from picture to picture, and in each all links and
+// paths have other values. It is asked for with requestAnimationFrame, which Chromium calls
+// 60 times a second at most, and later when the picture before is still being made.
+//
+// What is promised is held against the processor time of all of Chromium's processes: 33 ms
+// a picture let one core make 30 a second. How many came depends on what runs beside.
 func TestLargeFabric(t *testing.T) {
 	f := newFake(32, 4, 1)
 	p := open(t, f, &options{every: 2 * time.Second, keep: 15 * time.Minute, memory: 128}, 1600, 1000)
 	p.Wait(30*time.Second, `document.querySelectorAll("#map .link").length == 128`)
-	// Frames are made in the page out of one: loads and metrics move.
-	var rates struct {
-		Raf, Draw []float64
-		Parts     map[string]float64
-	}
-	p.Eval(`import("./main.js").then(async ({app}) => {
-		const f = app.frame, n = 120;
+	const n = 120
+	// Frames are made in the page out of one: loads, metrics and round trips move.
+	p.Eval(`import("./main.js").then(({app}) => {
+		const f = app.frame, n = `+strconv.Itoa(n)+`;
 		const frames = Array.from({length: n}, (_, k) => ({...f, t: f.t - (n - k) * 1000,
 			up: f.up.map((x, i) => 5e7 + 5e7 * Math.sin(i + k / 7)), down: f.down.map((x, i) => 5e7 + 5e7 * Math.sin(2 * i + k / 5)),
 			metric: f.metric.map((x, i) => Math.floor(4 + 4 * Math.sin(i + k / 3))), rtt: f.rtt.map((x, i) => 200 + 200 * Math.sin(i + k))}));
@@ -182,28 +184,34 @@ func TestLargeFabric(t *testing.T) {
 		app.filled = false;
 		app.place = 0;
 		app.draw();
-		const raf = [], draw = [], parts = {};
-		for (const part of ["map", "heat", "charts", "timeline", "events", "detail"]) {
-			const of = part === "charts" ? "at" : "draw", was = app[part][of].bind(app[part]);
-			app[part][of] = (...a) => { const t = performance.now(); was(...a); parts[part] = (parts[part] || 0) + (performance.now() - t) / n; };
-		}
-		let last = 0;
-		for (let k = 0; k < n; k++) {
-			const now = await new Promise(requestAnimationFrame);
-			if (last) raf.push(now - last);
-			last = now;
-			const start = performance.now();
-			app.place = k;
+		return new Promise(requestAnimationFrame);
+	})`, nil)
+	var gaps []float64 // ms
+	before := p.CPU()
+	p.Eval(`import("./main.js").then(async ({app}) => {
+		const gaps = [];
+		let last = await new Promise(requestAnimationFrame);
+		for (app.place = 0; app.place < app.store.frames.length; app.place++) {
 			app.draw();
-			draw.push(performance.now() - start);
+			const now = await new Promise(requestAnimationFrame);
+			gaps.push(now - last);
+			last = now;
 		}
-		return {raf, draw, parts};
-	})`, &rates)
-	slices.Sort(rates.Raf)
-	slices.Sort(rates.Draw)
-	median, worst := rates.Raf[len(rates.Raf)/2], rates.Raf[len(rates.Raf)*95/100]
-	t.Logf("software rendering: %.0f pictures a second (median), %.0f (95 of 100); the page's own work takes %.1f ms (median): %v", 1000/median, 1000/worst, rates.Draw[len(rates.Draw)/2], rates.Parts)
-	if median > 333 {
-		t.Errorf("%.1f ms from picture to picture, want 33 on a machine that does nothing else", median)
+		app.place--;
+		return gaps;
+	})`, &gaps)
+	cpu := float64((p.CPU() - before).Microseconds()) / 1000 / n
+	var sum float64
+	for _, gap := range gaps {
+		sum += gap
+	}
+	slices.Sort(gaps)
+	mean, worst := sum/n, gaps[n*95/100]
+	t.Logf("software rendering: %.0f pictures a second, 95 of 100 come within %.0f ms; each takes %.1f ms of a processor", 1000/mean, worst, cpu)
+	if cpu > 33 {
+		t.Errorf("a picture takes %.1f ms of a processor, want 33 at most: 30 a second on one core", cpu)
+	}
+	if mean > 1000 {
+		t.Errorf("%.0f ms from picture to picture: the page waits for something", mean)
 	}
 }

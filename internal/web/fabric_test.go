@@ -158,7 +158,7 @@ func (f *fakeFabric) snapshot(name string) *admin.Snapshot {
 		} else if !f.down[key] {
 			node, q := f.far(name, i)
 			p.RxBytes = uint64(f.sent[node+" "+f.port(node, q)])
-			s.NextHops = append(s.NextHops, admin.SnapshotHop{Port: port, MAC: mac(node, q), Resolved: true})
+			s.NextHops = append(s.NextHops, dataplane.NextHop{Port: port, MAC: mac(node, q), Resolved: true})
 		}
 		s.Ports = append(s.Ports, p)
 	}

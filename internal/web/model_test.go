@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/loomfabric/loom/dataplane"
 	"github.com/loomfabric/loom/internal/admin"
 )
 
@@ -165,7 +166,7 @@ func TestAddressesThatPortsShare(t *testing.T) {
 			s.Ports = append(s.Ports, admin.Port{Port: port, Kind: "uplink", MAC: mac})
 		}
 		for port, mac := range hops {
-			s.NextHops = append(s.NextHops, admin.SnapshotHop{Port: port, MAC: mac})
+			s.NextHops = append(s.NextHops, dataplane.NextHop{Port: port, MAC: mac})
 		}
 		return s
 	}

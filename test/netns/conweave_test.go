@@ -109,7 +109,8 @@ func TestConWeavePutsInOrder(t *testing.T) {
 	t.Logf("conweave: %d of %d datagrams came, %d out of order; %d reroutes, %d CLEARs, %d frames held, not put in order:%s",
 		o.got, o.sent, o.late, reroutes, l0.metric("loom_conweave_clears_total"), held, by)
 	// A flow leaves a path that is given up without a TAIL: on a machine without any time
-	// left, which lost a part of everything, nobody puts that in order.
+	// left, which lost a part of everything, nobody puts that in order, nor what a lost TAIL or
+	// CLEAR was to put in order.
 	given := l0.metric("loom_path_given_up_total")
 	if given > 0 {
 		t.Logf("%d paths were given up: %v", given, lines(l0.whole(), "msg=\"path"))
@@ -117,7 +118,7 @@ func TestConWeavePutsInOrder(t *testing.T) {
 	if reroutes < 10 || held < 5 {
 		t.Errorf("%d reroutes and %d frames held prove nothing", reroutes, held)
 	}
-	if o.late > int(n) && given == 0 {
+	if o.late > int(n) && given == 0 && o.got*10 > o.sent*9 {
 		t.Errorf("%d datagrams came out of order, and the leaf owns up to %d", o.late, n)
 	}
 	if o.got < o.sent/2 {

@@ -225,8 +225,11 @@ func TestGrayPath(t *testing.T) {
 			}
 			f.pathBecomes(1, false, 30*time.Second)
 			f.says("L0", 0, tt.says)
-			if n := len(lines(f.daemons["L1"].whole()[far:], "path delivers short", "path delivers nothing", "path loses")); n > 0 {
-				t.Errorf("L1, whose packets arrive, says:\n%s", f.daemons["L1"].tail())
+			// The other spine is a process, which a busy machine may not let run.
+			for _, line := range lines(f.daemons["L1"].whole()[far:], "path delivers short", "path delivers nothing", "path loses") {
+				if strings.Contains(line, "uplink=up-s1-0") {
+					t.Errorf("L1, whose packets arrive, says: %s", line)
+				}
 			}
 			stop()
 			f.pathBecomes(1, true, 10*time.Second)

@@ -37,7 +37,7 @@ func (l *load) rate() float64 { return float64(l.frames) / l.wall.Seconds() }
 
 // fill returns how many frames take a while at this rate.
 func (l *load) fill(d time.Duration) uint32 {
-	return uint32(max(l.rate()*d.Seconds(), firstFrames))
+	return uint32(max(l.rate()*d.Seconds(), 2*firstFrames))
 }
 
 // generator sends the frames of a job by BPF test runs, on a core of its own.

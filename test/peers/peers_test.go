@@ -95,7 +95,7 @@ func (dev *device) measure(b *testing.B, j *job, daemons string, round int, r *r
 		m.alone[size] = m.baseline(b, size)
 	}
 	m.dev, m.device = dev.start(b, d), dev
-	m.threads = append([]int{d.ksoftirqd[dutCore]}, m.dev.pids...)
+	m.threads = []int{d.ksoftirqd[dutCore]}
 	for _, p := range placements {
 		if p.otherCore && !dev.polls {
 			m.threads = append(m.threads, d.threaded(b)...)
@@ -137,7 +137,7 @@ type meter struct {
 	gen     *generator
 	device  *device
 	dev     running
-	threads []int                 // that work for the device alone
+	threads []int                 // of the kernel that work for the device
 	alone   map[int]time.Duration // the generator's time a frame without a device, by size
 	results *results
 }
@@ -164,9 +164,12 @@ func (m *meter) sample(b *testing.B, p placement, size int) (r measured) {
 	if m.dev.fast != nil {
 		before = m.dev.fast(b)
 	}
-	good, bad, cpu := to.count(b, sinkGood), to.count(b, sinkOther), cpuOf(b, m.threads...)
+	good, bad, start := to.count(b, sinkGood), to.count(b, sinkOther), time.Now()
+	threads, processes := cpuOf(b, m.threads...), cpuOf(b, m.dev.pids...)
 	l = m.gen.send(b, &s, l.fill(*window))
-	own := cpuOf(b, m.threads...) - cpu
+	// Processes also run, and poll busily, while a burst is prepared.
+	share := l.wall.Seconds() / time.Since(start).Seconds()
+	own := cpuOf(b, m.threads...) - threads + time.Duration(share*float64(cpuOf(b, m.dev.pids...)-processes))
 	arrived, other := to.count(b, sinkGood)-good, to.count(b, sinkOther)-bad
 	if arrived == 0 {
 		b.Fatalf("%s: no frame arrived as it should, for %d that were sent; %d others", p.name, l.frames, other)
@@ -183,26 +186,26 @@ func (m *meter) sample(b *testing.B, p placement, size int) (r measured) {
 		m.results.got(own.Seconds() / l.wall.Seconds())
 	}
 	r.pps = float64(arrived) / l.wall.Seconds()
-	r.cpu = m.perFrame(p, size, &l, own, arrived)
+	r.own = float64(own) / float64(arrived)
+	r.cpu = r.own + m.received(p, size, &l, arrived)
 	if p.timed {
 		m.time(b, p, size, &r)
 	}
 	return r
 }
 
-// perFrame returns the CPU time of the device for a frame that it has delivered, in ns: that of
-// its threads, and what the generator's core needs more than it needs without a device. A thread
-// that polls is not asked to answer for frames that its ring had no room for.
-func (m *meter) perFrame(p placement, size int, l *load, own time.Duration, arrived uint64) float64 {
-	each := float64(own) / float64(arrived)
+// received returns the time of the generator's core for a frame that the device has delivered, in ns, beyond what it
+// needs without a device. A thread that polls is not asked to answer for frames that its ring
+// had no room for.
+func (m *meter) received(p placement, size int, l *load, arrived uint64) float64 {
 	if p.otherCore {
-		return each
+		return 0
 	}
-	excess := float64(l.cpu) - float64(l.frames)*float64(m.alone[size])
+	excess := max(float64(l.cpu)-float64(l.frames)*float64(m.alone[size]), 0)
 	if m.device.polls {
-		return each + max(excess, 0)/float64(l.frames)
+		return excess / float64(l.frames)
 	}
-	return each + max(excess, 0)/float64(arrived)
+	return excess / float64(arrived)
 }
 
 // time measures how long frames are under way when the device has half of what it can do.

@@ -21,6 +21,7 @@ const fastShare = 0.99
 type measured struct {
 	pps     float64 // frames that reached the sink as they should, per second
 	cpu     float64 // ns of CPU time a frame
+	own     float64 // those of them that the device's own threads had
 	fast    float64 // share of them that XDP has forwarded; only of Loom's fast path
 	why     string  // why it has not forwarded the others
 	latency [len(quantiles)]time.Duration
@@ -172,7 +173,7 @@ func (r *results) report(w io.Writer) {
 func (r *results) reportDevices(out io.Writer, p *placement) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	defer w.Flush()
-	fmt.Fprint(w, "job\tframe\tdevice\tns CPU\tMpps\t")
+	fmt.Fprint(w, "job\tframe\tdevice\tns CPU\tof threads\tMpps\t")
 	if p.timed {
 		fmt.Fprint(w, "p50 µs\tp99 µs\tp99.9 µs\tload\tlost\t")
 	}
@@ -189,7 +190,8 @@ func (r *results) reportDevices(out io.Writer, p *placement) {
 					fmt.Fprintf(w, "not fast: %s\n", why)
 					continue
 				}
-				fmt.Fprintf(w, "%.0f\t%.3f\t", median(r.values(c, cpuTimeOf)), median(r.values(c, rateOf))/1e6)
+				own := func(m *measured) float64 { return m.own }
+				fmt.Fprintf(w, "%.0f\t%.0f\t%.3f\t", median(r.values(c, cpuTimeOf)), median(r.values(c, own)), median(r.values(c, rateOf))/1e6)
 				if p.timed {
 					r.reportLatency(w, c)
 				}

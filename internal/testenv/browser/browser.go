@@ -15,6 +15,7 @@ import (
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/systeminfo"
 	"github.com/chromedp/chromedp"
 )
 
@@ -195,6 +196,20 @@ func (p *Page) Wait(within time.Duration, expression string) time.Duration {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
+}
+
+// CPU returns the processor time that the browser has used so far, in all of its
+// processes.
+func (p *Page) CPU() (used time.Duration) {
+	p.t.Helper()
+	r, err := chromedp.CallBrowser(p.ctx, systeminfo.GetProcessInfo, struct{}{})
+	if err != nil {
+		p.t.Fatalf("the browser: %v", err)
+	}
+	for _, process := range r.ProcessInfo {
+		used += time.Duration(process.CPUTime * float64(time.Second))
+	}
+	return used
 }
 
 // Picture saves what the window shows.

@@ -1,12 +1,12 @@
 // The heat map: a row for each leaf, and in it a cell for each uplink towards each other
 // leaf. It is drawn on a canvas, as a fabric of 32 leaves has thousands of cells; the
 // same is there as a table, and as a line of text about the cell that is chosen.
-import { h, $, text, shade, dark, gradient, micros, ppm, nice, pathStates, isDead, tip } from "./util.js";
+import { h, $, text, palette, ramp, tone, dark, gradient, micros, ppm, nice, pathStates, isDead, tip } from "./util.js";
 
 const kinds = {
-  metric: { title: "Congestion", ramp: "load", of: (f, i) => f.metric[i], share: (x) => x / 7, show: (x) => (x < 0 ? "?" : String(x)), scale: () => ["0", "7"] },
-  rtt: { title: "Round trip", ramp: "load", of: (f, i) => f.rtt[i], share: (x, most) => x / most, show: micros, scale: (most) => ["0", micros(most)] },
-  loss: { title: "Loss", ramp: "loss", of: (f, i) => f.loss[i], share: (x) => (x > 0 ? Math.min(1, 0.2 + 0.2 * Math.max(0, Math.log10(x / 100))) : 0), show: ppm, scale: () => ["0", "100 %, log."] },
+  metric: { title: "Congestion", ramp: "load", of: (f) => f.metric, share: (x) => x / 7, show: (x) => (x < 0 ? "?" : String(x)), scale: () => ["0", "7"] },
+  rtt: { title: "Round trip", ramp: "load", of: (f) => f.rtt, share: (x, most) => x / most, show: micros, scale: (most) => ["0", micros(most)] },
+  loss: { title: "Loss", ramp: "loss", of: (f) => f.loss, share: (x) => (x > 0 ? Math.min(1, 0.2 + 0.2 * Math.max(0, Math.log10(x / 100))) : 0), show: ppm, scale: () => ["0", "100 %, log."] },
 };
 
 export class HeatMap {
@@ -16,13 +16,14 @@ export class HeatMap {
     this.kind = "metric";
     this.most = { rtt: 100 };
     this.grid.addEventListener("keydown", (e) => this.key(e));
-    this.grid.addEventListener("focus", () => { if (!this.chosen && this.layout?.sources.length) this.choose(0, 0); this.paint(); });
-    this.grid.addEventListener("blur", () => this.paint());
+    this.ring = h("div", { class: "ring", hidden: true });
+    this.grid.append(this.ring);
+    this.grid.addEventListener("focus", () => { if (!this.chosen && this.layout?.sources.length) this.choose(0, 0); });
     this.canvas.addEventListener("mousemove", (e) => this.hover(e));
     this.canvas.addEventListener("mouseleave", (e) => tip(e));
     this.canvas.addEventListener("click", (e) => {
       const c = this.cellAt(e);
-      if (c) { this.choose(c.row, c.column); this.paint(); this.open(); }
+      if (c) { this.choose(c.row, c.column); this.open(); }
     });
     new ResizeObserver(() => { this.measure(); this.paint(); }).observe(this.scroll);
   }
@@ -69,6 +70,15 @@ export class HeatMap {
     this.canvas.style.height = `${height}px`;
     this.scale = scale;
     this.ground = ""; // a canvas that gets a size is empty
+    this.mark();
+  }
+
+  /** mark puts the ring around the cell that is chosen. */
+  mark() {
+    this.ring.hidden = !this.chosen;
+    if (!this.chosen) return;
+    const { row, column } = this.chosen, z = this.size;
+    Object.assign(this.ring.style, { left: `${this.left(column) - 3}px`, top: `${this.rowTop(row) - 3}px`, width: `${z.w - (z.w > 20 ? 3 : 1) + 6}px`, height: `${z.h + 6}px` });
   }
 
   rowTop(row) { return this.size.head + row * (this.size.h + (this.size.h > 20 ? 6 : 1)); }
@@ -80,71 +90,76 @@ export class HeatMap {
     return port ? l.path(from, l.targets[Math.floor(column / l.uplinks)], port.uplink) : -1;
   }
 
+  /** paint draws the cells that have to look otherwise than they do, and everything where
+   * more than values has changed. */
   paint() {
     const f = this.frame, l = this.layout;
     if (!f || !this.size || !l.sources.length) return;
     this.drawLegend();
-    const c = this.canvas.getContext("2d"), z = this.size, isDark = dark(), kind = kinds[this.kind];
-    const css = this.colours(isDark);
+    const c = this.canvas.getContext("2d", { alpha: false }), isDark = dark(), kind = kinds[this.kind], css = palette(isDark);
+    const words = this.size.w >= 16, values = kind.of(f), tones = ramp(kind.ramp, isDark);
     c.setTransform(this.scale, 0, 0, this.scale, 0, 0);
-    // Names stay as they are while nothing but values changes.
-    const ground = `${l.id} ${this.width} ${this.height} ${isDark} ${this.scale}`;
-    if (ground !== this.ground || this.chosen) {
-      this.ground = this.chosen ? "" : ground;
-      c.clearRect(0, 0, this.width, this.height);
+    const ground = `${l.id} ${this.kind} ${this.width} ${this.height} ${isDark} ${this.scale}`;
+    if (ground !== this.ground) {
+      this.ground = ground;
+      c.fillStyle = css.panel;
+      c.fillRect(0, 0, this.width, this.height);
       this.heads(c, css);
+      this.shown = { values: new Float64Array(l.paths.length), looks: new Int16Array(l.paths.length).fill(-1) };
     }
-    const inner = z.w - (z.w > 20 ? 3 : 1), small = z.w < 16;
     c.textAlign = "center";
     c.textBaseline = "middle";
-    const font = z.w >= 60 ? "600 14px system-ui, sans-serif" : "600 11px system-ui, sans-serif";
-    const plain = new Map(); // small cells by colour: to change a colour costs more than to fill
-    for (const { i, x, y } of this.cells()) {
-      const value = kind.of(f, i), state = f.paths[i];
-      if (!small || state !== 1 || value < 0) { this.cell(c, css, kind, f, i, x, y, inner, z.h, isDark, font); continue; }
-      const { fill } = shade(kind.ramp, kind.share(value, this.most.rtt), isDark);
-      const list = plain.get(fill);
-      if (list) list.push(x, y); else plain.set(fill, [x, y]);
+    const { shown } = this, plain = new Map(); // cells by tone: to change a colour costs more than to fill
+    for (const cell of this.cells()) {
+      const { i } = cell, state = f.paths[i], t = tone(kind.share(Math.max(0, values[i]), this.most.rtt));
+      const value = words ? values[i] : Math.min(0, values[i]), look = 64 * state + t;
+      if (shown.looks[i] === look && shown.values[i] === value) continue;
+      shown.looks[i] = look;
+      shown.values[i] = value;
+      if (words || state !== 1 || value < 0) { this.cell(c, css, kind, cell, values[i], state, tones[t]); continue; }
+      const list = plain.get(t);
+      if (list) list.push(cell); else plain.set(t, [cell]);
     }
-    for (const [fill, list] of plain) {
-      c.fillStyle = fill;
-      for (let k = 0; k < list.length; k += 2) c.fillRect(list[k], list[k + 1], inner, z.h);
+    for (const [t, list] of plain) {
+      c.fillStyle = tones[t].fill;
+      for (const { x, y, w, h } of list) c.fillRect(x, y, w, h);
     }
-    if (this.chosen) this.ring(c, css, inner);
     this.say();
   }
 
-  /** cells lists the cells that there are, and where. */
+  /** cells lists the cells that there are, and where: on whole pixels, which are drawn
+   * sharper and faster. */
   cells() {
-    const l = this.layout;
-    if (this.listed?.size === this.size && this.listed.layout === l) return this.listed.cells;
-    const cells = [];
+    const l = this.layout, z = this.size;
+    if (this.listed?.size === z && this.listed.layout === l) return this.listed.cells;
+    const cells = [], snap = (v) => Math.round(v * this.scale) / this.scale;
+    const inner = z.w - (z.w > 20 ? 3 : 1);
     this.blocks = [];
     for (let row = 0; row < l.sources.length; row++) {
-      const y = this.rowTop(row), self = l.nodes[l.sources[row]].name;
+      const y = snap(this.rowTop(row)), hgt = snap(this.rowTop(row) + z.h) - y, self = l.nodes[l.sources[row]].name;
       for (let t = 0; t < l.targets.length; t++) {
         if (l.targets[t] === self) { this.blocks.push([this.left(t * l.uplinks), y]); continue; }
         for (let u = 0; u < l.uplinks; u++) {
-          const column = t * l.uplinks + u, i = this.index(row, column);
-          if (i >= 0) cells.push({ i, x: this.left(column), y });
+          const column = t * l.uplinks + u, i = this.index(row, column), left = this.left(column), x = snap(left);
+          if (i >= 0) cells.push({ i, x, y, w: snap(left + inner) - x, h: hgt });
         }
       }
     }
-    this.listed = { size: this.size, layout: l, cells };
+    this.listed = { size: z, layout: l, cells };
     return cells;
   }
 
-  cell(c, css, kind, f, i, x, y, w, hgt, isDark, font) {
-    const value = kind.of(f, i), state = f.paths[i];
-    const colour = shade(kind.ramp, kind.share(Math.max(0, value), this.most.rtt), isDark);
+  cell(c, css, kind, { x, y, w, h: hgt }, value, state, { fill, ink }) {
     const big = w >= 24 && hgt >= 18;
+    c.fillStyle = css.panel;
+    c.fillRect(x, y, w, hgt);
     if (state === 5 || state === 0 && value < 0) {
       c.fillStyle = css.none;
       box(c, x, y, w, hgt);
       if (big) { c.fillStyle = css.muted; c.font = "11px system-ui, sans-serif"; c.fillText(state === 5 && w > 52 ? "no route" : "–", x + w / 2, y + hgt / 2); }
       return;
     }
-    c.fillStyle = colour.fill;
+    c.fillStyle = fill;
     box(c, x, y, w, hgt);
     if (isDead(state)) {
       c.fillStyle = this.hatch(c, css);
@@ -158,8 +173,8 @@ export class HeatMap {
       return;
     }
     if (big) {
-      c.font = font;
-      c.fillStyle = colour.ink;
+      c.font = w >= 57 ? "600 14px system-ui, sans-serif" : "600 11px system-ui, sans-serif";
+      c.fillStyle = ink;
       c.fillText(kind.show(value), x + w / 2, y + hgt / 2 + 0.5);
     }
   }
@@ -191,24 +206,8 @@ export class HeatMap {
     for (const [x, y] of this.blocks) box(c, x, y, l.uplinks * z.w - (z.w > 20 ? 3 : 1), z.h);
   }
 
-  ring(c, css, inner) {
-    const { row, column } = this.chosen;
-    c.lineWidth = 3;
-    c.strokeStyle = document.activeElement === this.grid ? css.focus : css.muted;
-    c.strokeRect(this.left(column) - 1.5, this.rowTop(row) - 1.5, inner + 3, this.size.h + 3);
-  }
-
-  colours(isDark) {
-    if (this.css?.isDark !== isDark) {
-      const of = getComputedStyle(document.documentElement), get = (n) => of.getPropertyValue(n).trim();
-      this.css = { isDark, text: get("--text"), muted: get("--muted"), bad: get("--bad"), panel: get("--panel"), none: get("--none"), self: get("--self"), focus: get("--focus") };
-      this.pattern = null;
-    }
-    return this.css;
-  }
-
   hatch(c, css) {
-    if (!this.pattern) {
+    if (this.pattern?.css !== css) {
       const p = document.createElement("canvas");
       p.width = p.height = 8;
       const q = p.getContext("2d");
@@ -219,9 +218,9 @@ export class HeatMap {
       q.beginPath();
       for (const d of [-8, 0, 8]) { q.moveTo(d, 8); q.lineTo(d + 8, 0); }
       q.stroke();
-      this.pattern = c.createPattern(p, "repeat");
+      this.pattern = { css, fill: c.createPattern(p, "repeat") };
     }
-    return this.pattern;
+    return this.pattern.fill;
   }
 
   drawLegend() {
@@ -265,6 +264,8 @@ export class HeatMap {
     const columns = l.targets.length * l.uplinks;
     for (let n = 0; n < columns && this.index(row, column) < 0; n++) column = (column + 1) % columns;
     this.chosen = { row, column };
+    this.mark();
+    this.say();
     const x = this.left(column) - this.size.left;
     if (x < this.scroll.scrollLeft || x + this.size.w + this.size.left > this.scroll.scrollLeft + this.scroll.clientWidth) this.scroll.scrollLeft = Math.max(0, x - 40);
   }
@@ -302,7 +303,6 @@ export class HeatMap {
     }
     e.preventDefault();
     this.choose(row, column);
-    this.paint();
   }
 
   drawTable() {

@@ -1,8 +1,12 @@
 // The map: leaves below, spines above, each link as two strands. Strands change with each
 // frame, and are drawn on a canvas; what can be pointed at or reached by keys is SVG above it.
-import { h, s, set, text, amount, bits, percent, shade, dark, gradient, linkStates, nodeStates, tip } from "./util.js";
+import { h, s, set, text, amount, bits, percent, palette, ramp, tone, dark, gradient, linkStates, nodeStates, tip } from "./util.js";
 
 const pad = 14, narrow = 44;
+
+// Where ends of links are closer than this, a strand is a pixel wide at most: wider ones
+// would cover each other, and cost four times as much to draw.
+const dense = 10;
 
 export class FabricMap {
   constructor(box, table, legend, on) {
@@ -50,6 +54,7 @@ export class FabricMap {
     set(this.svg, "width", w);
     set(this.svg, "height", hgt);
     this.scale = Math.min(2, devicePixelRatio || 1);
+    this.drawn = null; // a canvas that gets a size is empty
     this.canvas.width = w * this.scale;
     this.canvas.height = hgt * this.scale;
     this.canvas.style.width = `${w}px`;
@@ -132,7 +137,7 @@ export class FabricMap {
       l.down = new Path2D(line(off));
       l.hit.setAttribute("d", line(0));
       l.fault.setAttribute("d", line(0));
-      l.thick = 1.6 * off;
+      l.thick = Math.min(a.gap, b.gap) < dense ? 1 : 1.6 * off;
       // At three tenths of the curve: links cross in its middle.
       const at = same ? { x: (a.x + b.x) / 2, y: a.y + 0.75 * bend } : { x: a.x + 0.216 * (b.x - a.x), y: a.y + 0.3105 * (b.y - a.y) };
       set(l.mark, "transform", `translate(${at.x.toFixed(1)} ${at.y.toFixed(1)})`);
@@ -174,11 +179,15 @@ export class FabricMap {
 
   /** strands draws what flows: the more, the wider and the stronger. */
   strands(f) {
-    const c = this.canvas.getContext("2d"), isDark = dark();
+    const isDark = dark();
+    if (this.drawn?.frame === f && this.drawn.isDark === isDark) return;
+    this.drawn = { frame: f, isDark };
+    const c = this.canvas.getContext("2d", { alpha: false });
     c.setTransform(this.scale, 0, 0, this.scale, 0, 0);
-    c.clearRect(0, 0, this.width, this.height);
+    c.fillStyle = palette(isDark).panel;
+    c.fillRect(0, 0, this.width, this.height);
     c.lineCap = "round";
-    const most = this.most(f);
+    const most = this.most(f), tones = ramp("load", isDark);
     this.links.forEach((l, i) => {
       const state = f.links[i];
       if (state === 0 || state === 3) return; // unknown, down: the dashes say so
@@ -186,7 +195,7 @@ export class FabricMap {
       c.globalAlpha = state === 2 ? 0.45 : 1;
       for (const [strand, load, rate] of [[l.up, f.up[i], info.a_rate], [l.down, f.down[i], info.b_rate]]) {
         const share = load > 0 ? Math.min(1, load / (rate > 0 ? rate : most)) : 0;
-        c.strokeStyle = shade("load", 0.16 + 0.84 * share, isDark).fill;
+        c.strokeStyle = tones[tone(0.16 + 0.84 * share)].fill;
         c.lineWidth = l.thick * (0.32 + 0.68 * share);
         c.stroke(strand);
       }

@@ -1,5 +1,5 @@
 // The time line: which moment is shown, and how it goes on.
-import { $, h, set, text, clock, ago, dark } from "./util.js";
+import { $, h, set, text, clock, ago, dark, palette } from "./util.js";
 
 export class Timeline {
   constructor(on) {
@@ -15,7 +15,9 @@ export class Timeline {
     $("live").addEventListener("click", () => on.live());
     $("play").addEventListener("click", () => on.toggle());
     $("speed").addEventListener("change", () => on.speed(Number($("speed").value)));
-    new ResizeObserver(() => { this.key = ""; if (this.store) this.paint(this.store); }).observe(this.canvas.parentElement);
+    // The observer says how large the track is: to ask for it in each picture would have the
+    // page laid out once more.
+    new ResizeObserver(([e]) => { this.size = e.contentRect; this.key = ""; if (this.store) this.paint(this.store); }).observe(this.canvas.parentElement);
   }
 
   /** draw shows the moment of a frame. */
@@ -37,19 +39,19 @@ export class Timeline {
 
   /** paint draws traffic and events behind the handle. */
   paint(store) {
-    const frames = store.frames, w = this.canvas.clientWidth, hgt = this.canvas.clientHeight;
+    const frames = store.frames, { width: w, height: hgt } = this.size ?? { width: 0, height: 0 };
     const key = `${frames.length} ${frames[0]?.t} ${frames.at(-1)?.t} ${store.events.length} ${w} ${dark()}`;
     if (key === this.key || !frames.length || !w) return;
     this.key = key;
     const scale = Math.min(2, devicePixelRatio || 1);
     this.canvas.width = w * scale;
     this.canvas.height = hgt * scale;
-    const c = this.canvas.getContext("2d"), css = getComputedStyle(document.documentElement);
+    const c = this.canvas.getContext("2d"), css = palette(dark());
     c.scale(scale, scale);
     const first = frames[0].t, span = Math.max(1, frames.at(-1).t - first);
     const inset = 8, x = (t) => inset + ((t - first) / span) * (w - 2 * inset);
     const top = Math.max(1, ...frames.map((f) => f.traffic));
-    c.fillStyle = css.getPropertyValue("--track").trim();
+    c.fillStyle = css.track;
     c.beginPath();
     c.moveTo(x(first), hgt);
     for (const f of frames) c.lineTo(x(f.t), hgt - 2 - (f.traffic / top) * (hgt - 8));
@@ -57,7 +59,7 @@ export class Timeline {
     c.fill();
     for (const e of store.events) {
       if (e.level === "info" || e.t < first) continue;
-      c.fillStyle = css.getPropertyValue(`--${e.level}`).trim();
+      c.fillStyle = css[e.level];
       c.fillRect(Math.round(x(e.t)) - 1, 0, 2, e.level === "good" ? 6 : 10);
     }
   }

@@ -77,6 +77,19 @@ export function dark() {
   return t === "dark" || (t !== "light" && matchMedia("(prefers-color-scheme: dark)").matches);
 }
 
+let read = {};
+
+/** palette returns the style sheet's colours for pictures. They are read when they have
+ * become others: to read them has the page computed its styles. */
+export function palette(isDark) {
+  if (read.isDark !== isDark) {
+    const of = getComputedStyle(document.documentElement);
+    read = { isDark };
+    for (const name of ["text", "muted", "bad", "warn", "good", "panel", "none", "self", "track"]) read[name] = of.getPropertyValue(`--${name}`).trim();
+  }
+  return read;
+}
+
 // Ramps of one hue whose lightness alone tells more from less: blue for load, orange for
 // loss. They read the same for those who see no red or green.
 const stops = {
@@ -106,11 +119,11 @@ for (const [kind, themes] of Object.entries(stops)) {
   }
 }
 
-/** shade returns colour and ink for a share from 0 to 1. */
-export function shade(kind, share, isDark) {
-  const ramp = ramps[kind][isDark ? "dark" : "light"];
-  return ramp[Math.max(0, Math.min(steps - 1, Math.round(share * (steps - 1))))];
-}
+/** ramp returns the tones of a ramp, each with its colour and the ink to write on it. */
+export const ramp = (kind, isDark) => ramps[kind][isDark ? "dark" : "light"];
+
+/** tone returns the place in a ramp of a share from 0 to 1. */
+export const tone = (share) => Math.max(0, Math.min(steps - 1, Math.round(share * (steps - 1))));
 
 /** gradient is a ramp as CSS. */
 export function gradient(kind, isDark) {
