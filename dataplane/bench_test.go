@@ -3,8 +3,13 @@ package dataplane
 import (
 	"encoding/binary"
 	"fmt"
+	"runtime"
+	"sync"
 	"testing"
+	"time"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/loomfabric/loom/balance"
 	"github.com/loomfabric/loom/dataplane/xsk"
@@ -72,11 +77,10 @@ func (l *benchLink) Complete(a []uint64) int {
 	return n
 }
 
-// bench runs frames of the given sizes in by one port. Every UMEM frame holds
-// the same template, so that none need be copied between rounds.
-func bench(b *testing.B, r *rig, in PortID, make func(size int) []byte, sizes []int, flows int, meta overlay.Meta,
-	vary func([]byte, uint32), restore func([]byte)) {
-	links := []*benchLink{}
+// benchLinks puts links for a benchmark in the place of a worker's, by PortID. Every UMEM
+// frame holds the same template, so that none need be copied between rounds.
+func benchLinks(b *testing.B, r *rig, make func(size int) []byte, sizes []int, flows int, meta overlay.Meta,
+	vary func([]byte, uint32), restore func([]byte)) (links []*benchLink) {
 	for i := range r.w.ports {
 		l := &benchLink{memLink: memLink{t: b, area: r.w.area, size: r.w.cfg.RingSize}, flows: uint32(flows), sizes: sizes, vary: vary, restore: restore, meta: meta, burst: r.burst}
 		links = append(links, l)
@@ -94,6 +98,13 @@ func bench(b *testing.B, r *rig, in PortID, make func(size int) []byte, sizes []
 	for i := range r.w.ports {
 		r.w.attach(&r.w.ports[i], links[i])
 	}
+	return links
+}
+
+// bench runs frames of the given sizes in by one port.
+func bench(b *testing.B, r *rig, in PortID, make func(size int) []byte, sizes []int, flows int, meta overlay.Meta,
+	vary func([]byte, uint32), restore func([]byte)) {
+	links := benchLinks(b, r, make, sizes, flows, meta, vary, restore)
 	sent := func() (n int) {
 		for _, l := range links {
 			n += l.sent
@@ -103,19 +114,22 @@ func bench(b *testing.B, r *rig, in PortID, make func(size int) []byte, sizes []
 	start, made := sent(), r.w.snapshot().Made
 	b.ReportAllocs()
 	b.ResetTimer()
-	links[in].budget = b.N
-	for links[in].budget > 0 {
-		if r.capable {
-			r.w.shared.leaf.Capable.Confirm(0, r.now)
-		}
-		r.w.round(r.now)
-		r.now += 5000
-	}
-	r.w.round(r.now)
+	r.take(links[in], b.N)
 	b.StopTimer()
 	if got, messages := sent()-start, int(r.w.snapshot().Made-made); got != b.N+messages || messages > b.N/10 {
 		b.Fatalf("sent %d frames, %d of them made here, of %d; dropped %v", got, messages, b.N, r.drops())
 	}
+}
+
+// take has the worker take n frames in by a link, and send them.
+func (r *rig) take(from *benchLink, n int) {
+	for from.budget = n; from.budget > 0; r.now += 5000 {
+		if r.capable {
+			r.w.shared.leaf.Capable.Confirm(0, r.now)
+		}
+		r.w.round(r.now)
+	}
+	r.w.round(r.now)
 }
 
 var benchSizes = []struct {
@@ -141,6 +155,57 @@ func BenchmarkLeafHostToFabric(b *testing.B) {
 		bench(b, r, acc0, func(size int) []byte { return udp4(hostB, hostA, 0, 1, size-42) }, sizes, flows, meta,
 			func(f []byte, flow uint32) { binary.BigEndian.PutUint16(f[34:], uint16(flow)) }, nil)
 	})
+}
+
+// BenchmarkLeafWorkers is BenchmarkLeafHostToFabric's work by one worker of a leaf, and by
+// two of one leaf at a time, each on a thread of its own: the time is by frames of all. On a
+// machine with other work, which leaves two threads less than two processors, cpu-ns/op says
+// whether the workers slow each other down: they do not if it is the same for one and two.
+func BenchmarkLeafWorkers(b *testing.B) {
+	for _, scheme := range []string{"ecmp", "conga"} {
+		for _, workers := range []int{1, 2} {
+			b.Run(fmt.Sprintf("%s/workers=%d", scheme, workers), func(b *testing.B) { benchWorkers(b, scheme, workers) })
+		}
+	}
+}
+
+func benchWorkers(b *testing.B, scheme string, workers int) {
+	cfg := leafConfig()
+	cfg.Scheme = scheme
+	meta := overlay.Meta{Magic: overlay.MetaMagic, Flags: overlay.FlagIPv4 | overlay.FlagPorts, L3: 14, L4: 34}
+	make := func(size int) []byte { return udp4(hostB, hostA, 0, 1, size-42) }
+	vary := func(f []byte, flow uint32) { binary.BigEndian.PutUint16(f[34:], uint16(flow)) }
+	rigs, links := newRigs(b, cfg, leafTables(), workers), [][]*benchLink{}
+	for _, r := range rigs {
+		r.send(up0, wrap(vtep2, own(), 100, udp4(bcast, hostB, 0, 1, 10), nil))
+		links = append(links, benchLinks(b, r, make, []int{64}, 1<<10, meta, vary, nil))
+	}
+	var all sync.WaitGroup
+	b.ResetTimer()
+	cpu := userTime(b)
+	for i, r := range rigs {
+		all.Go(func() {
+			runtime.LockOSThread()
+			r.take(links[i][acc0], b.N/workers)
+		})
+	}
+	all.Wait()
+	b.StopTimer()
+	b.ReportMetric(float64(userTime(b)-cpu)/float64(b.N), "cpu-ns/op")
+	for i := range rigs {
+		if sent := links[i][up0].sent + links[i][up1].sent; sent != b.N/workers {
+			b.Fatalf("worker %d has sent %d of %d frames; dropped %v", i, sent, b.N/workers, rigs[i].drops())
+		}
+	}
+}
+
+// userTime returns the processor time that the process has had outside of the kernel.
+func userTime(b *testing.B) time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano())
 }
 
 // BenchmarkLeafSchemes is BenchmarkLeafHostToFabric's work under each scheme,
@@ -218,6 +283,33 @@ func benchOrder(b *testing.B, marked bool, flows int) {
 		return wrap(vtep2, own(), 100, udp4(hostA, hostB, 0, 1, size-overhead-42), fields)
 	}
 	bench(b, r, up0, make, []int{64 + overhead}, flows, meta, fixLengths, nil)
+}
+
+// BenchmarkLinks is what the links of these benchmarks cost themselves, towards the fabric
+// and, where they restore an outer header, at a spine: frames are received and sent, and
+// nothing is done with them.
+func BenchmarkLinks(b *testing.B) {
+	for _, restore := range []bool{false, true} {
+		b.Run(fmt.Sprintf("outer=%v", restore), func(b *testing.B) {
+			r, in := newRig(b, leafConfig(), leafTables()), acc0
+			vary := func(f []byte, flow uint32) { binary.BigEndian.PutUint16(f[34:], uint16(flow)) }
+			if restore {
+				vary = fixLengths
+			}
+			make := func(size int) []byte { return wrap(vtep2, vtep3, 100, udp4(hostA, hostB, 0, 1, 22), nil) }
+			l := benchLinks(b, r, make, []int{64 + overlay.Overhead}, 1<<16, overlay.Meta{}, vary, nil)[in]
+			b.ResetTimer()
+			for l.budget = b.N; l.budget > 0; {
+				n := l.Receive(r.w.descs[:burstSize])
+				l.Transmit(r.w.descs[:n])
+				n = l.Complete(r.w.addrs[:])
+				for i := range r.w.addrs[:n] {
+					r.w.addrs[i] &^= r.w.frameMask
+				}
+				l.Fill(r.w.addrs[:n])
+			}
+		})
+	}
 }
 
 // BenchmarkSpine is a spine's: check the outer header, look the route up,

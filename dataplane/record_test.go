@@ -113,16 +113,18 @@ func TestRecordAllocatesNothing(t *testing.T) {
 
 // BenchmarkRecord is BenchmarkLeafHostToFabric's work without a recorder and with one.
 func BenchmarkRecord(b *testing.B) {
-	for _, on := range []bool{false, true} {
-		b.Run(fmt.Sprintf("on=%v", on), func(b *testing.B) {
-			r := known(b, leafConfig())
-			if on {
-				r.w.rec = newRecorder()
-			}
-			meta := overlay.Meta{Magic: overlay.MetaMagic, Flags: overlay.FlagIPv4 | overlay.FlagPorts, L3: 14, L4: 34}
-			bench(b, r, acc0, func(size int) []byte { return udp4(hostB, hostA, 0, 1, size-42) }, []int{64}, 1<<10, meta,
-				func(f []byte, flow uint32) { binary.BigEndian.PutUint16(f[34:], uint16(flow)) }, nil)
-		})
+	for _, flows := range []int{1 << 10, 1 << 16} { // as many as the table has places for, and more
+		for _, on := range []bool{false, true} {
+			b.Run(fmt.Sprintf("flows=%d/on=%v", flows, on), func(b *testing.B) {
+				r := known(b, leafConfig())
+				if on {
+					r.w.rec = newRecorder()
+				}
+				meta := overlay.Meta{Magic: overlay.MetaMagic, Flags: overlay.FlagIPv4 | overlay.FlagPorts, L3: 14, L4: 34}
+				bench(b, r, acc0, func(size int) []byte { return udp4(hostB, hostA, 0, 1, size-42) }, []int{64}, flows, meta,
+					func(f []byte, flow uint32) { binary.BigEndian.PutUint16(f[34:], uint16(flow)) }, nil)
+			})
+		}
 	}
 }
 
