@@ -33,7 +33,12 @@ type fakeNode struct {
 	held  [MaxPaths]mono.Time
 }
 
-func (n *fakeNode) Queue(_ mono.Time, port int) uint32          { return n.queue[port] }
+func (n *fakeNode) Queue(_ mono.Time, port int) uint32 {
+	if port >= len(n.queue) { // a spine has more, and a node knows of no queue there
+		return 0
+	}
+	return n.queue[port]
+}
 func (n *fakeNode) Hosts(mono.Time) uint32                      { return n.hosts }
 func (n *fakeNode) Hold(_ mono.Time, port int, until mono.Time) { n.held[port] = until }
 func (n *fakeNode) own(v *View, port int, packets uint32) {
