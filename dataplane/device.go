@@ -42,6 +42,7 @@ type binding struct {
 	sockets []*xsk.Socket // by worker
 	promisc int           // descriptor that keeps an access port promiscuous; 0: none
 	mode    bpf.Mode
+	slow    string // why the program has no fast path though the node has one; "": it has
 }
 
 // absent reports whether the interface of d does not exist, and notes it.
@@ -97,7 +98,7 @@ func (n *Node) tryOpen(d *device, ifindex int) (b binding, err error) {
 			return b, err
 		}
 	}
-	if b.program, err = bpf.Load(n.programConfig(d, ifindex)); err != nil {
+	if b.program, b.slow, err = n.loadProgram(d, ifindex); err != nil {
 		return b, err
 	}
 	b.ifindex = ifindex
@@ -191,6 +192,23 @@ func (n *Node) programConfig(d *device, ifindex int) bpf.Config {
 		Seed: uint32(n.cfg.Seed), Queues: max(n.cfg.Workers, 1), Closed: d.cfg.Kind == Access && !d.cfg.FailOpen && !n.cfg.KernelOverlay, Device: ifindex,
 		Rule: n.rule, Fast: n.fast.maps(), AnySource: n.cfg.ReversePath == AnyPath, Port: uint16(d.id), MultiBuffer: n.cfg.long(),
 	}
+}
+
+// loadProgram loads the program for a port. Where the fast path need not be, a kernel that does
+// not take its program (older verifiers know less) is given the one without; slow says why.
+func (n *Node) loadProgram(d *device, ifindex int) (p *bpf.Program, slow string, err error) {
+	cfg := n.programConfig(d, ifindex)
+	p, err = n.load(cfg)
+	if err == nil || cfg.Fast == nil || n.cfg.FastPath == FastOn {
+		return p, "", err
+	}
+	cfg.Fast = nil
+	p, plain := n.load(cfg)
+	if plain != nil {
+		return nil, "", plain
+	}
+	n.log.Warn("the kernel does not take the program of the fast path: the workers forward what comes by this port", "port", d.cfg.Name, "error", err)
+	return p, "the kernel does not take its program: " + err.Error(), nil
 }
 
 // closeDevice undoes openDevice.

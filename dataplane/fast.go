@@ -170,6 +170,8 @@ func (f *fastPath) opened(d *device, b *binding) {
 	}
 	p := fastPort{ifindex: b.ifindex}
 	switch {
+	case b.slow != "":
+		p.in = b.slow
 	case d.foreign:
 		p.in = "its XDP program is the predecessor's"
 	case b.mode == bpf.Generic:

@@ -521,7 +521,7 @@ func (n *Node) addCounters(last []byte) error {
 // replaceProgram puts the program that this node would load in the place of the one that a
 // port has. Frames go to the same sockets before and after.
 func (n *Node) replaceProgram(d *device) error {
-	p, err := bpf.Load(n.programConfig(d, d.ifindex))
+	p, slow, err := n.loadProgram(d, d.ifindex)
 	if err != nil {
 		return err
 	}
@@ -537,6 +537,6 @@ func (n *Node) replaceProgram(d *device) error {
 		return errors.Join(err, p.Close())
 	}
 	d.keepCounters(old) // no frame meets it any more
-	d.program, d.foreign = p, false
+	d.program, d.slow, d.foreign = p, slow, false
 	return old.Close()
 }

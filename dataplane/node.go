@@ -65,6 +65,7 @@ type Node struct {
 
 	fast      *fastPath                   // nil: there is none
 	fastError string                      // why not, if there was to be one
+	load      func(bpf.Config) (*bpf.Program, error)
 	fastBase  atomic.Pointer[WorkerStats] // what the predecessors' fast paths counted; nil: they had none
 }
 
@@ -73,7 +74,7 @@ type Node struct {
 func newNode(cfg Config, uplinks []string, log *slog.Logger) (*Node, error) {
 	n := &Node{
 		cfg: cfg, log: log, ask: make(chan HopID, 64), changed: make(chan struct{}, 1), removing: make(chan struct{}, 1), seats: newSeats(cfg.Room), rules: cfg.rules(),
-		handed: make(chan struct{}),
+		handed: make(chan struct{}), load: bpf.Load,
 	}
 	n.seats.inherit(uplinks, time.Now())
 	l, err := n.seats.arrange(cfg.Role, cfg.Ports, time.Now())
