@@ -40,7 +40,9 @@ type Fast struct {
 	leaf   leafTables
 	access accessTables
 
-	ce, drained, out, known, sent, raised, slow, lost, losing []uint64
+	marked []loomFastTraffic
+
+	ce, chance, drained, out, known, sent, raised, slow, lost, losing []uint64
 
 	probes  []link.Link // count what drivers do not take
 	netns   uint64
@@ -173,7 +175,7 @@ func (f *Fast) openMaps(spec *ebpf.CollectionSpec) error {
 	s := &f.size
 	rings := s.Ports * s.Queues
 	entries := map[string]int{
-		"fast_ctl": 1, "fast_ports": FastCopies * s.Ports, "fast_ce": s.Ports, "fast_drained": rings, "fast_seq": rings, "fast_flows": rings * FastBuckets,
+		"fast_ctl": 1, "fast_ports": FastCopies * s.Ports, "fast_ce": s.Ports, "fast_chance": s.Ports, "fast_marked": f.cpus * s.Ports, "fast_drained": rings, "fast_seq": rings, "fast_flows": rings * FastBuckets,
 		"fast_sent": f.cpus * s.Ports, "fast_raised": f.cpus * s.Ports, "fast_slow": f.cpus * s.Ports * len(fastSlowNames),
 		"fast_losing": s.Ports, "fast_lost": f.cpus * s.Ports * s.Ports, "fast_out": s.Ports, "fast_devices": 2 * s.Ports,
 	}
@@ -213,11 +215,14 @@ func (f *Fast) mapAll() error {
 		return err
 	}
 	for name, to := range map[string]*[]uint64{
-		"fast_ce": &f.ce, "fast_drained": &f.drained, "fast_out": &f.out, "fast_sent": &f.sent, "fast_raised": &f.raised, "fast_slow": &f.slow, "fast_lost": &f.lost, "fast_losing": &f.losing,
+		"fast_ce": &f.ce, "fast_chance": &f.chance, "fast_drained": &f.drained, "fast_out": &f.out, "fast_sent": &f.sent, "fast_raised": &f.raised, "fast_slow": &f.slow, "fast_lost": &f.lost, "fast_losing": &f.losing,
 	} {
 		if *to, err = mapped[uint64](f, name); err != nil {
 			return err
 		}
+	}
+	if f.marked, err = mapped[loomFastTraffic](f, "fast_marked"); err != nil {
+		return err
 	}
 	if f.size.isLeaf() {
 		return f.mapLeaf()
@@ -378,6 +383,16 @@ func (f *Fast) Beat(at uint64) { atomic.StoreUint64(&f.ctl.Beat, at) }
 
 // SetCE has frames that leave by a port tell of its metric (CONGA §3.3, step 2); 0: of none.
 func (f *Fast) SetCE(port int, metric uint8) { atomic.StoreUint64(&f.ce[port], uint64(metric)) }
+
+// SetChance has frames that leave by a port be marked (ECN, RFC 3168) with a probability.
+func (f *Fast) SetChance(port int, p float64) {
+	atomic.StoreUint64(&f.chance[port], uint64(min(max(p, 0), 1)*(1<<32)))
+}
+
+// Marked returns the frames, and their bytes, that were marked as they left by a port.
+func (f *Fast) Marked(port int) (frames, bytes uint64) {
+	return f.traffic(f.marked, f.size.Ports, port)
+}
 
 // Ring returns the number of a ring: of a queue of a port.
 func (f *Fast) Ring(port, queue int) int { return queue*f.size.Ports + port }

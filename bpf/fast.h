@@ -121,6 +121,7 @@ FAST_ARRAY(fast_ports, struct fast_port);   /* two copies */
 FAST_ARRAY(fast_hops, struct fast_hop);     /* two copies */
 FAST_ARRAY(fast_groups, struct fast_group); /* two copies */
 FAST_ARRAY(fast_ce, __u64);                 /* by port: metric that CE is raised to */
+FAST_ARRAY(fast_chance, __u64);             /* by port: of 2^32 frames of transports with ECN, how many are marked */
 FAST_ARRAY(fast_drained, __u64);            /* by ring: frames up to this number have left user space */
 FAST_ARRAY(fast_out, __u64);                /* by port: the device that frames leave by; 0: none */
 
@@ -131,6 +132,7 @@ FAST_ARRAY(fast_known, __u64);               /* two copies: address and route; u
 FAST_ARRAY(fast_moved, struct fast_traffic); /* by CPU, port it came in by, next hop */
 FAST_ARRAY(fast_sent, __u64);                /* by CPU and port it left by: bytes */
 FAST_ARRAY(fast_raised, __u64);              /* by CPU and port it left by: frames whose CE was raised */
+FAST_ARRAY(fast_marked, struct fast_traffic); /* by CPU and port it left by: frames that were marked (ECN) */
 FAST_ARRAY(fast_slow, __u64);                /* by CPU, port it came in by, enum fast_slow */
 FAST_ARRAY(fast_losing, __u64);              /* by port it was to leave by: a hint, as all CPUs write it */
 FAST_ARRAY(fast_lost, __u64);                /* by CPU, port it came in by, port it was to leave by: the driver had no room */
@@ -320,19 +322,36 @@ static __always_inline __u32 fast_choose(const struct fast_group *g, int capable
 	return fast_take(hash, place, g->vacant, g->places, g->weighted, g->choice);
 }
 
+#define ECN_MASK 3
+#define ECN_CE 3
+
+/* fast_mark_ecn returns by how much ECN of a frame rises that leaves by a port, as user space has
+ * it: to CE, or not at all (RFC 3168). len is the frame's length.
+ */
+static __always_inline __u32 fast_mark_ecn(__u32 port, __u32 ecn, __u32 len)
+{
+	__u64 *chance = bpf_map_lookup_elem(&fast_chance, &port);
+
+	if (!chance || !*chance || !ecn || ecn == ECN_CE || bpf_get_prandom_u32() >= *chance)
+		return 0;
+	fast_count(&fast_marked, bpf_get_smp_processor_id() * fast_port_count + port, len);
+	return ECN_CE - ecn;
+}
+
 /* fast_rewrite gives a frame to its next hop: MAC addresses, TTL and checksum (RFC 1624
  * §3, eqn. 3), and CE of the fabric's fields.
  */
-static __always_inline void fast_rewrite(void *p, const struct fast_hop *hop, int capable)
+static __always_inline void fast_rewrite(void *p, const struct fast_hop *hop, int capable, __u32 len)
 {
-	__u32 port = hop->port, sum;
+	__u32 port = hop->port, sum, more = fast_mark_ecn(port, load8(p + ETH_LEN + 1) & ECN_MASK, len);
 	__u64 *ce;
 	void *ip = p + ETH_LEN, *vx = p + ETH_LEN + IPV4_LEN + UDP_LEN;
 
 	__builtin_memcpy(p, hop->dst, 6);
 	__builtin_memcpy(p + 6, hop->src, 6);
 	load8(ip + 8) -= 1;
-	sum = (__u16)~be16(ip + 10) + (__u16)~0x0100;
+	load8(ip + 1) += more;
+	sum = (__u16)~be16(ip + 10) + (__u16)~0x0100 + more;
 	sum = (sum >> 16) + (sum & 0xffff);
 	sum = (sum >> 16) + (sum & 0xffff);
 	load16(ip + 10) = bpf_htons((__u16)~sum);
@@ -423,7 +442,7 @@ static __always_inline int fast_forward(struct xdp_md *ctx, const struct frame *
 		return FAST_ORDER;
 	if (!fast_send(hop->port))
 		return FAST_HOP;
-	fast_rewrite(f->start, hop, capable);
+	fast_rewrite(f->start, hop, capable, f->len);
 	moved->frames++;
 	moved->bytes += f->len;
 	fast_add(&fast_sent, cpu * fast_port_count + hop->port, f->len);

@@ -315,7 +315,7 @@ struct fast_way {
 /* fast_push puts a frame into its tunnel, and counts it. */
 static __always_inline int fast_push(struct xdp_md *ctx, const struct fast_way *w, __u32 came)
 {
-	__u32 cpu = bpf_get_smp_processor_id(), i, len = came - w->pop, macs_low = 0, word, sum;
+	__u32 cpu = bpf_get_smp_processor_id(), i, len = came - w->pop, macs_low = 0, word, sum, tos;
 	const struct fast_tunnel *t = w->tunnel;
 	struct fast_passage *passed;
 	struct fast_told *told;
@@ -349,9 +349,10 @@ static __always_inline int fast_push(struct xdp_md *ctx, const struct fast_way *
 		load32(p + FAST_INNER + 8) = macs_low;
 	}
 	word = len + IPV4_LEN + UDP_LEN + VXLAN_LEN;
-	load8(p + ETH_LEN + 1) = w->tos;
+	tos = w->tos + fast_mark_ecn(t->port, w->tos, len + FAST_INNER);
+	load8(p + ETH_LEN + 1) = tos;
 	load16(p + ETH_LEN + 2) = bpf_htons(word);
-	sum = t->sum + w->tos + word;
+	sum = t->sum + tos + word;
 	sum = (sum >> 16) + (sum & 0xffff);
 	sum = (sum >> 16) + (sum & 0xffff);
 	load16(p + ETH_LEN + 10) = bpf_htons((__u16)~sum);

@@ -270,9 +270,6 @@ FAST_FUNCTION int fast_unfinished(struct xdp_md *ctx, __u32 at, __u32 flags, __u
 	return sum == 0 || sum == 0xffff;
 }
 
-#define ECN_MASK 3
-#define ECN_CE 3
-
 /* fast_ecn combines ECN of a tunnel and of the frame in it (RFC 6040 §4.2), if the frame
  * stays as it is or is to be marked. False for all else. With write it is done. The outer
  * codepoint says that the transport does ECN.

@@ -251,6 +251,7 @@ const (
 	loomMapFastBegun             = "fast_begun"
 	loomMapFastBest              = "fast_best"
 	loomMapFastCe                = "fast_ce"
+	loomMapFastChance            = "fast_chance"
 	loomMapFastClasses           = "fast_classes"
 	loomMapFastCtl               = "fast_ctl"
 	loomMapFastDevices           = "fast_devices"
@@ -267,6 +268,7 @@ const (
 	loomMapFastLeaf              = "fast_leaf"
 	loomMapFastLosing            = "fast_losing"
 	loomMapFastLost              = "fast_lost"
+	loomMapFastMarked            = "fast_marked"
 	loomMapFastMoved             = "fast_moved"
 	loomMapFastOut               = "fast_out"
 	loomMapFastPassed            = "fast_passed"
@@ -389,6 +391,7 @@ type loomMapSpecs struct {
 	FastBegun    *ebpf.MapSpec `ebpf:"fast_begun"`
 	FastBest     *ebpf.MapSpec `ebpf:"fast_best"`
 	FastCe       *ebpf.MapSpec `ebpf:"fast_ce"`
+	FastChance   *ebpf.MapSpec `ebpf:"fast_chance"`
 	FastClasses  *ebpf.MapSpec `ebpf:"fast_classes"`
 	FastCtl      *ebpf.MapSpec `ebpf:"fast_ctl"`
 	FastDevices  *ebpf.MapSpec `ebpf:"fast_devices"`
@@ -405,6 +408,7 @@ type loomMapSpecs struct {
 	FastLeaf     *ebpf.MapSpec `ebpf:"fast_leaf"`
 	FastLosing   *ebpf.MapSpec `ebpf:"fast_losing"`
 	FastLost     *ebpf.MapSpec `ebpf:"fast_lost"`
+	FastMarked   *ebpf.MapSpec `ebpf:"fast_marked"`
 	FastMoved    *ebpf.MapSpec `ebpf:"fast_moved"`
 	FastOut      *ebpf.MapSpec `ebpf:"fast_out"`
 	FastPassed   *ebpf.MapSpec `ebpf:"fast_passed"`
@@ -479,6 +483,7 @@ type loomMaps struct {
 	FastBegun    *ebpf.Map `ebpf:"fast_begun"`
 	FastBest     *ebpf.Map `ebpf:"fast_best"`
 	FastCe       *ebpf.Map `ebpf:"fast_ce"`
+	FastChance   *ebpf.Map `ebpf:"fast_chance"`
 	FastClasses  *ebpf.Map `ebpf:"fast_classes"`
 	FastCtl      *ebpf.Map `ebpf:"fast_ctl"`
 	FastDevices  *ebpf.Map `ebpf:"fast_devices"`
@@ -495,6 +500,7 @@ type loomMaps struct {
 	FastLeaf     *ebpf.Map `ebpf:"fast_leaf"`
 	FastLosing   *ebpf.Map `ebpf:"fast_losing"`
 	FastLost     *ebpf.Map `ebpf:"fast_lost"`
+	FastMarked   *ebpf.Map `ebpf:"fast_marked"`
 	FastMoved    *ebpf.Map `ebpf:"fast_moved"`
 	FastOut      *ebpf.Map `ebpf:"fast_out"`
 	FastPassed   *ebpf.Map `ebpf:"fast_passed"`
@@ -531,6 +537,7 @@ func (m *loomMaps) Close() error {
 		m.FastBegun,
 		m.FastBest,
 		m.FastCe,
+		m.FastChance,
 		m.FastClasses,
 		m.FastCtl,
 		m.FastDevices,
@@ -547,6 +554,7 @@ func (m *loomMaps) Close() error {
 		m.FastLeaf,
 		m.FastLosing,
 		m.FastLost,
+		m.FastMarked,
 		m.FastMoved,
 		m.FastOut,
 		m.FastPassed,

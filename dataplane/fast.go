@@ -76,6 +76,8 @@ type fastMeter struct {
 	bytes  uint64 // that the tables said last
 	lost   uint64 // likewise
 	metric uint8
+	queue  leaf.PhantomQueue
+	marks  bool // frames that leave by the port may be marked
 }
 
 // fastObstacle says why a node has no fast path; nil: it may.
@@ -435,6 +437,7 @@ func (f *fastPath) meter() (wait time.Duration) {
 	for id := range min(len(v.ports), len(f.meters)) {
 		m, link := &f.meters[id], f.node.shared.meters[id]
 		bytes := f.tables.Sent(id)
+		came := bytes - m.bytes
 		if bytes != m.bytes {
 			m.dre.Add(at, uint32(bytes-m.bytes))
 			link.Publish(slot, at, m.dre.X(at))
@@ -448,6 +451,9 @@ func (f *fastPath) meter() (wait time.Duration) {
 		if metric != m.metric {
 			m.metric = metric
 			f.tables.SetCE(id, metric)
+		}
+		if f.mark(v, PortID(id), m, came, at) {
+			wait = pulseBusy
 		}
 		if metric != 0 {
 			wait = pulseBusy
@@ -464,6 +470,24 @@ func (f *fastPath) meter() (wait time.Duration) {
 	}
 	f.tables.SetFresh(uint64(at + mono.Time(wait) + freshFor))
 	return wait
+}
+
+// mark has frames that leave by a port be marked as its phantom queue says. It reports whether
+// that is not empty.
+func (f *fastPath) mark(v *view, id PortID, m *fastMeter, bytes uint64, at mono.Time) bool {
+	e := &v.layout.ports[id].Egress
+	if e.Kmax == 0 && !m.marks {
+		return false
+	}
+	rate, _ := e.Speed(v.tables.Ports[id].Speed)
+	queued := m.queue.Add(at, bytes, rate, uint64(e.QueueBytes))
+	marker := leaf.Marker{Kmin: uint64(e.Kmin), Kmax: uint64(e.Kmax), Pmax: e.Pmax}
+	chance := marker.Chance(queued)
+	if chance > 0 || m.marks {
+		f.tables.SetChance(int(id), chance)
+	}
+	m.marks = chance > 0
+	return queued > 0
 }
 
 // ask asks drivers again whether they take frames, all or those that have lost some: nobody

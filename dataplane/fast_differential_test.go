@@ -435,7 +435,7 @@ func TestFastPathSaysWhyNot(t *testing.T) {
 		{"the way out is not open", func() { r.states[dn2].ifindex = 0 }, good, "hop"},
 		{"the way out has a shaper", func() { r.w.view.layout.ports[dn2].Egress.Rate = 1e9 }, good, "hop"},
 		{"the way out has a delay", func() { r.w.view.layout.ports[dn2].Egress.Delay = time.Millisecond }, good, "hop"},
-		{"the way out marks congestion", func() { r.w.view.layout.ports[dn2].Egress.Kmax = 1000 }, good, "hop"},
+		{"the way out marks congestion, and has no speed", func() { r.w.view.layout.ports[dn2].Egress.Kmax = 1000 }, good, "hop"},
 	} {
 		was, egress := slices.Clone(r.states), r.w.view.layout.ports[dn2].Egress
 		c.set()

@@ -139,6 +139,8 @@ func (s *PortStats) subtract(p *PortStats) {
 	}
 	s.Drops[drop.DriverRefused] -= p.Drops[drop.DriverRefused]
 	s.CERaised -= p.CERaised
+	s.Marked.Frames -= p.Marked.Frames
+	s.Marked.Bytes -= p.Marked.Bytes
 }
 
 // counted returns what the programs have counted since the start, by place. Of each frame that was
@@ -159,6 +161,7 @@ func (f *fastPath) counted() (s WorkerStats) {
 	}
 	for i := range s.Ports {
 		s.Ports[i].CERaised = f.tables.Raised(i)
+		s.Ports[i].Marked.Frames, s.Ports[i].Marked.Bytes = f.tables.Marked(i)
 	}
 	if f.ears != nil {
 		f.countLeaf(v, &s)

@@ -1,6 +1,7 @@
 package dataplane
 
 import (
+	"cmp"
 	"net/netip"
 
 	"github.com/gaissmai/bart"
@@ -25,8 +26,20 @@ func slowEgress(e *EgressConfig) string {
 		return "it has a shaper"
 	case e.Delay != 0:
 		return "it has a delay"
-	case e.Kmax != 0:
-		return "it marks congestion by its queue (ecn)"
+	}
+	return ""
+}
+
+// unmarked says why congestion of a port cannot be marked (ecn) without a queue; "": it can, or
+// need not. A phantom queue takes the place of the queue where the link's rate is known.
+func (v *view) unmarked(id PortID) string {
+	e := &v.layout.ports[id].Egress
+	switch rate, _ := e.Speed(v.tables.Ports[id].Speed); {
+	case e.Kmax == 0:
+	case v.layout.ports[id].Kind == Access:
+		return "it marks congestion of hosts' frames by its queue (ecn)"
+	case rate == 0:
+		return "it marks congestion (ecn), and its speed is not known"
 	}
 	return ""
 }
@@ -36,7 +49,7 @@ func (v *view) fastEgress(ports []fastPort, id PortID) string {
 	if int(id) >= len(ports) || ports[id].ifindex == 0 {
 		return notOpen
 	}
-	if why := slowEgress(&v.layout.ports[id].Egress); why != "" {
+	if why := cmp.Or(slowEgress(&v.layout.ports[id].Egress), v.unmarked(id)); why != "" {
 		return why
 	}
 	return ports[id].out

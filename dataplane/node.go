@@ -63,8 +63,8 @@ type Node struct {
 	capturing sync.Mutex // guards captures; taken after no other
 	captures  [maxCaptures]*Capture
 
-	fast      *fastPath                   // nil: there is none
-	fastError string                      // why not, if there was to be one
+	fast      *fastPath // nil: there is none
+	fastError string    // why not, if there was to be one
 	load      func(bpf.Config) (*bpf.Program, error)
 	fastBase  atomic.Pointer[WorkerStats] // what the predecessors' fast paths counted; nil: they had none
 }

@@ -16,6 +16,17 @@ type Marker struct {
 // On reports whether anything is ever marked.
 func (m *Marker) On() bool { return m.Kmax != 0 }
 
+// Chance returns the probability that [Marker.Hit] is true.
+func (m *Marker) Chance(queued uint64) float64 {
+	switch {
+	case m.Kmax == 0 || queued <= m.Kmin:
+		return 0
+	case queued > m.Kmax:
+		return 1
+	}
+	return m.Pmax * float64(queued-m.Kmin) / float64(m.Kmax-m.Kmin)
+}
+
 // Hit reports whether a packet at a queue of so many bytes is to be marked: never up
 // to Kmin, always above Kmax, between them with a probability that rises to Pmax.
 func (m *Marker) Hit(queued uint64) bool {
