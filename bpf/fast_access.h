@@ -146,7 +146,7 @@ FAST_FUNCTION __u32 fast_classify(struct xdp_md *ctx, const struct fast_classes 
 }
 
 /* fast_row_of is balance.Row.Of; FAST_PATHS: only user space can tell. */
-FAST_FUNCTION __u32 fast_row_of(const struct fast_row *r, __u32 number)
+static __always_inline __u32 fast_row_of(const struct fast_row *r, __u32 number)
 {
 	if (!r)
 		return FAST_PATHS;

@@ -114,7 +114,7 @@ FAST_ARRAY(fast_passed, struct fast_passage);  /* by port it came in by, port it
 /* fast_vtep returns the peer with an address, and from which uplinks it may come in the upper
  * half; 0: none.
  */
-FAST_FUNCTION __u32 fast_vtep(const struct fast_leaf *t, __u32 addr)
+static __always_inline __u32 fast_vtep(const struct fast_leaf *t, __u32 addr)
 {
 	__u32 at = addr * 0x9E3779B1 >> 20;
 
@@ -132,7 +132,7 @@ FAST_FUNCTION __u32 fast_vtep(const struct fast_leaf *t, __u32 addr)
 /* fast_network returns the index of a network that a peer may send into; FAST_NETWORKS:
  * there is none.
  */
-FAST_FUNCTION __u32 fast_network(const struct fast_leaf *t, __u32 vni, __u32 peer)
+static __always_inline __u32 fast_network(const struct fast_leaf *t, __u32 vni, __u32 peer)
 {
 	__u32 at = vni * 0x9E3779B1 >> 18;
 
@@ -195,7 +195,7 @@ static __always_inline __u32 fast_entry(__u32 head, __u64 key, __u32 *seen)
  */
 #define FAST_MOVED FAST_STATIC
 
-FAST_FUNCTION __u32 fast_place(__u32 queue, __u64 src, __u32 src_at, __u64 dst, __u32 now)
+static __always_inline __u32 fast_place(__u32 queue, __u64 src, __u32 src_at, __u64 dst, __u32 now)
 {
 	__u32 head = queue * (fast_fdb_mask + 2), seen = 0, place;
 	struct fast_bucket_head *ages = bpf_map_lookup_elem(&fast_fdb, &head);
@@ -226,7 +226,7 @@ FAST_FUNCTION __u32 fast_place(__u32 queue, __u64 src, __u32 src_at, __u64 dst, 
  * left to a network card (overlay.FinishChecksum), or cannot be seen. Where its headers lie is
  * as dissect has it.
  */
-FAST_FUNCTION int fast_unfinished(struct xdp_md *ctx, __u32 at, __u32 flags, __u32 l3, __u32 l4)
+static __always_inline int fast_unfinished(struct xdp_md *ctx, __u32 at, __u32 flags, __u32 l3, __u32 l4)
 {
 	void *eth = (void *)(long)ctx->data + (at & 0x3f), *end = (void *)(long)ctx->data_end, *ip, *field;
 	__u32 stop, len;
