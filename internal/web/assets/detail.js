@@ -81,6 +81,7 @@ export class Detail {
       const parts = [this.facts((f) => {
         const k = f.layout.path(f.layout.index.get(from), p.to, p.uplink);
         if (k < 0) return null;
+        if (f.paths[k] === 5) return [["state", pathStates[5]]];
         return [["state", pathStates[f.paths[k]]], ["congestion", f.metric[k] < 0 ? "unknown" : `${f.metric[k]} of 7`], ["round trip", micros(f.rtt[k])], ["loss", ppm(f.loss[k])]];
       })];
       if (this.app.source === "file") {

@@ -254,7 +254,9 @@ export class HeatMap {
 
   lines(i) {
     const p = this.layout.paths[i], f = this.frame;
-    return [`${this.layout.nodes[p.from].name} → ${p.to} by ${p.port}`, pathStates[f.paths[i]],
+    const name = `${this.layout.nodes[p.from].name} → ${p.to} by ${p.port}`;
+    if (f.paths[i] === 5) return [name, pathStates[5]]; // what it had is of no use
+    return [name, pathStates[f.paths[i]],
       `congestion ${f.metric[i] < 0 ? "unknown" : `${f.metric[i]} of 7`}`, `round trip ${micros(f.rtt[i])}`, `loss ${ppm(f.loss[i])}`];
   }
 

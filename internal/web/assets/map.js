@@ -293,6 +293,7 @@ export class FabricMap {
 function label(sign, load, rate, state) {
   if (state === "down") return "down";
   if (load < 0) return "";
+  if (rate > 0 && load > 0 && load < rate / 200) return `${sign} <1%`; // it does carry something
   return rate > 0 ? `${sign} ${Math.round((100 * load) / rate)}%` : `${sign} ${bits(load).replace("bit/s", "")}`;
 }
 
