@@ -69,7 +69,7 @@ func checkLook(t *testing.T, l *Lab) {
 		t.Fatalf("labs %+v, %v", all, err)
 	}
 	var text bytes.Buffer
-	if err := WriteList(&text, all); err != nil || !strings.Contains(text.String(), l.File.Name+"  up ") {
+	if err := WriteList(&text, all[i:i+1]); err != nil || !strings.Contains(text.String(), l.File.Name+"  up ") {
 		t.Errorf("%v:\n%s", err, &text)
 	}
 	same, err := Open(l.File.Name)

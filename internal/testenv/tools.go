@@ -31,6 +31,7 @@ var Tools = []Tool{
 	{"chmod", "coreutils"},
 	{"sysctl", "procps"},
 	{"sleep", "coreutils"},
+	{"nice", "coreutils"},
 	{"true", "coreutils"},
 	{"tcpdump", "tcpdump"}, // compiles filters of loomctl capture
 	{"chromium", "chromium"},

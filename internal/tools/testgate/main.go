@@ -76,8 +76,9 @@ type part struct {
 
 // runParts runs all packages' tests, and those of race with the race detector, in three
 // lanes side by side:
-//   - tests of whole programs in network namespaces, which mostly wait for each other;
-//   - the other tests of the kernel's part, one package after the other, as they measure time;
+//   - tests of whole programs in network namespaces, which mostly wait for each other, one
+//     package after the other, as they measure time;
+//   - the other tests of the kernel's part, likewise;
 //   - tests that need no root, with the processor time that the others leave.
 func (g *gate) runParts(race []string) error {
 	var parts []part
@@ -97,8 +98,8 @@ func (g *gate) runParts(race []string) error {
 		fmt.Fprintln(g.out, "neither root nor sudo: tests that need network namespaces, XDP or AF_XDP are skipped; run `sudo make test`")
 	}
 	lanes := []func(part) error{
-		func(p part) error { return g.rootTests(p.programs, p.race, 2) },
-		func(p part) error { return g.rootTests(p.kernel, p.race, 1) },
+		func(p part) error { return g.rootTests(p.programs, p.race) },
+		func(p part) error { return g.rootTests(p.kernel, p.race) },
 		func(p part) error { return g.goTest(p.plain, p.race, g.isRoot, []string{"nice", "-n", "19"}) },
 	}
 	errs := make([]error, len(lanes)+1)
@@ -191,10 +192,10 @@ func (g *gate) goTest(pkgs []string, race, asRoot bool, prefix []string, flags .
 	return g.read(cmd, asRoot)
 }
 
-// rootTests runs packages' tests as root, so many packages at a time. Without root they are
+// rootTests runs packages' tests as root, one package at a time. Without root they are
 // built as the caller and run by sudo, so that the build cache stays the caller's.
-func (g *gate) rootTests(pkgs []string, race bool, atATime int) error {
-	flags := []string{"-p=" + strconv.Itoa(atATime)}
+func (g *gate) rootTests(pkgs []string, race bool) error {
+	flags := []string{"-p=1"}
 	switch {
 	case g.sudo:
 		flags = append(flags, "-exec", fmt.Sprintf("sudo -n env 'PATH=%s' '%s=%s'", os.Getenv("PATH"), testenv.DaemonsVar, g.daemons))
