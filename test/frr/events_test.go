@@ -17,7 +17,7 @@ vnis: [{vni: 100}]
 `
 
 // slack is how much longer Loom may take than the kernel. The project promises 50 ms on
-// an idle machine, and the test's log says what it was; one that is busy gets ten times
+// an idle machine, and the test's log says what it was; one that is busy gets twenty times
 // as much.
 const slack = time.Second
 
