@@ -72,12 +72,14 @@ type fastPath struct {
 
 // fastMeter meters what the fast path sends by a port.
 type fastMeter struct {
-	dre    congestion.DRE
-	bytes  uint64 // that the tables said last
-	lost   uint64 // likewise
-	metric uint8
-	queue  leaf.PhantomQueue
-	marks  bool // frames that leave by the port may be marked
+	dre     congestion.DRE
+	bytes   uint64 // that the tables said last
+	lost    uint64 // likewise
+	refused refused
+	shun    time.Time // until when its driver is given none
+	metric  uint8
+	queue   leaf.PhantomQueue
+	marks   bool // frames that leave by the port may be marked
 }
 
 // fastObstacle says why a node has no fast path; nil: it may.
@@ -490,6 +492,23 @@ func (f *fastPath) mark(v *view, id PortID, m *fastMeter, bytes uint64, at mono.
 	return queued > 0
 }
 
+// shunFor is how long a driver is given no frames after it has refused all.
+const shunFor = time.Minute
+
+// refused tells a driver that says that it takes frames from XDP, and takes none, from one that
+// is too slow at times. (virtio-net of Linux 7.2 is one where AF_XDP sends without copies.)
+type refused struct {
+	lost, went uint64 // when a frame had gone last
+}
+
+// all reports whether the driver takes nothing: it has lost some frames since one has gone.
+func (r *refused) all(lost, went uint64) bool {
+	if went != r.went {
+		r.lost, r.went = lost, went
+	}
+	return lost-r.lost >= 8
+}
+
 // ask asks drivers again whether they take frames, all or those that have lost some: nobody
 // tells when the other end of a veth pair loses its XDP program.
 func (f *fastPath) ask(all bool) {
@@ -497,12 +516,20 @@ func (f *fastPath) ask(all bool) {
 	ports := slices.Clone(f.ports)
 	f.mu.Unlock()
 	for id := range ports {
-		p, lost := &ports[id], f.tables.Losing(id)
-		if p.ifindex == 0 || !all && lost == f.meters[id].lost {
+		p, m, lost := &ports[id], &f.meters[id], f.tables.Losing(id)
+		if p.ifindex == 0 || !all && lost == m.lost {
 			continue
 		}
-		f.meters[id].lost = lost
+		if lost != m.lost {
+			m.lost = lost
+			if m.refused.all(lost, f.counted().Ports[id].Sent.Frames) {
+				m.shun = time.Now().Add(shunFor)
+			}
+		}
 		why := f.takes(p.ifindex)
+		if why == "" && time.Now().Before(m.shun) {
+			why = "its driver has refused all frames from XDP, and is left alone for a minute"
+		}
 		f.mu.Lock()
 		changed := f.ports[id] == *p && why != p.out
 		if changed {

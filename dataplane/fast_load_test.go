@@ -9,6 +9,20 @@ import (
 	"github.com/loomfabric/loom/bpf"
 )
 
+// A driver that takes none of many frames is left alone, however slowly they come; one that
+// takes some is not.
+func TestDriverThatRefusesAll(t *testing.T) {
+	var r refused
+	for i, c := range []struct {
+		lost, went uint64
+		want       bool
+	}{{3, 0, false}, {7, 0, false}, {8, 0, true}, {100, 0, true}, {100, 1, false}, {107, 1, false}, {200, 50, false}, {203, 50, false}, {208, 50, true}} {
+		if got := r.all(c.lost, c.went); got != c.want {
+			t.Errorf("look %d, %d lost, %d went: %v", i, c.lost, c.went, got)
+		}
+	}
+}
+
 // Where the kernel does not take the program of the fast path, a port has the one without, if
 // the fast path need not be; and the node says so.
 func TestPortWithoutItsFastProgram(t *testing.T) {

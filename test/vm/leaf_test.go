@@ -46,10 +46,10 @@ vnis:
 // releases are the rows of TestVMLeaf.
 var releases = []release{
 	// QEMU's default device: everything is offered that the guest can leave to the host.
-	{suite: "bookworm", copies: "copy"},
+	{suite: "bookworm", copies: "copy", fast: "the kernel does not say (since Linux 6.3)"},
 	// The kernel's driver does zero-copy on queues that it can reset, which takes PCI, on
 	// behalf of a device that goes through the kernel's DMA mapping.
-	{suite: "sid", copies: "zero-copy", properties: ",iommu_platform=on"},
+	{suite: "sid", copies: "zero-copy", properties: ",iommu_platform=on", fast: "its driver has refused all frames from XDP"},
 }
 
 // TestVMLeaf: a leaf on virtio-net, under kernels that Debian ships. In each release the
@@ -70,6 +70,7 @@ func TestVMLeaf(t *testing.T) {
 				{"kill", s.killed},
 				{"restart", func(t *testing.T) { s.starts(t, "native", r.copies); s.hearsAll(t); s.carries(t) }},
 				{"replug", s.replugged},
+				{"fast path", func(t *testing.T) { s.fast(t, r) }},
 				{"generic", s.generic},
 			})
 		})
@@ -163,7 +164,7 @@ func (s *site) carries(t *testing.T) {
 	for _, pair := range [][2]string{{"h0", "h1"}, {"h0", "remote"}, {"remote", "h1"}, {"h1", "h0"}} {
 		s.transfer(pair[0], pair[1], 1<<20)
 	}
-	if stats := s.get("/debug/stats"); strings.Count(stats, `"ok":true`) != 2 {
+	if stats := s.get("/debug/stats"); strings.Count(stats, `"ok":true`) < 2 || strings.Contains(stats, `"ok":false`) {
 		t.Errorf("the workers' accounts do not balance: %s", stats)
 	}
 	t.Logf("checksums finished: %v on eth0, %v on eth1", s.metric("loom_port_checksums_finished_frames_total", `port="eth0"`),
@@ -249,6 +250,25 @@ func (s *site) port(name, state string) string {
 		}
 	}
 	return fmt.Sprintf("%s is not %s:\n%s", name, state, out)
+}
+
+// fast: with fast_path: auto a leaf starts and carries frames under each kernel. Where the kernel can,
+// XDP forwards; where it cannot, leafd says why.
+func (s *site) fast(t *testing.T, r release) {
+	s.run("pkill -TERM -x leafd")
+	if out, err := s.leafd(); err != nil {
+		t.Errorf("leafd ended by SIGTERM: %v %s", err, out)
+	}
+	if err := s.vm.Put(configFile, leafYAML("native", strings.ReplaceAll(r.copies, "-", ""))+"fast_path: auto\n"); err != nil {
+		t.Fatal(err)
+	}
+	s.starts(t, "native", r.copies)
+	s.carries(t)
+	out := s.run("loomctl fast")
+	t.Logf("%s", out)
+	if !strings.Contains(out, r.fast) {
+		t.Errorf("loomctl fast does not say %q", r.fast)
+	}
 }
 
 // generic: in generic mode the driver leaves its offloads on, so that checksums come in

@@ -63,6 +63,7 @@ type release struct {
 	copies     string // how frames cross between its kernel and leafd
 	properties string // of the machine's network devices
 	reload     string // type of leafd's unit under its systemd
+	fast       string // what loomctl fast says, among others
 }
 
 // userland are the packages of a machine, with all that they need.
