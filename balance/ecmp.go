@@ -24,7 +24,7 @@ func (e *ecmp) Choose(_ mono.Time, v *View, pkts []Packet) {
 	for i := range pkts {
 		p := &pkts[i]
 		paths := &v.Paths[p.Leaf]
-		p.Path = paths.Share(Remix(uint64(p.Hash) ^ seed)) // byHash, which is too large to be inlined
+		p.Path = paths.byHash(p.Hash, seed)
 		decisions += uint64(min(paths.N, 1))
 	}
 	e.decisions += decisions

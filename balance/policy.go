@@ -115,10 +115,7 @@ func (p *Paths) Share(number uint32) uint8 {
 	return uint8(uint64(number) * uint64(p.N) >> 32) // the same, without a look at shares
 }
 
-// share is Share where weights differ or places are vacant. It stays a call, so that Share
-// is none.
-//
-//go:noinline
+// share is Share where weights differ or places are vacant.
 func (p *Paths) share(number uint32) uint8 { return share(number, p.N, &p.Shares, &p.Places) }
 
 // share returns which of n choices a number belongs to, by shares of places.
