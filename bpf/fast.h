@@ -197,6 +197,17 @@ static __always_inline __u32 fast_ring(struct xdp_md *ctx)
 	return ctx->rx_queue_index * fast_port_count + port_number;
 }
 
+/* fast_ordered says whether user space has no frame of a flow that is ahead of this one. */
+static __always_inline int fast_ordered(struct xdp_md *ctx, __u32 hash)
+{
+	__u32 i = fast_ring(ctx);
+	__u64 *drained = bpf_map_lookup_elem(&fast_drained, &i), *flow;
+
+	i = i * FAST_BUCKETS + (hash & (FAST_BUCKETS - 1));
+	flow = bpf_map_lookup_elem(&fast_flows, &i);
+	return flow && drained && *flow <= *(volatile __u64 *)drained;
+}
+
 /* fast_route returns what the routes of a copy say of an address in network byte order, and
  * remembers it: a lookup in a trie takes some 35 ns.
  */
@@ -393,7 +404,7 @@ static __always_inline int fast_forward(struct xdp_md *ctx, const struct frame *
 {
 	__u32 copy, i, route, path, ring, hash, cpu;
 	void *ip = f->start + ETH_LEN, *vx = f->start + ETH_LEN + IPV4_LEN + UDP_LEN;
-	__u64 *seen, *drained, now;
+	__u64 now;
 	struct fast_traffic *moved;
 	struct fast_group *g;
 	struct fast_port *in;
@@ -434,11 +445,7 @@ static __always_inline int fast_forward(struct xdp_md *ctx, const struct frame *
 	cpu = bpf_get_smp_processor_id();
 	i = (cpu * fast_port_count + port_number) * fast_hop_count + ring;
 	moved = bpf_map_lookup_elem(&fast_moved, &i);
-	ring = fast_ring(ctx);
-	i = ring * FAST_BUCKETS + (hash & (FAST_BUCKETS - 1));
-	seen = bpf_map_lookup_elem(&fast_flows, &i);
-	drained = bpf_map_lookup_elem(&fast_drained, &ring);
-	if (!moved || !seen || !drained || *seen > *(volatile __u64 *)drained)
+	if (!moved || !fast_ordered(ctx, hash))
 		return FAST_ORDER;
 	if (!fast_send(hop->port))
 		return FAST_HOP;

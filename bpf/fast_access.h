@@ -438,17 +438,6 @@ FAST_FUNCTION int fast_between(struct xdp_md *ctx, __u32 copy, __u32 place, __u3
 	return FAST_GONE;
 }
 
-/* fast_ordered says whether user space has no frame of a flow that is ahead of this one. */
-static __always_inline int fast_ordered(struct xdp_md *ctx, __u32 hash)
-{
-	__u32 i = fast_ring(ctx);
-	__u64 *drained = bpf_map_lookup_elem(&fast_drained, &i), *flow;
-
-	i = i * FAST_BUCKETS + (hash & (FAST_BUCKETS - 1));
-	flow = bpf_map_lookup_elem(&fast_flows, &i);
-	return flow && drained && *flow <= *(volatile __u64 *)drained;
-}
-
 /* fast_wrap sends a host's frame into its tunnel, or to another port, or says why user space has to. The frame has
  * this hash; where its headers lie is as dissect has it: offsets in the low bytes, flags above
  * them. tag is the one that the driver took off, and 1 above it; 0: none.

@@ -390,7 +390,7 @@ static __always_inline void fast_account(__u32 cpu, __u32 index, __u32 port, __u
  */
 FAST_FUNCTION int fast_deliver(struct xdp_md *ctx, __u32 hash, __u32 flags, __u32 l3, __u32 l4)
 {
-	__u32 copy, i, ring, cpu, queue = ctx->rx_queue_index, vlan, port, word, peer, index, place;
+	__u32 copy, i, cpu, queue = ctx->rx_queue_index, vlan, port, word, peer, index, place;
 	struct frame f = whole(ctx);
 	void *eth = f.start + FAST_INNER;
 	struct fast_passage *passed;
@@ -398,7 +398,7 @@ FAST_FUNCTION int fast_deliver(struct xdp_md *ctx, __u32 hash, __u32 flags, __u3
 	struct fast_vlans *vlans;
 	struct fast_port *p;
 	struct fast_leaf *t;
-	__u64 *flow, *drained, src, dst, now;
+	__u64 src, dst, now;
 	__u8 tos;
 
 	i = fast_enter(&copy, &p, &now);
@@ -452,11 +452,7 @@ FAST_FUNCTION int fast_deliver(struct xdp_md *ctx, __u32 hash, __u32 flags, __u3
 	passed = bpf_map_lookup_elem(&fast_passed, &i);
 	i = cpu * FAST_PEERS + peer;
 	heard = bpf_map_lookup_elem(&fast_heard, &i);
-	ring = fast_ring(ctx);
-	i = ring * FAST_BUCKETS + (hash & (FAST_BUCKETS - 1));
-	flow = bpf_map_lookup_elem(&fast_flows, &i);
-	drained = bpf_map_lookup_elem(&fast_drained, &ring);
-	if (!passed || !heard || !flow || !drained || *flow > *(volatile __u64 *)drained)
+	if (!passed || !heard || !fast_ordered(ctx, hash))
 		return FAST_ORDER;
 	if (!fast_send(port))
 		return FAST_HOP;

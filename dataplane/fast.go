@@ -481,8 +481,12 @@ func (f *fastPath) mark(v *view, id PortID, m *fastMeter, bytes uint64, at mono.
 	if e.Kmax == 0 && !m.marks {
 		return false
 	}
-	rate, _ := e.Speed(v.tables.Ports[id].Speed)
-	queued := m.queue.Add(at, bytes, rate, uint64(e.QueueBytes))
+	queued := uint64(0)
+	if rate, _ := e.Speed(v.tables.Ports[id].Speed); rate > 0 {
+		queued = m.queue.Add(at, bytes, rate, uint64(e.QueueBytes))
+	} else { // the port is the workers' (view.unmarked), and nothing would drain the queue
+		m.queue = leaf.PhantomQueue{}
+	}
 	marker := leaf.Marker{Kmin: uint64(e.Kmin), Kmax: uint64(e.Kmax), Pmax: e.Pmax}
 	chance := marker.Chance(queued)
 	if chance > 0 || m.marks {

@@ -129,6 +129,11 @@ func TestFastPathMarksByAPhantomQueue(t *testing.T) {
 	if marked == 0 || marked == 40 {
 		t.Errorf("%d of 40 flows are marked, of which those of one uplink should be", marked)
 	}
+	e.LinkRate = 0 // as when the kernel no longer knows the speed
+	if r.fast.mark(v, up0, m, 0, at+1) || m.marks || r.outerECN(2) == 3 {
+		t.Error("a port whose speed is not known any more goes on marking")
+	}
+	e.LinkRate = 1e9
 	at += mono.Time(time.Second)
 	if r.fast.mark(v, up0, m, 0, at) || m.marks {
 		t.Error("the queue of an idle link is not empty")

@@ -53,14 +53,13 @@ func TestFastAccessFeedsBack(t *testing.T) {
 	r.speak()
 	seen := map[uint8]int{}
 	for i := range 3 * len(known) {
-		b, f := r.wraps(hostFrame(i))
+		_, f := r.wraps(hostFrame(i))
 		if metric, ok := known[f.FBTag]; !f.Capable || !f.FBValid || !ok || metric != f.FBMetric || f.CE != 0 {
 			t.Fatalf("frame %d says %+v", i, f)
 		}
 		if uplink := f.LBTag; f.Path.Uplink() != uplink || uplink > 1 {
 			t.Errorf("uplink %d, path %v", uplink, f.Path)
 		}
-		_ = b
 		seen[f.FBTag]++
 	}
 	for tag, n := range seen {
